@@ -1,0 +1,1 @@
+//! Measurements: reading, loading, streaming

@@ -1,0 +1,1 @@
+//! A light client of a Forebay server

@@ -1,0 +1,1 @@
+//! Pixels: probe, decode, crop, resize, flip and batch layout, with limits

@@ -1,0 +1,1 @@
+//! The converter: image directories to shards

@@ -1,0 +1,1 @@
+//! Reader and writer of Forebay's shards: TFRecord, the indexed shard, their indexes and the dataset manifest

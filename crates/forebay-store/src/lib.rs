@@ -1,0 +1,1 @@
+//! Where bytes live: locations, durable publication of files, locks
