@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Checks that the crates keep to their layers, and that their dependencies are
+the ones a user may expect: no crate depends upward, the shard reader pulls in no
+runtime and no object store, and every licence is permissive.
+
+Reads `cargo metadata`; prints each violation and exits with 1 if there is one.
+"""
+
+import json
+import re
+import subprocess
+import sys
+
+# From the bottom up. A crate may depend on crates of lower layers only.
+LAYERS = [
+    ["forebay-proto"],
+    ["forebay-shard"],
+    ["forebay-store", "forebay-image", "forebay-wire"],
+    ["forebay-pack", "forebay-loader", "forebay-client"],
+    ["forebay-server"],
+    ["forebay-bench"],
+    ["forebay-cli"],
+    ["forebay-python"],
+]
+
+# What a crate must never pull in, however deep.
+FORBIDDEN = {
+    "forebay-shard": ["tokio", "object_store"],
+    "forebay-client": ["object_store", "forebay-image", "forebay-loader"],
+    "forebay-loader": ["forebay-server", "forebay-client", "tokio"],
+    "forebay-server": ["forebay-client", "forebay-cli"],
+}
+
+PERMISSIVE = {
+    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "IJG", "ISC", "MIT",
+    "MIT-0", "Unicode-3.0", "Unlicense", "Zlib", "Apache-2.0 WITH LLVM-exception",
+}
+
+
+def permissive(expression):
+    """Whether an SPDX expression can be satisfied with permissive licences."""
+    if not expression:
+        return False
+    text = expression.replace("/", " OR ").replace("(", " ( ").replace(")", " ) ")
+    text = re.sub(r"(\S+) WITH (\S+)", r"\1_WITH_\2", text)
+    terms = []
+    for word in text.split():
+        if word in ("(", ")"):
+            terms.append(word)
+        elif word in ("AND", "OR"):
+            terms.append(word.lower())
+        else:
+            terms.append(str(word.replace("_WITH_", " WITH ") in PERMISSIVE))
+    return bool(eval(" ".join(terms), {"__builtins__": {}}))  # only True, False, and, or, ( )
+
+
+def normal_closure(metadata, root):
+    """Names of everything that `root` pulls in for a normal build, itself left out."""
+    nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
+    names = {package["id"]: package["name"] for package in metadata["packages"]}
+    start = next(ident for ident, name in names.items() if name == root)
+    seen, queue = set(), [start]
+    while queue:
+        for dep in nodes[queue.pop()]["deps"]:
+            if any(kind["kind"] is None for kind in dep["dep_kinds"]) and dep["pkg"] not in seen:
+                seen.add(dep["pkg"])
+                queue.append(dep["pkg"])
+    return {names[ident] for ident in seen} - {root}
+
+
+def violations(metadata):
+    """Each way in which the workspace breaks its rules, as a sentence."""
+    members = set(metadata["workspace_members"])
+    level = {name: depth for depth, names in enumerate(LAYERS) for name in names}
+    found = []
+    for package in metadata["packages"]:
+        name = package["name"]
+        if package["id"] not in members:
+            if not permissive(package.get("license")):
+                found.append(f"{name} {package['version']}: licence {package.get('license')!r} is not permissive")
+            continue
+        if name not in level:
+            found.append(f"{name} has no layer: add it to LAYERS")
+            continue
+        for dep in package["dependencies"]:
+            if dep["kind"] is None and dep["name"] in level and level[dep["name"]] >= level[name]:
+                found.append(f"{name} depends on {dep['name']}, which is not below it")
+    for name, banned in FORBIDDEN.items():
+        pulled = normal_closure(metadata, name)
+        found.extend(f"{name} pulls in {bad}" for bad in banned if bad in pulled)
+    return found
+
+
+def main():
+    command = ["cargo", "metadata", "--format-version", "1", "--locked"]
+    metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    found = violations(metadata)
+    for sentence in found:
+        print(f"error: {sentence}", file=sys.stderr)
+    if not found:
+        print(f"layers: {len(metadata['workspace_members'])} crates keep to their layers")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

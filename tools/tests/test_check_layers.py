@@ -1,0 +1,62 @@
+"""The layer check finds what it is there to find."""
+
+import copy
+import json
+import pathlib
+import subprocess
+import sys
+import unittest
+
+TOOLS = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TOOLS))
+import check_layers  # noqa: E402
+
+
+def metadata():
+    command = ["cargo", "metadata", "--format-version", "1", "--locked"]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=TOOLS.parent).stdout)
+
+
+class CheckLayers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.clean = metadata()
+
+    def package(self, data, name):
+        return next(package for package in data["packages"] if package["name"] == name)
+
+    def test_the_workspace_is_clean(self):
+        self.assertEqual(check_layers.violations(self.clean), [])
+
+    def test_an_upward_dependency_is_found(self):
+        data = copy.deepcopy(self.clean)
+        self.package(data, "forebay-shard")["dependencies"].append({"name": "forebay-loader", "kind": None})
+        self.assertIn("forebay-shard depends on forebay-loader, which is not below it", check_layers.violations(data))
+
+    def test_a_development_dependency_may_point_up(self):
+        data = copy.deepcopy(self.clean)
+        self.package(data, "forebay-shard")["dependencies"].append({"name": "forebay-loader", "kind": "dev"})
+        self.assertEqual(check_layers.violations(data), [])
+
+    def test_a_forbidden_crate_is_found_at_any_depth(self):
+        data = copy.deepcopy(self.clean)
+        ids = {package["name"]: package["id"] for package in data["packages"]}
+        self.package(data, "crc32c")["name"] = "tokio"
+        self.assertIn("forebay-shard pulls in tokio", check_layers.violations(data))
+        self.assertIn("crc32c", ids)
+
+    def test_a_crate_without_a_layer_is_found(self):
+        data = copy.deepcopy(self.clean)
+        self.package(data, "forebay-bench")["name"] = "forebay-odds-and-ends"
+        self.assertTrue(any("has no layer" in sentence for sentence in check_layers.violations(data)))
+
+    def test_licences(self):
+        for good in ["MIT", "MIT OR Apache-2.0", "MIT/Apache-2.0", "(MIT OR GPL-3.0) AND BSD-3-Clause",
+                     "Apache-2.0 WITH LLVM-exception OR MIT"]:
+            self.assertTrue(check_layers.permissive(good), good)
+        for bad in [None, "", "GPL-3.0", "MIT AND GPL-3.0", "MPL-2.0"]:
+            self.assertFalse(check_layers.permissive(bad), bad)
+
+
+if __name__ == "__main__":
+    unittest.main()
