@@ -1,0 +1,164 @@
+//! A batch of decoded samples: what the loader makes, the wire carries and a
+//! trainer gets.
+//!
+//! Owns the shape of a batch, its pooled memory ([`BufferPool`]) and the
+//! [`digest`] over its samples. How samples are chosen and decoded is the
+//! loader's; how a batch travels is the frames'.
+
+use std::fmt;
+
+pub mod digest;
+mod pool;
+
+pub use pool::{Buffer, BufferPool, PoolStats};
+
+/// Flag of an ordinary sample.
+pub const FLAG_SAMPLE: u8 = 0;
+/// Flag of padding: a repeated sample that fills the last batch of an epoch.
+pub const FLAG_PADDING: u8 = 1;
+
+/// The order of the axes of a batch's pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Layout {
+    /// Batch, height, width, channel: interleaved RGB, as decoders give it.
+    #[default]
+    Nhwc,
+    /// Batch, channel, height, width: planes, as torch models take it.
+    Nchw,
+}
+
+/// Decoded samples, in the order of the plan, and where in the epoch they are.
+///
+/// `shape`, `labels`, `samples` and `flags` all speak of the same number of
+/// samples, and `images` holds exactly the product of `shape` bytes; see
+/// [`Batch::check`].
+pub struct Batch {
+    /// Epoch, from 0.
+    pub epoch: u64,
+    /// Number of this batch within its epoch, from 0; the same on every rank.
+    pub step: u64,
+    /// Position in the epoch of the first sample of this *global* batch: how
+    /// many samples all ranks together were given before it. To resume after
+    /// this batch, add the size of the global batch.
+    pub position: u64,
+    /// Pixels, `u8`, without gaps, axes as `shape` and `layout` say.
+    pub images: Buffer,
+    /// Samples, then height, width, channels or channels, height, width.
+    pub shape: [usize; 4],
+    /// Order of the axes in `shape`.
+    pub layout: Layout,
+    /// Label of each sample as stored; -1 for a record without one.
+    pub labels: Vec<i64>,
+    /// Index of each sample in its split.
+    pub samples: Vec<u64>,
+    /// For each sample [`FLAG_SAMPLE`] or [`FLAG_PADDING`].
+    pub flags: Vec<u8>,
+    /// [`digest::batch`] of the samples and their positions.
+    pub digest: u64,
+}
+
+impl Batch {
+    /// Number of samples, padding included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shape[0]
+    }
+
+    /// Whether the batch has no samples.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The pixels of sample `i`, in the batch's layout.
+    #[must_use]
+    pub fn image(&self, i: usize) -> Option<&[u8]> {
+        let bytes = self.shape[1..].iter().product::<usize>();
+        let start = i.checked_mul(bytes)?;
+        self.images.get(start..start.checked_add(bytes)?)
+    }
+
+    /// Whether all parts speak of the same number of samples; if not, which
+    /// part does not, with what was expected and found.
+    pub fn check(&self) -> Result<(), Uneven> {
+        let samples = self.shape[0];
+        let bytes = self
+            .shape
+            .iter()
+            .try_fold(1usize, |product, &side| product.checked_mul(side))
+            .unwrap_or(usize::MAX);
+        for (what, expected, found) in [
+            ("bytes of pixels", bytes, self.images.len()),
+            ("labels", samples, self.labels.len()),
+            ("sample numbers", samples, self.samples.len()),
+            ("flags", samples, self.flags.len()),
+        ] {
+            if expected != found {
+                return Err(Uneven {
+                    what,
+                    expected,
+                    found,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("epoch", &self.epoch)
+            .field("step", &self.step)
+            .field("position", &self.position)
+            .field("shape", &self.shape)
+            .field("layout", &self.layout)
+            .field("digest", &format_args!("{:016x}", self.digest))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A batch whose parts disagree about its size.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a batch with {found} {what} where its shape asks for {expected}")]
+pub struct Uneven {
+    /// The part that is too short or too long.
+    pub what: &'static str,
+    /// What the shape says.
+    pub expected: usize,
+    /// What is there.
+    pub found: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(pool: &BufferPool) -> Batch {
+        Batch {
+            epoch: 0,
+            step: 0,
+            position: 0,
+            images: pool.take(2 * 4 * 4 * 3),
+            shape: [2, 4, 4, 3],
+            layout: Layout::Nhwc,
+            labels: vec![1, 2],
+            samples: vec![10, 11],
+            flags: vec![0, 0],
+            digest: 0,
+        }
+    }
+
+    #[test]
+    fn parts_must_agree() {
+        let pool = BufferPool::new(1 << 20);
+        let mut b = batch(&pool);
+        b.check().unwrap();
+        assert_eq!(b.image(1).unwrap().len(), 48);
+        assert!(b.image(2).is_none());
+        b.labels.pop();
+        assert_eq!(b.check().unwrap_err().what, "labels");
+        b.shape = [usize::MAX, 2, 2, 2];
+        assert_eq!(b.check().unwrap_err().what, "bytes of pixels");
+    }
+}
