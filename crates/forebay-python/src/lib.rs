@@ -1,8 +1,18 @@
 //! The extension module `forebay._forebay`.
 
+use std::ffi::OsString;
+
 use pyo3::prelude::*;
 
+/// Runs the command line; returns its exit code.
+#[pyfunction]
+fn _main(py: Python<'_>, args: Vec<OsString>) -> i32 {
+    py.detach(|| forebay_cli::main_from(args))
+}
+
 #[pymodule]
-fn _forebay(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(_main, module)?)?;
     Ok(())
 }
