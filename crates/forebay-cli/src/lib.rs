@@ -1,9 +1,30 @@
-//! The command line of Forebay.
+//! The command line of Forebay: arguments, printing, progress.
+//!
+//! Owns what a person at a terminal (or a script) meets: options, exit codes, error lines and
+//! their hints, progress bars, tables and `--json` events. Everything that is done to data is
+//! left to the library crates.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `args` | options that every command has, and the environment names of all options |
+//! | `command` | the visible table of commands, one file each |
+//! | `console` | results on stdout, all else on stderr, `--json` events |
+//! | `failure` | one error line with its hint, exit codes |
+//! | `interrupt` | Ctrl-C: once for a clean stop, twice for an immediate one |
+//! | `progress` | the bar |
+//! | `quantity` | sizes and durations, read and written |
+//! | `histogram`, `table`, `paint` | how results look |
 
-use std::ffi::OsString;
+mod args;
+mod command;
+mod console;
+mod failure;
+mod histogram;
+mod interrupt;
+mod paint;
+mod progress;
+mod quantity;
+mod run;
+mod table;
 
-/// Runs the command line with the program name first in `args`; returns the exit code.
-pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
-    let _ = args.into_iter();
-    2
-}
+pub use run::{command, main_from};

@@ -1,0 +1,32 @@
+//! The commands. A new one is a file with `Args` and `run`, and one line in the table.
+
+use clap::Subcommand;
+
+use crate::console::Console;
+use crate::failure::{Failure, Outcome};
+
+macro_rules! commands {
+    ($($variant:ident => $module:ident,)+) => {
+        $(mod $module;)+
+
+        /// A command with its arguments. What each does is said in its file.
+        #[derive(Debug, Subcommand)]
+        pub(crate) enum Command {
+            $(#[allow(missing_docs)] $variant($module::Args),)+
+        }
+
+        impl Command {
+            /// Runs the command.
+            pub(crate) fn run(self, console: &Console) -> Result<Outcome, Failure> {
+                match self {
+                    $(Self::$variant(args) => $module::run(args, console),)+
+                }
+            }
+        }
+    };
+}
+
+// In the order of `forebay --help`.
+commands! {
+    Completions => completions,
+}

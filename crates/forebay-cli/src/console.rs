@@ -1,0 +1,232 @@
+//! Where output goes: results on stdout, everything else on stderr, events for programs.
+//!
+//! A reader that goes away (`| head`) is not an error: what is left is not printed, the work
+//! that a command does goes on.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressDrawTarget};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::args::{Colour, GlobalArgs};
+use crate::failure::{Failure, io_hint};
+use crate::paint::Paint;
+use crate::progress::Bar;
+
+/// The decided form of the output options, and the streams.
+pub(crate) struct Console {
+    json: bool,
+    quiet: u8,
+    verbose: u8,
+    results: Paint,
+    notes: Paint,
+    show_bars: bool,
+    bars: MultiProgress,
+    /// The first error in writing to stdout; nothing is written after it.
+    stdout_error: Mutex<Option<io::Error>>,
+}
+
+impl Console {
+    pub(crate) fn new(args: &GlobalArgs) -> Self {
+        let stderr_is_terminal = io::stderr().is_terminal();
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let colour = |terminal: bool| match args.color {
+            Colour::Always => true,
+            Colour::Never => false,
+            Colour::Auto => terminal && !dumb && !no_color,
+        };
+        let show_bars = stderr_is_terminal && !dumb && !args.no_progress && args.quiet == 0;
+        let bars = MultiProgress::with_draw_target(if show_bars {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        });
+        Self {
+            json: args.json,
+            quiet: args.quiet,
+            verbose: args.verbose,
+            results: Paint::new(colour(io::stdout().is_terminal())),
+            notes: Paint::new(colour(stderr_is_terminal)),
+            show_bars,
+            bars,
+            stdout_error: Mutex::new(None),
+        }
+    }
+
+    /// Whether results are events for a program.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether `-v` was given.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.verbose > 0
+    }
+
+    /// The colours of results.
+    pub(crate) fn paint(&self) -> Paint {
+        self.results
+    }
+
+    /// The colours of notes.
+    pub(crate) fn notes_paint(&self) -> Paint {
+        self.notes
+    }
+
+    /// A line of results for a person; nothing with `--json`.
+    pub(crate) fn line(&self, text: impl AsRef<str>) {
+        if !self.json {
+            let text = text.as_ref();
+            self.stdout(|out| writeln!(out, "{text}"));
+        }
+    }
+
+    /// An empty line between results.
+    pub(crate) fn blank(&self) {
+        self.line("");
+    }
+
+    /// A heading over results.
+    pub(crate) fn heading(&self, text: impl AsRef<str>) {
+        self.line(self.results.bold(text));
+    }
+
+    /// Raw bytes as the result, whatever `--json` says.
+    pub(crate) fn write_bytes(&self, bytes: &[u8]) {
+        self.stdout(|out| out.write_all(bytes));
+    }
+
+    /// An event for a program: one line, its type first. Nothing without `--json`.
+    pub(crate) fn event(&self, kind: &str, payload: &impl Serialize) {
+        if !self.json {
+            return;
+        }
+        let mut line = Map::new();
+        line.insert("type".to_owned(), Value::from(kind));
+        match serde_json::to_value(payload) {
+            Ok(Value::Object(fields)) => line.extend(fields),
+            Ok(Value::Null) => {}
+            Ok(other) => {
+                line.insert("value".to_owned(), other);
+            }
+            Err(error) => {
+                line.insert("unprintable".to_owned(), Value::from(error.to_string()));
+            }
+        }
+        let line = Value::Object(line);
+        self.stdout(|out| writeln!(out, "{line}"));
+    }
+
+    /// Whether nobody reads stdout any more, so that a command that only prints can stop.
+    pub(crate) fn is_stdout_closed(&self) -> bool {
+        self.stdout_error.lock().is_ok_and(|error| error.is_some())
+    }
+
+    /// What a person likes to know on the way; hidden by `-q`.
+    pub(crate) fn note(&self, text: impl AsRef<str>) {
+        if self.quiet == 0 {
+            self.stderr(text.as_ref());
+        }
+    }
+
+    /// Shown with `-v`.
+    pub(crate) fn detail(&self, text: impl AsRef<str>) {
+        if self.verbose > 0 && self.quiet == 0 {
+            self.stderr(&self.notes.dim(text));
+        }
+    }
+
+    /// Something that is not as it should be, while the work goes on; hidden by `-qq`.
+    pub(crate) fn warning(&self, text: impl AsRef<str>) {
+        if self.quiet < 2 {
+            self.stderr(&format!(
+                "{} {}",
+                self.notes.yellow("warning:"),
+                text.as_ref()
+            ));
+        }
+    }
+
+    /// The error line and its hint, and the same as the last event with `--json`.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        let (word, kind) = if failure.is_interruption() {
+            (self.notes.yellow("interrupted:"), "interrupted")
+        } else {
+            (self.notes.red("error:"), "error")
+        };
+        self.stderr(&format!("{word} {failure}"));
+        if let Some(hint) = failure.hint_line() {
+            self.stderr(&format!("{} {hint}", self.notes.cyan("hint:")));
+        }
+        #[derive(Serialize)]
+        struct Event<'a> {
+            message: &'a str,
+            hint: Option<&'a str>,
+            exit_code: i32,
+        }
+        self.event(
+            kind,
+            &Event {
+                message: failure.message(),
+                hint: failure.hint_line(),
+                exit_code: failure.exit_code(),
+            },
+        );
+    }
+
+    /// A bar on the terminal for `total` bytes or things; invisible where bars are off.
+    pub(crate) fn bar(&self, stage: &str, total: Option<u64>) -> Bar {
+        Bar::start(&self.bars, stage, total, self.notes.is_on())
+    }
+
+    /// How often a progress event is worth a line with `--json`.
+    pub(crate) const EVENT_INTERVAL: Duration = Duration::from_secs(1);
+
+    /// Takes bars off the screen.
+    pub(crate) fn clear_progress(&self) {
+        let _ = self.bars.clear();
+    }
+
+    /// Flushes stdout. A reader that went away is fine, a full disk is not.
+    pub(crate) fn finish(&self) -> Result<(), Failure> {
+        self.stdout(|out| out.flush());
+        let error = self.stdout_error.lock().map(|mut error| error.take());
+        match error {
+            Ok(Some(error)) if error.kind() != io::ErrorKind::BrokenPipe => {
+                let hint = io_hint(&error);
+                Err(Failure::new(format!("cannot write to stdout: {error}")).maybe_hint(hint))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn stdout(&self, write: impl FnOnce(&mut io::StdoutLock<'static>) -> io::Result<()>) {
+        let Ok(mut first_error) = self.stdout_error.lock() else {
+            return;
+        };
+        if first_error.is_some() {
+            return;
+        }
+        let result = self.suspend(|| write(&mut io::stdout().lock()));
+        if let Err(error) = result {
+            *first_error = Some(error);
+        }
+    }
+
+    fn stderr(&self, text: &str) {
+        // Nothing can be said where stderr itself is closed.
+        let _ = self.suspend(|| writeln!(io::stderr().lock(), "{text}"));
+    }
+
+    fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
+        if self.show_bars {
+            self.bars.suspend(write)
+        } else {
+            write()
+        }
+    }
+}

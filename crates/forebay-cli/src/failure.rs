@@ -1,0 +1,188 @@
+//! What goes wrong, as the user reads it: one line that says what and where, one that says what
+//! to do, and an exit code.
+
+use std::error::Error;
+use std::fmt;
+
+/// How a command that did its work ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Everything was done.
+    Done,
+    /// Everything was done that could be; some inputs could not be read.
+    SomeUnreadable,
+}
+
+/// Why a command stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Failed,
+    Usage,
+    Interrupted,
+}
+
+/// A command that did not do its work.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    kind: Kind,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure with its one line: what, where, expected and found.
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Failed,
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// Arguments that make no sense together, found after parsing.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Usage,
+            ..Self::new(message)
+        }
+    }
+
+    /// A clean stop after Ctrl-C.
+    pub(crate) fn interrupted(message: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Interrupted,
+            ..Self::new(message)
+        }
+    }
+
+    /// An error of a library with all its causes on one line.
+    pub(crate) fn from_error(error: &(dyn Error + 'static)) -> Self {
+        Self::new(one_line(error))
+    }
+
+    /// Says what to do.
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says what to do, where that is known.
+    #[must_use]
+    pub(crate) fn maybe_hint(mut self, hint: Option<String>) -> Self {
+        self.hint = hint.or(self.hint);
+        self
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(crate) fn hint_line(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    pub(crate) fn is_interruption(&self) -> bool {
+        self.kind == Kind::Interrupted
+    }
+
+    pub(crate) fn exit_code(&self) -> i32 {
+        match self.kind {
+            Kind::Failed => 1,
+            Kind::Usage => 2,
+            Kind::Interrupted => 130,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// The exit code of a command's result.
+pub(crate) fn exit_code(result: &Result<Outcome, Failure>) -> i32 {
+    match result {
+        Ok(Outcome::Done) => 0,
+        Ok(Outcome::SomeUnreadable) => 3,
+        Err(failure) => failure.exit_code(),
+    }
+}
+
+/// An error and its causes on one line. Some libraries' messages hold their causes already:
+/// a cause that the line holds is not said twice.
+pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        cause = error.source();
+    }
+    line.replace('\n', " ")
+}
+
+/// What to do about an error of the operating system, where there is a usual answer.
+pub(crate) fn io_hint(error: &std::io::Error) -> Option<String> {
+    use std::io::ErrorKind;
+    let hint = match error.kind() {
+        ErrorKind::NotFound => "check the path; relative paths start at the current directory",
+        ErrorKind::PermissionDenied => {
+            "check who owns it and its permissions, or choose a place you can write to"
+        }
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "free some space or choose another destination, then run the same command again"
+        }
+        ErrorKind::ReadOnlyFilesystem => "the file system is read-only: choose another destination",
+        ErrorKind::AddrInUse => "another process listens there: choose another port, or 0 for any",
+        ErrorKind::ConnectionRefused => "nothing listens there: check host and port",
+        _ if error.raw_os_error() == Some(24) => {
+            "too many open files: raise the limit (`ulimit -n`) or lower --jobs"
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+/// The first error of the operating system in the chain.
+pub(crate) fn io_cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a std::io::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(io) = error.downcast_ref::<std::io::Error>() {
+            return Some(io);
+        }
+        next = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read train-00000")]
+    struct Outer(#[source] io::Error);
+
+    #[test]
+    fn causes_follow_on_the_same_line_once() {
+        let error = Outer(io::Error::other("disk on fire"));
+        assert_eq!(one_line(&error), "cannot read train-00000: disk on fire");
+        let wrapped = io::Error::other(error);
+        assert_eq!(one_line(&wrapped), "cannot read train-00000: disk on fire");
+    }
+
+    #[test]
+    fn exit_codes_are_the_documented_ones() {
+        assert_eq!(exit_code(&Ok(Outcome::Done)), 0);
+        assert_eq!(exit_code(&Ok(Outcome::SomeUnreadable)), 3);
+        assert_eq!(exit_code(&Err(Failure::new("x"))), 1);
+        assert_eq!(exit_code(&Err(Failure::usage("x"))), 2);
+        assert_eq!(exit_code(&Err(Failure::interrupted("x"))), 130);
+    }
+}

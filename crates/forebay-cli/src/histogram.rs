@@ -1,0 +1,145 @@
+//! How many things are how big, in powers of two, as the classic
+//! `find -size | awk` one-liner prints it.
+
+use serde::Serialize;
+
+use crate::quantity::{binary, count};
+
+/// Counts by power of two: bucket `k` holds the sizes from 2^k to 2^(k+1) - 1, and zero has its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Histogram {
+    zero: u64,
+    buckets: [u64; 64],
+}
+
+/// One bucket as `--json` prints it: sizes of at least `from` bytes and below `below`.
+#[derive(Debug, Serialize, PartialEq, Eq)]
+pub(crate) struct Bucket {
+    pub(crate) from: u64,
+    pub(crate) below: u64,
+    pub(crate) count: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            zero: 0,
+            buckets: [0; 64],
+        }
+    }
+}
+
+impl Histogram {
+    /// Counts one size.
+    pub(crate) fn add(&mut self, size: u64) {
+        self.add_many(size, 1);
+    }
+
+    /// Counts a size that occurs `n` times.
+    pub(crate) fn add_many(&mut self, size: u64, n: u64) {
+        match size.checked_ilog2() {
+            None => self.zero += n,
+            Some(bits) => self.buckets[bits as usize] += n,
+        }
+    }
+
+    /// The buckets from the first to the last that hold something, empty ones between them too.
+    pub(crate) fn buckets(&self) -> Vec<Bucket> {
+        let mut out = Vec::new();
+        if self.zero > 0 {
+            out.push(Bucket {
+                from: 0,
+                below: 1,
+                count: self.zero,
+            });
+        }
+        let used = |n: &u64| *n > 0;
+        let (Some(first), Some(last)) = (
+            self.buckets.iter().position(used),
+            self.buckets.iter().rposition(used),
+        ) else {
+            return out;
+        };
+        out.extend((first..=last).map(|bits| Bucket {
+            from: 1 << bits,
+            below: if bits == 63 {
+                u64::MAX
+            } else {
+                1 << (bits + 1)
+            },
+            count: self.buckets[bits],
+        }));
+        out
+    }
+
+    /// One line for each bucket: from which size, how many, and a bar.
+    pub(crate) fn lines(&self, bar_width: usize) -> Vec<String> {
+        let buckets = self.buckets();
+        let most = buckets.iter().map(|b| b.count).max().unwrap_or(0).max(1);
+        let number_width = count(most).len();
+        buckets
+            .iter()
+            .map(|bucket| {
+                let eighths = (bucket.count as u128 * bar_width as u128 * 8).div_ceil(most.into());
+                format!(
+                    "  {:>8}  {:>number_width$}  {}",
+                    binary(bucket.from),
+                    count(bucket.count),
+                    bar(eighths as usize)
+                )
+                .trim_end()
+                .to_owned()
+            })
+            .collect()
+    }
+}
+
+/// A bar in eighths of a character.
+fn bar(eighths: usize) -> String {
+    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_fall_into_powers_of_two() {
+        let mut histogram = Histogram::default();
+        for size in [0, 1, 2, 3, 4, 1023, 1024, u64::MAX] {
+            histogram.add(size);
+        }
+        let buckets = histogram.buckets();
+        assert_eq!(
+            buckets[0],
+            Bucket {
+                from: 0,
+                below: 1,
+                count: 1
+            }
+        );
+        assert_eq!(
+            buckets[2],
+            Bucket {
+                from: 2,
+                below: 4,
+                count: 2
+            }
+        );
+        assert_eq!(buckets.last().map(|b| b.count), Some(1));
+        assert_eq!(buckets.iter().map(|b| b.count).sum::<u64>(), 8);
+    }
+
+    #[test]
+    fn bars_are_in_proportion() {
+        let mut histogram = Histogram::default();
+        histogram.add_many(1024, 8);
+        histogram.add_many(2048, 4);
+        assert_eq!(
+            histogram.lines(4),
+            ["     1 KiB  8  ████", "     2 KiB  4  ██"]
+        );
+        assert!(Histogram::default().lines(4).is_empty());
+    }
+}

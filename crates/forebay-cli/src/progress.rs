@@ -1,0 +1,164 @@
+//! The bar: stage, share, things and bytes a second, and how long it will take.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use crate::quantity;
+
+/// Redrawing more often than this is work that nobody sees.
+const REDRAW: Duration = Duration::from_millis(80);
+
+/// Rates and the time left are taken over this much of the recent past.
+const RATE_WINDOW: Duration = Duration::from_secs(8);
+
+/// One bar on stderr, for as long as it lives.
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    state: Mutex<State>,
+}
+
+struct State {
+    drawn: Option<Instant>,
+    /// Where the recent past begins, and what comes after it: (when, bytes, things).
+    marks: Vec<(Instant, u64, u64)>,
+    total: Option<u64>,
+}
+
+impl Bar {
+    pub(crate) fn start(
+        bars: &MultiProgress,
+        stage: &str,
+        total: Option<u64>,
+        colours: bool,
+    ) -> Self {
+        let bar = bars.add(ProgressBar::new(total.unwrap_or(0)));
+        bar.set_style(style(total.is_some(), colours));
+        bar.set_prefix(stage.to_owned());
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(Duration::from_millis(120));
+        }
+        Self {
+            bar,
+            state: Mutex::new(State {
+                drawn: None,
+                marks: Vec::new(),
+                total,
+            }),
+        }
+    }
+
+    /// Shows how far the work is. `position` is in the unit of the total, by which the time left
+    /// is reckoned; `things` with their noun and `bytes` are shown with their rates.
+    pub(crate) fn update(&self, position: u64, things: u64, noun: &str, bytes: u64) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let Ok(mut state) = self.state.lock() else {
+            return;
+        };
+        let now = Instant::now();
+        if state.drawn.is_some_and(|drawn| now - drawn < REDRAW) {
+            return;
+        }
+        state.drawn = Some(now);
+        state.marks.push((now, bytes, things));
+        while state.marks.len() > 2 && now - state.marks[1].0 > RATE_WINDOW {
+            state.marks.remove(0);
+        }
+        let (since, bytes_then, things_then) = state.marks[0];
+        let elapsed = now - since;
+        let mut message = format!("{} {noun}", quantity::count(things));
+        if elapsed > Duration::from_millis(200) {
+            let new_things = things.saturating_sub(things_then);
+            let new_bytes = bytes.saturating_sub(bytes_then);
+            message.push_str(&format!("  {}/s", quantity::rate(new_things, elapsed)));
+            if bytes > 0 {
+                message.push_str(&format!("  {}", quantity::byte_rate(new_bytes, elapsed)));
+            }
+            if let Some(left) =
+                time_left(state.total, position, new_bytes, new_things, bytes, elapsed)
+            {
+                message.push_str(&format!("  ETA {}", quantity::duration(left)));
+            }
+        }
+        self.bar.set_position(position);
+        self.bar.set_message(message);
+    }
+
+    /// A stage without numbers.
+    pub(crate) fn message(&self, message: impl Into<String>) {
+        if !self.bar.is_hidden() {
+            self.bar.set_message(message.into());
+        }
+    }
+
+    /// Takes the bar off the screen.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// The time left at the recent rate, in the unit of the total: bytes where bytes are counted.
+fn time_left(
+    total: Option<u64>,
+    position: u64,
+    new_bytes: u64,
+    new_things: u64,
+    bytes: u64,
+    elapsed: Duration,
+) -> Option<Duration> {
+    let left = total?.checked_sub(position)?;
+    let new = if bytes > 0 { new_bytes } else { new_things };
+    if new == 0 || left == 0 {
+        return None;
+    }
+    Duration::try_from_secs_f64(elapsed.as_secs_f64() * left as f64 / new as f64).ok()
+}
+
+fn style(has_total: bool, colours: bool) -> ProgressStyle {
+    let template = match (has_total, colours) {
+        (true, true) => "{prefix:.bold} {bar:28.cyan/8} {percent:>3}%  {msg}",
+        (true, false) => "{prefix} {bar:28} {percent:>3}%  {msg}",
+        (false, true) => "{prefix:.bold} {spinner:.cyan} {msg}",
+        (false, false) => "{prefix} {spinner} {msg}",
+    };
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("█▉▊▋▌▍▎▏░")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_template_is_valid() {
+        for total in [true, false] {
+            for colours in [true, false] {
+                let _ = style(total, colours);
+            }
+        }
+    }
+
+    #[test]
+    fn the_time_left_follows_the_recent_rate() {
+        let left = time_left(Some(1000), 500, 100, 0, 500, Duration::from_secs(2));
+        assert_eq!(left, Some(Duration::from_secs(10)));
+        assert_eq!(
+            time_left(Some(1000), 500, 0, 0, 500, Duration::from_secs(2)),
+            None
+        );
+        assert_eq!(
+            time_left(None, 500, 100, 0, 500, Duration::from_secs(2)),
+            None
+        );
+    }
+}

@@ -1,0 +1,55 @@
+//! From arguments to an exit code: parse, decide, run, report.
+
+use std::ffi::OsString;
+use std::sync::OnceLock;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use crate::args::{Cli, colour_before_parsing, with_environment};
+use crate::console::Console;
+use crate::failure::exit_code;
+
+/// The whole command line as clap sees it, for completions, manual pages and other fronts.
+pub fn command() -> clap::Command {
+    // Built once: the environment names are leaked to become 'static.
+    static COMMAND: OnceLock<clap::Command> = OnceLock::new();
+    COMMAND
+        .get_or_init(|| with_environment(Cli::command()))
+        .clone()
+}
+
+/// Runs the command line with the program name first in `args`; returns the exit code:
+/// 0 done, 1 failed, 2 usage, 3 done but some inputs were unreadable, 130 interrupted.
+///
+/// Never panics on its input and never exits the process by itself, except at a second
+/// interrupt while the first is still being answered.
+pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let parser = command().color(colour_before_parsing(&args));
+    let cli = match parser
+        .try_get_matches_from(&args)
+        .and_then(|matches| Cli::from_arg_matches(&matches))
+    {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed pipe behind `--help | head` is nobody's error.
+            let _ = error.print();
+            return error.exit_code();
+        }
+    };
+
+    let console = Console::new(&cli.global);
+    let result = cli.command.run(&console);
+    console.clear_progress();
+    if let Err(failure) = &result {
+        console.failure(failure);
+    }
+    let code = exit_code(&result);
+    match console.finish() {
+        Ok(()) => code,
+        Err(failure) => {
+            console.failure(&failure);
+            if code == 0 { failure.exit_code() } else { code }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Plain tables: columns aligned by the width of what is in them, numbers to the right.
+
+use crate::paint::Paint;
+
+/// Where a column's text stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// A table that is printed once all its rows are known.
+#[derive(Debug)]
+pub(crate) struct Table {
+    columns: Vec<(String, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns; a header that is empty everywhere is not printed.
+    pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
+        Self {
+            columns: columns
+                .iter()
+                .map(|(name, align)| ((*name).to_owned(), *align))
+                .collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row, one cell for each column.
+    pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        let mut cells: Vec<String> = cells.into_iter().map(Into::into).collect();
+        cells.resize(self.columns.len(), String::new());
+        self.rows.push(cells);
+    }
+
+    /// The lines, indented by two spaces and without trailing ones.
+    pub(crate) fn lines(&self, paint: Paint) -> Vec<String> {
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|i| {
+                let cells = self.rows.iter().map(|row| width(&row[i]));
+                cells.max().unwrap_or(0).max(width(&self.columns[i].0))
+            })
+            .collect();
+        let layout = |cells: Vec<&str>| {
+            let mut line = String::from(" ");
+            for ((cell, (_, align)), width_of_column) in
+                cells.iter().zip(&self.columns).zip(&widths)
+            {
+                let pad = " ".repeat(width_of_column - width(cell));
+                line.push(' ');
+                match align {
+                    Align::Left => {
+                        line.push_str(cell);
+                        line.push_str(&pad);
+                    }
+                    Align::Right => {
+                        line.push_str(&pad);
+                        line.push_str(cell);
+                    }
+                }
+                line.push(' ');
+            }
+            line.trim_end().to_owned()
+        };
+        let mut lines = Vec::with_capacity(self.rows.len() + 1);
+        if self.columns.iter().any(|(name, _)| !name.is_empty()) {
+            let header = layout(self.columns.iter().map(|(name, _)| name.as_str()).collect());
+            lines.push(paint.dim(header));
+        }
+        for row in &self.rows {
+            lines.push(layout(row.iter().map(String::as_str).collect()));
+        }
+        lines
+    }
+}
+
+/// Columns on a terminal, near enough: characters, without escape sequences.
+pub(crate) fn width(text: &str) -> usize {
+    let mut width = 0;
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c == '\x1b' {
+            // The sequences that `Paint` writes end with the first letter.
+            for c in chars.by_ref() {
+                if c.is_ascii_alphabetic() {
+                    break;
+                }
+            }
+        } else {
+            width += 1;
+        }
+    }
+    width
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut table = Table::new(&[("split", Align::Left), ("records", Align::Right)]);
+        table.row(["train", "1,000"]);
+        table.row(["val", "7"]);
+        assert_eq!(
+            table.lines(Paint::new(false)),
+            ["  split  records", "  train    1,000", "  val          7"]
+        );
+    }
+
+    #[test]
+    fn colours_do_not_count() {
+        assert_eq!(width("\x1b[1;31merror\x1b[0m: x"), 8);
+    }
+
+    #[test]
+    fn headers_can_be_left_out() {
+        let mut table = Table::new(&[("", Align::Left), ("", Align::Left)]);
+        table.row(["a", "b"]);
+        assert_eq!(table.lines(Paint::new(false)), ["  a  b"]);
+    }
+}
