@@ -1,1 +1,31 @@
-//! Where bytes live: locations, durable publication of files, locks
+//! Where bytes live: locations, durable publication of files, locks.
+//!
+//! This crate knows nothing of formats. It answers four questions for the crates above it: what place does
+//! this text name ([`Location`]), how does a file appear whole or not at all ([`AtomicFile`]), who else is
+//! working here ([`DirLock`]), and is there room ([`free_bytes`]).
+//!
+//! ```
+//! use forebay_store::{AtomicFile, Durability, Location};
+//! use std::io::Write;
+//!
+//! let dir = tempfile::tempdir()?;
+//! let place = Location::parse(dir.path())?;
+//! let path = place.local_path()?.join("hello.txt");
+//! let mut file = AtomicFile::create(&path)?;
+//! file.write_all(b"whole or not at all")?;
+//! file.commit(Durability::Synced)?;
+//! assert_eq!(std::fs::read(&path)?, b"whole or not at all");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod atomic_file;
+mod dir_lock;
+mod error;
+mod location;
+mod volume;
+
+pub use atomic_file::{AtomicFile, Durability, clean_stale, is_temporary, sync_dir};
+pub use dir_lock::DirLock;
+pub use error::{Error, Result};
+pub use location::Location;
+pub use volume::free_bytes;

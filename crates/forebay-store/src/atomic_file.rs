@@ -1,0 +1,283 @@
+//! Files that appear whole or not at all, and stay after a power cut.
+//!
+//! The order is: write under a temporary name in the same directory, fsync the file, rename, fsync the
+//! directory. On ext4 a file without fsync is empty after a power cut, and a rename without fsync of the
+//! directory leaves the temporary name. A failed fsync is final: the kernel may have dropped the dirty pages and
+//! a second fsync would report success for bytes that are lost, so the file is removed and the error returned.
+
+use crate::{Error, Result};
+use rustix::fs::Advice;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, Write};
+use std::num::NonZeroU64;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What every temporary name ends in; it starts with a dot, so no reader's glob finds it.
+const TEMPORARY_SUFFIX: &str = ".forebay-tmp";
+
+/// What a commit waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// The bytes and the name are on disk when the call returns, power cut or not.
+    #[default]
+    Synced,
+    /// The file is complete for every process on this machine, but a power cut may lose it.
+    Cached,
+}
+
+/// A file under construction, removed when dropped before [`commit`](AtomicFile::commit).
+#[derive(Debug)]
+pub struct AtomicFile {
+    file: File,
+    temporary: PathBuf,
+    target: PathBuf,
+    /// Cleared once the temporary name is gone.
+    pending: bool,
+    written: u64,
+    /// Up to where the kernel has been asked to start writing back.
+    started: u64,
+    writeback_bytes: u64,
+}
+
+/// Write-back starts each time this many bytes are new, so that the last fsync finds little left to do.
+/// Large enough that the disk sees long sequential writes.
+const WRITEBACK_BYTES: u64 = 16 << 20;
+
+impl AtomicFile {
+    /// Starts a file that will be published as `target`. A file of that name stays as it is until the commit.
+    ///
+    /// A temporary file that an earlier, killed process left for the same target is replaced: whoever writes
+    /// to a directory from several processes holds its [`DirLock`](crate::DirLock).
+    pub fn create(target: &Path) -> Result<Self> {
+        let Some(name) = target.file_name() else {
+            return Err(Error::io(
+                target,
+                "create",
+                io::Error::from(io::ErrorKind::InvalidInput),
+            ));
+        };
+        let temporary = target.with_file_name(temporary_name(name));
+        match std::fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::io(&temporary, "remove", error));
+            }
+            _ => {}
+        }
+        // create_new: never through a link that somebody put there.
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&temporary)
+            .map_err(|source| Error::io(target, "create", source))?;
+        Ok(Self {
+            file,
+            temporary,
+            target: target.to_path_buf(),
+            pending: true,
+            written: 0,
+            started: 0,
+            writeback_bytes: u64::MAX,
+        })
+    }
+
+    /// Lets the kernel start writing back while more is written: for large files that will be synced.
+    pub fn with_early_writeback(mut self) -> Self {
+        self.writeback_bytes = WRITEBACK_BYTES;
+        self
+    }
+
+    /// The name that the file will have.
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Publishes the file under its name, replacing what was there. On any error nothing is published and
+    /// the temporary file is removed.
+    pub fn commit(mut self, durability: Durability) -> Result<()> {
+        if durability == Durability::Synced {
+            self.file
+                .sync_all()
+                .map_err(|source| Error::io(&self.target, "fsync", source))?;
+        }
+        std::fs::rename(&self.temporary, &self.target)
+            .map_err(|source| Error::io(&self.target, "publish", source))?;
+        self.pending = false;
+        match (durability, self.target.parent()) {
+            (Durability::Synced, Some(dir)) => sync_dir(dir),
+            _ => Ok(()),
+        }
+    }
+
+    fn count(&mut self, written: usize) {
+        self.written += written as u64;
+        let fresh = self.written - self.started;
+        if fresh >= self.writeback_bytes {
+            // Only a hint: DontNeed starts asynchronous write-back of the dirty pages in the range.
+            let _ = rustix::fs::fadvise(
+                &self.file,
+                self.started,
+                NonZeroU64::new(fresh),
+                Advice::DontNeed,
+            );
+            self.started = self.written;
+        }
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(buf)?;
+        self.count(written);
+        Ok(written)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let written = self.file.write_vectored(bufs)?;
+        self.count(written);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for AtomicFile {
+    fn drop(&mut self) {
+        if self.pending {
+            // Whatever made us give up is already on its way to the caller; a leftover is cleaned by the next run.
+            let _ = std::fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+/// Makes the names in `dir` durable.
+pub fn sync_dir(dir: &Path) -> Result<()> {
+    let dir = if dir.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        dir
+    };
+    let result = File::open(dir).and_then(|handle| handle.sync_all());
+    match result {
+        // Some network file systems cannot sync a directory and say so; their renames are durable on return.
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
+            Ok(())
+        }
+        other => other.map_err(|source| Error::io(dir, "fsync the directory", source)),
+    }
+}
+
+/// Whether a file name is one that [`AtomicFile`] gives to unfinished files.
+pub fn is_temporary(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name.starts_with(b".") && name.ends_with(TEMPORARY_SUFFIX.as_bytes())
+}
+
+/// Removes what killed processes left half-written in `dir`, and returns how many files that were. Hold the
+/// directory's [`DirLock`](crate::DirLock). A directory that does not exist has nothing in it.
+pub fn clean_stale(dir: &Path) -> Result<usize> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        other => other.map_err(|source| Error::io(dir, "list", source))?,
+    };
+    let mut removed = 0;
+    for entry in entries {
+        let entry = entry.map_err(|source| Error::io(dir, "list", source))?;
+        if is_temporary(&entry.file_name()) {
+            let path = entry.path();
+            std::fs::remove_file(&path).map_err(|source| Error::io(&path, "remove", source))?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+fn temporary_name(name: &OsStr) -> OsString {
+    let mut temporary = OsString::from(".");
+    temporary.push(name);
+    temporary.push(TEMPORARY_SUFFIX);
+    temporary
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<OsString> {
+        let mut names: Vec<_> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn nothing_has_the_name_before_the_commit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        std::fs::write(&path, "old").unwrap();
+        let mut file = AtomicFile::create(&path).unwrap();
+        file.write_all(b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        assert_eq!(file.written(), 3);
+        file.commit(Durability::Synced).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(names(dir.path()), ["a"]);
+    }
+
+    #[test]
+    fn a_dropped_file_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = AtomicFile::create(&dir.path().join("a")).unwrap();
+        file.write_all(b"half").unwrap();
+        drop(file);
+        assert!(names(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn leftovers_are_cleaned_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [
+            ".a.forebay-tmp",
+            ".b.forebay-tmp",
+            "c.forebay-tmp",
+            ".d",
+            "e",
+        ] {
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        assert_eq!(clean_stale(dir.path()).unwrap(), 2);
+        assert_eq!(names(dir.path()), [".d", "c.forebay-tmp", "e"]);
+        assert_eq!(clean_stale(&dir.path().join("missing")).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_link_in_the_way_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        std::fs::write(&victim, "keep").unwrap();
+        std::os::unix::fs::symlink(&victim, dir.path().join(".a.forebay-tmp")).unwrap();
+        let mut file = AtomicFile::create(&dir.path().join("a")).unwrap();
+        file.write_all(b"new").unwrap();
+        file.commit(Durability::Cached).unwrap();
+        assert_eq!(std::fs::read(victim).unwrap(), b"keep");
+    }
+
+    #[test]
+    fn errors_name_the_file_that_was_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = AtomicFile::create(&dir.path().join("missing/a")).unwrap_err();
+        assert_eq!(error.io_kind(), Some(io::ErrorKind::NotFound));
+        assert!(error.to_string().contains("missing/a"), "{error}");
+        assert!(AtomicFile::create(Path::new("/")).is_err());
+    }
+}

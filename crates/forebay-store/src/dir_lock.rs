@@ -1,0 +1,155 @@
+//! One writer a directory, and the second one learns who the first is.
+//!
+//! The lock is `flock` on a file in the directory. It belongs to the open file, so it dies with its process
+//! however that ends; a file that stays behind after a crash locks nobody out.
+
+use crate::{Error, Result};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The name of the lock file. Hidden, so that no reader's glob takes it for data.
+const LOCK_NAME: &str = ".forebay-lock";
+/// A holder's note is shorter than this (a host name has at most 255 bytes); a foreign file is not read on.
+const NOTE_MAX_BYTES: u64 = 512;
+
+/// An exclusive lock on a directory, held until it is dropped.
+#[derive(Debug)]
+pub struct DirLock {
+    path: PathBuf,
+    // Held for its flock.
+    _file: File,
+}
+
+impl DirLock {
+    /// The name of the file that the lock is on.
+    pub const FILE_NAME: &'static str = LOCK_NAME;
+
+    /// Locks `dir`, which must exist. Never waits: if another process holds the lock the error names its
+    /// host and process id.
+    pub fn acquire(dir: &Path) -> Result<Self> {
+        let path = dir.join(LOCK_NAME);
+        loop {
+            let mut file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)
+                .map_err(|source| Error::io(&path, "create", source))?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    return Err(Error::Locked {
+                        dir: dir.to_path_buf(),
+                        holder: holder(&mut file),
+                    });
+                }
+                Err(errno) => return Err(Error::io(&path, "lock", errno)),
+            }
+            // The last holder may have removed the file between our open and our lock: then the lock is on
+            // a file that nobody else will find, so take the new one.
+            if is_same_file(&file, &path) {
+                let note = format!("process {} on {}\n", std::process::id(), host_name());
+                file.set_len(0)
+                    .and_then(|()| file.write_all(note.as_bytes()))
+                    .map_err(|e| Error::io(&path, "write", e))?;
+                return Ok(Self { path, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for DirLock {
+    fn drop(&mut self) {
+        // Removed while still locked, so nobody can have taken the lock on the file that goes away. If it
+        // cannot be removed it stays as an unlocked file, which does no harm.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn is_same_file(file: &File, path: &Path) -> bool {
+    match (file.metadata(), std::fs::metadata(path)) {
+        (Ok(ours), Ok(there)) => ours.ino() == there.ino() && ours.dev() == there.dev(),
+        _ => false,
+    }
+}
+
+fn holder(file: &mut File) -> String {
+    let mut note = Vec::new();
+    let read = file.take(NOTE_MAX_BYTES).read_to_end(&mut note);
+    let note = String::from_utf8_lossy(&note);
+    let note = note.trim_end();
+    if read.is_err() || note.is_empty() || note.chars().any(char::is_control) {
+        "another process".to_owned()
+    } else {
+        note.to_owned()
+    }
+}
+
+fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_is_refused_and_told_who_the_first_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = DirLock::acquire(dir.path()).unwrap();
+        let Err(Error::Locked { holder, .. }) = DirLock::acquire(dir.path()) else {
+            panic!("locked twice")
+        };
+        assert!(holder.contains(&std::process::id().to_string()), "{holder}");
+        assert!(holder.contains(&host_name()), "{holder}");
+        drop(first);
+        assert_eq!(
+            std::fs::read_dir(dir.path()).unwrap().count(),
+            0,
+            "the lock leaves nothing behind"
+        );
+        DirLock::acquire(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_file_left_by_a_crash_locks_nobody_out() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(
+            dir.path().join(LOCK_NAME),
+            "process 1 on elsewhere, and a longer text than ours\n",
+        )
+        .unwrap();
+        let lock = DirLock::acquire(dir.path()).unwrap();
+        let note = std::fs::read_to_string(dir.path().join(LOCK_NAME)).unwrap();
+        assert_eq!(note.lines().count(), 1);
+        assert!(!note.contains("elsewhere"));
+        drop(lock);
+    }
+
+    #[test]
+    fn many_threads_one_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let inside = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        if let Ok(lock) = DirLock::acquire(dir.path()) {
+                            assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                            inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                            drop(lock);
+                        }
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,292 @@
+//! `Location`: a path or a URL, taken apart without touching it.
+//!
+//! Owns the grammar of what users may write where a data set or a directory of images is expected. Whether
+//! the place exists is for whoever opens it.
+
+use crate::{Error, Result};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// What this build opens, for error messages.
+const CAN_USE: &str = "a path such as /data/imagenet or a URL such as file:///data/imagenet";
+
+/// A place that a user named: a local path, or a URL.
+///
+/// Text of the form `scheme://...` is a URL, everything else is a path; write `./s3://x` for a local path
+/// that looks like a URL. Parsing accepts every well-formed URL; what cannot be opened says so when
+/// [`local_path`](Location::local_path) is asked for.
+///
+/// ```
+/// use forebay_store::Location;
+/// assert_eq!(Location::parse("file:///a%20b")?.local_path()?.to_str(), Some("/a b"));
+/// let remote = Location::parse("s3://bucket/prefix")?;
+/// assert!(remote.local_path().unwrap_err().to_string().contains("s3"));
+/// # Ok::<(), forebay_store::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Location(Place);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Place {
+    Local(PathBuf),
+    /// Neither user name, password nor query is ever stored, so none can be printed.
+    Remote {
+        scheme: String,
+        authority: String,
+        path: String,
+    },
+}
+
+impl Location {
+    /// Takes a path or URL apart. Fails on an empty text, a malformed URL, and a URL with credentials in it.
+    pub fn parse(text: impl AsRef<OsStr>) -> Result<Self> {
+        let text = text.as_ref();
+        if text.is_empty() {
+            return Err(bad(text, "it is empty"));
+        }
+        if text.as_bytes().contains(&0) {
+            return Err(bad(text, "it has a NUL byte in it"));
+        }
+        let Some((scheme, rest)) = split_scheme(text) else {
+            return Ok(Self(Place::Local(PathBuf::from(text))));
+        };
+        let scheme = scheme.to_ascii_lowercase();
+        if scheme == "file" {
+            return local_from_url(text, rest);
+        }
+        let Ok(rest) = std::str::from_utf8(rest) else {
+            return Err(bad(text, "a URL must be UTF-8"));
+        };
+        let rest = rest.split(['?', '#']).next().unwrap_or_default();
+        let (authority, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        if authority.contains('@') {
+            return Err(bad(
+                text,
+                "credentials do not belong in a URL: it ends up in logs and manifests",
+            ));
+        }
+        if authority.is_empty() {
+            return Err(bad(text, "no host or bucket follows the scheme"));
+        }
+        Ok(Self(Place::Remote {
+            scheme,
+            authority: authority.to_owned(),
+            path: path.to_owned(),
+        }))
+    }
+
+    /// The URL's scheme in lower case; none for a local path.
+    pub fn scheme(&self) -> Option<&str> {
+        match &self.0 {
+            Place::Local(_) => None,
+            Place::Remote { scheme, .. } => Some(scheme),
+        }
+    }
+
+    /// Host and port, or bucket; none for a local path.
+    pub fn authority(&self) -> Option<&str> {
+        match &self.0 {
+            Place::Local(_) => None,
+            Place::Remote { authority, .. } => Some(authority),
+        }
+    }
+
+    /// The path of a local place. Any other place is an error that says what can be used instead.
+    pub fn local_path(&self) -> Result<&Path> {
+        let scheme = match &self.0 {
+            Place::Local(path) => return Ok(path),
+            Place::Remote { scheme, .. } => scheme,
+        };
+        let why = match scheme.as_str() {
+            "s3" | "gs" | "az" | "abfs" | "abfss" | "http" | "https" => {
+                format!("this build has no support for {scheme}:// storage")
+            }
+            "forebay" => {
+                "that is a server's address, not a place that files can be read from or written to"
+                    .to_owned()
+            }
+            other => format!("the scheme {other}:// is not known"),
+        };
+        Err(Error::Unsupported {
+            text: self.to_string(),
+            why,
+            can_use: CAN_USE,
+        })
+    }
+}
+
+impl From<PathBuf> for Location {
+    fn from(path: PathBuf) -> Self {
+        Self(Place::Local(path))
+    }
+}
+
+impl From<&Path> for Location {
+    fn from(path: &Path) -> Self {
+        Self(Place::Local(path.to_path_buf()))
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Place::Local(path) => path.display().fmt(f),
+            Place::Remote {
+                scheme,
+                authority,
+                path,
+            } => write!(f, "{scheme}://{authority}{path}"),
+        }
+    }
+}
+
+/// `scheme` and what follows `://`, if the text starts with a scheme as RFC 3986 spells one.
+fn split_scheme(text: &OsStr) -> Option<(&str, &[u8])> {
+    let bytes = text.as_bytes();
+    let at = bytes.windows(3).position(|three| three == b"://")?;
+    let scheme = std::str::from_utf8(bytes.get(..at)?).ok()?;
+    let mut characters = scheme.chars();
+    let well_formed = characters.next().is_some_and(|c| c.is_ascii_alphabetic())
+        && characters.all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    well_formed.then(|| (scheme, bytes.get(at + 3..).unwrap_or_default()))
+}
+
+fn local_from_url(text: &OsStr, rest: &[u8]) -> Result<Location> {
+    let path = rest.strip_prefix(b"localhost").unwrap_or(rest);
+    if path.first() != Some(&b'/') {
+        return Err(bad(
+            text,
+            "file:// takes an absolute path on this machine: file:///data/images",
+        ));
+    }
+    let decoded =
+        percent_decode(path).ok_or_else(|| bad(text, "% must be followed by two hex digits"))?;
+    if decoded.contains(&0) {
+        return Err(bad(text, "it has a NUL byte in it"));
+    }
+    Ok(Location(Place::Local(OsString::from_vec(decoded).into())))
+}
+
+fn percent_decode(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((&first, tail)) = rest.split_first() {
+        if first == b'%' {
+            let digit = |at: usize| tail.get(at).and_then(|b| (*b as char).to_digit(16));
+            // Two hex digits are at most 255.
+            out.push((digit(0)? * 16 + digit(1)?) as u8);
+            rest = tail.get(2..)?;
+        } else {
+            out.push(first);
+            rest = tail;
+        }
+    }
+    Some(out)
+}
+
+/// A complaint about `text`, without what may be secret in it.
+fn bad(text: &OsStr, why: &str) -> Error {
+    let text = text.to_string_lossy();
+    let text = text.split('?').next().unwrap_or_default();
+    let shown = match (text.find("://"), text.rfind('@')) {
+        (Some(scheme), Some(at)) if at > scheme => {
+            format!("{}...{}", &text[..scheme + 3], &text[at..])
+        }
+        _ => text.to_owned(),
+    };
+    Error::BadLocation {
+        text: shown,
+        why: why.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn local(text: &str) -> PathBuf {
+        Location::parse(text)
+            .unwrap()
+            .local_path()
+            .unwrap()
+            .to_path_buf()
+    }
+
+    #[test]
+    fn paths_are_taken_as_they_are() {
+        for text in [
+            "a", "/a/b", "./s3://x", "a%20b", "C:/x", "1x://y", "://", "a b/ü",
+        ] {
+            assert_eq!(local(text), Path::new(text));
+        }
+        let odd = OsStr::from_bytes(b"/data/\xff\xfe");
+        assert_eq!(
+            Location::parse(odd)
+                .unwrap()
+                .local_path()
+                .unwrap()
+                .as_os_str(),
+            odd
+        );
+    }
+
+    #[test]
+    fn file_urls_are_decoded() {
+        assert_eq!(local("file:///a/b%20c"), Path::new("/a/b c"));
+        assert_eq!(local("FILE://localhost/a"), Path::new("/a"));
+        for text in [
+            "file://host/a",
+            "file://a",
+            "file:///a%2",
+            "file:///a%zz",
+            "file:///a%00",
+        ] {
+            assert!(
+                matches!(Location::parse(text), Err(Error::BadLocation { .. })),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_schemes_say_what_can_be_used() {
+        for text in [
+            "s3://bucket/x",
+            "gs://b",
+            "https://host:1/x",
+            "forebay://h:1/name",
+            "ftp://h/x",
+        ] {
+            let location = Location::parse(text).unwrap();
+            assert_eq!(location.to_string(), text);
+            let error = location.local_path().unwrap_err().to_string();
+            assert!(error.contains(location.scheme().unwrap()), "{error}");
+            assert!(error.contains("file:///"), "{error}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_refused_and_never_shown() {
+        let error = Location::parse("s3://KEY:SECRET@bucket/x?sig=HIDDEN")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            !error.contains("SECRET") && !error.contains("HIDDEN"),
+            "{error}"
+        );
+        let signed = Location::parse("https://host/x?sig=HIDDEN#frag").unwrap();
+        assert!(!format!("{signed:?} {signed}").contains("HIDDEN"));
+    }
+
+    #[test]
+    fn nothing_is_not_a_location() {
+        assert!(Location::parse("").is_err());
+        assert!(Location::parse("s3://").is_err());
+        assert!(Location::parse("s3:///x").is_err());
+    }
+}
