@@ -148,6 +148,9 @@ pub struct Welcome {
     pub fingerprint: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "4")]
     pub splits: ::prost::alloc::vec::Vec<SplitInfo>,
+    /// the server is never silent for longer, batches or not
+    #[prost(uint32, tag = "5")]
+    pub heartbeat_ms: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SplitInfo {
@@ -156,7 +159,7 @@ pub struct SplitInfo {
     #[prost(uint64, tag = "2")]
     pub records: u64,
 }
-/// Starts a stream, or moves it: batches from (epoch, position) on.
+/// Starts the stream of this connection: batches from (epoch, position) on.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Open {
     #[prost(message, optional, tag = "1")]
@@ -175,19 +178,22 @@ pub struct Open {
     /// ask for crc32c of every payload
     #[prost(bool, tag = "6")]
     pub payload_checksum: bool,
-    /// how many epochs to send; 0: until closed
+    /// how many epochs to send, a part of one counts; 0: until closed
     #[prost(uint64, tag = "7")]
     pub epochs: u64,
 }
-/// The server's answer to Open: the spec with every default filled in.
+/// The server's answer to Open: the spec with every default filled in, so that
+/// the same stream can be had again from another server.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Opened {
     #[prost(message, optional, tag = "1")]
     pub spec: ::core::option::Option<StreamSpec>,
+    /// in the split
     #[prost(uint64, tag = "2")]
     pub records: u64,
     #[prost(uint64, tag = "3")]
     pub batches_per_epoch: u64,
+    /// payload of every batch
     #[prost(uint64, tag = "4")]
     pub batch_bytes: u64,
 }
@@ -198,7 +204,7 @@ pub struct Batch {
     pub epoch: u64,
     #[prost(uint64, tag = "2")]
     pub step: u64,
-    /// samples of the epoch delivered before this batch, all ranks together
+    /// samples of the epoch before this global batch, all ranks together
     #[prost(uint64, tag = "3")]
     pub position: u64,
     /// of the payload
@@ -212,9 +218,9 @@ pub struct Batch {
     /// one byte a sample: 0 a sample, 1 padding
     #[prost(bytes = "bytes", tag = "7")]
     pub flags: ::prost::bytes::Bytes,
-    #[prost(uint32, optional, tag = "8")]
+    #[prost(fixed32, optional, tag = "8")]
     pub payload_crc32c: ::core::option::Option<u32>,
-    /// of the sample indices of this batch
+    /// of the samples of this batch and their positions
     #[prost(fixed64, tag = "9")]
     pub digest: u64,
 }
@@ -223,13 +229,14 @@ pub struct Batch {
 pub struct EpochEnd {
     #[prost(uint64, tag = "1")]
     pub epoch: u64,
+    /// that this connection sent of this epoch
     #[prost(uint64, tag = "2")]
     pub batches: u64,
-    /// of all batch digests, in order
+    /// of those batches: the sum of theirs
     #[prost(fixed64, tag = "3")]
     pub digest: u64,
 }
-/// Room for more payload.
+/// Room for more payload: what the client took out of its queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Credit {
     #[prost(uint64, tag = "1")]
@@ -269,6 +276,8 @@ pub mod error {
         /// the server is stopping
         Shutdown = 9,
         Internal = 10,
+        /// the peer was silent, or did not read, for too long
+        Timeout = 11,
     }
     impl Kind {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -288,6 +297,7 @@ pub mod error {
                 Self::Busy => "KIND_BUSY",
                 Self::Shutdown => "KIND_SHUTDOWN",
                 Self::Internal => "KIND_INTERNAL",
+                Self::Timeout => "KIND_TIMEOUT",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -304,12 +314,13 @@ pub mod error {
                 "KIND_BUSY" => Some(Self::Busy),
                 "KIND_SHUTDOWN" => Some(Self::Shutdown),
                 "KIND_INTERNAL" => Some(Self::Internal),
+                "KIND_TIMEOUT" => Some(Self::Timeout),
                 _ => None,
             }
         }
     }
 }
-/// Asks for, or gives, a sign of life.
+/// Asks for a sign of life, or is one: who gets it without `answer` sends it back with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ping {
     #[prost(uint64, tag = "1")]
@@ -326,8 +337,15 @@ pub struct Stats {
     pub images: u64,
     #[prost(uint64, tag = "3")]
     pub batches: u64,
+    /// from storage
     #[prost(uint64, tag = "4")]
     pub bytes_read: u64,
+    /// sent
+    #[prost(uint64, tag = "5")]
+    pub payload_bytes: u64,
+    /// since the stream was opened
+    #[prost(double, tag = "6")]
+    pub elapsed_s: f64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Stage {
@@ -346,39 +364,77 @@ pub struct StatsRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Close {
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Message {
-    #[prost(oneof = "message::Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
-    pub kind: ::core::option::Option<message::Kind>,
+/// The number in a frame's head that says which message follows. A number is
+/// never used again for another message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FrameKind {
+    Unspecified = 0,
+    /// client to server
+    Hello = 1,
+    /// server to client
+    Welcome = 2,
+    /// client to server
+    Open = 3,
+    /// server to client
+    Opened = 4,
+    /// server to client, with a payload
+    Batch = 5,
+    /// server to client
+    EpochEnd = 6,
+    /// client to server
+    Credit = 7,
+    /// both
+    Error = 8,
+    /// both
+    Ping = 9,
+    /// client to server
+    StatsRequest = 10,
+    /// server to client
+    Stats = 11,
+    /// client to server
+    Close = 12,
 }
-/// Nested message and enum types in `Message`.
-pub mod message {
-    #[derive(Clone, PartialEq, ::prost::Oneof)]
-    pub enum Kind {
-        #[prost(message, tag = "1")]
-        Hello(super::Hello),
-        #[prost(message, tag = "2")]
-        Welcome(super::Welcome),
-        #[prost(message, tag = "3")]
-        Open(super::Open),
-        #[prost(message, tag = "4")]
-        Opened(super::Opened),
-        #[prost(message, tag = "5")]
-        Batch(super::Batch),
-        #[prost(message, tag = "6")]
-        EpochEnd(super::EpochEnd),
-        #[prost(message, tag = "7")]
-        Credit(super::Credit),
-        #[prost(message, tag = "8")]
-        Error(super::Error),
-        #[prost(message, tag = "9")]
-        Ping(super::Ping),
-        #[prost(message, tag = "10")]
-        StatsRequest(super::StatsRequest),
-        #[prost(message, tag = "11")]
-        Stats(super::Stats),
-        #[prost(message, tag = "12")]
-        Close(super::Close),
+impl FrameKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "FRAME_KIND_UNSPECIFIED",
+            Self::Hello => "FRAME_KIND_HELLO",
+            Self::Welcome => "FRAME_KIND_WELCOME",
+            Self::Open => "FRAME_KIND_OPEN",
+            Self::Opened => "FRAME_KIND_OPENED",
+            Self::Batch => "FRAME_KIND_BATCH",
+            Self::EpochEnd => "FRAME_KIND_EPOCH_END",
+            Self::Credit => "FRAME_KIND_CREDIT",
+            Self::Error => "FRAME_KIND_ERROR",
+            Self::Ping => "FRAME_KIND_PING",
+            Self::StatsRequest => "FRAME_KIND_STATS_REQUEST",
+            Self::Stats => "FRAME_KIND_STATS",
+            Self::Close => "FRAME_KIND_CLOSE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FRAME_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "FRAME_KIND_HELLO" => Some(Self::Hello),
+            "FRAME_KIND_WELCOME" => Some(Self::Welcome),
+            "FRAME_KIND_OPEN" => Some(Self::Open),
+            "FRAME_KIND_OPENED" => Some(Self::Opened),
+            "FRAME_KIND_BATCH" => Some(Self::Batch),
+            "FRAME_KIND_EPOCH_END" => Some(Self::EpochEnd),
+            "FRAME_KIND_CREDIT" => Some(Self::Credit),
+            "FRAME_KIND_ERROR" => Some(Self::Error),
+            "FRAME_KIND_PING" => Some(Self::Ping),
+            "FRAME_KIND_STATS_REQUEST" => Some(Self::StatsRequest),
+            "FRAME_KIND_STATS" => Some(Self::Stats),
+            "FRAME_KIND_CLOSE" => Some(Self::Close),
+            _ => None,
+        }
     }
 }
 /// What a decoded sample looks like in the batch buffer.
