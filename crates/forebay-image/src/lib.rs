@@ -1,1 +1,27 @@
-//! Pixels: probe, decode, crop, resize, flip and batch layout, with limits
+//! Pixels: from the encoded bytes of an image to its place in a batch.
+//!
+//! - [`probe()`] reads a header, from the whole file or a prefix, without decoding.
+//! - [`Decoder`] decodes JPEG and PNG to RGB, whole or a region; it trusts neither bytes nor decoder.
+//! - [`Transform`] decodes the part that a crop needs and resizes it straight into the batch, with the pixels
+//!   of Pillow; what it draws at random is a pure function of [`SampleSeed`].
+//! - [`contact_sheet`] shows a batch to people.
+//!
+//! Where images come from, and what becomes of batches, is other crates' business. Errors carry no file
+//! name or record number: the caller adds them.
+
+mod decode;
+mod error;
+mod limits;
+mod probe;
+mod random;
+mod resize;
+mod sheet;
+mod transform;
+
+pub use decode::{Decoder, Region, RgbImage};
+pub use error::{ImageError, Result};
+pub use limits::Limits;
+pub use probe::{Color, Format, Probe, probe, sniff, trailing_bytes};
+pub use random::SampleSeed;
+pub use sheet::{contact_sheet, encode_png};
+pub use transform::{EvalTransform, Layout, Timing, TrainTransform, Transform};

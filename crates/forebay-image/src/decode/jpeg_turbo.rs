@@ -1,0 +1,70 @@
+//! JPEG through `libjpeg-turbo-rs`, a Rust port of libjpeg-turbo with the same pixels as its default
+//! decoder (accurate integer DCT, smooth chroma upsampling).
+
+use super::{Canvas, Job};
+use crate::error::{ImageError, Result};
+use crate::probe::{Color, Format, jpeg};
+use libjpeg_turbo_rs::{Decoder, JpegError, PixelFormat};
+
+pub(super) fn decode(job: &Job<'_>, canvas: &mut Canvas) -> Result<()> {
+    if job.probe.progressive {
+        job.limits.check_scans(jpeg::scans(job.bytes))?;
+    }
+    let four = matches!(job.probe.color, Color::Cmyk | Color::Ycck);
+    let mut decoder = Decoder::new(job.bytes).map_err(refuse)?;
+    decoder.set_scan_limit(job.limits.max_scans);
+    decoder.set_max_pixels(usize::try_from(job.limits.max_pixels).unwrap_or(usize::MAX));
+    decoder.set_output_format(if four {
+        PixelFormat::Cmyk
+    } else {
+        PixelFormat::Rgb
+    });
+    let channels = if four { 4 } else { 3 };
+    let (width, height) = (decoder.output_width(), decoder.output_height());
+    if (width, height) != (job.probe.width as usize, job.probe.height as usize) {
+        return Err(ImageError::corrupt(Format::Jpeg, "two different sizes"));
+    }
+    let region = job.region;
+    let row = width * channels;
+    let start = region.y as usize * row + region.x as usize * channels;
+    let size = decoder.output_buffer_size().map_err(refuse)?;
+    if canvas.data.len() < size {
+        canvas.data.resize(size, 0);
+    }
+    let info = decoder
+        .decode_image_into(&mut canvas.data[..size])
+        .map_err(refuse)?;
+    if (info.width, info.height) != (width, height) {
+        return Err(ImageError::corrupt(
+            Format::Jpeg,
+            "fewer pixels than its header says",
+        ));
+    }
+    canvas.stride = row;
+    canvas.start = start;
+    if four {
+        inks_to_rgb(canvas, width * height);
+        canvas.stride = width * 3;
+        canvas.start = (region.y as usize * width + region.x as usize) * 3;
+    }
+    Ok(())
+}
+
+/// Four inverted inks to RGB, in place.
+fn inks_to_rgb(canvas: &mut Canvas, pixels: usize) {
+    for i in 0..pixels {
+        let [c, m, y, k] = [0, 1, 2, 3].map(|j| u32::from(canvas.data[i * 4 + j]));
+        for (j, ink) in [c, m, y].into_iter().enumerate() {
+            canvas.data[i * 3 + j] = (ink * k / 255) as u8;
+        }
+    }
+}
+
+fn refuse(error: JpegError) -> ImageError {
+    match error {
+        JpegError::UnexpectedEof => {
+            ImageError::truncated(Format::Jpeg, "the file ends inside the image data")
+        }
+        other => ImageError::corrupt(Format::Jpeg, other.to_string()),
+    }
+}

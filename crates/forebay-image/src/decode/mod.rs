@@ -1,0 +1,232 @@
+//! Decoders: one file each, one line each in [`CODECS`].
+//!
+//! A decoder turns a region of an image into RGB. Nothing here trusts it: limits are checked on our own
+//! reading of the header first, a panic inside it is caught and becomes an error for that image alone, and
+//! what it delivers is checked for size.
+
+mod jpeg_turbo;
+mod png;
+
+use crate::error::{ImageError, Result};
+use crate::limits::Limits;
+use crate::probe::{Format, Probe, probe};
+use crate::resize::Resizer;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A rectangle of pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// Left column.
+    pub x: u32,
+    /// Top row.
+    pub y: u32,
+    /// Columns, at least one.
+    pub width: u32,
+    /// Rows, at least one.
+    pub height: u32,
+}
+
+impl Region {
+    /// The whole of an image.
+    pub const fn whole(width: u32, height: u32) -> Self {
+        Self {
+            x: 0,
+            y: 0,
+            width,
+            height,
+        }
+    }
+
+    fn check(&self, probe: &Probe) -> Result<()> {
+        let inside = |start: u32, length: u32, limit: u32| {
+            length > 0 && start.checked_add(length).is_some_and(|end| end <= limit)
+        };
+        if inside(self.x, self.width, probe.width) && inside(self.y, self.height, probe.height) {
+            return Ok(());
+        }
+        let Self {
+            x,
+            y,
+            width,
+            height,
+        } = *self;
+        let (image_width, image_height) = (probe.width, probe.height);
+        Err(ImageError::Region {
+            x,
+            y,
+            width,
+            height,
+            image_width,
+            image_height,
+        })
+    }
+}
+
+/// An RGB image in memory: `height` rows of `width` pixels of three bytes, no padding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RgbImage {
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// `3 * width * height` bytes.
+    pub data: Vec<u8>,
+}
+
+/// Where a decoder leaves the pixels of a region: it may deliver more columns and rows than asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Canvas {
+    /// RGB rows.
+    pub(crate) data: Vec<u8>,
+    /// Bytes from a row to the next.
+    pub(crate) stride: usize,
+    /// Offset of the region's first pixel.
+    pub(crate) start: usize,
+}
+
+impl Canvas {
+    /// Checks that the region is really there: decoders are not trusted.
+    fn holds(&self, region: &Region) -> bool {
+        let row = region.width as usize * 3;
+        let last = (region.height as usize - 1)
+            .checked_mul(self.stride)
+            .and_then(|n| n.checked_add(self.start))
+            .and_then(|n| n.checked_add(row));
+        row <= self.stride && last.is_some_and(|end| end <= self.data.len())
+    }
+
+    /// The row `y` of the region, and whatever lies right of it.
+    pub(crate) fn rows_from(&self) -> &[u8] {
+        &self.data[self.start..]
+    }
+}
+
+/// A decoder of one format.
+struct Codec {
+    format: Format,
+    decode: fn(&Job<'_>, &mut Canvas) -> Result<()>,
+}
+
+/// What a decoder is asked for; `region` is inside the image and the image is within the limits.
+struct Job<'a> {
+    bytes: &'a [u8],
+    probe: &'a Probe,
+    region: Region,
+    limits: &'a Limits,
+}
+
+/// Every decoder, by format.
+const CODECS: &[Codec] = &[
+    Codec {
+        format: Format::Jpeg,
+        decode: jpeg_turbo::decode,
+    },
+    Codec {
+        format: Format::Png,
+        decode: png::decode,
+    },
+];
+
+/// Decodes images to RGB. One per thread: it keeps its memory from image to image.
+///
+/// What becomes of the colours, following `tf.io.decode_image(channels=3)` where that is defined:
+/// grey is repeated in the three channels; alpha is dropped, not blended; palettes are looked up; 16-bit
+/// channels keep their high byte; CMYK and YCCK (whose inks Adobe stores inverted) become
+/// `ink * black / 255`. ICC profiles and EXIF orientation are ignored.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    limits: Limits,
+    pub(crate) canvas: Canvas,
+    pub(crate) resizer: Resizer,
+}
+
+impl Decoder {
+    /// A decoder that refuses images over `limits`.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+
+    /// The limits it was made with.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Decodes a whole image.
+    ///
+    /// # Errors
+    /// Every [`ImageError`]; a file that is cut short is an error, never a partly grey image.
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<RgbImage> {
+        let probe = probe(bytes, &self.limits)?;
+        self.decode_region(bytes, &probe, Region::whole(probe.width, probe.height))
+    }
+
+    /// Decodes a region: exactly the pixels that a full decode has there, but only the work it needs.
+    /// `probe` is what [`probe`](crate::probe()) said about these bytes.
+    ///
+    /// # Errors
+    /// As [`Decoder::decode`], and [`ImageError::Region`].
+    pub fn decode_region(
+        &mut self,
+        bytes: &[u8],
+        probe: &Probe,
+        region: Region,
+    ) -> Result<RgbImage> {
+        self.fill_canvas(bytes, probe, region)?;
+        let row = region.width as usize * 3;
+        let mut data = Vec::with_capacity(row * region.height as usize);
+        for line in self
+            .canvas
+            .rows_from()
+            .chunks(self.canvas.stride)
+            .take(region.height as usize)
+        {
+            data.extend_from_slice(&line[..row]);
+        }
+        Ok(RgbImage {
+            width: region.width,
+            height: region.height,
+            data,
+        })
+    }
+
+    /// Decodes a region into `self.canvas`.
+    pub(crate) fn fill_canvas(
+        &mut self,
+        bytes: &[u8],
+        probe: &Probe,
+        region: Region,
+    ) -> Result<()> {
+        region.check(probe)?;
+        let format = probe.format;
+        let Some(codec) = CODECS.iter().find(|codec| codec.format == format) else {
+            return Err(ImageError::unsupported(format, "no decoder in this build"));
+        };
+        let job = Job {
+            bytes,
+            probe,
+            region,
+            limits: &self.limits,
+        };
+        let canvas = &mut self.canvas;
+        // The canvas is overwritten by the next image whatever state a panic leaves it in.
+        let outcome = catch_unwind(AssertUnwindSafe(|| (codec.decode)(&job, canvas)));
+        outcome.unwrap_or_else(|panic| {
+            let what = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+                .unwrap_or_else(|| "it panicked".into());
+            Err(ImageError::Decoder { format, what })
+        })?;
+        if !self.canvas.holds(&region) {
+            return Err(ImageError::Decoder {
+                format,
+                what: "it delivered too few pixels".into(),
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! Limits against decompression bombs, checked on the header before anything is allocated.
+
+use crate::error::{ImageError, Result};
+
+/// What an image may ask for. A header over any of these is refused before pixels are allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest side, in pixels.
+    pub max_side: u32,
+    /// Width times height, in pixels.
+    pub max_pixels: u64,
+    /// Bytes of the decoded RGB image, including what the decoder keeps for it (coefficients of a
+    /// progressive JPEG, rows of a 16-bit PNG).
+    pub max_decoded_bytes: u64,
+    /// Scans of a progressive JPEG: each one is a pass over the whole image.
+    pub max_scans: u32,
+}
+
+impl Default for Limits {
+    /// 16,384 pixels a side, 64 Mi pixels, 256 MiB decoded, 100 scans: far above any training image,
+    /// far below what hurts.
+    fn default() -> Self {
+        Self {
+            max_side: 16_384,
+            max_pixels: 64 << 20,
+            max_decoded_bytes: 256 << 20,
+            max_scans: 100,
+        }
+    }
+}
+
+impl Limits {
+    /// Checks a size given by a header; `bytes_per_pixel` is what decoding it takes in all.
+    pub(crate) fn check(&self, width: u32, height: u32, bytes_per_pixel: u64) -> Result<()> {
+        let over = |what, found, limit| Err(ImageError::OverLimit { what, found, limit });
+        if width > self.max_side {
+            return over("pixels of width", width.into(), self.max_side.into());
+        }
+        if height > self.max_side {
+            return over("pixels of height", height.into(), self.max_side.into());
+        }
+        let pixels = u64::from(width) * u64::from(height);
+        if pixels > self.max_pixels {
+            return over("pixels", pixels, self.max_pixels);
+        }
+        let bytes = pixels.saturating_mul(bytes_per_pixel);
+        if bytes > self.max_decoded_bytes {
+            return over("bytes when decoded", bytes, self.max_decoded_bytes);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_scans(&self, scans: u32) -> Result<()> {
+        if scans > self.max_scans {
+            return Err(ImageError::OverLimit {
+                what: "scans",
+                found: scans.into(),
+                limit: self.max_scans.into(),
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! JPEG markers: a bounded walk over the segments before the first scan.
+
+use super::{Color, Format, Probe};
+use crate::error::{ImageError, Result};
+
+/// Start of image and the first byte of the next marker.
+pub(super) const MAGIC: [u8; 3] = [0xff, 0xd8, 0xff];
+
+/// One marker segment: its payload without the two length bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Segment<'a> {
+    /// Second byte of the marker.
+    pub(crate) marker: u8,
+    /// Payload; empty for markers that have none.
+    pub(crate) payload: &'a [u8],
+    /// Offset just past the segment.
+    pub(crate) end: usize,
+}
+
+/// Start of scan.
+pub(crate) const SOS: u8 = 0xda;
+/// End of image.
+pub(crate) const EOI: u8 = 0xd9;
+
+/// Reads the segment whose marker is at or after `at`; fill bytes are skipped, as decoders do.
+pub(crate) fn segment(bytes: &[u8], at: usize) -> Result<Segment<'_>> {
+    let incomplete = |needed: usize| ImageError::Incomplete {
+        format: Format::Jpeg,
+        needed: needed as u64,
+        found: bytes.len() as u64,
+    };
+    let mut i = at;
+    let first = *bytes.get(i).ok_or_else(|| incomplete(i + 4))?;
+    if first != 0xff {
+        return Err(ImageError::corrupt(
+            Format::Jpeg,
+            format!("at byte {at}: expected a marker (ff), found {first:02x}"),
+        ));
+    }
+    while bytes.get(i) == Some(&0xff) {
+        i += 1;
+    }
+    let marker = *bytes.get(i).ok_or_else(|| incomplete(i + 3))?;
+    i += 1;
+    if marker == 0x01 || (0xd0..=EOI).contains(&marker) {
+        return Ok(Segment {
+            marker,
+            payload: &[],
+            end: i,
+        });
+    }
+    let Some(length) = bytes.get(i..i + 2) else {
+        return Err(incomplete(i + 2));
+    };
+    let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
+    if length < 2 {
+        return Err(ImageError::corrupt(
+            Format::Jpeg,
+            format!("at byte {i}: a segment length of {length}, at least 2 is possible"),
+        ));
+    }
+    let end = i + length;
+    let payload = bytes.get(i + 2..end).ok_or_else(|| incomplete(end))?;
+    Ok(Segment {
+        marker,
+        payload,
+        end,
+    })
+}
+
+/// Whether a marker starts a frame (SOF0..SOF15 without DHT, JPG and DAC).
+pub(crate) fn is_frame(marker: u8) -> bool {
+    (0xc0..=0xcf).contains(&marker) && !matches!(marker, 0xc4 | 0xc8 | 0xcc)
+}
+
+/// Adobe's APP14: the colour transform it declares.
+pub(crate) fn adobe_transform(segment: &Segment<'_>) -> Option<u8> {
+    let is_adobe = segment.marker == 0xee && segment.payload.starts_with(b"Adobe");
+    if is_adobe {
+        segment.payload.get(11).copied()
+    } else {
+        None
+    }
+}
+
+/// Whether this is JFIF's APP0.
+pub(crate) fn is_jfif(segment: &Segment<'_>) -> bool {
+    segment.marker == 0xe0 && segment.payload.starts_with(b"JFIF\0")
+}
+
+/// Colour as libjpeg decides it: JFIF means YCbCr, then Adobe's flag, then component ids.
+pub(crate) fn color(ids: &[u8], jfif: bool, adobe: Option<u8>) -> Option<Color> {
+    match (ids.len(), adobe) {
+        (1, _) => Some(Color::Grey),
+        (3, _) if jfif => Some(Color::YCbCr),
+        (3, Some(0)) => Some(Color::Rgb),
+        (3, Some(_)) => Some(Color::YCbCr),
+        (3, None) if ids == b"RGB" => Some(Color::Rgb),
+        (3, None) => Some(Color::YCbCr),
+        (4, Some(2)) => Some(Color::Ycck),
+        (4, _) => Some(Color::Cmyk),
+        _ => None,
+    }
+}
+
+struct Frame {
+    marker: u8,
+    bits: u8,
+    width: u16,
+    height: u16,
+    ids: [u8; 4],
+    components: usize,
+}
+
+fn frame(segment: &Segment<'_>) -> Result<Frame> {
+    let bad = |what: String| ImageError::corrupt(Format::Jpeg, what);
+    let &[bits, h1, h0, w1, w0, components, ref rest @ ..] = segment.payload else {
+        return Err(bad(format!(
+            "frame header of {} bytes, at least 6 are needed",
+            segment.payload.len()
+        )));
+    };
+    let components = usize::from(components);
+    if rest.len() != components * 3 {
+        return Err(bad(format!(
+            "frame header of {} bytes for {components} components, expected {}",
+            segment.payload.len(),
+            6 + components * 3
+        )));
+    }
+    if !matches!(components, 1 | 3 | 4) {
+        return Err(ImageError::unsupported(
+            Format::Jpeg,
+            format!("{components} colour components"),
+        ));
+    }
+    let mut ids = [0; 4];
+    for (id, component) in ids.iter_mut().zip(rest.chunks_exact(3)) {
+        *id = component[0];
+    }
+    let width = u16::from_be_bytes([w1, w0]);
+    let height = u16::from_be_bytes([h1, h0]);
+    if height == 0 {
+        // Legal: the number of lines then follows the first scan in a DNL segment.
+        return Err(ImageError::unsupported(
+            Format::Jpeg,
+            "height given after the first scan (DNL)",
+        ));
+    }
+    if width == 0 {
+        return Err(bad("a width of 0 pixels".into()));
+    }
+    Ok(Frame {
+        marker: segment.marker,
+        bits,
+        width,
+        height,
+        ids,
+        components,
+    })
+}
+
+pub(super) fn probe(bytes: &[u8]) -> Result<Probe> {
+    let mut at = 2;
+    let (mut found, mut jfif, mut adobe) = (None, false, None);
+    loop {
+        let segment = segment(bytes, at)?;
+        at = segment.end;
+        jfif |= is_jfif(&segment);
+        adobe = adobe_transform(&segment).or(adobe);
+        match segment.marker {
+            marker if is_frame(marker) => {
+                if found.is_some() {
+                    return Err(ImageError::corrupt(Format::Jpeg, "two frame headers"));
+                }
+                found = Some(frame(&segment)?);
+            }
+            SOS => break,
+            EOI => {
+                return Err(ImageError::corrupt(
+                    Format::Jpeg,
+                    "the image ends before its first scan",
+                ));
+            }
+            _ => {}
+        }
+    }
+    let Some(frame) = found else {
+        return Err(ImageError::corrupt(
+            Format::Jpeg,
+            "a scan without a frame header",
+        ));
+    };
+    let ids = &frame.ids[..frame.components];
+    let Some(color) = color(ids, jfif, adobe) else {
+        return Err(ImageError::unsupported(
+            Format::Jpeg,
+            "this number of colour components",
+        ));
+    };
+    Ok(Probe {
+        format: Format::Jpeg,
+        width: frame.width.into(),
+        height: frame.height.into(),
+        channels: frame.components as u8,
+        bits: frame.bits,
+        color,
+        progressive: matches!(frame.marker, 0xc2 | 0xc6 | 0xca | 0xce),
+        header_bytes: at as u64,
+    })
+}
+
+/// Walks from the first segment to the end-of-image marker, scans included; calls `scan` for each scan.
+fn walk(bytes: &[u8], mut scan: impl FnMut()) -> Option<usize> {
+    let mut at = 2;
+    loop {
+        let segment = segment(bytes, at).ok()?;
+        at = segment.end;
+        match segment.marker {
+            EOI => return Some(at),
+            SOS => {
+                scan();
+                // Entropy-coded data: ff00 is a data byte, ffd0..ffd7 are restart markers.
+                loop {
+                    let ff = at + bytes.get(at..)?.iter().position(|&b| b == 0xff)?;
+                    match *bytes.get(ff + 1)? {
+                        0x00 | 0xd0..=0xd7 => at = ff + 2,
+                        0xff => at = ff + 1,
+                        _ => {
+                            at = ff;
+                            break;
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Offset just past the end-of-image marker.
+pub(super) fn end(bytes: &[u8]) -> Option<usize> {
+    walk(bytes, || ())
+}
+
+/// Scans in the file, as far as it can be walked.
+pub(crate) fn scans(bytes: &[u8]) -> u32 {
+    let mut scans = 0u32;
+    let _ = walk(bytes, || scans = scans.saturating_add(1));
+    scans
+}

@@ -1,0 +1,159 @@
+//! Reading headers: what an image is, how large it is, without decoding it and without trusting it.
+//!
+//! [`probe`] works on any prefix of a file. It allocates nothing, reads each header byte once and says how
+//! many bytes it needs when the prefix ends too early, so that a packer can probe from the first few KiB.
+
+pub(crate) mod jpeg;
+mod png;
+
+use crate::error::{ImageError, Result};
+use crate::limits::Limits;
+use std::fmt;
+
+/// Container format, told by content and never by a file's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// JPEG (ITU T.81): baseline, extended, progressive.
+    Jpeg,
+    /// PNG.
+    Png,
+}
+
+impl Format {
+    /// The name as TensorFlow writes it into `image/format`: `JPEG`, `PNG`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Jpeg => "JPEG",
+            Self::Png => "PNG",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How the file stores colour. Decoding always gives RGB; see [`crate::Decoder`] for how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Color {
+    /// One channel of brightness.
+    Grey,
+    /// Grey with alpha (PNG).
+    GreyAlpha,
+    /// Red, green, blue, as they are.
+    Rgb,
+    /// RGB with alpha (PNG).
+    Rgba,
+    /// Indices into a colour table (PNG).
+    Palette,
+    /// Brightness and two colour differences (nearly every JPEG).
+    YCbCr,
+    /// Four inks (JPEG).
+    Cmyk,
+    /// CMYK whose first three channels are stored as YCbCr (JPEG).
+    Ycck,
+}
+
+/// What a header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Probe {
+    /// Container format.
+    pub format: Format,
+    /// Columns, in pixels.
+    pub width: u32,
+    /// Rows, in pixels.
+    pub height: u32,
+    /// Channels stored (a palette counts as one).
+    pub channels: u8,
+    /// Bits of each channel.
+    pub bits: u8,
+    /// How colour is stored.
+    pub color: Color,
+    /// Progressive JPEG or interlaced PNG.
+    pub progressive: bool,
+    /// Offset just past what was read: the first scan (JPEG) or the first chunk after IHDR (PNG).
+    pub header_bytes: u64,
+}
+
+/// Tells the format by its first bytes, or `None`.
+///
+/// ```
+/// use forebay_image::{Format, sniff};
+/// assert_eq!(sniff(b"\xff\xd8\xff\xe0"), Some(Format::Jpeg));
+/// assert_eq!(sniff(b"GIF89a"), None);
+/// ```
+pub fn sniff(bytes: &[u8]) -> Option<Format> {
+    if bytes.starts_with(&jpeg::MAGIC) {
+        Some(Format::Jpeg)
+    } else if bytes.starts_with(&png::MAGIC) {
+        Some(Format::Png)
+    } else {
+        None
+    }
+}
+
+/// Reads the header of an image from the whole file or any prefix of it.
+///
+/// # Errors
+/// [`ImageError::Incomplete`] if the bytes end before the header does (it says how many are needed),
+/// [`ImageError::UnknownFormat`], [`ImageError::OverLimit`], [`ImageError::Corrupt`] and
+/// [`ImageError::Unsupported`] as their names say.
+pub fn probe(bytes: &[u8], limits: &Limits) -> Result<Probe> {
+    let probe = match sniff(bytes) {
+        Some(Format::Jpeg) => jpeg::probe(bytes)?,
+        Some(Format::Png) => png::probe(bytes)?,
+        None => return Err(unknown(bytes)),
+    };
+    limits.check(probe.width, probe.height, decoded_bytes_per_pixel(&probe))?;
+    Ok(probe)
+}
+
+/// Bytes after the end of the image (some ImageNet files have them; decoders ignore them), or `None` if
+/// the image does not end within `bytes`. Walks markers and chunks only; decodes nothing.
+pub fn trailing_bytes(bytes: &[u8]) -> Option<u64> {
+    let end = match sniff(bytes)? {
+        Format::Jpeg => jpeg::end(bytes)?,
+        Format::Png => png::end(bytes)?,
+    };
+    Some((bytes.len() - end) as u64)
+}
+
+fn unknown(bytes: &[u8]) -> ImageError {
+    // A prefix too short to tell: say what a JPEG would need.
+    if bytes.len() < 8
+        && [&jpeg::MAGIC[..], &png::MAGIC[..]]
+            .iter()
+            .any(|m| m.starts_with(bytes))
+    {
+        let format = if jpeg::MAGIC.starts_with(bytes) {
+            Format::Jpeg
+        } else {
+            Format::Png
+        };
+        return ImageError::Incomplete {
+            format,
+            needed: 24,
+            found: bytes.len() as u64,
+        };
+    }
+    let start: Vec<String> = bytes.iter().take(8).map(|b| format!("{b:02x}")).collect();
+    ImageError::UnknownFormat {
+        start: start.join(" "),
+    }
+}
+
+/// RGB output plus what the decoder holds beside it.
+fn decoded_bytes_per_pixel(probe: &Probe) -> u64 {
+    let channels = u64::from(probe.channels);
+    match probe.format {
+        // Planes; and for progressive files 16-bit coefficients of every channel.
+        Format::Jpeg if probe.progressive => 3 + channels * 3,
+        Format::Jpeg => 3 + channels,
+        Format::Png => 3 + channels.max(3) * u64::from(probe.bits.max(8) / 8),
+    }
+}

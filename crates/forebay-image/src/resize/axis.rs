@@ -1,0 +1,92 @@
+//! Weights of one axis, computed in the order and with the roundings of Pillow.
+
+use super::PRECISION_BITS;
+use std::ops::Range;
+
+/// For each wanted output position: which inputs it mixes and how much of each.
+#[derive(Debug, Default)]
+pub(super) struct Axis {
+    /// First input (absolute) and number of inputs, for each output.
+    taps: Vec<(u32, u32)>,
+    /// `stride` weights for each output, zero past its inputs.
+    weights: Vec<i32>,
+    stride: usize,
+    span: Range<u32>,
+    scratch: Vec<f64>,
+}
+
+impl Axis {
+    /// Weights for the outputs in `window` when `input` positions become `output`; in reverse order if
+    /// `reverse`.
+    pub(super) fn fill(&mut self, input: u32, output: u32, window: Range<u32>, reverse: bool) {
+        let scale = f64::from(input) / f64::from(output);
+        let filter_scale = scale.max(1.0);
+        let support = filter_scale; // the triangle reaches 1 at either side
+        self.stride = support.ceil() as usize * 2 + 1;
+        let count = window.len();
+        self.taps.clear();
+        self.weights.clear();
+        self.weights.resize(count * self.stride, 0);
+        self.scratch.resize(self.stride, 0.0);
+        let (mut low, mut high) = (input, 0);
+        let one = f64::from(1u32 << PRECISION_BITS);
+        for i in 0..count {
+            let x = if reverse {
+                window.end - 1 - i as u32
+            } else {
+                window.start + i as u32
+            };
+            let center = (f64::from(x) + 0.5) * scale;
+            // The casts truncate and saturate at 0, as Pillow's clamp does.
+            let start = (center - support + 0.5) as u32;
+            let end = ((center + support + 0.5) as u32).min(input);
+            let taps = (end - start) as usize;
+            let mut sum = 0.0;
+            for (j, weight) in self.scratch[..taps].iter_mut().enumerate() {
+                let distance =
+                    ((j as f64 + f64::from(start) - center + 0.5) * (1.0 / filter_scale)).abs();
+                *weight = if distance < 1.0 { 1.0 - distance } else { 0.0 };
+                sum += *weight;
+            }
+            let row = &mut self.weights[i * self.stride..][..taps];
+            for (fixed, &weight) in row.iter_mut().zip(&self.scratch) {
+                let weight = if sum != 0.0 { weight / sum } else { weight };
+                *fixed = (0.5 + weight * one) as i32;
+            }
+            // Weights of zero at the ends ask for pixels that nobody needs.
+            let zeros = row.iter().take_while(|&&w| w == 0).count().min(taps - 1);
+            row.rotate_left(zeros);
+            let tail = row[..taps - zeros]
+                .iter()
+                .rev()
+                .take_while(|&&w| w == 0)
+                .count();
+            let (start, taps) = (start + zeros as u32, (taps - zeros - tail).max(1) as u32);
+            self.taps.push((start, taps));
+            low = low.min(start);
+            high = high.max(start + taps);
+        }
+        self.span = low..high;
+    }
+
+    /// Wanted outputs.
+    pub(super) fn len(&self) -> usize {
+        self.taps.len()
+    }
+
+    /// The inputs that are needed, absolute.
+    pub(super) fn span(&self) -> Range<u32> {
+        self.span.clone()
+    }
+
+    /// For each output: its first input counted from the span's start, and its weights.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &[i32])> {
+        let low = self.span.start;
+        self.taps
+            .iter()
+            .zip(self.weights.chunks_exact(self.stride))
+            .map(move |(&(start, taps), weights)| {
+                ((start - low) as usize, &weights[..taps as usize])
+            })
+    }
+}

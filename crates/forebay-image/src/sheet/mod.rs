@@ -1,0 +1,120 @@
+//! Pictures for people: PNG files and contact sheets.
+
+mod font;
+
+/// Space around each picture, in pixels.
+const MARGIN: usize = 10;
+/// Captions are drawn with square dots of this side, in pixels.
+const DOT: usize = 2;
+/// From a caption's character to the next, in pixels.
+const ADVANCE: usize = (font::WIDTH + 1) * DOT;
+/// Space between a picture and its caption, in pixels.
+const GAP: usize = 6;
+const BACKGROUND: u8 = 24;
+const INK: u8 = 214;
+
+/// Encodes an RGB image as PNG: `3 * width * height` bytes, row by row.
+///
+/// # Panics
+/// If `rgb` has another length than that or the image is empty.
+pub fn encode_png(rgb: &[u8], width: u32, height: u32) -> Vec<u8> {
+    assert_eq!(
+        rgb.len() as u64,
+        3 * u64::from(width) * u64::from(height),
+        "three bytes a pixel"
+    );
+    let mut png = Vec::new();
+    let mut encoder = png::Encoder::new(&mut png, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    let written = encoder
+        .write_header()
+        .and_then(|mut writer| writer.write_image_data(rgb));
+    written.expect("an image with pixels can be written to memory");
+    png
+}
+
+/// A PNG with square pictures in a grid of at most `columns`, each with a caption below it. `images` holds
+/// one NHWC sample of `side` after the other; captions that do not fit are cut, missing ones are empty.
+///
+/// # Panics
+/// If `images` is not a whole, positive number of samples, or `columns` is 0.
+pub fn contact_sheet(images: &[u8], side: u32, columns: usize, captions: &[String]) -> Vec<u8> {
+    let side = side as usize;
+    let sample = 3 * side * side;
+    assert!(
+        sample > 0 && !images.is_empty() && images.len().is_multiple_of(sample),
+        "whole samples"
+    );
+    let count = images.len() / sample;
+    let columns = columns.min(count);
+    let caption_height = if captions.is_empty() {
+        0
+    } else {
+        GAP + font::HEIGHT * DOT
+    };
+    let (cell_width, cell_height) = (side + MARGIN, side + caption_height + MARGIN);
+    let width = columns * cell_width + MARGIN;
+    let height = count.div_ceil(columns) * cell_height + MARGIN;
+    let mut sheet = vec![BACKGROUND; 3 * width * height];
+    for (i, image) in images.chunks_exact(sample).enumerate() {
+        let (x, y) = (
+            MARGIN + i % columns * cell_width,
+            MARGIN + i / columns * cell_height,
+        );
+        for (row, line) in image.chunks_exact(3 * side).enumerate() {
+            let at = 3 * ((y + row) * width + x);
+            sheet[at..at + line.len()].copy_from_slice(line);
+        }
+        if let Some(caption) = captions.get(i) {
+            write(&mut sheet, width, (x, y + side + GAP), side, caption);
+        }
+    }
+    encode_png(&sheet, width as u32, height as u32)
+}
+
+/// Draws text within `room` pixels.
+fn write(sheet: &mut [u8], width: usize, (x, y): (usize, usize), room: usize, text: &str) {
+    let fitting = (room + DOT) / ADVANCE;
+    for (i, c) in text.chars().take(fitting).enumerate() {
+        for row in 0..font::HEIGHT * DOT {
+            for column in 0..font::WIDTH * DOT {
+                if font::ink(c, column / DOT, row / DOT) {
+                    let at = 3 * ((y + row) * width + x + i * ADVANCE + column);
+                    sheet[at..at + 3].fill(INK);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sheet_has_every_picture_and_captions_stay_inside() {
+        let mut images = vec![10; 3 * 32 * 32];
+        images.extend(vec![250; 3 * 32 * 32]);
+        images.extend(vec![120; 3 * 32 * 32]);
+        let captions = [
+            "a very long caption that is cut".to_owned(),
+            "\u{e9}".to_owned(),
+        ];
+        let png = contact_sheet(&images, 32, 2, &captions);
+        let image = crate::Decoder::new(crate::Limits::default())
+            .decode(&png)
+            .unwrap();
+        assert_eq!(
+            (image.width, image.height),
+            (2 * 42 + 10, 2 * (32 + 10 + 6 + 16) + 10)
+        );
+        let at = |x: usize, y: usize| image.data[3 * (y * image.width as usize + x)];
+        assert_eq!((at(10, 10), at(52, 10), at(10, 74)), (10, 250, 120));
+        assert_eq!((at(9, 9), at(93, 10)), (BACKGROUND, BACKGROUND));
+        assert!(
+            (0..image.height as usize).all(|y| at(42, y) == BACKGROUND),
+            "nothing between the columns"
+        );
+    }
+}

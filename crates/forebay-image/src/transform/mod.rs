@@ -1,0 +1,146 @@
+//! Transforms: from the bytes of an image to its place in a batch.
+//!
+//! A transform decides from header, options and [`SampleSeed`] which part of the image becomes which part of
+//! the output, has only that part decoded, and resizes it straight into the batch.
+
+mod eval;
+mod train;
+
+pub use eval::EvalTransform;
+pub use train::TrainTransform;
+
+use crate::decode::Decoder;
+use crate::error::{ImageError, Result};
+use crate::limits::Limits;
+use crate::probe::probe;
+use crate::random::SampleSeed;
+use crate::resize::Resize;
+use std::time::Instant;
+
+/// Longest side of an output, in pixels: a mistyped option must not ask for gigabytes a sample.
+const MAX_SIDE: u32 = 8192;
+
+/// Order of the bytes of a sample: `side` rows and columns of three channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Layout {
+    /// Row, column, channel: pixels stay together (TensorFlow, JAX, PIL).
+    #[default]
+    Nhwc,
+    /// Channel, row, column: three planes (PyTorch).
+    Nchw,
+}
+
+/// How an image becomes a square of RGB bytes. Pixels are those of Pillow (the `pillow` profile).
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Transform {
+    /// Random crop and flip, for training.
+    Train(TrainTransform),
+    /// Fixed resize and centre crop, for validation.
+    Eval(EvalTransform),
+}
+
+/// Where the time of one sample went, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Timing {
+    /// Header and decoding.
+    pub decode_ns: u64,
+    /// Resizing into the batch.
+    pub transform_ns: u64,
+}
+
+impl Transform {
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// [`ImageError::Transform`] says which option is wrong and what is allowed.
+    pub fn validate(&self) -> Result<()> {
+        match self {
+            Self::Train(train) => train.validate(),
+            Self::Eval(eval) => eval.validate(),
+        }
+    }
+
+    /// Side of the square that comes out, in pixels.
+    pub fn output_side(&self) -> u32 {
+        match self {
+            Self::Train(train) => train.size,
+            Self::Eval(eval) => eval.crop,
+        }
+    }
+
+    /// Bytes of one output sample: `3 * side * side`.
+    pub fn output_bytes(&self) -> usize {
+        3 * (self.output_side() as usize).pow(2)
+    }
+
+    /// Decodes and transforms an image into `out`, [`Transform::output_bytes`] long, every byte of which is
+    /// written on success. On an error its contents are unspecified.
+    ///
+    /// # Errors
+    /// Every [`ImageError`].
+    ///
+    /// ```
+    /// use forebay_image::{Decoder, Layout, Limits, SampleSeed, TrainTransform, Transform, encode_png};
+    ///
+    /// let png = encode_png(&[90; 40 * 30 * 3], 40, 30);
+    /// let transform = Transform::Train(TrainTransform::new(32));
+    /// let mut decoder = Decoder::new(Limits::default());
+    /// let mut out = vec![0; transform.output_bytes()];
+    /// let seed = SampleSeed { seed: 1, epoch: 0, sample: 7 };
+    /// transform.apply(&mut decoder, &png, seed, Layout::Nchw, &mut out)?;
+    /// assert_eq!(out, vec![90; 3 * 32 * 32]);
+    /// # Ok::<(), forebay_image::ImageError>(())
+    /// ```
+    pub fn apply(
+        &self,
+        decoder: &mut Decoder,
+        bytes: &[u8],
+        seed: SampleSeed,
+        layout: Layout,
+        out: &mut [u8],
+    ) -> Result<Timing> {
+        self.validate()?;
+        let expected = self.output_bytes();
+        if out.len() != expected {
+            return Err(ImageError::OutputLength {
+                expected,
+                found: out.len(),
+            });
+        }
+        let started = Instant::now();
+        let limits: Limits = *decoder.limits();
+        let probe = probe(bytes, &limits)?;
+        // `crop` is what the resize sees: nothing outside it influences the output.
+        let (crop, resize): (_, Resize) = match self {
+            Self::Train(train) => train.plan(probe.width, probe.height, seed),
+            Self::Eval(eval) => eval.plan(probe.width, probe.height),
+        };
+        let mut region = decoder.resizer.plan(&resize);
+        region.x += crop.0;
+        region.y += crop.1;
+        decoder.fill_canvas(bytes, &probe, region)?;
+        let decoded = Instant::now();
+        let canvas = &decoder.canvas;
+        decoder
+            .resizer
+            .run(canvas.rows_from(), canvas.stride, layout, out);
+        Ok(Timing {
+            decode_ns: (decoded - started).as_nanos() as u64,
+            transform_ns: decoded.elapsed().as_nanos() as u64,
+        })
+    }
+}
+
+fn invalid(what: String) -> ImageError {
+    ImageError::Transform { what }
+}
+
+fn check_side(name: &str, side: u32) -> Result<()> {
+    if (1..=MAX_SIDE).contains(&side) {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "{name} is {side} pixels, 1 to {MAX_SIDE} are possible"
+    )))
+}
