@@ -2,7 +2,35 @@
 //!
 //! - [`batch`]: a batch of decoded samples, the pooled page-aligned buffers its
 //!   pixels live in, and the digest that proves which samples were delivered.
+//! - [`frame`]: frames as bytes, with their limits and checksums, without IO.
+//! - [`stream`]: frames through any blocking reader and writer.
+//! - [`transport`]: the sockets below.
+//!
+//! `docs/wire.md` describes the protocol, with worked bytes.
+//!
+//! ```
+//! use forebay_wire::frame::{self, Limits};
+//! use forebay_wire::{Message, wire};
+//!
+//! let mut bytes = Vec::new();
+//! frame::encode(&Message::from(wire::Credit { bytes: 38_535_168 }), 0, &mut bytes)?;
+//! let (message, payload, rest) = frame::decode(&bytes, &Limits::from_client())?.unwrap();
+//! assert_eq!(message, Message::Credit(wire::Credit { bytes: 38_535_168 }));
+//! assert!(payload.is_empty() && rest.is_empty());
+//! # Ok::<(), forebay_wire::Error>(())
+//! ```
 
 pub mod batch;
+mod error;
+pub mod frame;
+mod message;
+pub mod stream;
+pub mod transport;
 
 pub use batch::{Batch, Buffer, BufferPool, Layout, PoolStats};
+pub use error::{Error, Result};
+pub use forebay_proto::wire;
+pub use frame::Limits;
+pub use message::{Kind, Message, Side};
+pub use stream::{FrameReader, FrameWriter};
+pub use transport::tcp::TcpSocket;

@@ -8,6 +8,7 @@
 use std::fmt;
 
 pub mod digest;
+mod header;
 mod pool;
 
 pub use pool::{Buffer, BufferPool, PoolStats};

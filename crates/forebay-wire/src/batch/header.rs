@@ -1,0 +1,87 @@
+//! A batch as the header of its frame, and back.
+
+use forebay_proto::prost::bytes::Bytes;
+use forebay_proto::wire;
+
+use super::{Batch, Buffer, Layout};
+use crate::error::{Error, Result};
+use crate::message::Kind;
+
+impl Layout {
+    /// As the wire has it.
+    #[must_use]
+    pub fn to_wire(self) -> wire::Layout {
+        match self {
+            Layout::Nhwc => wire::Layout::Nhwc,
+            Layout::Nchw => wire::Layout::Nchw,
+        }
+    }
+
+    /// From the number on the wire; unspecified is [`Layout::Nhwc`].
+    #[must_use]
+    pub fn from_wire(number: i32) -> Option<Layout> {
+        match wire::Layout::try_from(number).ok()? {
+            wire::Layout::Unspecified | wire::Layout::Nhwc => Some(Layout::Nhwc),
+            wire::Layout::Nchw => Some(Layout::Nchw),
+        }
+    }
+}
+
+impl Batch {
+    /// The header of a frame whose payload is [`Batch::images`].
+    #[must_use]
+    pub fn to_wire(&self, payload_crc32c: Option<u32>) -> wire::Batch {
+        wire::Batch {
+            epoch: self.epoch,
+            step: self.step,
+            position: self.position,
+            shape: self.shape.iter().map(|&side| side as u64).collect(),
+            labels: self.labels.clone(),
+            samples: self.samples.clone(),
+            flags: Bytes::copy_from_slice(&self.flags),
+            payload_crc32c,
+            digest: self.digest,
+        }
+    }
+
+    /// A batch from a header and the payload that came after it. The payload's
+    /// checksum is the reader's to check, the digest the client's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a shape that is none, [`Error::Uneven`] when the
+    /// parts disagree.
+    pub fn from_wire(header: wire::Batch, layout: Layout, images: Buffer) -> Result<Batch> {
+        let batch = Batch {
+            epoch: header.epoch,
+            step: header.step,
+            position: header.position,
+            images,
+            shape: shape(&header)?,
+            layout,
+            labels: header.labels,
+            samples: header.samples,
+            flags: header.flags.to_vec(),
+            digest: header.digest,
+        };
+        batch.check()?;
+        Ok(batch)
+    }
+}
+
+fn shape(header: &wire::Batch) -> Result<[usize; 4]> {
+    let sides: Option<Vec<usize>> = header
+        .shape
+        .iter()
+        .map(|&side| usize::try_from(side).ok())
+        .collect();
+    sides
+        .and_then(|sides| <[usize; 4]>::try_from(sides).ok())
+        .ok_or_else(|| Error::Invalid {
+            kind: Kind::Batch,
+            what: format!(
+                "a shape of four sides was expected, found {:?}",
+                header.shape.get(..header.shape.len().min(8))
+            ),
+        })
+}

@@ -1,0 +1,208 @@
+//! Frames as bytes, without IO: `docs/wire.md` has the field table.
+//!
+//! ```text
+//! head (24 bytes) | header: one protobuf message | payload: raw pixels
+//! ```
+//!
+//! Owns the head, its checksum and the limits, which are checked before anything
+//! is allocated. Reading and writing sockets is [`crate::stream`]'s.
+
+use crate::error::{Error, Result};
+use crate::message::{Kind, Message, Side};
+
+/// The first bytes of every frame.
+pub const MAGIC: [u8; 4] = *b"FBRY";
+/// The layout of frames, in the head's fifth byte. Messages have a version of
+/// their own, which `Hello` and `Welcome` agree on.
+pub const FRAME_LAYOUT: u8 = 1;
+/// The versions of the protocol this crate speaks, both included.
+pub const PROTOCOL_VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;
+/// Bytes of a frame's head.
+pub const HEAD_LEN: usize = 24;
+/// Where the head's checksum is; it covers what is before it, and the header.
+const CHECKSUM_AT: usize = 20;
+
+/// The most that a reader accepts, and from whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Who sends the frames that are read.
+    pub from: Side,
+    /// Bytes of an encoded message.
+    pub header_bytes: u32,
+    /// Bytes of a payload.
+    pub payload_bytes: u64,
+}
+
+impl Limits {
+    /// For a server: messages of up to 1 MiB, and never a payload.
+    #[must_use]
+    pub const fn from_client() -> Self {
+        Limits {
+            from: Side::Client,
+            header_bytes: 1 << 20,
+            payload_bytes: 0,
+        }
+    }
+
+    /// For a client: payloads of up to `payload_bytes`, and messages of up to
+    /// 16 MiB, which is room for half a million labels and sample numbers.
+    #[must_use]
+    pub const fn from_server(payload_bytes: u64) -> Self {
+        Limits {
+            from: Side::Server,
+            header_bytes: 16 << 20,
+            payload_bytes,
+        }
+    }
+}
+
+/// A frame's head, checked against limits; the checksum can only be checked
+/// with the header, in [`Head::message`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Which message the header is.
+    pub kind: Kind,
+    /// Bytes of the header.
+    pub header_len: u32,
+    /// Bytes of the payload after it.
+    pub payload_len: u64,
+    checksum: u32,
+    /// Of the head's own bytes.
+    partial: u32,
+}
+
+impl Head {
+    /// Reads a head and holds it against `limits`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the first field that is: not a frame, another layout,
+    /// an unknown kind, a message that side never sends, a length beyond its limit.
+    pub fn parse(bytes: &[u8; HEAD_LEN], limits: &Limits) -> Result<Head> {
+        let found = field::<4>(bytes, 0);
+        if found != MAGIC {
+            return Err(Error::Magic { found });
+        }
+        if bytes[4] != FRAME_LAYOUT {
+            return Err(Error::Version {
+                expected: FRAME_LAYOUT,
+                found: bytes[4],
+            });
+        }
+        let unknown = |what, found| Error::Unknown { what, found };
+        let kind =
+            Kind::from_number(bytes[5]).ok_or(unknown("kind of message", bytes[5].into()))?;
+        if !kind.is_sent_by(limits.from) {
+            return Err(Error::Unexpected {
+                expected: match limits.from {
+                    Side::Client => "a message that clients send",
+                    Side::Server => "a message that servers send",
+                },
+                found: kind,
+            });
+        }
+        let reserved = u16::from_le_bytes(field(bytes, 6));
+        if reserved != 0 {
+            return Err(unknown("feature flag", reserved.into()));
+        }
+        let header_len = u32::from_le_bytes(field(bytes, 8));
+        let payload_len = u64::from_le_bytes(field(bytes, 12));
+        let most = if kind == Kind::Batch {
+            limits.payload_bytes
+        } else {
+            0
+        };
+        for (what, limit, found) in [
+            ("a message", limits.header_bytes.into(), header_len.into()),
+            ("a payload", most, payload_len),
+        ] {
+            if found > limit {
+                return Err(Error::TooLarge { what, limit, found });
+            }
+        }
+        Ok(Head {
+            kind,
+            header_len,
+            payload_len,
+            checksum: u32::from_le_bytes(field(bytes, CHECKSUM_AT)),
+            partial: crc32c::crc32c(&bytes[..CHECKSUM_AT]),
+        })
+    }
+
+    /// Checks the checksum over head and header and decodes the message.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Checksum`], or [`Error::Message`] if the header is no such message.
+    pub fn message(&self, header: &[u8]) -> Result<Message> {
+        let found = crc32c::crc32c_append(self.partial, header);
+        if found != self.checksum {
+            return Err(Error::Checksum {
+                what: "frame's head and message",
+                expected: self.checksum,
+                found,
+            });
+        }
+        Message::decode(self.kind, header)
+    }
+}
+
+/// The `N` bytes from `at` on. Callers stay within the head.
+fn field<const N: usize>(bytes: &[u8; HEAD_LEN], at: usize) -> [u8; N] {
+    std::array::from_fn(|i| bytes[at + i])
+}
+
+/// Replaces `out` by head and header of a frame; the payload follows as it is.
+///
+/// # Errors
+///
+/// [`Error::TooLarge`] for a message that does not fit the head's length field.
+pub fn encode(message: &Message, payload_len: u64, out: &mut Vec<u8>) -> Result<()> {
+    let len = message.encoded_len();
+    let header_len = u32::try_from(len).map_err(|_| Error::TooLarge {
+        what: "a message",
+        limit: u32::MAX.into(),
+        found: len as u64,
+    })?;
+    out.clear();
+    out.reserve(HEAD_LEN + len);
+    out.extend_from_slice(&MAGIC);
+    out.push(FRAME_LAYOUT);
+    out.push(message.kind() as u8);
+    out.extend_from_slice(&[0; 2]);
+    out.extend_from_slice(&header_len.to_le_bytes());
+    out.extend_from_slice(&payload_len.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    message.encode(out);
+    let own = crc32c::crc32c(&out[..CHECKSUM_AT]);
+    let checksum = crc32c::crc32c_append(own, &out[HEAD_LEN..]);
+    out[CHECKSUM_AT..HEAD_LEN].copy_from_slice(&checksum.to_le_bytes());
+    Ok(())
+}
+
+/// The first frame of `bytes`: its message, its payload and the bytes after it;
+/// `None` if `bytes` is only the beginning of a frame.
+///
+/// # Errors
+///
+/// As [`Head::parse`] and [`Head::message`].
+#[allow(clippy::type_complexity)]
+pub fn decode<'a>(
+    bytes: &'a [u8],
+    limits: &Limits,
+) -> Result<Option<(Message, &'a [u8], &'a [u8])>> {
+    let Some((head, rest)) = bytes.split_first_chunk::<HEAD_LEN>() else {
+        return Ok(None);
+    };
+    let head = Head::parse(head, limits)?;
+    let Some((header, rest)) = rest.split_at_checked(head.header_len as usize) else {
+        return Ok(None);
+    };
+    let message = head.message(header)?;
+    let Ok(payload_len) = usize::try_from(head.payload_len) else {
+        return Ok(None);
+    };
+    Ok(rest
+        .split_at_checked(payload_len)
+        .map(|(payload, rest)| (message, payload, rest)))
+}

@@ -1,0 +1,205 @@
+//! Frames through a blocking stream.
+//!
+//! [`FrameReader`] keeps what it has of a frame when a timeout of the stream
+//! passes, so that a server can do other things between two bytes of a slow
+//! client. Payloads are read straight into the caller's buffer and written
+//! straight from it, together with their header.
+
+use std::io::{ErrorKind, IoSlice, Read, Write};
+
+use crate::error::{Error, Result};
+use crate::frame::{self, HEAD_LEN, Head, Limits};
+use crate::message::Message;
+
+/// Headers grow by this much as their bytes arrive, so that a length alone
+/// never makes a reader allocate.
+const GROW: usize = 64 << 10;
+/// Payloads are read, and their checksum taken, in pieces of this size: large
+/// enough that a system call costs nothing, small enough to be in cache still.
+const PIECE: usize = 1 << 20;
+
+/// Reads frames.
+#[derive(Debug)]
+pub struct FrameReader<R> {
+    inner: R,
+    limits: Limits,
+    /// Head and header of the frame being read.
+    bytes: Vec<u8>,
+    filled: usize,
+    head: Option<Head>,
+    /// Bytes of payload of the last message that were not read yet.
+    payload_left: u64,
+}
+
+impl<R: Read> FrameReader<R> {
+    /// Reads frames that keep within `limits`.
+    pub fn new(inner: R, limits: Limits) -> Self {
+        FrameReader {
+            inner,
+            limits,
+            bytes: Vec::new(),
+            filled: 0,
+            head: None,
+            payload_left: 0,
+        }
+    }
+
+    /// Changes the limits for the frames to come.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// The stream itself.
+    pub fn get_ref(&self) -> &R {
+        &self.inner
+    }
+
+    /// Whether a part of a frame was read.
+    #[must_use]
+    pub fn is_mid_frame(&self) -> bool {
+        self.filled > 0 || self.payload_left > 0
+    }
+
+    /// The next message and the length of the payload that follows it, which
+    /// must be read by [`FrameReader::read_payload`] before the next call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] at the end of the stream; when [`Error::is_timeout`],
+    /// another call goes on where this one stopped; everything else is final.
+    pub fn read(&mut self) -> Result<(Message, u64)> {
+        debug_assert_eq!(self.payload_left, 0, "the payload was not read");
+        self.fill(HEAD_LEN, "head")?;
+        let head = match self.head {
+            Some(head) => head,
+            None => {
+                let bytes = self.bytes.first_chunk().expect("just filled");
+                *self.head.insert(Head::parse(bytes, &self.limits)?)
+            }
+        };
+        let end = HEAD_LEN + head.header_len as usize;
+        self.fill(end, "message")?;
+        let message = head.message(&self.bytes[HEAD_LEN..end])?;
+        self.head = None;
+        self.filled = 0;
+        if self.bytes.capacity() > GROW {
+            self.bytes = Vec::new();
+        }
+        self.payload_left = head.payload_len;
+        Ok((message, head.payload_len))
+    }
+
+    fn fill(&mut self, end: usize, what: &'static str) -> Result<()> {
+        while self.filled < end {
+            let room = end.min(self.filled + GROW);
+            if self.bytes.len() < room {
+                self.bytes.resize(room, 0);
+            }
+            match self.inner.read(&mut self.bytes[self.filled..room]) {
+                Ok(0) if self.filled == 0 => return Err(Error::Closed),
+                Ok(0) => {
+                    return Err(Error::Truncated {
+                        what,
+                        expected: end as u64,
+                        found: self.filled as u64,
+                    });
+                }
+                Ok(n) => self.filled += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::io("reading a message")(e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `out`, whose length is that of the payload, and holds it against
+    /// its checksum, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Truncated`], [`Error::Checksum`], or [`Error::Io`]; here a
+    /// timeout is final too.
+    pub fn read_payload(&mut self, out: &mut [u8], crc32c: Option<u32>) -> Result<()> {
+        debug_assert_eq!(self.payload_left, out.len() as u64);
+        let expected = out.len() as u64;
+        let mut checksum = 0;
+        for piece in out.chunks_mut(PIECE) {
+            let mut filled = 0;
+            while filled < piece.len() {
+                match self.inner.read(&mut piece[filled..]) {
+                    Ok(0) => {
+                        return Err(Error::Truncated {
+                            what: "payload",
+                            expected,
+                            found: expected - self.payload_left + filled as u64,
+                        });
+                    }
+                    Ok(n) => filled += n,
+                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                    Err(e) => return Err(Error::io("reading a payload")(e)),
+                }
+            }
+            if crc32c.is_some() {
+                checksum = crc32c::crc32c_append(checksum, piece);
+            }
+            self.payload_left -= piece.len() as u64;
+        }
+        match crc32c {
+            Some(expected) if expected != checksum => Err(Error::Checksum {
+                what: "payload",
+                expected,
+                found: checksum,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Writes frames.
+#[derive(Debug)]
+pub struct FrameWriter<W> {
+    inner: W,
+    scratch: Vec<u8>,
+}
+
+impl<W: Write> FrameWriter<W> {
+    /// Writes frames to `inner`, which should not buffer: a frame is written by
+    /// one call wherever the system takes it at once.
+    pub fn new(inner: W) -> Self {
+        FrameWriter {
+            inner,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The stream itself.
+    pub fn get_ref(&self) -> &W {
+        &self.inner
+    }
+
+    /// Writes one frame.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]; a part of the frame may have been written, so the stream is
+    /// of no further use.
+    pub fn write(&mut self, message: &Message, payload: &[u8]) -> Result<()> {
+        frame::encode(message, payload.len() as u64, &mut self.scratch)?;
+        let mut slices = [IoSlice::new(&self.scratch), IoSlice::new(payload)];
+        let mut left = &mut slices[..];
+        // Drops an empty payload, which would look like a stream that takes no more.
+        IoSlice::advance_slices(&mut left, 0);
+        while !left.is_empty() {
+            match self.inner.write_vectored(left) {
+                Ok(0) => return Err(Error::io("writing")(ErrorKind::WriteZero.into())),
+                Ok(n) => IoSlice::advance_slices(&mut left, n),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::io("writing")(e)),
+            }
+        }
+        if self.scratch.capacity() > GROW {
+            self.scratch = Vec::new();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,296 @@
+//! Frames: every truncation and every flipped bit is found, limits hold before
+//! anything is allocated, and what is written is read.
+
+use std::io::{Cursor, Read};
+
+use forebay_wire::batch::digest;
+use forebay_wire::frame::{self, HEAD_LEN, Limits};
+use forebay_wire::{
+    Batch, BufferPool, Error, FrameReader, FrameWriter, Kind, Layout, Message, Side, wire,
+};
+use proptest::prelude::*;
+
+const SERVER: Limits = Limits::from_server(1 << 20);
+
+fn batch(pool: &BufferPool) -> Batch {
+    let samples = vec![30, 10, 20];
+    let mut images = pool.take(3 * 2 * 2 * 3);
+    for (i, byte) in images.iter_mut().enumerate() {
+        *byte = i as u8;
+    }
+    Batch {
+        epoch: 1,
+        step: 2,
+        position: 6,
+        images,
+        shape: [3, 2, 2, 3],
+        layout: Layout::Nhwc,
+        labels: vec![-1, 5, 999],
+        digest: digest::batch(6, 0, 1, &samples, &[0, 0, 1]),
+        samples,
+        flags: vec![0, 0, 1],
+    }
+}
+
+/// One frame of a batch, with the checksum of its payload.
+fn batch_frame(pool: &BufferPool) -> Vec<u8> {
+    let batch = batch(pool);
+    let mut bytes = Vec::new();
+    FrameWriter::new(&mut bytes)
+        .write(
+            &batch.to_wire(Some(crc32c::crc32c(&batch.images))).into(),
+            &batch.images,
+        )
+        .unwrap();
+    bytes
+}
+
+/// Reads frames to the end as a client does; a batch with its payload.
+fn read_all(bytes: &[u8], pool: &BufferPool) -> Result<Vec<(Message, Vec<u8>)>, Error> {
+    let mut reader = FrameReader::new(Cursor::new(bytes), SERVER);
+    let mut out = Vec::new();
+    loop {
+        match reader.read() {
+            Err(Error::Closed) => return Ok(out),
+            Err(e) => return Err(e),
+            Ok((message, payload_len)) => {
+                let mut payload = pool.try_take(payload_len as usize).unwrap();
+                let crc = match &message {
+                    Message::Batch(header) => header.payload_crc32c,
+                    _ => None,
+                };
+                reader.read_payload(&mut payload, crc)?;
+                let copy = payload.to_vec();
+                if let Message::Batch(header) = &message {
+                    Batch::from_wire(header.clone(), Layout::Nhwc, payload)?;
+                }
+                out.push((message, copy));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_arrives_as_it_was_sent() {
+    let pool = BufferPool::new(1 << 20);
+    let bytes = batch_frame(&pool);
+    let read = read_all(&bytes, &pool).unwrap();
+    let sent = batch(&pool);
+    let [(Message::Batch(header), payload)] = &read[..] else {
+        panic!("{read:?}");
+    };
+    assert_eq!(payload[..], sent.images[..]);
+    let mut images = pool.take(payload.len());
+    images.copy_from_slice(payload);
+    let got = Batch::from_wire(header.clone(), Layout::Nhwc, images).unwrap();
+    assert_eq!((got.epoch, got.step, got.position), (1, 2, 6));
+    assert_eq!((got.shape, got.digest), (sent.shape, sent.digest));
+    assert_eq!(
+        (got.labels, got.samples, got.flags),
+        (sent.labels, sent.samples, sent.flags)
+    );
+    let (message, payload, rest) = frame::decode(&bytes, &SERVER).unwrap().unwrap();
+    assert_eq!(
+        (message.kind(), payload.len(), rest.len()),
+        (Kind::Batch, 36, 0)
+    );
+}
+
+#[test]
+fn every_truncation_is_found() {
+    let pool = BufferPool::new(1 << 20);
+    let bytes = batch_frame(&pool);
+    for len in 1..bytes.len() {
+        let e = read_all(&bytes[..len], &pool).unwrap_err();
+        assert!(matches!(e, Error::Truncated { .. }), "{len}: {e}");
+        assert!(e.is_disconnect() && !e.is_timeout());
+        assert!(frame::decode(&bytes[..len], &SERVER).unwrap().is_none());
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    let pool = BufferPool::new(1 << 20);
+    let bytes = batch_frame(&pool);
+    for bit in 0..bytes.len() * 8 {
+        let mut bad = bytes.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        let e = read_all(&bad, &pool).unwrap_err();
+        match bit / 8 {
+            0..4 => assert!(matches!(e, Error::Magic { .. }), "{bit}: {e}"),
+            4 => assert!(matches!(e, Error::Version { .. }), "{bit}: {e}"),
+            // The header's checksum covers its own length, so a longer one runs
+            // into the end here and a shorter one does not fit.
+            _ => {}
+        }
+        assert!(!e.to_string().is_empty());
+    }
+}
+
+#[test]
+fn lengths_are_refused_before_anything_is_allocated() {
+    /// Fails the test when somebody reads more than a head.
+    struct OnlyHead(Cursor<Vec<u8>>);
+    impl Read for OnlyHead {
+        fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+            let n = self.0.read(buf)?;
+            assert!(n > 0, "read beyond the head");
+            Ok(n)
+        }
+    }
+    let head = |kind: Kind, header_len: u32, payload_len: u64| {
+        let mut head = Vec::from(*b"FBRY\x01");
+        head.push(kind as u8);
+        head.extend([0, 0]);
+        head.extend(header_len.to_le_bytes());
+        head.extend(payload_len.to_le_bytes());
+        head.extend([0; 4]);
+        head
+    };
+    let refused = |limits: Limits, head: Vec<u8>| {
+        let mut reader = FrameReader::new(OnlyHead(Cursor::new(head)), limits);
+        reader.read().unwrap_err()
+    };
+    let client = Limits::from_client();
+    for e in [
+        refused(client, head(Kind::Open, (1 << 20) + 1, 0)),
+        refused(client, head(Kind::Open, u32::MAX, 0)),
+        refused(client, head(Kind::Open, 1, 1)),
+        refused(client, head(Kind::Open, 1, u64::MAX)),
+        refused(SERVER, head(Kind::Batch, 1, (1 << 20) + 1)),
+        refused(SERVER, head(Kind::Batch, 1, u64::MAX)),
+        refused(SERVER, head(Kind::Stats, 1, 1)),
+    ] {
+        assert!(matches!(e, Error::TooLarge { .. }), "{e}");
+    }
+    // Messages that would make the other side allocate are refused by direction.
+    for kind in Kind::ALL {
+        for (side, limits) in [(Side::Client, client), (Side::Server, SERVER)] {
+            if !kind.is_sent_by(side) {
+                let e = refused(limits, head(*kind, 1, 0));
+                assert!(matches!(e, Error::Unexpected { .. }), "{kind}: {e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn other_protocols_are_named() {
+    let e = read_all(
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        &BufferPool::new(0),
+    )
+    .unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "expected a frame, which begins with 46 42 52 59 (FBRY), found 47 45 54 20"
+    );
+}
+
+#[test]
+fn a_timeout_in_the_middle_of_a_frame_loses_nothing() {
+    /// One byte, then a timeout, and so on.
+    struct Slow(Cursor<Vec<u8>>, bool);
+    impl Read for Slow {
+        fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(std::io::ErrorKind::WouldBlock.into());
+            }
+            let one = buf.len().min(1);
+            self.0.read(&mut buf[..one])
+        }
+    }
+    let mut bytes = Vec::new();
+    let sent = Message::from(wire::Open {
+        epoch: 3,
+        position: 1 << 40,
+        ..Default::default()
+    });
+    frame::encode(&sent, 0, &mut bytes).unwrap();
+    let len = bytes.len();
+    let mut reader = FrameReader::new(Slow(Cursor::new(bytes), false), Limits::from_client());
+    let mut timeouts = 0;
+    let got = loop {
+        match reader.read() {
+            Ok((message, _)) => break message,
+            Err(e) => assert!(e.is_timeout(), "{e}"),
+        }
+        timeouts += 1;
+        assert_eq!(reader.is_mid_frame(), timeouts > 1);
+    };
+    assert_eq!((got, timeouts), (sent, len));
+}
+
+#[test]
+fn batches_that_do_not_add_up_are_refused() {
+    let pool = BufferPool::new(1 << 20);
+    let sent = batch(&pool);
+    let tries: [fn(&mut wire::Batch); 6] = [
+        |b| b.shape = vec![3, 2, 2],
+        |b| b.shape = vec![u64::MAX, u64::MAX, 2, 3],
+        |b| b.shape[0] = 4,
+        |b| b.flags.clear(),
+        |b| b.samples.push(1),
+        |b| b.labels.clear(),
+    ];
+    for (i, change) in tries.iter().enumerate() {
+        let mut header = sent.to_wire(None);
+        change(&mut header);
+        let images = pool.take(sent.images.len());
+        assert!(
+            Batch::from_wire(header, Layout::Nhwc, images).is_err(),
+            "{i}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn garbage_is_an_error_or_the_beginning_of_a_frame(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        for limits in [SERVER, Limits::from_client()] {
+            prop_assert!(!matches!(frame::decode(&bytes, &limits), Ok(Some(_))));
+        }
+    }
+
+    #[test]
+    fn garbage_after_a_good_head_is_an_error(kind in 1u8..=12, body in proptest::collection::vec(any::<u8>(), 0..100)) {
+        // With a right checksum, so that the message itself is reached.
+        let mut bytes = Vec::from(*b"FBRY\x01");
+        bytes.push(kind);
+        bytes.extend([0, 0]);
+        bytes.extend((body.len() as u32).to_le_bytes());
+        bytes.extend(0u64.to_le_bytes());
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), &body);
+        bytes.extend(crc.to_le_bytes());
+        bytes.extend(&body);
+        for limits in [SERVER, Limits::from_client()] {
+            if let Ok(Some((message, ..))) = frame::decode(&bytes, &limits) {
+                let mut again = Vec::new();
+                frame::encode(&message, 0, &mut again).unwrap();
+                prop_assert_eq!(frame::decode(&again, &limits).unwrap().unwrap().0, message);
+            }
+        }
+    }
+
+    #[test]
+    fn frames_in_a_row_are_read_as_they_were_written(epochs in proptest::collection::vec(any::<(u64, u64, u64)>(), 0..20)) {
+        let mut bytes = Vec::new();
+        let mut writer = FrameWriter::new(&mut bytes);
+        for &(epoch, batches, digest) in &epochs {
+            writer.write(&wire::EpochEnd { epoch, batches, digest }.into(), &[]).unwrap();
+        }
+        let read = read_all(&bytes, &BufferPool::new(0)).unwrap();
+        prop_assert_eq!(read.len(), epochs.len());
+        for ((message, _), (epoch, batches, digest)) in read.into_iter().zip(epochs) {
+            prop_assert_eq!(message, Message::EpochEnd(wire::EpochEnd { epoch, batches, digest }));
+        }
+    }
+}
+
+#[test]
+fn a_head_is_24_bytes() {
+    let mut bytes = Vec::new();
+    frame::encode(&wire::Close {}.into(), 0, &mut bytes).unwrap();
+    assert_eq!(bytes.len(), HEAD_LEN);
+}
