@@ -1,0 +1,127 @@
+"""The exceptions of Forebay: a class for each kind a caller may want to act on.
+
+All derive from `Error`, carry what is known about the place as attributes (None
+where it is not known), and survive pickling, so that they cross processes.
+"""
+
+from __future__ import annotations
+
+import builtins
+
+
+class Error(Exception):
+    """Base of every exception that Forebay raises on purpose.
+
+    Parameters
+    ----------
+    message : str
+        What went wrong, and where.
+    **place : object
+        Set as attributes; each class names the ones it has.
+    """
+
+    def __init__(self, message: str = "", **place: object) -> None:
+        super().__init__(message)
+        # In __dict__, which is what pickle carries besides the arguments.
+        self.__dict__.update(place)
+
+
+class OptionError(Error, ValueError):
+    """An option, or a combination of options, that cannot work."""
+
+
+class ShardError(Error):
+    """A shard, an index or a manifest that cannot be read.
+
+    Attributes
+    ----------
+    path : str or None
+        The file.
+    record : int or None
+        Number of the record in its shard, from 0.
+    offset : int or None
+        Byte offset in the file.
+    """
+
+    path: str | None = None
+    record: int | None = None
+    offset: int | None = None
+
+
+class CorruptRecordError(ShardError):
+    """Bytes of a shard, an index or a record that are not what was written."""
+
+
+class MismatchError(ShardError):
+    """Files that do not belong together: a manifest, a sidecar or a state of another dataset."""
+
+
+class MissingError(ShardError, FileNotFoundError):
+    """A dataset, or a part of one, that is not there."""
+
+    # Not OSError's, which would take the arguments as an error number and a text.
+    __str__ = Exception.__str__
+
+
+class ImageError(Error):
+    """An image that cannot be decoded, or that exceeds the limits.
+
+    Attributes
+    ----------
+    path : str or None
+        The shard.
+    record : int or None
+        Number of the record in its split, from 0.
+    key : str or None
+        Key of the record: its path below the split when it was packed.
+    """
+
+    path: str | None = None
+    record: int | None = None
+    key: str | None = None
+
+
+class StateError(Error):
+    """A state that does not fit this loader, or an iterator whose epoch is over."""
+
+
+class ClosedError(Error, ValueError):
+    """Use of a loader after `close()`."""
+
+
+class ForkError(Error, RuntimeError):
+    """Use of a loader in a process forked from the one that made it.
+
+    Threads and connections do not survive a fork. Make the loader in the process
+    that uses it, or start processes with the method ``spawn``.
+    """
+
+
+class ServerError(Error, ConnectionError):
+    """A server that cannot be reached, went away, or cannot go on.
+
+    Attributes
+    ----------
+    server : str or None
+        Address of the server, `host:port`.
+    kind : str or None
+        What the server said: "busy", "not_found", "protocol", ...; None when
+        nothing was said.
+    """
+
+    server: str | None = None
+    kind: str | None = None
+
+    __str__ = Exception.__str__
+
+
+class TimeoutError(Error, builtins.TimeoutError):
+    """A wait that took longer than was allowed; the message says who waited for what."""
+
+    __str__ = Exception.__str__
+
+
+for _class in list(globals().values()):
+    if isinstance(_class, type) and issubclass(_class, Error):
+        # Where users find them; pickle looks there.
+        _class.__module__ = "forebay"

@@ -1,0 +1,202 @@
+//! Memory of a batch as arrays that Python libraries read and write in place.
+//!
+//! Owns the lifetime: whoever holds a view (numpy through the array interface,
+//! torch and JAX through DLPack) holds the memory, and the last one to let go
+//! sends it back to its pool, on whatever thread and without the interpreter.
+//! What is in the arrays is the loader's.
+
+// SAFETY of this file: it hands addresses to foreign code. `Memory` never makes
+// a Rust reference into its bytes once an address was taken, so foreign writes
+// alias nothing.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use dlpark::ffi::{DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned};
+use dlpark::metadata::Dynamic;
+use dlpark::python::{DlpackExporter, ExportRequest, export_dlpack};
+use dlpark::{DlpackFlags, Managed, ManagedTensorBase};
+use forebay_wire::Buffer;
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+/// DLPack's number for memory that the CPU reads.
+const DEVICE_CPU: u32 = 1;
+
+/// What the elements of an array are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Element {
+    U8,
+    Bool,
+    I64,
+}
+
+impl Element {
+    /// The type as numpy's array interface spells it.
+    fn numpy(self) -> &'static str {
+        match self {
+            Element::U8 => "|u1",
+            Element::Bool => "|b1",
+            Element::I64 => "<i8",
+        }
+    }
+
+    fn dlpack(self) -> DLDataType {
+        match self {
+            Element::U8 => DLDataType::U8,
+            Element::Bool => DLDataType::BOOL,
+            Element::I64 => DLDataType::I64,
+        }
+    }
+}
+
+/// Bytes whose address is given away, with what frees them.
+struct Memory {
+    address: *mut u8,
+    owner: Option<Owner>,
+    /// The process that may give the memory back. A forked child shares the
+    /// pool's lock in whatever state the fork found it, so there it leaks.
+    process: u32,
+}
+
+/// Only kept to be dropped.
+#[allow(dead_code)]
+enum Owner {
+    Pixels(Buffer),
+    Numbers(Vec<i64>),
+    Bytes(Vec<u8>),
+}
+
+// SAFETY: the address points into `owner`, which is Send and Sync itself; Rust
+// code does not dereference it, and foreign code synchronises as it does for
+// every array.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget(self.owner.take());
+        }
+    }
+}
+
+/// An array in the memory of a batch.
+///
+/// Numpy takes it through `__array_interface__`, everything else through DLPack;
+/// neither copies, and both may write.
+#[pyclass(frozen, module = "forebay._forebay", name = "Array")]
+pub(crate) struct Array {
+    memory: Arc<Memory>,
+    element: Element,
+    shape: Vec<usize>,
+}
+
+impl Array {
+    fn new(address: *mut u8, owner: Owner, element: Element, shape: Vec<usize>) -> Array {
+        Array {
+            memory: Arc::new(Memory {
+                address,
+                owner: Some(owner),
+                process: std::process::id(),
+            }),
+            element,
+            shape,
+        }
+    }
+
+    /// The pixels of a batch; `shape` must multiply to the buffer's length.
+    pub(crate) fn pixels(mut buffer: Buffer, shape: [usize; 4]) -> Array {
+        debug_assert_eq!(shape.iter().product::<usize>(), buffer.len());
+        let address = buffer.as_mut_ptr();
+        Array::new(address, Owner::Pixels(buffer), Element::U8, shape.into())
+    }
+
+    /// A column of numbers.
+    pub(crate) fn numbers(mut values: Vec<i64>) -> Array {
+        let (address, len) = (values.as_mut_ptr().cast(), values.len());
+        Array::new(address, Owner::Numbers(values), Element::I64, vec![len])
+    }
+
+    /// A column of booleans, one byte each.
+    pub(crate) fn mask(flags: Vec<bool>) -> Array {
+        let mut values: Vec<u8> = flags.into_iter().map(u8::from).collect();
+        let (address, len) = (values.as_mut_ptr(), values.len());
+        Array::new(address, Owner::Bytes(values), Element::Bool, vec![len])
+    }
+
+    fn export<M: ManagedTensorBase>(&self) -> PyResult<Managed<M>> {
+        let shape: Vec<i64> = self.shape.iter().map(|&side| side as i64).collect();
+        let mut tensor = Dynamic::compact(shape)
+            .initialize_as::<M>(Arc::clone(&self.memory))
+            .map_err(|e| PyBufferError::new_err(e.to_string()))?;
+        tensor
+            .set_data(self.memory.address.cast::<c_void>())
+            .set_dtype(self.element.dlpack())
+            .set_device(DLDevice::CPU);
+        // SAFETY: the address holds the product of `shape` elements without gaps,
+        // stays valid while the context (a count on the memory) lives, may be
+        // written, and dropping the context needs no interpreter.
+        Ok(unsafe { tensor.finish() })
+    }
+}
+
+impl DlpackExporter for Array {
+    fn device(&self) -> DLDevice {
+        DLDevice::CPU
+    }
+
+    fn flags(&self) -> DlpackFlags {
+        DlpackFlags::empty()
+    }
+
+    fn prepare_export(&self, _py: Python<'_>, _request: &ExportRequest<'_>) -> PyResult<()> {
+        Ok(())
+    }
+
+    fn export_legacy(&self, _py: Python<'_>) -> PyResult<Managed<DLManagedTensor>> {
+        self.export()
+    }
+
+    fn export_versioned(&self, _py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
+        self.export()
+    }
+}
+
+#[pymethods]
+impl Array {
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("shape", PyTuple::new(py, &self.shape)?)?;
+        interface.set_item("typestr", self.element.numpy())?;
+        interface.set_item("data", (self.memory.address as usize, false))?;
+        Ok(interface)
+    }
+
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    pub(crate) fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(u32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Py<PyAny>> {
+        let request = ExportRequest::parse(stream, max_version, dl_device, copy)?;
+        export_dlpack(self, py, request)
+    }
+
+    pub(crate) fn __dlpack_device__(&self) -> (u32, i32) {
+        (DEVICE_CPU, 0)
+    }
+}

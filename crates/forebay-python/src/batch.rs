@@ -1,0 +1,173 @@
+//! A batch as Python sees it.
+//!
+//! Owns the names and the conversions to numpy and torch; the memory is
+//! [`Array`]'s.
+
+use forebay_wire::batch::FLAG_PADDING;
+use forebay_wire::{Batch, Layout};
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyIterator, PyTuple};
+
+use crate::array::Array;
+
+/// One of a batch's arrays, with the numpy view of it once somebody asked.
+struct Column {
+    array: Py<Array>,
+    numpy: PyOnceLock<Py<PyAny>>,
+}
+
+impl Column {
+    fn new(py: Python<'_>, array: Array) -> PyResult<Column> {
+        Ok(Column {
+            array: Py::new(py, array)?,
+            numpy: PyOnceLock::new(),
+        })
+    }
+
+    fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let view = self.numpy.get_or_try_init(py, || {
+            let asarray = ASARRAY.import(py, "numpy", "asarray")?;
+            asarray.call1((&self.array,)).map(Bound::unbind)
+        })?;
+        Ok(view.bind(py).clone())
+    }
+
+    fn torch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        static FROM_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let from_dlpack = FROM_DLPACK.import(py, "torch", "from_dlpack")?;
+        from_dlpack.call1((&self.array,))
+    }
+}
+
+/// Decoded samples and where in the epoch they are; also the pair
+/// (images, labels).
+#[pyclass(frozen, module = "forebay", name = "Batch")]
+pub(crate) struct PyBatch {
+    images: Column,
+    labels: Column,
+    samples: Column,
+    padding: Column,
+    shape: [usize; 4],
+    layout: Layout,
+    #[pyo3(get)]
+    epoch: u64,
+    #[pyo3(get)]
+    step: u64,
+    #[pyo3(get)]
+    position: u64,
+    #[pyo3(get)]
+    digest: u64,
+}
+
+impl PyBatch {
+    /// Takes over a batch, its labels moved by `shift` where there is one.
+    pub(crate) fn new(py: Python<'_>, batch: Batch, shift: i64) -> PyResult<PyBatch> {
+        let mut labels = batch.labels;
+        if shift != 0 {
+            for label in labels.iter_mut().filter(|label| **label >= 0) {
+                *label += shift;
+            }
+        }
+        let samples = batch.samples.into_iter().map(|s| s as i64).collect();
+        let padding = batch.flags.iter().map(|&f| f == FLAG_PADDING).collect();
+        Ok(PyBatch {
+            images: Column::new(py, Array::pixels(batch.images, batch.shape))?,
+            labels: Column::new(py, Array::numbers(labels))?,
+            samples: Column::new(py, Array::numbers(samples))?,
+            padding: Column::new(py, Array::mask(padding))?,
+            shape: batch.shape,
+            layout: batch.layout,
+            epoch: batch.epoch,
+            step: batch.step,
+            position: batch.position,
+            digest: batch.digest,
+        })
+    }
+}
+
+#[pymethods]
+impl PyBatch {
+    #[getter]
+    fn images<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.images.numpy(py)
+    }
+
+    #[getter]
+    fn labels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.labels.numpy(py)
+    }
+
+    #[getter]
+    fn samples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.samples.numpy(py)
+    }
+
+    #[getter]
+    fn padding<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.padding.numpy(py)
+    }
+
+    #[getter]
+    fn layout(&self) -> &'static str {
+        match self.layout {
+            Layout::Nhwc => "nhwc",
+            Layout::Nchw => "nchw",
+        }
+    }
+
+    fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, [self.images.numpy(py)?, self.labels.numpy(py)?])
+    }
+
+    fn torch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, [self.images.torch(py)?, self.labels.torch(py)?])
+    }
+
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(u32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Py<PyAny>> {
+        self.images
+            .array
+            .get()
+            .__dlpack__(py, stream, max_version, dl_device, copy)
+    }
+
+    fn __dlpack_device__(&self) -> (u32, i32) {
+        self.images.array.get().__dlpack_device__()
+    }
+
+    fn __len__(&self) -> usize {
+        2
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
+        match index {
+            0 | -2 => self.images.numpy(py),
+            1 | -1 => self.labels.numpy(py),
+            _ => Err(PyIndexError::new_err("a batch is a pair: images, labels")),
+        }
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.numpy(py)?.try_iter()
+    }
+
+    fn __repr__(&self) -> String {
+        let [n, a, b, c] = self.shape;
+        format!(
+            "Batch(epoch={}, step={}, images=uint8[{n}, {a}, {b}, {c}], layout='{}')",
+            self.epoch,
+            self.step,
+            self.layout()
+        )
+    }
+}
