@@ -8,6 +8,7 @@ mod array;
 mod batch;
 mod failure;
 mod pump;
+mod transform;
 
 /// Runs the command line; returns its exit code.
 #[pyfunction]
@@ -20,6 +21,8 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<array::Array>()?;
     module.add_class::<batch::PyBatch>()?;
+    module.add_class::<transform::PyTrainTransform>()?;
+    module.add_class::<transform::PyEvalTransform>()?;
     module.add_function(wrap_pyfunction!(_main, module)?)?;
     Ok(())
 }

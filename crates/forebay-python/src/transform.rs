@@ -1,0 +1,169 @@
+//! The transforms as Python sees them: values that compare, hash, print and pickle.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use forebay_image::{EvalTransform, TrainTransform, Transform};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::failure::{Failure, Kind};
+
+/// Numbers to the words that Python would write for them.
+fn shown(value: f64) -> String {
+    format!("{value:?}")
+}
+
+fn checked(transform: Transform) -> PyResult<()> {
+    transform
+        .validate()
+        .map_err(|e| Failure::new(Kind::Option, e).into())
+}
+
+/// A hash of the numbers, equal for equal values.
+fn hashed(numbers: &[f64]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for number in numbers {
+        // Both zeros are equal, so they must hash alike.
+        (number + 0.0).to_bits().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// A random crop, resized to a square, and a random flip.
+#[pyclass(
+    frozen,
+    eq,
+    from_py_object,
+    module = "forebay",
+    name = "TrainTransform"
+)]
+#[derive(Clone, PartialEq)]
+pub(crate) struct PyTrainTransform(pub(crate) TrainTransform);
+
+#[pymethods]
+impl PyTrainTransform {
+    #[new]
+    #[pyo3(signature = (size=224, *, scale=(0.08, 1.0), ratio=(0.75, 4.0 / 3.0), flip=0.5))]
+    fn new(size: u32, scale: (f64, f64), ratio: (f64, f64), flip: f64) -> PyResult<Self> {
+        let transform = TrainTransform {
+            size,
+            scale,
+            ratio,
+            flip,
+        };
+        checked(Transform::Train(transform))?;
+        Ok(PyTrainTransform(transform))
+    }
+
+    #[getter]
+    fn size(&self) -> u32 {
+        self.0.size
+    }
+
+    #[getter]
+    fn scale(&self) -> (f64, f64) {
+        self.0.scale
+    }
+
+    #[getter]
+    fn ratio(&self) -> (f64, f64) {
+        self.0.ratio
+    }
+
+    #[getter]
+    fn flip(&self) -> f64 {
+        self.0.flip
+    }
+
+    fn __hash__(&self) -> u64 {
+        let TrainTransform {
+            size,
+            scale,
+            ratio,
+            flip,
+        } = self.0;
+        hashed(&[f64::from(size), scale.0, scale.1, ratio.0, ratio.1, flip])
+    }
+
+    fn __repr__(&self) -> String {
+        let TrainTransform {
+            size,
+            scale,
+            ratio,
+            flip,
+        } = self.0;
+        format!(
+            "TrainTransform({size}, scale=({}, {}), ratio=({}, {}), flip={})",
+            shown(scale.0),
+            shown(scale.1),
+            shown(ratio.0),
+            shown(ratio.1),
+            shown(flip)
+        )
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((u32,), Bound<'py, PyDict>)> {
+        let named = PyDict::new(py);
+        named.set_item("scale", self.0.scale)?;
+        named.set_item("ratio", self.0.ratio)?;
+        named.set_item("flip", self.0.flip)?;
+        Ok(((self.0.size,), named))
+    }
+}
+
+/// The short side resized, then the centre cut out.
+#[pyclass(frozen, eq, from_py_object, module = "forebay", name = "EvalTransform")]
+#[derive(Clone, PartialEq)]
+pub(crate) struct PyEvalTransform(pub(crate) EvalTransform);
+
+#[pymethods]
+impl PyEvalTransform {
+    #[new]
+    #[pyo3(signature = (size=224, *, resize=256))]
+    fn new(size: u32, resize: u32) -> PyResult<Self> {
+        let transform = EvalTransform { resize, crop: size };
+        checked(Transform::Eval(transform))?;
+        Ok(PyEvalTransform(transform))
+    }
+
+    #[getter]
+    fn size(&self) -> u32 {
+        self.0.crop
+    }
+
+    #[getter]
+    fn resize(&self) -> u32 {
+        self.0.resize
+    }
+
+    fn __hash__(&self) -> u64 {
+        hashed(&[f64::from(self.0.crop), f64::from(self.0.resize)])
+    }
+
+    fn __repr__(&self) -> String {
+        format!("EvalTransform({}, resize={})", self.0.crop, self.0.resize)
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((u32,), Bound<'py, PyDict>)> {
+        let named = PyDict::new(py);
+        named.set_item("resize", self.0.resize)?;
+        Ok(((self.0.crop,), named))
+    }
+}
+
+/// Any of them, as an argument.
+#[derive(FromPyObject)]
+pub(crate) enum AnyTransform {
+    Train(PyTrainTransform),
+    Eval(PyEvalTransform),
+}
+
+impl From<AnyTransform> for Transform {
+    fn from(any: AnyTransform) -> Transform {
+        match any {
+            AnyTransform::Train(train) => Transform::Train(train.0),
+            AnyTransform::Eval(eval) => Transform::Eval(eval.0),
+        }
+    }
+}
