@@ -6,18 +6,18 @@ pub struct TrainTransform {
     #[prost(uint32, tag = "1")]
     pub size: u32,
     /// part of the image's area, (0, 1]
-    #[prost(float, tag = "2")]
-    pub scale_min: f32,
-    #[prost(float, tag = "3")]
-    pub scale_max: f32,
+    #[prost(double, tag = "2")]
+    pub scale_min: f64,
+    #[prost(double, tag = "3")]
+    pub scale_max: f64,
     /// width over height
-    #[prost(float, tag = "4")]
-    pub ratio_min: f32,
-    #[prost(float, tag = "5")]
-    pub ratio_max: f32,
+    #[prost(double, tag = "4")]
+    pub ratio_min: f64,
+    #[prost(double, tag = "5")]
+    pub ratio_max: f64,
     /// probability, \[0, 1\]
-    #[prost(float, tag = "6")]
-    pub flip: f32,
+    #[prost(double, tag = "6")]
+    pub flip: f64,
 }
 /// Resize of the short side, then a centre crop.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -151,6 +151,9 @@ pub struct Welcome {
     /// the server is never silent for longer, batches or not
     #[prost(uint32, tag = "5")]
     pub heartbeat_ms: u32,
+    /// the number of the first class in the labels
+    #[prost(uint32, tag = "6")]
+    pub label_base: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SplitInfo {
