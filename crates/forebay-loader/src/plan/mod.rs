@@ -1,0 +1,404 @@
+//! The epoch as a pure function: `(records, seed, epoch, options) -> order of samples`.
+//!
+//! Nothing here reads, waits, or looks at a clock. A position is a number in `0..records`;
+//! [`EpochPlan::sample_at`] says which sample is there, in constant memory and time.
+//! So resuming is a number, and any process can make any batch of any rank.
+//!
+//! # The arithmetic, which is a contract
+//!
+//! All divisions round down. `mix`, `reduce`, `Key` and the permutation are
+//! defined in `permutation.rs`; `K = Key::root(seed).child(epoch)`.
+//!
+//! - Position `p` belongs to lane `l = p % lanes`, as its position `j = p / lanes`. Lane `l` owns the
+//!   places `start(l) .. start(l) + len(l)` of a sequence `Q`, where
+//!   `start(l) = l * (N / lanes) + min(l, N % lanes)`.
+//! - Shuffle *blocks*: with `B` records a block and `F = N / B` full blocks, place `q` of `Q` is in block
+//!   `k = permutation(F, K.child(2))(q / B)`, or the short block `F` if `q / B = F`. Its record is
+//!   `(rot + k * B + q % B) mod N`, with `rot = K.child(1).below(N)`.
+//!   With `W` blocks a window, `skip(l) = start(l) % B + B * (W * l / lanes)`: lane position `j` is in
+//!   window `w = (j + skip) / (W * B)`, which is the lane positions from
+//!   `max(w * W * B - skip, 0)` up to `min((w + 1) * W * B - skip, len(l))`. The window's positions are permuted by
+//!   `permutation(size of the window, K.child(3).child(l).child(w))`.
+//! - Shuffle *full*: the sample is `permutation(N, K.child(4))(p)`. Shuffle *none*: it is `p`.
+//! - [`Batches`]: the global batch that begins at `s` is the positions `s .. s + batch_size * world_size`; rank `r`
+//!   has those at `s + r + i * world_size`. Positions from `N` on are padding: `p mod N`.
+//!
+//! ```
+//! use forebay_loader::plan::{EpochPlan, PlanOptions, Shuffle};
+//!
+//! let plan = EpochPlan::new(&PlanOptions {
+//!     records: 1_281_167,
+//!     seed: 42,
+//!     epoch: 3,
+//!     lanes: 64,
+//!     shuffle: Shuffle::Blocks { block_records: 32, window_blocks: 2 },
+//!     run_records: 32,
+//! })?;
+//! let first: Vec<u64> = (0..4).map(|p| plan.sample_at(p)).collect();
+//! assert_eq!(first, [703796, 1248776, 29997, 212141]);
+//! # Ok::<(), forebay_loader::Error>(())
+//! ```
+
+mod batches;
+pub mod defaults;
+mod lanes;
+mod permutation;
+mod shuffle;
+
+pub use batches::Batches;
+pub use shuffle::{Run, Shuffle};
+
+use crate::error::{Error, Result};
+use lanes::Lanes;
+use permutation::Key;
+use shuffle::{Make, Order};
+
+/// Most records of a split: sums of positions stay far below 2^64.
+const MAX_RECORDS: u64 = 1 << 48;
+/// Most lanes.
+const MAX_LANES: u64 = 1 << 24;
+
+/// What an [`EpochPlan`] is a function of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// Samples of the split.
+    pub records: u64,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Epoch, from 0.
+    pub epoch: u64,
+    /// Parts of the epoch that are read side by side; every world size must divide it.
+    pub lanes: u64,
+    /// Which order. Sizes of 0 are not allowed here: a plan has no defaults.
+    pub shuffle: Shuffle,
+    /// Records read together where the order does not say it (no shuffle). Changes reads only,
+    /// never the order; 0 counts as 1.
+    pub run_records: u64,
+}
+
+/// The order of one epoch.
+#[derive(Debug)]
+pub struct EpochPlan {
+    records: u64,
+    epoch: u64,
+    order: Box<dyn Order>,
+}
+
+impl EpochPlan {
+    /// The plan of one epoch.
+    ///
+    /// # Errors
+    ///
+    /// A number out of its range; no records.
+    pub fn new(options: &PlanOptions) -> Result<Self> {
+        let &PlanOptions {
+            records,
+            seed,
+            epoch,
+            lanes,
+            shuffle,
+            run_records,
+        } = options;
+        if !(1..=MAX_RECORDS).contains(&records) {
+            return Err(Error::option("records", records, "1 to 2^48"));
+        }
+        if !(1..=MAX_LANES).contains(&lanes) {
+            return Err(Error::option("lanes", lanes, "1 to 2^24"));
+        }
+        let order = shuffle::order(&Make {
+            records,
+            lanes: Lanes::new(records, lanes),
+            key: Key::root(seed).child(epoch),
+            run_records,
+            shuffle,
+        })?;
+        Ok(EpochPlan {
+            records,
+            epoch,
+            order,
+        })
+    }
+
+    /// Number of positions.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The epoch this is the order of.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The sample at `position`, taken modulo the number of records.
+    #[must_use]
+    pub fn sample_at(&self, position: u64) -> u64 {
+        self.order.sample(position % self.records)
+    }
+
+    /// What to read for `position`, taken modulo the number of records.
+    #[must_use]
+    pub fn run_at(&self, position: u64) -> Run {
+        self.order.run(position % self.records)
+    }
+}
+
+/// Whether ranks of a world of `world_size` can share an epoch of `lanes`.
+///
+/// # Errors
+///
+/// [`Error::WorldSize`], which names the sizes that can.
+pub fn check_world(lanes: u64, world_size: u64) -> Result<()> {
+    if world_size != 0 && lanes.is_multiple_of(world_size) {
+        return Ok(());
+    }
+    Err(Error::WorldSize {
+        world_size,
+        lanes,
+        possible: divisors(lanes),
+    })
+}
+
+/// Divisors of `n` in ascending order, as text.
+fn divisors(n: u64) -> String {
+    let low = (1..=n.isqrt()).filter(|d| n.is_multiple_of(*d));
+    let mut all: Vec<u64> = low.flat_map(|d| [d, n / d]).collect();
+    all.sort_unstable();
+    all.dedup();
+    let words: Vec<String> = all.iter().map(u64::to_string).collect();
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn plan(records: u64, seed: u64, epoch: u64, lanes: u64, shuffle: Shuffle) -> EpochPlan {
+        EpochPlan::new(&PlanOptions {
+            records,
+            seed,
+            epoch,
+            lanes,
+            shuffle,
+            run_records: 8,
+        })
+        .unwrap()
+    }
+
+    fn blocks(block_records: u64, window_blocks: u64) -> Shuffle {
+        Shuffle::Blocks {
+            block_records,
+            window_blocks,
+        }
+    }
+
+    /// The contract of an epoch's order, computed a second time by `tools/epoch_order.py`.
+    #[test]
+    fn golden_order() {
+        let small = plan(30, 1, 2, 4, blocks(4, 2));
+        let order: Vec<u64> = (0..30).map(|p| small.sample_at(p)).collect();
+        assert_eq!(order, GOLDEN_SMALL);
+        let full = plan(30, 1, 2, 4, Shuffle::Full);
+        let order: Vec<u64> = (0..30).map(|p| full.sample_at(p)).collect();
+        assert_eq!(order, GOLDEN_FULL);
+        let large = plan(1_281_167, 42, 3, 64, blocks(32, 2));
+        let order: Vec<u64> = (0..8).map(|k| large.sample_at(k * 177_777)).collect();
+        assert_eq!(order, GOLDEN_LARGE);
+    }
+    const GOLDEN_SMALL: [u64; 30] = [
+        18, 10, 28, 26, 11, 7, 27, 3, 12, 20, 0, 2, 13, 21, 29, 4, 16, 22, 24, 6, 14, 19, 25, 1,
+        15, 9, 23, 5, 17, 8,
+    ];
+    const GOLDEN_FULL: [u64; 30] = [
+        29, 23, 0, 2, 13, 14, 15, 20, 8, 27, 26, 5, 6, 9, 3, 17, 22, 18, 19, 7, 11, 21, 12, 1, 16,
+        24, 4, 25, 28, 10,
+    ];
+    const GOLDEN_LARGE: [u64; 8] = [
+        703796, 84395, 742975, 492567, 838361, 189221, 474215, 849810,
+    ];
+
+    proptest! {
+        /// Ranks of any world, interleaved, give the one order of the epoch.
+        #[test]
+        fn any_world_gives_the_same_global_batches(
+            records in 1u64..1500, seed: u64, epoch in 0u64..5, block in 1u64..50, window in 1u64..5,
+        ) {
+            let lanes = 24;
+            let global = 48;
+            let plan = plan(records, seed, epoch, lanes, blocks(block, window));
+            for world in [1, 2, 3, 4, 6, 8, 12, 24] {
+                check_world(lanes, world).unwrap();
+                for step in 0..records.div_ceil(global) {
+                    let start = step * global;
+                    let mut batch = vec![None; global as usize];
+                    for rank in 0..world {
+                        let mine = Batches::new(records, global / world, rank, world, true).unwrap();
+                        prop_assert_eq!(mine.per_epoch(), records.div_ceil(global));
+                        for i in mine.slots() {
+                            let (p, padding) = mine.position(start, i);
+                            batch[(rank + i * world) as usize] = Some((plan.sample_at(p), padding));
+                        }
+                    }
+                    for (i, found) in batch.into_iter().enumerate() {
+                        let p = start + i as u64;
+                        prop_assert_eq!(found, Some((plan.sample_at(p), p >= records)));
+                    }
+                }
+            }
+        }
+
+        /// A rank reads runs that no other rank reads.
+        #[test]
+        fn ranks_share_no_run(records in 1u64..1500, seed: u64, world in 1u64..7) {
+            let plan = plan(records, seed, 0, world * 4, blocks(16, 2));
+            for p in 0..records {
+                prop_assert_eq!(plan.run_at(p).lane % world, p % world);
+            }
+        }
+    }
+
+    /// Bytes that a lane reads in one piece: nearly a block, though windows and lanes cut.
+    #[test]
+    fn reads_are_long() {
+        let (records, mean) = (200_000u64, 110_000u64);
+        let block = defaults::block_records(records, records * mean, defaults::LANES);
+        let plan = plan(
+            records,
+            9,
+            1,
+            defaults::LANES,
+            blocks(block, defaults::WINDOW_BLOCKS),
+        );
+        let mut runs: Vec<u64> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        for p in 0..records {
+            let run = plan.run_at(p);
+            if seen.insert(run.records.start) {
+                runs.push(run.records.end - run.records.start);
+            }
+        }
+        assert_eq!(
+            runs.iter().sum::<u64>(),
+            records,
+            "each record is read once"
+        );
+        let bytes = mean * records / runs.len() as u64;
+        assert!(bytes > 3_400_000, "mean run of {bytes} bytes");
+    }
+
+    /// At any time about one window for each lane is of use, never two.
+    #[test]
+    fn lanes_begin_their_windows_one_after_another() {
+        let (records, lanes, block, window) = (100_000u64, 64, 32, 4);
+        let plan = plan(records, 9, 1, lanes, blocks(block, window));
+        let mut begun = vec![0u64; (records / lanes / 16 + 1) as usize];
+        let mut group = vec![u64::MAX; lanes as usize];
+        for p in 0..records {
+            let run = plan.run_at(p);
+            if std::mem::replace(&mut group[run.lane as usize], run.group) != run.group {
+                begun[(p / lanes / 16) as usize] += 1;
+            }
+        }
+        // The first stretch begins all lanes; later ones share them out: 8 stretches a window.
+        let (most, least) = (begun[1..90].iter().max(), begun[1..90].iter().min());
+        assert!(most <= Some(&24) && least >= Some(&1), "{begun:?}");
+    }
+
+    /// Samples that lie together in storage do not come together in the epoch.
+    #[test]
+    fn neighbours_are_spread() {
+        let records = 100_000u64;
+        let plan = plan(records, 4, 0, 64, blocks(32, 2));
+        let mut distinct = 0;
+        for step in 0..100 {
+            let mut found: Vec<u64> = (0..256)
+                .map(|i| plan.sample_at(step * 256 + i) / 32)
+                .collect();
+            found.sort_unstable();
+            found.dedup();
+            distinct += found.len();
+        }
+        assert!(
+            distinct / 100 >= 90,
+            "{} neighbourhoods a batch of 256",
+            distinct / 100
+        );
+    }
+
+    #[test]
+    fn epochs_and_seeds_differ() {
+        let base = plan(10_000, 1, 0, 64, blocks(32, 2));
+        for (seed, epoch) in [(1, 1), (2, 0), (0, 1)] {
+            let other = plan(10_000, seed, epoch, 64, blocks(32, 2));
+            let same = (0..10_000)
+                .filter(|&p| base.sample_at(p) == other.sample_at(p))
+                .count();
+            assert!(same < 30, "{same} samples at the same place");
+        }
+    }
+
+    #[test]
+    fn a_world_that_does_not_fit_learns_which_do() {
+        check_world(64, 64).unwrap();
+        let error = check_world(64, 48).unwrap_err().to_string();
+        assert!(error.contains("1, 2, 4, 8, 16, 32, 64"), "{error}");
+        assert!(error.contains("48"), "{error}");
+        assert!(check_world(64, 0).is_err());
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        let good = PlanOptions {
+            records: 10,
+            seed: 0,
+            epoch: 0,
+            lanes: 2,
+            shuffle: blocks(2, 2),
+            run_records: 0,
+        };
+        EpochPlan::new(&good).unwrap();
+        for bad in [
+            PlanOptions { records: 0, ..good },
+            PlanOptions {
+                records: u64::MAX,
+                ..good
+            },
+            PlanOptions { lanes: 0, ..good },
+            PlanOptions {
+                lanes: u64::MAX,
+                ..good
+            },
+            PlanOptions {
+                shuffle: blocks(0, 1),
+                ..good
+            },
+            PlanOptions {
+                shuffle: blocks(1, 0),
+                ..good
+            },
+            PlanOptions {
+                shuffle: blocks(u64::MAX, u64::MAX),
+                ..good
+            },
+        ] {
+            assert!(EpochPlan::new(&bad).is_err(), "{bad:?}");
+        }
+        let huge = PlanOptions {
+            records: MAX_RECORDS,
+            lanes: MAX_LANES,
+            shuffle: blocks(1 << 32, 1 << 20),
+            seed: u64::MAX,
+            epoch: u64::MAX,
+            run_records: u64::MAX,
+        };
+        let plan = EpochPlan::new(&huge).unwrap();
+        assert!(
+            plan.run_at(u64::MAX)
+                .records
+                .contains(&plan.sample_at(u64::MAX))
+        );
+    }
+}

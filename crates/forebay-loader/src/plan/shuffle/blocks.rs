@@ -1,0 +1,145 @@
+//! Blocks, then windows: random enough to train on, sequential enough to read.
+//!
+//! 1. Records are cut into blocks of `B` neighbours, beginning at a random record
+//!    `rot` (so that the borders, and the one short block, differ in each epoch).
+//! 2. The `F = N / B` full blocks are permuted; the short one comes last. Blocks in
+//!    that order are the sequence `Q`.
+//! 3. Each lane owns a segment of `Q` and permutes it in windows of `W` blocks.
+//!
+//! So a lane holds `W` blocks at a time, and each block is read once and in one
+//! piece (two where a lane, the last record or a shard ends inside it).
+//!
+//! Windows end where blocks end, and the first window of lane `l` is shorter by
+//! `floor(W * l / lanes)` blocks: lanes then begin their windows one after another
+//! and not all at once, so memory holds one window for each lane, not two, and the
+//! reads are spread over time.
+
+use super::super::lanes::Lanes;
+use super::super::permutation::{Key, Permutation};
+use super::{Order, Run};
+
+/// Children of the epoch's key: the rotation, the order of blocks, the windows.
+const KEY_ROTATION: u64 = 1;
+const KEY_BLOCKS: u64 = 2;
+const KEY_WINDOWS: u64 = 3;
+
+#[derive(Debug)]
+pub(super) struct Blocks {
+    records: u64,
+    block_records: u64,
+    window_blocks: u64,
+    full_blocks: u64,
+    rotation: u64,
+    order: Permutation,
+    windows: Key,
+    lanes: Lanes,
+}
+
+/// A window of a lane: where in `Q`.
+struct Window {
+    lane: u64,
+    number: u64,
+    start: u64,
+    len: u64,
+    /// Of the position asked for, within the window.
+    offset: u64,
+}
+
+impl Blocks {
+    /// `records`, `block_records` and `window_blocks` are at least 1.
+    pub(super) fn new(
+        records: u64,
+        block_records: u64,
+        window_blocks: u64,
+        lanes: Lanes,
+        key: Key,
+    ) -> Self {
+        let full_blocks = records / block_records;
+        Blocks {
+            records,
+            block_records,
+            window_blocks,
+            full_blocks,
+            rotation: key.child(KEY_ROTATION).below(records),
+            order: Permutation::new(full_blocks, key.child(KEY_BLOCKS)),
+            windows: key.child(KEY_WINDOWS),
+            lanes,
+        }
+    }
+
+    fn window(&self, position: u64) -> Window {
+        let (lane, j) = self.lanes.of(position);
+        let segment = self.lanes.start(lane);
+        let records = self.window_blocks * self.block_records;
+        // Below `records`, so window 0 is never empty.
+        let skipped = segment % self.block_records
+            + self.block_records * (self.window_blocks * lane / self.lanes.count());
+        let number = (j + skipped) / records;
+        let start = (number * records).saturating_sub(skipped);
+        let end = ((number + 1) * records - skipped).min(self.lanes.len(lane));
+        Window {
+            lane,
+            number,
+            start: segment + start,
+            len: end - start,
+            offset: j - start,
+        }
+    }
+
+    /// Place in `Q` of the position that `window` was asked for.
+    fn slot(&self, window: &Window) -> u64 {
+        let key = self.windows.child(window.lane).child(window.number);
+        window.start + Permutation::new(window.len, key).at(window.offset)
+    }
+
+    /// First record, before the rotation, of the block at place `slot` of `Q`, and
+    /// the place where it begins.
+    fn block(&self, slot: u64) -> (u64, u64) {
+        let place = slot / self.block_records;
+        let number = if place < self.full_blocks {
+            self.order.at(place)
+        } else {
+            place
+        };
+        (number * self.block_records, place * self.block_records)
+    }
+
+    fn rotate(&self, record: u64) -> u64 {
+        let rotated = self.rotation + record;
+        if rotated >= self.records {
+            rotated - self.records
+        } else {
+            rotated
+        }
+    }
+}
+
+impl Order for Blocks {
+    fn sample(&self, position: u64) -> u64 {
+        let slot = self.slot(&self.window(position));
+        let (first, begin) = self.block(slot);
+        self.rotate(first + (slot - begin))
+    }
+
+    fn run(&self, position: u64) -> Run {
+        let window = self.window(position);
+        let slot = self.slot(&window);
+        let (first, begin) = self.block(slot);
+        // What the window has of the block, as places of Q.
+        let from = begin.max(window.start);
+        let to = (begin + self.block_records).min(window.start + window.len);
+        let sample = self.rotate(first + (slot - begin));
+        let (before, after) = (slot - from, to - slot);
+        // The rotation may cut the block in two at the last record.
+        let records = if sample < before {
+            0..sample + after
+        } else {
+            sample - before..(sample + after).min(self.records)
+        };
+        Run {
+            records,
+            lane: window.lane,
+            group: window.number,
+        }
+    }
+}

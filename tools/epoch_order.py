@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""The order of an epoch, computed a second time.
+
+Written from the arithmetic in crates/forebay-loader/src/plan/mod.rs, not from its
+code. The golden tests of the plan hold what this prints, so that the order of an
+epoch never changes silently and two implementations agree on it.
+
+    tools/epoch_order.py            prints every golden value of the Rust tests
+"""
+
+from math import isqrt
+
+MASK = (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+def mix(z):
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+def child(key, value):
+    return mix(key ^ mix((value + GOLDEN) & MASK))
+
+
+def root(seed):
+    return child(GOLDEN, seed)
+
+
+def below(bits, n):
+    return bits * n >> 64
+
+
+def permutation(n, key):
+    """A function from 0..n to 0..n that is a bijection."""
+    if n == 1:
+        return lambda x: 0
+    a = isqrt(n - 1) + 1
+    b = -(-n // a)
+    rounds = 32 if n <= 64 else 12
+
+    def at(x):
+        while True:
+            left, right = divmod(x, b)
+            for i in range(rounds):
+                k = (key + (i + 1) * GOLDEN) & MASK
+                if i % 2 == 0:
+                    left = (left + below(mix(k ^ right), a)) % a
+                else:
+                    right = (right + below(mix(k ^ left), b)) % b
+            x = left * b + right
+            if x < n:
+                return x
+
+    return at
+
+
+def blocks(n, seed, epoch, lanes, block, window):
+    """A function from positions to samples, shuffled by blocks and windows."""
+    key = child(root(seed), epoch)
+    full = n // block
+    rotation = below(child(key, 1), n)
+    order = permutation(max(full, 1), child(key, 2))
+
+    def at(p):
+        lane, j = p % lanes, p // lanes
+        start = lane * (n // lanes) + min(lane, n % lanes)
+        length = n // lanes + (1 if lane < n % lanes else 0)
+        skip = start % block + block * (window * lane // lanes)
+        w = (j + skip) // (window * block)
+        low = max(w * window * block - skip, 0)
+        high = min((w + 1) * window * block - skip, length)
+        within = permutation(high - low, child(child(child(key, 3), lane), w))
+        q = start + low + within(j - low)
+        k = q // block
+        if k < full:
+            k = order(k)
+        return (rotation + k * block + q % block) % n
+
+    return at
+
+
+def main():
+    key = child(root(7), 3)
+    print("key", hex(key))
+    print("10:", [permutation(10, key)(x) for x in range(10)])
+    million = permutation(1_000_000, key)
+    print("million:", [million(x) for x in range(6)], million(999_999))
+    small = blocks(30, 1, 2, 4, 4, 2)
+    print("small:", [small(p) for p in range(30)])
+    full = permutation(30, child(child(root(1), 2), 4))
+    print("full:", [full(p) for p in range(30)])
+    large = blocks(1_281_167, 42, 3, 64, 32, 2)
+    print("large:", [large(k * 177_777) for k in range(8)])
+    print("doc:", [large(p) for p in range(4)])
+
+
+if __name__ == "__main__":
+    main()
