@@ -1,1 +1,26 @@
-//! The converter: image directories to shards
+//! The converter: a directory of images becomes shards.
+//!
+//! `census -> plan -> shards`: the [`Census`] knows every file with its size, the [`Plan`] decides which file goes to
+//! which shard in which order, and only then is the first byte written. So any thread can write any shard on its
+//! own, a continued run writes the same bytes, and the output is the same for any number of jobs.
+
+mod census;
+mod error;
+mod input;
+mod observer;
+mod options;
+mod plan;
+mod prepare;
+mod report;
+mod sniff;
+
+pub use census::{Census, ClassList, ClassName, EntryRef, SplitCensus};
+pub use error::{Error, Result};
+pub use input::LayoutKind;
+pub use observer::{Cancel, Observer, ShardDone, Stage};
+pub use options::{
+    DEFAULT_SHARD_BYTES, Format, MAX_SHARDS, OnBadImage, PackOptions, Sharding, ShuffleWhen,
+};
+pub use plan::{Plan, PlannedShard, PlannedSplit};
+pub use prepare::{Prepared, prepare};
+pub use report::{Action, Finding, Reason, SplitSummary, Summary, escape};

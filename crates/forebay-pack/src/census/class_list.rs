@@ -1,0 +1,250 @@
+//! Which class has which number.
+//!
+//! Numbers come from a list where there is one, so that a subset keeps the numbers of the whole; a directory that the
+//! list does not have is refused rather than guessed. Without a list the class directories are numbered in byte order.
+
+use crate::error::{Error, Result};
+use crate::input::Top;
+use crate::options::PackOptions;
+use crate::report::escape;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+pub(crate) const SYNSET_LABELS: &str = "synset_labels.txt";
+const SYNSET_MAPPING: &str = "LOC_synset_mapping.txt";
+const CLASSES: &str = "classes.txt";
+/// Class lists that are found by themselves at the top of a source, first match first.
+pub(crate) const KNOWN_NAMES: &[&str] = &[SYNSET_LABELS, SYNSET_MAPPING, CLASSES];
+
+/// A class list is read whole; a larger file is none.
+const LIST_MAX_BYTES: u64 = 64 << 20;
+
+/// One class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassName {
+    /// The directory's name; for ImageNet the synset.
+    pub name: Vec<u8>,
+    /// What it means in words, where a list says so.
+    pub text: Option<String>,
+}
+
+/// The classes in the order of their labels.
+#[derive(Debug, Clone, Default)]
+pub struct ClassList {
+    classes: Vec<ClassName>,
+    index: BTreeMap<Vec<u8>, u32>,
+    origin: Option<PathBuf>,
+}
+
+impl ClassList {
+    fn new(classes: Vec<ClassName>, origin: Option<PathBuf>) -> Result<Self> {
+        let mut index = BTreeMap::new();
+        for (number, class) in (0u32..).zip(&classes) {
+            if index.insert(class.name.clone(), number).is_some() {
+                let what = format!("the class {} is in it more than once", escape(&class.name));
+                return Err(Error::source(origin.unwrap_or_default(), what));
+            }
+        }
+        Ok(Self {
+            classes,
+            index,
+            origin,
+        })
+    }
+
+    /// How many classes there are.
+    pub fn len(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+    }
+
+    /// The class with this index (label minus label base).
+    pub fn get(&self, index: u32) -> Option<&ClassName> {
+        self.classes.get(index as usize)
+    }
+
+    /// The index of a class.
+    pub fn index_of(&self, name: &[u8]) -> Option<u32> {
+        self.index.get(name).copied()
+    }
+
+    /// All classes in the order of their labels.
+    pub fn iter(&self) -> impl Iterator<Item = &ClassName> {
+        self.classes.iter()
+    }
+
+    /// The file that the list came from; none if it was made from the class directories.
+    pub fn origin(&self) -> Option<&Path> {
+        self.origin.as_deref()
+    }
+
+    pub(super) fn unknown(&self, src: &Path, name: &[u8]) -> Error {
+        let list = self.origin.as_deref().unwrap_or(src).display().to_string();
+        let what = format!(
+            "this class is not among the {} of {list}, so it has no number; give a list that has it with --classes",
+            self.len()
+        );
+        Error::source(src.join(OsStr::from_bytes(name)), what)
+    }
+}
+
+/// The class list of a source, and the classes of the files of a validation split where `synset_labels.txt` lists those.
+pub(super) fn decide(
+    top: &Top,
+    options: &PackOptions,
+    class_dirs: &[Vec<u8>],
+    warnings: &mut Vec<String>,
+) -> Result<(ClassList, Option<Vec<u32>>)> {
+    if let Some(path) = &options.classes {
+        return Ok((
+            ClassList::new(parse(&read(path)?), Some(path.clone()))?,
+            None,
+        ));
+    }
+    let mut found = KNOWN_NAMES
+        .iter()
+        .filter(|name| top.files.iter().any(|file| file == name.as_bytes()));
+    if let Some(name) = found.next() {
+        let path = top.path.join(name);
+        let lines = parse(&read(&path)?);
+        match *name {
+            SYNSET_LABELS => return synset_labels(lines, path),
+            // Many things are called classes.txt: it counts if it has every class directory.
+            CLASSES => match ClassList::new(lines, Some(path.clone())) {
+                Ok(list) if class_dirs.iter().all(|dir| list.index_of(dir).is_some()) => return Ok((list, None)),
+                _ => warnings.push(format!(
+                    "{} does not list every class directory once and is not used; --classes FILE insists on a list",
+                    path.display()
+                )),
+            },
+            _ => return Ok((ClassList::new(lines, Some(path))?, None)),
+        }
+    }
+    let mut names = class_dirs.to_vec();
+    names.sort();
+    names.dedup();
+    let classes = names
+        .into_iter()
+        .map(|name| ClassName { name, text: None })
+        .collect();
+    Ok((ClassList::new(classes, None)?, None))
+}
+
+/// A list of classes as it is if no line is there twice, else one line for each validation image; then the classes are
+/// the different lines in byte order, as TensorFlow numbers them.
+fn synset_labels(lines: Vec<ClassName>, path: PathBuf) -> Result<(ClassList, Option<Vec<u32>>)> {
+    let mut different = lines.clone();
+    different.sort_by(|a, b| a.name.cmp(&b.name));
+    different.dedup_by(|a, b| a.name == b.name);
+    if different.len() == lines.len() {
+        return Ok((ClassList::new(lines, Some(path))?, None));
+    }
+    let list = ClassList::new(different, Some(path))?;
+    let classes = lines
+        .iter()
+        .filter_map(|line| list.index_of(&line.name))
+        .collect();
+    Ok((list, Some(classes)))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let meta =
+        std::fs::metadata(path).map_err(|source| Error::io(path, "read the class list", source))?;
+    if meta.len() > LIST_MAX_BYTES {
+        return Err(Error::source(
+            path,
+            format!("with {} bytes this is no class list", meta.len()),
+        ));
+    }
+    let bytes =
+        std::fs::read(path).map_err(|source| Error::io(path, "read the class list", source))?;
+    Ok(bytes)
+}
+
+/// One class a line: `name`, `name<TAB>text`, or a WordNet id followed by a space and its text.
+fn parse(bytes: &[u8]) -> Vec<ClassName> {
+    let lines = bytes
+        .split(|b| *b == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line).trim_ascii());
+    lines
+        .filter(|line| !line.is_empty())
+        .map(parse_line)
+        .collect()
+}
+
+fn parse_line(line: &[u8]) -> ClassName {
+    let tab = line.iter().position(|b| *b == b'\t');
+    let space = line
+        .iter()
+        .position(|b| *b == b' ')
+        .filter(|at| is_wordnet_id(&line[..*at]));
+    let (name, text) = match tab.or(space) {
+        Some(at) => (line[..at].trim_ascii(), line[at + 1..].trim_ascii()),
+        None => (line, b"".as_slice()),
+    };
+    let text = (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned());
+    ClassName {
+        name: name.to_vec(),
+        text,
+    }
+}
+
+/// `n` and eight digits.
+fn is_wordnet_id(name: &[u8]) -> bool {
+    name.len() == 9 && name.starts_with(b"n") && name.iter().skip(1).all(u8::is_ascii_digit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_every_kind() {
+        let classes = parse(
+            b"n01440764 tench, Tinca tinca\r\n\ngolden retriever\ncat\tFelis catus\n  dog  \n",
+        );
+        let shown: Vec<_> = classes
+            .iter()
+            .map(|c| {
+                (
+                    String::from_utf8_lossy(&c.name).into_owned(),
+                    c.text.as_deref().unwrap_or("-"),
+                )
+            })
+            .collect();
+        let expected = [
+            ("n01440764", "tench, Tinca tinca"),
+            ("golden retriever", "-"),
+            ("cat", "Felis catus"),
+            ("dog", "-"),
+        ];
+        assert_eq!(shown, expected.map(|(name, text)| (name.to_owned(), text)));
+    }
+
+    #[test]
+    fn repeated_lines_are_the_labels_of_files() {
+        let (list, files) = synset_labels(parse(b"b\na\nb\n"), "x".into()).unwrap();
+        assert_eq!(
+            list.iter().map(|c| c.name.clone()).collect::<Vec<_>>(),
+            [b"a", b"b"]
+        );
+        assert_eq!(files, Some(vec![1, 0, 1]));
+        let (list, files) = synset_labels(parse(b"b\na\n"), "x".into()).unwrap();
+        assert_eq!(
+            (list.index_of(b"b"), files),
+            (Some(0), None),
+            "a list of classes keeps its order"
+        );
+    }
+
+    #[test]
+    fn a_class_twice_is_an_error() {
+        assert!(ClassList::new(parse(b"a\na\n"), None).is_err());
+    }
+}

@@ -1,0 +1,215 @@
+//! The files of one class, kept compactly, and the view of one of them.
+
+/// One image file of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryRef<'a> {
+    /// Its directory relative to the split's, empty for the split's own.
+    pub dir: &'a [u8],
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its size in bytes.
+    pub size: u64,
+    /// The index of its class in the class list, if it has one.
+    pub class: Option<u32>,
+}
+
+impl EntryRef<'_> {
+    /// Writes the key, the path relative to the split's directory, into a reused buffer.
+    pub fn key_into(&self, key: &mut Vec<u8>) {
+        key.clear();
+        if !self.dir.is_empty() {
+            key.extend_from_slice(self.dir);
+            key.push(b'/');
+        }
+        key.extend_from_slice(self.name);
+    }
+
+    /// The key, the path relative to the split's directory.
+    pub fn key(&self) -> Vec<u8> {
+        let mut key = Vec::with_capacity(self.dir.len() + 1 + self.name.len());
+        self.key_into(&mut key);
+        key
+    }
+}
+
+/// The files of one unit of a split, in the byte order of their keys.
+#[derive(Debug, Default)]
+pub(crate) struct Chunk {
+    /// Set once the class list stands.
+    pub(crate) class: Option<u32>,
+    /// Of the class directory, empty for a flat split.
+    name: Vec<u8>,
+    /// Directories one after the other, and where each ends.
+    dir_bytes: Vec<u8>,
+    dir_ends: Vec<u64>,
+    /// File names one after the other.
+    name_bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    bytes: u64,
+    content: u64,
+    times: u64,
+}
+
+/// A chunk that still grows.
+#[derive(Debug, Default)]
+pub(crate) struct ChunkBuilder {
+    chunk: Chunk,
+    /// Over keys and sizes.
+    content: blake3::Hasher,
+    /// Over the times of last change.
+    times: blake3::Hasher,
+}
+
+/// 24 bytes a file; the name is in `name_bytes`, from the end of the one before.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    size: u64,
+    name_end: u64,
+    dir: u32,
+}
+
+impl ChunkBuilder {
+    pub(crate) fn new(name: &[u8]) -> Self {
+        Self {
+            chunk: Chunk {
+                name: name.to_vec(),
+                ..Chunk::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// Starts a directory: the files pushed from here on are in it.
+    pub(crate) fn enter(&mut self, dir: &[u8]) {
+        self.chunk.dir_bytes.extend_from_slice(dir);
+        self.chunk.dir_ends.push(self.chunk.dir_bytes.len() as u64);
+        // Neither a directory nor a name can hold a NUL, so what is hashed is unambiguous.
+        self.content.update(dir).update(b"\0\0");
+    }
+
+    /// Adds a file of the directory entered last. `modified` is its time of last change in any unit.
+    pub(crate) fn push(&mut self, name: &[u8], size: u64, modified: i128) {
+        let chunk = &mut self.chunk;
+        debug_assert!(
+            !chunk.dir_ends.is_empty(),
+            "a directory is entered before its files come"
+        );
+        let dir = (chunk.dir_ends.len() - 1) as u32;
+        chunk.name_bytes.extend_from_slice(name);
+        chunk.entries.push(Entry {
+            size,
+            name_end: chunk.name_bytes.len() as u64,
+            dir,
+        });
+        chunk.bytes += size;
+        self.content
+            .update(name)
+            .update(b"\0")
+            .update(&size.to_le_bytes());
+        self.times.update(&modified.to_le_bytes());
+    }
+
+    pub(crate) fn finish(self) -> Chunk {
+        let mut chunk = self.chunk;
+        chunk.name_bytes.shrink_to_fit();
+        chunk.entries.shrink_to_fit();
+        chunk.content = digest(&self.content);
+        chunk.times = digest(&self.times);
+        chunk
+    }
+}
+
+impl Chunk {
+    /// The class directory, empty for a flat split.
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn get(&self, index: u64) -> EntryRef<'_> {
+        let index = index as usize;
+        let entry = self.entries[index];
+        let name_start = if index == 0 {
+            0
+        } else {
+            self.entries[index - 1].name_end
+        };
+        let dir = entry.dir as usize;
+        let dir_start = if dir == 0 { 0 } else { self.dir_ends[dir - 1] };
+        EntryRef {
+            dir: &self.dir_bytes[dir_start as usize..self.dir_ends[dir] as usize],
+            name: &self.name_bytes[name_start as usize..entry.name_end as usize],
+            size: entry.size,
+            class: self.class,
+        }
+    }
+
+    /// A digest of keys and sizes.
+    pub(crate) fn content_digest(&self) -> u64 {
+        self.content
+    }
+
+    /// A digest of the times of last change.
+    pub(crate) fn times_digest(&self) -> u64 {
+        self.times
+    }
+}
+
+/// 64 bits are plenty: these digests tell changes by accident, nobody gains by forging one.
+fn digest(hasher: &blake3::Hasher) -> u64 {
+    let mut bytes = [0; 8];
+    hasher.finalize_xof().fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_back_as_they_went_in() {
+        let mut chunk = ChunkBuilder::new(b"c");
+        chunk.enter(b"c");
+        chunk.push(b"one.jpg", 1, 0);
+        chunk.push(b"two\xff.jpg", u64::MAX >> 8, 0);
+        chunk.enter(b"c/empty");
+        chunk.enter(b"c/deep");
+        chunk.push(b"x", 0, 0);
+        let chunk = chunk.finish();
+        let keys: Vec<_> = (0..chunk.len()).map(|i| chunk.get(i).key()).collect();
+        assert_eq!(
+            keys,
+            [
+                b"c/one.jpg".to_vec(),
+                b"c/two\xff.jpg".to_vec(),
+                b"c/deep/x".to_vec()
+            ]
+        );
+        assert_eq!(chunk.get(1).size, u64::MAX >> 8);
+        assert_eq!(std::mem::size_of::<Entry>(), 24);
+    }
+
+    #[test]
+    fn digests_see_names_sizes_and_times() {
+        let one = |name: &[u8], size, time| {
+            let mut chunk = ChunkBuilder::new(b"c");
+            chunk.enter(b"c");
+            chunk.push(name, size, time);
+            let chunk = chunk.finish();
+            (chunk.content_digest(), chunk.times_digest())
+        };
+        let base = one(b"a", 1, 1);
+        assert_eq!(base, one(b"a", 1, 1));
+        assert_ne!(base.0, one(b"b", 1, 1).0);
+        assert_ne!(base.0, one(b"a", 2, 1).0);
+        assert_eq!(base.0, one(b"a", 1, 2).0);
+        assert_ne!(base.1, one(b"a", 1, 2).1);
+    }
+}

@@ -1,0 +1,127 @@
+//! What can stop a pack or an export.
+
+use crate::report::Finding;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The result of this crate's calls.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of this crate. [`hint`](Error::hint) says what to do about it, where something can be done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The options make no sense together.
+    #[error("{0}")]
+    Options(String),
+    /// The source is not what it has to be: missing, no directory, without images, ambiguous.
+    #[error("{}: {what}", path.display())]
+    Source {
+        /// The place in the source.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The destination cannot take this data set: it holds something else, or lies inside the source.
+    #[error("{}: {what}", path.display())]
+    Destination {
+        /// The destination.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The destination holds the unfinished work of a pack with other arguments or of another source.
+    #[error("{} holds an unfinished pack that differs from this one: {}", path.display(), differences.join("; "))]
+    DifferentPack {
+        /// The destination.
+        path: PathBuf,
+        /// What differs, each as `name: then X, now Y`.
+        differences: Vec<String>,
+    },
+    /// The destination has too little room.
+    #[error("{} has {free_bytes} bytes free, and the shards need about {needed_bytes}", path.display())]
+    NoSpace {
+        /// The destination.
+        path: PathBuf,
+        /// Bytes that are free.
+        free_bytes: u64,
+        /// Bytes that the shards need.
+        needed_bytes: u64,
+    },
+    /// A bad image, with [`OnBadImage::Fail`](crate::OnBadImage::Fail).
+    #[error("{0}")]
+    BadImage(Box<Finding>),
+    /// Somebody asked to stop.
+    #[error("interrupted with {finished} of {total} shards finished")]
+    Interrupted {
+        /// Shards that are finished, those of earlier runs included.
+        finished: u64,
+        /// Shards of the plan.
+        total: u64,
+    },
+    /// The system refused an operation on a path.
+    #[error("cannot {op} {}: {source}", path.display())]
+    Io {
+        /// The path that was worked on.
+        path: PathBuf,
+        /// What was tried.
+        op: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A place or a file of the destination.
+    #[error(transparent)]
+    Store(#[from] forebay_store::Error),
+}
+
+impl Error {
+    pub(crate) fn io(
+        path: impl AsRef<Path>,
+        op: &'static str,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self::Io {
+            path: path.as_ref().to_path_buf(),
+            op,
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn source(path: impl AsRef<Path>, what: impl Into<String>) -> Self {
+        Self::Source {
+            path: path.as_ref().to_path_buf(),
+            what: what.into(),
+        }
+    }
+
+    pub(crate) fn destination(path: impl AsRef<Path>, what: impl Into<String>) -> Self {
+        Self::Destination {
+            path: path.as_ref().to_path_buf(),
+            what: what.into(),
+        }
+    }
+
+    /// What a user can do about it, in one line.
+    pub fn hint(&self) -> Option<String> {
+        let io_kind = match self {
+            Self::Io { source, .. } => Some(source.kind()),
+            Self::Store(error) => error.io_kind(),
+            _ => None,
+        };
+        match (self, io_kind) {
+            (Self::DifferentPack { .. }, _) => Some(
+                "repeat the earlier arguments to continue it, choose another destination, or start over with --overwrite"
+                    .into(),
+            ),
+            (Self::NoSpace { .. }, _) => Some("free some space or choose another destination".into()),
+            (Self::BadImage(_), _) => Some("--on-bad-image skip leaves such files out and lists them".into()),
+            (Self::Interrupted { .. }, _) => Some("the same command again continues".into()),
+            (_, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) => {
+                Some("free some space and run the same command again: finished shards are kept".into())
+            }
+            (_, Some(io::ErrorKind::PermissionDenied)) => Some("check the owner and mode of that path".into()),
+            (_, Some(io::ErrorKind::ReadOnlyFilesystem)) => Some("choose a destination that can be written to".into()),
+            _ => None,
+        }
+    }
+}

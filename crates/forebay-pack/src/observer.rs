@@ -1,0 +1,92 @@
+//! How a pack tells what it does while it does it, and how it is told to stop.
+
+use crate::census::Census;
+use crate::plan::Plan;
+use crate::report::Finding;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The stages of a pack, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stage {
+    /// The source is listed and measured.
+    Census,
+    /// Shards that an interrupted run finished are read and compared with the journal.
+    Checking,
+    /// Shards are written.
+    Writing,
+    /// The manifest is published.
+    Publishing,
+}
+
+impl Stage {
+    /// The stage in a word, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Census => "census",
+            Self::Checking => "checking",
+            Self::Writing => "writing",
+            Self::Publishing => "publishing",
+        }
+    }
+}
+
+/// A shard that is finished and in the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardDone {
+    /// The file's name.
+    pub name: String,
+    /// Records in it.
+    pub records: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Whether an earlier, interrupted run wrote it.
+    pub resumed: bool,
+}
+
+/// Receives what happens. Every call may come from any worker thread, so keep them short; all do nothing by default.
+pub trait Observer: Sync {
+    /// A stage begins.
+    fn stage(&self, _stage: Stage) {}
+    /// The census has seen this many more image files of this many bytes together.
+    fn counted(&self, _files: u64, _bytes: u64) {}
+    /// The plan stands. Comes before the first shard.
+    fn planned(&self, _census: &Census, _plan: &Plan) {}
+    /// This many more files of the plan are dealt with, of this many bytes (sizes as in the census): packed,
+    /// found bad, or found finished by an earlier run. They add up to the plan's totals.
+    fn advanced(&self, _files: u64, _bytes: u64) {}
+    /// A shard is finished.
+    fn shard_done(&self, _shard: &ShardDone) {}
+    /// A file was left out, or packed with a remark.
+    fn finding(&self, _finding: &Finding) {}
+}
+
+/// An observer that looks away.
+impl Observer for () {}
+
+/// Tells a running pack to stop, from another thread or a signal handler's flag.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// A flag that is not raised.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Uses a flag that exists already, such as one that a signal handler raises.
+    pub fn from_flag(flag: Arc<AtomicBool>) -> Self {
+        Self(flag)
+    }
+
+    /// Asks the pack to stop. What is finished stays; the same call again continues.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody asked to stop.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,201 @@
+//! What a user can ask of a pack, and the values that were decided where nothing was asked.
+
+use crate::input::LayoutKind;
+use forebay_store::{Durability, Location};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Default size of a shard, image bytes: large enough for sequential reading from any storage, small enough that
+/// a retry is cheap.
+pub const DEFAULT_SHARD_BYTES: u64 = 256 << 20;
+
+/// More shards than this in one split do not fit the five digits of `train-00000-of-00004`.
+pub const MAX_SHARDS: u32 = 99_999;
+
+/// The kind of shard to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Format {
+    /// Plain TFRecord, with sidecar indexes in `index/`.
+    TfRecord,
+    /// Indexed shards (`.fbs`) whose blocks are stored as they are.
+    Indexed,
+    /// Indexed shards (`.fbs`) whose blocks are compressed with zstd at this level.
+    IndexedZstd(i32),
+}
+
+/// How many shards a split gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sharding {
+    /// This many for each split, with equal numbers of records; never more than a split has images.
+    Count(u32),
+    /// As many as it takes for shards of about this many bytes, with equal numbers of bytes.
+    Bytes(u64),
+}
+
+/// Which splits are shuffled as a whole before they are cut into shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShuffleWhen {
+    /// Every split but `validation` and `test`, as TensorFlow's tool does.
+    #[default]
+    Training,
+    /// All splits.
+    Always,
+    /// None: records are in the byte order of their keys.
+    Never,
+}
+
+/// What to do with an image that cannot be packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnBadImage {
+    /// Leave it out, and say so in the summary and in the report file.
+    #[default]
+    Skip,
+    /// Stop at the first one.
+    Fail,
+}
+
+/// Everything that a pack can be told. Start from [`PackOptions::new`] and change fields.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct PackOptions {
+    /// The directory of images.
+    pub src: Location,
+    /// Where the data set goes: a directory that is missing, empty, or holds the unfinished work of the same pack.
+    pub dst: Location,
+    /// The kind of shard.
+    pub format: Format,
+    /// How many shards.
+    pub sharding: Sharding,
+    /// With splits in the source: pack only this one. Without: the name of the split that is written.
+    pub split: Option<String>,
+    /// Reads the source as this layout; by default it is recognised by looking.
+    pub layout: Option<LayoutKind>,
+    /// The class list: one class a line in label order, optionally followed by a space and its text. By default
+    /// `synset_labels.txt`, `LOC_synset_mapping.txt` or `classes.txt` in the source, else the class directories.
+    pub classes: Option<PathBuf>,
+    /// The label of the first class: 0 or 1.
+    pub label_base: u8,
+    /// Which splits are shuffled.
+    pub shuffle: ShuffleWhen,
+    /// The seed of the shuffle.
+    pub seed: u64,
+    /// What to do with bad images.
+    pub on_bad_image: OnBadImage,
+    /// Writes the text index (`.idx`) for TFRecord shards beside the binary one.
+    pub index_text: bool,
+    /// Adds a BLAKE3 hash of each shard to the manifest. Costs CPU time, changes nothing else.
+    pub blake3: bool,
+    /// Shards written at the same time; none: what the machine and its cgroup allow. Never changes the output.
+    pub jobs: Option<usize>,
+    /// Whether finished files are forced to disk. Never changes the output.
+    pub durability: Durability,
+    /// Refuses to start when the destination has too little room.
+    pub check_space: bool,
+    /// Removes the data set (or the unfinished pack) that is in the destination first.
+    pub overwrite: bool,
+}
+
+impl PackOptions {
+    /// The defaults: TFRecord, shards of 256 MiB, labels from 1, shuffled training split, bad images skipped.
+    pub fn new(src: impl Into<Location>, dst: impl Into<Location>) -> Self {
+        Self {
+            src: src.into(),
+            dst: dst.into(),
+            format: Format::TfRecord,
+            sharding: Sharding::Bytes(DEFAULT_SHARD_BYTES),
+            split: None,
+            layout: None,
+            classes: None,
+            label_base: 1,
+            shuffle: ShuffleWhen::Training,
+            seed: 0,
+            on_bad_image: OnBadImage::Skip,
+            index_text: true,
+            blake3: false,
+            jobs: None,
+            durability: Durability::Synced,
+            check_space: true,
+            overwrite: false,
+        }
+    }
+
+    /// Threads that will be used.
+    pub fn decided_jobs(&self) -> usize {
+        // available_parallelism respects affinity and cgroup quotas.
+        let machine = || std::thread::available_parallelism().map_or(1, |n| n.get());
+        self.jobs.unwrap_or_else(machine).max(1)
+    }
+
+    /// Says what is wrong with the options by themselves, before anything is looked at.
+    pub(crate) fn validate(&self) -> Result<(), String> {
+        if self.label_base > 1 {
+            return Err(format!("the label base is 0 or 1, not {}", self.label_base));
+        }
+        match self.sharding {
+            Sharding::Count(0) => return Err("the number of shards must be at least 1".into()),
+            Sharding::Count(n) if n > MAX_SHARDS => {
+                return Err(format!(
+                    "{n} shards are more than the {MAX_SHARDS} that their names can number"
+                ));
+            }
+            Sharding::Bytes(0) => return Err("the shard size must be at least 1 byte".into()),
+            _ => {}
+        }
+        if let Format::IndexedZstd(level) = self.format
+            && !(1..=22).contains(&level)
+        {
+            return Err(format!("zstd levels are 1 to 22, not {level}"));
+        }
+        if let Some(name) = &self.split
+            && !is_split_name(name)
+        {
+            return Err(format!(
+                "{name:?} cannot name a split: use letters, digits, '_' and '.', and start with a letter"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Whether shards and directories can carry this name on every system. `-` is left out because it parts the
+/// name from the number in `train-00000-of-00004`.
+pub(crate) fn is_split_name(name: &str) -> bool {
+    name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.')
+        && name != "index"
+        && name != "pack"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn senseless_options_are_refused() {
+        let good = PackOptions::new(Path::new("a"), Path::new("b"));
+        assert_eq!(good.validate(), Ok(()));
+        assert!(good.decided_jobs() >= 1);
+        let refused = |change: &dyn Fn(&mut PackOptions)| {
+            let mut options = good.clone();
+            change(&mut options);
+            options.validate().is_err()
+        };
+        assert!(refused(&|o| o.label_base = 2));
+        assert!(refused(&|o| o.sharding = Sharding::Count(0)));
+        assert!(refused(&|o| o.sharding = Sharding::Count(100_000)));
+        assert!(refused(&|o| o.sharding = Sharding::Bytes(0)));
+        assert!(refused(&|o| o.format = Format::IndexedZstd(23)));
+        for name in ["", "a/b", "..", ".x", "a-b", "a b", "index", "ü"] {
+            assert!(refused(&|o| o.split = Some(name.into())), "{name:?}");
+        }
+    }
+}

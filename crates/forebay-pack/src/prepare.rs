@@ -1,0 +1,86 @@
+//! From options to a plan that can be looked at, before anything is written.
+
+use crate::census::Census;
+use crate::error::{Error, Result};
+use crate::observer::{Cancel, Observer};
+use crate::options::PackOptions;
+use crate::plan::Plan;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A pack that is ready to run: all that a dry run shows.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(crate) options: PackOptions,
+    pub(crate) dst: PathBuf,
+    pub(crate) census: Census,
+    pub(crate) plan: Plan,
+    pub(crate) census_time: Duration,
+}
+
+impl Prepared {
+    /// What is in the source.
+    pub fn census(&self) -> &Census {
+        &self.census
+    }
+
+    /// Which file goes where.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The options that it was prepared from.
+    pub fn options(&self) -> &PackOptions {
+        &self.options
+    }
+
+    /// Time that the census and the plan took.
+    pub fn census_time(&self) -> Duration {
+        self.census_time
+    }
+}
+
+/// Takes the census and makes the plan. Reads the source, writes nothing.
+pub fn prepare(
+    options: &PackOptions,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<Prepared> {
+    let begin = Instant::now();
+    options.validate().map_err(Error::Options)?;
+    let src = options.src.local_path()?;
+    let dst = options.dst.local_path()?.to_path_buf();
+    // Before the census: it may take long, and this is a mistake in the arguments.
+    refuse_nesting(src, &dst)?;
+    let census = Census::take(options, observer, cancel)?;
+    let plan = Plan::make(&census, options)?;
+    observer.planned(&census, &plan);
+    Ok(Prepared {
+        options: options.clone(),
+        dst,
+        census,
+        plan,
+        census_time: begin.elapsed(),
+    })
+}
+
+/// A destination inside the source would be read as images by the next pack.
+fn refuse_nesting(src: &Path, dst: &Path) -> Result<()> {
+    let Ok(real_src) = src.canonicalize() else {
+        // Whatever is wrong with the source, the census says it better.
+        return Ok(());
+    };
+    let mut existing = std::path::absolute(dst).map_err(|e| Error::io(dst, "resolve", e))?;
+    loop {
+        match existing.canonicalize() {
+            Ok(real) if real.starts_with(&real_src) => {
+                let what = format!("the destination lies in the source {}", src.display());
+                return Err(Error::destination(dst, what));
+            }
+            Ok(_) => return Ok(()),
+            // Not there yet: where it would be made decides.
+            Err(_) if existing.pop() => {}
+            Err(_) => return Ok(()),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What was found out about single files, and the summary of a run.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What became of a file that there is something to say about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Action {
+    /// It is no image and was never meant to be one; it is not in the data set.
+    Ignored,
+    /// It should be an image but cannot be packed; it is not in the data set.
+    Skipped,
+    /// It is in the data set, byte for byte, with a remark.
+    Kept,
+}
+
+/// Why there is something to say about a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Reason {
+    /// A name that starts with a dot.
+    Hidden,
+    /// Outside of every class or split directory.
+    Outside,
+    /// A socket, a device or a pipe.
+    SpecialFile,
+    /// The content is not that of an image.
+    NotAnImage,
+    /// An image in a format that is not packed.
+    OtherFormat,
+    /// The system refused to read it.
+    Unreadable,
+    /// It was there in the census and is gone.
+    Vanished,
+    /// It had another size in the census.
+    SizeChanged,
+    /// It has no bytes.
+    Empty,
+    /// The image's header is damaged, cut short or beyond the limits.
+    BadHeader,
+    /// More bytes than a record may have.
+    TooLarge,
+    /// A symbolic link to nothing.
+    DanglingLink,
+    /// A symbolic link to a directory that it is in.
+    LinkLoop,
+    /// The content's format is another than the name says.
+    NameMismatch,
+}
+
+impl Reason {
+    /// The reason in words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Hidden => "hidden",
+            Self::Outside => "outside of the class directories",
+            Self::SpecialFile => "not a regular file",
+            Self::NotAnImage => "not an image",
+            Self::OtherFormat => "an image format that is not packed",
+            Self::Unreadable => "cannot be read",
+            Self::Vanished => "vanished after the census",
+            Self::SizeChanged => "changed its size after the census",
+            Self::Empty => "empty",
+            Self::BadHeader => "bad image header",
+            Self::TooLarge => "too large",
+            Self::DanglingLink => "a link to nothing",
+            Self::LinkLoop => "a link to a directory that it is in",
+            Self::NameMismatch => "the content is not what the name says",
+        }
+    }
+}
+
+/// Something to say about one file of the source; one line of the report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What became of the file.
+    pub action: Action,
+    /// Why.
+    pub reason: Reason,
+    /// The path relative to the source. Bytes that are not UTF-8 are written `\xNN`, and `\` is doubled.
+    pub path: String,
+    /// Details, such as the system's message or the sizes.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.reason.text())?;
+        if !self.detail.is_empty() {
+            write!(f, " ({})", self.detail)?;
+        }
+        Ok(())
+    }
+}
+
+/// A path as reports write it: valid UTF-8 as it is, other bytes as `\xNN`, `\` doubled.
+pub fn escape(path: &[u8]) -> String {
+    let mut out = String::with_capacity(path.len());
+    for chunk in path.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == '\\' {
+                out.push('\\');
+            }
+            out.push(c);
+        }
+        for byte in chunk.invalid() {
+            out.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    out
+}
+
+/// What was written of one split.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitSummary {
+    /// The split's name.
+    pub name: String,
+    /// Records in it.
+    pub records: u64,
+    /// Its shards.
+    pub shards: u64,
+    /// Bytes of its shards.
+    pub bytes: u64,
+}
+
+/// What a pack did.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Where the data set is.
+    pub root: PathBuf,
+    /// The data set's fingerprint, as the manifest has it.
+    pub fingerprint: String,
+    /// The splits in the order of the manifest.
+    pub splits: Vec<SplitSummary>,
+    /// Image bytes in all records.
+    pub image_bytes: u64,
+    /// Classes that labels refer to.
+    pub classes: u64,
+    /// Shards that an earlier, interrupted run had finished.
+    pub resumed_shards: u64,
+    /// Image bytes that this run read and wrote: the base of its MB/s.
+    pub packed_bytes: u64,
+    /// Files that this run read and wrote.
+    pub packed_files: u64,
+    /// The data set was there already, packed with the same arguments from the same source: nothing was done.
+    pub already_complete: bool,
+    /// How many files met which fate, in a fixed order.
+    pub findings: Vec<((Action, Reason), u64)>,
+    /// The first files that were skipped, up to [`Summary::EXAMPLES`].
+    pub skipped_examples: Vec<Finding>,
+    /// All findings, one JSON object a line; none if there was nothing to say.
+    pub report: Option<PathBuf>,
+    /// What a user should know and would not see.
+    pub warnings: Vec<String>,
+    /// Time for the census and the plan.
+    pub census_time: Duration,
+    /// Time from the plan to the last shard.
+    pub write_time: Duration,
+}
+
+impl Summary {
+    /// How many skipped files a summary lists by name.
+    pub const EXAMPLES: usize = 10;
+
+    /// Records of all splits.
+    pub fn records(&self) -> u64 {
+        self.splits.iter().map(|s| s.records).sum()
+    }
+
+    /// Bytes of all shards.
+    pub fn shard_bytes(&self) -> u64 {
+        self.splits.iter().map(|s| s.bytes).sum()
+    }
+
+    /// Files that should have been packed and could not be.
+    pub fn skipped(&self) -> u64 {
+        self.findings
+            .iter()
+            .filter(|((action, _), _)| *action == Action::Skipped)
+            .map(|(_, n)| n)
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_readable_and_reversible() {
+        assert_eq!(escape("a b/ü\n.jpg".as_bytes()), "a b/ü\n.jpg");
+        assert_eq!(escape(b"a\xff\xfe\\"), "a\\xff\\xfe\\\\");
+    }
+}
