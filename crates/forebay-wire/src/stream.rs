@@ -54,6 +54,16 @@ impl<R: Read> FrameReader<R> {
         &self.inner
     }
 
+    /// The stream itself, to change it. Reading from it loses frames.
+    pub fn get_mut(&mut self) -> &mut R {
+        &mut self.inner
+    }
+
+    /// The stream itself; a frame that was read in part is lost.
+    pub fn into_inner(self) -> R {
+        self.inner
+    }
+
     /// Whether a part of a frame was read.
     #[must_use]
     pub fn is_mid_frame(&self) -> bool {

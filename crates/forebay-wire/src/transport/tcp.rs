@@ -2,14 +2,16 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::RecvFlags;
 
 /// Reads of at least this size ask the system to wait until all is there, which
-/// saves a wake-up for each segment; smaller ones take what has come.
-const WAIT_ALL_FROM: usize = 64 << 10;
+/// saves a wake-up for each segment; smaller ones, as for messages, take what
+/// has come.
+const WAIT_ALL_FROM: usize = 128 << 10;
 
 /// A connected TCP socket; a clone is another handle to the same socket, so
 /// that one thread can read while another writes and a third shuts it down.
@@ -66,6 +68,12 @@ impl TcpSocket {
     /// up. A socket that is gone already is no error.
     pub fn shutdown(&self, how: Shutdown) {
         let _ = self.stream.shutdown(how);
+    }
+}
+
+impl AsFd for TcpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 

@@ -1,0 +1,299 @@
+//! One client: the handshake, and the thread that listens to it.
+
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_wire::frame::PROTOCOL_VERSIONS;
+use forebay_wire::wire::{self, error::Kind};
+use forebay_wire::{Error as WireError, FrameReader, Limits, Message, TcpSocket};
+
+use crate::link::{Ending, Link, Stop};
+use crate::observer::Event;
+use crate::patient::Patient;
+use crate::server::Shared;
+use crate::session::{self, printable};
+use crate::source::{Failure, Source};
+
+/// Before a client is known, its messages have this limit.
+const HELLO_BYTES: u32 = 16 << 10;
+/// How long a client that was told to go may take to close.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Serves one client to its end.
+pub(crate) fn serve(server: &Shared, link: &Link) -> Ending {
+    let options = &server.options;
+    let tick = options.heartbeat / 2;
+    // Reads wait in `poll`; the timeout matters for what a client sends in halves.
+    if let Err(e) = link.socket.set_timeouts(tick, options.stall_timeout) {
+        return Ending::failed(format!("vanished: {e}"));
+    }
+    let patient = Patient::new(
+        link.socket.clone(),
+        server.stop_signal(),
+        tick,
+        options.handshake_timeout,
+    );
+    let limits = Limits {
+        header_bytes: HELLO_BYTES,
+        ..Limits::from_client()
+    };
+    let mut reader = FrameReader::new(patient, limits);
+    let ending = match handshake(server, link, &mut reader) {
+        Ok((dataset, source)) => {
+            reader.set_limits(Limits::from_client());
+            listen(server, link, &mut reader, &dataset, source.as_ref())
+        }
+        Err(ending) => ending,
+    };
+    // Whoever noticed first was right.
+    link.end(ending.clone());
+    link.stop(Stop::Gone);
+    link.socket.shutdown(Shutdown::Write);
+    reader.into_inner().linger(LINGER);
+    link.ending().unwrap_or(ending)
+}
+
+/// Tells a client that there are too many, as soon as it says who it is.
+pub(crate) fn refuse(server: &Shared, link: &Link) {
+    let options = &server.options;
+    let tick = options.heartbeat / 2;
+    if link.socket.set_timeouts(tick, tick).is_err() {
+        return;
+    }
+    let limit = options.handshake_timeout.min(LINGER);
+    let patient = Patient::new(link.socket.clone(), server.stop_signal(), tick, limit);
+    link.send_last(
+        Kind::Busy,
+        format!(
+            "the server has its {} connections already; try again later",
+            options.max_connections
+        ),
+    );
+    patient.linger(limit);
+}
+
+fn handshake(
+    server: &Shared,
+    link: &Link,
+    reader: &mut FrameReader<Patient<'_>>,
+) -> Result<(String, Arc<dyn Source>), Ending> {
+    let refuse = |failure: Failure| {
+        link.send_last(failure.kind, &failure.message);
+        Ending::failed(format!("was refused: {failure}"))
+    };
+    let message = loop {
+        match reader.read() {
+            Ok((message, _)) => break message,
+            Err(e) if e.is_timeout() => {
+                if reader.get_ref().overdue() {
+                    let limit = server.options.handshake_timeout;
+                    let text = format!("no complete Hello within {limit:?}");
+                    return Err(refuse(Failure::new(Kind::Timeout, text)));
+                }
+                if reader.get_ref().stopping() {
+                    let text = "the server is stopping";
+                    return Err(refuse(Failure::new(Kind::Shutdown, text)));
+                }
+            }
+            Err(e) if e.is_disconnect() => {
+                return Err(Ending::failed(format!("left before its Hello: {e}")));
+            }
+            Err(e) => return Err(refuse(Failure::new(Kind::Protocol, e))),
+        }
+    };
+    let Message::Hello(hello) = message else {
+        let text = format!("expected Hello first, found {}", message.kind());
+        return Err(refuse(Failure::new(Kind::Protocol, text)));
+    };
+    let version = agree(&hello).map_err(refuse)?;
+    let Some(source) = server.source(&hello.dataset) else {
+        let text = format!(
+            "no dataset {:?} here; there is {}",
+            printable(&hello.dataset),
+            server.names()
+        );
+        return Err(refuse(Failure::new(Kind::NotFound, text)));
+    };
+    let description = source.describe();
+    let welcome = wire::Welcome {
+        version,
+        server: server_name(),
+        fingerprint: description.fingerprint,
+        splits: description.splits,
+        label_base: description.label_base,
+        heartbeat_ms: u32::try_from(server.options.heartbeat.as_millis()).unwrap_or(u32::MAX),
+    };
+    // Before the answer, so that what a client sees after it was heard of already.
+    server.tell(&Event::Welcomed {
+        connection: link.id,
+        peer: link.peer,
+        client: &printable(&hello.client),
+        dataset: &hello.dataset,
+    });
+    link.send(&welcome.into(), &[])
+        .map_err(|e| Ending::failed(format!("vanished: {e}")))?;
+    reader.get_mut().next_message(server.options.idle_timeout);
+    Ok((hello.dataset, source))
+}
+
+fn agree(hello: &wire::Hello) -> Result<u32, Failure> {
+    let (low, high) = (*PROTOCOL_VERSIONS.start(), *PROTOCOL_VERSIONS.end());
+    let version = hello.version_max.min(high);
+    if version < hello.version_min.max(low) {
+        return Err(Failure::new(
+            Kind::Version,
+            format!(
+                "no common protocol version: the client speaks {} to {}, the server {low} to {high}; \
+                 update the older of the two",
+                hello.version_min, hello.version_max
+            ),
+        ));
+    }
+    Ok(version)
+}
+
+pub(crate) fn server_name() -> String {
+    concat!("forebay/", env!("CARGO_PKG_VERSION")).to_owned()
+}
+
+/// Takes the client's messages until the connection ends.
+fn listen(
+    server: &Shared,
+    link: &Link,
+    reader: &mut FrameReader<Patient<'_>>,
+    dataset: &str,
+    source: &dyn Source,
+) -> Ending {
+    thread::scope(|scope| {
+        let mut session: Option<thread::ScopedJoinHandle<'_, ()>> = None;
+        // From when on a client that was told of its end is no longer waited for.
+        let mut told: Option<Instant> = None;
+        let failure = loop {
+            let message = match reader.read() {
+                Ok((message, _)) => message,
+                Err(e) if e.is_timeout() => {
+                    if link.ending().is_some()
+                        && told.get_or_insert_with(Instant::now).elapsed() > LINGER
+                    {
+                        break None;
+                    }
+                    if reader.get_ref().stopping() {
+                        link.stop(Stop::Shutdown);
+                        break Some(Failure::new(Kind::Shutdown, "the server is stopping"));
+                    }
+                    let limit = server.options.idle_timeout;
+                    if reader.get_ref().overdue() {
+                        let text = format!("a message was not complete within {limit:?}");
+                        break Some(Failure::new(Kind::Timeout, text));
+                    }
+                    if link.unanswered_for() > limit {
+                        let text = format!("no sign of life for {limit:?}");
+                        break Some(Failure::new(Kind::Timeout, text));
+                    }
+                    if let Err(e) = link.heartbeat(server.options.heartbeat / 2) {
+                        link.end(Ending::failed(format!("vanished: {e}")));
+                        break None;
+                    }
+                    continue;
+                }
+                Err(WireError::Closed) => {
+                    link.end(Ending::clean("closed the connection"));
+                    break None;
+                }
+                Err(e) if e.is_disconnect() => {
+                    link.end(Ending::failed(format!("vanished: {e}")));
+                    break None;
+                }
+                Err(e) => break Some(Failure::new(Kind::Protocol, e)),
+            };
+            reader.get_mut().next_message(server.options.idle_timeout);
+            link.heard();
+            match message {
+                Message::Open(open) if session.is_none() => {
+                    let run = move || session::run(server, link, dataset, source, open);
+                    match thread::Builder::new()
+                        .name(format!("forebay-send-{}", link.id))
+                        .spawn_scoped(scope, run)
+                    {
+                        Ok(handle) => session = Some(handle),
+                        Err(e) => {
+                            let text = format!("the server cannot start another thread: {e}");
+                            break Some(Failure::new(Kind::Busy, text));
+                        }
+                    }
+                }
+                Message::Open(_) => {
+                    let text = "a second Open; a connection has one stream";
+                    break Some(Failure::new(Kind::Protocol, text));
+                }
+                Message::Credit(credit) => link.grant(credit.bytes),
+                Message::Ping(ping) if ping.answer => {}
+                Message::Ping(ping) => {
+                    let answer = wire::Ping {
+                        answer: true,
+                        ..ping
+                    };
+                    if link.send(&answer.into(), &[]).is_err() {
+                        break None;
+                    }
+                }
+                Message::StatsRequest(_) => {
+                    if link.send(&link.stats_message().into(), &[]).is_err() {
+                        break None;
+                    }
+                }
+                Message::Close(_) => {
+                    link.end(Ending::clean("is done"));
+                    link.socket.shutdown(Shutdown::Both);
+                    break None;
+                }
+                Message::Error(error) => {
+                    link.end(Ending::failed(format!(
+                        "gave up: {}",
+                        printable(&error.message)
+                    )));
+                    link.socket.shutdown(Shutdown::Both);
+                    break None;
+                }
+                other => {
+                    let text = format!("unexpected message {}", other.kind());
+                    break Some(Failure::new(Kind::Protocol, text));
+                }
+            }
+        };
+        let Some(failure) = failure else {
+            link.stop(Stop::Gone);
+            link.socket.shutdown(Shutdown::Both);
+            return Ending::failed("vanished");
+        };
+        if failure.kind != Kind::Shutdown {
+            link.end(Ending::failed(format!("was thrown out: {failure}")));
+            link.stop(Stop::Gone);
+        }
+        if failure.kind == Kind::Timeout {
+            // Whoever does not answer does not read either: a batch that is
+            // being sent to it must not be waited for.
+            link.socket.shutdown(Shutdown::Both);
+        }
+        // The frame that is being sent comes first; a session that stops because
+        // of a shutdown says so itself, and then this is sent no more.
+        if let Some(session) = session
+            && session.join().is_err()
+        {
+            link.end(Ending::failed("lost its thread to a bug"));
+        }
+        link.send_last(failure.kind, &failure.message);
+        Ending::clean(format!("was told: {failure}"))
+    })
+}
+
+/// A link for a connection that was just accepted.
+pub(crate) fn link(
+    id: u64,
+    peer: SocketAddr,
+    stream: std::net::TcpStream,
+) -> std::io::Result<Link> {
+    Ok(Link::new(id, peer, TcpSocket::new(stream)?))
+}

@@ -1,0 +1,244 @@
+//! What the two threads of a connection, and the server, share: the writing
+//! half, the credit, and the wish to stop.
+
+use std::net::{Shutdown, SocketAddr};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use forebay_wire::wire::{self, error::Kind};
+use forebay_wire::{FrameWriter, Message, TcpSocket};
+
+use crate::source::Monitor;
+use crate::stats::StreamStats;
+
+/// Why a stream should end before its last batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The server stops: finish the batch that is being sent, and say so.
+    Shutdown,
+    /// The client left or is being thrown out: nothing that is sent now matters.
+    Gone,
+}
+
+/// How a connection ended, for the observer.
+#[derive(Debug, Clone)]
+pub(crate) struct Ending {
+    pub(crate) why: String,
+    pub(crate) clean: bool,
+}
+
+impl Ending {
+    pub(crate) fn clean(why: impl Into<String>) -> Self {
+        Ending {
+            why: why.into(),
+            clean: true,
+        }
+    }
+
+    pub(crate) fn failed(why: impl Into<String>) -> Self {
+        Ending {
+            why: why.into(),
+            clean: false,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Flow {
+    credit: u64,
+    stop: Option<Stop>,
+    monitor: Option<Arc<dyn Monitor>>,
+    ending: Option<Ending>,
+    stats: StreamStats,
+    /// When the oldest ping without an answer was sent.
+    unanswered: Option<Instant>,
+}
+
+/// One connection.
+pub(crate) struct Link {
+    pub(crate) id: u64,
+    pub(crate) peer: SocketAddr,
+    pub(crate) began: Instant,
+    pub(crate) socket: TcpSocket,
+    writer: Mutex<Sender>,
+    flow: Mutex<Flow>,
+    changed: Condvar,
+}
+
+struct Sender {
+    frames: FrameWriter<TcpSocket>,
+    last: Instant,
+    /// After the last message nothing may follow.
+    closed: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A thread that panicked is reported by whoever caught it; what it left
+    // here are numbers and flags, each valid by itself.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    pub(crate) fn new(id: u64, peer: SocketAddr, socket: TcpSocket) -> Self {
+        let now = Instant::now();
+        Link {
+            id,
+            peer,
+            began: now,
+            writer: Mutex::new(Sender {
+                frames: FrameWriter::new(socket.clone()),
+                last: now,
+                closed: false,
+            }),
+            socket,
+            flow: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Sends one frame. Nothing is sent after [`Link::send_last`].
+    pub(crate) fn send(&self, message: &Message, payload: &[u8]) -> forebay_wire::Result<()> {
+        let mut writer = lock(&self.writer);
+        if writer.closed {
+            return Err(forebay_wire::Error::Closed);
+        }
+        let sent = writer.frames.write(message, payload);
+        writer.last = Instant::now();
+        if sent.is_err() {
+            // A part of a frame may be out: whatever followed would be misread.
+            writer.closed = true;
+        }
+        sent
+    }
+
+    /// Tells the client why this is the end, and closes the sending half.
+    pub(crate) fn send_last(&self, kind: Kind, message: impl Into<String>) {
+        let error = wire::Error {
+            kind: kind.into(),
+            message: message.into(),
+        };
+        // The client may be gone already; then there is nobody to tell.
+        let _ = self.send(&error.into(), &[]);
+        lock(&self.writer).closed = true;
+        self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Sends a ping if nothing was sent for `silence`. While another thread
+    /// is sending, the client hears enough.
+    pub(crate) fn heartbeat(&self, silence: Duration) -> forebay_wire::Result<()> {
+        let Ok(mut writer) = self.writer.try_lock() else {
+            return Ok(());
+        };
+        if writer.closed || writer.last.elapsed() < silence {
+            return Ok(());
+        }
+        let ping = wire::Ping {
+            token: self.began.elapsed().as_millis() as u64,
+            answer: false,
+        };
+        writer.frames.write(&ping.into(), &[])?;
+        writer.last = Instant::now();
+        drop(writer);
+        lock(&self.flow).unanswered.get_or_insert_with(Instant::now);
+        Ok(())
+    }
+
+    /// Any message is as good as an answer.
+    pub(crate) fn heard(&self) {
+        lock(&self.flow).unanswered = None;
+    }
+
+    /// How long the client has owed an answer.
+    pub(crate) fn unanswered_for(&self) -> Duration {
+        lock(&self.flow)
+            .unanswered
+            .map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Adds to the client's credit.
+    pub(crate) fn grant(&self, bytes: u64) {
+        let mut flow = lock(&self.flow);
+        flow.credit = flow.credit.saturating_add(bytes);
+        drop(flow);
+        self.changed.notify_all();
+    }
+
+    /// Waits until there is credit for `bytes`, and uses it up.
+    pub(crate) fn spend(&self, bytes: u64) -> Result<(), Stop> {
+        let mut flow = lock(&self.flow);
+        loop {
+            if let Some(stop) = flow.stop {
+                return Err(stop);
+            }
+            if flow.credit >= bytes {
+                flow.credit -= bytes;
+                return Ok(());
+            }
+            flow = self
+                .changed
+                .wait(flow)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends the stream; the first reason counts.
+    pub(crate) fn stop(&self, stop: Stop) {
+        let mut flow = lock(&self.flow);
+        flow.stop.get_or_insert(stop);
+        let monitor = flow.monitor.clone();
+        drop(flow);
+        self.changed.notify_all();
+        if let Some(monitor) = monitor {
+            monitor.cancel();
+        }
+    }
+
+    /// Whether, and why, the stream should end.
+    pub(crate) fn stopped(&self) -> Option<Stop> {
+        lock(&self.flow).stop
+    }
+
+    /// From now on stopping cancels the source, too.
+    pub(crate) fn watch(&self, monitor: Arc<dyn Monitor>) {
+        let mut flow = lock(&self.flow);
+        let stopped = flow.stop.is_some();
+        flow.monitor = Some(Arc::clone(&monitor));
+        drop(flow);
+        if stopped {
+            monitor.cancel();
+        }
+    }
+
+    /// Notes how the connection ends; the first to say so is right.
+    pub(crate) fn end(&self, ending: Ending) {
+        lock(&self.flow).ending.get_or_insert(ending);
+    }
+
+    /// How the connection ended, if somebody said so.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        lock(&self.flow).ending.clone()
+    }
+
+    pub(crate) fn stats(&self) -> StreamStats {
+        lock(&self.flow).stats
+    }
+
+    pub(crate) fn set_stats(&self, stats: StreamStats) {
+        lock(&self.flow).stats = stats;
+    }
+
+    /// The stream's stages, the source's first; nothing but the last before a
+    /// stream is open.
+    pub(crate) fn stats_message(&self) -> wire::Stats {
+        let flow = lock(&self.flow);
+        let (monitor, stats) = (flow.monitor.clone(), flow.stats);
+        drop(flow);
+        let mut message = monitor.map_or_else(wire::Stats::default, |monitor| monitor.stats());
+        message.stages.push(stats.stage());
+        message.images = stats.images;
+        message.batches = stats.batches;
+        message.payload_bytes = stats.payload_bytes;
+        message.elapsed_s = self.began.elapsed().as_secs_f64();
+        message
+    }
+}

@@ -1,0 +1,176 @@
+//! What happens in a server, told to whoever wants to print or count it.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::stats::StreamStats;
+
+/// Hears of events, on the thread they happen on: it should be quick.
+pub trait Observer: Send + Sync {
+    /// Something happened. [`Event`] prints as one line.
+    fn event(&self, event: &Event<'_>);
+}
+
+/// The observer that does nothing.
+pub(crate) struct Silent;
+
+impl Observer for Silent {
+    fn event(&self, _: &Event<'_>) {}
+}
+
+impl<F: Fn(&Event<'_>) + Send + Sync> Observer for F {
+    fn event(&self, event: &Event<'_>) {
+        self(event);
+    }
+}
+
+/// What happened. `connection` numbers the connections of a server from 1.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// The server takes clients from now on.
+    Listening {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// A client said who it is and was welcomed.
+    Welcomed {
+        /// Number of the connection.
+        connection: u64,
+        /// Address of the client.
+        peer: SocketAddr,
+        /// Name and version the client gives.
+        client: &'a str,
+        /// The dataset it wants.
+        dataset: &'a str,
+    },
+    /// A stream begins.
+    Opened {
+        /// Number of the connection.
+        connection: u64,
+        /// The dataset.
+        dataset: &'a str,
+        /// The stream, defaults filled in.
+        opened: &'a forebay_wire::wire::Opened,
+        /// First epoch.
+        epoch: u64,
+        /// Position in it.
+        position: u64,
+    },
+    /// All batches of an epoch were sent.
+    EpochEnd {
+        /// Number of the connection.
+        connection: u64,
+        /// Which epoch.
+        epoch: u64,
+        /// How many batches of it were sent.
+        batches: u64,
+    },
+    /// A connection is over.
+    Closed {
+        /// Number of the connection.
+        connection: u64,
+        /// Address of the client.
+        peer: SocketAddr,
+        /// Why, for people.
+        why: &'a str,
+        /// Whether this is how connections should end.
+        clean: bool,
+        /// What was sent.
+        stats: &'a StreamStats,
+    },
+    /// A client was turned away because there are too many.
+    Refused {
+        /// Address of the client.
+        peer: SocketAddr,
+        /// The limit.
+        max_connections: usize,
+    },
+    /// The system gives no further connection at the moment.
+    AcceptFailed {
+        /// The system's answer.
+        error: &'a io::Error,
+        /// When the server tries again.
+        retry_in: Duration,
+    },
+    /// The server takes no clients any more and lets the others finish.
+    Stopping {
+        /// Connections that are open.
+        connections: usize,
+    },
+    /// The server is done.
+    Stopped,
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Listening { address } => write!(f, "listening on {address}"),
+            Event::Welcomed {
+                connection,
+                peer,
+                client,
+                dataset,
+            } => write!(
+                f,
+                "connection {connection}: {} from {peer} wants {dataset}",
+                client.escape_debug()
+            ),
+            Event::Opened {
+                connection,
+                dataset,
+                opened,
+                epoch,
+                position,
+            } => {
+                let spec = opened.spec.clone().unwrap_or_default();
+                write!(
+                    f,
+                    "connection {connection}: streams {dataset}/{} to rank {} of {}, {} samples a \
+                     batch, from epoch {epoch}, position {position}",
+                    spec.split.escape_debug(),
+                    spec.rank,
+                    spec.world_size,
+                    spec.batch_size
+                )
+            }
+            Event::EpochEnd {
+                connection,
+                epoch,
+                batches,
+            } => write!(
+                f,
+                "connection {connection}: epoch {epoch} sent, {batches} batches"
+            ),
+            Event::Closed {
+                connection,
+                peer,
+                why,
+                clean: _,
+                stats,
+            } => write!(
+                f,
+                "connection {connection}: {peer} {why}; {} batches, {:.1} MB",
+                stats.batches,
+                stats.payload_bytes as f64 / 1e6
+            ),
+            Event::Refused {
+                peer,
+                max_connections,
+            } => write!(
+                f,
+                "refused {peer}: there are {max_connections} connections already"
+            ),
+            Event::AcceptFailed { error, retry_in } => write!(
+                f,
+                "cannot take another connection: {error}; trying again in {retry_in:?}"
+            ),
+            Event::Stopping { connections } => {
+                write!(f, "stopping, {connections} connections are open")
+            }
+            Event::Stopped => f.write_str("stopped"),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a server is told, and the limits it keeps.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::observer::{Observer, Silent};
+
+/// Options of a [`Server`](crate::Server). The defaults are meant for use.
+///
+/// ```
+/// use forebay_server::ServerOptions;
+///
+/// let options = ServerOptions {
+///     listen: "127.0.0.1:0".parse().unwrap(),
+///     ..ServerOptions::default()
+/// };
+/// assert_eq!(options.max_connections, 1024);
+/// ```
+#[derive(Clone)]
+pub struct ServerOptions {
+    /// Where to listen; port 0 is any free port.
+    pub listen: SocketAddr,
+    /// Allows addresses that other machines can reach. There is no encryption
+    /// and no authentication yet, so this is for networks that one trusts.
+    pub allow_remote: bool,
+    /// Clients at once; the next one is told that the server is busy.
+    pub max_connections: usize,
+    /// How long a client may take to say who it is.
+    pub handshake_timeout: Duration,
+    /// The longest silence of the server towards a client, batches or not.
+    pub heartbeat: Duration,
+    /// How long a client may leave a ping unanswered.
+    pub idle_timeout: Duration,
+    /// How long a client may take no byte of what is being sent to it.
+    pub stall_timeout: Duration,
+    /// How long [`stop`](crate::Stopper::stop) lets batches that are being sent arrive.
+    pub drain_timeout: Duration,
+    /// Largest batch, in bytes of its payload.
+    pub max_batch_bytes: u64,
+    /// Memory of one stream's pipeline, in bytes; `None` leaves it to the loader.
+    pub stream_memory_bytes: Option<u64>,
+    /// Decoding threads of one stream; `None` leaves it to the loader.
+    pub stream_threads: Option<usize>,
+    /// Hears what happens.
+    pub observer: Arc<dyn Observer>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        ServerOptions {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
+            allow_remote: false,
+            max_connections: 1024,
+            handshake_timeout: Duration::from_secs(5),
+            // A client gives up after three missed ones, so a server that hangs
+            // is noticed within ten seconds.
+            heartbeat: Duration::from_secs(3),
+            idle_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(10),
+            max_batch_bytes: 1 << 30,
+            stream_memory_bytes: None,
+            stream_threads: None,
+            observer: Arc::new(Silent),
+        }
+    }
+}
+
+impl ServerOptions {
+    pub(crate) fn check(&self) -> Result<()> {
+        if !self.listen.ip().is_loopback() && !self.allow_remote {
+            return Err(Error::NotLoopback {
+                address: self.listen,
+            });
+        }
+        for (name, value) in [
+            ("handshake_timeout", self.handshake_timeout),
+            ("heartbeat", self.heartbeat),
+            ("idle_timeout", self.idle_timeout),
+            ("stall_timeout", self.stall_timeout),
+        ] {
+            if value < Duration::from_millis(2) {
+                return Err(Error::Option {
+                    name,
+                    expected: "2 ms or more",
+                    found: format!("{value:?}"),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for ServerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerOptions")
+            .field("listen", &self.listen)
+            .field("allow_remote", &self.allow_remote)
+            .field("max_connections", &self.max_connections)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,106 @@
+//! Reading from a client without waiting for it longer than it deserves.
+
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use forebay_wire::TcpSocket;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Wakes up at least each `tick`, when the server stops, and when a message is
+/// not complete in time, however its bytes drip in.
+pub(crate) struct Patient<'a> {
+    socket: TcpSocket,
+    /// Readable from the moment the server stops.
+    stop: BorrowedFd<'a>,
+    stop_seen: bool,
+    tick: Duration,
+    /// When the message that is being read began.
+    began: Option<Instant>,
+    limit: Duration,
+}
+
+impl<'a> Patient<'a> {
+    /// The first message must be complete within `limit` from now.
+    pub(crate) fn new(
+        socket: TcpSocket,
+        stop: BorrowedFd<'a>,
+        tick: Duration,
+        limit: Duration,
+    ) -> Self {
+        Patient {
+            socket,
+            stop,
+            stop_seen: false,
+            tick,
+            began: Some(Instant::now()),
+            limit,
+        }
+    }
+
+    /// A message is complete; the next one has `limit` from its first byte on.
+    pub(crate) fn next_message(&mut self, limit: Duration) {
+        self.began = None;
+        self.limit = limit;
+    }
+
+    /// Whether the message that is being read should have been complete by now.
+    pub(crate) fn overdue(&self) -> bool {
+        self.began
+            .is_some_and(|began| began.elapsed() >= self.limit)
+    }
+
+    /// Whether the server stops.
+    pub(crate) fn stopping(&self) -> bool {
+        self.stop_seen
+    }
+
+    /// Throws away what the client still sends, until it closes, `limit` passes or
+    /// it sent more than could be of use. A socket closed with unread bytes
+    /// resets the connection, and the last message to the client would be lost.
+    pub(crate) fn linger(mut self, limit: Duration) {
+        const MOST: usize = 8 << 20;
+        self.began = Some(Instant::now());
+        self.limit = limit;
+        self.stop_seen = true;
+        let mut scratch = [0; 4096];
+        let mut read = 0;
+        while read < MOST && !self.overdue() {
+            match self.read(&mut scratch) {
+                Ok(0) => return,
+                Ok(n) => read += n,
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl Read for Patient<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut wait = self.tick;
+        if let Some(began) = self.began {
+            wait = wait.min(self.limit.saturating_sub(began.elapsed()));
+            if wait.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+        }
+        let wait = Timespec::try_from(wait).map_err(|_| ErrorKind::InvalidInput)?;
+        let mut fds = [
+            PollFd::new(&self.socket, PollFlags::IN),
+            PollFd::new(&self.stop, PollFlags::IN),
+        ];
+        let watched = if self.stop_seen { 1 } else { 2 };
+        poll(&mut fds[..watched], Some(&wait))?;
+        let (ready, stop) = (fds[0].revents(), fds[1].revents());
+        if !ready.is_empty() {
+            let n = self.socket.read(buf)?;
+            if n > 0 && self.began.is_none() {
+                self.began = Some(Instant::now());
+            }
+            return Ok(n);
+        }
+        self.stop_seen |= !stop.is_empty();
+        Err(ErrorKind::WouldBlock.into())
+    }
+}

@@ -1,0 +1,239 @@
+//! The sending thread of a connection: opens a stream and sends its batches
+//! as far as the client's credit goes.
+
+use std::net::Shutdown;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use forebay_wire::Batch;
+use forebay_wire::batch::digest;
+use forebay_wire::wire::{self, error::Kind};
+
+use crate::link::{Ending, Link, Stop};
+use crate::observer::Event;
+use crate::server::Shared;
+use crate::source::{BatchSource, Failure, Source, StreamRequest};
+use crate::stats::{Counters, StreamStats};
+
+/// Opens and runs the stream that `open` asks for, and tells the client if that
+/// cannot be done.
+pub(crate) fn run(
+    server: &Shared,
+    link: &Link,
+    dataset: &str,
+    source: &dyn Source,
+    open: wire::Open,
+) {
+    let stream = || Session::open(server, link, dataset, source, &open)?.stream(&open);
+    // A source that panics must not leave its client waiting.
+    let ended = catch_unwind(AssertUnwindSafe(stream)).unwrap_or_else(|_| {
+        let text = "the server met a bug while making a batch; its log has more";
+        Err(End::Failure(Failure::new(Kind::Internal, text)))
+    });
+    let Err(end) = ended else {
+        return;
+    };
+    match end {
+        End::Failure(failure) => {
+            link.end(Ending::failed(format!("was told: {failure}")));
+            link.send_last(failure.kind, failure.message);
+        }
+        End::Stop(Stop::Shutdown) => {
+            link.end(Ending::clean("was told that the server stops"));
+            link.send_last(Kind::Shutdown, "the server is stopping");
+        }
+        End::Stop(Stop::Gone) => {}
+        End::Send(e) if e.is_timeout() => {
+            let stall = server.options.stall_timeout;
+            link.end(Ending::failed(format!("took nothing for {stall:?}")));
+            link.socket.shutdown(Shutdown::Both);
+        }
+        End::Send(e) => {
+            link.end(Ending::failed(format!("vanished: {e}")));
+            link.socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Why a stream ends early.
+enum End {
+    Failure(Failure),
+    Stop(Stop),
+    Send(forebay_wire::Error),
+}
+
+impl From<forebay_wire::Error> for End {
+    fn from(e: forebay_wire::Error) -> Self {
+        End::Send(e)
+    }
+}
+
+impl From<Stop> for End {
+    fn from(stop: Stop) -> Self {
+        End::Stop(stop)
+    }
+}
+
+struct Session<'a> {
+    server: &'a Shared,
+    link: &'a Link,
+    source: Box<dyn BatchSource>,
+    batch_bytes: u64,
+    checksum: bool,
+    stats: StreamStats,
+}
+
+impl<'a> Session<'a> {
+    fn open(
+        server: &'a Shared,
+        link: &'a Link,
+        dataset: &str,
+        source: &dyn Source,
+        open: &wire::Open,
+    ) -> Result<Session<'a>, End> {
+        let fail = |kind, message: String| Err(End::Failure(Failure::new(kind, message)));
+        let fingerprint = source.describe().fingerprint;
+        if !open.fingerprint.is_empty() && open.fingerprint != fingerprint {
+            return fail(
+                Kind::Mismatch,
+                format!(
+                    "dataset {dataset} is another one than before: expected fingerprint {}, found {fingerprint}",
+                    printable(&open.fingerprint)
+                ),
+            );
+        }
+        let Some(spec) = &open.spec else {
+            return fail(Kind::Invalid, "Open has no spec".to_owned());
+        };
+        let max_batch_bytes = server.options.max_batch_bytes;
+        let stream = source
+            .open(&StreamRequest {
+                spec,
+                epoch: open.epoch,
+                position: open.position,
+                max_batch_bytes,
+                memory_bytes: server.options.stream_memory_bytes,
+                threads: server.options.stream_threads,
+            })
+            .map_err(End::Failure)?;
+        let opened = stream.opened();
+        if opened.batch_bytes > max_batch_bytes {
+            return fail(
+                Kind::Invalid,
+                format!(
+                    "a batch of {} bytes is more than this server's limit of {max_batch_bytes}",
+                    opened.batch_bytes
+                ),
+            );
+        }
+        if opened.batches_per_epoch == 0 {
+            // Its epochs would end one after the other without anything being sent.
+            return fail(
+                Kind::Invalid,
+                format!("{} records are no full batch", opened.records),
+            );
+        }
+        link.watch(stream.monitor());
+        Counters::add(&server.counters.streams, 1);
+        server.tell(&Event::Opened {
+            connection: link.id,
+            dataset,
+            opened: &opened,
+            epoch: open.epoch,
+            position: open.position,
+        });
+        let batch_bytes = opened.batch_bytes;
+        link.send(&opened.into(), &[])?;
+        link.grant(open.credit_bytes);
+        Ok(Session {
+            server,
+            link,
+            source: stream,
+            batch_bytes,
+            checksum: open.payload_checksum,
+            stats: StreamStats::default(),
+        })
+    }
+
+    fn stream(&mut self, open: &wire::Open) -> Result<(), End> {
+        let mut end = wire::EpochEnd {
+            epoch: open.epoch,
+            ..Default::default()
+        };
+        let mut epochs = 0;
+        loop {
+            // Credit first, batch second: a client that takes nothing holds
+            // nothing here but what the pipeline prepares within its own budget.
+            let began = Instant::now();
+            self.link.spend(self.batch_bytes)?;
+            self.stats.blocked += began.elapsed();
+            let began = Instant::now();
+            let batch = self.source.next_batch();
+            self.stats.starved += began.elapsed();
+            if let Some(stop) = self.link.stopped() {
+                return Err(End::Stop(stop));
+            }
+            match batch.map_err(End::Failure)? {
+                Some(batch) => {
+                    end.batches += 1;
+                    end.digest = digest::fold(end.digest, batch.digest);
+                    self.send(batch)?;
+                }
+                None => {
+                    self.link.grant(self.batch_bytes);
+                    self.link.send(&end.into(), &[])?;
+                    self.server.tell(&Event::EpochEnd {
+                        connection: self.link.id,
+                        epoch: end.epoch,
+                        batches: end.batches,
+                    });
+                    epochs += 1;
+                    if epochs == open.epochs {
+                        return Ok(());
+                    }
+                    end = wire::EpochEnd {
+                        epoch: end.epoch + 1,
+                        ..Default::default()
+                    };
+                }
+            }
+            self.link.set_stats(self.stats);
+        }
+    }
+
+    fn send(&mut self, batch: Batch) -> Result<(), End> {
+        let began = Instant::now();
+        let payload_bytes = batch.images.len() as u64;
+        if payload_bytes != self.batch_bytes {
+            // The credit was for another size; no source of ours does this.
+            return Err(End::Failure(Failure::new(
+                Kind::Internal,
+                format!(
+                    "a batch of {payload_bytes} bytes where {} were announced",
+                    self.batch_bytes
+                ),
+            )));
+        }
+        let checksum = self.checksum.then(|| crc32c::crc32c(&batch.images));
+        self.link
+            .send(&batch.to_wire(checksum).into(), &batch.images)?;
+        self.stats.sending += began.elapsed();
+        self.stats.batches += 1;
+        self.stats.images += batch.len() as u64;
+        self.stats.payload_bytes += payload_bytes;
+        let counters = &self.server.counters;
+        Counters::add(&counters.batches, 1);
+        Counters::add(&counters.images, batch.len() as u64);
+        Counters::add(&counters.payload_bytes, payload_bytes);
+        Ok(())
+    }
+}
+
+/// A client's text in a message: short, and without control characters.
+pub(crate) fn printable(text: &str) -> String {
+    let mut short: String = text.chars().take(80).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short.escape_debug().to_string()
+}

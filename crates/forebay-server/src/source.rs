@@ -1,0 +1,105 @@
+//! The seam between the server and whoever makes batches.
+//!
+//! The server knows sockets, credits and limits; a [`Source`] knows data. The
+//! loader is plugged in by [`crate::dataset`]; tests and measurements plug in
+//! batches out of nothing.
+
+use std::fmt;
+use std::sync::Arc;
+
+use forebay_wire::{Batch, wire};
+
+/// Something a server serves under a name. One for all clients, so everything
+/// that belongs to a client is in the [`BatchSource`] it opens.
+pub trait Source: Send + Sync {
+    /// What a client is told before it opens a stream.
+    fn describe(&self) -> Description;
+
+    /// Opens a stream.
+    ///
+    /// # Errors
+    ///
+    /// A [`Failure`] that is sent to the client as it is. A batch of more than
+    /// [`StreamRequest::max_batch_bytes`] must be refused before memory is taken for it.
+    fn open(&self, request: &StreamRequest<'_>) -> Result<Box<dyn BatchSource>, Failure>;
+}
+
+/// What a client is told about a [`Source`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Description {
+    /// Tells datasets apart; clients that resume hold it against theirs.
+    pub fingerprint: String,
+    /// What can be streamed.
+    pub splits: Vec<wire::SplitInfo>,
+    /// The number of the first class in the labels.
+    pub label_base: u32,
+}
+
+/// What a client asked for, and what the server allows it.
+#[derive(Debug, Clone)]
+pub struct StreamRequest<'a> {
+    /// As the client sent it: nothing in it was checked.
+    pub spec: &'a wire::StreamSpec,
+    /// Epoch of the first batch.
+    pub epoch: u64,
+    /// Where in the epoch to begin, in samples of all ranks together.
+    pub position: u64,
+    /// Largest batch.
+    pub max_batch_bytes: u64,
+    /// Memory for the stream; `None`: the source's default.
+    pub memory_bytes: Option<u64>,
+    /// Decoding threads; `None`: the source's default.
+    pub threads: Option<usize>,
+}
+
+/// The batches of one stream.
+pub trait BatchSource: Send {
+    /// The spec with every default filled in, and the numbers that follow from it.
+    fn opened(&self) -> wire::Opened;
+
+    /// The next batch; `None` at the end of an epoch, after which the next epoch begins.
+    ///
+    /// # Errors
+    ///
+    /// A [`Failure`] that is sent to the client as it is; the stream ends with it.
+    fn next_batch(&mut self) -> Result<Option<Batch>, Failure>;
+
+    /// A handle for other threads.
+    fn monitor(&self) -> Arc<dyn Monitor>;
+}
+
+/// A handle to a [`BatchSource`] for other threads.
+pub trait Monitor: Send + Sync {
+    /// Makes a `next_batch` that waits, and every later one, return an error soon.
+    fn cancel(&self);
+
+    /// Where the time went so far.
+    fn stats(&self) -> wire::Stats;
+}
+
+/// Why there is no batch, as the client will read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What a client may act on.
+    pub kind: wire::error::Kind,
+    /// What, where (shard, record, offset), expected and found.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure of a kind.
+    pub fn new(kind: wire::error::Kind, message: impl fmt::Display) -> Self {
+        Failure {
+            kind,
+            message: message.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
