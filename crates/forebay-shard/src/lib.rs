@@ -1,1 +1,43 @@
-//! Reader and writer of Forebay's shards: TFRecord, the indexed shard, their indexes and the dataset manifest
+//! Reader and writer of Forebay's shards.
+//!
+//! - [`tfrecord`]: TFRecord files, exactly as TensorFlow's, plain or
+//!   compressed as a whole, strict or salvaging.
+//! - [`indexed`]: the indexed shard `.fbs`: the same records in checksummed
+//!   blocks, with an index in the file.
+//! - [`index`]: that index, also as a sidecar for TFRecord files, and DALI's
+//!   text index.
+//! - [`Shard`]: random access to one shard of either format.
+//! - [`Dataset`], [`Split`], [`manifest`]: the shards that belong together.
+//! - [`ExampleView`], [`ExampleBuilder`]: `tensorflow.Example` without copies.
+//!
+//! FORMAT.md has the bytes. Blocking reads of local files are on top of
+//! functions from bytes to records, so that bytes may come from elsewhere.
+
+pub mod checksum;
+mod codec;
+pub mod dataset;
+mod error;
+pub mod example;
+mod files;
+mod frame;
+pub mod index;
+pub mod indexed;
+pub mod manifest;
+mod record_block;
+mod scan;
+mod shard;
+pub mod tfrecord;
+mod writer;
+
+pub use codec::Codec;
+pub use dataset::{Dataset, Split};
+pub use error::{Corruption, Error, Result};
+pub use example::{ExampleBuilder, ExampleError, ExampleView, image_and_label};
+pub use frame::{MAX_RECORD_BYTES, OVERHEAD_BYTES, Payload};
+pub use index::{Index, IndexBuilder, RecordMeta};
+pub use manifest::Manifest;
+pub use record_block::RecordBlock;
+pub use scan::Scan;
+pub use shard::{OpenOptions, Shard, ShardFormat, find_sidecar};
+pub use tfrecord::{Record, RecordInfo};
+pub use writer::{ShardSummary, ShardWriter};

@@ -1,0 +1,324 @@
+//! A dataset on disk: a manifest, its shards, their indexes.
+
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::error::{Error, Result};
+use crate::files::Files;
+use crate::manifest::{Manifest, ShardEntry, SplitEntry};
+use crate::shard::{OpenOptions, Shard, ShardFormat};
+
+/// The directory of sidecar indexes, in the dataset's. Never beside the
+/// shards: readers take `train-*` for data.
+pub const INDEX_DIRECTORY: &str = "index";
+
+/// An open dataset.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    manifest: Manifest,
+    options: OpenOptions,
+    files: Arc<Files>,
+    splits: Vec<OnceLock<Split>>,
+}
+
+impl Dataset {
+    /// Opens the dataset in a directory: reads its manifest. Shards are
+    /// opened with the [`split`](Self::split) they are in.
+    ///
+    /// # Errors
+    /// When there is no manifest, or it is not one that this release knows.
+    pub fn open(root: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(root, &OpenOptions::default())
+    }
+
+    /// [`open`](Self::open) with other options, such as no verification of
+    /// payloads.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(root: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        let root = root.as_ref().to_owned();
+        let manifest = Manifest::load(&root)?;
+        let inner = Inner {
+            root,
+            options: options.clone(),
+            files: Arc::new(Files::within_limits()),
+            splits: manifest.splits.iter().map(|_| OnceLock::new()).collect(),
+            manifest,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Its directory.
+    pub fn root(&self) -> &Path {
+        &self.inner.root
+    }
+
+    /// Its manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.inner.manifest
+    }
+
+    /// Identity of the dataset.
+    pub fn fingerprint(&self) -> &str {
+        &self.inner.manifest.fingerprint
+    }
+
+    /// Names of the splits.
+    pub fn splits(&self) -> impl Iterator<Item = &str> {
+        self.inner
+            .manifest
+            .splits
+            .iter()
+            .map(|split| split.name.as_str())
+    }
+
+    /// Opens a split: all its shards' indexes are read, by several threads,
+    /// and compared with the manifest. A second call gives the same one.
+    ///
+    /// # Errors
+    /// When there is no such split, or a shard cannot be opened or is not the
+    /// one that the manifest means.
+    pub fn split(&self, name: &str) -> Result<Split> {
+        let inner = &*self.inner;
+        let at = inner
+            .manifest
+            .splits
+            .iter()
+            .position(|split| split.name == name);
+        let Some((entry, slot)) =
+            at.and_then(|at| inner.manifest.splits.get(at).zip(inner.splits.get(at)))
+        else {
+            let splits: Vec<_> = self.splits().collect();
+            return Err(Error::Invalid {
+                problem: format!(
+                    "{}: there is no split {name:?}: it has {}",
+                    inner.root.display(),
+                    splits.join(", ")
+                ),
+            });
+        };
+        if let Some(split) = slot.get() {
+            return Ok(split.clone());
+        }
+        let split = Split::open(inner, entry)?;
+        Ok(slot.get_or_init(|| split).clone())
+    }
+}
+
+/// An open split: its records are numbered through all its shards. Cloning is
+/// cheap, and threads may share it.
+#[derive(Debug, Clone)]
+pub struct Split {
+    inner: Arc<SplitInner>,
+}
+
+#[derive(Debug)]
+struct SplitInner {
+    name: String,
+    fingerprint: String,
+    label_base: i64,
+    shards: Vec<Shard>,
+    /// Number of the first record of each shard, then of all records.
+    starts: Vec<u64>,
+}
+
+impl Split {
+    fn open(dataset: &Inner, entry: &SplitEntry) -> Result<Self> {
+        let shards = open_all(dataset, &entry.shards)?;
+        let mut starts = vec![0];
+        let mut records = 0;
+        for shard in &shards {
+            records += shard.len();
+            starts.push(records);
+        }
+        let inner = SplitInner {
+            name: entry.name.clone(),
+            fingerprint: dataset.manifest.fingerprint.clone(),
+            label_base: dataset.manifest.label_base,
+            shards,
+            starts,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> u64 {
+        self.inner.starts.last().copied().unwrap_or(0)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Identity of the dataset that it is a part of.
+    pub fn fingerprint(&self) -> &str {
+        &self.inner.fingerprint
+    }
+
+    /// The label of the dataset's first class.
+    pub fn label_base(&self) -> i64 {
+        self.inner.label_base
+    }
+
+    /// The shards in order.
+    pub fn shards(&self) -> &[Shard] {
+        &self.inner.shards
+    }
+
+    /// Number, in the split, of a shard's first record; for the number of
+    /// shards, how many records there are.
+    pub fn shard_start(&self, shard: usize) -> Option<u64> {
+        self.inner.starts.get(shard).copied()
+    }
+
+    /// The shard of a record, and its number there; `None` beyond the last.
+    pub fn locate(&self, record: u64) -> Option<(usize, u64)> {
+        let shard = self
+            .inner
+            .starts
+            .partition_point(|&start| start <= record)
+            .checked_sub(1)?;
+        let start = self.inner.starts.get(shard)?;
+        (shard < self.inner.shards.len()).then_some((shard, record - start))
+    }
+
+    fn find(&self, record: u64) -> Result<(&Shard, u64)> {
+        let found = self.locate(record);
+        let found = found.and_then(|(shard, at)| Some((self.inner.shards.get(shard)?, at)));
+        found.ok_or_else(|| Error::OutOfRange {
+            path: PathBuf::from(&self.inner.name),
+            record,
+            records: self.len(),
+        })
+    }
+
+    /// The label of a record, if the index knows one.
+    pub fn label(&self, record: u64) -> Option<i64> {
+        let (shard, at) = self.find(record).ok()?;
+        shard.label(at)
+    }
+
+    /// The key of a record, read from disk; empty if there are none.
+    ///
+    /// # Errors
+    /// As [`Shard::key`].
+    pub fn key(&self, record: u64) -> Result<Vec<u8>> {
+        let (shard, at) = self.find(record)?;
+        shard.key(at)
+    }
+
+    /// The first record with this key.
+    ///
+    /// # Errors
+    /// When a page of keys cannot be read.
+    pub fn find_key(&self, key: &[u8]) -> Result<Option<u64>> {
+        for (shard, start) in self.inner.shards.iter().zip(&self.inner.starts) {
+            if let Some(at) = shard.find_key(key)? {
+                return Ok(Some(start + at));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads one record, replacing `out`.
+    ///
+    /// # Errors
+    /// As [`Shard::read`].
+    pub fn read(&self, record: u64, out: &mut Vec<u8>) -> Result<()> {
+        let (shard, at) = self.find(record)?;
+        shard.read(at, out)
+    }
+}
+
+/// Where a shard's sidecar is.
+pub fn sidecar_path(root: &Path, shard: &str) -> PathBuf {
+    root.join(INDEX_DIRECTORY).join(format!("{shard}.fbi"))
+}
+
+/// Opens shards with several threads: most of it is waiting for storage.
+fn open_all(dataset: &Inner, entries: &[ShardEntry]) -> Result<Vec<Shard>> {
+    let slots: Vec<OnceLock<Result<Shard>>> = entries.iter().map(|_| OnceLock::new()).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(entry), Some(slot)) = (entries.get(at), slots.get(at)) else {
+                return;
+            };
+            // Each slot is set once: its number was drawn once.
+            let _ = slot.set(open_one(dataset, entry));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(8).min(entries.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    slots.into_iter().filter_map(OnceLock::into_inner).collect()
+}
+
+fn open_one(dataset: &Inner, entry: &ShardEntry) -> Result<Shard> {
+    let path = dataset.root.join(&entry.name);
+    let format = dataset.manifest.shard_format;
+    let sidecar = sidecar_path(&dataset.root, &entry.name);
+    let sidecar = match format {
+        ShardFormat::Indexed => None,
+        ShardFormat::TfRecord if sidecar.is_file() => Some(sidecar),
+        ShardFormat::TfRecord => crate::shard::find_sidecar(&path),
+    };
+    let files = Arc::clone(&dataset.files);
+    let shard = Shard::open_in(&path, format, sidecar.as_deref(), &dataset.options, files)?;
+    let mismatch = |what: &str, expected: String, found: String| {
+        Err(Error::Mismatch {
+            path: path.clone(),
+            what: what.to_owned(),
+            expected,
+            found,
+        })
+    };
+    if shard.file_len() != entry.bytes {
+        let (expected, found) = (entry.bytes.to_string(), shard.file_len().to_string());
+        return mismatch("bytes of the shard, against the manifest", expected, found);
+    }
+    if shard.len() != entry.records {
+        let (expected, found) = (entry.records.to_string(), shard.len().to_string());
+        return mismatch(
+            "records of the shard, against the manifest",
+            expected,
+            found,
+        );
+    }
+    // The index knows the whole file's sum: an index of other data shows.
+    match shard.index().shard_crc32c() {
+        Some(crc) if crc != entry.crc32c => {
+            let (expected, found) = (format!("{:08x}", entry.crc32c), format!("{crc:08x}"));
+            mismatch(
+                "crc32c in the shard's index, against the manifest",
+                expected,
+                found,
+            )
+        }
+        _ => Ok(shard),
+    }
+}

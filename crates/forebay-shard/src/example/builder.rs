@@ -1,0 +1,228 @@
+//! Writing an Example: sorted by name, so that equal features are equal bytes.
+
+use std::collections::BTreeMap;
+
+use super::wire::{bytes_field_len, put_bytes_head, put_varint, varint_len};
+
+/// Collects features and encodes them, borrowing byte strings.
+///
+/// Features are written in the order of their names, which is what TensorFlow
+/// writes with deterministic serialisation: the same features are the same
+/// bytes, whoever wrote them.
+///
+/// ```
+/// use forebay_shard::ExampleBuilder;
+///
+/// let mut builder = ExampleBuilder::new();
+/// builder.add_int64("label", 7).add_bytes("id", b"a");
+/// let mut swapped = ExampleBuilder::new();
+/// swapped.add_bytes("id", b"a").add_int64("label", 7);
+/// assert_eq!(builder.to_vec(), swapped.to_vec());
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ExampleBuilder<'a> {
+    features: BTreeMap<&'a str, List<'a>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum List<'a> {
+    One(&'a [u8]),
+    Bytes(Vec<&'a [u8]>),
+    Floats(Vec<f32>),
+    Int64s(Vec<i64>),
+    Int64(i64),
+    /// One byte string of this length, which the caller puts there.
+    Hole(usize),
+}
+
+impl<'a> ExampleBuilder<'a> {
+    /// No features yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Removes all features, to start the next record.
+    pub fn clear(&mut self) -> &mut Self {
+        self.features.clear();
+        self
+    }
+
+    /// Adds a feature of one byte string. A feature added twice is replaced.
+    pub fn add_bytes(&mut self, name: &'a str, value: &'a [u8]) -> &mut Self {
+        self.add(name, List::One(value))
+    }
+
+    /// Adds a feature of byte strings.
+    pub fn add_bytes_list(&mut self, name: &'a str, values: &[&'a [u8]]) -> &mut Self {
+        self.add(name, List::Bytes(values.to_vec()))
+    }
+
+    /// Adds a feature of one integer.
+    pub fn add_int64(&mut self, name: &'a str, value: i64) -> &mut Self {
+        self.add(name, List::Int64(value))
+    }
+
+    /// Adds a feature of integers.
+    pub fn add_int64s(&mut self, name: &'a str, values: &[i64]) -> &mut Self {
+        self.add(name, List::Int64s(values.to_vec()))
+    }
+
+    /// Adds a feature of one float.
+    pub fn add_float(&mut self, name: &'a str, value: f32) -> &mut Self {
+        self.add(name, List::Floats(vec![value]))
+    }
+
+    /// Adds a feature of floats.
+    pub fn add_floats(&mut self, name: &'a str, values: &[f32]) -> &mut Self {
+        self.add(name, List::Floats(values.to_vec()))
+    }
+
+    fn add(&mut self, name: &'a str, list: List<'a>) -> &mut Self {
+        self.features.insert(name, list);
+        self
+    }
+
+    /// Length of the encoded record.
+    pub fn encoded_len(&self) -> usize {
+        let features = self.features_len();
+        bytes_field_len(features)
+    }
+
+    fn features_len(&self) -> usize {
+        self.features
+            .iter()
+            .map(|(name, list)| bytes_field_len(entry_len(name, list)))
+            .sum()
+    }
+
+    /// Appends the encoded record.
+    pub fn encode_into(&self, out: &mut Vec<u8>) {
+        out.reserve(self.encoded_len());
+        put_bytes_head(out, 1, self.features_len());
+        for (name, list) in &self.features {
+            put_entry(out, name, list);
+        }
+    }
+
+    /// The encoded record.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode_into(&mut out);
+        out
+    }
+
+    /// Encodes the record as if a feature `name` of one byte string of `len`
+    /// bytes were added, leaving those bytes out: `before` is replaced by what
+    /// comes before them, `after` by what follows. So an image goes from its
+    /// file straight into its place in a shard's buffer.
+    ///
+    /// ```
+    /// use forebay_shard::ExampleBuilder;
+    ///
+    /// let mut builder = ExampleBuilder::new();
+    /// builder.add_int64("image/class/label", 7).add_bytes("image/format", b"JPEG");
+    /// let (mut record, mut after) = (Vec::new(), Vec::new());
+    /// builder.encode_around("image/encoded", 4, &mut record, &mut after);
+    /// record.extend_from_slice(b"jpeg");
+    /// record.extend_from_slice(&after);
+    ///
+    /// builder.add_bytes("image/encoded", b"jpeg");
+    /// assert_eq!(record, builder.to_vec());
+    /// ```
+    pub fn encode_around(&self, name: &str, len: usize, before: &mut Vec<u8>, after: &mut Vec<u8>) {
+        before.clear();
+        after.clear();
+        let hole = List::Hole(len);
+        let others = self.features.iter().filter(|(other, _)| **other != name);
+        let features: usize = others
+            .clone()
+            .map(|(n, l)| bytes_field_len(entry_len(n, l)))
+            .sum::<usize>()
+            + bytes_field_len(entry_len(name, &hole));
+        put_bytes_head(before, 1, features);
+        for (other, list) in others.clone().filter(|(other, _)| **other < name) {
+            put_entry(before, other, list);
+        }
+        put_entry(before, name, &hole);
+        for (other, list) in others.filter(|(other, _)| **other > name) {
+            put_entry(after, other, list);
+        }
+    }
+}
+
+impl List<'_> {
+    /// Length of the list message: BytesList, FloatList or Int64List.
+    fn len(&self) -> usize {
+        match self {
+            Self::One(value) => bytes_field_len(value.len()),
+            Self::Hole(len) => bytes_field_len(*len),
+            Self::Bytes(values) => values
+                .iter()
+                .map(|value| bytes_field_len(value.len()))
+                .sum(),
+            Self::Floats(values) => packed_len(values.len() * 4),
+            Self::Int64(value) => packed_len(varint_len(*value as u64)),
+            Self::Int64s(values) => {
+                packed_len(values.iter().map(|value| varint_len(*value as u64)).sum())
+            }
+        }
+    }
+
+    /// Field number of the list in a Feature.
+    fn number(&self) -> u32 {
+        match self {
+            Self::One(_) | Self::Bytes(_) | Self::Hole(_) => 1,
+            Self::Floats(_) => 2,
+            Self::Int64(_) | Self::Int64s(_) => 3,
+        }
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::One(value) => put_bytes(out, value),
+            Self::Hole(len) => put_bytes_head(out, 1, *len),
+            Self::Bytes(values) => values.iter().for_each(|value| put_bytes(out, value)),
+            Self::Floats(values) if !values.is_empty() => {
+                put_bytes_head(out, 1, values.len() * 4);
+                values
+                    .iter()
+                    .for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+            }
+            Self::Int64(value) => {
+                put_bytes_head(out, 1, varint_len(*value as u64));
+                put_varint(out, *value as u64);
+            }
+            Self::Int64s(values) if !values.is_empty() => {
+                put_bytes_head(out, 1, values.iter().map(|v| varint_len(*v as u64)).sum());
+                values
+                    .iter()
+                    .for_each(|value| put_varint(out, *value as u64));
+            }
+            Self::Floats(_) | Self::Int64s(_) => {}
+        }
+    }
+}
+
+/// A packed field; nothing at all when it is empty.
+fn packed_len(len: usize) -> usize {
+    if len == 0 { 0 } else { bytes_field_len(len) }
+}
+
+fn put_bytes(out: &mut Vec<u8>, value: &[u8]) {
+    put_bytes_head(out, 1, value.len());
+    out.extend_from_slice(value);
+}
+
+/// Length of a map entry: the name, then the Feature.
+fn entry_len(name: &str, list: &List<'_>) -> usize {
+    bytes_field_len(name.len()) + bytes_field_len(bytes_field_len(list.len()))
+}
+
+fn put_entry(out: &mut Vec<u8>, name: &str, list: &List<'_>) {
+    put_bytes_head(out, 1, entry_len(name, list));
+    put_bytes(out, name.as_bytes());
+    let list_len = list.len();
+    put_bytes_head(out, 2, bytes_field_len(list_len));
+    put_bytes_head(out, list.number(), list_len);
+    list.put(out);
+}

@@ -1,0 +1,47 @@
+//! `tensorflow.Example` without copies: a view that borrows the record, and a
+//! builder that writes the same bytes as TensorFlow's deterministic
+//! serialisation.
+//!
+//! For owned values there are the types of `forebay_proto::tensorflow`.
+
+mod builder;
+mod view;
+mod wire;
+
+pub use builder::ExampleBuilder;
+pub use view::{ExampleView, FeatureKind, FeatureView, Features, image_and_label};
+
+/// The feature that holds an encoded image.
+pub const IMAGE_ENCODED: &str = "image/encoded";
+/// The feature that holds a class label.
+pub const IMAGE_LABEL: &str = "image/class/label";
+
+/// Why bytes are not a `tensorflow.Example`, or a feature not what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExampleError {
+    /// The protobuf encoding is broken.
+    #[error("byte {offset}: {problem}")]
+    Encoding {
+        /// Byte of the record.
+        offset: usize,
+        /// What is wrong there.
+        problem: &'static str,
+    },
+    /// A feature has another kind than was asked for.
+    #[error("feature {name}: expected {expected}, found {found}")]
+    Kind {
+        /// The feature's name.
+        name: String,
+        /// The kind that was asked for.
+        expected: FeatureKind,
+        /// The kind it has.
+        found: FeatureKind,
+    },
+    /// A feature that has to be there is not.
+    #[error("feature {name} is missing")]
+    Missing {
+        /// The feature's name.
+        name: String,
+    },
+}

@@ -1,0 +1,422 @@
+//! Reading an Example in place.
+
+use std::fmt;
+
+use super::wire::{Fields, Piece, Value};
+use super::{ExampleError, IMAGE_ENCODED, IMAGE_LABEL};
+
+/// A record seen as a `tensorflow.Example`. It borrows the record: taking out
+/// an image gives a slice of it.
+///
+/// ```
+/// use forebay_shard::{ExampleBuilder, ExampleView};
+///
+/// let mut builder = ExampleBuilder::new();
+/// builder.add_bytes("image/encoded", b"\xff\xd8...").add_int64("image/class/label", 7);
+/// let record = builder.to_vec();
+///
+/// let example = ExampleView::parse(&record)?;
+/// assert_eq!(example.bytes("image/encoded")?, Some(&b"\xff\xd8..."[..]));
+/// assert_eq!(example.int64("image/class/label")?, Some(7));
+/// assert_eq!(example.int64("image/height")?, None);
+/// # Ok::<(), forebay_shard::ExampleError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ExampleView<'a> {
+    root: Piece<'a>,
+}
+
+impl<'a> ExampleView<'a> {
+    /// Checks the names and the extent of every feature; values are checked
+    /// when they are taken.
+    ///
+    /// # Errors
+    /// [`ExampleError::Encoding`] where the bytes are no Example.
+    pub fn parse(record: &'a [u8]) -> Result<Self, ExampleError> {
+        let view = Self {
+            root: Piece {
+                bytes: record,
+                offset: 0,
+            },
+        };
+        let mut features = view.walk();
+        while features.step()?.is_some() {}
+        Ok(view)
+    }
+
+    fn walk(self) -> Features<'a> {
+        Features {
+            root: self.root.fields(),
+            features: None,
+        }
+    }
+
+    /// All features, in the order of the record.
+    pub fn iter(self) -> Features<'a> {
+        self.walk()
+    }
+
+    /// The feature of this name; the last one, as protobuf rules, if a record
+    /// has it twice.
+    pub fn get(self, name: &str) -> Option<FeatureView<'a>> {
+        self.iter().filter(|feature| feature.name == name).last()
+    }
+
+    /// The first byte string of a feature; `None` when the feature is absent
+    /// or empty.
+    ///
+    /// # Errors
+    /// When the feature holds numbers, or is broken.
+    pub fn bytes(self, name: &str) -> Result<Option<&'a [u8]>, ExampleError> {
+        self.get(name)
+            .map_or(Ok(None), |feature| feature.first_bytes())
+    }
+
+    /// The first integer of a feature; `None` when the feature is absent or
+    /// empty.
+    ///
+    /// # Errors
+    /// When the feature holds something else, or is broken.
+    pub fn int64(self, name: &str) -> Result<Option<i64>, ExampleError> {
+        self.get(name)
+            .map_or(Ok(None), |feature| feature.first_int64())
+    }
+
+    /// The first float of a feature; `None` when the feature is absent or
+    /// empty.
+    ///
+    /// # Errors
+    /// When the feature holds something else, or is broken.
+    pub fn float(self, name: &str) -> Result<Option<f32>, ExampleError> {
+        let Some(feature) = self.get(name) else {
+            return Ok(None);
+        };
+        feature.floats().map(|floats| floats.first().copied())
+    }
+}
+
+/// The encoded image and the label of a record, in one walk over it and
+/// without copying the image.
+///
+/// # Errors
+/// When the record is no Example, has no image, or has them as other kinds.
+///
+/// ```
+/// # let mut builder = forebay_shard::ExampleBuilder::new();
+/// # builder.add_bytes("image/encoded", b"jpeg");
+/// # let record = builder.to_vec();
+/// let (image, label) = forebay_shard::image_and_label(&record)?;
+/// assert_eq!((image, label), (&b"jpeg"[..], None));
+/// # Ok::<(), forebay_shard::ExampleError>(())
+/// ```
+pub fn image_and_label(record: &[u8]) -> Result<(&[u8], Option<i64>), ExampleError> {
+    let (mut image, mut label) = (None, None);
+    let mut features = ExampleView {
+        root: Piece {
+            bytes: record,
+            offset: 0,
+        },
+    }
+    .walk();
+    while let Some(feature) = features.step()? {
+        match feature.name {
+            IMAGE_ENCODED => image = feature.first_bytes()?,
+            IMAGE_LABEL => label = feature.first_int64()?,
+            _ => {}
+        }
+    }
+    match image {
+        Some(image) => Ok((image, label)),
+        None => Err(ExampleError::Missing {
+            name: IMAGE_ENCODED.to_owned(),
+        }),
+    }
+}
+
+/// Walks the features of an Example.
+#[derive(Debug, Clone)]
+pub struct Features<'a> {
+    root: Fields<'a>,
+    features: Option<Fields<'a>>,
+}
+
+impl<'a> Features<'a> {
+    fn step(&mut self) -> Result<Option<FeatureView<'a>>, ExampleError> {
+        loop {
+            if let Some(features) = &mut self.features {
+                match features.next().transpose()? {
+                    Some((1, Value::Bytes(entry))) => return FeatureView::parse(entry).map(Some),
+                    Some((1, _)) => return Err(wrong_type(features)),
+                    Some(_) => continue,
+                    None => self.features = None,
+                }
+            }
+            match self.root.next().transpose()? {
+                Some((1, Value::Bytes(features))) => self.features = Some(features.fields()),
+                Some((1, _)) => return Err(wrong_type(&self.root)),
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+fn wrong_type(_: &Fields<'_>) -> ExampleError {
+    ExampleError::Encoding {
+        offset: 0,
+        problem: "a field has the wrong wire type",
+    }
+}
+
+impl<'a> Iterator for Features<'a> {
+    type Item = FeatureView<'a>;
+
+    /// The next feature. A view was parsed, so nothing here can be broken.
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step().ok().flatten()
+    }
+}
+
+/// What a feature holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FeatureKind {
+    /// Byte strings.
+    Bytes,
+    /// 32-bit floats.
+    Float,
+    /// 64-bit integers.
+    Int64,
+    /// Nothing: the kind is not set.
+    Unset,
+}
+
+impl fmt::Display for FeatureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bytes => "bytes",
+            Self::Float => "float",
+            Self::Int64 => "int64",
+            Self::Unset => "unset",
+        })
+    }
+}
+
+/// One feature of an Example.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FeatureView<'a> {
+    name: &'a str,
+    /// The map entry; its field 2 is the feature.
+    entry: Piece<'a>,
+}
+
+impl<'a> FeatureView<'a> {
+    fn parse(entry: Piece<'a>) -> Result<Self, ExampleError> {
+        let mut name = "";
+        for field in entry.fields() {
+            match field? {
+                (1, Value::Bytes(piece)) => {
+                    name = std::str::from_utf8(piece.bytes)
+                        .map_err(|_| piece.error("a feature name that is not UTF-8"))?;
+                }
+                (2, Value::Bytes(_)) => {}
+                (1 | 2, _) => return Err(entry.error("a field has the wrong wire type")),
+                _ => {}
+            }
+        }
+        Ok(Self { name, entry })
+    }
+
+    /// The feature's name.
+    pub fn name(self) -> &'a str {
+        self.name
+    }
+
+    /// What it holds.
+    ///
+    /// # Errors
+    /// When its encoding is broken.
+    pub fn kind(self) -> Result<FeatureKind, ExampleError> {
+        let mut kind = FeatureKind::Unset;
+        self.each_list(|found, _| {
+            kind = found;
+            Ok(())
+        })?;
+        Ok(kind)
+    }
+
+    /// The byte strings, without a copy.
+    ///
+    /// # Errors
+    /// When it holds something else, or its encoding is broken.
+    pub fn bytes_list(self) -> Result<Vec<&'a [u8]>, ExampleError> {
+        let mut values = Vec::new();
+        self.values(FeatureKind::Bytes, |value| match value {
+            None => values.clear(),
+            Some(piece) => values.push(piece.bytes),
+        })?;
+        Ok(values)
+    }
+
+    /// The integers.
+    ///
+    /// # Errors
+    /// When it holds something else, or its encoding is broken.
+    pub fn int64s(self) -> Result<Vec<i64>, ExampleError> {
+        let mut values = Vec::new();
+        self.numbers(FeatureKind::Int64, |value| match value {
+            None => values.clear(),
+            Some(Number::Int64(value)) => values.push(value),
+            Some(Number::Float(_)) => {}
+        })?;
+        Ok(values)
+    }
+
+    /// The floats.
+    ///
+    /// # Errors
+    /// When it holds something else, or its encoding is broken.
+    pub fn floats(self) -> Result<Vec<f32>, ExampleError> {
+        let mut values = Vec::new();
+        self.numbers(FeatureKind::Float, |value| match value {
+            None => values.clear(),
+            Some(Number::Float(value)) => values.push(value),
+            Some(Number::Int64(_)) => {}
+        })?;
+        Ok(values)
+    }
+
+    fn first_bytes(self) -> Result<Option<&'a [u8]>, ExampleError> {
+        let mut first = None;
+        self.values(FeatureKind::Bytes, |value| match value {
+            None => first = None,
+            Some(piece) => first = first.or(Some(piece.bytes)),
+        })?;
+        Ok(first)
+    }
+
+    fn first_int64(self) -> Result<Option<i64>, ExampleError> {
+        let mut first = None;
+        self.numbers(FeatureKind::Int64, |value| match value {
+            None => first = None,
+            Some(Number::Int64(value)) => first = first.or(Some(value)),
+            Some(Number::Float(_)) => {}
+        })?;
+        Ok(first)
+    }
+
+    /// Calls `each` for the list of every kind that the feature sets. Protobuf
+    /// merges lists of one kind, and lets the last kind win.
+    fn each_list(
+        self,
+        mut each: impl FnMut(FeatureKind, Piece<'a>) -> Result<(), ExampleError>,
+    ) -> Result<(), ExampleError> {
+        for field in self.entry.fields() {
+            let (2, Value::Bytes(feature)) = field? else {
+                continue;
+            };
+            for field in feature.fields() {
+                let (kind, value) = match field? {
+                    (1, value) => (FeatureKind::Bytes, value),
+                    (2, value) => (FeatureKind::Float, value),
+                    (3, value) => (FeatureKind::Int64, value),
+                    _ => continue,
+                };
+                let Value::Bytes(list) = value else {
+                    return Err(feature.error("a list has the wrong wire type"));
+                };
+                each(kind, list)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `each` for every list of `kind`, after `None` wherever another
+    /// kind before it was overruled.
+    fn lists(
+        self,
+        kind: FeatureKind,
+        mut each: impl FnMut(Option<Piece<'a>>) -> Result<(), ExampleError>,
+    ) -> Result<(), ExampleError> {
+        let mut last = FeatureKind::Unset;
+        self.each_list(|found, list| {
+            if found != last {
+                each(None)?;
+            }
+            last = found;
+            if found == kind {
+                each(Some(list))
+            } else {
+                Ok(())
+            }
+        })?;
+        if last != kind && last != FeatureKind::Unset {
+            return Err(ExampleError::Kind {
+                name: self.name.to_owned(),
+                expected: kind,
+                found: last,
+            });
+        }
+        Ok(())
+    }
+
+    fn values(
+        self,
+        kind: FeatureKind,
+        mut each: impl FnMut(Option<Piece<'a>>),
+    ) -> Result<(), ExampleError> {
+        self.lists(kind, |list| {
+            let Some(list) = list else {
+                each(None);
+                return Ok(());
+            };
+            for field in list.fields() {
+                match field? {
+                    (1, Value::Bytes(piece)) => each(Some(piece)),
+                    (1, _) => return Err(list.error("a value has the wrong wire type")),
+                    _ => {}
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Numbers come packed, or one field each as old writers had them.
+    fn numbers(
+        self,
+        kind: FeatureKind,
+        mut each: impl FnMut(Option<Number>),
+    ) -> Result<(), ExampleError> {
+        let float = kind == FeatureKind::Float;
+        self.lists(kind, |list| {
+            let Some(list) = list else {
+                each(None);
+                return Ok(());
+            };
+            for field in list.fields() {
+                match field? {
+                    (1, Value::Bytes(mut packed)) => {
+                        while !packed.bytes.is_empty() {
+                            each(Some(if float {
+                                Number::Float(f32::from_bits(packed.fixed32()?))
+                            } else {
+                                Number::Int64(packed.varint()? as i64)
+                            }));
+                        }
+                    }
+                    (1, Value::Varint(value)) if !float => each(Some(Number::Int64(value as i64))),
+                    (1, Value::Fixed32(bits)) if float => {
+                        each(Some(Number::Float(f32::from_bits(bits))));
+                    }
+                    (1, _) => return Err(list.error("a value has the wrong wire type")),
+                    _ => {}
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+enum Number {
+    Float(f32),
+    Int64(i64),
+}

@@ -1,0 +1,261 @@
+//! The frame around a record, the same in both formats: TFRecord's.
+//!
+//! `u64 length | u32 masked crc32c of the length | payload | u32 masked
+//! crc32c of the payload`, little-endian. This file owns those bytes; where
+//! frames lie is the business of the readers.
+
+use crate::checksum::{Crc32c, crc32c, mask};
+use crate::error::Corruption;
+
+/// Bytes before the payload: its length and that length's checksum.
+pub const HEAD_BYTES: usize = 12;
+/// Bytes after the payload: its checksum.
+pub const TAIL_BYTES: usize = 4;
+/// Bytes that a frame adds to its payload.
+pub const OVERHEAD_BYTES: usize = HEAD_BYTES + TAIL_BYTES;
+/// The longest record that is written, and by default the longest read.
+pub const MAX_RECORD_BYTES: u64 = 256 << 20;
+
+/// The head of a frame with a payload of `len` bytes.
+pub(crate) fn encode_head(len: u64) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..8].copy_from_slice(&len.to_le_bytes());
+    let crc = mask(crc32c(&head[..8]));
+    head[8..].copy_from_slice(&crc.to_le_bytes());
+    head
+}
+
+/// The payload length that a head tells, once its checksum is right. `offset`
+/// is the head's place, for the error.
+pub(crate) fn decode_head(head: &[u8; HEAD_BYTES], offset: u64) -> Result<u64, Corruption> {
+    let (length, stored) = split_head(head);
+    let found = mask(crc32c(&head[..8]));
+    if stored != found {
+        return Err(Corruption::checksum(offset, "length crc32c", stored, found));
+    }
+    Ok(length)
+}
+
+/// Length and checksum fields of a head, unchecked.
+pub(crate) fn split_head(head: &[u8; HEAD_BYTES]) -> (u64, u32) {
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = *head;
+    (
+        u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        u32::from_le_bytes([i, j, k, l]),
+    )
+}
+
+/// Checks a payload against the four bytes after it. `offset` is the frame's
+/// place, for the error.
+pub(crate) fn check_payload(
+    payload: &[u8],
+    tail: [u8; TAIL_BYTES],
+    offset: u64,
+) -> Result<(), Corruption> {
+    let stored = u32::from_le_bytes(tail);
+    let found = mask(crc32c(payload));
+    if stored != found {
+        return Err(Corruption::checksum(
+            offset,
+            "payload crc32c",
+            stored,
+            found,
+        ));
+    }
+    Ok(())
+}
+
+/// Checks a whole frame, whose length the index knows, and gives its payload.
+pub(crate) fn check(frame: &[u8], offset: u64, verify: bool) -> Result<&[u8], Corruption> {
+    let (Some((head, rest)), true) = (frame.split_first_chunk(), frame.len() >= OVERHEAD_BYTES)
+    else {
+        return Err(Corruption::new(
+            offset,
+            "frame",
+            "16 bytes or more",
+            frame.len(),
+        ));
+    };
+    let Some((payload, tail)) = rest.split_last_chunk() else {
+        return Err(Corruption::new(
+            offset,
+            "frame",
+            "16 bytes or more",
+            frame.len(),
+        ));
+    };
+    let len = if verify {
+        decode_head(head, offset)?
+    } else {
+        split_head(head).0
+    };
+    if len != payload.len() as u64 {
+        return Err(Corruption::new(
+            offset,
+            "record length",
+            format_args!("{} as the index says", payload.len()),
+            len,
+        ));
+    }
+    if verify {
+        check_payload(payload, *tail, offset)?;
+    }
+    Ok(payload)
+}
+
+/// A buffer in which frames are put together, each payload in its final place.
+///
+/// Everything that is written lives here once: a payload is appended (or read
+/// straight from a file) behind the room for its head, then head and tail are
+/// filled in, and the sum of all frames is kept by joining their own.
+#[derive(Debug, Default)]
+pub(crate) struct FrameBuffer {
+    bytes: Vec<u8>,
+    /// Where the frame that is being put together starts.
+    open: Option<usize>,
+    /// Sum of the finished frames since the last `reset`.
+    sum: Crc32c,
+}
+
+impl FrameBuffer {
+    /// Empties the buffer, leaving `reserve` zero bytes at its start for
+    /// something that is not a frame and not in the sum.
+    pub(crate) fn reset(&mut self, reserve: usize) {
+        self.bytes.clear();
+        self.bytes.resize(reserve, 0);
+        self.open = None;
+        self.sum = Crc32c::default();
+    }
+
+    /// Everything in the buffer: the reserved bytes, then finished frames.
+    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn sum(&self) -> Crc32c {
+        self.sum
+    }
+
+    /// Opens a frame; one that was open and not closed is dropped.
+    pub(crate) fn begin(&mut self) -> Payload<'_> {
+        self.rollback();
+        let open = self.bytes.len();
+        self.open = Some(open);
+        self.bytes.extend_from_slice(&[0; HEAD_BYTES]);
+        Payload {
+            start: self.bytes.len(),
+            bytes: &mut self.bytes,
+        }
+    }
+
+    /// Drops the open frame, if there is one.
+    pub(crate) fn rollback(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.bytes.truncate(open);
+        }
+    }
+
+    /// Bytes of the open payload.
+    pub(crate) fn open_len(&self) -> Option<u64> {
+        self.open
+            .map(|open| (self.bytes.len() - open - HEAD_BYTES) as u64)
+    }
+
+    /// The open payload.
+    pub(crate) fn open_payload(&self) -> Option<&[u8]> {
+        self.open.map(|open| &self.bytes[open + HEAD_BYTES..])
+    }
+
+    /// Closes the open frame.
+    pub(crate) fn commit(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let payload = &self.bytes[open + HEAD_BYTES..];
+        let head = encode_head(payload.len() as u64);
+        let crc = crc32c(payload);
+        let tail = mask(crc).to_le_bytes();
+        self.sum.update(&head);
+        self.sum.join_bytes(crc, payload);
+        self.sum.update(&tail);
+        self.bytes[open..open + HEAD_BYTES].copy_from_slice(&head);
+        self.bytes.extend_from_slice(&tail);
+    }
+}
+
+/// The payload of a record while it is put together, in the buffer that will
+/// be written.
+#[derive(Debug)]
+pub struct Payload<'a> {
+    bytes: &'a mut Vec<u8>,
+    start: usize,
+}
+
+impl Payload<'_> {
+    /// Appends bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Appends exactly `len` bytes from a reader, straight into place.
+    ///
+    /// # Errors
+    /// The reader's own, and `UnexpectedEof` when it ends before `len` bytes.
+    pub fn read_from(&mut self, reader: impl std::io::Read, len: u64) -> std::io::Result<()> {
+        // Room is made as the data arrives, beyond what a file would say.
+        self.bytes
+            .reserve(usize::try_from(len.min(MAX_RECORD_BYTES)).unwrap_or(0));
+        let read = std::io::Read::take(reader, len).read_to_end(self.bytes)? as u64;
+        if read != len {
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::UnexpectedEof,
+                format!("expected {len} bytes, found {read}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Bytes so far.
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    /// Whether there are none yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes so far.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+use std::io::Read as _;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_sums_what_it_holds() {
+        let mut buffer = FrameBuffer::default();
+        buffer.reset(64);
+        for len in [0usize, 1, 2047, 2048, 100_000] {
+            let mut payload = buffer.begin();
+            payload.push(&vec![7; len / 2]);
+            payload
+                .read_from(std::io::repeat(9), (len - len / 2) as u64)
+                .unwrap();
+            assert_eq!(payload.len(), len);
+            buffer.commit();
+            buffer.begin().push(b"given up");
+        }
+        buffer.rollback();
+        assert_eq!(buffer.sum().value(), crc32c(&buffer.bytes()[64..]));
+        assert_eq!(buffer.sum().len(), buffer.bytes().len() as u64 - 64);
+        assert_eq!(check(&buffer.bytes()[64..80], 0, true).unwrap(), b"");
+    }
+}

@@ -1,0 +1,214 @@
+//! Indexes: where the records of a shard are, their labels and keys.
+//!
+//! One index serves both formats. It is the footer of an indexed shard, and
+//! the sidecar `.fbi` of a TFRecord file. [`IndexBuilder`] collects it while
+//! a shard is written, [`Index`] is what stays in memory once it is open:
+//! offsets and labels in 16 bytes a record at most, usually 6. Keys stay on
+//! disk.
+
+mod builder;
+mod column;
+mod dali;
+mod keys;
+pub(crate) mod layout;
+mod parse;
+mod sidecar;
+
+use std::ops::Range;
+use std::path::Path;
+
+use crate::codec::Codec;
+use crate::error::{Corruption, Error, Result};
+
+pub use builder::{IndexBuilder, RecordMeta};
+pub use column::{Labels, Offsets};
+pub use dali::{parse_idx, write_idx};
+pub use keys::MAX_KEY_BYTES;
+pub(crate) use keys::{Page, page_records, pages};
+pub use layout::{BLOCK_ALIGN, FORMAT_VERSION, Features, FileKind, KEY_PAGE_RECORDS, PIECE_BYTES};
+pub use parse::{Found, SUFFIX_BYTES, parse_suffix};
+pub use sidecar::{build_sidecar, scan_tfrecord};
+
+/// Where the records of a shard are.
+#[derive(Debug, Clone)]
+pub struct Index {
+    pub(crate) kind: FileKind,
+    pub(crate) features: Features,
+    /// Where each frame starts in the joined frames of all blocks, then
+    /// where the last one ends.
+    pub(crate) offsets: Offsets,
+    pub(crate) labels: Labels,
+    /// Of an indexed shard; none for a TFRecord file, whose frames are joined.
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) keys: Option<KeyPlace>,
+    pub(crate) data_len: u64,
+    /// Of the data; `None` when the index was made by looking at frame heads
+    /// or came from a text file, which say nothing of it.
+    pub(crate) data_crc: Option<u32>,
+    /// Of the shard's whole file, index and all.
+    pub(crate) shard_crc: Option<u32>,
+}
+
+/// One block of an indexed shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// Of its header.
+    pub(crate) offset: u64,
+    pub(crate) stored_len: u64,
+    pub(crate) first_record: u64,
+    pub(crate) crc: u32,
+    pub(crate) codec: Codec,
+}
+
+impl Block {
+    /// Bytes of the payload in the file.
+    pub(crate) fn payload(&self) -> Range<u64> {
+        let start = self.offset + PIECE_BYTES as u64;
+        start..start + self.stored_len
+    }
+}
+
+/// Where the pages of keys are.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyPlace {
+    /// In the file that holds the index.
+    pub(crate) offset: u64,
+    /// Where each page starts from there, then where the last one ends.
+    pub(crate) directory: Vec<u64>,
+}
+
+impl Index {
+    /// Number of records.
+    pub fn len(&self) -> u64 {
+        self.offsets.records()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The label of a record, if it has one.
+    pub fn label(&self, record: u64) -> Option<i64> {
+        self.labels.get(record)
+    }
+
+    /// Payload bytes of a record.
+    pub fn record_len(&self, record: u64) -> Option<u64> {
+        let frame = self.offsets.frame(record)?;
+        (frame.end - frame.start).checked_sub(crate::frame::OVERHEAD_BYTES as u64)
+    }
+
+    /// Whether records have keys.
+    pub fn has_keys(&self) -> bool {
+        self.keys.is_some()
+    }
+
+    /// Bytes of the data that is indexed: of a TFRecord file, or of what
+    /// comes before the keys of an indexed shard.
+    pub fn data_len(&self) -> u64 {
+        self.data_len
+    }
+
+    /// CRC32C of those bytes, if the index knows it.
+    pub fn data_crc32c(&self) -> Option<u32> {
+        self.data_crc
+    }
+
+    /// CRC32C of the shard's whole file, if the index knows it. An indexed
+    /// shard's is put together from those of its parts, so that opening a
+    /// shard tells whether it is the one that a manifest means.
+    pub fn shard_crc32c(&self) -> Option<u32> {
+        self.shard_crc
+    }
+
+    /// Number of blocks; 0 for a TFRecord file.
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Bytes of memory that the index holds.
+    pub fn memory_bytes(&self) -> usize {
+        let keys = self
+            .keys
+            .as_ref()
+            .map_or(0, |keys| keys.directory.capacity() * 8);
+        let blocks = self.blocks.capacity() * std::mem::size_of::<Block>();
+        std::mem::size_of::<Self>() + self.column_bytes() + blocks + keys
+    }
+
+    /// Bytes of memory that offsets and labels take.
+    pub fn column_bytes(&self) -> usize {
+        self.offsets.memory_bytes() + self.labels.memory_bytes()
+    }
+
+    /// Bytes of the file where a frame lies, for a record in a raw block or
+    /// a TFRecord file.
+    pub(crate) fn raw_frame(&self, record: u64) -> Option<Range<u64>> {
+        let frame = self.offsets.frame(record)?;
+        if self.kind == FileKind::Sidecar {
+            return Some(frame);
+        }
+        let block = self.blocks.get(self.block_of(record))?;
+        if block.codec != Codec::None {
+            return None;
+        }
+        // Compressed blocks make the file shorter than its frames: place first.
+        let (payload, first) = (
+            block.payload().start,
+            self.offsets.start(block.first_record)?,
+        );
+        Some(payload + (frame.start - first)..payload + (frame.end - first))
+    }
+
+    /// The block that holds a record.
+    pub(crate) fn block_of(&self, record: u64) -> usize {
+        self.blocks
+            .partition_point(|block| block.first_record <= record)
+            .saturating_sub(1)
+    }
+
+    /// The records of a block.
+    pub(crate) fn block_records(&self, block: usize) -> Range<u64> {
+        let first = |at: usize| {
+            self.blocks
+                .get(at)
+                .map_or(self.len(), |block| block.first_record)
+        };
+        first(block)..first(block + 1)
+    }
+
+    /// The stored bytes that are needed to decode `records`: their frames,
+    /// or the whole blocks where these are compressed. Empty for no records.
+    ///
+    /// # Errors
+    /// When there are no such records.
+    pub fn byte_range(&self, records: Range<u64>) -> Result<Range<u64>> {
+        if records.is_empty() {
+            return Ok(0..0);
+        }
+        let (first, last) = (records.start, records.end - 1);
+        let bytes = |record| match self.raw_frame(record) {
+            Some(frame) => Some(frame),
+            None => self.blocks.get(self.block_of(record)).map(Block::payload),
+        };
+        match (self.offsets.frame(last), bytes(first), bytes(last)) {
+            (Some(_), Some(first), Some(last)) => Ok(first.start..last.end),
+            _ => Err(Error::OutOfRange {
+                path: Path::new("index").to_owned(),
+                record: records.start.max(self.len()),
+                records: self.len(),
+            }),
+        }
+    }
+
+    /// Damage that only an index can have: it contradicts itself.
+    pub(crate) fn inconsistent(
+        offset: u64,
+        what: &str,
+        expected: impl std::fmt::Display,
+        found: impl std::fmt::Display,
+    ) -> Corruption {
+        Corruption::new(offset, format!("index: {what}"), expected, found)
+    }
+}

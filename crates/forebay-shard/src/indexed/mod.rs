@@ -1,0 +1,25 @@
+//! The indexed shard `.fbs`: the frames of a TFRecord in checksummed blocks,
+//! with the index in the file's end.
+//!
+//! This module owns writing and walking the blocks; opening one for random
+//! access is [`crate::Shard`].
+//!
+//! ```
+//! use forebay_shard::indexed::{Codec, WriterBuilder};
+//! use forebay_shard::RecordMeta;
+//!
+//! let mut builder = WriterBuilder::new();
+//! builder.codec(Codec::Zstd);
+//! let mut writer = builder.from_writer(Vec::new(), "train-00000-of-00001.fbs")?;
+//! writer.append(b"a record", &RecordMeta::new(7, b"cat/1.jpeg"))?;
+//! let (file, summary) = writer.finish()?;
+//! assert_eq!(summary.bytes, file.len() as u64);
+//! # Ok::<(), forebay_shard::Error>(())
+//! ```
+
+mod walk;
+mod writer;
+
+pub use crate::codec::Codec;
+pub(crate) use walk::{BlockAt, Walk};
+pub use writer::{MAX_BLOCK_BYTES, Writer, WriterBuilder};

@@ -1,0 +1,117 @@
+//! Walking the records of a shard in order, with large reads.
+
+use std::ops::Range;
+
+use crate::error::Result;
+use crate::record_block::RecordBlock;
+use crate::shard::Shard;
+use crate::tfrecord::{Record, RecordInfo};
+
+/// Bytes to read at a time. Small enough to stay in a core's cache between
+/// the read and the checksum.
+const READ_BYTES: u64 = 512 << 10;
+
+/// Walks the records of a shard, in buffers that are used again.
+///
+/// ```
+/// # use forebay_shard::{Shard, tfrecord};
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("records");
+/// # let mut writer = tfrecord::WriterBuilder::new().from_writer(std::fs::File::create(&path)?, &path);
+/// # writer.write(b"first")?;
+/// # writer.finish()?;
+/// let shard = Shard::open_path(&path)?;
+/// let mut scan = shard.scan(0..shard.len());
+/// while let Some(record) = scan.next_record()? {
+///     println!("{}: {} bytes", record.info.index, record.bytes.len());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Scan {
+    shard: Shard,
+    rest: Range<u64>,
+    block: RecordBlock,
+    at: usize,
+}
+
+impl Scan {
+    pub(crate) fn new(shard: Shard, records: Range<u64>) -> Self {
+        Self {
+            shard,
+            rest: records,
+            block: RecordBlock::default(),
+            at: 0,
+        }
+    }
+
+    /// The next record, in the scan's buffer; `None` after the last.
+    ///
+    /// # Errors
+    /// As [`Shard::read_range`]; after an error there are no more records.
+    pub fn next_record(&mut self) -> Result<Option<Record<'_>>> {
+        if self.at == self.block.len() {
+            if self.rest.is_empty() {
+                return Ok(None);
+            }
+            let run = self.next_run();
+            self.at = 0;
+            let read = self.shard.read_range(run.clone(), &mut self.block);
+            self.rest.start = run.end;
+            if let Err(error) = read {
+                self.block.clear(run.end);
+                self.rest = 0..0;
+                return Err(error);
+            }
+        }
+        let bytes = self.block.get(self.at);
+        let index = self.block.first() + self.at as u64;
+        self.at += 1;
+        let offset = self.shard.index().offsets.start(index).unwrap_or(0);
+        let info = RecordInfo {
+            index,
+            offset,
+            len: bytes.len() as u64,
+        };
+        Ok(Some(Record { info, bytes }))
+    }
+
+    /// As many of the remaining records as one read is worth; whole blocks
+    /// where these are compressed, so that none is expanded twice.
+    fn next_run(&self) -> Range<u64> {
+        let index = self.shard.index();
+        let first = self.rest.start;
+        if index.raw_frame(first).is_none() {
+            let within = index.block_records(index.block_of(first));
+            return first..within.end.clamp(first + 1, self.rest.end.max(first + 1));
+        }
+        let limit = index
+            .offsets
+            .start(first)
+            .unwrap_or(0)
+            .saturating_add(READ_BYTES);
+        // The last record that starts below the limit, by bisection.
+        let (mut low, mut high) = (first + 1, self.rest.end);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match index.offsets.frame(middle) {
+                Some(frame) if frame.end <= limit && index.raw_frame(middle).is_some() => {
+                    low = middle + 1;
+                }
+                _ => high = middle,
+            }
+        }
+        first..low
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<Vec<u8>>;
+
+    /// The next record, copied into a vector of its own.
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_record()
+            .map(|record| record.map(|record| record.bytes.to_vec()))
+            .transpose()
+    }
+}

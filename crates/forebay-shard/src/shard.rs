@@ -1,0 +1,728 @@
+//! One shard of either format: random access by record number.
+//!
+//! What to read and how to decode it needs no file ([`Shard::byte_range`],
+//! [`Shard::decode`]), so that bytes may come from anywhere; for local files
+//! there are positioned reads on top.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::codec::Codec;
+use crate::error::{Corruption, Error, Result};
+use crate::files::{self, Files};
+use crate::frame::{self, HEAD_BYTES, MAX_RECORD_BYTES, OVERHEAD_BYTES, TAIL_BYTES};
+use crate::index::{self, FileKind, Found, Index, Page, SUFFIX_BYTES, page_records};
+use crate::record_block::{Place, RecordBlock};
+use crate::scan::Scan;
+use crate::tfrecord::Compression;
+
+/// The formats of shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ShardFormat {
+    /// TensorFlow's TFRecord.
+    TfRecord,
+    /// The indexed shard `.fbs`.
+    Indexed,
+}
+
+impl ShardFormat {
+    /// Its name: "tfrecord", "indexed".
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TfRecord => "tfrecord",
+            Self::Indexed => "indexed",
+        }
+    }
+
+    /// What a shard's file name ends with.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::TfRecord => "",
+            Self::Indexed => ".fbs",
+        }
+    }
+
+    /// The format of a file, by its first bytes: 8 or more, if it has them.
+    pub fn detect(start: &[u8]) -> Self {
+        if start.starts_with(&FileKind::Shard.magic()) {
+            Self::Indexed
+        } else {
+            Self::TfRecord
+        }
+    }
+}
+
+impl fmt::Display for ShardFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for ShardFormat {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        match name {
+            "tfrecord" => Ok(Self::TfRecord),
+            "indexed" => Ok(Self::Indexed),
+            _ => Err(Error::invalid(format!(
+                "no shard format {name:?}: there are tfrecord and indexed"
+            ))),
+        }
+    }
+}
+
+/// How shards are opened and read.
+#[derive(Debug, Clone)]
+pub struct OpenOptions {
+    /// The longest record to accept, in bytes.
+    pub max_record: u64,
+    /// Whether payloads are checked against their checksums on every read.
+    pub verify: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            max_record: MAX_RECORD_BYTES,
+            verify: true,
+        }
+    }
+}
+
+/// An open shard. Cloning is cheap, and threads may share it.
+///
+/// ```
+/// use forebay_shard::{RecordMeta, Shard, indexed};
+///
+/// # let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("train-00000-of-00001.fbs");
+/// let file = std::fs::File::create(&path)?;
+/// let mut writer = indexed::WriterBuilder::new().from_writer(file, &path)?;
+/// writer.append(b"first", &RecordMeta::new(3, b"cat/1.jpeg"))?;
+/// writer.append(b"second", &RecordMeta::new(4, b"dog/1.jpeg"))?;
+/// writer.finish()?;
+///
+/// let shard = Shard::open_path(&path)?;
+/// let mut record = Vec::new();
+/// shard.read(1, &mut record)?;
+/// assert_eq!(record, b"second");
+/// assert_eq!((shard.label(1), shard.key(1)?), (Some(4), b"dog/1.jpeg".to_vec()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Shard {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    /// Of the file that holds the index.
+    index_path: Option<PathBuf>,
+    format: ShardFormat,
+    file_len: u64,
+    index: Index,
+    options: OpenOptions,
+    files: Arc<Files>,
+}
+
+impl Shard {
+    /// Opens a shard. An indexed shard has its index in it; for a TFRecord
+    /// file `sidecar` names it (`.fbi`, or DALI's text `.idx`). Without one
+    /// the file is walked once, frame head by frame head, and labels and keys
+    /// are not known.
+    ///
+    /// # Errors
+    /// When the file or its index cannot be read, is damaged, or one does not
+    /// belong to the other.
+    pub fn open(
+        path: impl AsRef<Path>,
+        format: ShardFormat,
+        sidecar: Option<&Path>,
+        options: &OpenOptions,
+    ) -> Result<Self> {
+        Self::open_in(
+            path.as_ref(),
+            format,
+            sidecar,
+            options,
+            Arc::new(Files::new(2)),
+        )
+    }
+
+    /// Opens a shard of the format that its first bytes show, with the
+    /// sidecar `index/NAME.fbi` or `index/NAME.idx` beside it, if there is one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_path(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let format = detect_format(path)?;
+        let sidecar = match format {
+            ShardFormat::Indexed => None,
+            ShardFormat::TfRecord => find_sidecar(path),
+        };
+        Self::open(path, format, sidecar.as_deref(), &OpenOptions::default())
+    }
+
+    pub(crate) fn open_in(
+        path: &Path,
+        format: ShardFormat,
+        sidecar: Option<&Path>,
+        options: &OpenOptions,
+        files: Arc<Files>,
+    ) -> Result<Self> {
+        let (_, file_len) = files::open(&files, path)?;
+        let (index, index_path) = match (format, sidecar) {
+            (ShardFormat::Indexed, _) => {
+                let index = read_index(&files, path, FileKind::Shard, options.max_record)?;
+                (index, Some(path.to_owned()))
+            }
+            (ShardFormat::TfRecord, Some(sidecar)) if has_extension(sidecar, "idx") => {
+                let text = files::read_whole(sidecar, MAX_IDX_BYTES, "a text index")?;
+                (
+                    index::parse_idx(sidecar, &text, file_len)?.into_index(None),
+                    None,
+                )
+            }
+            (ShardFormat::TfRecord, Some(sidecar)) => {
+                let index = read_index(&files, sidecar, FileKind::Sidecar, options.max_record)?;
+                (index, Some(sidecar.to_owned()))
+            }
+            (ShardFormat::TfRecord, None) => (
+                index::scan_tfrecord(path, options.max_record)?.into_index(None),
+                None,
+            ),
+        };
+        if format == ShardFormat::TfRecord && index.data_len() != file_len {
+            return Err(Error::Mismatch {
+                path: path.to_owned(),
+                what: "length of the file (its index is stale, or another file's)".to_owned(),
+                expected: format!("{} bytes as the index says", index.data_len()),
+                found: format!("{file_len} bytes"),
+            });
+        }
+        Ok(Self::from_index(
+            path, index_path, index, file_len, options, files,
+        ))
+    }
+
+    fn from_index(
+        path: &Path,
+        index_path: Option<PathBuf>,
+        index: Index,
+        file_len: u64,
+        options: &OpenOptions,
+        files: Arc<Files>,
+    ) -> Self {
+        let format = match index.kind {
+            FileKind::Shard => ShardFormat::Indexed,
+            FileKind::Sidecar => ShardFormat::TfRecord,
+        };
+        let options = options.clone();
+        let path = path.to_owned();
+        let inner = Inner {
+            path,
+            index_path,
+            format,
+            file_len,
+            index,
+            options,
+            files,
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> u64 {
+        self.inner.index.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The shard's format.
+    pub fn format(&self) -> ShardFormat {
+        self.inner.format
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// Bytes of the file.
+    pub fn file_len(&self) -> u64 {
+        self.inner.file_len
+    }
+
+    /// Where its records are.
+    pub fn index(&self) -> &Index {
+        &self.inner.index
+    }
+
+    /// The label of a record, if the index knows one.
+    pub fn label(&self, record: u64) -> Option<i64> {
+        self.inner.index.label(record)
+    }
+
+    /// Payload bytes of a record; `None` beyond the last.
+    pub fn record_len(&self, record: u64) -> Option<u64> {
+        self.inner.index.record_len(record)
+    }
+
+    /// The key of a record, read from disk; empty if the index has none.
+    ///
+    /// # Errors
+    /// When there is no such record, or its page of keys cannot be read.
+    pub fn key(&self, record: u64) -> Result<Vec<u8>> {
+        self.check_range(&(record..record.saturating_add(1)))?;
+        let page = record / index::KEY_PAGE_RECORDS;
+        let within = (record % index::KEY_PAGE_RECORDS) as usize;
+        let mut key = Vec::new();
+        self.read_key_page(page, |page| {
+            if let Some(found) = page.iter().nth(within) {
+                key.extend_from_slice(found);
+            }
+        })?;
+        Ok(key)
+    }
+
+    /// Calls `each` with every record number and key, in order; not at all
+    /// if the index has no keys.
+    ///
+    /// # Errors
+    /// When a page of keys cannot be read.
+    pub fn for_each_key(&self, mut each: impl FnMut(u64, &[u8])) -> Result<()> {
+        if self.inner.index.has_keys() {
+            for page in 0..index::pages(self.len()) {
+                let first = page * index::KEY_PAGE_RECORDS;
+                self.read_key_page(page, |keys| {
+                    keys.iter()
+                        .zip(first..)
+                        .for_each(|(key, record)| each(record, key));
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first record with this key.
+    ///
+    /// # Errors
+    /// When a page of keys cannot be read.
+    pub fn find_key(&self, key: &[u8]) -> Result<Option<u64>> {
+        let mut found = None;
+        self.for_each_key(|record, candidate| {
+            if candidate == key {
+                found = found.or(Some(record));
+            }
+        })?;
+        Ok(found)
+    }
+
+    fn read_key_page(&self, page: u64, with: impl FnOnce(&Page<'_>)) -> Result<()> {
+        let inner = &*self.inner;
+        let (Some(keys), Some(path)) = (&inner.index.keys, &inner.index_path) else {
+            return Ok(());
+        };
+        let at = page as usize;
+        let (Some(&start), Some(&end)) = (keys.directory.get(at), keys.directory.get(at + 1))
+        else {
+            return Ok(());
+        };
+        let records = page_records(page, self.len());
+        let most = 4 + records * (4 + index::MAX_KEY_BYTES as u64);
+        let offset = keys.offset + start;
+        if end - start > most {
+            let expected = format_args!("at most {most} bytes");
+            let long = Corruption::new(offset, "key page", expected, end - start);
+            return Err(long.shard(path).into());
+        }
+        let mut bytes = vec![0; (end - start) as usize];
+        let file = inner
+            .files
+            .get(path)
+            .map_err(|error| Error::io(path, "open", error))?;
+        files::read_exact_at(&file, path, &mut bytes, offset)?;
+        with(&Page::parse(&bytes, records, offset).map_err(|damage| damage.shard(path))?);
+        Ok(())
+    }
+
+    fn check_range(&self, records: &Range<u64>) -> Result<()> {
+        if records.end > self.len() {
+            return Err(Error::OutOfRange {
+                path: self.inner.path.clone(),
+                record: records.start.max(self.len()),
+                records: self.len(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The stored bytes that are needed for these records: their frames, or
+    /// whole blocks where these are compressed.
+    ///
+    /// # Errors
+    /// When there are no such records.
+    pub fn byte_range(&self, records: Range<u64>) -> Result<Range<u64>> {
+        self.check_range(&records)?;
+        self.inner.index.byte_range(records)
+    }
+
+    /// Decodes records from the bytes of [`byte_range`](Self::byte_range),
+    /// which the caller put into [`RecordBlock::stored_mut`]. Every checksum
+    /// on the way is verified.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the bytes are damaged or fewer than needed.
+    pub fn decode(&self, records: Range<u64>, out: &mut RecordBlock) -> Result<()> {
+        let base = self.byte_range(records.clone())?.start;
+        out.clear(records.start);
+        let result = self.decode_frames(records, base, out);
+        result.map_err(|damage| damage.shard(&self.inner.path).into())
+    }
+
+    /// [`decode`](Self::decode) from bytes that lie elsewhere, at the cost
+    /// of a copy.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    pub fn decode_range(
+        &self,
+        records: Range<u64>,
+        stored: &[u8],
+        out: &mut RecordBlock,
+    ) -> Result<()> {
+        out.stored_mut(stored.len()).copy_from_slice(stored);
+        self.decode(records, out)
+    }
+
+    /// Reads records from the file.
+    ///
+    /// # Errors
+    /// When there are no such records, the file cannot be read, or it is
+    /// damaged.
+    pub fn read_range(&self, records: Range<u64>, out: &mut RecordBlock) -> Result<()> {
+        let bytes = self.byte_range(records.clone())?;
+        let len = usize::try_from(bytes.end - bytes.start)
+            .map_err(|_| Error::invalid("more bytes at once than memory can hold"))?;
+        let file = self.file()?;
+        files::read_exact_at(&file, &self.inner.path, out.stored_mut(len), bytes.start)?;
+        self.decode(records, out)
+    }
+
+    /// Reads one record, replacing `record`. Of a raw block or a TFRecord
+    /// file only the record itself is read and verified.
+    ///
+    /// # Errors
+    /// When there is no such record, the file cannot be read, or it is
+    /// damaged.
+    pub fn read(&self, record: u64, out: &mut Vec<u8>) -> Result<()> {
+        self.check_range(&(record..record.saturating_add(1)))?;
+        let Some(frame) = self.inner.index.raw_frame(record) else {
+            let mut block = RecordBlock::default();
+            self.read_range(record..record + 1, &mut block)?;
+            out.clear();
+            out.extend_from_slice(block.get(0));
+            return Ok(());
+        };
+        let len = (frame.end - frame.start) as usize - OVERHEAD_BYTES;
+        let file = self.file()?;
+        let mut ends = [0; OVERHEAD_BYTES];
+        // Bytes that are there already are overwritten, not zeroed again.
+        out.resize(len, 0);
+        let read = read_frame_at(&file, &mut ends, out, frame.start)
+            .map_err(|error| Error::io(&self.inner.path, "read", error))?;
+        let checked = check_split_frame(&ends, out, read, frame.start, self.inner.options.verify);
+        checked.map_err(|damage| damage.record(record).shard(&self.inner.path).into())
+    }
+
+    /// Walks records in order, with large reads.
+    pub fn scan(&self, records: Range<u64>) -> Scan {
+        Scan::new(self.clone(), records)
+    }
+
+    fn file(&self) -> Result<Arc<std::fs::File>> {
+        let inner = &*self.inner;
+        inner
+            .files
+            .get(&inner.path)
+            .map_err(|error| Error::io(&inner.path, "open", error))
+    }
+
+    fn decode_frames(
+        &self,
+        records: Range<u64>,
+        base: u64,
+        out: &mut RecordBlock,
+    ) -> Result<(), Corruption> {
+        let index = &self.inner.index;
+        let verify = self.inner.options.verify;
+        let mut record = records.start;
+        while record < records.end {
+            let block = index.blocks.get(index.block_of(record));
+            if let Some(block) = block.filter(|block| block.codec != Codec::None) {
+                let within = index.block_records(index.block_of(record));
+                let run = record..within.end.min(records.end);
+                self.expand(block, within, run.clone(), base, out)?;
+                record = run.end;
+                continue;
+            }
+            let Some(frame) = index.raw_frame(record) else {
+                break;
+            };
+            let at = (frame.start - base) as usize..(frame.end - base) as usize;
+            let stored = &out.stored[..out.stored_len];
+            let bytes = stored.get(at.clone()).ok_or_else(|| {
+                let needed = format_args!("bytes up to {}", frame.end);
+                let given = base + out.stored_len as u64;
+                Corruption::new(frame.start, "bytes at hand", needed, given).record(record)
+            })?;
+            frame::check(bytes, frame.start, verify).map_err(|damage| damage.record(record))?;
+            let bytes = at.start + HEAD_BYTES..at.end - TAIL_BYTES;
+            out.records.push(Place {
+                expanded: false,
+                bytes,
+            });
+            record += 1;
+        }
+        Ok(())
+    }
+
+    /// Expands a compressed block and takes the records of `run` from it.
+    fn expand(
+        &self,
+        block: &index::Block,
+        within: Range<u64>,
+        run: Range<u64>,
+        base: u64,
+        out: &mut RecordBlock,
+    ) -> Result<(), Corruption> {
+        let offsets = &self.inner.index.offsets;
+        let payload = block.payload();
+        let at = (payload.start - base) as usize..(payload.end - base) as usize;
+        let stored = out.stored[..out.stored_len].get(at).ok_or_else(|| {
+            let given = base + out.stored_len as u64;
+            let needed = format_args!("bytes up to {}", payload.end);
+            Corruption::new(payload.start, "bytes at hand", needed, given).record(run.start)
+        })?;
+        let logical = offsets.start(within.start).unwrap_or(0);
+        let raw_len = offsets
+            .start(within.end)
+            .unwrap_or(0)
+            .saturating_sub(logical);
+        let most = indexed_block_limit(self.inner.options.max_record);
+        if raw_len > most {
+            let expected = format_args!("at most {most} bytes");
+            return Err(Corruption::new(
+                block.offset,
+                "block's expanded length",
+                expected,
+                raw_len,
+            ));
+        }
+        let mut expanded = Vec::new();
+        expand_block(
+            block,
+            stored,
+            raw_len as usize,
+            self.inner.options.verify,
+            &mut expanded,
+        )
+        .map_err(|damage| damage.record(run.start))?;
+        let start = out.expanded.len();
+        for record in run {
+            let Some(frame) = offsets.frame(record) else {
+                break;
+            };
+            let at = (frame.start - logical) as usize..(frame.end - logical) as usize;
+            let bytes = expanded.get(at.clone()).unwrap_or(&[]);
+            frame::check(bytes, block.offset, self.inner.options.verify)
+                .map_err(|damage| damage.record(record))?;
+            let bytes = start + at.start + HEAD_BYTES..start + at.end - TAIL_BYTES;
+            out.records.push(Place {
+                expanded: true,
+                bytes,
+            });
+        }
+        if start == 0 {
+            out.expanded = expanded;
+        } else {
+            out.expanded.extend_from_slice(&expanded);
+        }
+        Ok(())
+    }
+}
+
+/// The longest text index that is read: some ten million records.
+const MAX_IDX_BYTES: u64 = 256 << 20;
+
+/// The most bytes that a block can expand to: it closes with the record that
+/// makes it long enough.
+pub(crate) fn indexed_block_limit(max_record: u64) -> u64 {
+    (crate::indexed::MAX_BLOCK_BYTES as u64 + OVERHEAD_BYTES as u64).saturating_add(max_record)
+}
+
+/// Checks and expands the payload of a block.
+pub(crate) fn expand_block(
+    block: &index::Block,
+    stored: &[u8],
+    raw_len: usize,
+    verify: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), Corruption> {
+    let found = if verify {
+        crate::checksum::crc32c(stored)
+    } else {
+        block.crc
+    };
+    if found != block.crc {
+        return Err(Corruption::checksum(
+            block.offset,
+            "block crc32c",
+            block.crc,
+            found,
+        ));
+    }
+    block
+        .codec
+        .decompress(stored, raw_len, out)
+        .map_err(|error| {
+            let expected = format_args!("{raw_len} bytes of {}", block.codec);
+            Corruption::new(block.offset, "compressed block", expected, error)
+        })
+}
+
+/// Reads the index from the end of a file.
+pub(crate) fn read_index(
+    files: &Files,
+    path: &Path,
+    kind: FileKind,
+    max_record: u64,
+) -> Result<Index> {
+    let (file, len) = files::open(files, path)?;
+    let mut from = len.saturating_sub(SUFFIX_BYTES);
+    loop {
+        let mut suffix = vec![0; (len - from) as usize];
+        files::read_exact_at(&file, path, &mut suffix, from)?;
+        match index::parse_suffix(path, kind, len, max_record, &suffix)? {
+            Found::Index(index) => return Ok(*index),
+            Found::Need(range) if range.start < from => from = range.start,
+            Found::Need(_) => return Err(Error::invalid("an index that is never complete")),
+        }
+    }
+}
+
+/// The sidecar of a TFRecord file: `index/NAME.fbi`, else `index/NAME.idx`,
+/// in the file's directory.
+pub fn find_sidecar(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?;
+    ["fbi", "idx"].into_iter().find_map(|extension| {
+        let mut name = name.to_owned();
+        name.push(".");
+        name.push(extension);
+        let sidecar = path.parent()?.join("index").join(name);
+        sidecar.is_file().then_some(sidecar)
+    })
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found == extension)
+}
+
+/// The format of a file by its first bytes.
+pub(crate) fn detect_format(path: &Path) -> Result<ShardFormat> {
+    use std::io::Read as _;
+    let file = std::fs::File::open(path).map_err(|error| Error::io(path, "open", error))?;
+    let mut start = Vec::new();
+    let read = file.take(HEAD_BYTES as u64).read_to_end(&mut start);
+    read.map_err(|error| Error::io(path, "read", error))?;
+    Ok(ShardFormat::detect(&start))
+}
+
+/// Refuses compressed TFRecords where places of records are needed.
+pub(crate) fn refuse_compressed(path: &Path, start: &[u8]) -> Result<()> {
+    match Compression::detect(start) {
+        Compression::None => Ok(()),
+        compression => Err(Error::Unsupported {
+            path: path.to_owned(),
+            problem: format!(
+                "is compressed as a whole ({compression}): its records can only be read in order"
+            ),
+        }),
+    }
+}
+
+/// Reads a frame at `offset`: head and tail into `ends`, the payload into
+/// `payload`, with one call. Gives how many bytes came.
+fn read_frame_at(
+    file: &std::fs::File,
+    ends: &mut [u8; OVERHEAD_BYTES],
+    payload: &mut [u8],
+    offset: u64,
+) -> std::io::Result<usize> {
+    use std::io::IoSliceMut;
+    let total = payload.len() + OVERHEAD_BYTES;
+    let (head, tail) = ends.split_at_mut(HEAD_BYTES);
+    let mut done = 0usize;
+    while done < total {
+        let skip_head = done.min(HEAD_BYTES);
+        let skip_payload = done.saturating_sub(HEAD_BYTES).min(payload.len());
+        let skip_tail = done.saturating_sub(HEAD_BYTES + payload.len());
+        let mut slices = [
+            IoSliceMut::new(&mut head[skip_head..]),
+            IoSliceMut::new(&mut payload[skip_payload..]),
+            IoSliceMut::new(&mut tail[skip_tail..]),
+        ];
+        match rustix::io::preadv(file, &mut slices, offset + done as u64) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done)
+}
+
+/// [`frame::check`] for a frame whose ends lie apart from its payload.
+fn check_split_frame(
+    ends: &[u8; OVERHEAD_BYTES],
+    payload: &[u8],
+    read: usize,
+    offset: u64,
+    verify: bool,
+) -> Result<(), Corruption> {
+    let total = payload.len() + OVERHEAD_BYTES;
+    if read < total {
+        let expected = format_args!("{total} bytes");
+        return Err(Corruption::new(
+            offset,
+            "frame is cut short",
+            expected,
+            read,
+        ));
+    }
+    let (Some(head), Some(tail)) = (ends.first_chunk(), ends.last_chunk()) else {
+        return Ok(());
+    };
+    let len = frame::decode_head(head, offset)?;
+    if len != payload.len() as u64 {
+        let expected = format_args!("{} as the index says", payload.len());
+        return Err(Corruption::new(offset, "record length", expected, len));
+    }
+    if verify {
+        frame::check_payload(payload, *tail, offset)
+    } else {
+        Ok(())
+    }
+}

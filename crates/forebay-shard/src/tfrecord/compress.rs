@@ -1,0 +1,191 @@
+//! Whole-file GZIP and ZLIB, as TensorFlow's TFRecordOptions offer them.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::str::FromStr;
+
+use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
+use flate2::write::{GzEncoder, ZlibEncoder};
+
+use crate::checksum::Crc32c;
+use crate::error::Error;
+use crate::frame::{HEAD_BYTES, decode_head};
+
+/// Whole-file compression of a TFRecord.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// Plain frames.
+    #[default]
+    None,
+    /// RFC 1952.
+    Gzip,
+    /// RFC 1950.
+    Zlib,
+}
+
+impl Compression {
+    /// What a file is compressed with, by its first bytes; 12 or more, if the
+    /// file has them. Bytes that are neither a frame nor one of the two
+    /// formats are taken as plain, so that the reader reports them.
+    pub fn detect(start: &[u8]) -> Self {
+        let frame = start.first_chunk::<HEAD_BYTES>();
+        if frame.is_some_and(|head| decode_head(head, 0).is_ok()) {
+            return Self::None;
+        }
+        match *start {
+            [0x1f, 0x8b, 8, ..] => Self::Gzip,
+            // RFC 1950: deflate, window of 32 KiB at most, check bits.
+            [
+                cmf @ (0x08 | 0x18 | 0x28 | 0x38 | 0x48 | 0x58 | 0x68 | 0x78),
+                flags,
+                ..,
+            ] if (u16::from(cmf) << 8 | u16::from(flags)) % 31 == 0 && flags & 0x20 == 0 => {
+                Self::Zlib
+            }
+            _ => Self::None,
+        }
+    }
+
+    /// Its name: "none", "gzip", "zlib".
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Gzip => "gzip",
+            Self::Zlib => "zlib",
+        }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Compression {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        match name {
+            "none" => Ok(Self::None),
+            "gzip" => Ok(Self::Gzip),
+            "zlib" => Ok(Self::Zlib),
+            _ => Err(Error::invalid(format!(
+                "no compression {name:?}: there are none, gzip and zlib"
+            ))),
+        }
+    }
+}
+
+/// Expands what it reads.
+pub(super) enum Decoder<R: Read> {
+    Plain(R),
+    Gzip(Box<MultiGzDecoder<BufReader<R>>>),
+    Zlib(Box<ZlibDecoder<BufReader<R>>>),
+}
+
+const COMPRESSED_BUFFER_BYTES: usize = 64 << 10;
+
+impl<R: Read> Decoder<R> {
+    pub(super) fn new(compression: Compression, reader: R) -> Self {
+        let buffered = |reader| BufReader::with_capacity(COMPRESSED_BUFFER_BYTES, reader);
+        match compression {
+            Compression::None => Self::Plain(reader),
+            Compression::Gzip => Self::Gzip(Box::new(MultiGzDecoder::new(buffered(reader)))),
+            Compression::Zlib => Self::Zlib(Box::new(ZlibDecoder::new(buffered(reader)))),
+        }
+    }
+
+    pub(super) fn compression(&self) -> Compression {
+        match self {
+            Self::Plain(_) => Compression::None,
+            Self::Gzip(_) => Compression::Gzip,
+            Self::Zlib(_) => Compression::Zlib,
+        }
+    }
+}
+
+impl<R: Read> Read for Decoder<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(reader) => reader.read(buf),
+            Self::Gzip(reader) => reader.read(buf),
+            Self::Zlib(reader) => {
+                let read = reader.read(buf)?;
+                // The stream has ended: so must the file.
+                if read == 0 && !buf.is_empty() && !reader.get_mut().fill_buf()?.is_empty() {
+                    let problem = "bytes follow the end of the zlib stream";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+                }
+                Ok(read)
+            }
+        }
+    }
+}
+
+/// Sums what is written through it.
+#[derive(Debug)]
+pub(super) struct Summed<W> {
+    pub(super) inner: W,
+    pub(super) sum: Crc32c,
+}
+
+impl<W: Write> Write for Summed<W> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(buf)?;
+        self.sum.update(buf.get(..written).unwrap_or(buf));
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Compresses what is written to it. No time and no name go into a GZIP
+/// header: equal records make equal files.
+#[derive(Debug)]
+pub(super) enum Encoder<W: Write> {
+    Plain(Summed<W>),
+    Gzip(GzEncoder<Summed<W>>),
+    Zlib(ZlibEncoder<Summed<W>>),
+}
+
+impl<W: Write> Encoder<W> {
+    pub(super) fn new(compression: Compression, level: u32, inner: W) -> Self {
+        let summed = Summed {
+            inner,
+            sum: Crc32c::default(),
+        };
+        let level = flate2::Compression::new(level);
+        match compression {
+            Compression::None => Self::Plain(summed),
+            Compression::Gzip => Self::Gzip(GzEncoder::new(summed, level)),
+            Compression::Zlib => Self::Zlib(ZlibEncoder::new(summed, level)),
+        }
+    }
+
+    /// Writes bytes whose checksum is known, if they go out as they are.
+    pub(super) fn write_summed(&mut self, bytes: &[u8], sum: Crc32c) -> io::Result<()> {
+        match self {
+            Self::Plain(plain) => {
+                plain.inner.write_all(bytes)?;
+                plain.sum.join(sum.value(), sum.len());
+                Ok(())
+            }
+            Self::Gzip(encoder) => encoder.write_all(bytes),
+            Self::Zlib(encoder) => encoder.write_all(bytes),
+        }
+    }
+
+    /// Ends the stream, and gives back the writer and the sum of the file.
+    pub(super) fn finish(self) -> io::Result<(W, Crc32c)> {
+        let mut summed = match self {
+            Self::Plain(summed) => summed,
+            Self::Gzip(encoder) => encoder.finish()?,
+            Self::Zlib(encoder) => encoder.finish()?,
+        };
+        summed.inner.flush()?;
+        Ok((summed.inner, summed.sum))
+    }
+}

@@ -1,0 +1,32 @@
+//! TFRecord files: frames one after the other, without header or footer.
+//!
+//! Exactly TensorFlow's bytes, plain or compressed as a whole. Both checksums
+//! of every frame are verified unless told otherwise.
+//!
+//! ```
+//! use forebay_shard::tfrecord::{ReaderBuilder, WriterBuilder};
+//!
+//! let mut writer = WriterBuilder::new().from_writer(Vec::new(), "train-00000-of-00001");
+//! writer.write(b"first")?;
+//! writer.write(b"second")?;
+//! let (file, summary) = writer.finish()?;
+//! assert_eq!((summary.records, summary.bytes), (2, file.len() as u64));
+//!
+//! let mut reader = ReaderBuilder::new().from_reader(&file[..], "train-00000-of-00001");
+//! let mut record = Vec::new();
+//! while let Some(info) = reader.read_into(&mut record)? {
+//!     println!("record {} at byte {}: {} bytes", info.index, info.offset, info.len);
+//! }
+//! # Ok::<(), forebay_shard::Error>(())
+//! ```
+
+mod compress;
+mod input;
+mod reader;
+mod salvage;
+mod writer;
+
+pub use compress::Compression;
+pub use reader::{Mode, Reader, ReaderBuilder, Record, RecordInfo, Records};
+pub use salvage::LostRange;
+pub use writer::{Writer, WriterBuilder};

@@ -1,0 +1,441 @@
+//! Reading frames in order, from anything that reads.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::compress::{Compression, Decoder};
+use super::input::Input;
+use super::salvage::LostRange;
+use crate::error::{Corruption, Error, Result};
+use crate::frame::{
+    HEAD_BYTES, MAX_RECORD_BYTES, OVERHEAD_BYTES, TAIL_BYTES, check_payload, decode_head,
+    split_head,
+};
+
+/// What to do at a damaged frame.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Stop with an error.
+    #[default]
+    Strict,
+    /// Go on at the next valid frame, and remember what was lost.
+    Salvage,
+}
+
+/// Where a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordInfo {
+    /// Its number: how many records came before it.
+    pub index: u64,
+    /// Byte where its frame starts; of the expanded stream, if the file is
+    /// compressed.
+    pub offset: u64,
+    /// Payload bytes.
+    pub len: u64,
+}
+
+/// A record that lies in the reader's buffer until the next call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Where it is.
+    pub info: RecordInfo,
+    /// Its payload.
+    pub bytes: &'a [u8],
+}
+
+/// Options of a [`Reader`].
+#[derive(Debug, Clone)]
+pub struct ReaderBuilder {
+    compression: Option<Compression>,
+    mode: Mode,
+    max_record: u64,
+    verify: bool,
+}
+
+impl Default for ReaderBuilder {
+    fn default() -> Self {
+        Self {
+            compression: None,
+            mode: Mode::Strict,
+            max_record: MAX_RECORD_BYTES,
+            verify: true,
+        }
+    }
+}
+
+impl ReaderBuilder {
+    /// Strict, verified, compression by the first bytes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The file's compression; without it the first bytes decide.
+    pub fn compression(&mut self, compression: Compression) -> &mut Self {
+        self.compression = Some(compression);
+        self
+    }
+
+    /// What to do at a damaged frame.
+    pub fn mode(&mut self, mode: Mode) -> &mut Self {
+        self.mode = mode;
+        self
+    }
+
+    /// The longest record to accept, in bytes; 256 MiB by default.
+    pub fn max_record(&mut self, bytes: u64) -> &mut Self {
+        self.max_record = bytes;
+        self
+    }
+
+    /// Whether payloads are checked against their checksum. Lengths always
+    /// are: a wrong one would lead astray.
+    pub fn verify(&mut self, verify: bool) -> &mut Self {
+        self.verify = verify;
+        self
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn from_path(&self, path: impl AsRef<Path>) -> Result<Reader<File>> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|error| Error::io(path, "open", error))?;
+        let metadata = file
+            .metadata()
+            .map_err(|error| Error::io(path, "open", error))?;
+        // A pipe or device has no length to go by.
+        let len = metadata.is_file().then_some(metadata.len());
+        Ok(self.build(file, path, len))
+    }
+
+    /// Reads from anything; `name` is what errors call it.
+    pub fn from_reader<R: Read>(&self, reader: R, name: impl AsRef<Path>) -> Reader<R> {
+        self.build(reader, name.as_ref(), None)
+    }
+
+    fn build<R: Read>(&self, reader: R, path: &Path, file_len: Option<u64>) -> Reader<R> {
+        Reader {
+            stage: Stage::Start(Some(reader)),
+            path: path.to_owned(),
+            options: self.clone(),
+            file_len,
+            next: 0,
+            lost: Vec::new(),
+            done: false,
+        }
+    }
+}
+
+type Stream<R> = Decoder<io::Chain<io::Cursor<Vec<u8>>, R>>;
+
+/// The stream is set up at the first read, when its first bytes are known.
+enum Stage<R: Read> {
+    Start(Option<R>),
+    Open(Input<Stream<R>>),
+}
+
+/// Reads the records of a TFRecord file in order.
+pub struct Reader<R: Read> {
+    stage: Stage<R>,
+    path: PathBuf,
+    options: ReaderBuilder,
+    file_len: Option<u64>,
+    next: u64,
+    lost: Vec<LostRange>,
+    done: bool,
+}
+
+impl<R: Read> std::fmt::Debug for Reader<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("path", &self.path)
+            .field("options", &self.options)
+            .field("next", &self.next)
+            .field("lost", &self.lost)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reader<File> {
+    /// Opens a file with the default options.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
+        ReaderBuilder::new().from_path(path)
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// The next record, in the reader's buffer; `None` after the last.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] at damage in strict mode, [`Error::Io`] when reading
+    /// fails. After an error there are no more records.
+    pub fn next_record(&mut self) -> Result<Option<Record<'_>>> {
+        if self.done {
+            return Ok(None);
+        }
+        let found = self.advance();
+        self.done = !matches!(found, Ok(Some(_)));
+        let Some(info) = found? else { return Ok(None) };
+        let Stage::Open(input) = &self.stage else {
+            return Ok(None);
+        };
+        let bytes = input.consumed(info.len as usize + TAIL_BYTES, info.len as usize);
+        Ok(Some(Record { info, bytes }))
+    }
+
+    /// Replaces `record` by the next record's payload.
+    ///
+    /// # Errors
+    /// As [`next_record`](Self::next_record).
+    pub fn read_into(&mut self, record: &mut Vec<u8>) -> Result<Option<RecordInfo>> {
+        record.clear();
+        let Some(next) = self.next_record()? else {
+            return Ok(None);
+        };
+        record.extend_from_slice(next.bytes);
+        Ok(Some(next.info))
+    }
+
+    /// The records, each in a vector of its own.
+    pub fn records(self) -> Records<R> {
+        Records { reader: self }
+    }
+
+    /// What salvage mode had to leave out so far.
+    pub fn lost(&self) -> &[LostRange] {
+        &self.lost
+    }
+
+    /// The file's compression, once the first record was asked for.
+    pub fn compression(&self) -> Option<Compression> {
+        match &self.stage {
+            Stage::Start(_) => self.options.compression,
+            Stage::Open(input) => Some(input.reader().compression()),
+        }
+    }
+
+    /// Bytes of the (expanded) stream that are behind the reader.
+    pub fn position(&self) -> u64 {
+        match &self.stage {
+            Stage::Start(_) => 0,
+            Stage::Open(input) => input.position(),
+        }
+    }
+
+    fn advance(&mut self) -> Result<Option<RecordInfo>> {
+        if let Stage::Start(reader) = &mut self.stage {
+            if let Some(reader) = reader.take() {
+                let input = open(reader, self.options.compression)
+                    .map_err(|error| Error::io(&self.path, "read", error))?;
+                self.stage = Stage::Open(input);
+            }
+        }
+        let Stage::Open(input) = &mut self.stage else {
+            return Ok(None);
+        };
+        let plain = input.reader().compression() == Compression::None;
+        let mut frames = Frames {
+            input,
+            limit: self.file_len.filter(|_| plain),
+            max_record: self.options.max_record,
+            verify: self.options.verify || self.options.mode == Mode::Salvage,
+        };
+        let known = self.lost.len();
+        let step = match self.options.mode {
+            Mode::Strict => frames.next(),
+            Mode::Salvage => frames.next_valid(&mut self.lost),
+        };
+        for lost in self.lost.iter_mut().skip(known) {
+            lost.records_before = self.next;
+            lost.cause.shard.clone_from(&self.path);
+        }
+        match step {
+            Ok(None) => Ok(None),
+            Ok(Some((offset, len))) => {
+                let info = RecordInfo {
+                    index: self.next,
+                    offset,
+                    len,
+                };
+                self.next += 1;
+                Ok(Some(info))
+            }
+            Err(Trouble::Damage(damage)) => Err(damage.record(self.next).shard(&self.path).into()),
+            Err(Trouble::Io(source)) => Err(Error::io(&self.path, "read", source)),
+        }
+    }
+}
+
+/// Looks at the first bytes and puts the right decoder before the stream.
+fn open<R: Read>(mut reader: R, known: Option<Compression>) -> io::Result<Input<Stream<R>>> {
+    let mut start = Vec::new();
+    let compression = match known {
+        Some(compression) => compression,
+        None => {
+            reader
+                .by_ref()
+                .take(HEAD_BYTES as u64)
+                .read_to_end(&mut start)?;
+            Compression::detect(&start)
+        }
+    };
+    Ok(Input::new(Decoder::new(
+        compression,
+        io::Cursor::new(start).chain(reader),
+    )))
+}
+
+/// Why there is no frame.
+pub(super) enum Trouble {
+    Damage(Corruption),
+    Io(io::Error),
+}
+
+impl From<Corruption> for Trouble {
+    fn from(damage: Corruption) -> Self {
+        Self::Damage(damage)
+    }
+}
+
+/// Takes frames off an input.
+pub(super) struct Frames<'a, R: Read> {
+    pub(super) input: &'a mut Input<Decoder<R>>,
+    /// Bytes of the stream, where they are known.
+    pub(super) limit: Option<u64>,
+    pub(super) max_record: u64,
+    pub(super) verify: bool,
+}
+
+impl<R: Read> Frames<'_, R> {
+    /// Makes bytes be at hand. What the decoder refuses is damage.
+    pub(super) fn fill(&mut self, len: usize) -> Result<usize, Trouble> {
+        let compression = self.input.reader().compression();
+        self.input.fill(len).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::UnexpectedEof
+                if compression != Compression::None =>
+            {
+                let at = self.input.position() + self.input.window().len() as u64;
+                let what = format!("{compression} stream (byte of what it expands to)");
+                Corruption::new(at, what, "a valid stream", error).into()
+            }
+            _ => Trouble::Io(error),
+        })
+    }
+
+    /// The next frame, consumed: where it starts, and its payload's length.
+    fn next(&mut self) -> Result<Option<(u64, u64)>, Trouble> {
+        let offset = self.input.position();
+        let Some(len) = self.check()? else {
+            return Ok(None);
+        };
+        self.input.consume(len + OVERHEAD_BYTES);
+        Ok(Some((offset, len as u64)))
+    }
+
+    /// Checks the frame at the current position, without going on; `None` at
+    /// the end of the stream.
+    pub(super) fn check(&mut self) -> Result<Option<usize>, Trouble> {
+        let Some(len) = self.check_head()? else {
+            return Ok(None);
+        };
+        let offset = self.input.position();
+        let frame = len + OVERHEAD_BYTES;
+        let found = self.fill(frame)?;
+        let window = self.input.window();
+        let (Some(payload), Some(tail)) = (
+            window.get(HEAD_BYTES..HEAD_BYTES + len),
+            window.get(HEAD_BYTES + len..).and_then(<[u8]>::first_chunk),
+        ) else {
+            let what = "frame is cut short";
+            return Err(Corruption::new(
+                offset,
+                what,
+                format_args!("{frame} bytes"),
+                format_args!("{found} bytes before the end"),
+            )
+            .into());
+        };
+        if self.verify {
+            check_payload(payload, *tail, offset)?;
+        }
+        Ok(Some(len))
+    }
+
+    /// Checks the head at the current position.
+    pub(super) fn check_head(&mut self) -> Result<Option<usize>, Trouble> {
+        let offset = self.input.position();
+        let found = self.fill(HEAD_BYTES)?;
+        let Some(head) = self.input.window().first_chunk::<HEAD_BYTES>() else {
+            if found == 0 {
+                return Ok(None);
+            }
+            return Err(Corruption::new(
+                offset,
+                "head of the frame is cut short",
+                format_args!("{HEAD_BYTES} bytes"),
+                format_args!("{found} bytes before the end"),
+            )
+            .into());
+        };
+        let len = decode_head(head, offset)?;
+        let remain = self.limit.map_or(u64::MAX, |limit| {
+            limit
+                .saturating_sub(offset)
+                .saturating_sub(OVERHEAD_BYTES as u64)
+        });
+        if len > remain {
+            let expected = format_args!("at most the {remain} bytes that remain");
+            return Err(Corruption::new(offset, "record length", expected, len).into());
+        }
+        match usize::try_from(len) {
+            Ok(usable) if len <= self.max_record => Ok(Some(usable)),
+            _ => {
+                let expected = format_args!("at most {} bytes (max_record)", self.max_record);
+                Err(Corruption::new(offset, "record length", expected, len).into())
+            }
+        }
+    }
+
+    /// The claimed length of the frame at hand, if the head is a valid one.
+    pub(super) fn plausible(&self, head: &[u8; HEAD_BYTES]) -> Option<u64> {
+        let (len, _) = split_head(head);
+        // Cheap first: this runs at every byte of a damaged stretch.
+        if len > self.max_record {
+            return None;
+        }
+        decode_head(head, 0).ok()
+    }
+}
+
+/// The records of a file, each in a vector of its own.
+#[derive(Debug)]
+pub struct Records<R: Read> {
+    reader: Reader<R>,
+}
+
+impl<R: Read> Records<R> {
+    /// The reader, to ask what was lost.
+    pub fn reader(&self) -> &Reader<R> {
+        &self.reader
+    }
+}
+
+impl<R: Read> Iterator for Records<R> {
+    type Item = Result<Vec<u8>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut record = Vec::new();
+        match self.reader.read_into(&mut record) {
+            Ok(Some(_)) => Some(Ok(record)),
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Writing frames, plain or compressed as a whole.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::compress::{Compression, Encoder};
+use super::reader::RecordInfo;
+use crate::error::{Error, Result};
+use crate::frame::{FrameBuffer, MAX_RECORD_BYTES, Payload};
+use crate::index::{IndexBuilder, RecordMeta};
+use crate::writer::{ShardSummary, too_long};
+
+/// Frames are collected up to this size before they are written.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Options of a [`Writer`].
+#[derive(Debug, Clone)]
+pub struct WriterBuilder {
+    compression: Compression,
+    level: u32,
+}
+
+impl Default for WriterBuilder {
+    fn default() -> Self {
+        Self {
+            compression: Compression::None,
+            level: 6,
+        }
+    }
+}
+
+impl WriterBuilder {
+    /// Plain frames.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Compresses the file as a whole. Such a file can only be read from its
+    /// start: it has no index.
+    pub fn compression(&mut self, compression: Compression) -> &mut Self {
+        self.compression = compression;
+        self
+    }
+
+    /// Compression level, 0 to 9; 6 by default.
+    pub fn level(&mut self, level: u32) -> &mut Self {
+        self.level = level.min(9);
+        self
+    }
+
+    /// Writes to anything; `name` is what errors call it. The writer does its
+    /// own buffering.
+    pub fn from_writer<W: Write>(&self, writer: W, name: impl AsRef<Path>) -> Writer<W> {
+        let mut frames = FrameBuffer::default();
+        frames.reset(0);
+        Writer {
+            path: name.as_ref().to_owned(),
+            compression: self.compression,
+            encoder: Encoder::new(self.compression, self.level, writer),
+            frames,
+            index: IndexBuilder::new(),
+        }
+    }
+}
+
+/// Writes the records of a TFRecord file.
+///
+/// A record is given whole to [`append`](Self::append), or put together in
+/// the writer's own buffer between [`begin`](Self::begin) and
+/// [`commit`](Self::commit), so that its bytes are copied once at most.
+#[derive(Debug)]
+pub struct Writer<W: Write> {
+    path: PathBuf,
+    compression: Compression,
+    encoder: Encoder<W>,
+    frames: FrameBuffer,
+    index: IndexBuilder,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes a record.
+    ///
+    /// # Errors
+    /// When it is longer than 256 MiB, or writing fails.
+    pub fn write(&mut self, record: &[u8]) -> Result<RecordInfo> {
+        self.append(record, &RecordMeta::default())
+    }
+
+    /// Writes a record, with what the index is to know of it.
+    ///
+    /// # Errors
+    /// When it is longer than 256 MiB, its key cannot be indexed, or writing
+    /// fails.
+    pub fn append(&mut self, record: &[u8], meta: &RecordMeta<'_>) -> Result<RecordInfo> {
+        if record.len() as u64 > MAX_RECORD_BYTES {
+            return Err(too_long(record.len() as u64));
+        }
+        self.begin().push(record);
+        self.commit(meta)
+    }
+
+    /// Starts a record in the writer's buffer. One that was started and not
+    /// committed is dropped.
+    pub fn begin(&mut self) -> Payload<'_> {
+        self.frames.begin()
+    }
+
+    /// Ends the record that was started last, and writes it.
+    ///
+    /// # Errors
+    /// When none was started, it is longer than 256 MiB, its key cannot be
+    /// indexed (it is dropped then), or writing fails.
+    pub fn commit(&mut self, meta: &RecordMeta<'_>) -> Result<RecordInfo> {
+        let len = self
+            .frames
+            .open_len()
+            .ok_or_else(|| Error::invalid("no record was started"))?;
+        let offset = self.index.logical_len();
+        let index = self.index.records();
+        let fits = if len > MAX_RECORD_BYTES {
+            Err(too_long(len))
+        } else {
+            Ok(())
+        };
+        if let Err(error) = fits.and_then(|()| self.index.push(len, meta)) {
+            self.frames.rollback();
+            return Err(error);
+        }
+        self.frames.commit();
+        if self.frames.bytes().len() >= WRITE_BYTES {
+            self.flush()?;
+        }
+        Ok(RecordInfo { index, offset, len })
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.frames.rollback();
+        self.encoder
+            .write_summed(self.frames.bytes(), self.frames.sum())
+            .map_err(|error| Error::io(&self.path, "write", error))?;
+        self.frames.reset(0);
+        Ok(())
+    }
+
+    /// Records written so far.
+    pub fn records(&self) -> u64 {
+        self.index.records()
+    }
+
+    /// Writes what is left. Gives the inner writer back, flushed, and what
+    /// was written.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn finish(mut self) -> Result<(W, ShardSummary)> {
+        self.flush()?;
+        let finished = self.encoder.finish();
+        let (inner, sum) = finished.map_err(|error| Error::io(&self.path, "write", error))?;
+        let summary = ShardSummary {
+            records: self.index.records(),
+            bytes: sum.len(),
+            crc32c: sum.value(),
+            index: (self.compression == Compression::None).then_some(self.index),
+        };
+        Ok((inner, summary))
+    }
+}

@@ -1,0 +1,118 @@
+//! One writer for either format, for code that does not care which.
+
+use std::io::Write;
+
+use crate::error::{Error, Result};
+use crate::frame::{MAX_RECORD_BYTES, Payload};
+use crate::index::{IndexBuilder, RecordMeta};
+use crate::tfrecord::RecordInfo;
+use crate::{indexed, tfrecord};
+
+/// What was written.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ShardSummary {
+    /// Records in the shard.
+    pub records: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// CRC32C of the whole file.
+    pub crc32c: u32,
+    /// The index: for a TFRecord file what a sidecar is made of
+    /// ([`IndexBuilder::to_fbi`], [`IndexBuilder::to_idx`]); `None` for one
+    /// that is compressed as a whole.
+    pub index: Option<IndexBuilder>,
+}
+
+impl ShardSummary {
+    /// The sidecar `.fbi` of a TFRecord file.
+    pub fn to_fbi(&self) -> Option<Vec<u8>> {
+        self.index.as_ref().map(|index| index.to_fbi(self.crc32c))
+    }
+
+    /// The text index `.idx` of a TFRecord file.
+    pub fn to_idx(&self) -> Option<String> {
+        self.index.as_ref().map(IndexBuilder::to_idx)
+    }
+}
+
+pub(crate) fn too_long(len: u64) -> Error {
+    Error::invalid(format!(
+        "a record of {len} bytes: the longest is {MAX_RECORD_BYTES}"
+    ))
+}
+
+/// A writer of either format.
+#[derive(Debug)]
+pub enum ShardWriter<W: Write> {
+    /// Writes a TFRecord file.
+    TfRecord(tfrecord::Writer<W>),
+    /// Writes an indexed shard.
+    Indexed(indexed::Writer<W>),
+}
+
+impl<W: Write> From<tfrecord::Writer<W>> for ShardWriter<W> {
+    fn from(writer: tfrecord::Writer<W>) -> Self {
+        Self::TfRecord(writer)
+    }
+}
+
+impl<W: Write> From<indexed::Writer<W>> for ShardWriter<W> {
+    fn from(writer: indexed::Writer<W>) -> Self {
+        Self::Indexed(writer)
+    }
+}
+
+impl<W: Write> ShardWriter<W> {
+    /// Writes a record.
+    ///
+    /// # Errors
+    /// When it is longer than 256 MiB, its key cannot be indexed, or writing
+    /// fails.
+    pub fn append(&mut self, record: &[u8], meta: &RecordMeta<'_>) -> Result<RecordInfo> {
+        match self {
+            Self::TfRecord(writer) => writer.append(record, meta),
+            Self::Indexed(writer) => writer.append(record, meta),
+        }
+    }
+
+    /// Starts a record in the writer's buffer; see
+    /// [`tfrecord::Writer::begin`].
+    pub fn begin(&mut self) -> Payload<'_> {
+        match self {
+            Self::TfRecord(writer) => writer.begin(),
+            Self::Indexed(writer) => writer.begin(),
+        }
+    }
+
+    /// Ends the record that was started last.
+    ///
+    /// # Errors
+    /// As [`tfrecord::Writer::commit`].
+    pub fn commit(&mut self, meta: &RecordMeta<'_>) -> Result<RecordInfo> {
+        match self {
+            Self::TfRecord(writer) => writer.commit(meta),
+            Self::Indexed(writer) => writer.commit(meta),
+        }
+    }
+
+    /// Records written so far.
+    pub fn records(&self) -> u64 {
+        match self {
+            Self::TfRecord(writer) => writer.records(),
+            Self::Indexed(writer) => writer.records(),
+        }
+    }
+
+    /// Writes what is left. Gives the inner writer back, flushed, and what
+    /// was written.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn finish(self) -> Result<(W, ShardSummary)> {
+        match self {
+            Self::TfRecord(writer) => writer.finish(),
+            Self::Indexed(writer) => writer.finish(),
+        }
+    }
+}
