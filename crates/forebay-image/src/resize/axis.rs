@@ -3,13 +3,20 @@
 use super::PRECISION_BITS;
 use std::ops::Range;
 
+/// Weights are stored in groups of this many, zero past the last.
+pub(super) const GROUP: usize = 4;
+/// A weight is `high << LOW_BITS | low`, two halves that fit 16-bit multiplications.
+pub(super) const LOW_BITS: u32 = 11;
+
 /// For each wanted output position: which inputs it mixes and how much of each.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
     /// First input (absolute) and number of inputs, for each output.
     taps: Vec<(u32, u32)>,
-    /// `stride` weights for each output, zero past its inputs.
+    /// `stride` weights for each output.
     weights: Vec<i32>,
+    /// The halves of the weights: `stride` high ones, then as many low ones, for each output.
+    halves: Vec<i16>,
     stride: usize,
     span: Range<u32>,
     scratch: Vec<f64>,
@@ -22,7 +29,7 @@ impl Axis {
         let scale = f64::from(input) / f64::from(output);
         let filter_scale = scale.max(1.0);
         let support = filter_scale; // the triangle reaches 1 at either side
-        self.stride = support.ceil() as usize * 2 + 1;
+        self.stride = (support.ceil() as usize * 2 + 1).next_multiple_of(GROUP);
         let count = window.len();
         self.taps.clear();
         self.weights.clear();
@@ -30,6 +37,7 @@ impl Axis {
         self.scratch.resize(self.stride, 0.0);
         let (mut low, mut high) = (input, 0);
         let one = f64::from(1u32 << PRECISION_BITS);
+        let narrow = 1.0 / filter_scale;
         for i in 0..count {
             let x = if reverse {
                 window.end - 1 - i as u32
@@ -43,8 +51,7 @@ impl Axis {
             let taps = (end - start) as usize;
             let mut sum = 0.0;
             for (j, weight) in self.scratch[..taps].iter_mut().enumerate() {
-                let distance =
-                    ((j as f64 + f64::from(start) - center + 0.5) * (1.0 / filter_scale)).abs();
+                let distance = ((j as f64 + f64::from(start) - center + 0.5) * narrow).abs();
                 *weight = if distance < 1.0 { 1.0 - distance } else { 0.0 };
                 sum += *weight;
             }
@@ -67,6 +74,13 @@ impl Axis {
             high = high.max(start + taps);
         }
         self.span = low..high;
+        self.halves.clear();
+        for row in self.weights.chunks_exact(self.stride) {
+            self.halves
+                .extend(row.iter().map(|w| (w >> LOW_BITS) as i16));
+            self.halves
+                .extend(row.iter().map(|w| (w & ((1 << LOW_BITS) - 1)) as i16));
+        }
     }
 
     /// Wanted outputs.
@@ -82,11 +96,22 @@ impl Axis {
     /// For each output: its first input counted from the span's start, and its weights.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &[i32])> {
         let low = self.span.start;
+        let weights = self.weights.chunks_exact(self.stride);
         self.taps
             .iter()
-            .zip(self.weights.chunks_exact(self.stride))
+            .zip(weights)
             .map(move |(&(start, taps), weights)| {
                 ((start - low) as usize, &weights[..taps as usize])
             })
+    }
+
+    /// For one output: its first input counted from the span's start, the number of its inputs, and the high and
+    /// low halves of its weights, in whole groups.
+    #[inline(always)]
+    pub(super) fn halves(&self, i: usize) -> (usize, usize, &[i16], &[i16]) {
+        let (start, taps) = self.taps[i];
+        let (high, low) =
+            self.halves[i * 2 * self.stride..][..2 * self.stride].split_at(self.stride);
+        ((start - self.span.start) as usize, taps as usize, high, low)
     }
 }

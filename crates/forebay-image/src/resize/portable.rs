@@ -1,28 +1,29 @@
 //! The two passes in plain Rust: the definition that SIMD versions must equal.
 
-use super::PRECISION_BITS;
 use super::axis::Axis;
+use super::{HALF, Middle, PRECISION_BITS};
 use crate::transform::Layout;
-
-const HALF: i32 = 1 << (PRECISION_BITS - 1);
 
 fn to_byte(sum: i32) -> u8 {
     (sum >> PRECISION_BITS).clamp(0, 255) as u8
 }
 
-/// Source rows to rows of `3 * columns` bytes: pixels for NHWC, three runs of one channel for NCHW.
+/// Source rows to rows between the passes.
 pub(super) fn horizontal(
     columns: &Axis,
     source: &[u8],
     stride: usize,
-    layout: Layout,
-    middle: &mut [u8],
+    middle: Middle,
+    rows: &mut [u8],
 ) {
-    let width = columns.len();
-    let (pixel, channel) = steps(layout, width);
+    // Bytes from a pixel to the next and from a channel to the next.
+    let (pixel, channel) = match middle.layout {
+        Layout::Nhwc => (3, 1),
+        Layout::Nchw => (1, middle.run_stride),
+    };
     for (row, out) in source
         .chunks(stride)
-        .zip(middle.chunks_exact_mut(width * 3))
+        .zip(rows.chunks_exact_mut(middle.stride))
     {
         for (x, (start, weights)) in columns.iter().enumerate() {
             let mut sums = [HALF; 3];
@@ -38,39 +39,27 @@ pub(super) fn horizontal(
     }
 }
 
-/// Rows of bytes to the output; a row's three runs go to three planes for NCHW.
-pub(super) fn vertical(rows: &Axis, middle: &[u8], width: usize, layout: Layout, out: &mut [u8]) {
-    let line = width * 3;
-    let plane = width * rows.len();
-    let mut sums = vec![0; line];
-    for (y, (start, weights)) in rows.iter().enumerate() {
-        sums.fill(HALF);
-        for (row, &w) in middle[start * line..].chunks_exact(line).zip(weights) {
-            for (sum, &v) in sums.iter_mut().zip(row) {
-                *sum += i32::from(v) * w;
-            }
-        }
-        match layout {
-            Layout::Nhwc => {
-                for (o, &sum) in out[y * line..][..line].iter_mut().zip(&sums) {
+/// Rows between the passes to the output.
+pub(super) fn vertical(axis: &Axis, rows: &[u8], middle: Middle, out: &mut [u8]) {
+    for (y, (start, weights)) in axis.iter().enumerate() {
+        for (at, length, to) in middle.runs(y, axis.len()) {
+            let out = &mut out[to..to + length];
+            // A few columns at a time keep their sums in registers.
+            for (chunk, out) in out.chunks_mut(32).enumerate() {
+                let mut sums = [HALF; 32];
+                for (row, &w) in rows[start * middle.stride..]
+                    .chunks_exact(middle.stride)
+                    .zip(weights)
+                {
+                    let row = &row[at + chunk * 32..][..out.len()];
+                    for (sum, &v) in sums.iter_mut().zip(row) {
+                        *sum += i32::from(v) * w;
+                    }
+                }
+                for (o, &sum) in out.iter_mut().zip(&sums) {
                     *o = to_byte(sum);
                 }
             }
-            Layout::Nchw => {
-                for (c, run) in sums.chunks_exact(width).enumerate() {
-                    for (o, &sum) in out[c * plane + y * width..][..width].iter_mut().zip(run) {
-                        *o = to_byte(sum);
-                    }
-                }
-            }
         }
-    }
-}
-
-/// Bytes from a pixel to the next and from a channel to the next.
-fn steps(layout: Layout, width: usize) -> (usize, usize) {
-    match layout {
-        Layout::Nhwc => (3, 1),
-        Layout::Nchw => (1, width),
     }
 }

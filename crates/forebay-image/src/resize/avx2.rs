@@ -1,0 +1,257 @@
+//! The two passes with AVX2. A weight has 23 bits and `vpmaddwd` takes 16, so it is applied in two halves;
+//! the sums are exact and the result is that of the portable passes, bit for bit.
+#![allow(unsafe_code)] // intrinsics and unchecked loads; every bound is asserted in `resize`
+
+use super::axis::{Axis, GROUP, LOW_BITS};
+use super::{HALF, Middle, PRECISION_BITS, portable};
+use crate::transform::Layout;
+use std::arch::x86_64::*;
+
+/// Source rows that share the loading of weights.
+const ROWS: usize = 4;
+/// A load of a group of pixels reads this many bytes, of which it uses `3 * GROUP`.
+const LOAD: usize = 16;
+
+/// Both passes.
+///
+/// # Panics
+/// If a buffer is too short for the plan, or the processor has no AVX2.
+pub(super) fn resize(
+    columns: &Axis,
+    rows: &Axis,
+    middle: Middle,
+    source: &[u8],
+    stride: usize,
+    between: &mut [u8],
+    out: &mut [u8],
+) {
+    assert!(is_x86_feature_detected!("avx2"));
+    let (in_width, in_height) = (columns.span().len(), rows.span().len());
+    assert!(in_height * middle.stride <= between.len());
+    assert!(out.len() == 3 * columns.len() * rows.len());
+    // The last group of a row may read this far past the row's last pixel.
+    let reach = (in_width + GROUP) * 3 + LOAD;
+    let mut y = 0;
+    while y < in_height {
+        // Rows past the last one repeat it, so that there are always `ROWS` of them.
+        let last = (y + ROWS).min(in_height) - 1;
+        let into = &mut between[y * middle.stride..][..(last - y + 1) * middle.stride];
+        if source.len() >= last * stride + reach {
+            // SAFETY: AVX2 is there; each of the rows y..=last has `reach` bytes in `source`.
+            unsafe {
+                horizontal(
+                    columns,
+                    &source[y * stride..],
+                    stride,
+                    last - y,
+                    middle,
+                    into,
+                )
+            };
+        } else {
+            portable::horizontal(columns, &source[y * stride..], stride, middle, into);
+        }
+        y += ROWS;
+    }
+    for y in 0..rows.len() {
+        for (at, length, to) in middle.runs(y, rows.len()) {
+            // SAFETY: AVX2 is there; the rows that output y needs are below in_height, and a run is followed by
+            // at least 32 bytes of its own row.
+            unsafe {
+                vertical(
+                    rows,
+                    y,
+                    &between[at..],
+                    middle.stride,
+                    &mut out[to..to + length],
+                )
+            };
+        }
+    }
+}
+
+/// `last + 1` rows at a time, at most [`ROWS`]; four output columns at a time.
+///
+/// SAFETY: each of the rows must have (inputs + GROUP) * 3 + LOAD bytes from its start.
+#[target_feature(enable = "avx2")]
+unsafe fn horizontal(
+    columns: &Axis,
+    source: &[u8],
+    stride: usize,
+    last: usize,
+    middle: Middle,
+    out: &mut [u8],
+) {
+    // Pixels 0 and 1 (2 and 3) of a load as pairs of 16 bits: r r g g b b and nothing.
+    let first = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+        0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1,
+    ));
+    let second = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+        6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1,
+    ));
+    // Four pixels of four bytes to pixels, or to channels.
+    let order = _mm256_broadcastsi128_si256(match middle.layout {
+        Layout::Nhwc => _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1),
+        Layout::Nchw => _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, -1, -1, -1, -1),
+    });
+    let half = _mm256_set1_epi32(HALF);
+    let zero = _mm256_setzero_si256();
+    let row: [*const u8; ROWS] = std::array::from_fn(|i| source[i.min(last) * stride..].as_ptr());
+    let width = columns.len();
+    let mut x = 0;
+    while x < width {
+        let mut done = [[zero; 4]; 2];
+        for j in 0..4.min(width - x) {
+            let (start, taps, high, low) = columns.halves(x + j);
+            let (mut a_high, mut a_low, mut b_high, mut b_low) = (zero, half, zero, half);
+            let mut t = 0;
+            while t < taps {
+                let at = (start + t) * 3;
+                // SAFETY: start + t < inputs, so at + LOAD is within the reach the caller guarantees.
+                let load = |i: usize| unsafe { _mm_loadu_si128(row[i].add(at).cast()) };
+                let a = _mm256_inserti128_si256(_mm256_castsi128_si256(load(0)), load(1), 1);
+                let b = _mm256_inserti128_si256(_mm256_castsi128_si256(load(2)), load(3), 1);
+                let (a0, b0) = (_mm256_shuffle_epi8(a, first), _mm256_shuffle_epi8(b, first));
+                let (h, l) = (pair(high, t), pair(low, t));
+                a_high = _mm256_add_epi32(a_high, _mm256_madd_epi16(a0, h));
+                b_high = _mm256_add_epi32(b_high, _mm256_madd_epi16(b0, h));
+                a_low = _mm256_add_epi32(a_low, _mm256_madd_epi16(a0, l));
+                b_low = _mm256_add_epi32(b_low, _mm256_madd_epi16(b0, l));
+                if taps - t > 2 {
+                    let (a1, b1) = (
+                        _mm256_shuffle_epi8(a, second),
+                        _mm256_shuffle_epi8(b, second),
+                    );
+                    let (h, l) = (pair(high, t + 2), pair(low, t + 2));
+                    a_high = _mm256_add_epi32(a_high, _mm256_madd_epi16(a1, h));
+                    b_high = _mm256_add_epi32(b_high, _mm256_madd_epi16(b1, h));
+                    a_low = _mm256_add_epi32(a_low, _mm256_madd_epi16(a1, l));
+                    b_low = _mm256_add_epi32(b_low, _mm256_madd_epi16(b1, l));
+                }
+                t += GROUP;
+            }
+            done[0][j] = join(a_high, a_low);
+            done[1][j] = join(b_high, b_low);
+        }
+        for (pair, d) in done.into_iter().enumerate() {
+            let bytes = _mm256_packus_epi16(
+                _mm256_packs_epi32(d[0], d[1]),
+                _mm256_packs_epi32(d[2], d[3]),
+            );
+            let bytes = _mm256_shuffle_epi8(bytes, order);
+            let lanes = [
+                _mm256_castsi256_si128(bytes),
+                _mm256_extracti128_si256(bytes, 1),
+            ];
+            for (lane, bytes) in lanes.into_iter().enumerate() {
+                let i = pair * 2 + lane;
+                if i > last {
+                    break;
+                }
+                let to = i * middle.stride;
+                match middle.layout {
+                    // Up to 13 bytes past the run's end, where nothing is kept.
+                    Layout::Nhwc => store(bytes, &mut out[to + x * 3..][..LOAD]),
+                    Layout::Nchw => {
+                        let channels = [
+                            _mm_extract_epi32(bytes, 0),
+                            _mm_extract_epi32(bytes, 1),
+                            _mm_extract_epi32(bytes, 2),
+                        ];
+                        for (c, four) in channels.into_iter().enumerate() {
+                            let to = to + c * middle.run_stride + x;
+                            out[to..to + 4].copy_from_slice(&four.to_ne_bytes());
+                        }
+                    }
+                }
+            }
+        }
+        x += 4;
+    }
+}
+
+/// One run of one output row.
+///
+/// SAFETY: `rows[start * stride..]` must have `stride` bytes for each input of output `y`, except that the last
+/// may be shorter, down to the run's length rounded up to 32.
+#[target_feature(enable = "avx2")]
+unsafe fn vertical(axis: &Axis, y: usize, rows: &[u8], stride: usize, out: &mut [u8]) {
+    let half = _mm256_set1_epi32(HALF);
+    let zero = _mm256_setzero_si256();
+    let (start, taps, high, low) = axis.halves(y);
+    let padded = out.len().next_multiple_of(32);
+    assert!((start + taps - 1) * stride + padded <= rows.len());
+    let source = rows[start * stride..].as_ptr();
+    for (chunk, out) in out.chunks_mut(32).enumerate() {
+        let mut sums_high = [zero; 4];
+        let mut sums_low = [half; 4];
+        let mut t = 0;
+        while t < taps {
+            let at = t * stride + chunk * 32;
+            // SAFETY: asserted above.
+            let (a, b) = unsafe {
+                let a = _mm256_loadu_si256(source.add(at).cast());
+                let b = if t + 1 < taps {
+                    _mm256_loadu_si256(source.add(at + stride).cast())
+                } else {
+                    zero
+                };
+                (a, b)
+            };
+            let (h, l) = (pair(high, t), pair(low, t));
+            let (even, odd) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
+            let quarters = [
+                _mm256_unpacklo_epi8(even, zero),
+                _mm256_unpackhi_epi8(even, zero),
+                _mm256_unpacklo_epi8(odd, zero),
+                _mm256_unpackhi_epi8(odd, zero),
+            ];
+            for (i, v) in quarters.into_iter().enumerate() {
+                sums_high[i] = _mm256_add_epi32(sums_high[i], _mm256_madd_epi16(v, h));
+                sums_low[i] = _mm256_add_epi32(sums_low[i], _mm256_madd_epi16(v, l));
+            }
+            t += 2;
+        }
+        let d: [__m256i; 4] = std::array::from_fn(|i| join(sums_high[i], sums_low[i]));
+        let bytes = _mm256_packus_epi16(
+            _mm256_packs_epi32(d[0], d[1]),
+            _mm256_packs_epi32(d[2], d[3]),
+        );
+        let mut last = [0u8; 32];
+        let full = out.len() == 32;
+        let to = if full {
+            out.as_mut_ptr()
+        } else {
+            last.as_mut_ptr()
+        };
+        // SAFETY: both destinations have 32 bytes.
+        unsafe { _mm256_storeu_si256(to.cast(), bytes) };
+        if !full {
+            out.copy_from_slice(&last[..out.len()]);
+        }
+    }
+}
+
+/// Two weights side by side, in every lane.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn pair(weights: &[i16], t: usize) -> __m256i {
+    let (a, b) = (weights[t] as u16, weights[t + 1] as u16);
+    _mm256_set1_epi32((u32::from(a) | u32::from(b) << 16) as i32)
+}
+
+/// The sum of both halves, rounded to an integer.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn join(high: __m256i, low: __m256i) -> __m256i {
+    let sum = _mm256_add_epi32(_mm256_slli_epi32(high, LOW_BITS as i32), low);
+    _mm256_srai_epi32(sum, PRECISION_BITS as i32)
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store(bytes: __m128i, out: &mut [u8]) {
+    assert!(out.len() >= LOAD);
+    // SAFETY: just asserted.
+    unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), bytes) }
+}
