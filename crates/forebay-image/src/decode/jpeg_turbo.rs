@@ -1,12 +1,12 @@
 //! JPEG through `libjpeg-turbo-rs`, a Rust port of libjpeg-turbo with the same pixels as its default
 //! decoder (accurate integer DCT, smooth chroma upsampling).
 
-use super::{Canvas, Job};
+use super::{Canvas, Job, Outcome, Scratch};
 use crate::error::{ImageError, Result};
 use crate::probe::{Color, Format, jpeg};
 use libjpeg_turbo_rs::{Decoder, JpegError, PixelFormat};
 
-pub(super) fn decode(job: &Job<'_>, canvas: &mut Canvas) -> Result<()> {
+pub(super) fn decode(job: &Job<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
     if job.probe.progressive {
         job.limits.check_scans(jpeg::scans(job.bytes))?;
     }
@@ -28,8 +28,8 @@ pub(super) fn decode(job: &Job<'_>, canvas: &mut Canvas) -> Result<()> {
     let row = width * channels;
     let start = region.y as usize * row + region.x as usize * channels;
     let size = decoder.output_buffer_size().map_err(refuse)?;
-    if canvas.data.len() < size {
-        canvas.data.resize(size, 0);
+    if canvas.data.len() < size + Canvas::TAIL {
+        canvas.data.resize(size + Canvas::TAIL, 0);
     }
     let info = decoder
         .decode_image_into(&mut canvas.data[..size])
@@ -47,7 +47,7 @@ pub(super) fn decode(job: &Job<'_>, canvas: &mut Canvas) -> Result<()> {
         canvas.stride = width * 3;
         canvas.start = (region.y as usize * width + region.x as usize) * 3;
     }
-    Ok(())
+    Ok(Outcome::Done)
 }
 
 /// Four inverted inks to RGB, in place.

@@ -4,6 +4,7 @@
 //! reading of the header first, a panic inside it is caught and becomes an error for that image alone, and
 //! what it delivers is checked for size.
 
+mod jpeg_baseline;
 mod jpeg_turbo;
 mod png;
 
@@ -11,6 +12,7 @@ use crate::error::{ImageError, Result};
 use crate::limits::Limits;
 use crate::probe::{Format, Probe, probe};
 use crate::resize::Resizer;
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A rectangle of pixels.
@@ -85,6 +87,16 @@ pub(crate) struct Canvas {
 }
 
 impl Canvas {
+    /// Bytes that are readable past the last row, so that SIMD may load whole vectors.
+    const TAIL: usize = 64;
+
+    /// Makes room for rows of exactly a region's width; what is in it is left over.
+    fn reset(&mut self, width: usize, height: usize) {
+        self.stride = width * 3;
+        self.start = 0;
+        self.data.resize(self.stride * height + Self::TAIL, 0);
+    }
+
     /// Checks that the region is really there: decoders are not trusted.
     fn holds(&self, region: &Region) -> bool {
         let row = region.width as usize * 3;
@@ -95,7 +107,25 @@ impl Canvas {
         row <= self.stride && last.is_some_and(|end| end <= self.data.len())
     }
 
-    /// The row `y` of the region, and whatever lies right of it.
+    /// The region alone.
+    fn cut(&self, region: &Region) -> RgbImage {
+        let row = region.width as usize * 3;
+        let mut data = Vec::with_capacity(row * region.height as usize);
+        for line in self
+            .rows_from()
+            .chunks(self.stride)
+            .take(region.height as usize)
+        {
+            data.extend_from_slice(&line[..row]);
+        }
+        RgbImage {
+            width: region.width,
+            height: region.height,
+            data,
+        }
+    }
+
+    /// From the region's first pixel on: its rows, and whatever lies beside them.
     pub(crate) fn rows_from(&self) -> &[u8] {
         &self.data[self.start..]
     }
@@ -104,7 +134,22 @@ impl Canvas {
 /// A decoder of one format.
 struct Codec {
     format: Format,
-    decode: fn(&Job<'_>, &mut Canvas) -> Result<()>,
+    decode: fn(&Job<'_>, &mut Scratch, &mut Canvas) -> Result<Outcome>,
+}
+
+/// Whether a decoder took an image on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// The region is on the canvas.
+    Done,
+    /// Not one of its kind: the next decoder of the format is asked.
+    Declined,
+}
+
+/// What decoders keep from image to image.
+#[derive(Debug, Default)]
+struct Scratch {
+    baseline: jpeg_baseline::Baseline,
 }
 
 /// What a decoder is asked for; `region` is inside the image and the image is within the limits.
@@ -115,8 +160,12 @@ struct Job<'a> {
     limits: &'a Limits,
 }
 
-/// Every decoder, by format.
+/// Every decoder; those of one format in the order in which they are asked.
 const CODECS: &[Codec] = &[
+    Codec {
+        format: Format::Jpeg,
+        decode: jpeg_baseline::decode,
+    },
     Codec {
         format: Format::Jpeg,
         decode: jpeg_turbo::decode,
@@ -136,6 +185,7 @@ const CODECS: &[Codec] = &[
 #[derive(Debug, Default)]
 pub struct Decoder {
     limits: Limits,
+    scratch: Scratch,
     pub(crate) canvas: Canvas,
     pub(crate) resizer: Resizer,
 }
@@ -175,21 +225,7 @@ impl Decoder {
         region: Region,
     ) -> Result<RgbImage> {
         self.fill_canvas(bytes, probe, region)?;
-        let row = region.width as usize * 3;
-        let mut data = Vec::with_capacity(row * region.height as usize);
-        for line in self
-            .canvas
-            .rows_from()
-            .chunks(self.canvas.stride)
-            .take(region.height as usize)
-        {
-            data.extend_from_slice(&line[..row]);
-        }
-        Ok(RgbImage {
-            width: region.width,
-            height: region.height,
-            data,
-        })
+        Ok(self.canvas.cut(&region))
     }
 
     /// Decodes a region into `self.canvas`.
@@ -201,32 +237,39 @@ impl Decoder {
     ) -> Result<()> {
         region.check(probe)?;
         let format = probe.format;
-        let Some(codec) = CODECS.iter().find(|codec| codec.format == format) else {
-            return Err(ImageError::unsupported(format, "no decoder in this build"));
-        };
         let job = Job {
             bytes,
             probe,
             region,
             limits: &self.limits,
         };
-        let canvas = &mut self.canvas;
-        // The canvas is overwritten by the next image whatever state a panic leaves it in.
-        let outcome = catch_unwind(AssertUnwindSafe(|| (codec.decode)(&job, canvas)));
-        outcome.unwrap_or_else(|panic| {
-            let what = panic
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
-                .unwrap_or_else(|| "it panicked".into());
-            Err(ImageError::Decoder { format, what })
-        })?;
-        if !self.canvas.holds(&region) {
-            return Err(ImageError::Decoder {
-                format,
-                what: "it delivered too few pixels".into(),
-            });
+        for codec in CODECS.iter().filter(|codec| codec.format == format) {
+            let (scratch, canvas) = (&mut self.scratch, &mut self.canvas);
+            // Both are overwritten by the next image, whatever state a panic leaves them in.
+            let outcome = catch_unwind(AssertUnwindSafe(|| (codec.decode)(&job, scratch, canvas)));
+            match outcome.unwrap_or_else(|panic| Err(panicked(format, &*panic)))? {
+                Outcome::Declined => continue,
+                Outcome::Done if self.canvas.holds(&region) => return Ok(()),
+                Outcome::Done => {
+                    let what = "it delivered too few pixels".into();
+                    return Err(ImageError::Decoder { format, what });
+                }
+            }
         }
-        Ok(())
+        Err(ImageError::unsupported(format, "no decoder in this build"))
     }
 }
+
+fn panicked(format: Format, panic: &(dyn Any + Send)) -> ImageError {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let what = text
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("it panicked");
+    ImageError::Decoder {
+        format,
+        what: what.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,13 @@
 //! PNG through the `png` crate, normalised to 8-bit RGB. PNG rows depend on the rows above them, so
 //! everything down to the region's last row is inflated, and rows below it are not.
 
-use super::{Canvas, Job};
+use super::{Canvas, Job, Outcome, Scratch};
 use crate::error::{ImageError, Result};
 use crate::probe::Format;
 use png::{ColorType, DecodingError, Limits, Transformations};
 use std::io::{Cursor, ErrorKind};
 
-pub(super) fn decode(job: &Job<'_>, canvas: &mut Canvas) -> Result<()> {
+pub(super) fn decode(job: &Job<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
     let limit = usize::try_from(job.limits.max_decoded_bytes).unwrap_or(usize::MAX);
     let mut decoder =
         png::Decoder::new_with_limits(Cursor::new(job.bytes), Limits { bytes: limit });
@@ -65,7 +65,7 @@ pub(super) fn decode(job: &Job<'_>, canvas: &mut Canvas) -> Result<()> {
         {
             push(row)?;
         }
-        return Ok(());
+        return Ok(Outcome::Done);
     }
     for y in 0..rows.end {
         let Some(row) = reader.next_row().map_err(refuse)? else {
@@ -78,7 +78,7 @@ pub(super) fn decode(job: &Job<'_>, canvas: &mut Canvas) -> Result<()> {
             push(row.data())?;
         }
     }
-    Ok(())
+    Ok(Outcome::Done)
 }
 
 fn refuse(error: DecodingError) -> ImageError {

@@ -100,8 +100,13 @@ unsafe fn horizontal(
     let width = columns.len();
     let mut x = 0;
     while x < width {
-        let mut done = [[zero; 4]; 2];
-        for j in 0..4.min(width - x) {
+        let (mut done_a, mut done_b) = ([zero; 4], [zero; 4]);
+        for (j, (a_done, b_done)) in done_a
+            .iter_mut()
+            .zip(&mut done_b)
+            .take(width - x)
+            .enumerate()
+        {
             let (start, taps, high, low) = columns.halves(x + j);
             let (mut a_high, mut a_low, mut b_high, mut b_low) = (zero, half, zero, half);
             let mut t = 0;
@@ -130,10 +135,10 @@ unsafe fn horizontal(
                 }
                 t += GROUP;
             }
-            done[0][j] = join(a_high, a_low);
-            done[1][j] = join(b_high, b_low);
+            *a_done = join(a_high, a_low);
+            *b_done = join(b_high, b_low);
         }
-        for (pair, d) in done.into_iter().enumerate() {
+        for (pair, d) in [done_a, done_b].into_iter().enumerate() {
             let bytes = _mm256_packus_epi16(
                 _mm256_packs_epi32(d[0], d[1]),
                 _mm256_packs_epi32(d[2], d[3]),
