@@ -4,7 +4,7 @@
 //! that a command does goes on.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressDrawTarget};
@@ -16,7 +16,8 @@ use crate::failure::{Failure, io_hint};
 use crate::paint::Paint;
 use crate::progress::Bar;
 
-/// The decided form of the output options, and the streams.
+/// The decided form of the output options, and the streams. Clones share them.
+#[derive(Clone)]
 pub(crate) struct Console {
     json: bool,
     quiet: u8,
@@ -26,7 +27,7 @@ pub(crate) struct Console {
     show_bars: bool,
     bars: MultiProgress,
     /// The first error in writing to stdout; nothing is written after it.
-    stdout_error: Mutex<Option<io::Error>>,
+    stdout_error: Arc<Mutex<Option<io::Error>>>,
 }
 
 impl Console {
@@ -53,7 +54,7 @@ impl Console {
             notes: Paint::new(colour(stderr_is_terminal)),
             show_bars,
             bars,
-            stdout_error: Mutex::new(None),
+            stdout_error: Arc::new(Mutex::new(None)),
         }
     }
 
@@ -148,6 +149,13 @@ impl Console {
                 self.notes.yellow("warning:"),
                 text.as_ref()
             ));
+        }
+    }
+
+    /// A line below a warning.
+    pub(crate) fn warning_detail(&self, text: impl AsRef<str>) {
+        if self.quiet < 2 {
+            self.stderr(&format!("  {}", text.as_ref()));
         }
     }
 

@@ -4,6 +4,8 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::paint::printable;
+
 /// How a command that did its work ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -11,6 +13,15 @@ pub(crate) enum Outcome {
     Done,
     /// Everything was done that could be; some inputs could not be read.
     SomeUnreadable,
+}
+
+impl Outcome {
+    pub(crate) fn exit_code(self) -> i32 {
+        match self {
+            Self::Done => 0,
+            Self::SomeUnreadable => 3,
+        }
+    }
 }
 
 /// Why a command stopped.
@@ -104,8 +115,7 @@ impl fmt::Display for Failure {
 /// The exit code of a command's result.
 pub(crate) fn exit_code(result: &Result<Outcome, Failure>) -> i32 {
     match result {
-        Ok(Outcome::Done) => 0,
-        Ok(Outcome::SomeUnreadable) => 3,
+        Ok(outcome) => outcome.exit_code(),
         Err(failure) => failure.exit_code(),
     }
 }
@@ -124,6 +134,21 @@ pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
         cause = error.source();
     }
     line.replace('\n', " ")
+}
+
+/// Names for a message, not too many: `a, b and 12 more`.
+pub(crate) fn counted_choices(names: &[&str]) -> String {
+    const MOST: usize = 12;
+    let shown: Vec<String> = names
+        .iter()
+        .take(MOST)
+        .map(|name| printable(name))
+        .collect();
+    match names.len().checked_sub(MOST) {
+        Some(more @ 1..) => format!("{} and {more} more", shown.join(", ")),
+        _ if names.is_empty() => "none".to_owned(),
+        _ => shown.join(", "),
+    }
 }
 
 /// What to do about an error of the operating system, where there is a usual answer.

@@ -43,6 +43,14 @@ impl Histogram {
         }
     }
 
+    /// Adds what another one counted.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.zero += other.zero;
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *mine += theirs;
+        }
+    }
+
     /// The buckets from the first to the last that hold something, empty ones between them too.
     pub(crate) fn buckets(&self) -> Vec<Bucket> {
         let mut out = Vec::new();
@@ -72,8 +80,13 @@ impl Histogram {
         out
     }
 
-    /// One line for each bucket: from which size, how many, and a bar.
+    /// One line for each bucket: from which size in bytes, how many, and a bar.
     pub(crate) fn lines(&self, bar_width: usize) -> Vec<String> {
+        self.lines_of(bar_width, binary)
+    }
+
+    /// The same in another unit.
+    pub(crate) fn lines_of(&self, bar_width: usize, unit: impl Fn(u64) -> String) -> Vec<String> {
         let buckets = self.buckets();
         let most = buckets.iter().map(|b| b.count).max().unwrap_or(0).max(1);
         let number_width = count(most).len();
@@ -83,7 +96,7 @@ impl Histogram {
                 let eighths = (bucket.count as u128 * bar_width as u128 * 8).div_ceil(most.into());
                 format!(
                     "  {:>8}  {:>number_width$}  {}",
-                    binary(bucket.from),
+                    unit(bucket.from),
                     count(bucket.count),
                     bar(eighths as usize)
                 )

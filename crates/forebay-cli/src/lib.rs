@@ -9,7 +9,8 @@
 //! | `args` | options that every command has, and the environment names of all options |
 //! | `command` | the visible table of commands, one file each |
 //! | `console` | results on stdout, all else on stderr, `--json` events |
-//! | `failure` | one error line with its hint, exit codes |
+//! | `input`, `contents` | what a path on the command line is, opened |
+//! | `failure`, `library_errors` | one error line with its hint, exit codes |
 //! | `interrupt` | Ctrl-C: once for a clean stop, twice for an immediate one |
 //! | `progress` | the bar |
 //! | `quantity` | sizes and durations, read and written |
@@ -18,9 +19,12 @@
 mod args;
 mod command;
 mod console;
+mod contents;
 mod failure;
 mod histogram;
+mod input;
 mod interrupt;
+mod library_errors;
 mod paint;
 mod progress;
 mod quantity;

@@ -28,5 +28,8 @@ macro_rules! commands {
 
 // In the order of `forebay --help`.
 commands! {
+    Inspect => inspect,
+    Cat => cat,
+    Index => index,
     Completions => completions,
 }

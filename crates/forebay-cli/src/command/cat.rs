@@ -1,0 +1,313 @@
+//! `forebay cat`: one record, or one feature of it.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args as ClapArgs;
+use forebay_image::{Limits, probe};
+use forebay_shard::ExampleView;
+use forebay_shard::example::{FeatureKind, FeatureView};
+use forebay_shard::manifest::{escape_key, unescape_key};
+use forebay_store::{AtomicFile, Durability};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::console::Console;
+use crate::contents::{Contents, Located};
+use crate::failure::{Failure, Outcome, counted_choices, io_hint};
+use crate::input::show;
+use crate::paint::{printable, printable_bytes};
+use crate::quantity;
+use crate::table::{Align, Table};
+
+/// Print a record, or one feature of it as it is stored
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  forebay cat shards/ 0
+  forebay cat shards/ --key n01440764/n01440764_10026.JPEG
+  forebay cat shards/ 7 --feature image/encoded -o picture.jpg
+  forebay cat shards/train-00000-of-00004 0 --json")]
+pub(crate) struct Args {
+    /// A dataset (the directory with forebay.json) or one shard
+    #[arg(value_name = "DATASET|SHARD")]
+    path: PathBuf,
+
+    /// Number of the record, from 0
+    #[arg(value_name = "INDEX", required_unless_present = "key", conflicts_with = "key")]
+    index: Option<u64>,
+
+    /// Find the record by its key instead: the path below its split's directory
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+
+    /// The split to look in, where there are several
+    #[arg(long, value_name = "NAME")]
+    split: Option<String>,
+
+    /// Only this feature, byte for byte
+    #[arg(long, value_name = "NAME")]
+    feature: Option<String>,
+
+    /// Write to a file instead of stdout; `-` is stdout even if it is a terminal
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Longest text that is shown whole.
+const TEXT_LIMIT: usize = 400;
+
+/// Numbers of a list that are shown to a person.
+const SHOWN_NUMBERS: usize = 12;
+
+/// First bytes of binary values that are shown.
+const SHOWN_BYTES: usize = 12;
+
+pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    let contents = Contents::open(&args.path)?;
+    let split = args.split.as_deref();
+    let located = match (&args.key, args.index) {
+        (Some(key), _) => contents.by_key(split, &key_bytes(key))?,
+        (None, Some(index)) => contents.by_index(split, index)?,
+        (None, None) => return Err(Failure::usage("name a record: its number, or --key KEY")),
+    };
+    let mut record = Vec::new();
+    located.shard.read(located.record, &mut record)?;
+    let parsed = ExampleView::parse(&record);
+    let example = parsed.map_err(|source| forebay_shard::Error::Example {
+        shard: located.shard.path().to_owned(),
+        record: located.record,
+        source,
+    });
+    let place = format!("{}: record {}", show(located.shard.path()), located.record);
+    match &args.feature {
+        Some(name) => {
+            let bytes = feature_bytes(example?, name, &place)?;
+            write_out(&bytes, args.output.as_deref(), console)?;
+        }
+        None if args.output.is_some() => {
+            // A whole record, as it is: whatever is in it.
+            write_out(&Value::Binary(record), args.output.as_deref(), console)?;
+        }
+        None => print_record(&located, record.len(), example?, console)?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// A key as `inspect` and `cat` print it, with `\xNN` for bytes that are not UTF-8.
+fn key_bytes(key: &str) -> Vec<u8> {
+    unescape_key(key).unwrap_or_else(|| key.as_bytes().to_vec())
+}
+
+/// A feature's content as it goes to a file or stdout.
+enum Value {
+    Binary(Vec<u8>),
+    Lines(String),
+}
+
+fn feature_bytes(example: ExampleView<'_>, name: &str, place: &str) -> Result<Value, Failure> {
+    let Some(feature) = example.get(name) else {
+        let names: Vec<&str> = example.iter().map(FeatureView::name).collect();
+        return Err(Failure::new(format!("{place} has no feature {name:?}"))
+            .hint(format!("it has {}", counted_choices(&names))));
+    };
+    let broken = |error| Failure::new(format!("{place}: {error}"));
+    fn lines(numbers: impl Iterator<Item = String>) -> Value {
+        Value::Lines(numbers.map(|number| number + "\n").collect())
+    }
+    match feature.kind().map_err(broken)? {
+        FeatureKind::Int64 => Ok(lines(feature.int64s().map_err(broken)?.iter().map(i64::to_string))),
+        FeatureKind::Float => Ok(lines(feature.floats().map_err(broken)?.iter().map(f32::to_string))),
+        FeatureKind::Bytes => match feature.bytes_list().map_err(broken)?.as_slice() {
+            [one] => Ok(Value::Binary(one.to_vec())),
+            many => Err(Failure::new(format!(
+                "{place}: feature {name:?} holds {} byte strings, not one",
+                many.len()
+            ))
+            .hint("`forebay cat` with --json shows all of them")),
+        },
+        FeatureKind::Unset => Ok(Value::Binary(Vec::new())),
+    }
+}
+
+fn write_out(value: &Value, output: Option<&Path>, console: &Console) -> Result<(), Failure> {
+    let bytes = match value {
+        Value::Binary(bytes) => bytes.as_slice(),
+        Value::Lines(text) => text.as_bytes(),
+    };
+    match output {
+        Some(path) if path != Path::new("-") => {
+            let mut file = AtomicFile::create(path)?;
+            file.write_all(bytes).map_err(|error| {
+                Failure::new(format!("cannot write {}: {error}", show(path)))
+                    .maybe_hint(io_hint(&error))
+            })?;
+            file.commit(Durability::Synced)?;
+            console.note(format!(
+                "{} written to {}",
+                quantity::bytes(bytes.len() as u64),
+                show(path)
+            ));
+        }
+        explicit => {
+            let binary = matches!(value, Value::Binary(bytes) if is_binary(bytes));
+            if binary && explicit.is_none() && io::stdout().is_terminal() {
+                return Err(Failure::new(format!(
+                    "{} of binary data are nothing for a terminal",
+                    quantity::bytes(bytes.len() as u64)
+                ))
+                .hint("write them to a file with -o FILE, or pipe them somewhere"));
+            }
+            console.write_bytes(bytes);
+        }
+    }
+    Ok(())
+}
+
+fn is_binary(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes)
+        .map_or(true, |text| text.chars().any(|c| c.is_control() && !"\n\r\t".contains(c)))
+}
+
+#[derive(Serialize)]
+struct RecordEvent {
+    shard: String,
+    split: Option<String>,
+    index: u64,
+    record: u64,
+    key: String,
+    bytes: usize,
+    features: BTreeMap<String, FeatureEvent>,
+}
+
+#[derive(Serialize)]
+struct FeatureEvent {
+    kind: String,
+    values: Vec<serde_json::Value>,
+}
+
+fn print_record(
+    located: &Located,
+    len: usize,
+    example: ExampleView<'_>,
+    console: &Console,
+) -> Result<(), Failure> {
+    let key = escape_key(&located.shard.key(located.record)?).to_string();
+    let name = match &located.split {
+        Some(split) => format!("{split} {}", quantity::count(located.index)),
+        None => quantity::count(located.index),
+    };
+    console.heading(format!(
+        "Record {name}: number {} in {}, {}",
+        quantity::count(located.record),
+        show(located.shard.path()),
+        quantity::bytes(len as u64)
+    ));
+    let mut table = Table::new(&[("", Align::Left), ("", Align::Left), ("", Align::Left)]);
+    if !key.is_empty() {
+        table.row(["key".to_owned(), String::new(), printable(&key)]);
+    }
+    let mut features = BTreeMap::new();
+    for feature in example.iter() {
+        let broken = |source| forebay_shard::Error::Example {
+            shard: located.shard.path().to_owned(),
+            record: located.record,
+            source,
+        };
+        let kind = feature.kind().map_err(broken)?;
+        let (text, values) = match kind {
+            FeatureKind::Int64 => numbers(&feature.int64s().map_err(broken)?),
+            FeatureKind::Float => numbers(&feature.floats().map_err(broken)?),
+            FeatureKind::Bytes => {
+                let list = feature.bytes_list().map_err(broken)?;
+                let text: Vec<String> = list.iter().map(|value| describe(value)).collect();
+                (text.join(", "), list.iter().map(|value| json_bytes(value)).collect())
+            }
+            FeatureKind::Unset => (String::new(), Vec::new()),
+        };
+        table.row([printable(feature.name()), kind.to_string(), text]);
+        features.insert(
+            feature.name().to_owned(),
+            FeatureEvent {
+                kind: kind.to_string(),
+                values,
+            },
+        );
+    }
+    for line in table.lines(console.paint()) {
+        console.line(line);
+    }
+    console.event(
+        "record",
+        &RecordEvent {
+            shard: located.shard.path().display().to_string(),
+            split: located.split.clone(),
+            index: located.index,
+            record: located.record,
+            key,
+            bytes: len,
+            features,
+        },
+    );
+    Ok(())
+}
+
+fn numbers<T: ToString + Copy + Into<serde_json::Value>>(
+    list: &[T],
+) -> (String, Vec<serde_json::Value>) {
+    let mut text: Vec<String> = list.iter().take(SHOWN_NUMBERS).map(T::to_string).collect();
+    if list.len() > SHOWN_NUMBERS {
+        text.push(format!("... {} in all", quantity::count(list.len() as u64)));
+    }
+    if list.is_empty() {
+        text.push("(empty list)".to_owned());
+    }
+    (text.join(", "), list.iter().map(|value| (*value).into()).collect())
+}
+
+/// A byte string for a person: text as it is, images by what their header says, the rest by length.
+fn describe(bytes: &[u8]) -> String {
+    if let Ok(probe) = probe(bytes, &Limits::default()) {
+        return format!(
+            "{}, {} x {}, {}",
+            probe.format,
+            probe.width,
+            probe.height,
+            quantity::bytes(bytes.len() as u64)
+        );
+    }
+    if bytes.len() <= TEXT_LIMIT && !is_binary(bytes) {
+        return printable_bytes(bytes);
+    }
+    let start: Vec<String> = bytes.iter().take(SHOWN_BYTES).map(|b| format!("{b:02x}")).collect();
+    format!("{} starting {}", quantity::bytes(bytes.len() as u64), start.join(" "))
+}
+
+/// A byte string for a program: how long it is, and its text where it is text and not huge.
+fn json_bytes(bytes: &[u8]) -> serde_json::Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if bytes.len() <= TEXT_LIMIT => json!({"bytes": bytes.len(), "text": text}),
+        _ => json!({"bytes": bytes.len()}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_described_by_what_they_are() {
+        assert_eq!(describe(b"tench"), "tench");
+        assert_eq!(describe(&[0, 1, 2]), "3 B starting 00 01 02");
+        let png = forebay_image::encode_png(&[7; 3 * 4 * 2], 4, 2);
+        assert!(describe(&png).contains("4 x 2"), "{}", describe(&png));
+    }
+
+    #[test]
+    fn text_is_no_binary() {
+        assert!(!is_binary("größe\n".as_bytes()));
+        assert!(is_binary(b"\xff\xd8"));
+        assert!(is_binary(b"a\0b"));
+    }
+}

@@ -1,0 +1,409 @@
+//! `forebay index`: random access for TFRecords that another tool wrote.
+
+mod names;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::num::NonZeroUsize;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use clap::Args as ClapArgs;
+use forebay_shard::dataset::INDEX_DIRECTORY;
+use forebay_shard::example::{FeatureKind, IMAGE_LABEL};
+use forebay_shard::index::build_sidecar;
+use forebay_shard::manifest::{FeatureEntry, Manifest, ShardEntry, SplitEntry};
+use forebay_shard::{Dataset, ExampleView, Shard, ShardFormat};
+use forebay_store::{AtomicFile, Durability, sync_dir};
+use serde::Serialize;
+
+use crate::console::Console;
+use crate::failure::{Failure, Outcome, io_hint};
+use crate::input::{MANIFEST, local, show};
+use crate::interrupt::Interrupt;
+use crate::quantity;
+
+/// Index TFRecords that another tool wrote
+///
+/// Reads every record once, checks it, and writes an index of each file, binary (.fbi) and as
+/// NVIDIA DALI's text (.idx), into index/: never beside the data, because readers glob train-*. A
+/// manifest makes the directory a dataset for all other commands. The data are not touched.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  forebay index imagenet-tfrecords/
+  forebay index /readonly/train-* --out indexed/     links to the files, indexes and manifest
+  forebay index data/ --key-feature image/id --label-base 0")]
+pub(crate) struct Args {
+    /// The directory of TFRecord files, or the files of one dataset
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+
+    /// Make the dataset here, with links to the files, where theirs is not to be written to
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// All files are of this split [default: as their names say]
+    #[arg(long, value_name = "NAME")]
+    split: Option<String>,
+
+    /// Integer feature that labels come from
+    #[arg(long, value_name = "FEATURE", default_value = IMAGE_LABEL)]
+    label_feature: String,
+
+    /// Bytes feature that keys come from
+    #[arg(long, value_name = "FEATURE", default_value = "image/filename")]
+    key_feature: String,
+
+    /// Label of the first class: 1 as in TensorFlow's ImageNet, or 0
+    #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(i64).range(0..=1))]
+    label_base: i64,
+
+    /// Files read at the same time [default: what the machine allows]
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+
+    /// Replace a manifest that `forebay pack` wrote
+    #[arg(long)]
+    overwrite: bool,
+}
+
+/// One file, indexed.
+struct Indexed {
+    entry: ShardEntry,
+    labels: Option<(i64, i64)>,
+    features: BTreeMap<String, (FeatureKind, bool)>,
+}
+
+pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    let started = Instant::now();
+    let (root, files) = decide(&args)?;
+    let by_split = names::by_split(&files, args.split.as_deref())?;
+    may_publish(&root, args.overwrite)?;
+    if args.out.is_some() {
+        link_all(&root, &files)?;
+    }
+    make_dir(&root.join(INDEX_DIRECTORY))?;
+
+    let interrupt = Interrupt::listen();
+    let jobs = args.jobs.map_or_else(
+        || std::thread::available_parallelism().map_or(1, usize::from),
+        NonZeroUsize::get,
+    );
+    let paths: Vec<&PathBuf> = by_split.values().flatten().collect();
+    let sizes = paths.iter().map(|path| Ok(fs::metadata(path)?.len()));
+    let sizes: Vec<u64> = sizes
+        .collect::<Result<_, std::io::Error>>()
+        .map_err(|error| Failure::new(format!("cannot read a file's size: {error}")))?;
+    let bar = console.bar("indexing", Some(sizes.iter().sum()));
+    let (next, done) = (AtomicUsize::new(0), Mutex::new((0u64, 0u64)));
+    let results: Vec<Mutex<Option<Result<Indexed, Failure>>>> =
+        paths.iter().map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.min(paths.len()) {
+            scope.spawn(|| {
+                while !interrupt.is_asked() {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(path) = paths.get(number) else {
+                        return;
+                    };
+                    let result = index_file(&root, path, &args);
+                    if let (Ok(mut done), Ok(indexed)) = (done.lock(), &result) {
+                        done.0 += indexed.entry.records;
+                        done.1 += sizes[number];
+                        bar.update(done.1, done.0, "records", done.1);
+                        console.event("shard", &indexed.entry);
+                    }
+                    let failed = result.is_err();
+                    if let Ok(mut slot) = results[number].lock() {
+                        *slot = Some(result);
+                    }
+                    if failed {
+                        // The others finish their file and take no further one.
+                        next.store(paths.len(), Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    drop(bar);
+    let mut indexed = BTreeMap::new();
+    let mut missing = false;
+    for (path, slot) in paths.iter().zip(results) {
+        match slot.into_inner().ok().flatten() {
+            Some(result) => {
+                indexed.insert((*path).clone(), result?);
+            }
+            None => missing = true,
+        }
+    }
+    if missing {
+        return Err(Failure::interrupted("stopped before all files were indexed; no manifest was written")
+            .hint("the same command again indexes them all"));
+    }
+    let manifest = manifest_of(&by_split, indexed, &args, console);
+    publish(&root.join(MANIFEST), manifest.to_json()?.as_bytes())?;
+    sync_dir(&root)?;
+    // What was published must be what others can open.
+    let dataset = Dataset::open(&root)?;
+    report(&dataset, started, console);
+    Ok(Outcome::Done)
+}
+
+/// Where the dataset is made, and of which files.
+fn decide(args: &Args) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
+    let mut files = Vec::new();
+    let mut directories = Vec::new();
+    for path in &args.paths {
+        let path = local(path)?;
+        let meta = fs::metadata(&path).map_err(|error| {
+            Failure::new(format!("cannot open {}: {error}", show(&path))).maybe_hint(io_hint(&error))
+        })?;
+        if meta.is_dir() {
+            files.extend(names::shards_in(&path)?);
+            directories.push(path);
+        } else {
+            directories.push(path.parent().map_or_else(PathBuf::new, Path::to_owned));
+            files.push(path);
+        }
+    }
+    files.sort();
+    files.dedup();
+    if let Some(out) = &args.out {
+        return Ok((local(out)?, files));
+    }
+    directories.dedup();
+    match directories.as_slice() {
+        [one] if one.as_os_str().is_empty() => Ok((PathBuf::from("."), files)),
+        [one] => Ok((one.clone(), files)),
+        _ => Err(Failure::usage("the files are in several directories")
+            .hint("choose where the dataset is made with --out DIR")),
+    }
+}
+
+/// A dataset that was packed has indexes and a manifest that say more than can be found out here.
+fn may_publish(root: &Path, overwrite: bool) -> Result<(), Failure> {
+    if overwrite {
+        return Ok(());
+    }
+    match Manifest::load(root) {
+        Ok(manifest) if manifest.pack.get("tool").is_none_or(|tool| tool != "index") => {
+            Err(Failure::new(format!("{} is a packed dataset already", show(root)))
+                .hint("it needs no index; --overwrite replaces its manifest all the same"))
+        }
+        Ok(_) => Ok(()),
+        Err(forebay_shard::Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(Failure::from(error).hint("--overwrite replaces it")),
+    }
+}
+
+fn make_dir(path: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(path).map_err(|error| {
+        Failure::new(format!("cannot make {}: {error}", show(path)))
+            .maybe_hint(io_hint(&error))
+            .hint("choose another place with --out DIR")
+    })
+}
+
+/// Links to the files, so that a dataset can be made where theirs cannot be written to.
+fn link_all(root: &Path, files: &[PathBuf]) -> Result<(), Failure> {
+    make_dir(root)?;
+    for file in files {
+        let Some(name) = file.file_name() else {
+            continue;
+        };
+        let (link, failed) = (root.join(name), |link: &Path, error: std::io::Error| {
+            Failure::new(format!("cannot link {} to {}: {error}", show(link), show(file)))
+                .maybe_hint(io_hint(&error))
+        });
+        let target = fs::canonicalize(file).map_err(|error| failed(&link, error))?;
+        match symlink(&target, &link) {
+            Ok(()) => {}
+            // From an earlier run, or the file itself.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let there = fs::canonicalize(&link).map_err(|error| failed(&link, error))?;
+                if there != target {
+                    return Err(Failure::new(format!(
+                        "{} is there already and is not {}",
+                        show(&link),
+                        show(&target)
+                    ))
+                    .hint("choose an empty directory with --out DIR"));
+                }
+            }
+            Err(error) => return Err(failed(&link, error)),
+        }
+    }
+    Ok(())
+}
+
+fn index_file(root: &Path, path: &Path, args: &Args) -> Result<Indexed, Failure> {
+    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
+        Failure::new(format!("{}: a shard's name must be UTF-8", show(path)))
+    })?;
+    let (index, crc32c) =
+        build_sidecar(path, Some(&args.label_feature), Some(&args.key_feature))?;
+    let sidecar = root.join(INDEX_DIRECTORY).join(name);
+    let with = |extension: &str| {
+        let mut path = sidecar.clone().into_os_string();
+        path.push(extension);
+        PathBuf::from(path)
+    };
+    publish(&with(".fbi"), &index.to_fbi(crc32c))?;
+    publish(&with(".idx"), index.to_idx().as_bytes())?;
+
+    let shard = Shard::open(path, ShardFormat::TfRecord, Some(&with(".fbi")), &Default::default())?;
+    let mut labels = None;
+    for label in (0..shard.len()).filter_map(|record| shard.label(record)) {
+        let (least, most) = labels.unwrap_or((label, label));
+        labels = Some((label.min(least), label.max(most)));
+    }
+    Ok(Indexed {
+        entry: ShardEntry {
+            name: name.to_owned(),
+            records: shard.len(),
+            bytes: shard.file_len(),
+            crc32c,
+            blake3: None,
+        },
+        labels,
+        features: first_features(&shard)?,
+    })
+}
+
+/// The features of a shard's first record: their kinds, and whether each holds one value.
+fn first_features(shard: &Shard) -> Result<BTreeMap<String, (FeatureKind, bool)>, Failure> {
+    let mut features = BTreeMap::new();
+    if shard.is_empty() {
+        return Ok(features);
+    }
+    let mut record = Vec::new();
+    shard.read(0, &mut record)?;
+    // Records that are no Examples have no features: the index serves them all the same.
+    let Ok(example) = ExampleView::parse(&record) else {
+        return Ok(features);
+    };
+    for feature in example.iter() {
+        let Ok(kind) = feature.kind() else { continue };
+        let values = match kind {
+            FeatureKind::Bytes => feature.bytes_list().map(|list| list.len()),
+            FeatureKind::Float => feature.floats().map(|list| list.len()),
+            FeatureKind::Int64 => feature.int64s().map(|list| list.len()),
+            FeatureKind::Unset => continue,
+        };
+        features.insert(feature.name().to_owned(), (kind, values == Ok(1)));
+    }
+    Ok(features)
+}
+
+fn publish(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(bytes).map_err(|error| {
+        Failure::new(format!("cannot write {}: {error}", show(path))).maybe_hint(io_hint(&error))
+    })?;
+    Ok(file.commit(Durability::Synced)?)
+}
+
+fn manifest_of(
+    by_split: &BTreeMap<String, Vec<PathBuf>>,
+    mut indexed: BTreeMap<PathBuf, Indexed>,
+    args: &Args,
+    console: &Console,
+) -> Manifest {
+    let mut features: BTreeMap<String, (FeatureKind, bool)> = BTreeMap::new();
+    let mut least_label = None;
+    let mut splits = Vec::new();
+    for (split, paths) in by_split {
+        let mut shards = Vec::new();
+        for indexed in paths.iter().filter_map(|path| indexed.remove(path)) {
+            for (name, (kind, is_one)) in indexed.features {
+                let known = features.entry(name).or_insert((kind, is_one));
+                known.1 &= is_one;
+            }
+            if let Some((least, _)) = indexed.labels {
+                least_label = Some(least_label.map_or(least, |label: i64| label.min(least)));
+            }
+            shards.push(indexed.entry);
+        }
+        splits.push(SplitEntry::new(split, shards));
+    }
+    match least_label {
+        Some(0) if args.label_base == 1 => console.warning(
+            "there are records of label 0: if that is the first class and not a background, index again with --label-base 0",
+        ),
+        None => console.warning(format!(
+            "no record has an integer feature {}: name another with --label-feature",
+            args.label_feature
+        )),
+        _ => {}
+    }
+    let mut manifest = Manifest::new(ShardFormat::TfRecord, args.label_base, splits);
+    manifest.features = features
+        .into_iter()
+        .map(|(name, (kind, is_one))| FeatureEntry {
+            name,
+            kind,
+            shape: if is_one { Vec::new() } else { vec![None] },
+        })
+        .collect();
+    manifest.pack = BTreeMap::from([
+        ("tool".to_owned(), "index".into()),
+        ("label_feature".to_owned(), args.label_feature.clone().into()),
+        ("key_feature".to_owned(), args.key_feature.clone().into()),
+    ]);
+    manifest
+}
+
+fn report(dataset: &Dataset, started: Instant, console: &Console) {
+    let manifest = dataset.manifest();
+    let shards: u64 = manifest.splits.iter().map(|split| split.shards.len() as u64).sum();
+    let records: u64 = manifest.splits.iter().map(|split| split.records).sum();
+    let bytes: u64 = manifest.splits.iter().map(|split| split.bytes).sum();
+    let elapsed = started.elapsed();
+    console.heading(format!(
+        "Indexed {} of {} in {} ({})",
+        quantity::counted(records, "record", "records"),
+        quantity::counted(shards, "shard", "shards"),
+        quantity::duration(elapsed),
+        quantity::byte_rate(bytes, elapsed),
+    ));
+    for split in &manifest.splits {
+        console.line(format!(
+            "  {}: {} in {}",
+            split.name,
+            quantity::counted(split.records, "record", "records"),
+            quantity::counted(split.shards.len() as u64, "shard", "shards"),
+        ));
+    }
+    console.line(format!("  indexes in {}", show(&dataset.root().join(INDEX_DIRECTORY))));
+    console.line(format!("  manifest {}", show(&dataset.root().join(MANIFEST))));
+
+    #[derive(Serialize)]
+    struct Summary<'a> {
+        command: &'static str,
+        exit_code: i32,
+        root: String,
+        fingerprint: &'a str,
+        records: u64,
+        shards: u64,
+        bytes: u64,
+        seconds: f64,
+    }
+    console.event(
+        "summary",
+        &Summary {
+            command: "index",
+            exit_code: 0,
+            root: dataset.root().display().to_string(),
+            fingerprint: dataset.fingerprint(),
+            records,
+            shards,
+            bytes,
+            seconds: elapsed.as_secs_f64(),
+        },
+    );
+}

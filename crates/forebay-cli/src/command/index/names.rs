@@ -1,0 +1,153 @@
+//! Which split a foreign TFRecord file is of, told by its name; and whether all files are there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, io_hint};
+use crate::input::show;
+
+/// Where a name does not say more, its records are the training set.
+const DEFAULT_SPLIT: &str = "train";
+
+/// A name taken apart: `train-00003-of-00128` is number 3 of 128 of `train`.
+#[derive(Debug, PartialEq, Eq)]
+struct Name<'a> {
+    stem: &'a str,
+    number: Option<(u32, u32)>,
+}
+
+fn parse(name: &str) -> Name<'_> {
+    let whole = Name {
+        stem: name,
+        number: None,
+    };
+    // An extension may follow the numbers, as in `train-00000-of-00001.tfrecord`.
+    let bare = name.strip_suffix(".tfrecord").unwrap_or(name);
+    let bare = bare.strip_suffix(".tfrecords").unwrap_or(bare);
+    let Some((rest, of)) = bare.rsplit_once("-of-") else {
+        return Name { stem: bare, ..whole };
+    };
+    let Some((stem, number)) = rest.rsplit_once('-') else {
+        return whole;
+    };
+    match (number.parse(), of.parse()) {
+        (Ok(number), Ok(of)) if !stem.is_empty() => Name {
+            stem,
+            number: Some((number, of)),
+        },
+        _ => whole,
+    }
+}
+
+/// The split of a stem: TFDS writes `imagenet2012-train.tfrecord`, TensorFlow's tool `train`.
+fn split_of(name: &Name<'_>) -> String {
+    if name.number.is_none() {
+        return DEFAULT_SPLIT.to_owned();
+    }
+    let stem = name.stem.split('.').next().unwrap_or_default();
+    let last = stem.rsplit('-').next().unwrap_or_default();
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if !last.is_empty() && last.chars().all(fits) {
+        last.to_owned()
+    } else {
+        DEFAULT_SPLIT.to_owned()
+    }
+}
+
+/// The files of a directory whose names are those of TFRecord shards.
+pub(super) fn shards_in(root: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(format!("cannot list {}: {error}", show(root))).maybe_hint(io_hint(&error))
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let looks = parse(name).number.is_some()
+            || name.ends_with(".tfrecord")
+            || name.ends_with(".tfrecords");
+        if looks && !name.starts_with('.') && path.is_file() {
+            files.push(path);
+        }
+    }
+    if files.is_empty() {
+        return Err(Failure::new(format!(
+            "{} holds no files named as TFRecord shards are",
+            show(root)
+        ))
+        .hint("name the files themselves: `forebay index DIR/*`"));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The files of each split in order, with none missing.
+pub(super) fn by_split(
+    files: &[PathBuf],
+    forced: Option<&str>,
+) -> Result<BTreeMap<String, Vec<PathBuf>>, Failure> {
+    let mut splits: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    let mut sets: BTreeMap<(&str, u32), Vec<u32>> = BTreeMap::new();
+    let mut names = BTreeMap::new();
+    for path in files {
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
+            Failure::new(format!("{}: a shard's name must be UTF-8", show(path)))
+        })?;
+        if let Some(other) = names.insert(name, path) {
+            return Err(Failure::new(format!(
+                "{} and {} have the same name",
+                show(other),
+                show(path)
+            )));
+        }
+        let parsed = parse(name);
+        if let Some((number, of)) = parsed.number {
+            sets.entry((parsed.stem, of)).or_default().push(number);
+        }
+        let split = forced.map_or_else(|| split_of(&parsed), str::to_owned);
+        splits.entry(split).or_default().push(path.clone());
+    }
+    for ((stem, of), mut numbers) in sets {
+        numbers.sort_unstable();
+        if let Some(missing) = (0..of).find(|number| numbers.binary_search(number).is_err()) {
+            return Err(Failure::new(format!(
+                "{stem}-{missing:05}-of-{of:05} is missing: {} of {of} files are here",
+                numbers.len()
+            ))
+            .hint("a dataset with a hole would pass for a whole one; bring the missing files first"));
+        }
+    }
+    Ok(splits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_splits() {
+        for (name, split) in [
+            ("train-00000-of-01024", "train"),
+            ("validation-00001-of-00128", "validation"),
+            ("imagenet2012-train.tfrecord-00000-of-01024", "train"),
+            ("test-00000-of-00001.tfrecord", "test"),
+            ("anything.tfrecord", "train"),
+            ("odd", "train"),
+        ] {
+            assert_eq!(split_of(&parse(name)), split, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_hole_is_found() {
+        let files = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let whole = files(&["train-00000-of-00002", "train-00001-of-00002"]);
+        assert_eq!(by_split(&whole, None).unwrap()["train"], whole);
+        assert_eq!(by_split(&whole, Some("x")).unwrap()["x"], whole);
+        let hole = by_split(&files(&["train-00001-of-00002"]), None).unwrap_err();
+        assert!(hole.message().contains("train-00000-of-00002"), "{hole}");
+        let twice = by_split(&files(&["a/x.tfrecord", "b/x.tfrecord"]), None);
+        assert!(twice.is_err());
+    }
+}

@@ -1,0 +1,174 @@
+//! What `inspect` finds out: from indexes alone, and with `--images` from every record.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use forebay_image::{Limits, probe};
+use forebay_shard::{Shard, image_and_label};
+
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::histogram::Histogram;
+use crate::interrupt::Interrupt;
+
+/// From the indexes: how big the records are, and how many there are of each label.
+#[derive(Default)]
+pub(super) struct IndexFigures {
+    pub(super) record_sizes: Histogram,
+    /// For each label its records in each split; `None` is a record without a label.
+    pub(super) labels: BTreeMap<Option<i64>, Vec<u64>>,
+}
+
+impl IndexFigures {
+    pub(super) fn of(splits: &[(Option<String>, Vec<Shard>)]) -> Self {
+        let mut figures = Self::default();
+        for (number, (_, shards)) in splits.iter().enumerate() {
+            for shard in shards {
+                for record in 0..shard.len() {
+                    figures.record_sizes.add(shard.record_len(record).unwrap_or(0));
+                    let counts = figures
+                        .labels
+                        .entry(shard.label(record))
+                        .or_insert_with(|| vec![0; splits.len()]);
+                    counts[number] += 1;
+                }
+            }
+        }
+        figures
+    }
+}
+
+/// From the records: what the images are.
+#[derive(Default)]
+pub(super) struct ImageFigures {
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+    pub(super) sizes: Histogram,
+    /// Short sides, in pixels.
+    pub(super) short_sides: Histogram,
+    /// Images by format, colour and scan order: "JPEG rgb", "PNG grey".
+    pub(super) kinds: BTreeMap<String, u64>,
+    pub(super) widths: Option<(u32, u32)>,
+    pub(super) heights: Option<(u32, u32)>,
+    /// Records without an image that can be read, and the first of them.
+    pub(super) unreadable: u64,
+    pub(super) first_unreadable: Option<String>,
+}
+
+impl ImageFigures {
+    /// Reads every record, shards in parallel.
+    pub(super) fn read(
+        splits: &[(Option<String>, Vec<Shard>)],
+        console: &Console,
+    ) -> Result<Self, Failure> {
+        let shards: Vec<&Shard> = splits.iter().flat_map(|(_, shards)| shards).collect();
+        let total = shards.iter().map(|shard| shard.file_len()).sum();
+        let bar = console.bar("reading", Some(total));
+        let interrupt = Interrupt::listen();
+        let (next, records, bytes) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let result = Mutex::new(Ok(Self::default()));
+        let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..jobs.min(shards.len()) {
+                scope.spawn(|| {
+                    let mut mine = Self::default();
+                    while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let progress = |len: u64| {
+                            let records = records.fetch_add(1, Ordering::Relaxed) + 1;
+                            let bytes = bytes.fetch_add(len, Ordering::Relaxed) + len;
+                            bar.update(bytes, records, "records", bytes);
+                            !interrupt.is_asked()
+                        };
+                        if let Err(failure) = mine.read_shard(shard, progress) {
+                            // The others stop at their next shard.
+                            next.store(shards.len(), Ordering::Relaxed);
+                            if let Ok(mut result) = result.lock() {
+                                *result = Err(failure);
+                            }
+                            return;
+                        }
+                    }
+                    if let Ok(mut result) = result.lock()
+                        && let Ok(all) = result.as_mut()
+                    {
+                        all.merge(mine);
+                    }
+                });
+            }
+        });
+        result
+            .into_inner()
+            .map_err(|_| Failure::new("a reading thread failed"))?
+    }
+
+    fn read_shard(
+        &mut self,
+        shard: &Shard,
+        progress: impl Fn(u64) -> bool,
+    ) -> Result<(), Failure> {
+        let mut scan = shard.scan(0..shard.len());
+        while let Some(record) = scan.next_record()? {
+            self.records += 1;
+            let refused = match image_and_label(record.bytes) {
+                Ok((image, _)) => self.add(image).err(),
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(why) = refused {
+                self.unreadable += 1;
+                self.first_unreadable.get_or_insert_with(|| {
+                    format!(
+                        "{}: record {}: {why}",
+                        crate::input::show(shard.path()),
+                        record.info.index
+                    )
+                });
+            }
+            if !progress(record.info.len) {
+                return Err(Failure::interrupted("stopped before all records were read"));
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, image: &[u8]) -> Result<(), String> {
+        self.bytes += image.len() as u64;
+        self.sizes.add(image.len() as u64);
+        let probe = probe(image, &Limits::default()).map_err(|error| error.to_string())?;
+        let progressive = if probe.progressive { " progressive" } else { "" };
+        let kind = format!("{} {:?}{progressive}", probe.format, probe.color);
+        *self.kinds.entry(kind).or_default() += 1;
+        self.short_sides.add(probe.width.min(probe.height).into());
+        widen(&mut self.widths, (probe.width, probe.width));
+        widen(&mut self.heights, (probe.height, probe.height));
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.records += other.records;
+        self.bytes += other.bytes;
+        self.sizes.merge(&other.sizes);
+        self.short_sides.merge(&other.short_sides);
+        for (kind, count) in other.kinds {
+            *self.kinds.entry(kind).or_default() += count;
+        }
+        if let Some(range) = other.widths {
+            widen(&mut self.widths, range);
+        }
+        if let Some(range) = other.heights {
+            widen(&mut self.heights, range);
+        }
+        self.unreadable += other.unreadable;
+        self.first_unreadable = match (self.first_unreadable.take(), other.first_unreadable) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+}
+
+fn widen(range: &mut Option<(u32, u32)>, with: (u32, u32)) {
+    *range = Some(match *range {
+        None => with,
+        Some((least, most)) => (least.min(with.0), most.max(with.1)),
+    });
+}

@@ -1,0 +1,64 @@
+//! `forebay inspect`: what is in a dataset or a shard.
+
+mod figures;
+mod show;
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+
+use crate::console::Console;
+use crate::contents::Contents;
+use crate::failure::{Failure, Outcome};
+
+use figures::{ImageFigures, IndexFigures};
+use show::Findings;
+
+/// Show what is in a dataset or a shard
+///
+/// Splits, shards, bytes, features, classes and how big the records are, from manifest and indexes
+/// alone. With --images every record is read too: exact sizes of the images, formats, dimensions.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  forebay inspect shards/
+  forebay inspect shards/ --images
+  forebay inspect shards/train-00000-of-00004 --json")]
+pub(crate) struct Args {
+    /// A dataset (the directory with forebay.json) or one shard
+    #[arg(value_name = "DATASET|SHARD")]
+    path: PathBuf,
+
+    /// Read every record: sizes, formats and dimensions of the images themselves
+    #[arg(long)]
+    images: bool,
+
+    /// List all classes, not only the first
+    #[arg(long)]
+    all_classes: bool,
+}
+
+pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    let contents = Contents::open(&args.path)?;
+    let splits = contents.shards()?;
+    let index = IndexFigures::of(&splits);
+    let images = if args.images {
+        Some(ImageFigures::read(&splits, console)?)
+    } else {
+        None
+    };
+    let findings = Findings {
+        contents: &contents,
+        splits: &splits,
+        index: &index,
+        images: images.as_ref(),
+        all_classes: args.all_classes,
+    };
+    findings.print(console);
+    findings.event(console);
+    Ok(if images.is_some_and(|images| images.unreadable > 0) {
+        Outcome::SomeUnreadable
+    } else {
+        Outcome::Done
+    })
+}

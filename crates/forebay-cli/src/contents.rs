@@ -1,0 +1,190 @@
+//! Opening what the user named: the shards of a dataset, split by split, or a single shard.
+
+use std::path::{Path, PathBuf};
+
+use forebay_shard::{Dataset, Shard};
+
+use crate::failure::{Failure, counted_choices};
+use crate::input::{Input, show};
+
+/// An open dataset or shard.
+pub(crate) enum Contents {
+    Dataset(Dataset),
+    Shard(Shard),
+}
+
+/// One record's place.
+pub(crate) struct Located {
+    pub(crate) split: Option<String>,
+    pub(crate) shard: Shard,
+    /// Number in the split, or in the shard where only that was named.
+    pub(crate) index: u64,
+    /// Number in the shard.
+    pub(crate) record: u64,
+}
+
+impl Contents {
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        Ok(match Input::recognise(path)? {
+            Input::Dataset(root) => Self::Dataset(Dataset::open(root)?),
+            Input::Shard(path) => Self::Shard(Shard::open_path(path)?),
+        })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> PathBuf {
+        match self {
+            Self::Dataset(dataset) => dataset.root().to_owned(),
+            Self::Shard(shard) => shard.path().to_owned(),
+        }
+    }
+
+    /// All shards with the names of their splits, opened.
+    pub(crate) fn shards(&self) -> Result<Vec<(Option<String>, Vec<Shard>)>, Failure> {
+        match self {
+            Self::Shard(shard) => Ok(vec![(None, vec![shard.clone()])]),
+            Self::Dataset(dataset) => dataset
+                .splits()
+                .map(|name| {
+                    let split = dataset.split(name)?;
+                    Ok((Some(name.to_owned()), split.shards().to_vec()))
+                })
+                .collect(),
+        }
+    }
+
+    /// A record by its number in the split.
+    pub(crate) fn by_index(&self, split: Option<&str>, index: u64) -> Result<Located, Failure> {
+        match self {
+            Self::Shard(shard) => {
+                self.no_split(split)?;
+                if index >= shard.len() {
+                    return Err(beyond(&show(shard.path()), index, shard.len()));
+                }
+                Ok(Located {
+                    split: None,
+                    shard: shard.clone(),
+                    index,
+                    record: index,
+                })
+            }
+            Self::Dataset(dataset) => {
+                let split = self.choose_split(dataset, split)?;
+                let (shard, record) = split.locate(index).ok_or_else(|| {
+                    beyond(&format!("split {}", split.name()), index, split.len())
+                })?;
+                Ok(Located {
+                    split: Some(split.name().to_owned()),
+                    shard: split.shards()[shard].clone(),
+                    index,
+                    record,
+                })
+            }
+        }
+    }
+
+    /// A record by its key; in all splits unless one is named.
+    pub(crate) fn by_key(&self, split: Option<&str>, key: &[u8]) -> Result<Located, Failure> {
+        match self {
+            Self::Shard(shard) => {
+                self.no_split(split)?;
+                let record = shard.find_key(key)?;
+                let record = record.ok_or_else(|| self.no_key(key, shard.index().has_keys()))?;
+                Ok(Located {
+                    split: None,
+                    shard: shard.clone(),
+                    index: record,
+                    record,
+                })
+            }
+            Self::Dataset(dataset) => {
+                let names: Vec<String> = match split {
+                    Some(_) => vec![self.choose_split(dataset, split)?.name().to_owned()],
+                    None => dataset.splits().map(str::to_owned).collect(),
+                };
+                let mut has_keys = false;
+                for name in names {
+                    let split = dataset.split(&name)?;
+                    has_keys |= split.shards().iter().any(|shard| shard.index().has_keys());
+                    let found = split.find_key(key)?;
+                    if let Some((index, (shard, record))) =
+                        found.and_then(|index| Some((index, split.locate(index)?)))
+                    {
+                        return Ok(Located {
+                            split: Some(name),
+                            shard: split.shards()[shard].clone(),
+                            index,
+                            record,
+                        });
+                    }
+                }
+                Err(self.no_key(key, has_keys))
+            }
+        }
+    }
+
+    fn choose_split(
+        &self,
+        dataset: &Dataset,
+        name: Option<&str>,
+    ) -> Result<forebay_shard::Split, Failure> {
+        let names: Vec<&str> = dataset.splits().collect();
+        let name = match (name, names.as_slice()) {
+            (Some(name), _) if names.contains(&name) => name,
+            (Some(name), _) => {
+                return Err(Failure::new(format!(
+                    "{} has no split {name:?}: it has {}",
+                    show(dataset.root()),
+                    counted_choices(&names)
+                )));
+            }
+            (None, [only]) => only,
+            (None, []) => {
+                return Err(Failure::new(format!(
+                    "{} has no records",
+                    show(dataset.root())
+                )));
+            }
+            (None, _) => {
+                return Err(Failure::usage(format!(
+                    "{} has several splits: {}",
+                    show(dataset.root()),
+                    counted_choices(&names)
+                ))
+                .hint(format!("choose one with --split {}", names[0])));
+            }
+        };
+        Ok(dataset.split(name)?)
+    }
+
+    fn no_split(&self, split: Option<&str>) -> Result<(), Failure> {
+        match split {
+            None => Ok(()),
+            Some(_) => Err(Failure::usage(format!(
+                "{} is a single shard: --split goes with a dataset",
+                show(&self.path())
+            ))),
+        }
+    }
+
+    fn no_key(&self, key: &[u8], has_keys: bool) -> Failure {
+        let key = crate::paint::printable_bytes(key);
+        let failure = Failure::new(format!(
+            "{} has no record with the key {key}",
+            show(&self.path())
+        ));
+        if has_keys {
+            failure.hint("a key is the path below its split's directory, such as class/file.jpg")
+        } else {
+            failure.hint("its index knows no keys: name the record by its number")
+        }
+    }
+}
+
+fn beyond(place: &str, index: u64, records: u64) -> Failure {
+    let failure = Failure::new(format!("{place} has no record {index}: it has {records}"));
+    match records.checked_sub(1) {
+        Some(last) => failure.hint(format!("records are numbered from 0 to {last}")),
+        None => failure,
+    }
+}

@@ -1,0 +1,52 @@
+//! The libraries' errors as the user reads them: their line, and what to do about it.
+
+use crate::failure::{Failure, io_cause, io_hint};
+
+impl From<forebay_store::Error> for Failure {
+    fn from(error: forebay_store::Error) -> Self {
+        use forebay_store::Error;
+        let hint = match &error {
+            Error::Io { source, .. } => io_hint(source),
+            Error::Locked { .. } => Some("wait until it is done, or stop it first".to_owned()),
+            _ => None,
+        };
+        Self::from_error(&error).maybe_hint(hint)
+    }
+}
+
+impl From<forebay_pack::Error> for Failure {
+    fn from(error: forebay_pack::Error) -> Self {
+        use forebay_pack::Error;
+        let hint = error.hint();
+        match error {
+            Error::Interrupted { .. } => Self::interrupted(error.to_string()).maybe_hint(hint),
+            Error::Options(_) => Self::usage(error.to_string()).maybe_hint(hint),
+            Error::Store(error) => Self::from(error).maybe_hint(hint),
+            error => Self::from_error(&error)
+                .maybe_hint(io_cause(&error).and_then(io_hint))
+                .maybe_hint(hint),
+        }
+    }
+}
+
+impl From<forebay_shard::Error> for Failure {
+    fn from(error: forebay_shard::Error) -> Self {
+        use forebay_shard::Error;
+        let hint = match &error {
+            Error::Io { source, .. } => io_hint(source),
+            Error::Corrupt(_) => Some(
+                "`forebay verify` lists all the damage; restore the file from where it was copied"
+                    .to_owned(),
+            ),
+            Error::Version { .. } | Error::Feature { .. } => {
+                Some("update forebay".to_owned())
+            }
+            Error::Mismatch { .. } => Some(
+                "the files are of different datasets or packs: copy the whole dataset again, or pack again"
+                    .to_owned(),
+            ),
+            _ => None,
+        };
+        Self::from_error(&error).maybe_hint(hint)
+    }
+}
