@@ -217,6 +217,17 @@ impl Payload<'_> {
         Ok(())
     }
 
+    /// The buffer that the payload grows in, for reads that fill spare
+    /// capacity. What is in it already is not the caller's: only append.
+    pub fn buffer_mut(&mut self) -> &mut Vec<u8> {
+        self.bytes
+    }
+
+    /// Drops the bytes so far, to put the payload together anew.
+    pub fn clear(&mut self) {
+        self.bytes.truncate(self.start);
+    }
+
     /// Bytes so far.
     pub fn len(&self) -> usize {
         self.bytes.len() - self.start
