@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The result of this crate's calls.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of this crate. [`hint`](Error::hint) says what to do about it, where something can be done.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,16 @@ pub enum Error {
     /// A bad image, with [`OnBadImage::Fail`](crate::OnBadImage::Fail).
     #[error("{0}")]
     BadImage(Box<Finding>),
+    /// A record cannot become a file: no Example, no image, or a key that is no safe path.
+    #[error("{}: record {record}: {what}", shard.display())]
+    Export {
+        /// The shard.
+        shard: PathBuf,
+        /// Number of the record in the shard.
+        record: u64,
+        /// What is wrong with it.
+        what: String,
+    },
     /// Somebody asked to stop.
     #[error("interrupted with {finished} of {total} shards finished")]
     Interrupted {
@@ -72,6 +82,9 @@ pub enum Error {
     /// A place or a file of the destination.
     #[error(transparent)]
     Store(#[from] forebay_store::Error),
+    /// A shard, index or manifest.
+    #[error(transparent)]
+    Shard(#[from] forebay_shard::Error),
 }
 
 impl Error {

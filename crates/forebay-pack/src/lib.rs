@@ -5,17 +5,24 @@
 //! own, a continued run writes the same bytes, and the output is the same for any number of jobs.
 
 mod census;
+mod destination;
 mod error;
+mod export;
 mod input;
 mod observer;
 mod options;
 mod plan;
 mod prepare;
+mod publish;
 mod report;
+mod resume;
+mod run;
 mod sniff;
+mod write;
 
 pub use census::{Census, ClassList, ClassName, EntryRef, SplitCensus};
 pub use error::{Error, Result};
+pub use export::{ExportOptions, ExportSummary, export};
 pub use input::LayoutKind;
 pub use observer::{Cancel, Observer, ShardDone, Stage};
 pub use options::{
@@ -24,3 +31,4 @@ pub use options::{
 pub use plan::{Plan, PlannedShard, PlannedSplit};
 pub use prepare::{Prepared, prepare};
 pub use report::{Action, Finding, Reason, SplitSummary, Summary, escape};
+pub use run::pack;

@@ -99,21 +99,9 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A path as reports write it: valid UTF-8 as it is, other bytes as `\xNN`, `\` doubled.
+/// A path as reports write it: control characters and bytes that are not UTF-8 as `\xNN`, `\` doubled.
 pub fn escape(path: &[u8]) -> String {
-    let mut out = String::with_capacity(path.len());
-    for chunk in path.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c == '\\' {
-                out.push('\\');
-            }
-            out.push(c);
-        }
-        for byte in chunk.invalid() {
-            out.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    out
+    forebay_shard::manifest::escape_key(path).to_string()
 }
 
 /// What was written of one split.
@@ -186,16 +174,5 @@ impl Summary {
             .filter(|((action, _), _)| *action == Action::Skipped)
             .map(|(_, n)| n)
             .sum()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn escapes_are_readable_and_reversible() {
-        assert_eq!(escape("a b/ü\n.jpg".as_bytes()), "a b/ü\n.jpg");
-        assert_eq!(escape(b"a\xff\xfe\\"), "a\\xff\\xfe\\\\");
     }
 }

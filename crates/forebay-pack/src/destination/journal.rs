@@ -1,0 +1,389 @@
+//! The journal: which shards are finished, so that an interrupted pack continues where it was.
+//!
+//! One line each: the CRC32C of the text in eight hex digits, a space, JSON. The first line says what is being packed. A
+//! shard's line is written and synced after the shard itself is synced under its name, so a line is never ahead of
+//! the truth. A crash can tear the last line, or leave garbage in its place: lines whose checksum is wrong are
+//! dropped, and their shards are written again.
+
+use crate::census::Census;
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::report::{Finding, escape};
+use forebay_store::{AtomicFile, Durability};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Raised when older journals cannot be continued.
+const JOURNAL_VERSION: u32 = 1;
+/// More differences than this are counted, not listed.
+const DIFFERENCES_SHOWN: usize = 5;
+
+/// The first line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Header {
+    version: u32,
+    plan: String,
+    arguments: BTreeMap<String, String>,
+    classes: u64,
+    pub(crate) shards: Vec<String>,
+    parts: Vec<Part>,
+}
+
+/// A class directory as the census saw it, so that a change of the source can be named.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Part {
+    place: String,
+    files: u64,
+    bytes: u64,
+    content: u64,
+    times: u64,
+}
+
+/// A finished shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShardLine {
+    pub(crate) name: String,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    pub(crate) crc32c: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) blake3: Option<String>,
+    /// Image bytes in the records.
+    pub(crate) image_bytes: u64,
+    pub(crate) sidecars: Vec<Sidecar>,
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// A file in `index/` that belongs to a shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sidecar {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    pub(crate) crc32c: u32,
+}
+
+/// What a journal file says.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) header: Header,
+    pub(crate) shards: Vec<ShardLine>,
+}
+
+/// The journal of the running pack.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    path: PathBuf,
+    file: File,
+    durability: Durability,
+}
+
+impl Header {
+    pub(crate) fn new(census: &Census, plan: &Plan) -> Self {
+        let mut parts = Vec::new();
+        for split in census.splits() {
+            for chunk in split.chunks() {
+                let place = match chunk.name() {
+                    b"" => split.name().to_owned(),
+                    class => format!("{}: {}", split.name(), escape(class)),
+                };
+                parts.push(Part {
+                    place,
+                    files: chunk.len(),
+                    bytes: chunk.bytes(),
+                    content: chunk.content_digest(),
+                    times: chunk.times_digest(),
+                });
+            }
+        }
+        Self {
+            version: JOURNAL_VERSION,
+            plan: plan.digest().to_owned(),
+            arguments: plan.arguments().clone(),
+            classes: census.classes().len() as u64,
+            shards: plan.shards().map(|shard| shard.name).collect(),
+            parts,
+        }
+    }
+
+    /// What of an earlier pack differs from this one, in words; nothing if this one continues it.
+    pub(crate) fn differences(&self, now: &Self) -> Vec<String> {
+        if self == now {
+            return Vec::new();
+        }
+        let mut all = Vec::new();
+        if self.version != now.version {
+            all.push("it was begun by another version of forebay".to_owned());
+        }
+        for name in self.arguments.keys().chain(
+            now.arguments
+                .keys()
+                .filter(|n| !self.arguments.contains_key(*n)),
+        ) {
+            let value = |header: &Self| {
+                header
+                    .arguments
+                    .get(name)
+                    .cloned()
+                    .unwrap_or_else(|| "not given".into())
+            };
+            if value(self) != value(now) {
+                all.push(format!("{name}: then {}, now {}", value(self), value(now)));
+            }
+        }
+        self.source_differences(now, &mut all);
+        if all.is_empty() {
+            all.push("the class list was another".to_owned());
+        }
+        if all.len() > DIFFERENCES_SHOWN {
+            let more = all.len() - DIFFERENCES_SHOWN;
+            all.truncate(DIFFERENCES_SHOWN);
+            all.push(format!("and {more} more"));
+        }
+        all
+    }
+
+    fn source_differences(&self, now: &Self, all: &mut Vec<String>) {
+        let then: BTreeMap<_, _> = self.parts.iter().map(|part| (&part.place, part)).collect();
+        for part in &now.parts {
+            let place = &part.place;
+            let Some(old) = then.get(place) else {
+                all.push(format!("{place} is new in the source"));
+                continue;
+            };
+            if (old.files, old.bytes) != (part.files, part.bytes) {
+                all.push(format!(
+                    "{place}: then {} files of {} bytes, now {} of {}",
+                    old.files, old.bytes, part.files, part.bytes
+                ));
+            } else if old.content != part.content {
+                all.push(format!("{place}: names or sizes of files changed"));
+            } else if old.times != part.times {
+                all.push(format!("{place}: files were modified since"));
+            }
+        }
+        let current: std::collections::BTreeSet<_> =
+            now.parts.iter().map(|part| &part.place).collect();
+        for place in then.keys().filter(|place| !current.contains(*place)) {
+            all.push(format!("{place} is gone from the source"));
+        }
+    }
+}
+
+impl Journal {
+    /// Begins a journal with its first line in place, so that whoever finds a journal finds out what it is about.
+    pub(crate) fn create(path: &Path, header: &Header, durability: Durability) -> Result<Self> {
+        let mut file = AtomicFile::create(path)?;
+        file.write_all(&line(path, header)?)
+            .map_err(|e| Error::io(path, "write", e))?;
+        file.commit(durability)?;
+        Self::open(path, durability)
+    }
+
+    /// Continues a journal: rewritten with the lines that count, so that no torn tail is in the way.
+    pub(crate) fn resume(
+        path: &Path,
+        header: &Header,
+        shards: &[ShardLine],
+        durability: Durability,
+    ) -> Result<Self> {
+        let mut text = line(path, header)?;
+        for shard in shards {
+            text.extend_from_slice(&line(path, shard)?);
+        }
+        let mut file = AtomicFile::create(path)?;
+        file.write_all(&text)
+            .map_err(|e| Error::io(path, "write", e))?;
+        file.commit(durability)?;
+        Self::open(path, durability)
+    }
+
+    /// Adds a finished shard.
+    pub(crate) fn append(&mut self, shard: &ShardLine) -> Result<()> {
+        let line = line(&self.path, shard)?;
+        self.file
+            .write_all(&line)
+            .map_err(|e| Error::io(&self.path, "write", e))?;
+        if self.durability == Durability::Synced {
+            self.file
+                .sync_data()
+                .map_err(|e| Error::io(&self.path, "fsync", e))?;
+        }
+        Ok(())
+    }
+
+    /// Reads a journal. None if there is none, or if it has no readable first line: then no shard was finished.
+    pub(crate) fn read(path: &Path) -> Result<Option<Found>> {
+        let text = match std::fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io(path, "read", error)),
+        };
+        let mut lines = text.split_inclusive(|b| *b == b'\n');
+        let Some(header) = lines.next().and_then(parse::<Header>) else {
+            return Ok(None);
+        };
+        let mut shards: Vec<ShardLine> = Vec::new();
+        for shard in lines.filter_map(parse::<ShardLine>) {
+            // Written twice only if it was lost in between: the later line is the true one.
+            shards.retain(|known| known.name != shard.name);
+            shards.push(shard);
+        }
+        Ok(Some(Found { header, shards }))
+    }
+
+    fn open(path: &Path, durability: Durability) -> Result<Self> {
+        let file = OpenOptions::new()
+            .append(true)
+            .open(path)
+            .map_err(|e| Error::io(path, "open", e))?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            file,
+            durability,
+        })
+    }
+}
+
+fn line<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>> {
+    let json = serde_json::to_string(value).map_err(|e| Error::io(path, "encode", e))?;
+    Ok(format!(
+        "{:08x} {json}\n",
+        forebay_shard::checksum::crc32c(json.as_bytes())
+    )
+    .into_bytes())
+}
+
+fn parse<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
+    let text = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
+    let (sum, json) = text.split_once(' ')?;
+    let intact = sum == format!("{:08x}", forebay_shard::checksum::crc32c(json.as_bytes()));
+    if intact {
+        serde_json::from_str(json).ok()
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            version: JOURNAL_VERSION,
+            plan: "p".into(),
+            arguments: BTreeMap::from([("seed".into(), "0".into())]),
+            classes: 1,
+            shards: vec!["train-00000-of-00001".into()],
+            parts: vec![Part {
+                place: "train: a".into(),
+                files: 1,
+                bytes: 2,
+                content: 3,
+                times: 4,
+            }],
+        }
+    }
+
+    fn shard(name: &str) -> ShardLine {
+        ShardLine {
+            name: name.into(),
+            records: 1,
+            bytes: 2,
+            crc32c: 3,
+            blake3: None,
+            image_bytes: 1,
+            sidecars: vec![],
+            findings: vec![],
+        }
+    }
+
+    #[test]
+    fn cut_anywhere_it_gives_the_lines_before_the_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let mut journal = Journal::create(&path, &header(), Durability::Cached).unwrap();
+        let first = std::fs::read(&path).unwrap().len();
+        journal.append(&shard("a")).unwrap();
+        let second = std::fs::read(&path).unwrap().len();
+        journal.append(&shard("b")).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 0..=whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let found = Journal::read(&path).unwrap();
+            let expected = [first, second, whole.len()]
+                .iter()
+                .filter(|end| cut >= **end)
+                .count();
+            assert_eq!(
+                found.map_or(0, |f| 1 + f.shards.len()),
+                expected,
+                "cut at {cut}"
+            );
+        }
+        for (at, byte) in whole.iter().enumerate().skip(first) {
+            let mut bytes = whole.clone();
+            bytes[at] = byte ^ 0x20;
+            std::fs::write(&path, &bytes).unwrap();
+            let found = Journal::read(&path).unwrap().unwrap();
+            assert!(
+                found
+                    .shards
+                    .iter()
+                    .all(|s| *s == shard("a") || *s == shard("b")),
+                "flip at {at}"
+            );
+            assert!(found.shards.len() < 2, "flip at {at} went unseen");
+        }
+    }
+
+    #[test]
+    fn a_resumed_journal_has_no_torn_tail() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let mut journal =
+            Journal::resume(&path, &header(), &[shard("a")], Durability::Synced).unwrap();
+        journal.append(&shard("b")).unwrap();
+        journal.append(&shard("a")).unwrap();
+        let found = Journal::read(&path).unwrap().unwrap();
+        assert_eq!(found.header, header());
+        assert_eq!(
+            found
+                .shards
+                .iter()
+                .map(|s| s.name.as_str())
+                .collect::<Vec<_>>(),
+            ["b", "a"]
+        );
+    }
+
+    #[test]
+    fn differences_are_named() {
+        let then = header();
+        assert!(then.differences(&then).is_empty());
+        let differences = |change: &dyn Fn(&mut Header)| {
+            let mut now = header();
+            change(&mut now);
+            then.differences(&now).join("; ")
+        };
+        assert_eq!(
+            differences(&|h| _ = h.arguments.insert("seed".into(), "1".into())),
+            "seed: then 0, now 1"
+        );
+        assert_eq!(
+            differences(&|h| _ = h.arguments.insert("x".into(), "1".into())),
+            "x: then not given, now 1"
+        );
+        assert!(
+            differences(&|h| h.parts[0].files = 9)
+                .contains("train: a: then 1 files of 2 bytes, now 9 of 2")
+        );
+        assert!(differences(&|h| h.parts[0].times = 9).contains("modified"));
+        assert!(differences(&|h| h.parts.clear()).contains("gone"));
+        assert!(differences(&|h| h.plan = "q".into()).contains("class list"));
+    }
+}

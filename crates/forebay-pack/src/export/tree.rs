@@ -1,0 +1,328 @@
+//! Writing files below a directory and nowhere else.
+//!
+//! A key becomes a path component by component. `..`, `.`, empty components (so also absolute keys) and NUL are
+//! refused, and each directory is opened relative to the one above without following links: a link that lies in
+//! the destination, or is put there meanwhile, leads nowhere.
+
+use crate::error::{Error, Result};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes compared at a time with a file that is there.
+const COMPARE_BYTES: usize = 64 << 10;
+
+/// The destination.
+#[derive(Debug)]
+pub(super) struct Tree {
+    root: PathBuf,
+    fd: OwnedFd,
+}
+
+/// One worker's way into the tree; the directory last written to stays open.
+#[derive(Debug)]
+pub(super) struct Writer<'a> {
+    tree: &'a Tree,
+    /// Distinct for each worker, so that two never write one temporary file.
+    temporary: Vec<u8>,
+    open: Option<(Vec<u8>, OwnedFd)>,
+    path: Vec<u8>,
+}
+
+/// What became of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Placed {
+    New,
+    /// It was there with the same content.
+    There,
+}
+
+/// Why a file was not written.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The key cannot be a path.
+    Key(&'static str),
+    Error(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl Tree {
+    /// Makes the directory if it is not there.
+    pub(super) fn open(root: &Path) -> Result<Self> {
+        std::fs::create_dir_all(root).map_err(|e| Error::io(root, "create the directory", e))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd =
+            rustix::fs::open(root, flags, Mode::empty()).map_err(|e| Error::io(root, "open", e))?;
+        Ok(Self {
+            root: root.to_path_buf(),
+            fd,
+        })
+    }
+
+    pub(super) fn writer(&self, worker: usize) -> Result<Writer<'_>> {
+        let temporary = format!(".export-{worker}.forebay-tmp").into_bytes();
+        Ok(Writer {
+            tree: self,
+            temporary,
+            open: None,
+            path: Vec::new(),
+        })
+    }
+
+    /// Forces everything to disk: one call instead of one for each of a million files.
+    pub(super) fn sync(&self) -> Result<()> {
+        rustix::fs::syncfs(&self.fd)
+            .map_err(|e| Error::io(&self.root, "sync the file system of", e))
+    }
+
+    fn path(&self, below: &[u8]) -> PathBuf {
+        use std::os::unix::ffi::OsStrExt;
+        self.root.join(std::ffi::OsStr::from_bytes(below))
+    }
+}
+
+impl Writer<'_> {
+    /// Writes a file below the tree's root. Never replaces one that differs.
+    pub(super) fn put(
+        &mut self,
+        prefix: &[u8],
+        key: &[u8],
+        content: &[u8],
+    ) -> Result<Placed, Failure> {
+        check_key(key).map_err(Failure::Key)?;
+        self.path.clear();
+        if !prefix.is_empty() {
+            self.path.extend_from_slice(prefix);
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(key);
+        let slash = self.path.iter().rposition(|b| *b == b'/');
+        let (dir, name) = match slash {
+            Some(at) => (self.path[..at].to_vec(), self.path[at + 1..].to_vec()),
+            None => (Vec::new(), self.path.clone()),
+        };
+        self.enter(&dir)?;
+        let Some((_, fd)) = &self.open else {
+            return Err(Failure::Key("has no directory"));
+        };
+        let at = |op: &'static str| {
+            let path = self.tree.path(&self.path);
+            move |errno: Errno| Failure::Error(Error::io(&path, op, errno))
+        };
+        if let Some(same) = compare(fd, &name, content).map_err(at("read"))? {
+            return if same {
+                Ok(Placed::There)
+            } else {
+                Err(self.differs())
+            };
+        }
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o666);
+        let file =
+            rustix::fs::openat(fd, self.temporary.as_slice(), flags, mode).map_err(at("create"))?;
+        let written = File::from(file).write_all(content);
+        let placed = match written {
+            Ok(()) => rename_new(fd, &self.temporary, &name),
+            Err(error) => {
+                let _ = rustix::fs::unlinkat(
+                    fd,
+                    self.temporary.as_slice(),
+                    rustix::fs::AtFlags::empty(),
+                );
+                return Err(Failure::Error(Error::io(
+                    self.tree.path(&self.path),
+                    "write",
+                    error,
+                )));
+            }
+        };
+        match placed {
+            Ok(()) => Ok(Placed::New),
+            Err(Errno::EXIST) => {
+                // Another record of the same key came first.
+                let _ = rustix::fs::unlinkat(
+                    fd,
+                    self.temporary.as_slice(),
+                    rustix::fs::AtFlags::empty(),
+                );
+                match compare(fd, &name, content).map_err(at("read"))? {
+                    Some(true) => Ok(Placed::There),
+                    _ => Err(self.differs()),
+                }
+            }
+            Err(errno) => Err(at("publish")(errno)),
+        }
+    }
+
+    fn differs(&self) -> Failure {
+        let what = "a file with other content is there, and nothing is overwritten".to_owned();
+        Failure::Error(Error::destination(self.tree.path(&self.path), what))
+    }
+
+    /// Opens a directory below the root, making what is missing.
+    fn enter(&mut self, dir: &[u8]) -> Result<(), Failure> {
+        if self.open.as_ref().is_some_and(|(open, _)| open == dir) {
+            return Ok(());
+        }
+        self.open = None;
+        let fail =
+            |op: &'static str, errno| Failure::Error(Error::io(self.tree.path(dir), op, errno));
+        let mut fd = self
+            .tree
+            .fd
+            .try_clone()
+            .map_err(|e| Failure::Error(Error::io(&self.tree.root, "open", e)))?;
+        for component in dir.split(|b| *b == b'/').filter(|c| !c.is_empty()) {
+            match rustix::fs::mkdirat(&fd, component, Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(fail("create the directory", errno)),
+            }
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            fd = match rustix::fs::openat(&fd, component, flags, Mode::empty()) {
+                Ok(fd) => fd,
+                Err(Errno::LOOP | Errno::NOTDIR) => {
+                    let what = "a link or a file is where a directory has to be, and links are not followed";
+                    return Err(Failure::Error(Error::destination(
+                        self.tree.path(dir),
+                        what,
+                    )));
+                }
+                Err(errno) => return Err(fail("open", errno)),
+            };
+        }
+        self.open = Some((dir.to_vec(), fd));
+        Ok(())
+    }
+}
+
+fn check_key(key: &[u8]) -> Result<(), &'static str> {
+    if key.contains(&0) {
+        return Err("has a NUL byte in it");
+    }
+    for component in key.split(|b| *b == b'/') {
+        match component {
+            b"" => return Err("is absolute or has an empty component"),
+            b"." | b".." => return Err("has a component that is . or .."),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file has this content; none if there is no file.
+fn compare(dir: &OwnedFd, name: &[u8], content: &[u8]) -> Result<Option<bool>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(None),
+        // A link: whatever it leads to, it is not this file.
+        Err(Errno::LOOP) => return Ok(Some(false)),
+        Err(errno) => return Err(errno),
+    };
+    let stat = rustix::fs::fstat(&file)?;
+    let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
+    if !is_file || u64::try_from(stat.st_size) != Ok(content.len() as u64) {
+        return Ok(Some(false));
+    }
+    let mut file = File::from(file);
+    let mut buffer = vec![0; COMPARE_BYTES];
+    let mut rest = content;
+    while !rest.is_empty() {
+        let want = rest.len().min(COMPARE_BYTES);
+        let Some(part) = buffer.get_mut(..want) else {
+            return Ok(Some(false));
+        };
+        if file.read_exact(part).is_err() || *part != rest[..want] {
+            return Ok(Some(false));
+        }
+        rest = &rest[want..];
+    }
+    Ok(Some(true))
+}
+
+/// Renames without replacing, also where the file system cannot do both at once.
+fn rename_new(dir: &OwnedFd, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+    match rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            // link fails if the name is taken; the temporary name goes away either way.
+            let linked = rustix::fs::linkat(dir, from, dir, to, rustix::fs::AtFlags::empty());
+            if linked.is_ok() {
+                rustix::fs::unlinkat(dir, from, rustix::fs::AtFlags::empty())?;
+            }
+            linked
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(root: &Path, key: &[u8], content: &[u8]) -> Result<Placed, Failure> {
+        let tree = Tree::open(root).unwrap();
+        tree.writer(0).unwrap().put(b"", key, content)
+    }
+
+    #[test]
+    fn keys_never_leave_the_tree() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        for key in [
+            b"../x".as_slice(),
+            b"/etc/x",
+            b"a/../../x",
+            b"a//b",
+            b"./a",
+            b"",
+            b"a/",
+            b"..",
+            b"a\0b",
+        ] {
+            assert!(
+                matches!(put(&root, key, b"x"), Err(Failure::Key(_))),
+                "{}",
+                key.escape_ascii()
+            );
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, elsewhere) = (dir.path().join("root"), dir.path().join("elsewhere"));
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::create_dir_all(&elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, root.join("class")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.join("new"), root.join("file")).unwrap();
+        assert!(put(&root, b"class/x", b"x").is_err());
+        assert!(put(&root, b"file", b"x").is_err());
+        assert_eq!(std::fs::read_dir(elsewhere).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn nothing_that_differs_is_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(put(dir.path(), b"a/b.jpg", b"one").unwrap(), Placed::New);
+        assert_eq!(put(dir.path(), b"a/b.jpg", b"one").unwrap(), Placed::There);
+        assert!(put(dir.path(), b"a/b.jpg", b"two").is_err());
+        assert!(put(dir.path(), b"a/b.jpg/c", b"two").is_err());
+        assert!(put(dir.path(), b"a", b"two").is_err());
+        assert_eq!(std::fs::read(dir.path().join("a/b.jpg")).unwrap(), b"one");
+        assert_eq!(
+            put(dir.path(), "ü/\u{1}".as_bytes(), b"").unwrap(),
+            Placed::New
+        );
+    }
+}

@@ -1,0 +1,234 @@
+//! The end of a pack: the report, the manifest, and the summary of what is there.
+
+use crate::census::FindingList;
+use crate::destination::{Destination, PACK_DIR, ShardLine};
+use crate::error::{Error, Result};
+use crate::options::Format;
+use crate::plan::{Plan, PlannedShard};
+use crate::prepare::Prepared;
+use crate::report::{Action, Finding, Reason, SplitSummary, Summary, escape};
+use crate::write::write_file;
+use forebay_shard::ShardFormat;
+use forebay_shard::example::FeatureKind;
+use forebay_shard::manifest::{
+    ClassEntry, FILE_NAME, FeatureEntry, Manifest, ShardEntry, SplitEntry,
+};
+use forebay_store::AtomicFile;
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter, Write};
+use std::time::Duration;
+
+/// Under this name the manifest keeps the digest of the plan, so that the same command finds its work done.
+const PLAN_KEY: &str = "plan";
+/// And under this one the bytes of all images.
+const IMAGE_BYTES_KEY: &str = "image_bytes";
+/// And the layout of the source.
+const LAYOUT_KEY: &str = "layout";
+
+/// What was published.
+pub(crate) struct Published {
+    pub(crate) manifest: Manifest,
+    pub(crate) findings: Vec<((Action, Reason), u64)>,
+    pub(crate) skipped_examples: Vec<Finding>,
+}
+
+/// Writes the report, then the manifest. All shards are there and durable.
+pub(crate) fn publish(
+    prepared: &Prepared,
+    destination: &Destination,
+    shards: &[PlannedShard],
+    done: &BTreeMap<String, ShardLine>,
+) -> Result<Published> {
+    let census = prepared.census.finding_list();
+    // Shards come in the order of the plan, whoever finished first.
+    let lines: Vec<&ShardLine> = shards
+        .iter()
+        .filter_map(|shard| done.get(&shard.name))
+        .collect();
+    let mut counts: BTreeMap<(Action, Reason), u64> = BTreeMap::new();
+    let mut skipped_examples = Vec::new();
+    for finding in census
+        .iter()
+        .chain(lines.iter().flat_map(|line| line.findings.iter().cloned()))
+    {
+        *counts.entry((finding.action, finding.reason)).or_default() += 1;
+        if finding.action == Action::Skipped && skipped_examples.len() < Summary::EXAMPLES {
+            skipped_examples.push(finding);
+        }
+    }
+    if counts.is_empty() {
+        destination.remove(&destination.report())?;
+    } else {
+        write_report(prepared, destination, census, &lines)?;
+    }
+    let manifest = manifest(prepared, shards, done);
+    let json = manifest.to_json()?;
+    write_file(
+        &destination.path(FILE_NAME),
+        json.as_bytes(),
+        prepared.options.durability,
+    )?;
+    let manifest = Manifest {
+        fingerprint: manifest.fingerprint(),
+        ..manifest
+    };
+    Ok(Published {
+        manifest,
+        findings: counts.into_iter().collect(),
+        skipped_examples,
+    })
+}
+
+/// Whether a data set is what this plan would give.
+pub(crate) fn is_of_plan(manifest: &Manifest, plan: &Plan) -> bool {
+    manifest
+        .pack
+        .get(PLAN_KEY)
+        .and_then(|digest| digest.as_str())
+        == Some(plan.digest())
+}
+
+/// The summary of a published data set. What this run did is left at "nothing".
+pub(crate) fn summary_of(
+    prepared: &Prepared,
+    destination: &Destination,
+    manifest: &Manifest,
+) -> Summary {
+    let splits = manifest.splits.iter().map(|split| SplitSummary {
+        name: split.name.clone(),
+        records: split.records,
+        shards: split.shards.len() as u64,
+        bytes: split.bytes,
+    });
+    let report = destination.report();
+    Summary {
+        root: prepared.dst.clone(),
+        fingerprint: manifest.fingerprint.clone(),
+        splits: splits.collect(),
+        image_bytes: manifest
+            .pack
+            .get(IMAGE_BYTES_KEY)
+            .and_then(|bytes| bytes.as_u64())
+            .unwrap_or(0),
+        classes: manifest.classes.len() as u64,
+        resumed_shards: 0,
+        packed_bytes: 0,
+        packed_files: 0,
+        already_complete: true,
+        findings: Vec::new(),
+        skipped_examples: Vec::new(),
+        report: report.exists().then_some(report),
+        warnings: prepared.census.warnings().to_vec(),
+        census_time: prepared.census_time,
+        write_time: Duration::ZERO,
+    }
+}
+
+fn write_report(
+    prepared: &Prepared,
+    destination: &Destination,
+    census: &FindingList,
+    lines: &[&ShardLine],
+) -> Result<()> {
+    destination.create_dir(PACK_DIR)?;
+    let path = destination.report();
+    let fail = |error: io::Error| Error::io(&path, "write", error);
+    let mut report = BufWriter::new(AtomicFile::create(&path)?);
+    for finding in census
+        .iter()
+        .chain(lines.iter().flat_map(|line| line.findings.iter().cloned()))
+    {
+        serde_json::to_writer(&mut report, &finding).map_err(|error| fail(error.into()))?;
+        report.write_all(b"\n").map_err(fail)?;
+    }
+    let report = report
+        .into_inner()
+        .map_err(|error| fail(error.into_error()))?;
+    Ok(report.commit(prepared.options.durability)?)
+}
+
+fn manifest(
+    prepared: &Prepared,
+    shards: &[PlannedShard],
+    done: &BTreeMap<String, ShardLine>,
+) -> Manifest {
+    let (census, plan) = (&prepared.census, &prepared.plan);
+    let format = match prepared.options.format {
+        Format::TfRecord => ShardFormat::TfRecord,
+        Format::Indexed | Format::IndexedZstd(_) => ShardFormat::Indexed,
+    };
+    let mut entries: Vec<Vec<ShardEntry>> = plan.splits().iter().map(|_| Vec::new()).collect();
+    for shard in shards {
+        if let (Some(line), Some(split)) = (done.get(&shard.name), entries.get_mut(shard.split)) {
+            split.push(ShardEntry {
+                name: line.name.clone(),
+                records: line.records,
+                bytes: line.bytes,
+                crc32c: line.crc32c,
+                blake3: line.blake3.clone(),
+            });
+        }
+    }
+    let splits = plan
+        .splits()
+        .iter()
+        .zip(entries)
+        .map(|(split, shards)| SplitEntry::new(split.name(), shards));
+    let mut manifest = Manifest::new(
+        format,
+        i64::from(prepared.options.label_base),
+        splits.collect(),
+    );
+    manifest.features = features(prepared);
+    let classes = census.classes().iter();
+    manifest.classes = classes
+        .map(|class| ClassEntry {
+            name: escape(&class.name),
+            text: class.text.clone(),
+        })
+        .collect();
+    let image_bytes: u64 = done.values().map(|line| line.image_bytes).sum();
+    for (name, value) in plan.arguments() {
+        manifest.pack.insert(name.clone(), value.as_str().into());
+    }
+    manifest.pack.insert(PLAN_KEY.into(), plan.digest().into());
+    manifest
+        .pack
+        .insert(LAYOUT_KEY.into(), census.layout().name().into());
+    manifest
+        .pack
+        .insert(IMAGE_BYTES_KEY.into(), image_bytes.into());
+    manifest
+}
+
+/// The features that the records have, by name.
+fn features(prepared: &Prepared) -> Vec<FeatureEntry> {
+    let classes = prepared.census.classes();
+    let mut features = Vec::new();
+    let mut add = |name: &str, kind| {
+        features.push(FeatureEntry {
+            name: name.into(),
+            kind,
+            shape: Vec::new(),
+        })
+    };
+    add("image/channels", FeatureKind::Int64);
+    add("image/class/label", FeatureKind::Int64);
+    if !classes.is_empty() {
+        add("image/class/synset", FeatureKind::Bytes);
+    }
+    if classes.iter().any(|class| class.text.is_some()) {
+        add("image/class/text", FeatureKind::Bytes);
+    }
+    for (name, kind) in [
+        ("image/colorspace", FeatureKind::Bytes),
+        ("image/encoded", FeatureKind::Bytes),
+        ("image/filename", FeatureKind::Bytes),
+        ("image/format", FeatureKind::Bytes),
+        ("image/height", FeatureKind::Int64),
+        ("image/width", FeatureKind::Int64),
+    ] {
+        add(name, kind);
+    }
+    features
+}

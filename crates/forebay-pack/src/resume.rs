@@ -1,0 +1,95 @@
+//! What an interrupted run left that still counts.
+
+use crate::destination::{Destination, INDEX_DIR, ShardLine};
+use crate::error::{Error, Result};
+use crate::observer::Cancel;
+use crate::plan::PlannedShard;
+use forebay_shard::checksum::Crc32c;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes read at a time while a file is summed.
+const READ_BYTES: usize = 1 << 20;
+
+/// The journal's shards whose files are there with the right size and checksum, in the journal's order. The others
+/// are written again.
+pub(crate) fn check(
+    destination: &Destination,
+    shards: &[PlannedShard],
+    lines: Vec<ShardLine>,
+    jobs: usize,
+    cancel: &Cancel,
+) -> Result<Vec<ShardLine>> {
+    let planned: BTreeSet<&str> = shards.iter().map(|shard| shard.name.as_str()).collect();
+    let slots: Vec<Mutex<Option<ShardLine>>> = lines
+        .into_iter()
+        .filter(|line| planned.contains(line.name.as_str()))
+        .map(|line| Mutex::new(Some(line)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.min(slots.len()) {
+            scope.spawn(|| {
+                let mut buffer = vec![0; READ_BYTES];
+                while let Some(slot) = slots.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut line = slot.lock().unwrap_or_else(|e| e.into_inner());
+                    if cancel.is_cancelled() {
+                        return;
+                    }
+                    if !line
+                        .as_ref()
+                        .is_some_and(|line| is_intact(destination, line, &mut buffer))
+                    {
+                        *line = None;
+                    }
+                }
+            });
+        }
+    });
+    if cancel.is_cancelled() {
+        return Err(Error::Interrupted {
+            finished: slots.len() as u64,
+            total: shards.len() as u64,
+        });
+    }
+    Ok(slots
+        .into_iter()
+        .filter_map(|slot| slot.into_inner().unwrap_or_else(|e| e.into_inner()))
+        .collect())
+}
+
+fn is_intact(destination: &Destination, line: &ShardLine, buffer: &mut [u8]) -> bool {
+    let mut intact = |path: &Path, bytes: u64, crc32c: u32| {
+        sum(path, bytes, buffer).is_ok_and(|found| found == Some(crc32c))
+    };
+    intact(&destination.path(&line.name), line.bytes, line.crc32c)
+        && line.sidecars.iter().all(|sidecar| {
+            intact(
+                &destination.path(INDEX_DIR).join(&sidecar.name),
+                sidecar.bytes,
+                sidecar.crc32c,
+            )
+        })
+}
+
+/// The checksum of a file, if it has this size.
+fn sum(path: &Path, bytes: u64, buffer: &mut [u8]) -> io::Result<Option<u32>> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.len() != bytes {
+        return Ok(None);
+    }
+    let mut sum = Crc32c::default();
+    loop {
+        match file.read(buffer) {
+            Ok(0) => break,
+            Ok(read) => sum.update(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((sum.len() == bytes).then(|| sum.value()))
+}

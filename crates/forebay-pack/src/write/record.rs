@@ -1,0 +1,214 @@
+//! One image becomes one record: TensorFlow's ImageNet keys around the untouched bytes of the file.
+//!
+//! The image goes from its file straight into its place in the shard's buffer. What comes before it depends on
+//! what its header says, which is known only when it is there; so it is guessed (nearly every image is an RGB
+//! JPEG of a few hundred pixels a side), and in the rare other case the image is moved.
+
+use super::read::{Refusal, append_file};
+use crate::census::{ClassList, ClassName, EntryRef};
+use crate::error::{Error, Result};
+use crate::prepare::Prepared;
+use crate::report::Reason;
+use crate::sniff::{self, Content};
+use forebay_image::{Color, Format, ImageError, Limits, Probe};
+use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES, Payload};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// Largest image file: what a record may have, less room for the other features.
+const MAX_IMAGE_BYTES: u64 = MAX_RECORD_BYTES - (1 << 20);
+
+/// The feature that holds the image.
+const ENCODED: &str = "image/encoded";
+
+/// A worker's tools: open directories of the splits, and buffers that are used again for each record.
+pub(super) struct Recorder<'a> {
+    splits: Vec<OwnedFd>,
+    classes: &'a ClassList,
+    label_base: i64,
+    limits: Limits,
+    /// The key of the record last put.
+    pub(super) key: Vec<u8>,
+    before: Vec<u8>,
+    after: Vec<u8>,
+    moved: Vec<u8>,
+}
+
+/// A record in its place.
+pub(super) struct Put {
+    pub(super) label: i64,
+    /// Set where the content is not what the name says.
+    pub(super) remark: Option<Refusal>,
+}
+
+/// What the header says, in the words of the features.
+#[derive(Clone, Copy, PartialEq)]
+struct Header {
+    format: &'static str,
+    colorspace: &'static str,
+    channels: i64,
+    width: i64,
+    height: i64,
+}
+
+/// Any sizes of two varint bytes give the same lengths.
+const GUESS: Header = Header {
+    format: "JPEG",
+    colorspace: "RGB",
+    channels: 3,
+    width: 500,
+    height: 375,
+};
+
+impl<'a> Recorder<'a> {
+    pub(super) fn new(prepared: &'a Prepared) -> Result<Self> {
+        let open = |dir: &[u8]| {
+            let path = prepared.census.src().join(OsStr::from_bytes(dir));
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::open(&path, flags, Mode::empty())
+                .map_err(|errno| Error::io(path, "open", errno))
+        };
+        Ok(Self {
+            splits: prepared
+                .census
+                .splits()
+                .iter()
+                .map(|split| open(split.dir()))
+                .collect::<Result<_>>()?,
+            classes: prepared.census.classes(),
+            label_base: i64::from(prepared.options.label_base),
+            limits: Limits::default(),
+            key: Vec::new(),
+            before: Vec::new(),
+            after: Vec::new(),
+            moved: Vec::new(),
+        })
+    }
+
+    /// Puts the record of a file into an open payload, or says why the file cannot be packed.
+    pub(super) fn put(
+        &mut self,
+        split: usize,
+        entry: &EntryRef<'_>,
+        payload: &mut Payload<'_>,
+    ) -> Result<Put, Refusal> {
+        entry.key_into(&mut self.key);
+        if entry.size > MAX_IMAGE_BYTES {
+            return Err((
+                Reason::TooLarge,
+                format!(
+                    "{} bytes, at most {MAX_IMAGE_BYTES} fit a record",
+                    entry.size
+                ),
+            ));
+        }
+        if entry.size == 0 {
+            return Err((Reason::Empty, String::new()));
+        }
+        let label = entry
+            .class
+            .map_or(-1, |class| i64::from(class) + self.label_base);
+        let class = entry.class.and_then(|class| self.classes.get(class));
+        let len = entry.size as usize;
+        example(entry.name, label, class, &GUESS).encode_around(
+            ENCODED,
+            len,
+            &mut self.before,
+            &mut self.after,
+        );
+        payload.push(&self.before);
+        let start = payload.len();
+        append_file(
+            &self.splits[split],
+            &self.key,
+            entry.size,
+            payload.buffer_mut(),
+        )?;
+        let image = &payload.as_slice()[start..];
+        let content = sniff::identify(image);
+        if let Content::OtherImage(format) = content {
+            return Err((Reason::OtherFormat, format.into()));
+        }
+        let probe = forebay_image::probe(image, &self.limits).map_err(refusal)?;
+        let header = Header::of(&probe);
+        let guessed = std::mem::take(&mut self.before);
+        example(entry.name, label, class, &header).encode_around(
+            ENCODED,
+            len,
+            &mut self.before,
+            &mut self.after,
+        );
+        if guessed != self.before {
+            self.moved.clear();
+            self.moved.extend_from_slice(image);
+            payload.clear();
+            payload.push(&self.before);
+            payload.push(&self.moved);
+        }
+        payload.push(&self.after);
+        let claimed = sniff::claimed(entry.name);
+        let mismatch = claimed.is_some_and(|claimed| claimed != content);
+        let remark = mismatch.then(|| (Reason::NameMismatch, format!("it is a {}", header.format)));
+        Ok(Put { label, remark })
+    }
+}
+
+impl Header {
+    fn of(probe: &Probe) -> Self {
+        let (channels, colorspace) = match probe.color {
+            Color::Grey => (1, "Grayscale"),
+            Color::GreyAlpha => (2, "GrayscaleAlpha"),
+            Color::Rgba => (4, "RGBA"),
+            Color::Cmyk | Color::Ycck => (4, "CMYK"),
+            // A palette is of RGB colours, and YCbCr is how JPEG stores RGB.
+            _ => (3, "RGB"),
+        };
+        let format = match probe.format {
+            Format::Jpeg => "JPEG",
+            Format::Png => "PNG",
+            _ => probe.format.name(),
+        };
+        Self {
+            format,
+            colorspace,
+            channels,
+            width: i64::from(probe.width),
+            height: i64::from(probe.height),
+        }
+    }
+}
+
+/// All features but the image.
+fn example<'b>(
+    name: &'b [u8],
+    label: i64,
+    class: Option<&'b ClassName>,
+    header: &Header,
+) -> ExampleBuilder<'b> {
+    let mut example = ExampleBuilder::new();
+    example
+        .add_int64("image/height", header.height)
+        .add_int64("image/width", header.width)
+        .add_int64("image/channels", header.channels)
+        .add_bytes("image/colorspace", header.colorspace.as_bytes())
+        .add_bytes("image/format", header.format.as_bytes())
+        .add_bytes("image/filename", name)
+        .add_int64("image/class/label", label);
+    if let Some(class) = class {
+        example.add_bytes("image/class/synset", &class.name);
+        if let Some(text) = &class.text {
+            example.add_bytes("image/class/text", text.as_bytes());
+        }
+    }
+    example
+}
+
+fn refusal(error: ImageError) -> Refusal {
+    let reason = match error {
+        ImageError::UnknownFormat { .. } => Reason::NotAnImage,
+        _ => Reason::BadHeader,
+    };
+    (reason, error.to_string())
+}
