@@ -4,13 +4,15 @@
 //! crc32c of the payload`, little-endian. This file owns those bytes; where
 //! frames lie is the business of the readers.
 
+use std::io::{self, Read};
+
 use crate::checksum::{Crc32c, crc32c, mask};
 use crate::error::Corruption;
 
 /// Bytes before the payload: its length and that length's checksum.
-pub const HEAD_BYTES: usize = 12;
+pub(crate) const HEAD_BYTES: usize = 12;
 /// Bytes after the payload: its checksum.
-pub const TAIL_BYTES: usize = 4;
+pub(crate) const TAIL_BYTES: usize = 4;
 /// Bytes that a frame adds to its payload.
 pub const OVERHEAD_BYTES: usize = HEAD_BYTES + TAIL_BYTES;
 /// The longest record that is written, and by default the longest read.
@@ -165,11 +167,6 @@ impl FrameBuffer {
             .map(|open| (self.bytes.len() - open - HEAD_BYTES) as u64)
     }
 
-    /// The open payload.
-    pub(crate) fn open_payload(&self) -> Option<&[u8]> {
-        self.open.map(|open| &self.bytes[open + HEAD_BYTES..])
-    }
-
     /// Closes the open frame.
     pub(crate) fn commit(&mut self) {
         let Some(open) = self.open.take() else { return };
@@ -203,14 +200,14 @@ impl Payload<'_> {
     ///
     /// # Errors
     /// The reader's own, and `UnexpectedEof` when it ends before `len` bytes.
-    pub fn read_from(&mut self, reader: impl std::io::Read, len: u64) -> std::io::Result<()> {
+    pub fn read_from(&mut self, reader: impl Read, len: u64) -> io::Result<()> {
         // Room is made as the data arrives, beyond what a file would say.
         self.bytes
             .reserve(usize::try_from(len.min(MAX_RECORD_BYTES)).unwrap_or(0));
-        let read = std::io::Read::take(reader, len).read_to_end(self.bytes)? as u64;
+        let read = reader.take(len).read_to_end(self.bytes)? as u64;
         if read != len {
-            return Err(std::io::Error::new(
-                std::io::ErrorKind::UnexpectedEof,
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
                 format!("expected {len} bytes, found {read}"),
             ));
         }
@@ -243,8 +240,6 @@ impl Payload<'_> {
         &self.bytes[self.start..]
     }
 }
-
-use std::io::Read as _;
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@
 //! - [`Shard`]: random access to one shard of either format.
 //! - [`Dataset`], [`Split`], [`manifest`]: the shards that belong together.
 //! - [`ExampleView`], [`ExampleBuilder`]: `tensorflow.Example` without copies.
+//! - [`mod@verify`]: is every byte what it was written as?
 //!
 //! FORMAT.md has the bytes. Blocking reads of local files are on top of
 //! functions from bytes to records, so that bytes may come from elsewhere.
@@ -27,6 +28,7 @@ mod record_block;
 mod scan;
 mod shard;
 pub mod tfrecord;
+pub mod verify;
 mod writer;
 
 pub use codec::Codec;

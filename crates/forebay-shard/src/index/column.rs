@@ -108,11 +108,6 @@ impl Labels {
         }
     }
 
-    /// Of a shard whose labels nobody knows.
-    pub(crate) fn absent() -> Self {
-        Self(Width::Absent)
-    }
-
     /// The label of a record, if it has one.
     pub fn get(&self, record: u64) -> Option<i64> {
         let at = usize::try_from(record).ok()?;

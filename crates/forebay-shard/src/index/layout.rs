@@ -17,12 +17,12 @@ pub const BLOCK_ALIGN: u64 = 4096;
 /// Keys are stored in pages of this many.
 pub const KEY_PAGE_RECORDS: u64 = 256;
 /// Bytes of a block's entry in the index.
-pub const BLOCK_ENTRY_BYTES: u64 = 32;
+pub(crate) const BLOCK_ENTRY_BYTES: u64 = 32;
 /// The format version that is written, and the newest that is read.
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Incompatible feature: some blocks may be compressed with zstd.
-pub const FEATURE_ZSTD: u32 = 1;
+pub(crate) const FEATURE_ZSTD: u32 = 1;
 const KNOWN_INCOMPATIBLE: u32 = FEATURE_ZSTD;
 
 const BLOCK_MAGIC: [u8; 4] = *b"FBBK";

@@ -21,5 +21,5 @@ mod walk;
 mod writer;
 
 pub use crate::codec::Codec;
-pub(crate) use walk::{BlockAt, Walk};
+pub(crate) use walk::Walk;
 pub use writer::{MAX_BLOCK_BYTES, Writer, WriterBuilder};

@@ -1,0 +1,156 @@
+//! Verifying a dataset: every shard, and all of them against the manifest.
+
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{Finding, Observer, Options, Report, ShardCheck, indexed, tfrecord};
+use crate::dataset::sidecar_path;
+use crate::error::{Error, Result};
+use crate::manifest::{Manifest, ShardEntry};
+use crate::shard::{ShardFormat, find_sidecar};
+
+/// Verifies the dataset in a directory. Shards are read by several threads;
+/// the report is in the order of the manifest all the same.
+///
+/// # Errors
+/// When there is no manifest that can be read. Everything else is in the
+/// report.
+pub fn verify_dataset(
+    root: impl AsRef<Path>,
+    options: &Options<'_>,
+    observer: &Observer<'_>,
+) -> Result<Report> {
+    let root = root.as_ref();
+    let manifest = Manifest::load(root)?;
+    let entries: Vec<_> = manifest
+        .splits
+        .iter()
+        .flat_map(|split| &split.shards)
+        .collect();
+    let slots: Vec<OnceLock<Report>> = entries.iter().map(|_| OnceLock::new()).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(entry), Some(slot)) = (entries.get(at), slots.get(at)) else {
+                return;
+            };
+            // Each slot is set once: its number was drawn once.
+            let _ = slot.set(verify_entry(root, &manifest, entry, options, observer));
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = if options.threads == 0 {
+        cores
+    } else {
+        options.threads
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(entries.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut report = Report::default();
+    slots
+        .into_iter()
+        .filter_map(OnceLock::into_inner)
+        .for_each(|shard| report.add(shard));
+    report.findings.extend(strays(root, &manifest)?);
+    Ok(report)
+}
+
+fn verify_entry(
+    root: &Path,
+    manifest: &Manifest,
+    entry: &ShardEntry,
+    options: &Options<'_>,
+    observer: &Observer<'_>,
+) -> Report {
+    let path = root.join(&entry.name);
+    let mut check = ShardCheck::new(&path, options, observer);
+    check.want_blake3 = entry.blake3.is_some();
+    let binary = sidecar_path(root, &entry.name);
+    let sidecar = if binary.is_file() {
+        Some(binary)
+    } else {
+        find_sidecar(&path)
+    };
+    let verified = match manifest.shard_format {
+        ShardFormat::TfRecord => tfrecord::verify(&mut check, sidecar.as_deref()),
+        ShardFormat::Indexed => indexed::verify(&mut check),
+    };
+    match verified {
+        Err(error) => check.found(error),
+        Ok(()) => {
+            check.compare(
+                "bytes, against the manifest",
+                entry.bytes,
+                check.report.bytes,
+            );
+            // Damage was told; how many records it hides is told too.
+            if check.report.lost.is_empty() {
+                check.compare(
+                    "records, against the manifest",
+                    entry.records,
+                    check.report.records,
+                );
+            }
+            let digits = |crc: u32| format!("{crc:08x}");
+            if let Some(found) = check.crc32c {
+                let (expected, found) = (digits(entry.crc32c), digits(found));
+                check.compare("crc32c of the file, against the manifest", expected, found);
+            }
+            if let (Some(expected), Some(found)) = (&entry.blake3, check.blake3.take()) {
+                check.compare("blake3 of the file, against the manifest", expected, found);
+            }
+        }
+    }
+    check.finish()
+}
+
+/// Files that readers which go by names would take for shards of a split.
+fn strays(root: &Path, manifest: &Manifest) -> Result<Vec<Finding>> {
+    let names = std::fs::read_dir(root).map_err(|error| Error::io(root, "read", error))?;
+    let mut strays: Vec<PathBuf> = Vec::new();
+    for entry in names {
+        let entry = entry.map_err(|error| Error::io(root, "read", error))?;
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
+        let named = manifest
+            .splits
+            .iter()
+            .any(|split| is_shard_of(&name, &split.name));
+        let mut shards = manifest.splits.iter().flat_map(|split| &split.shards);
+        if named && !shards.any(|shard| shard.name == name) {
+            strays.push(entry.path());
+        }
+    }
+    strays.sort();
+    let what = "is not in the manifest, but named like a shard: readers that go by names take it";
+    Ok(strays
+        .into_iter()
+        .map(|path| {
+            Finding::from(Error::Unsupported {
+                path,
+                problem: what.to_owned(),
+            })
+        })
+        .collect())
+}
+
+/// Whether a name is `SPLIT-NNNNN-of-NNNNN` with anything behind it.
+fn is_shard_of(name: &str, split: &str) -> bool {
+    let Some(rest) = name
+        .strip_prefix(split)
+        .and_then(|rest| rest.strip_prefix('-'))
+    else {
+        return false;
+    };
+    let digits = |text: &str| text.len() >= 5 && text.bytes().take(5).all(|b| b.is_ascii_digit());
+    rest.split_once("-of-")
+        .is_some_and(|(number, of)| digits(number) && digits(of))
+}

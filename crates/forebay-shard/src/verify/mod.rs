@@ -1,0 +1,283 @@
+//! Is every byte what it was written as?
+//!
+//! Verification reads everything once: every checksum, zero padding, the
+//! index against the data, and all of it against the manifest. It does not
+//! stop at the first finding: a [`Report`] has them all, and which records
+//! are lost to them.
+//!
+//! ```
+//! use forebay_shard::verify::{Options, verify_shard};
+//! # use forebay_shard::{RecordMeta, indexed};
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("train-00000-of-00001.fbs");
+//! # let file = std::fs::File::create(&path)?;
+//! # let mut writer = indexed::WriterBuilder::new().from_writer(file, &path)?;
+//! # writer.append(b"first", &RecordMeta::new(3, b"cat/1.jpeg"))?;
+//! # writer.finish()?;
+//!
+//! let report = verify_shard(&path, &Options::default(), &|_| {})?;
+//! assert!(report.is_ok(), "{report}");
+//! assert_eq!(report.records, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod dataset;
+mod indexed;
+mod report;
+mod sum;
+mod tfrecord;
+
+use std::path::Path;
+
+pub use dataset::verify_dataset;
+pub use report::{Finding, Lost, Report};
+
+use crate::error::{Corruption, Error, Result};
+use crate::example::{ExampleView, IMAGE_LABEL};
+use crate::files::{self, Files};
+use crate::frame::MAX_RECORD_BYTES;
+use crate::index::{self, FileKind, Index, Page, page_records, pages};
+use crate::shard::{ShardFormat, detect_format, find_sidecar};
+
+/// A further check of every record: its shard, its number there, its payload.
+/// What it refuses becomes a finding.
+pub type RecordCheck<'a> = dyn Fn(&Path, u64, &[u8]) -> Result<(), String> + Sync + 'a;
+
+/// What to verify, and how.
+#[derive(Clone, Copy)]
+pub struct Options<'a> {
+    /// The longest record to accept, in bytes.
+    pub max_record: u64,
+    /// Shards to verify at the same time; 0 for one a core.
+    pub threads: usize,
+    /// The integer feature that the index's labels are compared with, in
+    /// records that have it.
+    pub label_feature: Option<&'a str>,
+    /// A further check of every record, such as decoding its image.
+    pub record_check: Option<&'a RecordCheck<'a>>,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self {
+            max_record: MAX_RECORD_BYTES,
+            threads: 0,
+            label_feature: Some(IMAGE_LABEL),
+            record_check: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Options<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("max_record", &self.max_record)
+            .field("threads", &self.threads)
+            .field("label_feature", &self.label_feature)
+            .field("record_check", &self.record_check.is_some())
+            .finish()
+    }
+}
+
+/// What was done since the last call. Calls come from several threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Shards that were finished.
+    pub shards: u64,
+    /// Records that were read.
+    pub records: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+}
+
+/// Gets told of progress.
+pub type Observer<'a> = dyn Fn(Progress) + Sync + 'a;
+
+/// Verifies one shard of either format, with its sidecar in `index/` if there
+/// is one.
+///
+/// # Errors
+/// When the file cannot be read at all. Damage is in the report.
+pub fn verify_shard(
+    path: impl AsRef<Path>,
+    options: &Options<'_>,
+    observer: &Observer<'_>,
+) -> Result<Report> {
+    let path = path.as_ref();
+    let format = detect_format(path)?;
+    verify_shard_as(
+        path,
+        format,
+        find_sidecar(path).as_deref(),
+        options,
+        observer,
+    )
+}
+
+/// Verifies one shard of a known format, with this sidecar.
+///
+/// # Errors
+/// When the file cannot be read at all. Damage is in the report.
+pub fn verify_shard_as(
+    path: &Path,
+    format: ShardFormat,
+    sidecar: Option<&Path>,
+    options: &Options<'_>,
+    observer: &Observer<'_>,
+) -> Result<Report> {
+    let mut check = ShardCheck::new(path, options, observer);
+    match format {
+        ShardFormat::TfRecord => tfrecord::verify(&mut check, sidecar)?,
+        ShardFormat::Indexed => indexed::verify(&mut check)?,
+    }
+    Ok(check.finish())
+}
+
+/// The verification of one shard, while it goes on.
+struct ShardCheck<'a> {
+    path: &'a Path,
+    options: &'a Options<'a>,
+    observer: &'a Observer<'a>,
+    report: Report,
+    /// CRC32C of the whole file, once it was read.
+    crc32c: Option<u32>,
+    /// BLAKE3 of the whole file, if it is wanted.
+    blake3: Option<String>,
+    want_blake3: bool,
+}
+
+impl<'a> ShardCheck<'a> {
+    fn new(path: &'a Path, options: &'a Options<'a>, observer: &'a Observer<'a>) -> Self {
+        Self {
+            path,
+            options,
+            observer,
+            report: Report {
+                shards: 1,
+                ..Report::default()
+            },
+            crc32c: None,
+            blake3: None,
+            want_blake3: false,
+        }
+    }
+
+    fn finish(self) -> Report {
+        (self.observer)(Progress {
+            shards: 1,
+            ..Progress::default()
+        });
+        self.report
+    }
+
+    /// A finding, of whatever file it is in.
+    fn found(&mut self, error: impl Into<Error>) {
+        self.report.findings.push(Finding::from(error.into()));
+    }
+
+    /// Damage in this shard.
+    fn damaged(&mut self, damage: Corruption) {
+        self.found(damage.shard(self.path));
+    }
+
+    /// Checks what is in a record that is intact.
+    fn record(&mut self, number: u64, payload: &[u8], index: Option<&Index>) {
+        self.report.records += 1;
+        (self.observer)(Progress {
+            records: 1,
+            ..Progress::default()
+        });
+        let label = index.and_then(|index| index.label(number));
+        if let (Some(label), Some(name)) = (label, self.options.label_feature) {
+            let stored = ExampleView::parse(payload)
+                .ok()
+                .and_then(|e| e.int64(name).ok()?);
+            if let Some(stored) = stored.filter(|&stored| stored != label) {
+                let what = format!("label in the index, against {name} in the record");
+                let at = index
+                    .and_then(|index| index.raw_frame(number))
+                    .map_or(0, |f| f.start);
+                self.damaged(Corruption::new(at, what, stored, label).record(number));
+            }
+        }
+        if let Some(check) = self.options.record_check {
+            if let Err(problem) = check(self.path, number, payload) {
+                let path = self.path.to_owned();
+                self.report
+                    .findings
+                    .push(Finding::of_record(path, number, problem));
+            }
+        }
+    }
+
+    /// Checks every page of keys in the file at `path`.
+    fn keys(&mut self, path: &Path, index: &Index) {
+        let Some(place) = &index.keys else { return };
+        let files = Files::new(1);
+        for (page, ends) in (0..pages(index.len())).zip(place.directory.windows(2)) {
+            let (offset, len) = (place.offset + ends[0], (ends[1] - ends[0]) as usize);
+            let records = page_records(page, index.len());
+            let read = files
+                .get(path)
+                .map_err(|error| Error::io(path, "open", error));
+            let checked = read.and_then(|file| {
+                let mut bytes = vec![0; len];
+                files::read_exact_at(&file, path, &mut bytes, offset)?;
+                Page::parse(&bytes, records, offset)
+                    .map(|_| ())
+                    .map_err(|damage| damage.shard(path).into())
+            });
+            if let Err(error) = checked {
+                self.found(error);
+            }
+        }
+    }
+
+    /// Opens an index; what is wrong with it becomes a finding.
+    fn index(&mut self, path: &Path, kind: FileKind) -> Option<Index> {
+        let index = crate::shard::read_index(&Files::new(1), path, kind, self.options.max_record);
+        index.map_err(|error| self.found(error)).ok()
+    }
+
+    /// Compares something with what another file says of it.
+    fn compare(&mut self, what: &str, expected: impl ToString, found: impl ToString) {
+        let (expected, found) = (expected.to_string(), found.to_string());
+        if expected != found {
+            let (path, what) = (self.path.to_owned(), what.to_owned());
+            self.found(Error::Mismatch {
+                path,
+                what,
+                expected,
+                found,
+            });
+        }
+    }
+
+    /// Records of the index that are lost with these bytes of the joined
+    /// frames.
+    fn lost(&mut self, records: Option<std::ops::Range<u64>>, bytes: std::ops::Range<u64>) {
+        self.report.lost.push(Lost {
+            path: self.path.to_owned(),
+            records,
+            bytes,
+        });
+    }
+}
+
+/// A header that is not zero padded or not this file's: checked here because
+/// readers that start from the end never look at it.
+fn check_header(
+    check: &mut ShardCheck<'_>,
+    path: &Path,
+    kind: FileKind,
+) -> Option<index::layout::Header> {
+    let header = read_header(path, kind);
+    header.map_err(|error| check.found(error)).ok()
+}
+
+fn read_header(path: &Path, kind: FileKind) -> Result<index::layout::Header> {
+    let (file, _) = files::open(&Files::new(1), path)?;
+    let mut piece = [0; index::PIECE_BYTES];
+    files::read_exact_at(&file, path, &mut piece, 0)?;
+    index::layout::Header::decode(&piece, kind, path)
+}

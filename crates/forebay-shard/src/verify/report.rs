@@ -1,0 +1,182 @@
+//! What verification found.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::error::Error;
+
+/// Everything that was found, in the order of the shards.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Shards that were read.
+    pub shards: u64,
+    /// Intact records.
+    pub records: u64,
+    /// Bytes of the shards.
+    pub bytes: u64,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// Which records cannot be read for it.
+    pub lost: Vec<Lost>,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_ok(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    /// How many records are lost, as far as the indexes tell.
+    pub fn lost_records(&self) -> u64 {
+        let known = self.lost.iter().filter_map(|lost| lost.records.as_ref());
+        known.map(|records| records.end - records.start).sum()
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.shards += other.shards;
+        self.records += other.records;
+        self.bytes += other.bytes;
+        self.findings.extend(other.findings);
+        self.lost.extend(other.lost);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.findings
+            .iter()
+            .try_for_each(|finding| writeln!(f, "{finding}"))?;
+        self.lost
+            .iter()
+            .try_for_each(|lost| writeln!(f, "{lost}"))?;
+        write!(
+            f,
+            "{} shards, {} intact records, {} bytes: {} findings",
+            self.shards,
+            self.records,
+            self.bytes,
+            self.findings.len()
+        )
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The file.
+    pub path: PathBuf,
+    /// The record's number in the shard, where it is about one.
+    pub record: Option<u64>,
+    /// The byte of the file, where it is about one.
+    pub offset: Option<u64>,
+    /// What was looked at.
+    pub what: String,
+    /// What it should be.
+    pub expected: Option<String>,
+    /// What it is.
+    pub found: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn of_record(path: PathBuf, record: u64, what: String) -> Self {
+        Self {
+            path,
+            record: Some(record),
+            offset: None,
+            what,
+            expected: None,
+            found: None,
+        }
+    }
+}
+
+impl From<Error> for Finding {
+    fn from(error: Error) -> Self {
+        let plain = |path: PathBuf, what: String| Self {
+            path,
+            record: None,
+            offset: None,
+            what,
+            expected: None,
+            found: None,
+        };
+        match error {
+            Error::Corrupt(damage) => Self {
+                path: damage.shard,
+                record: damage.record,
+                offset: Some(damage.offset),
+                what: damage.what,
+                expected: Some(damage.expected),
+                found: Some(damage.found),
+            },
+            Error::Mismatch {
+                path,
+                what,
+                expected,
+                found,
+            } => Self {
+                expected: Some(expected),
+                found: Some(found),
+                ..plain(path, what)
+            },
+            Error::Io { path, op, source } => plain(path, format!("cannot {op}: {source}")),
+            Error::Manifest { path, problem } | Error::Unsupported { path, problem } => {
+                plain(path, problem)
+            }
+            Error::Version { ref path, .. } | Error::Feature { ref path, .. } => {
+                let text = error.to_string();
+                let prefix = format!("{}: ", path.display());
+                plain(
+                    path.clone(),
+                    text.strip_prefix(&prefix).unwrap_or(&text).to_owned(),
+                )
+            }
+            other => plain(PathBuf::new(), other.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        match (self.record, self.offset) {
+            (Some(record), Some(offset)) => write!(f, "record {record} at byte {offset}: ")?,
+            (Some(record), None) => write!(f, "record {record}: ")?,
+            (None, Some(offset)) => write!(f, "at byte {offset}: ")?,
+            (None, None) => {}
+        }
+        f.write_str(&self.what)?;
+        match (&self.expected, &self.found) {
+            (Some(expected), Some(found)) => write!(f, ": expected {expected}, found {found}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Records that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Lost {
+    /// The shard.
+    pub path: PathBuf,
+    /// Their numbers in the shard, if an index tells.
+    pub records: Option<Range<u64>>,
+    /// The bytes of the file that they take.
+    pub bytes: Range<u64>,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: lost: ", self.path.display())?;
+        match &self.records {
+            Some(records) if records.end - records.start == 1 => {
+                write!(f, "record {}", records.start)?;
+            }
+            Some(records) => write!(f, "records {} to {}", records.start, records.end - 1)?,
+            None => f.write_str("an unknown number of records")?,
+        }
+        write!(f, " in bytes {} to {}", self.bytes.start, self.bytes.end)
+    }
+}

@@ -1,0 +1,57 @@
+//! Summing a file while it is read, and telling of progress.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use super::{Observer, Progress};
+use crate::checksum::Crc32c;
+
+/// A file whose bytes are summed as they pass.
+pub(super) struct SummedFile<'a> {
+    file: File,
+    crc: Crc32c,
+    blake3: Option<Box<blake3::Hasher>>,
+    observer: &'a Observer<'a>,
+}
+
+impl<'a> SummedFile<'a> {
+    pub(super) fn new(file: File, blake3: bool, observer: &'a Observer<'a>) -> Self {
+        let blake3 = blake3.then(|| Box::new(blake3::Hasher::new()));
+        Self {
+            file,
+            crc: Crc32c::default(),
+            blake3,
+            observer,
+        }
+    }
+
+    /// Reads to the end; then the sums are the file's.
+    pub(super) fn drain(&mut self) -> io::Result<(Crc32c, Option<String>)> {
+        io::copy(
+            &mut io::BufReader::with_capacity(1 << 20, &mut *self),
+            &mut io::sink(),
+        )?;
+        Ok((
+            self.crc,
+            self.blake3
+                .as_ref()
+                .map(|hash| hash.finalize().to_hex().to_string()),
+        ))
+    }
+}
+
+impl Read for SummedFile<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buf)?;
+        let bytes = buf.get(..read).unwrap_or(&[]);
+        self.crc.update(bytes);
+        if let Some(hash) = &mut self.blake3 {
+            hash.update(bytes);
+        }
+        (self.observer)(Progress {
+            bytes: read as u64,
+            ..Progress::default()
+        });
+        Ok(read)
+    }
+}
