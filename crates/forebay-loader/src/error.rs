@@ -76,6 +76,9 @@ pub enum Error {
         /// Records of an epoch.
         records: u64,
     },
+    /// Records could not be read, or are damaged.
+    #[error(transparent)]
+    Shard(Arc<forebay_shard::Error>),
     /// A record is intact but cannot become a sample.
     #[error("{place}: {what}")]
     Record {
@@ -116,6 +119,12 @@ impl Error {
             found: found.to_string(),
             expected: expected.to_string(),
         }
+    }
+}
+
+impl From<forebay_shard::Error> for Error {
+    fn from(error: forebay_shard::Error) -> Self {
+        Error::Shard(Arc::new(error))
     }
 }
 

@@ -2,8 +2,26 @@
 //!
 //! - [`plan`]: the order of an epoch as a pure function of seed and epoch, and
 //!   which part of it each rank gets.
+//! - [`Loader`]: makes the batches of one rank, ahead of whoever takes them, with threads and
+//!   memory bounded by [`Options`].
+//! - [`Stats`]: what each stage did with its time, and the [`Verdict`]: what holds the trainer back.
+//! - [`Options::from_spec`]: a stream that a client asks a server for.
+//!
+//! Where records are is `forebay-shard`'s business, pixels are `forebay-image`'s, and how a batch travels
+//! is `forebay-wire`'s.
 
 mod error;
+mod loader;
+mod options;
+mod pipeline;
 pub mod plan;
+mod source;
+mod spec;
+mod stats;
 
 pub use error::{Error, Place, Result};
+pub use loader::{Loader, Monitor};
+pub use options::{DEFAULT_MEMORY_BYTES, DEFAULT_READERS, Options};
+pub use plan::Shuffle;
+pub use spec::MAX_BATCH_BYTES;
+pub use stats::{Bound, StageStats, Stats, Verdict};

@@ -1,0 +1,282 @@
+//! The loader: batches of one rank, epoch after epoch.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_image::Layout;
+use forebay_proto::wire::StreamSpec;
+use forebay_shard::Split;
+use forebay_wire::batch::digest;
+use forebay_wire::{Batch, BufferPool};
+
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::pipeline::{Made, Pipeline, Shared};
+use crate::plan::Batches;
+use crate::source::{Source, SplitSource};
+use crate::stats::Stats;
+
+/// Makes the batches of one rank, in order, ahead of whoever takes them.
+///
+/// Its threads read, decode and transform until the memory budget or the number of batches ahead stops them,
+/// across the ends of epochs. The batches are a pure function of the split and of the
+/// [resolved](Options::resolve) options, whatever the threads and the memory.
+///
+/// ```no_run
+/// use forebay_image::{TrainTransform, Transform};
+/// use forebay_loader::{Loader, Options};
+///
+/// let split = forebay_shard::Dataset::open("/data/imagenet")?.split("train")?;
+/// let options = Options::new(256, Transform::Train(TrainTransform::new(224)));
+/// let mut loader = Loader::new(split, options)?;
+/// for epoch in 0..90 {
+///     while let Some(batch) = loader.next_batch()? {
+///         println!("epoch {epoch}, step {}: {:?}", batch.step, batch.shape);
+///     }
+///     println!("{}", loader.stats().verdict());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Loader {
+    pipeline: Pipeline,
+    options: Options,
+    batches: Batches,
+    split: String,
+    fingerprint: String,
+    records: u64,
+    epoch: u64,
+    /// Where the next global batch begins.
+    position: u64,
+}
+
+/// Stops a loader, or looks at its counters, from another thread. Holding one keeps no thread alive.
+#[derive(Clone)]
+pub struct Monitor {
+    shared: Arc<Shared>,
+}
+
+impl Loader {
+    /// A loader that begins with the first batch of epoch 0.
+    ///
+    /// # Errors
+    ///
+    /// Options that cannot be, an empty split, threads that cannot be started.
+    pub fn new(split: Split, options: Options) -> Result<Self> {
+        Self::resume(split, options, 0, 0, None)
+    }
+
+    /// A loader that begins at `position` of `epoch`, as [`Loader::epoch`] and [`Loader::position`] said, with any
+    /// world size and batch size. `pool` is where batch buffers come from and go back to; loaders may share one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::new`]; a position beyond the end of the epoch.
+    pub fn resume(
+        split: Split,
+        options: Options,
+        epoch: u64,
+        position: u64,
+        pool: Option<BufferPool>,
+    ) -> Result<Self> {
+        let (name, fingerprint) = (split.name().to_owned(), split.fingerprint().to_owned());
+        let source = Box::new(SplitSource::new(split)?);
+        Self::from_source(source, name, fingerprint, options, (epoch, position), pool)
+    }
+
+    pub(crate) fn from_source(
+        source: Box<dyn Source>,
+        split: String,
+        fingerprint: String,
+        options: Options,
+        (epoch, position): (u64, u64),
+        pool: Option<BufferPool>,
+    ) -> Result<Self> {
+        let records = source.records();
+        let options = options.resolve(records, source.bytes())?;
+        let batches = options.batches(records)?;
+        check_position(position, records)?;
+        let pipeline = Pipeline::start(source, options.clone(), pool, epoch, position)?;
+        Ok(Loader {
+            pipeline,
+            options,
+            batches,
+            split,
+            fingerprint,
+            records,
+            epoch,
+            position,
+        })
+    }
+
+    /// The next batch, or `None` at the end of an epoch; asked again, the next epoch begins.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong with the first sample that cannot be had; batches before it were handed out. It stays
+    /// so until [`Loader::seek`]. [`Error::Interrupted`] after [`Monitor::interrupt`].
+    pub fn next_batch(&mut self) -> Result<Option<Batch>> {
+        self.next_until(None)
+    }
+
+    /// [`Loader::next_batch`] that waits for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::next_batch`]; [`Error::Timeout`], which says who waits for whom. The loader works on, and a later
+    /// call gives the batch.
+    pub fn next_batch_within(&mut self, timeout: Duration) -> Result<Option<Batch>> {
+        self.next_until(Instant::now().checked_add(timeout))
+    }
+
+    fn next_until(&mut self, until: Option<Instant>) -> Result<Option<Batch>> {
+        if self.batches.remaining(self.position) == 0 {
+            self.epoch = self.epoch.wrapping_add(1);
+            self.position = 0;
+            return Ok(None);
+        }
+        let made = self.pipeline.shared().next(until)?;
+        let batch = self.batch(made);
+        self.position = (self.position + self.batches.global_size()).min(self.records);
+        Ok(Some(batch))
+    }
+
+    fn batch(&self, made: Made) -> Batch {
+        let Options {
+            rank,
+            world_size,
+            transform,
+            ..
+        } = &self.options;
+        let side = transform.output_side() as usize;
+        let count = made.samples.len();
+        let (shape, layout) = match self.options.layout {
+            Layout::Nhwc => ([count, side, side, 3], forebay_wire::Layout::Nhwc),
+            Layout::Nchw => ([count, 3, side, side], forebay_wire::Layout::Nchw),
+        };
+        Batch {
+            epoch: made.epoch,
+            step: made.start / self.batches.global_size(),
+            position: made.start,
+            digest: digest::batch(made.start, *rank, *world_size, &made.samples, &made.flags),
+            images: made.images,
+            shape,
+            layout,
+            labels: made.labels,
+            samples: made.samples,
+            flags: made.flags,
+        }
+    }
+
+    /// Goes on with the batch that begins at `position` of `epoch`. What was made ahead is thrown away. Also the way
+    /// on after an error.
+    ///
+    /// # Errors
+    ///
+    /// A position beyond the end of the epoch.
+    pub fn seek(&mut self, epoch: u64, position: u64) -> Result<()> {
+        check_position(position, self.records)?;
+        self.pipeline.seek(epoch, position)?;
+        (self.epoch, self.position) = (epoch, position);
+        Ok(())
+    }
+
+    /// Epoch of the next batch.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Samples of this epoch that all ranks together were given, padding not counted.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Batches of a whole epoch, the same on every rank.
+    #[must_use]
+    pub fn batches_per_epoch(&self) -> u64 {
+        self.batches.per_epoch()
+    }
+
+    /// Batches from here to the end of this epoch.
+    #[must_use]
+    pub fn batches_left(&self) -> u64 {
+        self.batches.remaining(self.position)
+    }
+
+    /// Records of the split.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The options with everything filled in that shapes batches.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The resolved options as they travel.
+    #[must_use]
+    pub fn spec(&self) -> StreamSpec {
+        self.options.to_spec(&self.split)
+    }
+
+    /// Identity of the dataset.
+    #[must_use]
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// Where the time went so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.pipeline.shared().stats()
+    }
+
+    /// A view for another thread.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        Monitor {
+            shared: Arc::clone(self.pipeline.shared()),
+        }
+    }
+}
+
+fn check_position(position: u64, records: u64) -> Result<()> {
+    if position > records {
+        return Err(Error::Position { position, records });
+    }
+    Ok(())
+}
+
+impl std::fmt::Debug for Loader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loader")
+            .field("split", &self.split)
+            .field("epoch", &self.epoch)
+            .field("position", &self.position)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Monitor {
+    /// Ends the loader: whoever waits in [`Loader::next_batch`] gets [`Error::Interrupted`], now and from now on,
+    /// and its threads end.
+    pub fn interrupt(&self) {
+        self.shared.stop();
+    }
+
+    /// Where the time went so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+}
+
+impl std::fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Monitor").finish_non_exhaustive()
+    }
+}

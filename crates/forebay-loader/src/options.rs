@@ -1,0 +1,282 @@
+//! What a loader is asked to do, and what that comes to for one split.
+//!
+//! Owns defaults and validation. Where a value shapes the order of samples, its default is in
+//! [`plan::defaults`] and depends on the dataset alone.
+
+use forebay_image::{Layout, Limits, Transform};
+
+use crate::error::{Error, Result};
+use crate::plan::{self, Batches, Shuffle, defaults};
+
+/// Memory that a loader may hold when nothing is said: the windows of the default shuffle (at most 512 MiB),
+/// what is being read ahead, and a few batches.
+pub const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
+/// Reads in flight when nothing is said: enough for local disks to be busy and for a network to be worth it.
+pub const DEFAULT_READERS: usize = 4;
+/// Batches in the making or ready when nothing is said.
+const DEFAULT_BATCHES_AHEAD: usize = 4;
+/// One is being finished while the next is being begun.
+const MIN_BATCHES_AHEAD: usize = 2;
+const MAX_THREADS: usize = 1024;
+
+/// What a loader is asked to do. A number of 0 means: choose well.
+///
+/// ```
+/// use forebay_image::{TrainTransform, Transform};
+/// use forebay_loader::Options;
+///
+/// let mut options = Options::new(256, Transform::Train(TrainTransform::new(224)));
+/// options.seed = 42;
+/// options.threads = 2;
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Samples in a batch of this rank.
+    pub batch_size: u64,
+    /// This rank, from 0.
+    pub rank: u64,
+    /// How many ranks share an epoch.
+    pub world_size: u64,
+    /// Parts of the epoch that are read side by side, a multiple of `world_size`; 0 for
+    /// [`defaults::LANES`]. Part of the order.
+    pub lanes: u64,
+    /// Seed of the order and of random transforms.
+    pub seed: u64,
+    /// In which order samples come.
+    pub shuffle: Shuffle,
+    /// How an image becomes pixels.
+    pub transform: Transform,
+    /// Order of the axes of a batch.
+    pub layout: Layout,
+    /// Whether the last, short batch of an epoch is filled up with padding rather than left out.
+    pub keep_last: bool,
+    /// Threads that decode; 0 for as many as this process may use (CPU affinity and cgroup limits count).
+    pub threads: usize,
+    /// Threads that read, most of the time waiting for storage; 0 for [`DEFAULT_READERS`].
+    pub readers: usize,
+    /// Batches in the making or ready; 0 for 4, or fewer where they would take more than
+    /// half of the memory.
+    pub batches_ahead: usize,
+    /// Budget in bytes for records and batches together; 0 for [`DEFAULT_MEMORY_BYTES`]. Batches that were
+    /// handed out are not counted.
+    pub memory_bytes: u64,
+    /// Limits against decompression bombs.
+    pub limits: Limits,
+}
+
+impl Options {
+    /// Batches of `batch_size` samples for a single rank, everything else by default.
+    #[must_use]
+    pub fn new(batch_size: u64, transform: Transform) -> Self {
+        Options {
+            batch_size,
+            rank: 0,
+            world_size: 1,
+            lanes: 0,
+            seed: 0,
+            shuffle: Shuffle::default(),
+            transform,
+            layout: Layout::default(),
+            keep_last: false,
+            threads: 0,
+            readers: 0,
+            batches_ahead: 0,
+            memory_bytes: 0,
+            limits: Limits::default(),
+        }
+    }
+
+    /// The same options with everything filled in that shapes batches (not what concerns this machine: threads
+    /// and memory), for a split of `records` records in `bytes` bytes. Two loaders with the same resolved
+    /// options give the same batches.
+    ///
+    /// # Errors
+    ///
+    /// Every option that cannot be, with what is possible.
+    pub fn resolve(&self, records: u64, bytes: u64) -> Result<Options> {
+        let mut resolved = self.clone();
+        if self.lanes == 0 {
+            resolved.lanes = defaults::LANES;
+        }
+        if let Shuffle::Blocks {
+            block_records,
+            window_blocks,
+        } = &mut resolved.shuffle
+        {
+            if *block_records == 0 {
+                *block_records = defaults::block_records(records, bytes, resolved.lanes);
+            }
+            if *window_blocks == 0 {
+                *window_blocks = defaults::WINDOW_BLOCKS;
+            }
+        }
+        resolved.batches(records)?;
+        plan::check_world(resolved.lanes, resolved.world_size)?;
+        resolved
+            .transform
+            .validate()
+            .map_err(|error| Error::option("transform", "invalid", error))?;
+        resolved.batch_bytes()?;
+        Ok(resolved)
+    }
+
+    /// Which positions of an epoch of `records` this rank's batches hold.
+    ///
+    /// # Errors
+    ///
+    /// As [`Batches::new`].
+    pub fn batches(&self, records: u64) -> Result<Batches> {
+        Batches::new(
+            records,
+            self.batch_size,
+            self.rank,
+            self.world_size,
+            self.keep_last,
+        )
+    }
+
+    /// Bytes of pixels of one batch.
+    ///
+    /// # Errors
+    ///
+    /// A batch that no buffer can hold.
+    pub fn batch_bytes(&self) -> Result<usize> {
+        usize::try_from(self.batch_size)
+            .ok()
+            .and_then(|size| size.checked_mul(self.transform.output_bytes()))
+            .filter(|&bytes| bytes <= isize::MAX as usize / 2)
+            .ok_or_else(|| {
+                Error::option(
+                    "batch_size",
+                    self.batch_size,
+                    "a batch that fits into memory",
+                )
+            })
+    }
+}
+
+/// How a loader uses this machine: threads, and how its memory is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Machine {
+    pub(crate) threads: usize,
+    pub(crate) readers: usize,
+    pub(crate) batches_ahead: usize,
+    /// For encoded records.
+    pub(crate) record_bytes: u64,
+}
+
+impl Machine {
+    /// Divides memory: at most half for batches but two of them at least, the rest for records.
+    pub(crate) fn new(options: &Options) -> Result<Self> {
+        let count = |name, found: usize, default: usize| {
+            if found > MAX_THREADS {
+                return Err(Error::option(name, found, format!("0 to {MAX_THREADS}")));
+            }
+            Ok(if found == 0 { default } else { found })
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = count("threads", options.threads, cores.min(MAX_THREADS))?;
+        let readers = count("readers", options.readers, DEFAULT_READERS)?;
+        let budget = match options.memory_bytes {
+            0 => DEFAULT_MEMORY_BYTES,
+            bytes => bytes,
+        };
+        let batch_bytes = options.batch_bytes()? as u64;
+        let affordable = usize::try_from(budget / 2 / batch_bytes.max(1)).unwrap_or(usize::MAX);
+        let wanted = match options.batches_ahead {
+            0 => DEFAULT_BATCHES_AHEAD.min(affordable),
+            ahead => ahead,
+        };
+        let batches_ahead = wanted.max(MIN_BATCHES_AHEAD);
+        let for_batches = batch_bytes.saturating_mul(batches_ahead as u64);
+        // A default budget grows with the batches; one that was chosen is kept.
+        let budget = match options.memory_bytes {
+            0 => budget.max(for_batches.saturating_mul(2)),
+            bytes => bytes,
+        };
+        match budget.checked_sub(for_batches) {
+            Some(record_bytes) if record_bytes > 0 => Ok(Machine {
+                threads,
+                readers,
+                batches_ahead,
+                record_bytes,
+            }),
+            _ => Err(Error::Memory {
+                budget,
+                batch_bytes,
+                needed: for_batches + 1,
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_image::TrainTransform;
+
+    use super::*;
+
+    fn options(batch_size: u64) -> Options {
+        Options::new(batch_size, Transform::Train(TrainTransform::new(224)))
+    }
+
+    #[test]
+    fn resolving_fills_in_what_shapes_the_order() {
+        let resolved = options(256)
+            .resolve(1_281_167, 1_281_167 * 110_000)
+            .unwrap();
+        assert_eq!(resolved.lanes, 64);
+        let expected = Shuffle::Blocks {
+            block_records: 32,
+            window_blocks: 2,
+        };
+        assert_eq!(resolved.shuffle, expected);
+        assert_eq!(resolved.threads, 0, "that is the machine's business");
+        assert_eq!(resolved.resolve(1_281_167, 7).unwrap(), resolved);
+    }
+
+    #[test]
+    fn memory_is_divided() {
+        let machine = Machine::new(&options(256)).unwrap();
+        assert_eq!(machine.batches_ahead, 4);
+        assert_eq!(machine.record_bytes, (1 << 30) - 4 * 256 * 224 * 224 * 3);
+        let mut small = options(256);
+        small.memory_bytes = 100 << 20;
+        assert_eq!(Machine::new(&small).unwrap().batches_ahead, 2);
+        small.memory_bytes = 50 << 20;
+        let error = Machine::new(&small).unwrap_err().to_string();
+        assert!(error.contains("77070337"), "{error}");
+        // Batches of 9.6 GB: the default budget follows.
+        assert!(Machine::new(&options(1 << 16)).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let resolve = |change: &dyn Fn(&mut Options)| {
+            let mut options = options(8);
+            change(&mut options);
+            options
+                .resolve(1000, 1000)
+                .and_then(|options| Machine::new(&options))
+                .map(|_| ())
+                .map_err(|error| error.to_string())
+        };
+        resolve(&|_| ()).unwrap();
+        let error = resolve(&|o| o.world_size = 3).unwrap_err();
+        assert!(error.contains("32, 64"), "{error}");
+        assert!(resolve(&|o| o.rank = 1).is_err());
+        assert!(resolve(&|o| o.batch_size = 0).is_err());
+        assert!(resolve(&|o| o.batch_size = 1001).is_err());
+        assert!(resolve(&|o| o.threads = 1_000_000).is_err());
+        let error =
+            resolve(&|o| o.transform = Transform::Train(TrainTransform::new(0))).unwrap_err();
+        assert!(error.contains("size"), "{error}");
+        let wide = resolve(&|o| {
+            o.batch_size = 1 << 24;
+            o.keep_last = true;
+            o.transform = Transform::Train(TrainTransform::new(8192));
+        });
+        assert!(wide.is_ok() || wide.unwrap_err().contains("memory"));
+    }
+}

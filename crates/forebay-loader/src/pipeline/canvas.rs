@@ -1,0 +1,112 @@
+//! One batch buffer, written by several threads at once.
+//!
+//! A [`Canvas`] owns the buffer while its [`Slot`]s, one for each sample, are out. Each slot gives
+//! its thread the bytes of its own sample and nothing else; when all slots are gone the buffer comes back whole.
+
+// Disjoint parts of one buffer in several threads: the borrow checker knows that only within one scope.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use forebay_wire::Buffer;
+
+/// A buffer that is being filled.
+pub(super) struct Canvas {
+    /// Only moved, never read or written, while slots exist.
+    buffer: Buffer,
+    /// First byte of `buffer`'s memory, which stays where it is when `buffer` moves: it is a map, not inline.
+    base: NonNull<u8>,
+    slot_bytes: usize,
+}
+
+// SAFETY: `base` points into memory that `buffer`, which is Send, owns.
+unsafe impl Send for Canvas {}
+// SAFETY: a shared Canvas offers nothing but the slots' access, which is to disjoint bytes.
+unsafe impl Sync for Canvas {}
+
+/// The place of one sample. Not `Clone`: whoever has it is the only one who writes there.
+pub(super) struct Slot {
+    canvas: Arc<Canvas>,
+    index: usize,
+}
+
+impl Canvas {
+    /// Cuts a buffer of `slots * slot_bytes` bytes into its slots, in order. `None` if the length is another.
+    pub(super) fn cut(
+        mut buffer: Buffer,
+        slots: usize,
+        slot_bytes: usize,
+    ) -> Option<(Arc<Canvas>, Vec<Slot>)> {
+        if slots.checked_mul(slot_bytes)? != buffer.len() {
+            return None;
+        }
+        let base = NonNull::new(buffer.as_mut_ptr())?;
+        let canvas = Arc::new(Canvas {
+            buffer,
+            base,
+            slot_bytes,
+        });
+        let slots = (0..slots).map(|index| Slot {
+            canvas: Arc::clone(&canvas),
+            index,
+        });
+        let slots = slots.collect();
+        Some((canvas, slots))
+    }
+
+    /// The buffer, if no slot is left.
+    pub(super) fn whole(canvas: Arc<Canvas>) -> Option<Buffer> {
+        Arc::into_inner(canvas).map(|canvas| canvas.buffer)
+    }
+}
+
+impl Slot {
+    /// The bytes of this sample.
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        let bytes = self.canvas.slot_bytes;
+        // SAFETY: `cut` made one slot for each index below `slots` and checked that the buffer has
+        // `slots * bytes` bytes, so the range is inside the buffer and no other slot has it. Slots are not
+        // Clone and `&mut self` excludes a second use of this one. The buffer lives in the Arc that the slot
+        // holds; it is reached again only through `whole`, which needs the last reference.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.canvas.base.as_ptr().add(self.index * bytes), bytes)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_wire::BufferPool;
+
+    use super::*;
+
+    #[test]
+    fn slots_are_disjoint_and_the_buffer_comes_back_whole() {
+        let pool = BufferPool::new(1 << 20);
+        let (canvas, slots) = Canvas::cut(pool.take(64 * 100), 64, 100).unwrap();
+        std::thread::scope(|scope| {
+            for (i, mut slot) in slots.into_iter().enumerate() {
+                scope.spawn(move || slot.bytes().fill(i as u8));
+            }
+        });
+        let buffer = Canvas::whole(canvas).unwrap();
+        for (i, part) in buffer.chunks(100).enumerate() {
+            assert!(part.iter().all(|&byte| byte == i as u8));
+        }
+    }
+
+    #[test]
+    fn no_buffer_while_a_slot_is_out() {
+        let pool = BufferPool::new(1 << 20);
+        let (canvas, mut slots) = Canvas::cut(pool.take(8), 2, 4).unwrap();
+        let last = slots.pop();
+        drop(slots);
+        let again = Arc::clone(&canvas);
+        assert!(Canvas::whole(canvas).is_none());
+        drop(last);
+        assert!(Canvas::whole(again).is_some());
+        assert!(Canvas::cut(pool.take(9), 2, 4).is_none());
+        assert!(Canvas::cut(pool.take(9), usize::MAX, 4).is_none());
+    }
+}

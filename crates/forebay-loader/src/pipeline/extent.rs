@@ -1,0 +1,142 @@
+//! Encoded records in memory, and the budget they live in.
+//!
+//! An [`Extent`] is a piece of neighbouring records that is read in one go. Whoever may still need it holds a
+//! reference: the lane whose window it is part of, and each sample that waits to be decoded. References are
+//! given back through [`Store::release`] under the pipeline's lock, so the last one is known when it comes, and
+//! the memory it frees is accounted for at once.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use forebay_shard::RecordBlock;
+
+use crate::error::{Error, Result};
+
+/// Neighbouring records: wanted, being read, or here.
+pub(super) struct Extent {
+    pub(super) id: u64,
+    pub(super) records: Range<u64>,
+    /// What it counts in the budget: what is to be read, then what the memory it was read into takes.
+    bytes: AtomicU64,
+    data: OnceLock<Result<RecordBlock>>,
+}
+
+impl Extent {
+    /// Record number `sample`, once the extent was read; `None` before.
+    pub(super) fn record(&self, sample: u64) -> Option<Result<&[u8]>> {
+        match self.data.get()? {
+            Err(error) => Some(Err(error.clone())),
+            Ok(block) => {
+                let index = usize::try_from(sample.wrapping_sub(self.records.start)).ok()?;
+                (index < block.len()).then(|| Ok(block.get(index)))
+            }
+        }
+    }
+
+    pub(super) fn is_read(&self) -> bool {
+        self.data.get().is_some()
+    }
+}
+
+/// All extents: what they take, which are to be read, and memory to read into.
+#[derive(Default)]
+pub(super) struct Store {
+    budget: u64,
+    used: u64,
+    next_id: u64,
+    reads: VecDeque<Arc<Extent>>,
+    /// Memory of extents that are gone: filling it again is several times faster than fresh pages.
+    spare: Vec<RecordBlock>,
+    max_spare: usize,
+}
+
+impl Store {
+    pub(super) fn new(budget: u64, max_spare: usize) -> Self {
+        Store {
+            budget,
+            max_spare,
+            ..Store::default()
+        }
+    }
+
+    /// Bytes held or about to be read.
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Whether there is room for `bytes` more.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        self.used.saturating_add(bytes) <= self.budget
+    }
+
+    /// A new extent, which will be read. Whether there is room is the caller's question.
+    pub(super) fn admit(&mut self, records: Range<u64>, bytes: u64) -> Arc<Extent> {
+        let extent = self.extent(records, bytes, OnceLock::new());
+        self.reads.push_back(Arc::clone(&extent));
+        extent
+    }
+
+    /// An extent that cannot be read.
+    pub(super) fn refuse(&mut self, records: Range<u64>, error: Error) -> Arc<Extent> {
+        self.extent(records, 0, OnceLock::from(Err(error)))
+    }
+
+    fn extent(
+        &mut self,
+        records: Range<u64>,
+        bytes: u64,
+        data: OnceLock<Result<RecordBlock>>,
+    ) -> Arc<Extent> {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.used += bytes;
+        Arc::new(Extent {
+            id,
+            records,
+            bytes: AtomicU64::new(bytes),
+            data,
+        })
+    }
+
+    pub(super) fn has_reads(&self) -> bool {
+        !self.reads.is_empty()
+    }
+
+    /// The next extent to read, and memory for it.
+    pub(super) fn next_read(&mut self) -> Option<(Arc<Extent>, RecordBlock)> {
+        let extent = self.reads.pop_front()?;
+        Some((extent, self.spare.pop().unwrap_or_default()))
+    }
+
+    /// The extent was read, or could not be.
+    pub(super) fn finish(&mut self, extent: &Extent, data: Result<RecordBlock>) {
+        // Records that were compressed take more than was read; so does memory that was larger before.
+        let held = data.as_ref().map_or(0, |block| block.memory_bytes() as u64);
+        let more = held.saturating_sub(extent.bytes.fetch_max(held, Ordering::Relaxed));
+        self.used += more;
+        // Each extent is read by one reader, once, so it cannot be set before.
+        let _ = extent.data.set(data);
+    }
+
+    /// Gives a reference back.
+    pub(super) fn release(&mut self, extent: Arc<Extent>) {
+        let Some(extent) = Arc::into_inner(extent) else {
+            return;
+        };
+        self.used -= extent.bytes.into_inner();
+        if let Some(Ok(block)) = extent.data.into_inner()
+            && self.spare.len() < self.max_spare
+        {
+            self.spare.push(block);
+        }
+    }
+
+    /// Gives up what is not being read yet.
+    pub(super) fn forget_reads(&mut self) {
+        while let Some(extent) = self.reads.pop_front() {
+            self.release(extent);
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The pipeline: fetch, decode, transform, batch, each on threads that the loader owns.
+//!
+//! Owns the threads and how they wake each other. What there is to do is in `state`, what is read
+//! in `planner` and `extent`, and where pixels go in `canvas`.
+//!
+//! Every wait ends when the pipeline is stopped. No thread holds the lock while it reads, decodes or allocates.
+
+mod canvas;
+mod extent;
+mod fetch;
+mod planner;
+mod state;
+mod waits;
+mod work;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_wire::BufferPool;
+
+use crate::error::{Error, Result};
+use crate::options::{Machine, Options};
+use crate::plan::Batches;
+use crate::source::Source;
+use crate::stats::{Activity, Clock, StageStats, Stats};
+use canvas::Canvas;
+use planner::{Planner, Reach};
+use state::{Making, Sizes, State};
+
+/// How long a loader that goes away waits for its threads. Only a read that hangs takes longer, which nobody
+/// can interrupt: its thread is then left behind, and ends when the read does.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What the threads share.
+pub(crate) struct Shared {
+    source: Box<dyn Source>,
+    /// Resolved.
+    options: Options,
+    batches: Batches,
+    reach: Reach,
+    pool: BufferPool,
+    batch_bytes: usize,
+    state: Mutex<State>,
+    to_readers: Condvar,
+    to_workers: Condvar,
+    to_trainer: Condvar,
+    ended: Condvar,
+    readers: Vec<Clock>,
+    workers: Vec<Clock>,
+    trainer: Clock,
+    began: Instant,
+    transform_ns: AtomicU64,
+    images: AtomicU64,
+    batches_out: AtomicU64,
+    bytes_read: AtomicU64,
+}
+
+/// A batch whose samples are all there.
+pub(crate) struct Made {
+    pub(crate) epoch: u64,
+    pub(crate) start: u64,
+    pub(crate) images: forebay_wire::Buffer,
+    pub(crate) labels: Vec<i64>,
+    pub(crate) samples: Vec<u64>,
+    pub(crate) flags: Vec<u8>,
+}
+
+/// The threads of one loader.
+pub(crate) struct Pipeline {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pipeline {
+    /// Starts threads that make batches from `position` of `epoch` on. `options` are resolved.
+    pub(crate) fn start(
+        source: Box<dyn Source>,
+        options: Options,
+        pool: Option<BufferPool>,
+        epoch: u64,
+        position: u64,
+    ) -> Result<Pipeline> {
+        let machine = Machine::new(&options)?;
+        let batches = options.batches(source.records())?;
+        let reach = Reach::new(&options, &*source, machine.record_bytes, machine.readers);
+        let planner = Planner::new(
+            source.records(),
+            options.clone(),
+            batches,
+            reach,
+            epoch,
+            position,
+        )?;
+        let batch_bytes = options.batch_bytes()?;
+        let batch_size = usize::try_from(options.batch_size).unwrap_or(usize::MAX);
+        let sizes = Sizes {
+            readers: machine.readers,
+            threads: machine.threads,
+            batches_ahead: machine.batches_ahead,
+            batch_size,
+            batch_bytes: batch_bytes as u64,
+            record_bytes: machine.record_bytes,
+        };
+        // Besides those in the making, one or two are at the trainer.
+        let kept = batch_bytes.saturating_mul(machine.batches_ahead + 2);
+        let shared = Arc::new(Shared {
+            source,
+            options,
+            batches,
+            reach,
+            pool: pool.unwrap_or_else(|| BufferPool::new(kept)),
+            batch_bytes,
+            state: Mutex::new(State::new(&sizes, planner, reach)),
+            to_readers: Condvar::new(),
+            to_workers: Condvar::new(),
+            to_trainer: Condvar::new(),
+            ended: Condvar::new(),
+            readers: (0..machine.readers)
+                .map(|_| Clock::new(Activity::Blocked))
+                .collect(),
+            workers: (0..machine.threads)
+                .map(|_| Clock::new(Activity::Starved))
+                .collect(),
+            trainer: Clock::new(Activity::Busy),
+            began: Instant::now(),
+            transform_ns: AtomicU64::new(0),
+            images: AtomicU64::new(0),
+            batches_out: AtomicU64::new(0),
+            bytes_read: AtomicU64::new(0),
+        });
+        let mut pipeline = Pipeline {
+            shared,
+            threads: Vec::new(),
+        };
+        // On an error the pipeline is dropped, which ends the threads that were started.
+        for i in 0..machine.readers {
+            pipeline.spawn(format!("fb-read-{i}"), move |shared| fetch::run(shared, i))?;
+        }
+        for i in 0..machine.threads {
+            pipeline.spawn(format!("fb-decode-{i}"), move |shared| work::run(shared, i))?;
+        }
+        Ok(pipeline)
+    }
+
+    fn spawn(&mut self, name: String, run: impl FnOnce(&Shared) + Send + 'static) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        shared.lock().alive += 1;
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            let _ending = Ending(&shared);
+            run(&shared);
+        });
+        match thread {
+            Ok(thread) => {
+                self.threads.push(thread);
+                Ok(())
+            }
+            Err(error) => {
+                self.shared.lock().alive -= 1;
+                Err(Error::System {
+                    what: "start a thread",
+                    source: Arc::new(error),
+                })
+            }
+        }
+    }
+
+    /// Throws away what was made ahead and goes on from elsewhere.
+    pub(crate) fn seek(&mut self, epoch: u64, position: u64) -> Result<()> {
+        let shared = &*self.shared;
+        let planner = Planner::new(
+            shared.source.records(),
+            shared.options.clone(),
+            shared.batches,
+            shared.reach,
+            epoch,
+            position,
+        )?;
+        let mut state = shared.lock();
+        state.restart(planner);
+        state.advance(&*shared.source);
+        shared.wake(&state);
+        Ok(())
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        self.shared.stop();
+        let until = Instant::now() + JOIN_TIMEOUT;
+        let mut state = self.shared.lock();
+        while state.alive > 0 {
+            let Some(left) = until.checked_duration_since(Instant::now()) else {
+                return;
+            };
+            state = match self.shared.ended.wait_timeout(state, left) {
+                Ok((state, _)) => state,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        // Handles may live on; records and batches need not.
+        state.clear();
+        drop(state);
+        for thread in self.threads.drain(..) {
+            // A panic was reported by `Ending` already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Says that a thread has ended, and whether by a panic.
+struct Ending<'a>(&'a Shared);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.alive -= 1;
+        if std::thread::panicking() {
+            let name = std::thread::current()
+                .name()
+                .unwrap_or("a thread")
+                .to_owned();
+            state.crashed.get_or_insert(name);
+            self.0.to_trainer.notify_all();
+        }
+        self.0.ended.notify_all();
+    }
+}
+
+impl Shared {
+    /// The state. A panic elsewhere does not make it unusable: it is reported by `crashed`.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(on: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        on.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes one of each kind that has something to do; whoever wakes up and takes it wakes the next.
+    fn wake(&self, state: &State) {
+        if state.idle_readers > 0 && state.store.has_reads() {
+            self.to_readers.notify_one();
+        }
+        if state.idle_workers > 0 && state.has_job() {
+            self.to_workers.notify_one();
+        }
+        if state.has_front() {
+            self.to_trainer.notify_all();
+        }
+    }
+
+    /// Ends the pipeline: all threads end, and whoever waits for a batch is told.
+    pub(crate) fn stop(&self) {
+        self.lock().stopped = true;
+        self.to_readers.notify_all();
+        self.to_workers.notify_all();
+        self.to_trainer.notify_all();
+    }
+
+    /// The next batch, in order. Waits for it, but not beyond `until`.
+    pub(crate) fn next(&self, until: Option<Instant>) -> Result<Made> {
+        self.trainer.switch(Activity::Starved);
+        let begun = Instant::now();
+        let result = self.wait_for_front(begun, until).and_then(|making| {
+            self.batches_out.fetch_add(1, Ordering::Relaxed);
+            let images = Canvas::whole(making.canvas).ok_or_else(|| Error::System {
+                what: "hand out a batch",
+                source: Arc::new(std::io::Error::other("a sample is still being written")),
+            })?;
+            Ok(Made {
+                epoch: making.epoch,
+                start: making.start,
+                images,
+                labels: making.labels,
+                samples: making.samples,
+                flags: making.flags,
+            })
+        });
+        self.trainer.switch(Activity::Busy);
+        result
+    }
+
+    fn wait_for_front(&self, begun: Instant, until: Option<Instant>) -> Result<Making> {
+        let mut state = self.lock();
+        loop {
+            if state.stopped {
+                return Err(Error::Interrupted);
+            }
+            if let Some(name) = &state.crashed {
+                return Err(Error::System {
+                    what: "go on",
+                    source: Arc::new(std::io::Error::other(format!("thread {name} panicked"))),
+                });
+            }
+            if let Some(front) = state.take_front() {
+                state.advance(&*self.source);
+                self.wake(&state);
+                return front;
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            state = match left {
+                None => Self::wait(&self.to_trainer, state),
+                Some(Duration::ZERO) => {
+                    return Err(Error::Timeout {
+                        waited: begun.elapsed(),
+                        waits_for: waits::describe(&state, &*self.source),
+                    });
+                }
+                Some(left) => match self.to_trainer.wait_timeout(state, left) {
+                    Ok((state, _)) => state,
+                    Err(poisoned) => poisoned.into_inner().0,
+                },
+            };
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let (memory_bytes, memory_peak_bytes, single_reads) = {
+            let state = self.lock();
+            (state.bytes(), state.peak_bytes, state.single_reads())
+        };
+        let mut decode = StageStats::new("decode", &self.workers);
+        let transform = Duration::from_nanos(self.transform_ns.load(Ordering::Relaxed));
+        let transform = decode.split("transform", transform);
+        Stats {
+            wall_s: self.began.elapsed().as_secs_f64(),
+            fetch: StageStats::new("fetch", &self.readers),
+            decode,
+            transform,
+            trainer: StageStats::new("trainer", std::slice::from_ref(&self.trainer)),
+            images: self.images.load(Ordering::Relaxed),
+            batches: self.batches_out.load(Ordering::Relaxed),
+            bytes_read: self.bytes_read.load(Ordering::Relaxed),
+            memory_bytes,
+            memory_peak_bytes,
+            single_reads,
+        }
+    }
+}

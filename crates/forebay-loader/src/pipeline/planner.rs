@@ -1,0 +1,255 @@
+//! Walks the plan ahead of everybody else: which sample comes next, and what has to be read for it.
+//!
+//! Owns the position up to which the future is known, and for each lane the extents of its current window.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::extent::{Extent, Store};
+use crate::error::Result;
+use crate::options::Options;
+use crate::plan::{Batches, EpochPlan, PlanOptions, Run, Shuffle, defaults};
+use crate::source::Source;
+
+/// Records further apart than this many bytes are read one by one instead of reading over what is between.
+const MAX_GAP_BYTES: u64 = 64 << 10;
+/// Samples that are planned ahead without a place in a batch: bounds the memory of the plan itself.
+const MAX_PLANNED: u64 = 1 << 16;
+
+/// A sample that has no place in a batch buffer yet.
+pub(super) struct Planned {
+    /// Running number of its batch.
+    pub(super) batch: u64,
+    pub(super) epoch: u64,
+    /// Where its global batch begins.
+    pub(super) start: u64,
+    pub(super) sample: u64,
+    pub(super) padding: bool,
+    pub(super) extent: Arc<Extent>,
+}
+
+/// How far to plan ahead, and how to read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reach {
+    /// Samples planned beyond those that have a place in a batch.
+    pub(super) ahead: usize,
+    /// Whether each record is read on its own and forgotten after its sample.
+    pub(super) single: bool,
+    run_records: u64,
+}
+
+impl Reach {
+    /// Decides whether the windows of the order fit into `budget`, and how much to read ahead. The order itself
+    /// never depends on it.
+    pub(super) fn new(options: &Options, source: &dyn Source, budget: u64, readers: usize) -> Self {
+        let records = source.records().max(1);
+        let mean = (source.bytes() / records).max(1);
+        let readers = readers as u64;
+        // Two reads in flight for each reader, and as many waiting.
+        let reads = readers * 4;
+        let (run_records, held) = match options.shuffle {
+            Shuffle::Full => (1, None),
+            Shuffle::Blocks {
+                block_records,
+                window_blocks,
+            } => {
+                let lanes = options.lanes / options.world_size.max(1);
+                let window = window_blocks.saturating_mul(block_records);
+                (block_records, Some(lanes.saturating_mul(window)))
+            }
+            Shuffle::None => {
+                let gap = (options.world_size - 1).saturating_mul(mean);
+                let fits = (budget / mean / (reads + 1)).max(1);
+                match defaults::block_records(records, source.bytes(), 1).min(fits) {
+                    block if gap <= MAX_GAP_BYTES => (block, Some(block)),
+                    _ => (1, None),
+                }
+            }
+        };
+        let ahead_records = reads.saturating_mul(run_records);
+        let bytes = |records: u64| records.saturating_mul(mean);
+        // The windows, and two more reads at least: else reading would stop at each turn of a window.
+        let fits = held.is_some_and(|held| {
+            bytes(held.min(records)).saturating_add(bytes(run_records).saturating_mul(2)) <= budget
+        });
+        let ahead = options
+            .batch_size
+            .saturating_mul(2)
+            .max(if fits { ahead_records } else { reads })
+            .min(MAX_PLANNED.max(options.batch_size));
+        Reach {
+            ahead: usize::try_from(ahead).unwrap_or(usize::MAX),
+            single: !fits,
+            run_records,
+        }
+    }
+}
+
+struct Held {
+    group: u64,
+    extents: Vec<Arc<Extent>>,
+}
+
+pub(super) struct Planner {
+    records: u64,
+    options: Options,
+    batches: Batches,
+    reach: Reach,
+    plan: EpochPlan,
+    /// Running number of the batch, where it begins, and the next sample in it.
+    batch: u64,
+    start: u64,
+    index: u64,
+    held: HashMap<u64, Held>,
+}
+
+impl Planner {
+    pub(super) fn new(
+        records: u64,
+        options: Options,
+        batches: Batches,
+        reach: Reach,
+        epoch: u64,
+        position: u64,
+    ) -> Result<Self> {
+        let plan = plan(records, &options, reach, epoch)?;
+        let mut planner = Planner {
+            records,
+            options,
+            batches,
+            reach,
+            plan,
+            batch: 0,
+            start: position,
+            index: 0,
+            held: HashMap::new(),
+        };
+        planner.skip_finished_epoch()?;
+        Ok(planner)
+    }
+
+    /// The next sample, or `None` if its extent does not fit into memory now. `urgent`: it must come, since
+    /// nothing would make room otherwise.
+    pub(super) fn next(
+        &mut self,
+        source: &dyn Source,
+        store: &mut Store,
+        urgent: bool,
+    ) -> Result<Option<Planned>> {
+        let (position, padding) = self.batches.position(self.start, self.index);
+        let sample = self.plan.sample_at(position);
+        let Some(extent) = self.extent(position, sample, padding, source, store, urgent) else {
+            return Ok(None);
+        };
+        let planned = Planned {
+            batch: self.batch,
+            epoch: self.plan.epoch(),
+            start: self.start,
+            sample,
+            padding,
+            extent,
+        };
+        self.index += 1;
+        if self.index == self.batches.slots().end {
+            self.index = 0;
+            self.batch += 1;
+            self.start += self.batches.global_size();
+            if self.batches.remaining(self.start) == 0 {
+                self.let_go(store);
+                self.skip_finished_epoch()?;
+            }
+        }
+        Ok(Some(planned))
+    }
+
+    /// Running number of the batch that [`Planner::next`] belongs to.
+    pub(super) fn batch(&self) -> u64 {
+        self.batch
+    }
+
+    fn skip_finished_epoch(&mut self) -> Result<()> {
+        if self.batches.remaining(self.start) == 0 {
+            let next = self.plan.epoch().wrapping_add(1);
+            self.plan = plan(self.records, &self.options, self.reach, next)?;
+            self.start = 0;
+        }
+        Ok(())
+    }
+
+    /// Gives back the extents of all windows.
+    pub(super) fn let_go(&mut self, store: &mut Store) {
+        for (_, held) in self.held.drain() {
+            for extent in held.extents {
+                store.release(extent);
+            }
+        }
+    }
+
+    fn extent(
+        &mut self,
+        position: u64,
+        sample: u64,
+        padding: bool,
+        source: &dyn Source,
+        store: &mut Store,
+        urgent: bool,
+    ) -> Option<Arc<Extent>> {
+        // Padding belongs to windows that are long past, or to other ranks.
+        if self.reach.single || padding {
+            let run = sample..sample + 1;
+            return admit(&run, sample, source, store, urgent);
+        }
+        let Run {
+            records,
+            lane,
+            group,
+        } = self.plan.run_at(position);
+        let held = self.held.entry(lane).or_insert(Held {
+            group,
+            extents: Vec::new(),
+        });
+        if held.group != group {
+            held.group = group;
+            for extent in held.extents.drain(..) {
+                store.release(extent);
+            }
+        }
+        if let Some(extent) = held
+            .extents
+            .iter()
+            .find(|extent| extent.records.contains(&sample))
+        {
+            return Some(Arc::clone(extent));
+        }
+        let extent = admit(&records, sample, source, store, urgent)?;
+        held.extents.push(Arc::clone(&extent));
+        Some(extent)
+    }
+}
+
+/// Has the piece of `run` around `sample` read, if there is room.
+fn admit(
+    run: &std::ops::Range<u64>,
+    sample: u64,
+    source: &dyn Source,
+    store: &mut Store,
+    urgent: bool,
+) -> Option<Arc<Extent>> {
+    let piece = source.piece(run, sample);
+    match source.stored_bytes(&piece) {
+        Ok(bytes) if urgent || store.has_room(bytes) => Some(store.admit(piece, bytes)),
+        Ok(_) => None,
+        Err(error) => Some(store.refuse(piece, error)),
+    }
+}
+
+fn plan(records: u64, options: &Options, reach: Reach, epoch: u64) -> Result<EpochPlan> {
+    EpochPlan::new(&PlanOptions {
+        records,
+        seed: options.seed,
+        epoch,
+        lanes: options.lanes,
+        shuffle: options.shuffle,
+        run_records: reach.run_records,
+    })
+}

@@ -1,0 +1,429 @@
+//! What the threads of a pipeline share, under one lock.
+//!
+//! Everything here is quick: threads leave the lock to read, to decode and to allocate. A sample's road is
+//! planned (its record may still be on disk) -> task (it has a place in a batch buffer) -> runnable (its record is
+//! here) -> done; batches are handed out in order when all their samples are done.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_wire::Buffer;
+use forebay_wire::batch::{FLAG_PADDING, FLAG_SAMPLE};
+
+use super::canvas::{Canvas, Slot};
+use super::extent::{Extent, Store};
+use super::planner::{Planned, Planner, Reach};
+use crate::error::Error;
+use crate::source::Source;
+use crate::stats::Activity;
+
+/// Samples planned in one go, so that nobody holds the lock for long.
+const PLAN_AT_ONCE: usize = 512;
+
+/// A sample to decode: its record, and where it goes.
+pub(super) struct Task {
+    pub(super) generation: u64,
+    pub(super) batch: u64,
+    pub(super) index: usize,
+    pub(super) epoch: u64,
+    pub(super) sample: u64,
+    pub(super) extent: Arc<Extent>,
+    pub(super) slot: Slot,
+}
+
+impl Task {
+    fn rank(&self) -> (u64, usize) {
+        (self.batch, self.index)
+    }
+}
+
+/// The greatest in the heap is the one that is needed first.
+impl Ord for Task {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.rank().cmp(&self.rank())
+    }
+}
+
+impl PartialOrd for Task {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Task {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank() == other.rank()
+    }
+}
+
+impl Eq for Task {}
+
+/// A batch in the making.
+pub(super) struct Making {
+    pub(super) epoch: u64,
+    pub(super) start: u64,
+    pub(super) canvas: Arc<Canvas>,
+    slots: std::vec::IntoIter<Slot>,
+    pub(super) labels: Vec<i64>,
+    pub(super) samples: Vec<u64>,
+    pub(super) flags: Vec<u8>,
+    /// Samples that are not done.
+    pub(super) left: usize,
+}
+
+/// The first thing that went wrong, in the order of samples.
+#[derive(Clone)]
+pub(super) struct Failure {
+    batch: u64,
+    index: usize,
+    pub(super) error: Error,
+}
+
+/// What a decode thread is to do.
+pub(super) enum Job {
+    /// Decode a sample.
+    Sample(Task),
+    /// Get a buffer for the next batch.
+    Buffer {
+        /// Of the state that asked for it.
+        generation: u64,
+    },
+}
+
+/// What somebody works on right now, for those who ask why it takes long.
+pub(super) struct Working {
+    /// First sample, and how many.
+    pub(super) sample: u64,
+    pub(super) count: u64,
+    pub(super) since: Instant,
+}
+
+pub(super) struct State {
+    pub(super) stopped: bool,
+    /// Threads that have not ended.
+    pub(super) alive: usize,
+    /// Name of a thread that ended by a panic.
+    pub(super) crashed: Option<String>,
+    /// Changes when the pipeline is sent elsewhere; work for another generation is thrown away.
+    pub(super) generation: u64,
+    pub(super) store: Store,
+    planner: Planner,
+    reach: Reach,
+    planned: VecDeque<Planned>,
+    waiting: HashMap<u64, Vec<Task>>,
+    runnable: BinaryHeap<Task>,
+    /// Tasks that are not done.
+    unfinished: usize,
+    making: VecDeque<Making>,
+    /// Running number of the first batch in `making`.
+    front: u64,
+    batches_ahead: usize,
+    batch_size: usize,
+    batch_bytes: u64,
+    allocating: bool,
+    failure: Option<Failure>,
+    pub(super) peak_bytes: u64,
+    pub(super) idle_readers: usize,
+    pub(super) idle_workers: usize,
+    /// Why decode threads last went to sleep.
+    pub(super) idle_reason: Activity,
+    pub(super) reading: Vec<Option<Working>>,
+    pub(super) decoding: Vec<Option<Working>>,
+}
+
+/// Sizes a state is made for.
+pub(super) struct Sizes {
+    pub(super) readers: usize,
+    pub(super) threads: usize,
+    pub(super) batches_ahead: usize,
+    pub(super) batch_size: usize,
+    pub(super) batch_bytes: u64,
+    pub(super) record_bytes: u64,
+}
+
+impl State {
+    pub(super) fn new(sizes: &Sizes, planner: Planner, reach: Reach) -> Self {
+        State {
+            stopped: false,
+            alive: 0,
+            crashed: None,
+            generation: 0,
+            store: Store::new(sizes.record_bytes, sizes.readers + 2),
+            planner,
+            reach,
+            planned: VecDeque::new(),
+            waiting: HashMap::new(),
+            runnable: BinaryHeap::new(),
+            unfinished: 0,
+            making: VecDeque::new(),
+            front: 0,
+            batches_ahead: sizes.batches_ahead,
+            batch_size: sizes.batch_size,
+            batch_bytes: sizes.batch_bytes,
+            allocating: false,
+            failure: None,
+            peak_bytes: 0,
+            idle_readers: 0,
+            idle_workers: 0,
+            idle_reason: Activity::Starved,
+            reading: (0..sizes.readers).map(|_| None).collect(),
+            decoding: (0..sizes.threads).map(|_| None).collect(),
+        }
+    }
+
+    /// Forgets everything and goes on from where `planner` stands.
+    pub(super) fn restart(&mut self, planner: Planner) {
+        self.clear();
+        self.planner = planner;
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.generation += 1;
+        self.planner.let_go(&mut self.store);
+        for planned in self.planned.drain(..) {
+            self.store.release(planned.extent);
+        }
+        let waiting = self.waiting.drain().flat_map(|(_, tasks)| tasks);
+        for task in waiting.chain(self.runnable.drain()) {
+            self.store.release(task.extent);
+        }
+        self.store.forget_reads();
+        self.unfinished = 0;
+        self.making.clear();
+        self.front = 0;
+        self.allocating = false;
+        self.failure = None;
+    }
+
+    /// Plans as far as memory and reach allow, and gives samples their places.
+    pub(super) fn advance(&mut self, source: &dyn Source) {
+        self.assign();
+        for _ in 0..PLAN_AT_ONCE {
+            if self.stopped || self.planned.len() >= self.reach.ahead {
+                break;
+            }
+            // A batch with a failure is finished, so that its first failure is known; nothing after it is.
+            if self.is_beyond_failure(self.planner.batch()) {
+                break;
+            }
+            // Over the budget only where nothing else would ever make room: with windows that are held
+            // when nothing is planned, with single records when nothing at all is under way.
+            let urgent = self.planned.is_empty() && (!self.reach.single || self.unfinished == 0);
+            match self.planner.next(source, &mut self.store, urgent) {
+                Ok(Some(planned)) => self.planned.push_back(planned),
+                Ok(None) => break,
+                Err(error) => {
+                    // Only a plan can fail, which was made once from the same numbers.
+                    let batch = self.front + self.making.len() as u64;
+                    self.fail(batch, 0, error);
+                    break;
+                }
+            }
+            if self.planned.len() == 1 {
+                self.assign();
+            }
+        }
+        self.peak_bytes = self.peak_bytes.max(self.bytes());
+    }
+
+    /// Gives planned samples their places in the batches that have a buffer.
+    fn assign(&mut self) {
+        while let Some(planned) = self.planned.front() {
+            let at = usize::try_from(planned.batch.wrapping_sub(self.front)).unwrap_or(usize::MAX);
+            let Some(making) = self.making.get_mut(at) else {
+                return;
+            };
+            let (Some(slot), Some(planned)) = (making.slots.next(), self.planned.pop_front())
+            else {
+                return;
+            };
+            let task = Task {
+                generation: self.generation,
+                batch: planned.batch,
+                index: making.samples.len(),
+                epoch: planned.epoch,
+                sample: planned.sample,
+                extent: planned.extent,
+                slot,
+            };
+            making.samples.push(planned.sample);
+            making.flags.push(if planned.padding {
+                FLAG_PADDING
+            } else {
+                FLAG_SAMPLE
+            });
+            self.unfinished += 1;
+            if task.extent.is_read() {
+                self.runnable.push(task);
+            } else {
+                self.waiting.entry(task.extent.id).or_default().push(task);
+            }
+        }
+    }
+
+    /// Work for a decode thread.
+    pub(super) fn next_job(&mut self) -> Option<Job> {
+        // A buffer is wanted before decode threads run out of places.
+        if self.wants_buffer() && self.runnable.len() < 2 * self.decoding.len() {
+            self.allocating = true;
+            let generation = self.generation;
+            return Some(Job::Buffer { generation });
+        }
+        let first = self.runnable.peek()?;
+        if self.is_beyond_failure(first.batch) {
+            return None;
+        }
+        self.runnable.pop().map(Job::Sample)
+    }
+
+    /// Whether [`State::next_job`] would give something.
+    pub(super) fn has_job(&self) -> bool {
+        self.wants_buffer()
+            || self
+                .runnable
+                .peek()
+                .is_some_and(|task| !self.is_beyond_failure(task.batch))
+    }
+
+    fn wants_buffer(&self) -> bool {
+        let next = self.front + self.making.len() as u64;
+        !self.allocating
+            && self.making.len() < self.batches_ahead
+            && self
+                .planned
+                .front()
+                .is_some_and(|planned| planned.batch == next)
+            && !self.is_beyond_failure(next)
+    }
+
+    fn is_beyond_failure(&self, batch: u64) -> bool {
+        self.failure
+            .as_ref()
+            .is_some_and(|failure| failure.batch < batch)
+    }
+
+    /// Why a decode thread without a job has none: no records yet, or no room.
+    pub(super) fn reason_to_wait(&self) -> Activity {
+        let no_room = self.making.len() >= self.batches_ahead || !self.planned.is_empty();
+        if self.waiting.is_empty() && no_room {
+            Activity::Blocked
+        } else {
+            Activity::Starved
+        }
+    }
+
+    /// The buffer that a [`Job::Buffer`] asked for, cut up.
+    pub(super) fn add_buffer(&mut self, buffer: Result<Buffer, Error>) {
+        self.allocating = false;
+        let next = self.front + self.making.len() as u64;
+        let Some(planned) = self.planned.front() else {
+            return;
+        };
+        let slots = self.batch_size;
+        let cut = buffer.and_then(|buffer| {
+            let length = buffer.len();
+            Canvas::cut(buffer, slots, length / slots.max(1)).ok_or_else(|| {
+                Error::option("batch_size", slots, "a divisor of the buffer's length")
+            })
+        });
+        match cut {
+            Ok((canvas, slots)) => self.making.push_back(Making {
+                epoch: planned.epoch,
+                start: planned.start,
+                canvas,
+                left: slots.len(),
+                labels: vec![-1; slots.len()],
+                samples: Vec::with_capacity(slots.len()),
+                flags: Vec::with_capacity(slots.len()),
+                slots: slots.into_iter(),
+            }),
+            Err(error) => self.fail(next, 0, error),
+        }
+    }
+
+    /// An extent was read: samples that waited for it can be decoded.
+    pub(super) fn wake_waiting(&mut self, extent: &Extent) {
+        for task in self.waiting.remove(&extent.id).into_iter().flatten() {
+            self.runnable.push(task);
+        }
+    }
+
+    /// A task is done; `result` is its label. Its slot is gone already.
+    pub(super) fn finish(
+        &mut self,
+        (generation, batch, index): (u64, u64, usize),
+        extent: Arc<Extent>,
+        result: Result<i64, Error>,
+    ) {
+        self.store.release(extent);
+        if generation != self.generation {
+            return;
+        }
+        self.unfinished -= 1;
+        let at = usize::try_from(batch.wrapping_sub(self.front)).unwrap_or(usize::MAX);
+        if let Some(making) = self.making.get_mut(at) {
+            making.left -= 1;
+            match result {
+                Ok(label) => making.labels[index] = label,
+                Err(error) => self.fail(batch, index, error),
+            }
+        }
+    }
+
+    fn fail(&mut self, batch: u64, index: usize, error: Error) {
+        let earlier = |failure: &Failure| (failure.batch, failure.index) <= (batch, index);
+        if !self.failure.as_ref().is_some_and(earlier) {
+            self.failure = Some(Failure {
+                batch,
+                index,
+                error,
+            });
+        }
+    }
+
+    /// The next batch, or why there will be none: `None` while neither is known.
+    pub(super) fn take_front(&mut self) -> Option<Result<Making, Error>> {
+        if let Some(making) = self.making.front()
+            && making.left > 0
+        {
+            return None;
+        }
+        if let Some(failure) = &self.failure
+            && failure.batch <= self.front
+        {
+            return Some(Err(failure.error.clone()));
+        }
+        let making = self.making.pop_front()?;
+        self.front += 1;
+        Some(Ok(making))
+    }
+
+    /// Whether [`State::take_front`] would give something.
+    pub(super) fn has_front(&self) -> bool {
+        match self.making.front() {
+            Some(making) => making.left == 0,
+            None => self
+                .failure
+                .as_ref()
+                .is_some_and(|failure| failure.batch <= self.front),
+        }
+    }
+
+    /// Batch that is handed out next, if it was begun.
+    pub(super) fn front(&self) -> Option<&Making> {
+        self.making.front()
+    }
+
+    /// Bytes of records and batches.
+    pub(super) fn bytes(&self) -> u64 {
+        self.store.used() + self.batch_bytes * self.making.len() as u64
+    }
+
+    /// Whether records are read one by one.
+    pub(super) fn single_reads(&self) -> bool {
+        self.reach.single
+    }
+}

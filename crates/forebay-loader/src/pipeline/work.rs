@@ -1,0 +1,151 @@
+//! What a decode thread does: take the sample that is needed first, and make its pixels in their place.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use forebay_image::{Decoder, SampleSeed, Timing};
+use forebay_shard::image_and_label;
+
+use super::Shared;
+use super::state::{Job, Task, Working};
+use crate::error::{Error, Result};
+use crate::stats::Activity;
+
+/// Label of a record that has none.
+const NO_LABEL: i64 = -1;
+
+/// Decodes until the pipeline is stopped, as decode thread number `me`.
+pub(super) fn run(shared: &Shared, me: usize) {
+    let mut decoder = Decoder::new(shared.options.limits);
+    while let Some(job) = take(shared, me) {
+        shared.workers[me].switch(Activity::Busy);
+        match job {
+            Job::Sample(task) => sample(shared, me, &mut decoder, task),
+            Job::Buffer { generation } => buffer(shared, generation),
+        }
+    }
+}
+
+/// The next job; `None` when the pipeline is stopped.
+fn take(shared: &Shared, me: usize) -> Option<Job> {
+    let mut state = shared.lock();
+    loop {
+        if state.stopped {
+            return None;
+        }
+        if let Some(job) = state.next_job() {
+            if let Job::Sample(task) = &job {
+                state.decoding[me] = Some(Working {
+                    sample: task.sample,
+                    count: 1,
+                    since: Instant::now(),
+                });
+            }
+            shared.wake(&state);
+            return Some(job);
+        }
+        state.advance(&*shared.source);
+        shared.wake(&state);
+        if state.has_job() {
+            continue;
+        }
+        let reason = state.reason_to_wait();
+        shared.workers[me].switch(reason);
+        if std::mem::replace(&mut state.idle_reason, reason) != reason {
+            // Those that sleep already wait for the same from now on.
+            shared.to_workers.notify_all();
+        }
+        state.idle_workers += 1;
+        state = Shared::wait(&shared.to_workers, state);
+        state.idle_workers -= 1;
+    }
+}
+
+fn buffer(shared: &Shared, generation: u64) {
+    let buffer = shared
+        .pool
+        .try_take(shared.batch_bytes)
+        .map_err(|error| Error::System {
+            what: "allocate a batch",
+            source: Arc::new(error),
+        });
+    let mut state = shared.lock();
+    if state.generation == generation {
+        state.add_buffer(buffer);
+        state.advance(&*shared.source);
+    }
+    shared.wake(&state);
+}
+
+fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task) {
+    let result = catch_unwind(AssertUnwindSafe(|| decode(shared, decoder, &mut task)));
+    let result = result.unwrap_or_else(|panic| {
+        // Its scratch memory may be in any state.
+        *decoder = Decoder::new(shared.options.limits);
+        let message = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("no message");
+        Err(Error::Record {
+            place: Box::new(shared.source.place(task.sample)),
+            what: format!("decoding panicked: {message}"),
+        })
+    });
+    let result = result.map(|(label, timing)| {
+        shared
+            .transform_ns
+            .fetch_add(timing.transform_ns, Ordering::Relaxed);
+        shared.images.fetch_add(1, Ordering::Relaxed);
+        label
+    });
+    let Task {
+        generation,
+        batch,
+        index,
+        extent,
+        slot,
+        ..
+    } = task;
+    // Before the batch counts as done: its buffer is whole only without slots.
+    drop(slot);
+    let mut state = shared.lock();
+    state.decoding[me] = None;
+    state.finish((generation, batch, index), extent, result);
+    state.advance(&*shared.source);
+    shared.wake(&state);
+}
+
+/// Decodes a sample into its slot; gives its label.
+fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(i64, Timing)> {
+    let place = |sample| Box::new(shared.source.place(sample));
+    let record = match task.extent.record(task.sample) {
+        Some(record) => record?,
+        None => {
+            return Err(Error::Record {
+                place: place(task.sample),
+                what: "the record was not read".to_owned(),
+            });
+        }
+    };
+    let (image, label) = image_and_label(record).map_err(|error| Error::Record {
+        place: place(task.sample),
+        what: format!("not an Example with an image: {error}"),
+    })?;
+    let options = &shared.options;
+    let seed = SampleSeed {
+        seed: options.seed,
+        epoch: task.epoch,
+        sample: task.sample,
+    };
+    let timing = options
+        .transform
+        .apply(decoder, image, seed, options.layout, task.slot.bytes())
+        .map_err(|source| Error::Image {
+            place: place(task.sample),
+            source,
+        })?;
+    Ok((label.unwrap_or(NO_LABEL), timing))
+}

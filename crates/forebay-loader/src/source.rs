@@ -1,0 +1,124 @@
+//! The seam for where records come from.
+//!
+//! A loader asks a source for pieces of neighbouring records; what a piece is read from (a file, a cache, an
+//! object store) is the source's business.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use forebay_shard::{RecordBlock, Shard, Split};
+
+use crate::error::{Place, Result};
+
+/// Records by number, read in pieces, from several threads at once.
+pub(crate) trait Source: Send + Sync {
+    /// Number of records.
+    fn records(&self) -> u64;
+
+    /// Bytes of all records as stored.
+    fn bytes(&self) -> u64;
+
+    /// The part of `run` around `record` that can be read in one go.
+    fn piece(&self, run: &Range<u64>, record: u64) -> Range<u64>;
+
+    /// Bytes to read for a piece.
+    fn stored_bytes(&self, piece: &Range<u64>) -> Result<u64>;
+
+    /// Reads a piece and checks it. Record `i` of the block is record `piece.start + i`.
+    fn read(&self, piece: &Range<u64>, block: &mut RecordBlock) -> Result<()>;
+
+    /// Where a record is, without its key: never reads.
+    fn locate(&self, record: u64) -> Place;
+
+    /// Key of a record, if there is one that can be read.
+    fn key(&self, record: u64) -> Option<Vec<u8>>;
+
+    /// Where a record is, with its key.
+    fn place(&self, record: u64) -> Place {
+        Place {
+            key: self.key(record),
+            ..self.locate(record)
+        }
+    }
+}
+
+/// A split of a dataset on disk.
+pub(crate) struct SplitSource {
+    split: Split,
+    bytes: u64,
+}
+
+impl SplitSource {
+    pub(crate) fn new(split: Split) -> Result<Self> {
+        let mut bytes = 0;
+        for shard in split.shards() {
+            let range = shard.byte_range(0..shard.len())?;
+            bytes += range.end - range.start;
+        }
+        Ok(SplitSource { split, bytes })
+    }
+
+    /// The shard of a piece, and the piece's numbers there.
+    fn within(&self, piece: &Range<u64>) -> Result<(&Shard, Range<u64>)> {
+        let found = self.split.locate(piece.start);
+        let found = found.and_then(|(shard, first)| {
+            let shard = self.split.shards().get(shard)?;
+            Some((shard, first..first + (piece.end - piece.start)))
+        });
+        let outside = || forebay_shard::Error::OutOfRange {
+            path: PathBuf::from(self.split.name()),
+            record: piece.start,
+            records: self.split.len(),
+        };
+        Ok(found.ok_or_else(outside)?)
+    }
+}
+
+impl Source for SplitSource {
+    fn records(&self) -> u64 {
+        self.split.len()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn piece(&self, run: &Range<u64>, record: u64) -> Range<u64> {
+        let shard = self.split.locate(record).map(|(shard, _)| shard);
+        let begin = shard.and_then(|shard| self.split.shard_start(shard));
+        let end = shard.and_then(|shard| self.split.shard_start(shard + 1));
+        run.start.max(begin.unwrap_or(0))..run.end.min(end.unwrap_or(run.end))
+    }
+
+    fn stored_bytes(&self, piece: &Range<u64>) -> Result<u64> {
+        let (shard, records) = self.within(piece)?;
+        let range = shard.byte_range(records)?;
+        Ok(range.end - range.start)
+    }
+
+    fn read(&self, piece: &Range<u64>, block: &mut RecordBlock) -> Result<()> {
+        let (shard, records) = self.within(piece)?;
+        Ok(shard.read_range(records, block)?)
+    }
+
+    fn locate(&self, record: u64) -> Place {
+        let found = self.within(&(record..record + 1)).ok();
+        let (shard, at) = match &found {
+            Some((shard, records)) => (Some(*shard), records.start),
+            None => (None, record),
+        };
+        let offset = shard.and_then(|shard| shard.byte_range(at..at + 1).ok());
+        Place {
+            shard: shard.map_or_else(PathBuf::new, |shard| shard.path().to_owned()),
+            record: at,
+            sample: record,
+            key: None,
+            offset: offset.map_or(0, |range| range.start),
+        }
+    }
+
+    fn key(&self, record: u64) -> Option<Vec<u8>> {
+        let key = self.split.key(record).ok()?;
+        (!key.is_empty()).then_some(key)
+    }
+}

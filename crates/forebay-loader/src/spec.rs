@@ -1,0 +1,233 @@
+//! Loader options as they travel: `forebay.wire.v1.StreamSpec`.
+//!
+//! A spec comes from somebody else: every value is checked here or when the options are resolved, and nothing
+//! is allocated from it before.
+
+use forebay_image::{EvalTransform, Layout, TrainTransform, Transform};
+use forebay_proto::wire;
+
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::plan::Shuffle;
+
+/// Largest batch that is made for somebody else, unless told otherwise.
+pub const MAX_BATCH_BYTES: u64 = 1 << 30;
+
+impl Options {
+    /// The options that a spec asks for; the split it names is in [`wire::StreamSpec::split`].
+    ///
+    /// `max_batch_bytes` bounds the pixels of one batch ([`MAX_BATCH_BYTES`] is a good bound).
+    ///
+    /// # Errors
+    ///
+    /// A value that is missing, unknown, out of range or too large.
+    pub fn from_spec(spec: &wire::StreamSpec, max_batch_bytes: u64) -> Result<Options> {
+        let transform = transform_from(spec.transform.as_ref())?;
+        transform
+            .validate()
+            .map_err(|error| Error::option("transform", "invalid", error))?;
+        let mut options = Options::new(spec.batch_size, transform);
+        options.rank = spec.rank;
+        options.world_size = spec.world_size;
+        options.lanes = spec.lanes;
+        options.seed = spec.seed;
+        options.shuffle = shuffle_from(spec.shuffle.as_ref())?;
+        options.layout = match wire::Layout::try_from(spec.layout) {
+            Ok(wire::Layout::Nhwc | wire::Layout::Unspecified) => Layout::Nhwc,
+            Ok(wire::Layout::Nchw) => Layout::Nchw,
+            Err(_) => return Err(Error::option("layout", spec.layout, "1 (NHWC) or 2 (NCHW)")),
+        };
+        options.keep_last = spec.keep_last;
+        let bytes = options.batch_bytes()? as u64;
+        if bytes > max_batch_bytes {
+            let expected = format!("batches of at most {max_batch_bytes} bytes");
+            let found = format!("{} samples, which is {bytes} bytes", spec.batch_size);
+            return Err(Error::option("batch_size", found, expected));
+        }
+        Ok(options)
+    }
+
+    /// These options as a spec for a split.
+    #[must_use]
+    pub fn to_spec(&self, split: &str) -> wire::StreamSpec {
+        wire::StreamSpec {
+            split: split.to_owned(),
+            batch_size: self.batch_size,
+            rank: self.rank,
+            world_size: self.world_size,
+            lanes: self.lanes,
+            seed: self.seed,
+            shuffle: Some(shuffle_to(self.shuffle)),
+            transform: transform_to(&self.transform),
+            layout: match self.layout {
+                Layout::Nhwc => wire::Layout::Nhwc,
+                Layout::Nchw => wire::Layout::Nchw,
+            }
+            .into(),
+            keep_last: self.keep_last,
+        }
+    }
+}
+
+fn transform_from(transform: Option<&wire::Transform>) -> Result<Transform> {
+    match transform.and_then(|transform| transform.kind.as_ref()) {
+        Some(wire::transform::Kind::Train(train)) => Ok(Transform::Train(TrainTransform {
+            size: train.size,
+            scale: (train.scale_min, train.scale_max),
+            ratio: (train.ratio_min, train.ratio_max),
+            flip: train.flip,
+        })),
+        Some(wire::transform::Kind::Eval(eval)) => Ok(Transform::Eval(EvalTransform {
+            resize: eval.resize,
+            crop: eval.crop,
+        })),
+        None => Err(Error::option(
+            "transform",
+            "missing, or one that this release does not know",
+            "train or eval",
+        )),
+    }
+}
+
+fn transform_to(transform: &Transform) -> Option<wire::Transform> {
+    let kind = match transform {
+        Transform::Train(train) => wire::transform::Kind::Train(wire::TrainTransform {
+            size: train.size,
+            scale_min: train.scale.0,
+            scale_max: train.scale.1,
+            ratio_min: train.ratio.0,
+            ratio_max: train.ratio.1,
+            flip: train.flip,
+        }),
+        Transform::Eval(eval) => wire::transform::Kind::Eval(wire::EvalTransform {
+            resize: eval.resize,
+            crop: eval.crop,
+        }),
+        // A transform that the wire has no words for is left out, and refused by the other side.
+        _ => return None,
+    };
+    Some(wire::Transform { kind: Some(kind) })
+}
+
+fn shuffle_from(shuffle: Option<&wire::Shuffle>) -> Result<Shuffle> {
+    use wire::shuffle::Kind;
+    let Some(shuffle) = shuffle else {
+        return Ok(Shuffle::default());
+    };
+    match Kind::try_from(shuffle.kind) {
+        Ok(Kind::None) => Ok(Shuffle::None),
+        Ok(Kind::Full) => Ok(Shuffle::Full),
+        Ok(Kind::Blocks | Kind::Unspecified) => Ok(Shuffle::Blocks {
+            block_records: shuffle.block_records,
+            window_blocks: shuffle.window_blocks,
+        }),
+        Err(_) => Err(Error::option(
+            "shuffle",
+            shuffle.kind,
+            "1 (none), 2 (blocks) or 3 (full)",
+        )),
+    }
+}
+
+fn shuffle_to(shuffle: Shuffle) -> wire::Shuffle {
+    use wire::shuffle::Kind;
+    let (kind, block_records, window_blocks) = match shuffle {
+        Shuffle::None => (Kind::None, 0, 0),
+        Shuffle::Blocks {
+            block_records,
+            window_blocks,
+        } => (Kind::Blocks, block_records, window_blocks),
+        Shuffle::Full => (Kind::Full, 0, 0),
+    };
+    wire::Shuffle {
+        kind: kind.into(),
+        block_records,
+        window_blocks,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        let mut options = Options::new(
+            32,
+            Transform::Train(TrainTransform {
+                size: 160,
+                scale: (0.1, 0.9),
+                ratio: (3.0 / 4.0, 4.0 / 3.0),
+                flip: 1.0 / 3.0,
+            }),
+        );
+        options.rank = 3;
+        options.world_size = 4;
+        options.lanes = 16;
+        options.seed = u64::MAX;
+        options.layout = Layout::Nchw;
+        options.keep_last = true;
+        options
+    }
+
+    #[test]
+    fn specs_say_everything_about_batches() {
+        for shuffle in [
+            Shuffle::None,
+            Shuffle::Full,
+            Shuffle::default(),
+            Shuffle::Blocks {
+                block_records: 5,
+                window_blocks: 6,
+            },
+        ] {
+            for transform in [
+                options().transform,
+                Transform::Eval(EvalTransform::new(256, 224)),
+            ] {
+                let mut options = options();
+                options.shuffle = shuffle;
+                options.transform = transform;
+                let spec = options.to_spec("train");
+                assert_eq!(spec.split, "train");
+                assert_eq!(Options::from_spec(&spec, MAX_BATCH_BYTES).unwrap(), options);
+            }
+        }
+    }
+
+    #[test]
+    fn specs_of_strangers_are_checked() {
+        let good = options().to_spec("train");
+        let refused = |change: &dyn Fn(&mut wire::StreamSpec)| {
+            let mut spec = good.clone();
+            change(&mut spec);
+            Options::from_spec(&spec, MAX_BATCH_BYTES)
+                .and_then(|options| options.resolve(1000, 1000))
+                .unwrap_err()
+                .to_string()
+        };
+        let train = |change: &dyn Fn(&mut wire::TrainTransform)| {
+            refused(&|spec| {
+                if let Some(wire::Transform {
+                    kind: Some(wire::transform::Kind::Train(train)),
+                }) = &mut spec.transform
+                {
+                    change(train);
+                }
+            })
+        };
+        assert!(refused(&|spec| spec.transform = None).contains("transform"));
+        assert!(refused(&|spec| spec.layout = 9).contains("layout"));
+        assert!(refused(&|spec| spec.shuffle.as_mut().unwrap().kind = 9).contains("shuffle"));
+        assert!(refused(&|spec| spec.batch_size = u64::MAX).contains("batch_size"));
+        assert!(refused(&|spec| spec.batch_size = 1 << 23).contains("at most 1073741824 bytes"));
+        assert!(refused(&|spec| spec.batch_size = 0).contains("batch_size"));
+        assert!(refused(&|spec| spec.world_size = u64::MAX).contains("world_size"));
+        assert!(refused(&|spec| spec.world_size = 0).contains("world_size"));
+        assert!(refused(&|spec| spec.rank = 4).contains("rank"));
+        assert!(refused(&|spec| spec.lanes = 10).contains("lanes"));
+        assert!(train(&|train| train.size = u32::MAX).contains("size"));
+        assert!(train(&|train| train.scale_min = f64::NAN).contains("scale"));
+        assert!(train(&|train| train.ratio_max = f64::INFINITY).contains("ratio"));
+        assert!(train(&|train| train.flip = f64::NAN).contains("flip"));
+    }
+}

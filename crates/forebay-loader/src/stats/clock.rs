@@ -1,0 +1,107 @@
+//! What a thread did with its time.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a thread is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// Working.
+    Busy,
+    /// Waiting for something to work on.
+    Starved,
+    /// Waiting for room for what it makes.
+    Blocked,
+}
+
+/// Time by activity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Times {
+    pub(crate) busy: Duration,
+    pub(crate) starved: Duration,
+    pub(crate) blocked: Duration,
+}
+
+impl Times {
+    pub(crate) fn add(&mut self, other: Times) {
+        self.busy += other.busy;
+        self.starved += other.starved;
+        self.blocked += other.blocked;
+    }
+
+    fn charge(&mut self, activity: Activity, time: Duration) {
+        match activity {
+            Activity::Busy => self.busy += time,
+            Activity::Starved => self.starved += time,
+            Activity::Blocked => self.blocked += time,
+        }
+    }
+}
+
+/// The clock of one thread. Written by that thread, read by anyone at any moment, and right at each: what
+/// is going on counts up to now.
+#[derive(Debug)]
+pub(crate) struct Clock(Mutex<Ledger>);
+
+#[derive(Debug)]
+struct Ledger {
+    times: Times,
+    now: Activity,
+    since: Instant,
+}
+
+impl Clock {
+    pub(crate) fn new(now: Activity) -> Self {
+        Clock(Mutex::new(Ledger {
+            times: Times::default(),
+            now,
+            since: Instant::now(),
+        }))
+    }
+
+    /// From now on the thread does `activity`.
+    pub(crate) fn switch(&self, activity: Activity) {
+        let mut ledger = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if ledger.now == activity {
+            return;
+        }
+        let at = Instant::now();
+        let time = at - ledger.since;
+        let before = ledger.now;
+        ledger.times.charge(before, time);
+        ledger.now = activity;
+        ledger.since = at;
+    }
+
+    /// All time so far.
+    pub(crate) fn read(&self) -> Times {
+        let ledger = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = ledger.times;
+        times.charge(ledger.now, ledger.since.elapsed());
+        times
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_time_is_accounted_for() {
+        let begin = Instant::now();
+        let clock = Clock::new(Activity::Starved);
+        for activity in [Activity::Busy, Activity::Blocked, Activity::Busy] {
+            clock.switch(activity);
+            let until = Instant::now() + Duration::from_millis(2);
+            while Instant::now() < until {}
+        }
+        let times = clock.read();
+        let sum = times.busy + times.starved + times.blocked;
+        assert!(sum <= begin.elapsed() && sum >= Duration::from_millis(6));
+        assert!(
+            times.busy >= Duration::from_millis(4),
+            "what goes on counts"
+        );
+        assert!(times.blocked >= Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,139 @@
+//! Where the time went.
+
+mod clock;
+mod verdict;
+
+use std::time::Duration;
+
+use forebay_proto::wire;
+
+pub(crate) use clock::{Activity, Clock, Times};
+pub use verdict::{Bound, Verdict};
+
+/// How a stage spent the time of its threads.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct StageStats {
+    /// `fetch`, `decode`, `transform` or `trainer`.
+    pub name: &'static str,
+    /// Threads of the stage. Decode and transform share theirs.
+    pub threads: usize,
+    /// Seconds of work, all threads together.
+    pub busy_s: f64,
+    /// Seconds waiting for input.
+    pub starved_s: f64,
+    /// Seconds waiting for room for the output.
+    pub blocked_s: f64,
+}
+
+/// A snapshot of a loader's counters since it began. Cheap to take; two of them give an interval
+/// ([`Stats::since`]).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stats {
+    /// Seconds since the loader was made.
+    pub wall_s: f64,
+    /// Reading records and checking them.
+    pub fetch: StageStats,
+    /// Finding the image in its record and decoding it. Its waits are those of the decode threads.
+    pub decode: StageStats,
+    /// Resizing into the batch, on the decode threads. Never waits by itself.
+    pub transform: StageStats,
+    /// Whoever takes the batches: busy between two calls, starved within one.
+    pub trainer: StageStats,
+    /// Images decoded.
+    pub images: u64,
+    /// Batches handed out.
+    pub batches: u64,
+    /// Bytes read from storage.
+    pub bytes_read: u64,
+    /// Bytes of records and batches held now.
+    pub memory_bytes: u64,
+    /// Most bytes of records and batches ever held.
+    pub memory_peak_bytes: u64,
+    /// Whether each record is read on its own: the windows of the shuffle do not fit into the memory budget,
+    /// or the order asks for it.
+    pub single_reads: bool,
+}
+
+impl Stats {
+    /// The stages in the order in which a sample passes them.
+    #[must_use]
+    pub fn stages(&self) -> [StageStats; 4] {
+        [self.fetch, self.decode, self.transform, self.trainer]
+    }
+
+    /// What happened between `earlier` and this snapshot. Memory is that of this one.
+    #[must_use]
+    pub fn since(&self, earlier: &Stats) -> Stats {
+        let stage = |now: StageStats, then: StageStats| StageStats {
+            busy_s: (now.busy_s - then.busy_s).max(0.0),
+            starved_s: (now.starved_s - then.starved_s).max(0.0),
+            blocked_s: (now.blocked_s - then.blocked_s).max(0.0),
+            ..now
+        };
+        Stats {
+            wall_s: (self.wall_s - earlier.wall_s).max(0.0),
+            fetch: stage(self.fetch, earlier.fetch),
+            decode: stage(self.decode, earlier.decode),
+            transform: stage(self.transform, earlier.transform),
+            trainer: stage(self.trainer, earlier.trainer),
+            images: self.images.saturating_sub(earlier.images),
+            batches: self.batches.saturating_sub(earlier.batches),
+            bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
+            ..*self
+        }
+    }
+
+    /// What holds the trainer back, and by how much.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        verdict::judge(self)
+    }
+
+    /// These counters as they travel. What was sent is for the sender to fill in.
+    #[must_use]
+    pub fn to_wire(&self) -> wire::Stats {
+        let stage = |stage: StageStats| wire::Stage {
+            name: stage.name.to_owned(),
+            busy_s: stage.busy_s,
+            starved_s: stage.starved_s,
+            blocked_s: stage.blocked_s,
+        };
+        wire::Stats {
+            stages: self.stages().into_iter().map(stage).collect(),
+            images: self.images,
+            batches: self.batches,
+            bytes_read: self.bytes_read,
+            payload_bytes: 0,
+            elapsed_s: self.wall_s,
+        }
+    }
+}
+
+impl StageStats {
+    pub(crate) fn new(name: &'static str, clocks: &[Clock]) -> Self {
+        let mut times = Times::default();
+        for clock in clocks {
+            times.add(clock.read());
+        }
+        StageStats {
+            name,
+            threads: clocks.len(),
+            busy_s: times.busy.as_secs_f64(),
+            starved_s: times.starved.as_secs_f64(),
+            blocked_s: times.blocked.as_secs_f64(),
+        }
+    }
+
+    /// Takes the part of the work out that belongs to another stage.
+    pub(crate) fn split(&mut self, name: &'static str, part: Duration) -> StageStats {
+        let busy_s = part.as_secs_f64().min(self.busy_s);
+        self.busy_s -= busy_s;
+        StageStats {
+            name,
+            threads: self.threads,
+            busy_s,
+            starved_s: 0.0,
+            blocked_s: 0.0,
+        }
+    }
+}

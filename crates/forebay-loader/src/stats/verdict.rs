@@ -1,0 +1,221 @@
+//! What holds the trainer back, in one sentence.
+//!
+//! Waiting is looked at from the end of the pipeline: if the trainer hardly waits, it is the limit and
+//! nothing before it matters. Otherwise the decode threads are: at work all the time, they are the limit;
+//! waiting for records, storage is.
+
+use std::fmt;
+
+use super::Stats;
+
+/// The part that sets the pace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Bound {
+    /// Nothing was measured yet.
+    Unknown,
+    /// Whoever takes the batches: the best case.
+    Trainer,
+    /// Decoding and transforming.
+    Decode,
+    /// Reading.
+    Storage,
+}
+
+impl Bound {
+    /// `unknown`, `trainer`, `decode` or `storage`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Bound::Unknown => "unknown",
+            Bound::Trainer => "trainer",
+            Bound::Decode => "decode",
+            Bound::Storage => "storage",
+        }
+    }
+}
+
+/// A judgement: displayed, it is the sentence for people.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// What sets the pace.
+    pub bound: Bound,
+    /// Images decoded in a second.
+    pub images_per_s: f64,
+    /// Part of its time that the trainer waited for batches.
+    pub trainer_waits: f64,
+    /// Part of their time that the decode threads worked.
+    pub decode_busy: f64,
+    /// Part of their time that the decode threads waited for records.
+    pub decode_starved: f64,
+    /// Part of their time that the readers read.
+    pub fetch_busy: f64,
+    threads: usize,
+    readers: usize,
+    bytes_per_s: f64,
+}
+
+/// A trainer that waits less is fed well enough.
+const TRAINER_WAITS: f64 = 0.05;
+/// Decode threads that wait more for records are held back by them.
+const DECODE_STARVED: f64 = 0.15;
+
+pub(super) fn judge(stats: &Stats) -> Verdict {
+    let part = |some: f64, all: f64| {
+        if all > 0.0 {
+            (some / all).clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
+    };
+    let (fetch, decode, trainer) = (&stats.fetch, &stats.decode, &stats.trainer);
+    let work = decode.busy_s + stats.transform.busy_s;
+    let decode_time = work + decode.starved_s + decode.blocked_s;
+    let rate = |count: u64| {
+        if stats.wall_s > 0.0 {
+            count as f64 / stats.wall_s
+        } else {
+            0.0
+        }
+    };
+    let mut verdict = Verdict {
+        bound: Bound::Unknown,
+        images_per_s: rate(stats.images),
+        trainer_waits: part(trainer.starved_s, trainer.busy_s + trainer.starved_s),
+        decode_busy: part(work, decode_time),
+        decode_starved: part(decode.starved_s, decode_time),
+        fetch_busy: part(
+            fetch.busy_s,
+            fetch.busy_s + fetch.starved_s + fetch.blocked_s,
+        ),
+        threads: decode.threads,
+        readers: fetch.threads,
+        bytes_per_s: rate(stats.bytes_read),
+    };
+    verdict.bound = if stats.batches == 0 || stats.images == 0 {
+        Bound::Unknown
+    } else if verdict.trainer_waits < TRAINER_WAITS {
+        Bound::Trainer
+    } else if verdict.decode_starved > DECODE_STARVED
+        && verdict.decode_starved > part(decode.blocked_s, decode_time)
+    {
+        Bound::Storage
+    } else {
+        Bound::Decode
+    };
+    verdict
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |part: f64| (part * 100.0).round();
+        // How much more a stage could give that worked only this part of its time.
+        let times = |part: f64| match 1.0 / part.max(1e-3) {
+            more if more >= 100.0 => "over 100x".to_owned(),
+            more => format!("{more:.1}x"),
+        };
+        let threads = plural(self.threads, "thread");
+        match self.bound {
+            Bound::Unknown => write!(f, "nothing measured yet: no batch was handed out"),
+            Bound::Trainer => write!(
+                f,
+                "trainer-bound: it waited {} % of its time for batches; {threads} busy {} %, could give {}",
+                percent(self.trainer_waits),
+                percent(self.decode_busy),
+                times(self.decode_busy),
+            ),
+            Bound::Decode => write!(
+                f,
+                "decode-bound: {threads} busy {} %, the trainer waited {} % of its time; storage could give {}; \
+                 add threads, or store smaller images",
+                percent(self.decode_busy),
+                percent(self.trainer_waits),
+                times(self.fetch_busy),
+            ),
+            Bound::Storage => write!(
+                f,
+                "storage-bound: decode threads waited {} % of their time for records, {} busy {} % gave {:.1} MB/s; \
+                 decoding could give {}; use faster storage, more readers or larger blocks",
+                percent(self.decode_starved),
+                plural(self.readers, "reader"),
+                percent(self.fetch_busy),
+                self.bytes_per_s / 1e6,
+                times(self.decode_busy),
+            ),
+        }
+    }
+}
+
+fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{StageStats, Stats};
+    use super::*;
+
+    /// Ten seconds of two decode threads, four readers and a trainer.
+    fn stats(fetch: [f64; 3], decode: [f64; 3], transform: f64, trainer: [f64; 2]) -> Stats {
+        let stage = |name, threads, [busy_s, starved_s, blocked_s]: [f64; 3]| StageStats {
+            name,
+            threads,
+            busy_s,
+            starved_s,
+            blocked_s,
+        };
+        Stats {
+            wall_s: 10.0,
+            fetch: stage("fetch", 4, fetch),
+            decode: stage("decode", 2, decode),
+            transform: stage("transform", 2, [transform, 0.0, 0.0]),
+            trainer: stage("trainer", 1, [trainer[0], trainer[1], 0.0]),
+            images: 20_000,
+            batches: 78,
+            bytes_read: 2_000_000_000,
+            memory_bytes: 0,
+            memory_peak_bytes: 0,
+            single_reads: false,
+        }
+    }
+
+    #[test]
+    fn each_limit_is_found() {
+        let decode = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]).verdict();
+        assert_eq!(decode.bound, Bound::Decode);
+        assert_eq!(
+            decode.to_string(),
+            "decode-bound: 2 threads busy 97 %, the trainer waited 95 % of its time; storage could give 20.0x; \
+             add threads, or store smaller images"
+        );
+        let storage = stats([39.0, 0.0, 1.0], [3.0, 15.0, 0.0], 2.0, [1.0, 9.0]).verdict();
+        assert_eq!(storage.bound, Bound::Storage);
+        assert!(
+            storage
+                .to_string()
+                .contains("200.0 MB/s; decoding could give 4.0x"),
+            "{storage}"
+        );
+        let trainer = stats([2.0, 0.0, 38.0], [3.0, 0.1, 14.9], 2.0, [9.9, 0.1]).verdict();
+        assert_eq!(trainer.bound, Bound::Trainer);
+        assert!(
+            trainer.to_string().contains("waited 1 % of its time"),
+            "{trainer}"
+        );
+        let mut nothing = stats([0.0; 3], [0.0; 3], 0.0, [0.0; 2]);
+        assert!(nothing.verdict().to_string().contains("could give"));
+        nothing.batches = 0;
+        assert_eq!(nothing.verdict().bound, Bound::Unknown);
+    }
+
+    #[test]
+    fn intervals_are_differences() {
+        let early = stats([1.0; 3], [1.0; 3], 1.0, [1.0; 2]);
+        let mut late = stats([3.0; 3], [2.0; 3], 4.0, [1.5; 2]);
+        late.wall_s = 15.0;
+        late.images = 20_005;
+        let between = late.since(&early);
+        assert_eq!((between.wall_s, between.images), (5.0, 5));
+        assert_eq!((between.fetch.busy_s, between.transform.busy_s), (2.0, 3.0));
+        assert_eq!(between.to_wire().stages.len(), 4);
+    }
+}
