@@ -1,0 +1,253 @@
+//! Runs alternatives in turn and keeps what each run gave.
+//!
+//! Owns the order of runs, medians and memory figures; what is measured is the
+//! caller's. Machines drift, so alternatives take turns (A B C, A B C, ...) and are
+//! compared by their medians in the same report, never by figures of two reports.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::Result;
+
+/// What one run of one alternative gave.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    /// Amount of work done, in the row's unit without "/s".
+    pub amount: f64,
+    /// Seconds it took.
+    pub seconds: f64,
+}
+
+impl Sample {
+    /// Times `work`, which says how much it did.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn time(work: impl FnOnce() -> Result<f64>) -> Result<Sample> {
+        let start = Instant::now();
+        let amount = work()?;
+        Ok(Sample {
+            amount,
+            seconds: start.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+/// One alternative's results.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// What was run.
+    pub name: String,
+    /// Unit of the rates, such as `MB/s`; 1 MB is 10^6 bytes.
+    pub unit: &'static str,
+    /// Rate of every run, in the order they ran.
+    pub rates: Vec<f64>,
+    /// Median of `rates`.
+    pub median: f64,
+    /// Processor seconds (user and system, all threads) of the median run's process; absent
+    /// where the work ran in another process.
+    pub cpu_seconds: Option<f64>,
+    /// Peak resident memory of this process during the runs, in MiB; absent where the
+    /// work ran in another process or the system does not tell.
+    pub peak_rss_mib: Option<f64>,
+}
+
+/// A table of alternatives that ran side by side.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// What was measured, on what.
+    pub title: String,
+    /// The alternatives; the first is what the others are compared with.
+    pub rows: Vec<Row>,
+    /// What a reader must know to judge the figures.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// How a row's median relates to the first row's; absent for the first row and
+    /// where the units differ.
+    pub fn ratio(&self, row: usize) -> Option<f64> {
+        let (first, this) = (self.rows.first()?, self.rows.get(row)?);
+        (row > 0 && first.unit == this.unit && first.median > 0.0)
+            .then(|| this.median / first.median)
+    }
+}
+
+/// One thing to run: its name, its unit, and whether it runs in this process.
+pub struct Alternative<'a> {
+    name: String,
+    unit: &'static str,
+    in_process: bool,
+    run: Box<dyn FnMut() -> Result<Sample> + 'a>,
+}
+
+impl<'a> Alternative<'a> {
+    /// Work done by this process: its memory and processor time are reported.
+    pub fn here(
+        name: impl Into<String>,
+        unit: &'static str,
+        run: impl FnMut() -> Result<Sample> + 'a,
+    ) -> Self {
+        Alternative {
+            name: name.into(),
+            unit,
+            in_process: true,
+            run: Box::new(run),
+        }
+    }
+
+    /// Work done by another program.
+    pub fn elsewhere(
+        name: impl Into<String>,
+        unit: &'static str,
+        run: impl FnMut() -> Result<Sample> + 'a,
+    ) -> Self {
+        Alternative {
+            in_process: false,
+            ..Alternative::here(name, unit, run)
+        }
+    }
+}
+
+/// Runs the alternatives in turn, `runs` times, after one round that does not count.
+///
+/// # Errors
+/// The first error of an alternative ends the measurement.
+pub fn side_by_side(
+    title: impl Into<String>,
+    runs: usize,
+    mut alternatives: Vec<Alternative<'_>>,
+) -> Result<Report> {
+    let mut rows: Vec<Row> = alternatives
+        .iter()
+        .map(|alternative| Row {
+            name: alternative.name.clone(),
+            unit: alternative.unit,
+            rates: Vec::with_capacity(runs),
+            median: 0.0,
+            cpu_seconds: None,
+            peak_rss_mib: None,
+        })
+        .collect();
+    let mut cpu: Vec<Vec<f64>> = vec![Vec::new(); rows.len()];
+    for round in 0..=runs.max(1) {
+        for ((alternative, row), cpu) in alternatives.iter_mut().zip(&mut rows).zip(&mut cpu) {
+            reset_peak_rss();
+            let before = cpu_seconds();
+            let sample = (alternative.run)()?;
+            if alternative.in_process {
+                if let Some(peak) = peak_rss_mib() {
+                    row.peak_rss_mib = Some(row.peak_rss_mib.unwrap_or(0.0).max(peak));
+                }
+            }
+            if round > 0 {
+                row.rates.push(sample.amount / sample.seconds.max(1e-9));
+                if alternative.in_process {
+                    cpu.push(cpu_seconds() - before);
+                }
+            }
+        }
+    }
+    for (row, cpu) in rows.iter_mut().zip(&mut cpu) {
+        row.median = median(&row.rates);
+        row.cpu_seconds = (!cpu.is_empty()).then(|| median(cpu));
+    }
+    Ok(Report {
+        title: title.into(),
+        rows,
+        notes: Vec::new(),
+    })
+}
+
+/// The middle value; the mean of the two middle ones for an even count; 0 for none.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+/// Peak resident memory since the last [`reset_peak_rss`] (or since the start where the
+/// system cannot reset it), in MiB.
+pub fn peak_rss_mib() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+/// Starts a new peak for [`peak_rss_mib`].
+pub fn reset_peak_rss() {
+    // Not every kernel or sandbox allows it; then the peak is that of the whole process.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+/// Processor seconds of this process so far, user and system, all threads; 0 where the
+/// system does not tell.
+pub fn cpu_seconds() -> f64 {
+    let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
+    let read = || -> Option<f64> {
+        let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+        // The name in parentheses may hold spaces; fields count from behind it.
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+        let user: f64 = fields.next()?.parse().ok()?;
+        let system: f64 = fields.next()?.parse().ok()?;
+        Some((user + system) / ticks_per_second)
+    };
+    read().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[]), 0.0);
+        assert_eq!(median(&[3.0]), 3.0);
+        assert_eq!(median(&[9.0, 1.0, 5.0]), 5.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 9.0]), 3.0);
+    }
+
+    #[test]
+    fn alternatives_take_turns_and_the_first_round_does_not_count() {
+        let order = std::cell::RefCell::new(Vec::new());
+        let step = |name: &'static str, amount: f64| {
+            order.borrow_mut().push(name);
+            Ok(Sample {
+                amount,
+                seconds: 2.0,
+            })
+        };
+        let report = side_by_side(
+            "turns",
+            2,
+            vec![
+                Alternative::here("a", "x/s", || step("a", 10.0)),
+                Alternative::elsewhere("b", "x/s", || step("b", 20.0)),
+            ],
+        )
+        .expect("no failure");
+        assert_eq!(*order.borrow(), ["a", "b", "a", "b", "a", "b"]);
+        assert_eq!(report.rows[0].rates, [5.0, 5.0]);
+        assert_eq!(report.ratio(0), None);
+        assert_eq!(report.ratio(1), Some(2.0));
+        assert!(report.rows[0].cpu_seconds.is_some());
+        assert_eq!(report.rows[1].peak_rss_mib, None);
+    }
+
+    #[test]
+    fn memory_and_processor_time_are_told() {
+        let held = vec![1u8; 32 << 20];
+        assert!(peak_rss_mib().expect("Linux tells") > 32.0);
+        let mut sum = 0u64;
+        while cpu_seconds() == 0.0 {
+            sum = held.iter().fold(sum, |sum, byte| sum.wrapping_add(u64::from(*byte)));
+        }
+        assert!(sum > 0);
+    }
+}
