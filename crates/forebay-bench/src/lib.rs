@@ -1,1 +1,11 @@
-//! Measurements: reading, loading, streaming
+//! Measurements of Forebay and of what it is measured against, side by side in one run.
+
+mod measure;
+
+pub use measure::{Alternative, Report, Row, Sample, side_by_side};
+
+/// A measurement that could not be made, with what it needed.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a measurement gives.
+pub type Result<T> = std::result::Result<T, Error>;
