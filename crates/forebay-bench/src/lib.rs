@@ -1,8 +1,12 @@
 //! Measurements of Forebay and of what it is measured against, side by side in one run.
 
+mod load;
 mod measure;
+mod read;
 
+pub use load::{LoadOptions, load};
 pub use measure::{Alternative, Report, Row, Sample, side_by_side};
+pub use read::read;
 
 /// A measurement that could not be made, with what it needed.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -1,0 +1,121 @@
+//! Raw reading: records out of shards, checksums verified, nothing decoded.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use forebay_shard::{Dataset, Split};
+
+use crate::measure::{Alternative, Report, Sample, side_by_side};
+use crate::{Error, Result};
+
+/// Records a random run reads.
+const RANDOM_READS: u64 = 20_000;
+const MB: f64 = 1e6;
+
+/// Reads each dataset's split in order and at random on one thread, beside plain reads of the
+/// same files. `split` is the first one by default.
+///
+/// # Errors
+/// A dataset that cannot be read.
+pub fn read(datasets: &[&Path], split: Option<&str>, runs: usize) -> Result<Vec<Report>> {
+    let splits = datasets
+        .iter()
+        .map(|root| Ok((root.display().to_string(), open(root, split)?)))
+        .collect::<Result<Vec<(String, Split)>>>()?;
+    let mut sequential = Vec::new();
+    let mut random = Vec::new();
+    for (name, split) in &splits {
+        let format = split
+            .shards()
+            .first()
+            .map_or_else(String::new, |shard| format!("{:?}", shard.format()));
+        sequential.push(Alternative::here(
+            format!("plain reads, 1 MiB each, no checksum: {name}"),
+            "MB/s",
+            || Sample::time(|| plain(split)),
+        ));
+        sequential.push(Alternative::here(
+            format!("records in order, verified ({format}): {name}"),
+            "MB/s",
+            || Sample::time(|| in_order(split)),
+        ));
+        random.push(Alternative::here(
+            format!("records at random, verified ({format}): {name}"),
+            "records/s",
+            || Sample::time(|| at_random(split)),
+        ));
+    }
+    let bytes: u64 = splits.first().map_or(0, |(_, split)| stored_bytes(split));
+    let records = splits.first().map_or(0, |(_, split)| split.len());
+    let about = format!("{records} records, {:.1} MB, one thread", bytes as f64 / MB);
+    Ok(vec![
+        side_by_side(format!("Sequential reads: {about}"), runs, sequential)?,
+        side_by_side(
+            format!("Random reads: {about}, {RANDOM_READS} reads"),
+            runs,
+            random,
+        )?,
+    ])
+}
+
+/// Opens a split, the first one when none is named.
+pub(crate) fn open(root: &Path, split: Option<&str>) -> Result<Split> {
+    let dataset = Dataset::open(root)?;
+    let name = match split {
+        Some(name) => name.to_owned(),
+        None => dataset
+            .splits()
+            .next()
+            .ok_or_else(|| Error::from(format!("{}: the dataset has no split", root.display())))?
+            .to_owned(),
+    };
+    Ok(dataset.split(&name)?)
+}
+
+fn stored_bytes(split: &Split) -> u64 {
+    let length = |path: &Path| path.metadata().map_or(0, |data| data.len());
+    split.shards().iter().map(|shard| length(shard.path())).sum()
+}
+
+fn plain(split: &Split) -> Result<f64> {
+    let mut buffer = vec![0u8; 1 << 20];
+    let mut total = 0u64;
+    for shard in split.shards() {
+        let mut file = File::open(shard.path())?;
+        loop {
+            let n = file.read(&mut buffer)?;
+            if n == 0 {
+                break;
+            }
+            total += n as u64;
+        }
+    }
+    Ok(total as f64 / MB)
+}
+
+fn in_order(split: &Split) -> Result<f64> {
+    let mut total = 0u64;
+    for shard in split.shards() {
+        let mut scan = shard.scan(0..shard.len());
+        while let Some(record) = scan.next_record()? {
+            total += std::hint::black_box(record.bytes).len() as u64;
+        }
+    }
+    Ok(total as f64 / MB)
+}
+
+fn at_random(split: &Split) -> Result<f64> {
+    let mut record = Vec::new();
+    let mut state = 1u64;
+    for _ in 0..RANDOM_READS {
+        // A linear congruential generator: which records is all that matters here.
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let at = ((u128::from(state) * u128::from(split.len())) >> 64) as u64;
+        split.read(at, &mut record)?;
+        std::hint::black_box(&record);
+    }
+    Ok(RANDOM_READS as f64)
+}
