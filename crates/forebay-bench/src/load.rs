@@ -33,15 +33,24 @@ pub struct LoadOptions {
 pub fn load(root: &Path, options: &LoadOptions) -> Result<Report> {
     let split = open(root, options.split.as_deref())?;
     let transforms = [
-        ("RandomResizedCrop(224) + flip", Transform::Train(TrainTransform::new(224))),
-        ("Resize(256) + CentreCrop(224)", Transform::Eval(EvalTransform::new(256, 224))),
+        (
+            "RandomResizedCrop(224) + flip",
+            Transform::Train(TrainTransform::new(224)),
+        ),
+        (
+            "Resize(256) + CentreCrop(224)",
+            Transform::Eval(EvalTransform::new(256, 224)),
+        ),
     ];
     let mut alternatives = Vec::new();
     for (name, transform) in transforms {
         for &threads in &options.threads {
             let split = split.clone();
             alternatives.push(Alternative::here(
-                format!("{name}, {threads} thread{}", if threads == 1 { "" } else { "s" }),
+                format!(
+                    "{name}, {threads} thread{}",
+                    if threads == 1 { "" } else { "s" }
+                ),
                 "images/s",
                 move || epochs(&split, transform, threads, options),
             ));

@@ -75,7 +75,11 @@ pub(crate) fn open(root: &Path, split: Option<&str>) -> Result<Split> {
 
 fn stored_bytes(split: &Split) -> u64 {
     let length = |path: &Path| path.metadata().map_or(0, |data| data.len());
-    split.shards().iter().map(|shard| length(shard.path())).sum()
+    split
+        .shards()
+        .iter()
+        .map(|shard| length(shard.path()))
+        .sum()
 }
 
 fn plain(split: &Split) -> Result<f64> {
