@@ -1,0 +1,302 @@
+//! What batches hold: the plan's samples, decoded, the same whatever the machine.
+
+mod dataset;
+
+use dataset::Recipe;
+use forebay_image::{
+    Decoder, EvalTransform, Layout, Limits, SampleSeed, TrainTransform, Transform,
+};
+use forebay_loader::plan::{EpochPlan, PlanOptions};
+use forebay_loader::{Error, Loader, Options, Shuffle};
+use forebay_shard::{Codec, ShardFormat, Split, image_and_label};
+use forebay_wire::Batch;
+use forebay_wire::batch::digest;
+
+const SIDE: u32 = 10;
+
+fn options(batch_size: u64) -> Options {
+    let mut options = Options::new(batch_size, Transform::Train(TrainTransform::new(SIDE)));
+    options.seed = 5;
+    options.lanes = 12;
+    options.threads = 2;
+    options.shuffle = Shuffle::Blocks {
+        block_records: 7,
+        window_blocks: 2,
+    };
+    options
+}
+
+/// Everything of a batch that can be compared.
+#[derive(Debug, Clone, PartialEq)]
+struct Seen {
+    epoch: u64,
+    step: u64,
+    position: u64,
+    shape: [usize; 4],
+    images: Vec<u8>,
+    labels: Vec<i64>,
+    samples: Vec<u64>,
+    flags: Vec<u8>,
+    digest: u64,
+}
+
+impl From<Batch> for Seen {
+    fn from(batch: Batch) -> Self {
+        batch.check().unwrap();
+        Seen {
+            epoch: batch.epoch,
+            step: batch.step,
+            position: batch.position,
+            shape: batch.shape,
+            images: batch.images.to_vec(),
+            labels: batch.labels,
+            samples: batch.samples,
+            flags: batch.flags,
+            digest: batch.digest,
+        }
+    }
+}
+
+/// The batches up to the end of this epoch.
+fn epoch(loader: &mut Loader) -> Vec<Seen> {
+    std::iter::from_fn(|| loader.next_batch().unwrap().map(Seen::from)).collect()
+}
+
+fn epochs(split: &Split, options: &Options, count: usize) -> Vec<Seen> {
+    let mut loader = Loader::new(split.clone(), options.clone()).unwrap();
+    (0..count).flat_map(|_| epoch(&mut loader)).collect()
+}
+
+/// What an epoch must be, from the plan, the records and the transform alone.
+fn expected(split: &Split, options: &Options, epoch: u64) -> Vec<(Vec<u8>, i64, u64)> {
+    let plan = EpochPlan::new(&PlanOptions {
+        records: split.len(),
+        seed: options.seed,
+        epoch,
+        lanes: options.lanes,
+        shuffle: options.shuffle,
+        run_records: 1,
+    })
+    .unwrap();
+    let mut decoder = Decoder::new(Limits::default());
+    let mut record = Vec::new();
+    let mut sample = |sample: u64| {
+        split.read(sample, &mut record).unwrap();
+        let (image, label) = image_and_label(&record).unwrap();
+        let mut pixels = vec![0; options.transform.output_bytes()];
+        let seed = SampleSeed {
+            seed: options.seed,
+            epoch,
+            sample,
+        };
+        options
+            .transform
+            .apply(&mut decoder, image, seed, options.layout, &mut pixels)
+            .unwrap();
+        (pixels, label.unwrap(), sample)
+    };
+    (0..split.len())
+        .map(|p| sample(plan.sample_at(p)))
+        .collect()
+}
+
+#[test]
+fn batches_are_the_plan_decoded() {
+    let formats = [
+        (ShardFormat::TfRecord, Codec::None),
+        (ShardFormat::Indexed, Codec::None),
+        (ShardFormat::Indexed, Codec::Zstd),
+    ];
+    let shuffles = [Shuffle::None, Shuffle::Full, options(1).shuffle];
+    let transforms = [
+        Transform::Train(TrainTransform::new(SIDE)),
+        Transform::Eval(EvalTransform::new(SIDE + 2, SIDE)),
+    ];
+    for (format, codec) in formats {
+        let (_directory, split) = dataset::split(&Recipe {
+            format,
+            codec,
+            ..Recipe::default()
+        });
+        for shuffle in shuffles {
+            for (transform, layout) in transforms.into_iter().zip([Layout::Nhwc, Layout::Nchw]) {
+                let mut options = options(16);
+                (options.shuffle, options.transform) = (shuffle, transform);
+                (options.layout, options.keep_last) = (layout, true);
+                let found = epochs(&split, &options, 2);
+                assert_eq!(found.len(), 14);
+                for (e, batches) in found.chunks(7).enumerate() {
+                    let expected = expected(&split, &options, e as u64);
+                    for (step, batch) in batches.iter().enumerate() {
+                        assert_eq!((batch.epoch, batch.step), (e as u64, step as u64));
+                        assert_eq!(batch.position, step as u64 * 16);
+                        for (i, pixels) in batch.images.chunks(300).enumerate() {
+                            let p = step * 16 + i;
+                            let found = (pixels.to_vec(), batch.labels[i], batch.samples[i]);
+                            assert_eq!(found, expected[p % 100], "position {p}");
+                            assert_eq!(batch.flags[i], u8::from(p >= 100));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn neither_threads_nor_memory_change_a_byte() {
+    let (_directory, split) = dataset::split(&Recipe::default());
+    let base = epochs(&split, &options(16), 2);
+    assert_eq!(base.len(), 12, "the rest of 100 is dropped");
+    for (threads, readers, ahead, memory) in [
+        (1, 1, 2, 0),
+        (2, 4, 3, 0),
+        (8, 2, 0, 0),
+        (3, 3, 2, 2 * 16 * 300 + 1),
+        (1, 1, 2, 2 * 16 * 300 + 3000),
+        (4, 8, 9, 1 << 30),
+    ] {
+        let mut options = options(16);
+        (options.threads, options.readers) = (threads, readers);
+        (options.batches_ahead, options.memory_bytes) = (ahead, memory);
+        let found = epochs(&split, &options, 2);
+        assert!(
+            found == base,
+            "{threads} threads, {readers} readers, {ahead} ahead, {memory} bytes"
+        );
+    }
+}
+
+#[test]
+fn ranks_of_any_world_share_the_same_global_batches() {
+    let (_directory, split) = dataset::split(&Recipe {
+        records: 130,
+        ..Recipe::default()
+    });
+    for shuffle in [Shuffle::None, Shuffle::Full, options(1).shuffle] {
+        let mut whole = options(24);
+        (whole.shuffle, whole.keep_last) = (shuffle, true);
+        let base = epochs(&split, &whole, 2);
+        assert_eq!(base.len(), 12);
+        for world in [2, 3, 4, 6, 12] {
+            let mut digests = vec![0; base.len()];
+            for rank in 0..world {
+                let mut options = whole.clone();
+                options.batch_size = 24 / world;
+                (options.rank, options.world_size) = (rank, world);
+                let mine = epochs(&split, &options, 2);
+                assert_eq!(mine.len(), base.len(), "equal steps on every rank");
+                for ((mine, base), digest) in mine.iter().zip(&base).zip(&mut digests) {
+                    assert_eq!((mine.epoch, mine.step), (base.epoch, base.step));
+                    *digest = digest::fold(*digest, mine.digest);
+                    for i in 0..mine.samples.len() {
+                        let at = rank as usize + i * world as usize;
+                        assert_eq!(mine.samples[i], base.samples[at]);
+                        assert_eq!(mine.labels[i], base.labels[at]);
+                        assert_eq!(mine.flags[i], base.flags[at]);
+                        let (a, b) = (i * 300, at * 300);
+                        assert!(mine.images[a..a + 300] == base.images[b..b + 300]);
+                    }
+                }
+            }
+            assert!(base.iter().map(|batch| batch.digest).eq(digests));
+        }
+    }
+}
+
+#[test]
+fn resuming_anywhere_gives_the_rest() {
+    let (_directory, split) = dataset::split(&Recipe::default());
+    let mut loader = Loader::new(split.clone(), options(8)).unwrap();
+    let base = [epoch(&mut loader), epoch(&mut loader)];
+    let all: Vec<u64> = base[0]
+        .iter()
+        .flat_map(|batch| batch.samples.clone())
+        .collect();
+    for done in 0..=12 {
+        // As somebody does who saved what a loader said.
+        let position = done as u64 * 8;
+        let mut again = Loader::resume(split.clone(), options(8), 0, position, None).unwrap();
+        assert_eq!(again.batches_left(), 12 - done as u64);
+        assert_eq!(epoch(&mut again), base[0][done..]);
+        assert_eq!((again.epoch(), again.position()), (1, 0));
+        assert_eq!(epoch(&mut again), base[1]);
+        // On another world, with another batch size: the same samples, in the same global order.
+        let mut order = vec![0; 100];
+        for rank in 0..3 {
+            let mut options = options(5);
+            (options.rank, options.world_size, options.keep_last) = (rank, 3, true);
+            let mut part = Loader::resume(split.clone(), options, 0, position, None).unwrap();
+            for batch in epoch(&mut part) {
+                for (i, &sample) in batch.samples.iter().enumerate() {
+                    if batch.flags[i] == 0 {
+                        order[(batch.position + rank + i as u64 * 3) as usize] = sample;
+                    }
+                }
+            }
+        }
+        assert_eq!(order[position as usize..96], all[position as usize..]);
+    }
+}
+
+#[test]
+fn seeking_goes_anywhere_at_any_time() {
+    let (_directory, split) = dataset::split(&Recipe::default());
+    let base: Vec<Vec<Seen>> = {
+        let mut loader = Loader::new(split.clone(), options(8)).unwrap();
+        (0..3).map(|_| epoch(&mut loader)).collect()
+    };
+    let mut loader = Loader::new(split, options(8)).unwrap();
+    for k in 0..60u64 {
+        let (e, step) = (k * 7 % 3, k * 5 % 12);
+        loader.seek(e, step * 8).unwrap();
+        for batch in &base[e as usize][step as usize..12.min(step as usize + 1 + k as usize % 3)] {
+            assert_eq!(loader.position(), batch.position);
+            assert_eq!(&Seen::from(loader.next_batch().unwrap().unwrap()), batch);
+        }
+    }
+    loader.seek(2, 100).unwrap();
+    assert!(loader.next_batch().unwrap().is_none());
+    assert_eq!(loader.epoch(), 3);
+    assert!(matches!(loader.seek(0, 101), Err(Error::Position { .. })));
+}
+
+#[test]
+fn small_and_odd_datasets_work() {
+    for records in [1, 2, 5, 13] {
+        let (_directory, split) = dataset::split(&Recipe {
+            records,
+            shards: 2,
+            ..Recipe::default()
+        });
+        // More lanes than records, more batch than records.
+        let mut options = Options::new(32, Transform::Train(TrainTransform::new(SIDE)));
+        options.keep_last = true;
+        options.world_size = 2;
+        for rank in 0..2 {
+            options.rank = rank;
+            let found = epochs(&split, &options, 3);
+            assert_eq!(found.len(), 3);
+            let real = (0..64).filter(|p| p % 2 == rank && *p < records).count();
+            for batch in found {
+                assert_eq!(batch.flags.iter().filter(|&&flag| flag == 0).count(), real);
+            }
+        }
+        options.keep_last = false;
+        let error = Loader::new(split, options).unwrap_err();
+        assert!(matches!(error, Error::NoBatch { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_resolved_spec_gives_the_same_batches() {
+    let (_directory, split) = dataset::split(&Recipe::default());
+    let mut options = Options::new(10, Transform::Train(TrainTransform::new(SIDE)));
+    options.seed = 77;
+    let mut loader = Loader::new(split.clone(), options).unwrap();
+    let spec = loader.spec();
+    assert_eq!(spec.lanes, 64);
+    let again = Options::from_spec(&spec, 1 << 20).unwrap();
+    assert_eq!(&again, loader.options());
+    assert_eq!(epoch(&mut loader), epochs(&split, &again, 1));
+}
