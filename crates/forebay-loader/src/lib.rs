@@ -18,6 +18,8 @@ pub mod plan;
 mod source;
 mod spec;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 pub use error::{Error, Place, Result};
 pub use loader::{Loader, Monitor};

@@ -44,6 +44,7 @@ pub struct Loader {
     split: String,
     fingerprint: String,
     records: u64,
+    bytes: u64,
     epoch: u64,
     /// Where the next global batch begins.
     position: u64,
@@ -91,8 +92,8 @@ impl Loader {
         (epoch, position): (u64, u64),
         pool: Option<BufferPool>,
     ) -> Result<Self> {
-        let records = source.records();
-        let options = options.resolve(records, source.bytes())?;
+        let (records, bytes) = (source.records(), source.bytes());
+        let options = options.resolve(records, bytes)?;
         let batches = options.batches(records)?;
         check_position(position, records)?;
         let pipeline = Pipeline::start(source, options.clone(), pool, epoch, position)?;
@@ -103,6 +104,7 @@ impl Loader {
             split,
             fingerprint,
             records,
+            bytes,
             epoch,
             position,
         })
@@ -208,6 +210,12 @@ impl Loader {
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records
+    }
+
+    /// Bytes of all records of the split as stored.
+    #[must_use]
+    pub fn dataset_bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The options with everything filled in that shapes batches.

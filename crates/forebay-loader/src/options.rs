@@ -59,7 +59,8 @@ pub struct Options {
     /// half of the memory.
     pub batches_ahead: usize,
     /// Budget in bytes for records and batches together; 0 for [`DEFAULT_MEMORY_BYTES`]. Batches that were
-    /// handed out are not counted.
+    /// handed out are not counted. A single record or batch that is larger is still made; memory that is used again may be
+    /// somewhat larger than what it holds.
     pub memory_bytes: u64,
     /// Limits against decompression bombs.
     pub limits: Limits,

@@ -107,7 +107,15 @@ impl Store {
     /// The next extent to read, and memory for it.
     pub(super) fn next_read(&mut self) -> Option<(Arc<Extent>, RecordBlock)> {
         let extent = self.reads.pop_front()?;
-        Some((extent, self.spare.pop().unwrap_or_default()))
+        // Of about its size: what is much too large would only be counted, not used.
+        let bytes = extent.bytes.load(Ordering::Relaxed);
+        let sizes = self.spare.iter().map(|block| block.memory_bytes() as u64);
+        let near = sizes.enumerate().filter(|&(_, size)| size / 2 <= bytes);
+        let spare = near
+            .min_by_key(|&(_, size)| size.abs_diff(bytes))
+            .map(|(at, _)| at);
+        let block = spare.map(|at| self.spare.swap_remove(at));
+        Some((extent, block.unwrap_or_default()))
     }
 
     /// The extent was read, or could not be.
@@ -126,9 +134,10 @@ impl Store {
             return;
         };
         self.used -= extent.bytes.into_inner();
-        if let Some(Ok(block)) = extent.data.into_inner()
-            && self.spare.len() < self.max_spare
-        {
+        if let Some(Ok(block)) = extent.data.into_inner() {
+            if self.spare.len() >= self.max_spare {
+                self.spare.swap_remove(0);
+            }
             self.spare.push(block);
         }
     }

@@ -16,6 +16,9 @@ const MAX_GAP_BYTES: u64 = 64 << 10;
 /// Samples that are planned ahead without a place in a batch: bounds the memory of the plan itself.
 const MAX_PLANNED: u64 = 1 << 16;
 
+/// What it takes to know where a record is in the memory it was read into.
+const PLACE_BYTES: u64 = 48;
+
 /// A sample that has no place in a batch buffer yet.
 pub(super) struct Planned {
     /// Running number of its batch.
@@ -68,14 +71,20 @@ impl Reach {
         };
         let ahead_records = reads.saturating_mul(run_records);
         let bytes = |records: u64| records.saturating_mul(mean);
-        // The windows, and two more reads at least: else reading would stop at each turn of a window.
+        // The windows, and a read for each reader: else reading would stop at each turn of a window.
         let fits = held.is_some_and(|held| {
-            bytes(held.min(records)).saturating_add(bytes(run_records).saturating_mul(2)) <= budget
+            let reading = bytes(run_records).saturating_mul(readers);
+            bytes(held.min(records)).saturating_add(reading) <= budget
         });
+        // Never much more than an epoch ahead: small datasets would be read again and again.
         let ahead = options
             .batch_size
             .saturating_mul(2)
-            .max(if fits { ahead_records } else { reads })
+            .max(if fits {
+                ahead_records.min(records)
+            } else {
+                reads
+            })
             .min(MAX_PLANNED.max(options.batch_size));
         Reach {
             ahead: usize::try_from(ahead).unwrap_or(usize::MAX),
@@ -237,8 +246,10 @@ fn admit(
 ) -> Option<Arc<Extent>> {
     let piece = source.piece(run, sample);
     match source.stored_bytes(&piece) {
-        Ok(bytes) if urgent || store.has_room(bytes) => Some(store.admit(piece, bytes)),
-        Ok(_) => None,
+        Ok(bytes) => {
+            let bytes = bytes.saturating_add((piece.end - piece.start).saturating_mul(PLACE_BYTES));
+            (urgent || store.has_room(bytes)).then(|| store.admit(piece, bytes))
+        }
         Err(error) => Some(store.refuse(piece, error)),
     }
 }

@@ -209,9 +209,8 @@ impl State {
             if self.is_beyond_failure(self.planner.batch()) {
                 break;
             }
-            // Over the budget only where nothing else would ever make room: with windows that are held
-            // when nothing is planned, with single records when nothing at all is under way.
-            let urgent = self.planned.is_empty() && (!self.reach.single || self.unfinished == 0);
+            // Over the budget only where nothing is under way that would make room.
+            let urgent = self.planned.is_empty() && self.unfinished == 0;
             match self.planner.next(source, &mut self.store, urgent) {
                 Ok(Some(planned)) => self.planned.push_back(planned),
                 Ok(None) => break,

@@ -67,7 +67,7 @@ pub fn write(root: &Path, recipe: &Recipe) {
                 .into(),
             ShardFormat::Indexed => {
                 let mut builder = indexed::WriterBuilder::new();
-                builder.codec(recipe.codec).block_bytes(2000);
+                builder.codec(recipe.codec).block_bytes(8000);
                 builder.from_writer(file, &path).unwrap().into()
             }
         };

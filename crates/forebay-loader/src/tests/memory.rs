@@ -1,0 +1,109 @@
+//! Memory stays within its budget, whoever is slow.
+
+use std::sync::Arc;
+
+use forebay_shard::{Codec, ShardFormat};
+
+use super::dataset::Recipe;
+use super::{BATCH_BYTES, Gate, gated, options, plan, until};
+use crate::Shuffle;
+
+/// Larger than any record here, with its frame.
+const RECORD_BYTES: u64 = 2000;
+
+#[test]
+fn a_trainer_that_takes_nothing_stops_the_pipeline_within_its_budget() {
+    let recipe = Recipe {
+        records: 2000,
+        ..Recipe::default()
+    };
+    for (shuffle, records_budget, single) in [
+        (options().shuffle, 100_000, false),
+        (options().shuffle, 8_000, true),
+        (Shuffle::Full, 20_000, true),
+        (Shuffle::None, 100_000, false),
+        (Shuffle::None, 1, true),
+    ] {
+        let mut options = options();
+        options.shuffle = shuffle;
+        options.batches_ahead = 3;
+        options.memory_bytes = 3 * BATCH_BYTES + records_budget;
+        let budget = options.memory_bytes;
+        let (_directory, mut loader) = gated(&recipe, options, &Arc::default());
+        let full = |stats: &crate::Stats| stats.images == 24;
+        let stats = until(&loader, "three batches", full);
+        assert_eq!(stats.single_reads, single, "{shuffle:?} {records_budget}");
+        for _ in 0..40 {
+            loader.next_batch().unwrap().unwrap();
+        }
+        let stats = until(&loader, "three batches more", |stats| {
+            stats.images == 43 * 8
+        });
+        // One record may be over, where the budget holds less than one; and memory that is used again may
+        // be a little larger than what was read into it.
+        let most = budget + RECORD_BYTES + records_budget / 8;
+        assert!(stats.memory_peak_bytes <= most, "{shuffle:?}: {stats:?}");
+        assert!(stats.memory_bytes >= 3 * BATCH_BYTES);
+        assert_eq!(stats.images, 43 * 8, "nothing beyond");
+    }
+}
+
+#[test]
+fn the_next_epoch_is_made_ahead_of_the_end_of_this_one() {
+    let (_directory, mut loader) = gated(&Recipe::default(), options(), &Arc::default());
+    for _ in 0..loader.batches_per_epoch() {
+        loader.next_batch().unwrap().unwrap();
+    }
+    assert_eq!((loader.epoch(), loader.position()), (0, 96));
+    until(&loader, "four batches of the next epoch", |stats| {
+        stats.images == 96 + 32
+    });
+    assert!(loader.next_batch().unwrap().is_none());
+    assert_eq!(loader.next_batch().unwrap().unwrap().epoch, 1);
+}
+
+#[test]
+fn no_more_is_read_than_an_epoch_and_the_next() {
+    let formats = [
+        (ShardFormat::TfRecord, Codec::None),
+        (ShardFormat::Indexed, Codec::Zstd),
+    ];
+    for (format, codec) in formats {
+        let recipe = Recipe {
+            records: 500,
+            format,
+            codec,
+            ..Recipe::default()
+        };
+        for shuffle in [options().shuffle, Shuffle::None, Shuffle::Full] {
+            let mut options = options();
+            options.shuffle = shuffle;
+            options.batch_size = 10;
+            let (_directory, mut loader) = gated(&recipe, options, &Arc::default());
+            let bytes = loader.dataset_bytes();
+            while loader.next_batch().unwrap().is_some() {}
+            let read = loader.stats().bytes_read;
+            // Reads ahead into the next epoch; and compressed blocks are shared by neighbours.
+            assert!(read >= bytes, "{shuffle:?} {codec:?}: {read} of {bytes}");
+            if codec == Codec::None {
+                assert!(read <= bytes * 5 / 2, "{shuffle:?}: {read} of {bytes}");
+            }
+        }
+    }
+}
+
+/// A slow read of one block does not stop samples of others from being decoded.
+#[test]
+fn a_slow_read_stalls_only_what_needs_it() {
+    let gate = Arc::new(Gate::default());
+    let mut options = options();
+    options.batches_ahead = 5;
+    let slow = plan(&options, 100).sample_at(3);
+    gate.close(slow..slow + 1);
+    let (_directory, mut loader) = gated(&Recipe::default(), options, &gate);
+    let stats = until(&loader, "most of five batches", |stats| stats.images >= 30);
+    assert!(stats.images < 40);
+    gate.open();
+    until(&loader, "all of five batches", |stats| stats.images == 40);
+    assert!(loader.next_batch().unwrap().is_some());
+}

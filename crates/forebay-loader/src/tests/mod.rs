@@ -1,0 +1,148 @@
+//! The loader over sources that are slow, stuck or damaged on purpose.
+
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use forebay_image::{TrainTransform, Transform};
+use forebay_shard::RecordBlock;
+
+use crate::error::{Place, Result};
+use crate::plan::{EpochPlan, PlanOptions};
+use crate::source::{Source, SplitSource};
+use crate::{Loader, Options, Shuffle, Stats};
+use dataset::Recipe;
+
+#[path = "../../tests/dataset/mod.rs"]
+mod dataset;
+
+mod failures;
+mod memory;
+mod verdicts;
+mod waits;
+
+const SIDE: u32 = 10;
+const BATCH_BYTES: u64 = 8 * 300;
+
+/// Longest wait for something that has to happen.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A split whose reads can be held up.
+struct Gated {
+    inner: SplitSource,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    /// Reads of these records wait.
+    closed: Mutex<Option<Range<u64>>>,
+    opened: Condvar,
+    /// Takes its time before each read.
+    delay: Duration,
+}
+
+impl Gate {
+    fn close(&self, records: Range<u64>) {
+        *self.closed.lock().unwrap() = Some(records);
+    }
+
+    fn open(&self) {
+        *self.closed.lock().unwrap() = None;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self, piece: &Range<u64>) {
+        let mut closed = self.closed.lock().unwrap();
+        if self.delay > Duration::ZERO {
+            let held = self.opened.wait_timeout(closed, self.delay);
+            closed = held.unwrap().0;
+        }
+        while closed
+            .as_ref()
+            .is_some_and(|closed| piece.start < closed.end && closed.start < piece.end)
+        {
+            closed = self.opened.wait(closed).unwrap();
+        }
+    }
+}
+
+impl Source for Gated {
+    fn records(&self) -> u64 {
+        self.inner.records()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.inner.bytes()
+    }
+
+    fn piece(&self, run: &Range<u64>, record: u64) -> Range<u64> {
+        self.inner.piece(run, record)
+    }
+
+    fn stored_bytes(&self, piece: &Range<u64>) -> Result<u64> {
+        self.inner.stored_bytes(piece)
+    }
+
+    fn read(&self, piece: &Range<u64>, block: &mut RecordBlock) -> Result<()> {
+        self.gate.pass(piece);
+        self.inner.read(piece, block)
+    }
+
+    fn locate(&self, record: u64) -> Place {
+        self.inner.locate(record)
+    }
+
+    fn key(&self, record: u64) -> Option<Vec<u8>> {
+        self.inner.key(record)
+    }
+}
+
+fn options() -> Options {
+    let mut options = Options::new(8, Transform::Train(TrainTransform::new(SIDE)));
+    options.lanes = 4;
+    options.threads = 2;
+    options.shuffle = Shuffle::Blocks {
+        block_records: 5,
+        window_blocks: 2,
+    };
+    options
+}
+
+/// The order of epoch 0.
+fn plan(options: &Options, records: u64) -> EpochPlan {
+    EpochPlan::new(&PlanOptions {
+        records,
+        seed: options.seed,
+        epoch: 0,
+        lanes: options.lanes,
+        shuffle: options.shuffle,
+        run_records: 0,
+    })
+    .unwrap()
+}
+
+/// A loader whose reads pass a gate.
+fn gated(recipe: &Recipe, options: Options, gate: &Arc<Gate>) -> (tempfile::TempDir, Loader) {
+    let (directory, split) = dataset::split(recipe);
+    let source = Box::new(Gated {
+        inner: SplitSource::new(split).unwrap(),
+        gate: Arc::clone(gate),
+    });
+    let name = "train".to_owned();
+    let loader = Loader::from_source(source, name, String::new(), options, (0, 0), None).unwrap();
+    (directory, loader)
+}
+
+/// Waits until the counters are as they must become.
+fn until(loader: &Loader, what: &str, right: impl Fn(&Stats) -> bool) -> Stats {
+    let begun = Instant::now();
+    loop {
+        let stats = loader.stats();
+        if right(&stats) {
+            return stats;
+        }
+        assert!(begun.elapsed() < SOON, "never {what}: {stats:?}");
+        std::thread::yield_now();
+    }
+}
