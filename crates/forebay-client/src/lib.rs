@@ -1,1 +1,40 @@
-//! A light client of a Forebay server
+//! A light client of a Forebay server.
+//!
+//! [`Client::connect`] greets a server and [`Client::open`] starts a [`Stream`] of batches,
+//! which hands out the same batches, byte for byte, as the loader does in process. It
+//! brings no decoder and no storage with it.
+//!
+//! ```no_run
+//! use forebay_client::{Client, ClientOptions, wire::StreamSpec};
+//!
+//! let client = Client::connect("forebay://127.0.0.1:7070/imagenet", ClientOptions::default())?;
+//! let mut stream = client.open(StreamSpec {
+//!     split: "train".to_owned(),
+//!     batch_size: 256,
+//!     world_size: 1,
+//!     ..StreamSpec::default()
+//! })?;
+//! while let Some(batch) = stream.next_batch()? {
+//!     println!("step {}: {} images", batch.step, batch.len());
+//! }
+//! # Ok::<(), forebay_client::Error>(())
+//! ```
+
+mod client;
+mod connection;
+mod error;
+mod options;
+mod queue;
+mod receiver;
+mod sequence;
+mod stream;
+mod url;
+
+pub use client::Client;
+pub use error::{Error, Result};
+pub use forebay_wire::wire::error::Kind as RemoteKind;
+pub use forebay_wire::{Batch, Buffer, BufferPool, Layout, wire};
+pub use options::{ClientOptions, OpenOptions};
+pub use queue::StreamStats;
+pub use stream::{Interrupter, Polled, Stream};
+pub use url::{Authority, DEFAULT_PORT, Url};

@@ -16,6 +16,7 @@ mod server;
 mod session;
 mod source;
 mod stats;
+mod synthetic;
 
 pub use error::{Error, Result};
 pub use observer::{Event, Observer};
@@ -23,3 +24,4 @@ pub use options::ServerOptions;
 pub use server::{Server, ServerHandle, Stopper};
 pub use source::{BatchSource, Description, Failure, Monitor, Source, StreamRequest};
 pub use stats::{ServerStats, StreamStats};
+pub use synthetic::{Pixels, Synthetic};

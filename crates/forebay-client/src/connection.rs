@@ -1,0 +1,243 @@
+//! One connection: dialling, the handshake, opening a stream.
+
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use forebay_wire::frame::PROTOCOL_VERSIONS;
+use forebay_wire::{
+    Error as WireError, FrameReader, FrameWriter, Limits, Message, TcpSocket, wire,
+};
+
+use crate::error::{Error, Result};
+use crate::options::{ClientOptions, OpenOptions};
+use crate::url::{Authority, Url};
+
+/// How long a small message may take to leave. The server always reads.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bounds for the silence that is accepted, whatever the server promises.
+const SILENCE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
+
+/// A connection whose server was greeted.
+pub(crate) struct Connection {
+    pub(crate) server: String,
+    pub(crate) peer: SocketAddr,
+    pub(crate) socket: TcpSocket,
+    pub(crate) reader: FrameReader<TcpSocket>,
+    pub(crate) writer: FrameWriter<TcpSocket>,
+    pub(crate) welcome: wire::Welcome,
+    /// How long the server may be silent.
+    pub(crate) silence: Duration,
+}
+
+/// Connects to the first server of `url` that answers, beginning with the
+/// `first`-th. `adopt` gets every socket before anything is waited for on it.
+pub(crate) fn dial(
+    url: &Url,
+    options: &ClientOptions,
+    first: usize,
+    adopt: &dyn Fn(&TcpSocket) -> Result<()>,
+) -> Result<Connection> {
+    let servers = url.servers();
+    let mut last = None;
+    for i in 0..servers.len() {
+        let server = &servers[(first + i) % servers.len()];
+        match greet(server, url.name(), options, adopt) {
+            Ok(connection) => return Ok(connection),
+            Err(e) if e.is_passing() => last = Some(e),
+            Err(e) => return Err(e),
+        }
+    }
+    Err(last.expect("a URL has at least one server"))
+}
+
+fn connect(server: &Authority, timeout: Duration) -> Result<TcpStream> {
+    let failed = |source| Error::Connect {
+        server: server.to_string(),
+        source,
+    };
+    let addresses = (server.host.as_str(), server.port)
+        .to_socket_addrs()
+        .map_err(failed)?;
+    let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => return Ok(stream),
+            Err(e) => last = e,
+        }
+    }
+    Err(failed(last))
+}
+
+fn greet(
+    server: &Authority,
+    name: &str,
+    options: &ClientOptions,
+    adopt: &dyn Fn(&TcpSocket) -> Result<()>,
+) -> Result<Connection> {
+    let stream = connect(server, options.connect_timeout)?;
+    let server = server.to_string();
+    let failed = |source| Error::Connect {
+        server: server.clone(),
+        source,
+    };
+    let peer = stream.peer_addr().map_err(failed)?;
+    let socket = TcpSocket::new(stream).map_err(failed)?;
+    adopt(&socket)?;
+    // As long as for connecting: the system takes connections for a process that
+    // hangs, so only the greeting shows that somebody is there.
+    let patience = options.connect_timeout;
+    socket
+        .set_timeouts(patience, WRITE_TIMEOUT)
+        .map_err(failed)?;
+    let mut connection = Connection {
+        server: server.clone(),
+        peer,
+        reader: FrameReader::new(socket.clone(), Limits::from_server(options.max_batch_bytes)),
+        writer: FrameWriter::new(socket.clone()),
+        socket,
+        welcome: wire::Welcome::default(),
+        silence: patience,
+    };
+    let hello = wire::Hello {
+        version_min: *PROTOCOL_VERSIONS.start(),
+        version_max: *PROTOCOL_VERSIONS.end(),
+        client: options.name.clone(),
+        dataset: name.to_owned(),
+    };
+    // A server that refuses may have closed before it read this: what it said
+    // is still there to be read.
+    let written = connection.writer.write(&hello.into(), &[]);
+    let answer = connection.answer("Welcome", "the answer to Hello", patience);
+    let Message::Welcome(welcome) = answer.map_err(|e| match written {
+        Err(source) if !matches!(e, Error::Remote { .. }) => Error::Lost {
+            server,
+            what: "the answer to Hello".to_owned(),
+            source,
+        },
+        _ => e,
+    })?
+    else {
+        unreachable!("answer() gives what was expected");
+    };
+    let promised = Duration::from_millis(welcome.heartbeat_ms.into()) * 3;
+    connection.silence = options
+        .silence_timeout
+        .unwrap_or(promised.clamp(SILENCE.0, SILENCE.1));
+    connection.welcome = welcome;
+    Ok(connection)
+}
+
+impl Connection {
+    /// Reads until the message named `expected`, answering pings, for at most `limit`.
+    fn answer(&mut self, expected: &'static str, what: &str, limit: Duration) -> Result<Message> {
+        let began = Instant::now();
+        loop {
+            let left = limit.saturating_sub(began.elapsed());
+            let waited = || Error::Waited {
+                server: self.server.clone(),
+                what: what.to_owned(),
+                waited: began.elapsed(),
+                last_sign: None,
+            };
+            // A server that greeted us is never silent for long.
+            let patience = left.min(self.silence);
+            if patience.is_zero() || self.socket.set_read_timeout(patience).is_err() {
+                return Err(waited());
+            }
+            let message = match self.reader.read() {
+                Ok((message, _)) => message,
+                Err(e) if e.is_timeout() && began.elapsed() >= limit => return Err(waited()),
+                Err(e) => return Err(broken(&self.server, what, self.silence, e)),
+            };
+            match message {
+                Message::Error(error) => return Err(remote(&self.server, error)),
+                Message::Ping(ping) if !ping.answer => {
+                    let pong = wire::Ping {
+                        answer: true,
+                        ..ping
+                    };
+                    self.writer
+                        .write(&pong.into(), &[])
+                        .map_err(|e| broken(&self.server, what, self.silence, e))?;
+                }
+                Message::Ping(_) => {}
+                message if message.kind().to_string() == expected => return Ok(message),
+                message => {
+                    let found = message.kind();
+                    return Err(Error::Protocol {
+                        server: self.server.clone(),
+                        source: WireError::Unexpected { expected, found },
+                    });
+                }
+            }
+        }
+    }
+
+    /// Opens the stream, without credit: the size of its batches is not known yet.
+    pub(crate) fn open(
+        &mut self,
+        open: &OpenOptions,
+        checksum: bool,
+        timeout: Duration,
+    ) -> Result<wire::Opened> {
+        let what = "the stream to open";
+        let request = wire::Open {
+            spec: Some(open.spec.clone()),
+            epoch: open.epoch,
+            position: open.position,
+            credit_bytes: 0,
+            fingerprint: open.fingerprint.clone().unwrap_or_default(),
+            payload_checksum: checksum,
+            epochs: open.epochs,
+        };
+        let written = self.writer.write(&request.into(), &[]);
+        match self.answer("Opened", what, timeout) {
+            Ok(Message::Opened(opened)) => Ok(opened),
+            Ok(_) => unreachable!("answer() gives what was expected"),
+            Err(e @ Error::Remote { .. }) => Err(e),
+            Err(e) => match written {
+                Err(source) => Err(broken(&self.server, what, self.silence, source)),
+                Ok(()) => Err(e),
+            },
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// What an error of the connection means while `what` is waited for.
+pub(crate) fn broken(server: &str, what: &str, silence: Duration, source: WireError) -> Error {
+    let (server, what) = (server.to_owned(), what.to_owned());
+    if source.is_timeout() {
+        Error::Silent {
+            server,
+            what,
+            silence,
+        }
+    } else if source.is_disconnect() {
+        Error::Lost {
+            server,
+            what,
+            source,
+        }
+    } else {
+        Error::Protocol { server, source }
+    }
+}
+
+/// An error that the server sent.
+pub(crate) fn remote(server: &str, error: wire::Error) -> Error {
+    Error::Remote {
+        server: server.to_owned(),
+        kind: error.kind(),
+        message: if error.message.is_empty() {
+            format!("the server failed without a word ({:?})", error.kind())
+        } else {
+            error.message
+        },
+    }
+}

@@ -1,0 +1,169 @@
+//! What can go wrong between a client and its servers.
+
+use std::io;
+use std::time::Duration;
+
+use forebay_wire::wire::error::Kind;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why there is no batch.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A URL that cannot be understood.
+    #[error("{url:?} is no URL of a server: {what}; expected forebay://HOST:PORT/NAME")]
+    Url {
+        /// The URL, without user and password.
+        url: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// An option out of its range.
+    #[error("option {name}: expected {expected}, found {found}")]
+    Option {
+        /// Which option.
+        name: &'static str,
+        /// What is allowed.
+        expected: String,
+        /// What was given.
+        found: String,
+    },
+    /// There is nobody there.
+    #[error("cannot connect to {server}: {source}{}", hint(source))]
+    Connect {
+        /// The server.
+        server: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A deadline passed.
+    #[error(
+        "waited {waited:.1?} for {what} from {server}{}",
+        match last_sign {
+            Some(ago) => format!(", which is there (last sign of life {ago:.1?} ago) but not done"),
+            None => String::new(),
+        }
+    )]
+    Waited {
+        /// The server.
+        server: String,
+        /// What did not come.
+        what: String,
+        /// How long it was waited for.
+        waited: Duration,
+        /// How long ago the server was last heard of, when it is connected.
+        last_sign: Option<Duration>,
+    },
+    /// The server was silent for longer than it promised never to be.
+    #[error("{server} is silent: no sign of life for {silence:.1?} while waiting for {what}")]
+    Silent {
+        /// The server.
+        server: String,
+        /// What was waited for.
+        what: String,
+        /// For how long.
+        silence: Duration,
+    },
+    /// The connection ended.
+    #[error("lost {server} while waiting for {what}: {source}")]
+    Lost {
+        /// The server.
+        server: String,
+        /// What was waited for.
+        what: String,
+        /// How it ended.
+        source: forebay_wire::Error,
+    },
+    /// Something came that is no proper message, or not the right one.
+    #[error("{server} broke the protocol: {source}")]
+    Protocol {
+        /// The server.
+        server: String,
+        /// What is wrong.
+        source: forebay_wire::Error,
+    },
+    /// The server says that it cannot, and why: shard, record and offset where
+    /// there are any.
+    #[error("{server}: {message}")]
+    Remote {
+        /// The server.
+        server: String,
+        /// What kind of failure.
+        kind: Kind,
+        /// The server's words.
+        message: String,
+    },
+    /// A batch that is not the next one, or not what was agreed on.
+    #[error(
+        "{server} sent something else than the stream's next: {what}: expected {expected}, found {found}"
+    )]
+    Disorder {
+        /// The server.
+        server: String,
+        /// Which number.
+        what: &'static str,
+        /// What it should be.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+    /// No memory for the next batch.
+    #[error("no memory for a batch of {bytes} bytes: {source}")]
+    Memory {
+        /// Bytes of the batch.
+        bytes: u64,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// No server could continue the stream in time.
+    #[error("{last}; connecting again was tried {attempts} times in {elapsed:.1?}")]
+    GaveUp {
+        /// Attempts since the last batch.
+        attempts: u32,
+        /// How long that took.
+        elapsed: Duration,
+        /// What went wrong the last time.
+        last: Box<Error>,
+    },
+    /// [`Interrupter::interrupt`](crate::Interrupter::interrupt) was called.
+    #[error("interrupted")]
+    Interrupted,
+    /// The stream failed before, and said so then.
+    #[error("the stream is over: it failed before")]
+    Over,
+    /// The system gives no thread.
+    #[error("cannot start the receiving thread: {0}")]
+    Thread(io::Error),
+}
+
+fn hint(e: &io::Error) -> &'static str {
+    match e.kind() {
+        io::ErrorKind::ConnectionRefused => "; is `forebay serve` running there?",
+        io::ErrorKind::TimedOut => "; is the address right, and does a firewall let it pass?",
+        _ => "",
+    }
+}
+
+impl Error {
+    /// Whether another server, or the same one a little later, may give what
+    /// this one did not: the batches are a function of the position, so nothing is lost.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Error::Connect { .. }
+            | Error::Waited { .. }
+            | Error::Silent { .. }
+            | Error::Lost { .. } => true,
+            Error::Remote { kind, .. } => {
+                matches!(kind, Kind::Busy | Kind::Shutdown | Kind::Timeout)
+            }
+            // Bytes that changed on the way come again, unchanged.
+            Error::Protocol { source, .. } => {
+                matches!(source, forebay_wire::Error::Checksum { .. })
+            }
+            _ => false,
+        }
+    }
+}

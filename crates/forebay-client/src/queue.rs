@@ -1,0 +1,301 @@
+//! Between the receiving thread and whoever takes batches: the queue, the
+//! credit, and the wish to stop.
+
+use std::collections::VecDeque;
+use std::net::Shutdown;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use forebay_wire::{Batch, FrameWriter, Message, TcpSocket, wire};
+
+use crate::error::{Error, Result};
+
+/// What a stream hands out.
+pub(crate) enum Item {
+    Batch(Batch),
+    /// Carries the number of the epoch that ended.
+    EpochEnd(u64),
+}
+
+/// Counters of the receiving side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StreamStats {
+    /// Batches received.
+    pub batches: u64,
+    /// Bytes of their pixels.
+    pub payload_bytes: u64,
+    /// Time spent reading payloads.
+    pub receiving: Duration,
+    /// Time the caller waited for a batch.
+    pub starved: Duration,
+    /// How often the stream went on over a new connection.
+    pub reconnects: u64,
+}
+
+pub(crate) struct State {
+    items: VecDeque<Item>,
+    /// Bytes of the batches in `items`.
+    queued_bytes: u64,
+    /// Bytes that may be in `items` and on their way, together.
+    budget: u64,
+    /// Bytes the server may still send.
+    outstanding: u64,
+    /// Number of the connection that `outstanding` is about.
+    connection: u64,
+    socket: Option<TcpSocket>,
+    failed: Option<Error>,
+    over: bool,
+    finished: bool,
+    interrupted: bool,
+    pub(crate) dialling: bool,
+    /// Whom the stream is from, and when it was last heard of.
+    pub(crate) server: String,
+    pub(crate) last_sign: Option<Instant>,
+    pub(crate) server_stats: Option<wire::Stats>,
+    pub(crate) stats: StreamStats,
+}
+
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+    writer: Mutex<Option<(u64, FrameWriter<TcpSocket>)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is under these locks is changed by single assignments.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Queue {
+    pub(crate) fn new(server: String) -> Self {
+        Queue {
+            state: Mutex::new(State {
+                items: VecDeque::new(),
+                queued_bytes: 0,
+                budget: 0,
+                outstanding: 0,
+                connection: 0,
+                socket: None,
+                failed: None,
+                over: false,
+                finished: false,
+                interrupted: false,
+                dialling: false,
+                server,
+                last_sign: None,
+                server_stats: None,
+                stats: StreamStats::default(),
+            }),
+            changed: Condvar::new(),
+            writer: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// From now on an interruption ends what happens on `socket`.
+    pub(crate) fn adopt(&self, socket: &TcpSocket) -> Result<()> {
+        let mut state = self.state();
+        if state.interrupted {
+            return Err(Error::Interrupted);
+        }
+        state.socket = Some(socket.clone());
+        Ok(())
+    }
+
+    /// A connection on which a stream is open: grants it all the room there is.
+    pub(crate) fn connected(
+        &self,
+        server: &str,
+        mut writer: FrameWriter<TcpSocket>,
+        budget: u64,
+    ) -> forebay_wire::Result<()> {
+        // Whoever takes a batch meanwhile waits for the writer and then finds
+        // that its credit belonged to an older connection.
+        let mut slot = lock(&self.writer);
+        let (connection, room) = {
+            let mut state = self.state();
+            state.connection += 1;
+            state.budget = budget;
+            state.outstanding = budget.saturating_sub(state.queued_bytes);
+            state.server = server.to_owned();
+            state.last_sign = Some(Instant::now());
+            (state.connection, state.outstanding)
+        };
+        writer.write(&wire::Credit { bytes: room }.into(), &[])?;
+        *slot = Some((connection, writer));
+        Ok(())
+    }
+
+    /// The connection is gone: credits have nowhere to go.
+    pub(crate) fn disconnected(&self) {
+        *lock(&self.writer) = None;
+        self.state().socket = None;
+    }
+
+    /// Sends a message if there is a connection. A failure shows where the
+    /// connection is read.
+    pub(crate) fn send(&self, message: &Message) {
+        if let Some((_, writer)) = &mut *lock(&self.writer) {
+            let _ = writer.write(message, &[]);
+        }
+    }
+
+    /// As [`Queue::send`], unless another thread is sending.
+    pub(crate) fn try_send(&self, message: &Message) {
+        if let Ok(mut slot) = self.writer.try_lock()
+            && let Some((_, writer)) = &mut *slot
+        {
+            let _ = writer.write(message, &[]);
+        }
+    }
+
+    /// Whether the server may send `bytes`; uses that up.
+    pub(crate) fn expect(&self, bytes: u64) -> bool {
+        let mut state = self.state();
+        match state.outstanding.checked_sub(bytes) {
+            Some(left) => {
+                state.outstanding = left;
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(crate) fn push(&self, item: Item) {
+        let mut state = self.state();
+        if let Item::Batch(batch) = &item {
+            state.queued_bytes += batch.images.len() as u64;
+        }
+        state.items.push_back(item);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Nothing comes after what is queued; `Err` says why.
+    pub(crate) fn close(&self, end: Result<()>) {
+        let mut state = self.state();
+        match end {
+            Ok(()) => state.finished = true,
+            Err(e) => state.failed = Some(e),
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Notes something and wakes whoever waits.
+    pub(crate) fn note(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.changed.notify_all();
+    }
+
+    /// The next item, `Ok(None)` after the last epoch, `Err(None)` when `wait` is over.
+    pub(crate) fn pop(&self, wait: Duration) -> Result<Option<Item>, Option<Error>> {
+        let began = Instant::now();
+        let mut state = self.state();
+        let result = loop {
+            if state.interrupted {
+                break Err(Some(Error::Interrupted));
+            }
+            if let Some(item) = state.items.pop_front() {
+                break Ok(Some(item));
+            }
+            if let Some(e) = state.failed.take() {
+                state.over = true;
+                break Err(Some(e));
+            }
+            if state.over {
+                break Err(Some(Error::Over));
+            }
+            if state.finished {
+                break Ok(None);
+            }
+            let left = wait.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                break Err(None);
+            }
+            (state, _) = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
+        };
+        state.stats.starved += began.elapsed();
+        if let Ok(Some(Item::Batch(batch))) = &result {
+            let bytes = batch.images.len() as u64;
+            state.queued_bytes -= bytes;
+            let connection = state.connection;
+            drop(state);
+            self.give_back(connection, bytes);
+        }
+        result
+    }
+
+    /// Room for another batch, unless the connection it was taken from is gone.
+    fn give_back(&self, connection: u64, bytes: u64) {
+        let mut slot = lock(&self.writer);
+        let Some((current, writer)) = &mut *slot else {
+            return;
+        };
+        if *current != connection {
+            return;
+        }
+        self.state().outstanding += bytes;
+        let _ = writer.write(&wire::Credit { bytes }.into(), &[]);
+    }
+
+    /// Waits for `ready`, at most `wait`; none when it did not come or nothing comes any more.
+    pub(crate) fn wait_for<T>(
+        &self,
+        wait: Duration,
+        mut ready: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
+        let began = Instant::now();
+        let mut state = self.state();
+        loop {
+            if let Some(value) = ready(&mut state) {
+                return Some(value);
+            }
+            let left = wait.saturating_sub(began.elapsed());
+            if left.is_zero() || state.interrupted || state.failed.is_some() || state.finished {
+                return None;
+            }
+            (state, _) = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits for `time`, or until interrupted, which it tells.
+    pub(crate) fn pause(&self, time: Duration) -> bool {
+        let began = Instant::now();
+        let mut state = self.state();
+        while !state.interrupted {
+            let left = time.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            (state, _) = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        true
+    }
+
+    pub(crate) fn interrupt(&self) {
+        let mut state = self.state();
+        state.interrupted = true;
+        if let Some(socket) = state.socket.take() {
+            socket.shutdown(Shutdown::Both);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.state().interrupted
+    }
+}

@@ -1,0 +1,284 @@
+//! What must come next: each batch of the stream once, in order. No IO.
+
+use forebay_wire::batch::{FLAG_PADDING, FLAG_SAMPLE, digest};
+use forebay_wire::wire;
+
+/// Most records, and most samples of a global batch: what is added up here stays
+/// far below 2^64.
+const MOST: u64 = 1 << 48;
+
+/// A number that is not what it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Disorder {
+    pub(crate) what: &'static str,
+    pub(crate) expected: String,
+    pub(crate) found: String,
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(
+    what: &'static str,
+    expected: T,
+    found: T,
+) -> Result<(), Disorder> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(Disorder {
+        what,
+        expected: format!("{expected:?}"),
+        found: format!("{found:?}"),
+    })
+}
+
+/// Where a stream is, and what therefore comes next.
+#[derive(Debug, Clone)]
+pub(crate) struct Sequence {
+    records: u64,
+    batch_size: u64,
+    rank: u64,
+    world_size: u64,
+    keep_last: bool,
+    batch_bytes: u64,
+    pub(crate) epoch: u64,
+    pub(crate) position: u64,
+    /// Of the next batch; unknown after a start between two global batches.
+    step: Option<u64>,
+    /// What this connection sent of the epoch.
+    batches: u64,
+    digest: u64,
+}
+
+impl Sequence {
+    /// The stream that `opened` describes, from a position on.
+    pub(crate) fn new(opened: &wire::Opened, epoch: u64, position: u64) -> Result<Self, Disorder> {
+        let spec = opened.spec.clone().unwrap_or_default();
+        let sequence = Sequence {
+            records: opened.records,
+            batch_size: spec.batch_size,
+            rank: spec.rank,
+            world_size: spec.world_size,
+            keep_last: spec.keep_last,
+            batch_bytes: opened.batch_bytes,
+            epoch,
+            position,
+            step: None,
+            batches: 0,
+            digest: 0,
+        };
+        let sizes = [spec.batch_size, spec.world_size, opened.batch_bytes];
+        let global_size = spec.batch_size.checked_mul(spec.world_size);
+        if sizes.contains(&0)
+            || spec.rank >= spec.world_size
+            || global_size.is_none_or(|size| size > MOST)
+            || opened.records > MOST
+        {
+            return Err(Disorder {
+                what: "the opened stream",
+                expected: "possible sizes and a rank within its world".to_owned(),
+                found: format!(
+                    "{} records, batches of {} samples and {} bytes, rank {} of {}",
+                    opened.records, spec.batch_size, opened.batch_bytes, spec.rank, spec.world_size
+                ),
+            });
+        }
+        Ok(sequence)
+    }
+
+    /// Samples of a global batch.
+    pub(crate) fn global_size(&self) -> u64 {
+        self.batch_size * self.world_size
+    }
+
+    /// The batch that was counted last did not arrive after all.
+    pub(crate) fn undo(&mut self) {
+        self.position -= self.global_size();
+        self.step = self.step.map(|step| step - 1);
+    }
+
+    /// A new connection: its counts begin again, the place stays.
+    pub(crate) fn reconnected(&mut self) {
+        self.batches = 0;
+        self.digest = 0;
+    }
+
+    fn is_at_end(&self) -> bool {
+        let left = self.records.saturating_sub(self.position);
+        left == 0 || (!self.keep_last && left < self.global_size())
+    }
+
+    /// Holds a batch against what must come next, and moves on.
+    pub(crate) fn batch(&mut self, batch: &wire::Batch, payload_len: u64) -> Result<(), Disorder> {
+        same("epoch", self.epoch, batch.epoch)?;
+        if self.is_at_end() {
+            return Err(Disorder {
+                what: "end of the epoch",
+                expected: format!("none of its batches after position {}", self.position),
+                found: format!("a batch at position {}", batch.position),
+            });
+        }
+        same("position", self.position, batch.position)?;
+        same("step", self.step.unwrap_or(batch.step), batch.step)?;
+        same("bytes of a batch", self.batch_bytes, payload_len)?;
+        let samples = batch.samples.len() as u64;
+        same("samples of a batch", self.batch_size, samples)?;
+        for (i, &sample) in batch.samples.iter().enumerate() {
+            let at = self.position + self.rank + i as u64 * self.world_size;
+            let flag = if at < self.records {
+                FLAG_SAMPLE
+            } else {
+                FLAG_PADDING
+            };
+            same("padding", Some(&flag), batch.flags.get(i))?;
+            if sample >= self.records {
+                return Err(Disorder {
+                    what: "sample",
+                    expected: format!("less than {}", self.records),
+                    found: sample.to_string(),
+                });
+            }
+        }
+        let found = digest::batch(
+            self.position,
+            self.rank,
+            self.world_size,
+            &batch.samples,
+            &batch.flags,
+        );
+        same("digest", batch.digest, found)?;
+        self.position += self.global_size();
+        self.step = Some(batch.step + 1);
+        self.batches += 1;
+        self.digest = digest::fold(self.digest, found);
+        Ok(())
+    }
+
+    /// Holds the end of an epoch against what came, and moves to the next one.
+    pub(crate) fn epoch_end(&mut self, end: &wire::EpochEnd) -> Result<(), Disorder> {
+        same("epoch", self.epoch, end.epoch)?;
+        if !self.is_at_end() {
+            return Err(Disorder {
+                what: "batch",
+                expected: format!("one at position {} of {}", self.position, self.records),
+                found: format!("the end of epoch {}", end.epoch),
+            });
+        }
+        same("batches of the epoch", self.batches, end.batches)?;
+        same("digest of the epoch", self.digest, end.digest)?;
+        self.epoch += 1;
+        self.position = 0;
+        self.step = Some(0);
+        self.reconnected();
+        Ok(())
+    }
+
+    /// What comes next, for messages.
+    pub(crate) fn next(&self) -> String {
+        if self.is_at_end() {
+            format!("the end of epoch {}", self.epoch)
+        } else {
+            format!(
+                "the batch at epoch {}, position {}",
+                self.epoch, self.position
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(records: u64, keep_last: bool) -> wire::Opened {
+        wire::Opened {
+            spec: Some(wire::StreamSpec {
+                batch_size: 2,
+                rank: 1,
+                world_size: 2,
+                keep_last,
+                ..Default::default()
+            }),
+            records,
+            batches_per_epoch: 1,
+            batch_bytes: 6,
+        }
+    }
+
+    fn batch(epoch: u64, position: u64, records: u64) -> wire::Batch {
+        let at = |i: u64| position + 1 + 2 * i;
+        let samples: Vec<u64> = (0..2).map(|i| at(i) % records).collect();
+        let flags: Vec<u8> = (0..2).map(|i| u8::from(at(i) >= records)).collect();
+        wire::Batch {
+            epoch,
+            step: position / 4,
+            position,
+            shape: vec![2, 1, 1, 3],
+            labels: vec![0, 0],
+            digest: digest::batch(position, 1, 2, &samples, &flags),
+            samples,
+            flags: flags.into(),
+            payload_crc32c: None,
+        }
+    }
+
+    #[test]
+    fn two_epochs_and_a_resumed_one() {
+        let mut sequence = Sequence::new(&opened(9, false), 0, 0).unwrap();
+        for epoch in 0..2 {
+            let mut sum = 0;
+            for position in [0, 4] {
+                let batch = batch(epoch, position, 9);
+                sequence.batch(&batch, 6).unwrap();
+                sum = digest::fold(sum, batch.digest);
+            }
+            let end = wire::EpochEnd {
+                epoch,
+                batches: 2,
+                digest: sum,
+            };
+            assert!(sequence.clone().batch(&batch(epoch, 8, 9), 6).is_err());
+            sequence.epoch_end(&end).unwrap();
+        }
+        let mut sequence = Sequence::new(&opened(9, true), 7, 4).unwrap();
+        sequence.batch(&batch(7, 4, 9), 6).unwrap();
+        let last = batch(7, 8, 9);
+        assert_eq!(last.flags[..], [1, 1]);
+        sequence.batch(&last, 6).unwrap();
+        assert_eq!(sequence.next(), "the end of epoch 7");
+    }
+
+    #[test]
+    fn whatever_is_not_next_is_found() {
+        type Change = fn(&mut wire::Batch);
+        let changes: [(&str, Change); 9] = [
+            ("epoch", |b| b.epoch = 1),
+            ("position", |b| b.position = 8),
+            ("position", |b| b.position = 0),
+            ("step", |b| b.step = 7),
+            ("samples of a batch", |b| b.samples.push(1)),
+            ("sample", |b| b.samples[0] = 99),
+            ("digest", |b| b.samples.swap(0, 1)),
+            ("digest", |b| b.digest ^= 1),
+            ("padding", |b| b.flags = vec![0, 1].into()),
+        ];
+        let mut sequence = Sequence::new(&opened(12, false), 0, 0).unwrap();
+        sequence.batch(&batch(0, 0, 12), 6).unwrap();
+        for (what, change) in changes {
+            let mut bad = batch(0, 4, 12);
+            change(&mut bad);
+            assert_eq!(sequence.clone().batch(&bad, 6).unwrap_err().what, what);
+        }
+        let e = sequence.clone().batch(&batch(0, 4, 12), 7).unwrap_err();
+        assert_eq!(e.what, "bytes of a batch");
+        let end = wire::EpochEnd {
+            batches: 1,
+            ..Default::default()
+        };
+        assert_eq!(sequence.epoch_end(&end).unwrap_err().what, "batch");
+        for spec in [(0, 0, 1), (1, 1, 1), (1, 0, 0), (u64::MAX, 1, 2)] {
+            let mut bad = opened(9, false);
+            let inner = bad.spec.as_mut().unwrap();
+            (inner.batch_size, inner.rank, inner.world_size) = spec;
+            assert!(Sequence::new(&bad, 0, 0).is_err());
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! `forebay://host:port/name`: where servers are and what they should serve.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+const SCHEME: &str = "forebay://";
+/// The port of a URL that names none.
+pub const DEFAULT_PORT: u16 = 7070;
+/// Servers one URL may name.
+const MAX_SERVERS: usize = 256;
+
+/// A parsed `forebay://` URL.
+///
+/// The host is a name, an IPv4 address or an IPv6 address in brackets; the port
+/// may be left out; several servers of the same data are separated by commas.
+///
+/// ```
+/// use forebay_client::Url;
+///
+/// let url: Url = "forebay://a.example,[::1]:7071/imagenet".parse()?;
+/// assert_eq!(url.servers()[1].to_string(), "[::1]:7071");
+/// assert_eq!(url.name(), "imagenet");
+/// # Ok::<(), forebay_client::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    servers: Vec<Authority>,
+    name: String,
+}
+
+/// Host and port of one server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authority {
+    /// A name or an address, without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl Url {
+    /// Whether `text` means to be such a URL, rather than a path or another scheme.
+    #[must_use]
+    pub fn is_one(text: &str) -> bool {
+        text.get(..SCHEME.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(SCHEME))
+    }
+
+    /// The servers, at least one.
+    #[must_use]
+    pub fn servers(&self) -> &[Authority] {
+        &self.servers
+    }
+
+    /// Name of the dataset on the server.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl FromStr for Url {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Url> {
+        parse(text).map_err(|what| Error::Url {
+            url: without_user(text),
+            what,
+        })
+    }
+}
+
+/// What stands before an `@` may be a secret.
+fn without_user(text: &str) -> String {
+    match text.rfind('@') {
+        Some(at) => format!("{SCHEME}***{}", &text[at..]),
+        None => text.to_owned(),
+    }
+}
+
+fn parse(text: &str) -> Result<Url, String> {
+    if !Url::is_one(text) {
+        return Err("it does not begin with forebay://".to_owned());
+    }
+    let rest = &text[SCHEME.len()..];
+    if let Some(c) = rest.chars().find(|c| c.is_control() || c.is_whitespace()) {
+        return Err(format!("it contains {c:?}"));
+    }
+    if rest.contains('@') {
+        return Err("a user or password has no place in it".to_owned());
+    }
+    if let Some(c) = rest.chars().find(|c| matches!(c, '?' | '#' | '%')) {
+        return Err(format!("{c:?} has no meaning in it"));
+    }
+    let (authorities, name) = rest
+        .split_once('/')
+        .ok_or("it names no dataset: expected /NAME after the server")?;
+    let name = name.strip_suffix('/').unwrap_or(name);
+    if name.is_empty() {
+        return Err("it names no dataset: expected a name after the last /".to_owned());
+    }
+    if name.contains('/') {
+        return Err(format!(
+            "{name:?} is no name of a dataset: servers serve names, not paths"
+        ));
+    }
+    if name.len() > 255 {
+        return Err("the name is longer than 255 bytes".to_owned());
+    }
+    let servers: Vec<Authority> = authorities
+        .split(',')
+        .map(authority)
+        .collect::<Result<_, _>>()?;
+    if servers.len() > MAX_SERVERS {
+        return Err(format!("it names more than {MAX_SERVERS} servers"));
+    }
+    Ok(Url {
+        servers,
+        name: name.to_owned(),
+    })
+}
+
+fn authority(text: &str) -> Result<Authority, String> {
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, after) = rest
+            .split_once(']')
+            .ok_or_else(|| format!("{text:?} has no closing bracket"))?;
+        if host.parse::<std::net::Ipv6Addr>().is_err() {
+            return Err(format!("{host:?} is no IPv6 address"));
+        }
+        let port = match after {
+            "" => None,
+            after => Some(
+                after
+                    .strip_prefix(':')
+                    .ok_or_else(|| format!("expected :PORT after ], found {after:?}"))?,
+            ),
+        };
+        (host, port)
+    } else {
+        let (host, port) = match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        };
+        if port.is_some_and(|port| port.contains(':')) {
+            return Err(format!(
+                "{text:?}: an IPv6 address needs brackets, as in [::1]:7070"
+            ));
+        }
+        (host, port)
+    };
+    if host.is_empty() {
+        return Err("it names no server: expected HOST:PORT".to_owned());
+    }
+    let port = match port {
+        None => DEFAULT_PORT,
+        Some(port) => match port.parse() {
+            Ok(port) if port > 0 => port,
+            _ => return Err(format!("{port:?} is no port: expected 1 to 65535")),
+        },
+    };
+    Ok(Authority {
+        host: host.to_owned(),
+        port,
+    })
+}
+
+impl fmt::Display for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SCHEME)?;
+        for (i, server) in self.servers.iter().enumerate() {
+            let gap = if i == 0 { "" } else { "," };
+            write!(f, "{gap}{server}")?;
+        }
+        write!(f, "/{}", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_urls() {
+        for (text, shown) in [
+            ("forebay://127.0.0.1:7070/x", "forebay://127.0.0.1:7070/x"),
+            ("FOREBAY://host/x/", "forebay://host:7070/x"),
+            (
+                "forebay://[::1]/data-1.2_b",
+                "forebay://[::1]:7070/data-1.2_b",
+            ),
+            ("forebay://[fe80::1]:9/x", "forebay://[fe80::1]:9/x"),
+            (
+                "forebay://a:1,b,[::2]:3/x",
+                "forebay://a:1,b:7070,[::2]:3/x",
+            ),
+        ] {
+            let url: Url = text.parse().unwrap();
+            assert_eq!(url.to_string(), shown);
+            assert_eq!(shown.parse::<Url>().unwrap(), url);
+        }
+    }
+
+    #[test]
+    fn bad_urls_say_what_is_wrong() {
+        for (text, part) in [
+            ("http://a/x", "does not begin with forebay://"),
+            ("/some/path", "does not begin with forebay://"),
+            ("", "does not begin with forebay://"),
+            ("forebay://a:7070", "names no dataset"),
+            ("forebay://a:7070/", "names no dataset"),
+            ("forebay:///x", "names no server"),
+            ("forebay://a,,b/x", "names no server"),
+            ("forebay://:7070/x", "names no server"),
+            ("forebay://a:/x", "\"\" is no port"),
+            ("forebay://a:0/x", "is no port"),
+            ("forebay://a:65536/x", "is no port"),
+            ("forebay://a:b/x", "is no port"),
+            ("forebay://::1:7070/x", "needs brackets"),
+            ("forebay://[::1/x", "no closing bracket"),
+            ("forebay://[::1]7070/x", "expected :PORT"),
+            ("forebay://[a]:1/x", "no IPv6 address"),
+            ("forebay://a/x/y", "not paths"),
+            ("forebay://a/x?y=1", "'?' has no meaning"),
+            ("forebay://a/x%20y", "'%' has no meaning"),
+            ("forebay://a/x y", "' '"),
+            ("forebay://a/x\n", "'\\n'"),
+        ] {
+            let e = text.parse::<Url>().unwrap_err().to_string();
+            assert!(e.contains(part), "{text}: {e}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_repeated() {
+        let e = "forebay://me:secret@a/x".parse::<Url>().unwrap_err();
+        assert!(!e.to_string().contains("secret"), "{e}");
+    }
+}
