@@ -130,8 +130,9 @@ impl Receiver {
                 Message::Batch(header) => {
                     let next = self.sequence.next();
                     self.sequence
-                        .batch(&header, payload_len)
+                        .check(&header, payload_len)
                         .map_err(disorder)?;
+                    let digest = header.digest;
                     if !self.queue.expect(payload_len) {
                         return Err(disorder(Disorder {
                             what: "credit",
@@ -147,15 +148,8 @@ impl Receiver {
                             bytes: payload_len,
                             source,
                         },
-                    });
-                    let batch = match batch {
-                        Ok(batch) => batch,
-                        Err(e) => {
-                            // It was counted before it was read; it did not arrive.
-                            self.sequence.undo();
-                            return Err(e);
-                        }
-                    };
+                    })?;
+                    self.sequence.advance(digest);
                     self.queue.note(|state| {
                         state.stats.batches += 1;
                         state.stats.payload_bytes += payload_len;

@@ -41,8 +41,6 @@ pub(crate) struct Sequence {
     batch_bytes: u64,
     pub(crate) epoch: u64,
     pub(crate) position: u64,
-    /// Of the next batch; unknown after a start between two global batches.
-    step: Option<u64>,
     /// What this connection sent of the epoch.
     batches: u64,
     digest: u64,
@@ -61,7 +59,6 @@ impl Sequence {
             batch_bytes: opened.batch_bytes,
             epoch,
             position,
-            step: None,
             batches: 0,
             digest: 0,
         };
@@ -89,12 +86,6 @@ impl Sequence {
         self.batch_size * self.world_size
     }
 
-    /// The batch that was counted last did not arrive after all.
-    pub(crate) fn undo(&mut self) {
-        self.position -= self.global_size();
-        self.step = self.step.map(|step| step - 1);
-    }
-
     /// A new connection: its counts begin again, the place stays.
     pub(crate) fn reconnected(&mut self) {
         self.batches = 0;
@@ -106,8 +97,8 @@ impl Sequence {
         left == 0 || (!self.keep_last && left < self.global_size())
     }
 
-    /// Holds a batch against what must come next, and moves on.
-    pub(crate) fn batch(&mut self, batch: &wire::Batch, payload_len: u64) -> Result<(), Disorder> {
+    /// Holds a batch against what must come next.
+    pub(crate) fn check(&self, batch: &wire::Batch, payload_len: u64) -> Result<(), Disorder> {
         same("epoch", self.epoch, batch.epoch)?;
         if self.is_at_end() {
             return Err(Disorder {
@@ -117,7 +108,7 @@ impl Sequence {
             });
         }
         same("position", self.position, batch.position)?;
-        same("step", self.step.unwrap_or(batch.step), batch.step)?;
+        same("step", self.position / self.global_size(), batch.step)?;
         same("bytes of a batch", self.batch_bytes, payload_len)?;
         let samples = batch.samples.len() as u64;
         same("samples of a batch", self.batch_size, samples)?;
@@ -144,12 +135,19 @@ impl Sequence {
             &batch.samples,
             &batch.flags,
         );
-        same("digest", batch.digest, found)?;
-        self.position += self.global_size();
-        self.step = Some(batch.step + 1);
+        same("digest", batch.digest, found)
+    }
+
+    /// Moves on after a batch that was checked, with its digest, and that arrived.
+    pub(crate) fn advance(&mut self, digest: u64) {
+        self.position = self.after(self.position);
         self.batches += 1;
-        self.digest = digest::fold(self.digest, found);
-        Ok(())
+        self.digest = digest::fold(self.digest, digest);
+    }
+
+    /// Where the epoch goes on after a global batch at `position`.
+    pub(crate) fn after(&self, position: u64) -> u64 {
+        self.records.min(position + self.global_size())
     }
 
     /// Holds the end of an epoch against what came, and moves to the next one.
@@ -166,7 +164,6 @@ impl Sequence {
         same("digest of the epoch", self.digest, end.digest)?;
         self.epoch += 1;
         self.position = 0;
-        self.step = Some(0);
         self.reconnected();
         Ok(())
     }
@@ -227,7 +224,8 @@ mod tests {
             let mut sum = 0;
             for position in [0, 4] {
                 let batch = batch(epoch, position, 9);
-                sequence.batch(&batch, 6).unwrap();
+                sequence.check(&batch, 6).unwrap();
+                sequence.advance(batch.digest);
                 sum = digest::fold(sum, batch.digest);
             }
             let end = wire::EpochEnd {
@@ -235,14 +233,17 @@ mod tests {
                 batches: 2,
                 digest: sum,
             };
-            assert!(sequence.clone().batch(&batch(epoch, 8, 9), 6).is_err());
+            assert!(sequence.check(&batch(epoch, 8, 9), 6).is_err());
             sequence.epoch_end(&end).unwrap();
         }
         let mut sequence = Sequence::new(&opened(9, true), 7, 4).unwrap();
-        sequence.batch(&batch(7, 4, 9), 6).unwrap();
+        sequence.check(&batch(7, 4, 9), 6).unwrap();
+        sequence.advance(0);
         let last = batch(7, 8, 9);
         assert_eq!(last.flags[..], [1, 1]);
-        sequence.batch(&last, 6).unwrap();
+        sequence.check(&last, 6).unwrap();
+        sequence.advance(0);
+        assert_eq!(sequence.position, 9);
         assert_eq!(sequence.next(), "the end of epoch 7");
     }
 
@@ -261,13 +262,13 @@ mod tests {
             ("padding", |b| b.flags = vec![0, 1].into()),
         ];
         let mut sequence = Sequence::new(&opened(12, false), 0, 0).unwrap();
-        sequence.batch(&batch(0, 0, 12), 6).unwrap();
+        sequence.advance(batch(0, 0, 12).digest);
         for (what, change) in changes {
             let mut bad = batch(0, 4, 12);
             change(&mut bad);
-            assert_eq!(sequence.clone().batch(&bad, 6).unwrap_err().what, what);
+            assert_eq!(sequence.check(&bad, 6).unwrap_err().what, what);
         }
-        let e = sequence.clone().batch(&batch(0, 4, 12), 7).unwrap_err();
+        let e = sequence.check(&batch(0, 4, 12), 7).unwrap_err();
         assert_eq!(e.what, "bytes of a batch");
         let end = wire::EpochEnd {
             batches: 1,

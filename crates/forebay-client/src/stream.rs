@@ -104,7 +104,11 @@ impl Stream {
     pub fn poll_batch(&mut self, wait: Duration) -> Result<Polled> {
         match self.queue.pop(wait) {
             Ok(Some(Item::Batch(batch))) => {
-                self.position = batch.position + self.global_size;
+                self.position = self
+                    .terms
+                    .opened
+                    .records
+                    .min(batch.position + self.global_size);
                 Ok(Polled::Batch(batch))
             }
             Ok(Some(Item::EpochEnd(epoch))) => {

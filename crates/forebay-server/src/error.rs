@@ -51,6 +51,14 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// A dataset whose shards cannot be opened.
+    #[error("dataset {name}: {source}")]
+    Dataset {
+        /// The name it was to have.
+        name: String,
+        /// What is wrong with it.
+        source: forebay_shard::Error,
+    },
     /// An option out of its range.
     #[error("option {name}: expected {expected}, found {found}")]
     Option {

@@ -7,6 +7,7 @@
 //! [`Source`] it serves.
 
 mod connection;
+mod dataset;
 mod error;
 mod link;
 mod observer;

@@ -11,9 +11,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forebay_shard::Dataset;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::connection;
+use crate::dataset::DatasetSource;
 use crate::error::{Error, Result};
 use crate::link::{Ending, Link, Stop};
 use crate::observer::Event;
@@ -122,6 +124,19 @@ impl Server {
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Serves all splits of `dataset` under `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Dataset`] when its shards cannot be opened, and as [`Server::add_source`].
+    pub fn add_dataset(&mut self, name: &str, dataset: &Dataset) -> Result<()> {
+        let source = DatasetSource::new(dataset).map_err(|source| Error::Dataset {
+            name: name.to_owned(),
+            source,
+        })?;
+        self.add_source(name, Arc::new(source))
     }
 
     /// Serves `source` under `name`.

@@ -1,7 +1,7 @@
 //! The seam between the server and whoever makes batches.
 //!
 //! The server knows sockets, credits and limits; a [`Source`] knows data. The
-//! loader is plugged in by [`crate::dataset`]; tests and measurements plug in
+//! loader is plugged in by `dataset.rs`; tests and measurements plug in
 //! batches out of nothing.
 
 use std::fmt;
