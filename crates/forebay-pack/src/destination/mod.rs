@@ -252,8 +252,12 @@ fn create_dirs(dir: &Path, durability: Durability) -> Result<()> {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
-                return Err(Error::io(dir, "create", error));
+            // Some file systems, such as /proc, answer so although the parent is there.
+            let Some(parent) = dir
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir())
+            else {
+                return Err(Error::io(dir, "create the directory", error));
             };
             create_dirs(parent, durability)?;
             return create_dirs(dir, durability);
