@@ -4,15 +4,17 @@
 //! that a command does goes on.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::json;
 
 use crate::args::{Colour, GlobalArgs};
 use crate::failure::{Failure, io_hint};
+use crate::interrupt::Interrupt;
 use crate::paint::Paint;
 use crate::progress::Bar;
 
@@ -28,6 +30,9 @@ pub(crate) struct Console {
     bars: MultiProgress,
     /// The first error in writing to stdout; nothing is written after it.
     stdout_error: Arc<Mutex<Option<io::Error>>>,
+    interrupt: Arc<Interrupt>,
+    /// Whether the last event was printed.
+    summarised: Arc<AtomicBool>,
 }
 
 impl Console {
@@ -55,7 +60,14 @@ impl Console {
             show_bars,
             bars,
             stdout_error: Arc::new(Mutex::new(None)),
+            interrupt: Arc::new(Interrupt::listen()),
+            summarised: Arc::new(AtomicBool::new(false)),
         }
+    }
+
+    /// Ctrl-C, for commands that answer it.
+    pub(crate) fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
     }
 
     /// Whether results are events for a program.
@@ -63,19 +75,9 @@ impl Console {
         self.json
     }
 
-    /// Whether `-v` was given.
-    pub(crate) fn is_verbose(&self) -> bool {
-        self.verbose > 0
-    }
-
     /// The colours of results.
     pub(crate) fn paint(&self) -> Paint {
         self.results
-    }
-
-    /// The colours of notes.
-    pub(crate) fn notes_paint(&self) -> Paint {
-        self.notes
     }
 
     /// A line of results for a person; nothing with `--json`.
@@ -101,30 +103,29 @@ impl Console {
         self.stdout(|out| out.write_all(bytes));
     }
 
-    /// An event for a program: one line, its type first. Nothing without `--json`.
+    /// An event for a program: one line, its type first, then the fields of the payload, which is a
+    /// struct or a map. Nothing without `--json`.
     pub(crate) fn event(&self, kind: &str, payload: &impl Serialize) {
         if !self.json {
             return;
         }
-        let mut line = Map::new();
-        line.insert("type".to_owned(), Value::from(kind));
-        match serde_json::to_value(payload) {
-            Ok(Value::Object(fields)) => line.extend(fields),
-            Ok(Value::Null) => {}
-            Ok(other) => {
-                line.insert("value".to_owned(), other);
-            }
-            Err(error) => {
-                line.insert("unprintable".to_owned(), Value::from(error.to_string()));
-            }
+        #[derive(Serialize)]
+        struct Line<'a, T> {
+            r#type: &'a str,
+            #[serde(flatten)]
+            payload: &'a T,
         }
-        let line = Value::Object(line);
+        if kind == "summary" {
+            self.summarised.store(true, Ordering::Relaxed);
+        }
+        let line = Line {
+            r#type: kind,
+            payload,
+        };
+        let line = serde_json::to_string(&line).unwrap_or_else(|error| {
+            json!({"type": "error", "message": error.to_string()}).to_string()
+        });
         self.stdout(|out| writeln!(out, "{line}"));
-    }
-
-    /// Whether nobody reads stdout any more, so that a command that only prints can stop.
-    pub(crate) fn is_stdout_closed(&self) -> bool {
-        self.stdout_error.lock().is_ok_and(|error| error.is_some())
     }
 
     /// What a person likes to know on the way; hidden by `-q`.
@@ -159,7 +160,8 @@ impl Console {
         }
     }
 
-    /// The error line and its hint, and the same as the last event with `--json`.
+    /// The error line and its hint; with `--json` the same as the last event, unless there was a
+    /// summary.
     pub(crate) fn failure(&self, failure: &Failure) {
         let (word, kind) = if failure.is_interruption() {
             (self.notes.yellow("interrupted:"), "interrupted")
@@ -169,6 +171,10 @@ impl Console {
         self.stderr(&format!("{word} {failure}"));
         if let Some(hint) = failure.hint_line() {
             self.stderr(&format!("{} {hint}", self.notes.cyan("hint:")));
+        }
+        if self.summarised.load(Ordering::Relaxed) {
+            // The summary is the last event, and says that it failed.
+            return;
         }
         #[derive(Serialize)]
         struct Event<'a> {

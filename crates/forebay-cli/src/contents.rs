@@ -13,6 +13,9 @@ pub(crate) enum Contents {
     Shard(Shard),
 }
 
+/// A split's name, where there are splits, and its shards.
+pub(crate) type SplitShards = (Option<String>, Vec<Shard>);
+
 /// One record's place.
 pub(crate) struct Located {
     pub(crate) split: Option<String>,
@@ -40,7 +43,7 @@ impl Contents {
     }
 
     /// All shards with the names of their splits, opened.
-    pub(crate) fn shards(&self) -> Result<Vec<(Option<String>, Vec<Shard>)>, Failure> {
+    pub(crate) fn shards(&self) -> Result<Vec<SplitShards>, Failure> {
         match self {
             Self::Shard(shard) => Ok(vec![(None, vec![shard.clone()])]),
             Self::Dataset(dataset) => dataset

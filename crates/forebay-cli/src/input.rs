@@ -61,6 +61,13 @@ impl Input {
         }
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Dataset(path) | Self::Shard(path) => path,
+        }
+    }
+
     /// The same for commands that need a whole dataset.
     pub(crate) fn dataset(path: &Path) -> Result<PathBuf, Failure> {
         match Self::recognise(path)? {

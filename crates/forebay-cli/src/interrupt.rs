@@ -1,5 +1,6 @@
-//! Ctrl-C. The first asks for a clean stop, which the command answers as soon as it can; the
-//! second ends the process at once.
+//! Ctrl-C. A command that changes nothing ends at once. One that has something to finish says so
+//! with [`Interrupt::answer`]: the first signal then asks it for a clean stop, the second ends
+//! the process at once.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -14,6 +15,8 @@ use signal_hook::low_level::{pipe, unregister};
 /// Listens for SIGINT and SIGTERM while it lives.
 pub(crate) struct Interrupt {
     asked: Arc<AtomicBool>,
+    /// Whether the next signal ends the process.
+    at_once: Arc<AtomicBool>,
     /// Readable once a signal has come.
     listening: Option<UnixStream>,
     ids: Vec<SigId>,
@@ -23,28 +26,37 @@ impl Interrupt {
     /// Starts listening. Where signals cannot be caught, Ctrl-C keeps its usual meaning.
     pub(crate) fn listen() -> Self {
         let asked = Arc::new(AtomicBool::new(false));
+        let at_once = Arc::new(AtomicBool::new(true));
+        let (listening, tells) = match UnixStream::pair() {
+            Ok((listening, tells)) => (Some(listening), Some(tells)),
+            Err(_) => (None, None),
+        };
         let mut ids = Vec::new();
         for (signal, code) in [(SIGINT, 130), (SIGTERM, 143)] {
-            // In this order: the exit is only armed once the flag has been set by a first signal.
+            // Handlers run in this order: the exit looks at what was set before this signal.
             ids.extend(flag::register_conditional_shutdown(
                 signal,
                 code,
-                Arc::clone(&asked),
+                Arc::clone(&at_once),
             ));
+            ids.extend(flag::register(signal, Arc::clone(&at_once)));
             ids.extend(flag::register(signal, Arc::clone(&asked)));
-        }
-        let listening = UnixStream::pair().ok().and_then(|(listening, tells)| {
-            for signal in [SIGINT, SIGTERM] {
-                let tells = tells.try_clone().ok()?;
-                ids.push(pipe::register(signal, tells).ok()?);
+            if let Some(tells) = tells.as_ref().and_then(|tells| tells.try_clone().ok()) {
+                ids.extend(pipe::register(signal, tells));
             }
-            Some(listening)
-        });
+        }
         Self {
             asked,
+            at_once,
             listening,
             ids,
         }
+    }
+
+    /// From here on the command looks at the flag: a first signal only sets it.
+    pub(crate) fn answer(&self) -> &Self {
+        self.at_once.store(false, Ordering::SeqCst);
+        self
     }
 
     /// The flag, for library calls that look at it themselves.
@@ -52,24 +64,25 @@ impl Interrupt {
         Arc::clone(&self.asked)
     }
 
+    /// Whether a stop was asked for.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
     /// Waits until a stop is asked for.
     pub(crate) fn wait(&self) {
-        let Some(listening) = &self.listening else {
-            // Signals cannot be caught here: the default action ends the process.
+        let Some(mut listening) = self.listening.as_ref() else {
+            // Nothing can be waited on: the next signal has to end the process.
+            self.at_once.store(true, Ordering::SeqCst);
             loop {
                 std::thread::park();
             }
         };
         let mut byte = [0];
         while !self.is_asked() {
-            // The signal handler writes a byte; an interrupted read looks at the flag again.
-            let _ = (&*listening).read(&mut byte);
+            // The signal handler writes a byte; a read that it interrupts looks at the flag again.
+            let _ = listening.read(&mut byte);
         }
-    }
-
-    /// Whether a stop was asked for.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
     }
 }
 

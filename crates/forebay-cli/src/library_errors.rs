@@ -17,11 +17,18 @@ impl From<forebay_store::Error> for Failure {
 impl From<forebay_pack::Error> for Failure {
     fn from(error: forebay_pack::Error) -> Self {
         use forebay_pack::Error;
-        let hint = error.hint();
+        let hint = error.hint().or_else(|| match &error {
+            Error::Source { .. } => Some(
+                "name a directory of JPEG and PNG files: <class>/<file> or <split>/<class>/<file>"
+                    .to_owned(),
+            ),
+            _ => None,
+        });
         match error {
             Error::Interrupted { .. } => Self::interrupted(error.to_string()).maybe_hint(hint),
             Error::Options(_) => Self::usage(error.to_string()).maybe_hint(hint),
             Error::Store(error) => Self::from(error).maybe_hint(hint),
+            Error::Shard(error) => Self::from(error).maybe_hint(hint),
             error => Self::from_error(&error)
                 .maybe_hint(io_cause(&error).and_then(io_hint))
                 .maybe_hint(hint),

@@ -28,8 +28,11 @@ macro_rules! commands {
 
 // In the order of `forebay --help`.
 commands! {
+    Pack => pack,
     Inspect => inspect,
+    Verify => verify,
     Cat => cat,
+    Export => export,
     Index => index,
     Completions => completions,
 }

@@ -24,7 +24,6 @@ use serde::Serialize;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome, io_hint};
 use crate::input::{MANIFEST, local, show};
-use crate::interrupt::Interrupt;
 use crate::quantity;
 
 /// Index TFRecords that another tool wrote
@@ -89,7 +88,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     }
     make_dir(&root.join(INDEX_DIRECTORY))?;
 
-    let interrupt = Interrupt::listen();
+    let interrupt = console.interrupt().answer();
     let jobs = args.jobs.map_or_else(
         || std::thread::available_parallelism().map_or(1, usize::from),
         NonZeroUsize::get,

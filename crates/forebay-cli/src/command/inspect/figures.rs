@@ -8,9 +8,9 @@ use forebay_image::{Limits, probe};
 use forebay_shard::{Shard, image_and_label};
 
 use crate::console::Console;
+use crate::contents::SplitShards;
 use crate::failure::Failure;
 use crate::histogram::Histogram;
-use crate::interrupt::Interrupt;
 
 /// From the indexes: how big the records are, and how many there are of each label.
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(super) struct IndexFigures {
 }
 
 impl IndexFigures {
-    pub(super) fn of(splits: &[(Option<String>, Vec<Shard>)]) -> Self {
+    pub(super) fn of(splits: &[SplitShards]) -> Self {
         let mut figures = Self::default();
         for (number, (_, shards)) in splits.iter().enumerate() {
             for shard in shards {
@@ -59,13 +59,12 @@ pub(super) struct ImageFigures {
 impl ImageFigures {
     /// Reads every record, shards in parallel.
     pub(super) fn read(
-        splits: &[(Option<String>, Vec<Shard>)],
+        splits: &[SplitShards],
         console: &Console,
     ) -> Result<Self, Failure> {
         let shards: Vec<&Shard> = splits.iter().flat_map(|(_, shards)| shards).collect();
         let total = shards.iter().map(|shard| shard.file_len()).sum();
         let bar = console.bar("reading", Some(total));
-        let interrupt = Interrupt::listen();
         let (next, records, bytes) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let result = Mutex::new(Ok(Self::default()));
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
@@ -78,7 +77,6 @@ impl ImageFigures {
                             let records = records.fetch_add(1, Ordering::Relaxed) + 1;
                             let bytes = bytes.fetch_add(len, Ordering::Relaxed) + len;
                             bar.update(bytes, records, "records", bytes);
-                            !interrupt.is_asked()
                         };
                         if let Err(failure) = mine.read_shard(shard, progress) {
                             // The others stop at their next shard.
@@ -105,7 +103,7 @@ impl ImageFigures {
     fn read_shard(
         &mut self,
         shard: &Shard,
-        progress: impl Fn(u64) -> bool,
+        progress: impl Fn(u64),
     ) -> Result<(), Failure> {
         let mut scan = shard.scan(0..shard.len());
         while let Some(record) = scan.next_record()? {
@@ -124,9 +122,7 @@ impl ImageFigures {
                     )
                 });
             }
-            if !progress(record.info.len) {
-                return Err(Failure::interrupted("stopped before all records were read"));
-            }
+            progress(record.info.len);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::figures::{ImageFigures, IndexFigures};
 use crate::console::Console;
-use crate::contents::Contents;
+use crate::contents::{Contents, SplitShards};
 use crate::histogram::{Bucket, Histogram};
 use crate::input::show as show_path;
 use crate::paint::printable;
@@ -24,7 +24,7 @@ const BAR_WIDTH: usize = 32;
 /// Everything that was found out.
 pub(super) struct Findings<'a> {
     pub(super) contents: &'a Contents,
-    pub(super) splits: &'a [(Option<String>, Vec<Shard>)],
+    pub(super) splits: &'a [SplitShards],
     pub(super) index: &'a IndexFigures,
     pub(super) images: Option<&'a ImageFigures>,
     pub(super) all_classes: bool,
@@ -62,19 +62,14 @@ impl Findings<'_> {
         let (records, bytes) = self.totals();
         let shards = self.shards().count() as u64;
         let what = match self.contents {
-            Contents::Dataset(_) => format!(
-                "dataset of {}",
-                quantity::counted(shards, "shard", "shards")
-            ),
-            Contents::Shard(shard) => {
-                let blocks = shard.index().blocks() as u64;
-                match shard.format() {
-                    ShardFormat::Indexed => {
-                        format!("one shard, {}", quantity::counted(blocks, "block", "blocks"))
-                    }
-                    ShardFormat::TfRecord => "one shard".to_owned(),
-                }
+            Contents::Dataset(_) => {
+                format!("dataset, {}", quantity::counted(shards, "shard", "shards"))
             }
+            Contents::Shard(shard) if shard.format() == ShardFormat::Indexed => {
+                let blocks = shard.index().blocks() as u64;
+                format!("shard, {}", quantity::counted(blocks, "block", "blocks"))
+            }
+            Contents::Shard(_) => "shard".to_owned(),
         };
         console.heading(format!(
             "{}: {} {what}, {}, {}",
@@ -148,8 +143,12 @@ impl Findings<'_> {
         } else {
             SHOWN_CLASSES
         };
+        let has_name = classes.iter().any(|class| class.name.is_some());
         let has_text = classes.iter().any(|class| class.text.is_some());
-        let mut columns = vec![("label", Align::Right), ("class", Align::Left)];
+        let mut columns = vec![("label", Align::Right)];
+        if has_name {
+            columns.push(("class", Align::Left));
+        }
         if has_text {
             columns.push(("", Align::Left));
         }
@@ -162,7 +161,10 @@ impl Findings<'_> {
         let mut table = Table::new(&columns);
         for class in &classes[..shown] {
             let label = class.label.map_or("none".to_owned(), |label| label.to_string());
-            let mut row = vec![label, printable(class.name.as_deref().unwrap_or_default())];
+            let mut row = vec![label];
+            if has_name {
+                row.push(printable(class.name.as_deref().unwrap_or_default()));
+            }
             if has_text {
                 row.push(printable(class.text.as_deref().unwrap_or_default()));
             }

@@ -1,0 +1,119 @@
+//! `forebay export`: back to a directory of images, byte for byte.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::Args as ClapArgs;
+use forebay_pack::{Cancel, ExportOptions, Observer, export};
+use forebay_shard::Manifest;
+use forebay_store::Location;
+use serde::Serialize;
+
+use crate::console::Console;
+use crate::failure::{Failure, Outcome};
+use crate::input::{Input, show};
+use crate::progress::Bar;
+use crate::quantity;
+
+/// Write a dataset's images back as files
+///
+/// Each image goes to the path that its key says, byte for byte as it was packed. Files that are
+/// there already are never overwritten; the same command again writes what is missing.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  forebay export shards/ photos/
+  forebay export shards/ photos/ --split validation")]
+pub(crate) struct Args {
+    /// The dataset: the directory that holds forebay.json
+    #[arg(value_name = "DATASET")]
+    dataset: PathBuf,
+
+    /// The directory to write to
+    #[arg(value_name = "DST")]
+    destination: PathBuf,
+
+    /// Only this split, without a directory of its name
+    #[arg(long, value_name = "NAME")]
+    split: Option<String>,
+
+    /// Shards read at the same time [default: what the machine allows]
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+}
+
+struct Watch {
+    bar: Bar,
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Observer for Watch {
+    fn advanced(&self, files: u64, bytes: u64) {
+        let files = self.files.fetch_add(files, Ordering::Relaxed) + files;
+        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.bar.update(bytes, files, "files", bytes);
+    }
+}
+
+pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    let root = Input::dataset(&args.dataset)?;
+    let manifest = Manifest::load(&root)?;
+    let wanted = |name: &str| args.split.as_deref().is_none_or(|split| split == name);
+    let splits = manifest.splits.iter().filter(|split| wanted(&split.name));
+    let mut options = ExportOptions::new(root, Location::parse(&args.destination)?);
+    options.split.clone_from(&args.split);
+    options.jobs = args.jobs.map(NonZeroUsize::get);
+
+    let started = Instant::now();
+    let watch = Watch {
+        // Records are a little longer than their images: the bar is right to a percent or so.
+        bar: console.bar("exporting", Some(splits.map(|split| split.bytes).sum())),
+        files: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+    };
+    let cancel = Cancel::from_flag(console.interrupt().answer().flag());
+    let summary = export(&options, &watch, &cancel)?;
+    drop(watch);
+    let elapsed = started.elapsed();
+    console.line(format!(
+        "Exported {} of {} into {} in {} ({})",
+        quantity::counted(summary.files, "file", "files"),
+        quantity::bytes(summary.bytes),
+        show(&summary.root),
+        quantity::duration(elapsed),
+        quantity::byte_rate(summary.bytes, elapsed),
+    ));
+    if summary.unchanged > 0 {
+        console.line(format!(
+            "{} there already, with the same bytes",
+            quantity::counted(summary.unchanged, "file was", "files were"),
+        ));
+    }
+
+    #[derive(Serialize)]
+    struct Event {
+        command: &'static str,
+        exit_code: i32,
+        root: String,
+        files: u64,
+        bytes: u64,
+        unchanged: u64,
+        seconds: f64,
+    }
+    console.event(
+        "summary",
+        &Event {
+            command: "export",
+            exit_code: 0,
+            root: summary.root.display().to_string(),
+            files: summary.files,
+            bytes: summary.bytes,
+            unchanged: summary.unchanged,
+            seconds: elapsed.as_secs_f64(),
+        },
+    );
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,233 @@
+//! `forebay pack --dry-run`: the census and the plan, nothing written.
+
+use forebay_pack::{Action, Cancel, Finding, PackOptions, Prepared, prepare};
+use serde::Serialize;
+
+use super::Watch;
+use crate::console::Console;
+use crate::failure::{Failure, Outcome};
+use crate::histogram::{Bucket, Histogram};
+use crate::input::show as show_path;
+use crate::paint::{printable, printable_bytes};
+use crate::quantity;
+use crate::table::{Align, Table};
+
+/// Shards of a split that are shown by name; the rest is counted.
+const SHOWN_SHARDS: usize = 8;
+
+/// Odd files that are shown by name.
+const SHOWN_FINDINGS: usize = 10;
+
+/// Width of the histogram's bars, in characters.
+const BAR_WIDTH: usize = 32;
+
+#[derive(Serialize)]
+struct PlannedShard {
+    name: String,
+    records: u64,
+    /// About: framing and features are estimated, compression is not foreseen.
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct SplitEvent {
+    name: String,
+    files: u64,
+    bytes: u64,
+    classes: usize,
+    sizes: Vec<Bucket>,
+}
+
+#[derive(Serialize)]
+struct SummaryEvent {
+    command: &'static str,
+    dry_run: bool,
+    exit_code: i32,
+    records: u64,
+    image_bytes: u64,
+    shard_bytes: u64,
+    shards: u64,
+    classes: usize,
+    odd_files: usize,
+    warnings: Vec<String>,
+    census_seconds: f64,
+}
+
+pub(super) fn show(
+    options: &PackOptions,
+    cancel: &Cancel,
+    watch: Watch<'_>,
+    console: &Console,
+) -> Result<Outcome, Failure> {
+    let prepared = prepare(options, &watch, cancel)?;
+    drop(watch);
+    for warning in prepared.census().warnings() {
+        console.warning(printable(warning));
+    }
+    let findings: Vec<Finding> = prepared.census().findings().collect();
+    print_census(&prepared, &findings, console);
+    console.blank();
+    print_plan(&prepared, console);
+    console.blank();
+    console.line(
+        console
+            .paint()
+            .dim("Nothing was written. Whether a file is a sound image shows when it is packed."),
+    );
+    console.event(
+        "summary",
+        &SummaryEvent {
+            command: "pack",
+            dry_run: true,
+            exit_code: 0,
+            records: prepared.census().files(),
+            image_bytes: prepared.census().bytes(),
+            shard_bytes: prepared.plan().bytes(),
+            shards: prepared.plan().shard_count(),
+            classes: prepared.census().classes().len(),
+            odd_files: findings.len(),
+            warnings: prepared.census().warnings().to_vec(),
+            census_seconds: prepared.census_time().as_secs_f64(),
+        },
+    );
+    Ok(Outcome::Done)
+}
+
+fn print_census(prepared: &Prepared, findings: &[Finding], console: &Console) {
+    let census = prepared.census();
+    console.heading(format!(
+        "{}: {} of {}, {}",
+        show_path(census.src()),
+        quantity::counted(census.files(), "image file", "image files"),
+        quantity::counted(census.classes().len() as u64, "class", "classes"),
+        quantity::bytes(census.bytes()),
+    ));
+    console.blank();
+    let mut table = Table::new(&[
+        ("split", Align::Left),
+        ("files", Align::Right),
+        ("bytes", Align::Right),
+        ("classes", Align::Right),
+        ("files in a class", Align::Left),
+    ]);
+    let mut sizes = Histogram::default();
+    for split in census.splits() {
+        let mut split_sizes = Histogram::default();
+        for entry in split.iter() {
+            split_sizes.add(entry.size);
+            sizes.add(entry.size);
+        }
+        let counts = split.class_counts();
+        let each = counts.iter().map(|(_, files)| *files);
+        let (least, most) = (each.clone().min().unwrap_or(0), each.max().unwrap_or(0));
+        table.row([
+            split.name().to_owned(),
+            quantity::count(split.len()),
+            quantity::bytes(split.bytes()),
+            quantity::count(counts.len() as u64),
+            if least == most {
+                quantity::count(least)
+            } else {
+                format!("{} to {}", quantity::count(least), quantity::count(most))
+            },
+        ]);
+        console.event(
+            "census",
+            &SplitEvent {
+                name: split.name().to_owned(),
+                files: split.len(),
+                bytes: split.bytes(),
+                classes: counts.len(),
+                sizes: split_sizes.buckets(),
+            },
+        );
+    }
+    for line in table.lines(console.paint()) {
+        console.line(line);
+    }
+    if let Some(origin) = census.classes().origin() {
+        console.line(format!("  labels follow {}", show_path(origin)));
+    }
+    if let Some(class) = census.classes().get(0) {
+        console.line(format!(
+            "  label {} is {}",
+            prepared.options().label_base,
+            printable_bytes(&class.name)
+        ));
+    }
+    console.blank();
+    console.heading("Sizes");
+    for line in sizes.lines(BAR_WIDTH) {
+        console.line(line);
+    }
+    print_findings(findings, console);
+}
+
+fn print_findings(findings: &[Finding], console: &Console) {
+    if findings.is_empty() {
+        return;
+    }
+    console.blank();
+    console.heading(format!(
+        "{} besides",
+        quantity::counted(findings.len() as u64, "file", "files")
+    ));
+    for finding in findings.iter().take(SHOWN_FINDINGS) {
+        let fate = match finding.action {
+            Action::Skipped => "skipped",
+            Action::Kept => "kept",
+            _ => "ignored",
+        };
+        console.line(format!("  {fate}: {}", printable(&finding.to_string())));
+    }
+    if let Some(more) = findings.len().checked_sub(SHOWN_FINDINGS)
+        && more > 0
+    {
+        console.line(format!("  and {} more", quantity::count(more as u64)));
+    }
+    for finding in findings {
+        console.event("finding", finding);
+    }
+}
+
+fn print_plan(prepared: &Prepared, console: &Console) {
+    let plan = prepared.plan();
+    console.heading(format!(
+        "Plan: {}, about {}",
+        quantity::counted(plan.shard_count(), "shard", "shards"),
+        quantity::bytes(plan.bytes()),
+    ));
+    let mut table = Table::new(&[
+        ("shard", Align::Left),
+        ("records", Align::Right),
+        ("bytes, about", Align::Right),
+    ]);
+    for index in 0..plan.splits().len() {
+        let shards: Vec<PlannedShard> = plan
+            .shards()
+            .filter(|shard| shard.split == index)
+            .map(|shard| PlannedShard {
+                name: shard.name,
+                records: shard.positions.end - shard.positions.start,
+                bytes: shard.bytes,
+            })
+            .collect();
+        let hidden = shards.len().saturating_sub(SHOWN_SHARDS);
+        for (number, shard) in shards.iter().enumerate() {
+            console.event("planned_shard", shard);
+            // The first ones and the last one, so that the names tell how many there are.
+            if hidden == 0 || number + 1 < SHOWN_SHARDS || number + 1 == shards.len() {
+                table.row([
+                    shard.name.clone(),
+                    quantity::count(shard.records),
+                    quantity::bytes(shard.bytes),
+                ]);
+            } else if number + 1 == SHOWN_SHARDS {
+                table.row([format!("... {} more", quantity::count(hidden as u64)), String::new()]);
+            }
+        }
+    }
+    for line in table.lines(console.paint()) {
+        console.line(line);
+    }
+}

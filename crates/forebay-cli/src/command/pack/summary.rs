@@ -1,0 +1,238 @@
+//! What a pack did, for people and for programs.
+
+use std::path::Path;
+
+use forebay_pack::{Action, Summary};
+use serde::Serialize;
+
+use crate::console::Console;
+use crate::failure::Outcome;
+use crate::input::{MANIFEST, show};
+use crate::paint::printable;
+use crate::quantity;
+use crate::table::{Align, Table};
+
+/// The summary of a pack, ready to be printed.
+pub(crate) struct Packed<'a> {
+    summary: &'a Summary,
+}
+
+#[derive(Serialize)]
+struct Event<'a> {
+    command: &'static str,
+    exit_code: i32,
+    root: String,
+    fingerprint: &'a str,
+    splits: Vec<SplitEvent<'a>>,
+    records: u64,
+    classes: u64,
+    image_bytes: u64,
+    shard_bytes: u64,
+    skipped: u64,
+    findings: Vec<FindingCount>,
+    report: Option<String>,
+    warnings: &'a [String],
+    already_complete: bool,
+    resumed_shards: u64,
+    packed_files: u64,
+    packed_bytes: u64,
+    census_seconds: f64,
+    write_seconds: f64,
+}
+
+#[derive(Serialize)]
+struct SplitEvent<'a> {
+    name: &'a str,
+    records: u64,
+    shards: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct FindingCount {
+    action: Action,
+    reason: forebay_pack::Reason,
+    files: u64,
+}
+
+impl<'a> Packed<'a> {
+    pub(crate) fn new(summary: &'a Summary) -> Self {
+        Self { summary }
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        if self.summary.skipped() > 0 {
+            Outcome::SomeUnreadable
+        } else {
+            Outcome::Done
+        }
+    }
+
+    /// The summary on stdout; what should not be missed on stderr as well.
+    pub(crate) fn print(&self, console: &Console) {
+        let summary = self.summary;
+        for warning in &summary.warnings {
+            console.warning(printable(warning));
+        }
+        self.print_for_people(console);
+        self.event(console);
+    }
+
+    fn print_for_people(&self, console: &Console) {
+        let summary = self.summary;
+        let root = show(&summary.root);
+        console.heading(if summary.already_complete {
+            format!("{root} is complete already: the same pack of the same source")
+        } else {
+            format!(
+                "Packed {} of {} into {root}",
+                quantity::counted(summary.records(), "image", "images"),
+                quantity::counted(summary.classes, "class", "classes"),
+            )
+        });
+        console.blank();
+        let mut table = Table::new(&[
+            ("split", Align::Left),
+            ("records", Align::Right),
+            ("shards", Align::Right),
+            ("bytes", Align::Right),
+        ]);
+        for split in &summary.splits {
+            table.row([
+                split.name.clone(),
+                quantity::count(split.records),
+                quantity::count(split.shards),
+                quantity::bytes(split.bytes),
+            ]);
+        }
+        for line in table.lines(console.paint()) {
+            console.line(line);
+        }
+        console.blank();
+        let mut facts = Table::new(&[("", Align::Left), ("", Align::Left)]);
+        if !summary.already_complete {
+            facts.row(["time".to_owned(), self.time()]);
+        }
+        if summary.resumed_shards > 0 {
+            facts.row([
+                "continued".to_owned(),
+                format!(
+                    "{} of an earlier run checked and kept",
+                    quantity::counted(summary.resumed_shards, "shard", "shards")
+                ),
+            ]);
+        }
+        if let Some(report) = &summary.report {
+            facts.row(["report".to_owned(), self.findings(report)]);
+        }
+        facts.row(["manifest".to_owned(), show(&summary.root.join(MANIFEST))]);
+        facts.row(["fingerprint".to_owned(), summary.fingerprint.clone()]);
+        for line in facts.lines(console.paint()) {
+            console.line(line);
+        }
+        if summary.skipped() > 0 {
+            self.print_skipped(console);
+        }
+    }
+
+    fn time(&self) -> String {
+        let summary = self.summary;
+        let write = summary.write_time;
+        format!(
+            "census {}, writing {} ({} files/s, {})",
+            quantity::duration(summary.census_time),
+            quantity::duration(write),
+            quantity::rate(summary.packed_files, write),
+            quantity::byte_rate(summary.packed_bytes, write),
+        )
+    }
+
+    fn findings(&self, report: &Path) -> String {
+        let count = |action: Action| -> u64 {
+            self.summary
+                .findings
+                .iter()
+                .filter(|((found, _), _)| *found == action)
+                .map(|(_, files)| files)
+                .sum()
+        };
+        let parts: Vec<String> = [
+            (Action::Skipped, "skipped"),
+            (Action::Ignored, "ignored"),
+            (Action::Kept, "kept with a remark"),
+        ]
+        .into_iter()
+        .map(|(action, text)| (count(action), text))
+        .filter(|(files, _)| *files > 0)
+        .map(|(files, text)| format!("{} {text}", quantity::count(files)))
+        .collect();
+        if parts.is_empty() {
+            show(report)
+        } else {
+            format!("{} ({})", show(report), parts.join(", "))
+        }
+    }
+
+    /// Skipped files are said on stderr: they are why the exit code is 3.
+    fn print_skipped(&self, console: &Console) {
+        let summary = self.summary;
+        let skipped = summary.skipped();
+        console.warning(format!(
+            "{} could not be packed and {} left out:",
+            quantity::counted(skipped, "file", "files"),
+            if skipped == 1 { "was" } else { "were" },
+        ));
+        for finding in &summary.skipped_examples {
+            console.warning_detail(printable(&finding.to_string()));
+        }
+        let more = skipped.saturating_sub(summary.skipped_examples.len() as u64);
+        if more > 0 {
+            console.warning_detail(format!("and {} more, in the report", quantity::count(more)));
+        }
+    }
+
+    fn event(&self, console: &Console) {
+        let summary = self.summary;
+        console.event(
+            "summary",
+            &Event {
+                command: "pack",
+                exit_code: self.outcome().exit_code(),
+                root: summary.root.display().to_string(),
+                fingerprint: &summary.fingerprint,
+                splits: summary
+                    .splits
+                    .iter()
+                    .map(|split| SplitEvent {
+                        name: &split.name,
+                        records: split.records,
+                        shards: split.shards,
+                        bytes: split.bytes,
+                    })
+                    .collect(),
+                records: summary.records(),
+                classes: summary.classes,
+                image_bytes: summary.image_bytes,
+                shard_bytes: summary.shard_bytes(),
+                skipped: summary.skipped(),
+                findings: summary
+                    .findings
+                    .iter()
+                    .map(|((action, reason), files)| FindingCount {
+                        action: *action,
+                        reason: *reason,
+                        files: *files,
+                    })
+                    .collect(),
+                report: summary.report.as_ref().map(|path| path.display().to_string()),
+                warnings: &summary.warnings,
+                already_complete: summary.already_complete,
+                resumed_shards: summary.resumed_shards,
+                packed_files: summary.packed_files,
+                packed_bytes: summary.packed_bytes,
+                census_seconds: summary.census_time.as_secs_f64(),
+                write_seconds: summary.write_time.as_secs_f64(),
+            },
+        );
+    }
+}

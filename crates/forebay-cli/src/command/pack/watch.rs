@@ -1,0 +1,161 @@
+//! A running pack, seen: the bar on a terminal, `progress` and `finding` events for programs.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use forebay_pack::{Action, Census, Finding, Observer, Plan, ShardDone, Stage};
+use serde::Serialize;
+
+use crate::console::Console;
+use crate::paint::printable;
+use crate::progress::Bar;
+use crate::quantity;
+
+/// Receives what a pack tells and shows it.
+pub(crate) struct Watch<'a> {
+    console: &'a Console,
+    files: AtomicU64,
+    bytes: AtomicU64,
+    view: Mutex<View>,
+}
+
+struct View {
+    bar: Bar,
+    stage: &'static str,
+    total_files: u64,
+    total_bytes: u64,
+    last_event: Option<Instant>,
+}
+
+#[derive(Serialize)]
+struct Progress {
+    stage: &'static str,
+    files: u64,
+    bytes: u64,
+    total_files: Option<u64>,
+    total_bytes: Option<u64>,
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(console: &'a Console) -> Self {
+        Self {
+            console,
+            files: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            view: Mutex::new(View {
+                bar: console.bar("census", None),
+                stage: Stage::Census.name(),
+                total_files: 0,
+                total_bytes: 0,
+                last_event: None,
+            }),
+        }
+    }
+
+    fn add(&self, files: u64, bytes: u64) {
+        let files = self.files.fetch_add(files, Ordering::Relaxed) + files;
+        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        // A worker that finds another one drawing goes on with its work.
+        if let Ok(mut view) = self.view.try_lock() {
+            view.bar.update(bytes, files, "files", bytes);
+            let due = view
+                .last_event
+                .is_none_or(|last| last.elapsed() >= Console::EVENT_INTERVAL);
+            if due && self.console.is_json() {
+                view.last_event = Some(Instant::now());
+                let known = |total: u64| (view.total_files > 0).then_some(total);
+                self.console.event(
+                    "progress",
+                    &Progress {
+                        stage: view.stage,
+                        files,
+                        bytes,
+                        total_files: known(view.total_files),
+                        total_bytes: known(view.total_bytes),
+                    },
+                );
+            }
+        }
+    }
+}
+
+impl Observer for Watch<'_> {
+    fn stage(&self, stage: Stage) {
+        let Ok(mut view) = self.view.lock() else {
+            return;
+        };
+        view.stage = stage.name();
+        match stage {
+            Stage::Census => {}
+            Stage::Publishing => {
+                view.bar = self.console.bar("publishing", None);
+            }
+            _ => {
+                let (name, total) = (stage.name(), view.total_bytes);
+                view.bar = self.console.bar(name, (total > 0).then_some(total));
+            }
+        }
+    }
+
+    fn counted(&self, files: u64, bytes: u64) {
+        self.add(files, bytes);
+    }
+
+    fn planned(&self, census: &Census, plan: &Plan) {
+        self.files.store(0, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
+        if let Ok(mut view) = self.view.lock() {
+            view.total_files = census.files();
+            view.total_bytes = census.bytes();
+            view.last_event = None;
+        }
+        self.console.detail(format!(
+            "census: {} of {}, {}; plan: {}",
+            quantity::counted(census.files(), "image", "images"),
+            quantity::counted(census.classes().len() as u64, "class", "classes"),
+            quantity::bytes(census.bytes()),
+            quantity::counted(plan.shard_count(), "shard", "shards"),
+        ));
+    }
+
+    fn advanced(&self, files: u64, bytes: u64) {
+        self.add(files, bytes);
+    }
+
+    fn shard_done(&self, shard: &ShardDone) {
+        #[derive(Serialize)]
+        struct Event<'a> {
+            name: &'a str,
+            records: u64,
+            bytes: u64,
+            resumed: bool,
+        }
+        self.console.event(
+            "shard",
+            &Event {
+                name: &shard.name,
+                records: shard.records,
+                bytes: shard.bytes,
+                resumed: shard.resumed,
+            },
+        );
+        self.console.detail(format!(
+            "{} {}: {}, {}",
+            if shard.resumed { "found" } else { "wrote" },
+            shard.name,
+            quantity::counted(shard.records, "record", "records"),
+            quantity::bytes(shard.bytes),
+        ));
+    }
+
+    fn finding(&self, finding: &Finding) {
+        self.console.event("finding", finding);
+        let line = printable(&finding.to_string());
+        match finding.action {
+            Action::Skipped => self.console.detail(format!("skipped {line}")),
+            Action::Kept => self.console.detail(format!("kept {line}")),
+            _ => self.console.detail(format!("ignored {line}")),
+        }
+    }
+}
