@@ -1,0 +1,201 @@
+//! Files that are not what they should be: left out or kept, and in either case said.
+
+mod support;
+
+use forebay_pack::{
+    Action, Cancel, Census, Error, Finding, Observer, OnBadImage, Plan, Reason, Sharding, prepare,
+};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use support::*;
+
+fn report(dst: &Path) -> Vec<Finding> {
+    let text = std::fs::read_to_string(dst.join("pack/report.jsonl")).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn every_kind_of_dirt_has_its_line_in_the_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
+    tree(&src, 2, 3);
+    let good = jpeg(50, 40, 3, b"good");
+    put(&src, b"n00000000/empty.jpg", b"");
+    put(&src, b"n00000000/text.jpg", b"this is text");
+    put(&src, b"n00000000/short.jpg", b"\xff");
+    put(&src, b"n00000000/gif.png", b"GIF89a and so on");
+    put(&src, b"n00000000/photo.webp", b"RIFF\0\0\0\0WEBPVP8 ");
+    put(&src, b"n00000000/cut.jpg", &good[..12]);
+    put(&src, b"n00000000/bomb.png", &{
+        let mut bytes = png(4, 4);
+        bytes[16..24].copy_from_slice(&[0, 1, 0x86, 0xa0, 0, 1, 0x86, 0xa0]);
+        bytes
+    });
+    put(&src, b"n00000000/really_a_png.JPEG", &png(7, 8));
+    put(&src, b"n00000000/really_a_jpeg.png", &good);
+    put(&src, b"n00000000/notes.txt", b"notes");
+    put(&src, b"n00000000/.DS_Store", b"hidden");
+    put(&src, b"n00000000/.cache/a.jpg", &good);
+    put(&src, b"stray.jpg", &good);
+    put(&src, b"readme.md", b"text");
+    let class = src.join("n00000001");
+    symlink("nowhere.jpg", class.join("dangling.jpg")).unwrap();
+    symlink("self.jpg", class.join("self.jpg")).unwrap();
+    symlink("..", class.join("up")).unwrap();
+    symlink("../n00000000/really_a_jpeg.png", class.join("link.jpg")).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        class.join("pipe.jpg"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+
+    let summary = run(&options(&src, &dst)).unwrap();
+    let mut found: Vec<_> = report(&dst)
+        .into_iter()
+        .map(|f| (f.path, f.action, f.reason))
+        .collect();
+    found.sort();
+    let skipped = |path: &str, reason| (path.to_owned(), Action::Skipped, reason);
+    let ignored = |path: &str, reason| (path.to_owned(), Action::Ignored, reason);
+    let kept = |path: &str, reason| (path.to_owned(), Action::Kept, reason);
+    let mut expected = vec![
+        skipped("n00000000/empty.jpg", Reason::Empty),
+        skipped("n00000000/text.jpg", Reason::NotAnImage),
+        skipped("n00000000/short.jpg", Reason::BadHeader),
+        skipped("n00000000/gif.png", Reason::OtherFormat),
+        skipped("n00000000/photo.webp", Reason::OtherFormat),
+        skipped("n00000000/cut.jpg", Reason::BadHeader),
+        skipped("n00000000/bomb.png", Reason::BadHeader),
+        kept("n00000000/really_a_png.JPEG", Reason::NameMismatch),
+        kept("n00000000/really_a_jpeg.png", Reason::NameMismatch),
+        ignored("n00000000/notes.txt", Reason::NotAnImage),
+        ignored("n00000000/.DS_Store", Reason::Hidden),
+        ignored("n00000000/.cache", Reason::Hidden),
+        skipped("stray.jpg", Reason::Outside),
+        ignored("readme.md", Reason::Outside),
+        skipped("n00000001/dangling.jpg", Reason::DanglingLink),
+        skipped("n00000001/self.jpg", Reason::LinkLoop),
+        ignored("n00000001/pipe.jpg", Reason::SpecialFile),
+    ];
+    // Up from the class is the source, in which the class is again, and that is where the circle closes.
+    expected.sort();
+    let circle = |path: &str| path.starts_with("n00000001/up/");
+    assert_eq!(
+        found
+            .iter()
+            .filter(|(path, ..)| !circle(path))
+            .cloned()
+            .collect::<Vec<_>>(),
+        expected
+    );
+    assert!(
+        found.contains(&ignored("n00000001/up/n00000001", Reason::LinkLoop)),
+        "{found:?}"
+    );
+    assert_eq!(
+        summary.findings.iter().map(|(_, count)| count).sum::<u64>(),
+        found.len() as u64
+    );
+    assert_eq!(
+        summary.report.as_deref(),
+        Some(dst.join("pack/report.jsonl").as_path())
+    );
+    let records = records(&dst, "train");
+    assert_eq!(
+        records[b"n00000000/really_a_png.JPEG".as_slice()].format,
+        "PNG"
+    );
+    assert_eq!(records[b"n00000001/link.jpg".as_slice()].image, good);
+    assert_eq!(summary.records(), records.len() as u64);
+}
+
+#[test]
+fn the_first_bad_image_stops_a_pack_that_is_told_to_fail() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst, clean) = (
+        dir.path().join("src"),
+        dir.path().join("dst"),
+        dir.path().join("clean"),
+    );
+    tree(&src, 2, 20);
+    put(&src, b"n00000001/bad.jpg", b"bad");
+    let mut strict = options(&src, &dst);
+    strict.on_bad_image = OnBadImage::Fail;
+    let error = run(&strict).unwrap_err();
+    assert!(
+        matches!(&error, Error::BadImage(finding) if finding.path == "n00000001/bad.jpg"),
+        "{error}"
+    );
+    assert!(error.hint().unwrap().contains("skip"));
+    assert!(!dst.join("forebay.json").exists());
+    // Told otherwise, it goes on where it stopped.
+    let summary = run(&options(&src, &dst)).unwrap();
+    assert_eq!((summary.records(), summary.skipped()), (40, 1));
+    run(&options(&src, &clean)).unwrap();
+    assert_same(&dst, &clean);
+}
+
+/// Changes the source when the plan stands.
+struct Meddler<F: Fn() + Sync>(F);
+
+impl<F: Fn() + Sync> Observer for Meddler<F> {
+    fn planned(&self, _census: &Census, _plan: &Plan) {
+        (self.0)();
+    }
+}
+
+#[test]
+fn files_that_change_after_the_census_are_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
+    tree(&src, 2, 5);
+    let class = src.join("n00000000");
+    let meddler = Meddler(|| {
+        std::fs::remove_file(class.join("n00000000_0.JPEG")).unwrap();
+        std::fs::write(class.join("n00000000_1.JPEG"), jpeg(1, 1, 3, b"shorter")).unwrap();
+        std::fs::write(
+            class.join("n00000000_2.JPEG"),
+            jpeg(1, 1, 3, &noise(1, 100_000)),
+        )
+        .unwrap();
+        std::fs::remove_file(class.join("n00000000_3.JPEG")).unwrap();
+        std::fs::create_dir(class.join("n00000000_3.JPEG")).unwrap();
+    });
+    let prepared = prepare(&options(&src, &dst), &meddler, &Cancel::new()).unwrap();
+    let summary = prepared.run(&(), &Cancel::new()).unwrap();
+    assert_eq!((summary.records(), summary.skipped()), (6, 4));
+    let mut found: Vec<_> = report(&dst)
+        .into_iter()
+        .map(|f| (f.path, f.reason))
+        .collect();
+    found.sort();
+    let path = |n| format!("n00000000/n00000000_{n}.JPEG");
+    let expected = [
+        (path(0), Reason::Vanished),
+        (path(1), Reason::SizeChanged),
+        (path(2), Reason::SizeChanged),
+        (path(3), Reason::Unreadable),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_source_that_goes_away_stops_the_pack() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
+    tree(&src, 4, 60);
+    let mut one = options(&src, &dst);
+    one.sharding = Sharding::Count(1);
+    let prepared = prepare(&one, &(), &Cancel::new()).unwrap();
+    for class in 0..4 {
+        std::fs::remove_dir_all(src.join(format!("n{class:08}"))).unwrap();
+    }
+    let error = prepared.run(&(), &Cancel::new()).unwrap_err().to_string();
+    assert!(error.contains("100 files in a row"), "{error}");
+    assert!(!dst.join("forebay.json").exists());
+}
