@@ -119,6 +119,7 @@ impl Error {
         let io_kind = match self {
             Self::Io { source, .. } => Some(source.kind()),
             Self::Store(error) => error.io_kind(),
+            Self::Shard(forebay_shard::Error::Io { source, .. }) => Some(source.kind()),
             _ => None,
         };
         match (self, io_kind) {

@@ -1,0 +1,222 @@
+//! A pack that is killed at any moment continues, and the result is byte for byte that of an undisturbed one.
+//!
+//! The victim is this test binary itself, run again with `child` as its only test.
+
+mod support;
+
+use forebay_pack::{Format, Sharding};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Instant;
+use support::*;
+
+const SRC: &str = "FOREBAY_TEST_KILLED_SRC";
+const DST: &str = "FOREBAY_TEST_KILLED_DST";
+
+/// The victim's work; without its environment this is no test at all.
+#[test]
+fn child() {
+    let (Some(src), Some(dst)) = (std::env::var_os(SRC), std::env::var_os(DST)) else {
+        return;
+    };
+    let mut options = options(Path::new(&src), Path::new(&dst));
+    (options.jobs, options.sharding) = (Some(1), Sharding::Count(2));
+    if Path::new(&dst).to_string_lossy().contains("indexed") {
+        options.format = Format::Indexed;
+    }
+    run(&options).unwrap();
+}
+
+/// The command that packs `src` into `dst`, with something in front of it.
+fn victim(front: &[String], src: &Path, dst: &Path) -> Command {
+    let this = std::env::current_exe().unwrap();
+    let mut words: Vec<std::ffi::OsString> = front.iter().map(Into::into).collect();
+    words.push(this.into());
+    let mut command = Command::new(&words[0]);
+    command
+        .args(&words[1..])
+        .args(["child", "--exact", "--test-threads=1"]);
+    command
+        .env(SRC, src)
+        .env(DST, dst)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command
+}
+
+fn source(dir: &Path) -> std::path::PathBuf {
+    let src = dir.join("src");
+    tree(&src, 3, 8);
+    put(&src, b"n00000001/bad.jpg", b"bad");
+    put(
+        &src,
+        b"n00000001/big.jpg",
+        &jpeg(400, 300, 3, &noise(7, 3 << 20)),
+    );
+    src
+}
+
+/// Whatever is there after a kill, no manifest means a data set that is not whole, and a rerun makes it whole.
+fn assert_recovers(src: &Path, dst: &Path, whole: &Path, moment: &str) {
+    if dst.join("forebay.json").exists() {
+        forebay_shard::Dataset::open(dst)
+            .unwrap()
+            .split("train")
+            .unwrap();
+    }
+    let status = victim(&[], src, dst).status().unwrap();
+    assert!(status.success(), "{moment}: the rerun failed");
+    assert_same(whole, dst);
+}
+
+fn was_killed(status: ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    // strace ends itself with the signal that ended its child.
+    status.signal() == Some(9) || status.code() == Some(137)
+}
+
+#[test]
+fn killed_at_every_step_that_changes_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    if !strace_works(dir.path()) {
+        eprintln!("skipped: strace is not there or may not trace");
+        return;
+    }
+    let src = source(dir.path());
+    for format in ["tfrecord", "indexed"] {
+        let whole = dir.path().join(format!("{format} whole"));
+        assert!(victim(&[], &src, &whole).status().unwrap().success());
+        let mut kills = 0;
+        for call in [
+            "mkdir",
+            "write",
+            "fsync",
+            "fdatasync",
+            "rename",
+            "unlink",
+            "rmdir",
+            "fadvise64",
+        ] {
+            for number in 1.. {
+                let dst = dir.path().join(format!("{format} {call} {number}"));
+                let inject = format!("inject={call}:signal=SIGKILL:when={number}");
+                let front = [
+                    "strace",
+                    "-f",
+                    "-qq",
+                    "-o",
+                    "/dev/null",
+                    "-e",
+                    &format!("trace={call}"),
+                    "-e",
+                    &inject,
+                ];
+                let status = victim(&front.map(str::to_owned), &src, &dst)
+                    .status()
+                    .unwrap();
+                if !was_killed(status) {
+                    assert!(status.success(), "{format} {call} {number}: {status}");
+                    break;
+                }
+                kills += 1;
+                assert_recovers(&src, &dst, &whole, &format!("{format} {call} {number}"));
+                std::fs::remove_dir_all(&dst).unwrap();
+            }
+        }
+        assert!(kills > 20, "{format}: only {kills} kills");
+    }
+}
+
+#[test]
+fn an_error_of_any_step_is_told_and_a_rerun_recovers() {
+    let dir = tempfile::tempdir().unwrap();
+    if !strace_works(dir.path()) {
+        eprintln!("skipped: strace is not there or may not trace");
+        return;
+    }
+    let src = source(dir.path());
+    let whole = dir.path().join("whole");
+    assert!(victim(&[], &src, &whole).status().unwrap().success());
+    for (call, error) in [
+        ("fsync", "EIO"),
+        ("fdatasync", "EIO"),
+        ("rename", "EIO"),
+        ("write", "ENOSPC"),
+        ("mkdir", "EACCES"),
+    ] {
+        for number in 1.. {
+            let dst = dir.path().join(format!("{call} {number}"));
+            let inject = format!("inject={call}:error={error}:when={number}");
+            let front = [
+                "strace",
+                "-f",
+                "-qq",
+                "-o",
+                "/dev/null",
+                "-e",
+                &format!("trace={call}"),
+                "-e",
+                &inject,
+            ];
+            let status = victim(&front.map(str::to_owned), &src, &dst)
+                .status()
+                .unwrap();
+            // The harness writes too; the last of its writes may fail without harm to the pack.
+            if status.success() {
+                break;
+            }
+            let there = if dst.exists() {
+                contents(&dst)
+            } else {
+                Default::default()
+            };
+            let leftover = there
+                .into_keys()
+                .find(|path| path.to_string_lossy().contains("forebay-tmp"));
+            assert!(leftover.is_none(), "{call} {number}: {leftover:?} stays");
+            assert_recovers(&src, &dst, &whole, &format!("{error} at {call} {number}"));
+            std::fs::remove_dir_all(&dst).unwrap();
+        }
+    }
+}
+
+/// So many kills at random moments; `FOREBAY_TEST_KILLS` asks for more.
+#[test]
+fn killed_at_random_moments() {
+    let kills: u64 = std::env::var("FOREBAY_TEST_KILLS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(25);
+    let dir = tempfile::tempdir().unwrap();
+    let src = source(dir.path());
+    let whole = dir.path().join("whole");
+    let begin = Instant::now();
+    assert!(victim(&[], &src, &whole).status().unwrap().success());
+    let duration = begin.elapsed();
+    let dst = dir.path().join("dst");
+    for kill in 0..kills {
+        // Several kills may hit one pack before it is whole.
+        let moment = duration.mul_f64(f64::from(noise(kill, 1)[0]) / 255.0);
+        let begin = Instant::now();
+        let mut child = victim(&[], &src, &dst).spawn().unwrap();
+        while begin.elapsed() < moment {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if kill % 3 == 2 {
+            assert_recovers(&src, &dst, &whole, &format!("kill {kill} after {moment:?}"));
+            std::fs::remove_dir_all(&dst).unwrap();
+        }
+    }
+}
+
+fn strace_works(dir: &Path) -> bool {
+    let quick = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=none", "true"])
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    quick.is_ok_and(|status| status.success())
+}
