@@ -84,10 +84,10 @@ impl Drop for Memory {
     }
 }
 
-/// An array in the memory of a batch.
+/// An array in the memory of a batch, for libraries to take without a copy.
 ///
-/// Numpy takes it through `__array_interface__`, everything else through DLPack;
-/// neither copies, and both may write.
+/// numpy takes it through the array interface, everything else through DLPack. Both
+/// may write into it. The memory goes back to its pool when the last taker lets go.
 #[pyclass(frozen, module = "forebay._forebay", name = "Array")]
 pub(crate) struct Array {
     memory: Arc<Memory>,
@@ -168,6 +168,7 @@ impl DlpackExporter for Array {
 
 #[pymethods]
 impl Array {
+    /// The length of each axis.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.shape)

@@ -42,8 +42,12 @@ impl Column {
     }
 }
 
-/// Decoded samples and where in the epoch they are; also the pair
-/// (images, labels).
+/// Decoded samples, and where in the epoch they are.
+///
+/// Also the pair `(images, labels)`: `images, labels = batch` works. All arrays are
+/// views of the batch's own memory, may be written, and keep it alive; it goes back to
+/// a pool when the last array or tensor of it is gone. `numpy.from_dlpack`,
+/// `torch.from_dlpack` and `jax.dlpack.from_dlpack` take the batch itself for its images.
 #[pyclass(frozen, module = "forebay", name = "Batch")]
 pub(crate) struct PyBatch {
     images: Column,
@@ -52,12 +56,16 @@ pub(crate) struct PyBatch {
     padding: Column,
     shape: [usize; 4],
     layout: Layout,
+    /// The epoch, from 0.
     #[pyo3(get)]
     epoch: u64,
+    /// The number of the batch in its epoch, from 0; the same on every rank.
     #[pyo3(get)]
     step: u64,
+    /// How many samples of the epoch all ranks together were given before this batch.
     #[pyo3(get)]
     position: u64,
+    /// A checksum of which samples are in the batch, and where.
     #[pyo3(get)]
     digest: u64,
 }
@@ -90,26 +98,33 @@ impl PyBatch {
 
 #[pymethods]
 impl PyBatch {
+    /// Pixels: uint8 of shape (N, height, width, 3), or (N, 3, height, width) with layout "nchw".
     #[getter]
     fn images<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.images.numpy(py)
     }
 
+    /// The label of each sample: int64 of shape (N,); -1 for a record without one.
     #[getter]
     fn labels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.labels.numpy(py)
     }
 
+    /// The number of each sample in its split: int64 of shape (N,).
     #[getter]
     fn samples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.samples.numpy(py)
     }
 
+    /// Which samples are padding: bool of shape (N,).
+    ///
+    /// Only the last batch of an epoch has any, and only with `drop_last=False`.
     #[getter]
     fn padding<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.padding.numpy(py)
     }
 
+    /// The order of the axes of `images`: "nhwc" or "nchw".
     #[getter]
     fn layout(&self) -> &'static str {
         match self.layout {
@@ -118,10 +133,27 @@ impl PyBatch {
         }
     }
 
+    /// The images and the labels as numpy arrays, without a copy.
+    ///
+    /// Returns
+    /// -------
+    /// tuple of numpy.ndarray
+    ///     uint8 of shape (N, H, W, 3) or (N, 3, H, W), and int64 of shape (N,).
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, [self.images.numpy(py)?, self.labels.numpy(py)?])
     }
 
+    /// The images and the labels as tensors of torch, without a copy.
+    ///
+    /// Returns
+    /// -------
+    /// tuple of torch.Tensor
+    ///     uint8 of shape (N, H, W, 3) or (N, 3, H, W), and int64 of shape (N,), on the CPU.
+    ///
+    /// Raises
+    /// ------
+    /// ImportError
+    ///     When torch is not installed.
     fn torch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, [self.images.torch(py)?, self.labels.torch(py)?])
     }

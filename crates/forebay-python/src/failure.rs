@@ -5,6 +5,8 @@
 //! themselves.
 
 use std::fmt;
+use std::io::ErrorKind;
+use std::path::Path;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -70,6 +72,10 @@ impl Failure {
         self
     }
 
+    pub(crate) fn path(self, path: &Path) -> Failure {
+        self.text("path", path.display())
+    }
+
     pub(crate) fn number(mut self, name: &'static str, value: Option<u64>) -> Failure {
         self.numbers.extend(value.map(|value| (name, value)));
         self
@@ -86,6 +92,128 @@ impl Failure {
         let class = py.import("forebay._errors")?.getattr(self.kind.class())?;
         let value = class.call((&self.message,), Some(&place))?;
         Ok(PyErr::from_value(value))
+    }
+}
+
+impl From<forebay_shard::Error> for Failure {
+    fn from(error: forebay_shard::Error) -> Failure {
+        Failure::from(&error)
+    }
+}
+
+impl From<&forebay_shard::Error> for Failure {
+    fn from(error: &forebay_shard::Error) -> Failure {
+        use forebay_shard::Error;
+        let failure = |kind| Failure::new(kind, error);
+        match error {
+            Error::Io { path, source, .. } => {
+                let missing = source.kind() == ErrorKind::NotFound;
+                failure(if missing { Kind::Missing } else { Kind::Shard }).path(path)
+            }
+            Error::Corrupt(damage) => failure(Kind::Corrupt)
+                .path(&damage.shard)
+                .number("record", damage.record)
+                .number("offset", Some(damage.offset)),
+            Error::Example { shard, record, .. } => failure(Kind::Corrupt)
+                .path(shard)
+                .number("record", Some(*record)),
+            Error::Mismatch { path, .. } => failure(Kind::Mismatch).path(path),
+            Error::Version { path, .. }
+            | Error::Feature { path, .. }
+            | Error::Manifest { path, .. }
+            | Error::OutOfRange { path, .. }
+            | Error::Unsupported { path, .. } => failure(Kind::Shard).path(path),
+            _ => failure(Kind::Shard),
+        }
+    }
+}
+
+impl From<forebay_loader::Error> for Failure {
+    fn from(error: forebay_loader::Error) -> Failure {
+        use forebay_loader::Error;
+        let failure = |kind| Failure::new(kind, &error);
+        let at = |kind, place: &forebay_loader::Place| {
+            let key = place.key.as_deref().map(String::from_utf8_lossy);
+            let placed = failure(kind)
+                .path(&place.shard)
+                .number("record", Some(place.record))
+                .number("sample", Some(place.sample))
+                .number("offset", Some(place.offset));
+            match key {
+                Some(key) => placed.text("key", key),
+                None => placed,
+            }
+        };
+        match &error {
+            Error::Option { .. }
+            | Error::WorldSize { .. }
+            | Error::NoBatch { .. }
+            | Error::Memory { .. } => failure(Kind::Option),
+            Error::Position { .. } => failure(Kind::State),
+            Error::Shard(inner) => Failure::from(&**inner),
+            Error::Record { place, .. } => at(Kind::Corrupt, place),
+            Error::Image { place, .. } => at(Kind::Image, place),
+            Error::Timeout { .. } => failure(Kind::Timeout),
+            Error::Interrupted => failure(Kind::Closed),
+            _ => failure(Kind::Other),
+        }
+    }
+}
+
+impl From<forebay_client::Error> for Failure {
+    fn from(error: forebay_client::Error) -> Failure {
+        use forebay_client::Error;
+        let failure = Failure::new(client_kind(&error), &error);
+        let failure = match server_of(&error) {
+            Some(server) => failure.text("server", server),
+            None => failure,
+        };
+        match &error {
+            Error::Remote { kind, .. } => {
+                let name = kind.as_str_name();
+                let name = name.strip_prefix("KIND_").unwrap_or(name);
+                failure.text("kind", name.to_ascii_lowercase())
+            }
+            _ => failure,
+        }
+    }
+}
+
+fn client_kind(error: &forebay_client::Error) -> Kind {
+    use forebay_client::{Error, RemoteKind};
+    match error {
+        Error::Url { .. } | Error::Option { .. } => Kind::Option,
+        Error::Waited { .. } => Kind::Timeout,
+        Error::Interrupted => Kind::Closed,
+        Error::Remote { kind, .. } => match kind {
+            RemoteKind::NotFound => Kind::Missing,
+            RemoteKind::Invalid => Kind::Option,
+            RemoteKind::Mismatch => Kind::Mismatch,
+            RemoteKind::Data => Kind::Corrupt,
+            RemoteKind::Image => Kind::Image,
+            _ => Kind::Server,
+        },
+        Error::Memory { .. } | Error::Thread(_) => Kind::Other,
+        Error::GaveUp { last, .. } => match client_kind(last) {
+            Kind::Timeout => Kind::Server,
+            kind => kind,
+        },
+        _ => Kind::Server,
+    }
+}
+
+fn server_of(error: &forebay_client::Error) -> Option<&str> {
+    use forebay_client::Error;
+    match error {
+        Error::Connect { server, .. }
+        | Error::Waited { server, .. }
+        | Error::Silent { server, .. }
+        | Error::Lost { server, .. }
+        | Error::Protocol { server, .. }
+        | Error::Remote { server, .. }
+        | Error::Disorder { server, .. } => Some(server),
+        Error::GaveUp { last, .. } => server_of(last),
+        _ => None,
     }
 }
 

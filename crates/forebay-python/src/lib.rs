@@ -6,7 +6,10 @@ use pyo3::prelude::*;
 
 mod array;
 mod batch;
+mod dataset;
 mod failure;
+mod loader;
+mod patience;
 mod pump;
 mod transform;
 
@@ -21,6 +24,13 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<array::Array>()?;
     module.add_class::<batch::PyBatch>()?;
+    module.add_class::<dataset::PyDataset>()?;
+    module.add_class::<dataset::Record>()?;
+    module.add_class::<dataset::Records>()?;
+    module.add_class::<loader::PyLoader>()?;
+    module.add_class::<loader::Epoch>()?;
+    module.add_function(wrap_pyfunction!(dataset::open, module)?)?;
+    module.add_function(wrap_pyfunction!(dataset::_reopen, module)?)?;
     module.add_class::<transform::PyTrainTransform>()?;
     module.add_class::<transform::PyEvalTransform>()?;
     module.add_function(wrap_pyfunction!(_main, module)?)?;

@@ -30,7 +30,27 @@ fn hashed(numbers: &[f64]) -> u64 {
     hasher.finish()
 }
 
-/// A random crop, resized to a square, and a random flip.
+/// A random crop, resized to a square, and sometimes mirrored: for training.
+///
+/// As torchvision's RandomResizedCrop and RandomHorizontalFlip with Pillow's pixels.
+/// What is drawn for a sample depends on the loader's seed, the epoch and the
+/// sample, and on nothing else.
+///
+/// Parameters
+/// ----------
+/// size : int, default 224
+///     Side of the output in pixels.
+/// scale : tuple of float, default (0.08, 1.0)
+///     Least and greatest area of the crop, as a part of the image's.
+/// ratio : tuple of float, default (3/4, 4/3)
+///     Least and greatest width / height of the crop.
+/// flip : float, default 0.5
+///     Probability of the mirror image.
+///
+/// Raises
+/// ------
+/// OptionError
+///     A value out of its range.
 #[pyclass(
     frozen,
     eq,
@@ -44,7 +64,10 @@ pub(crate) struct PyTrainTransform(pub(crate) TrainTransform);
 #[pymethods]
 impl PyTrainTransform {
     #[new]
-    #[pyo3(signature = (size=224, *, scale=(0.08, 1.0), ratio=(0.75, 4.0 / 3.0), flip=0.5))]
+    #[pyo3(
+        signature = (size=224, *, scale=(0.08, 1.0), ratio=(0.75, 4.0 / 3.0), flip=0.5),
+        text_signature = "(size=224, *, scale=(0.08, 1.0), ratio=(0.75, 1.3333333333333333), flip=0.5)"
+    )]
     fn new(size: u32, scale: (f64, f64), ratio: (f64, f64), flip: f64) -> PyResult<Self> {
         let transform = TrainTransform {
             size,
@@ -56,21 +79,25 @@ impl PyTrainTransform {
         Ok(PyTrainTransform(transform))
     }
 
+    /// Side of the output in pixels.
     #[getter]
     fn size(&self) -> u32 {
         self.0.size
     }
 
+    /// Least and greatest area of the crop, as a part of the image's.
     #[getter]
     fn scale(&self) -> (f64, f64) {
         self.0.scale
     }
 
+    /// Least and greatest width / height of the crop.
     #[getter]
     fn ratio(&self) -> (f64, f64) {
         self.0.ratio
     }
 
+    /// Probability of the mirror image.
     #[getter]
     fn flip(&self) -> f64 {
         self.0.flip
@@ -112,7 +139,21 @@ impl PyTrainTransform {
     }
 }
 
-/// The short side resized, then the centre cut out.
+/// The short side resized, then the centre cut out: for validation.
+///
+/// As torchvision's Resize and CenterCrop with Pillow's pixels, in one step.
+///
+/// Parameters
+/// ----------
+/// size : int, default 224
+///     Side of the output in pixels.
+/// resize : int, default 256
+///     The image's short side after the resize in pixels; at least `size`.
+///
+/// Raises
+/// ------
+/// OptionError
+///     A value out of its range.
 #[pyclass(frozen, eq, from_py_object, module = "forebay", name = "EvalTransform")]
 #[derive(Clone, PartialEq)]
 pub(crate) struct PyEvalTransform(pub(crate) EvalTransform);
@@ -127,11 +168,13 @@ impl PyEvalTransform {
         Ok(PyEvalTransform(transform))
     }
 
+    /// Side of the output in pixels.
     #[getter]
     fn size(&self) -> u32 {
         self.0.crop
     }
 
+    /// The image's short side after the resize in pixels.
     #[getter]
     fn resize(&self) -> u32 {
         self.0.resize

@@ -71,14 +71,20 @@ class ImageError(Error):
     path : str or None
         The shard.
     record : int or None
+        Number of the record in its shard, from 0.
+    sample : int or None
         Number of the record in its split, from 0.
     key : str or None
         Key of the record: its path below the split when it was packed.
+    offset : int or None
+        Byte offset in the shard.
     """
 
     path: str | None = None
     record: int | None = None
+    sample: int | None = None
     key: str | None = None
+    offset: int | None = None
 
 
 class StateError(Error):

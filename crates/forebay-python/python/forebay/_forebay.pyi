@@ -1,0 +1,550 @@
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, TypeAlias, TypedDict, final, overload
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import CapsuleType, Self
+
+__version__: str
+
+__all__ = [
+    "Array",
+    "Batch",
+    "Dataset",
+    "Epoch",
+    "EvalTransform",
+    "Loader",
+    "Record",
+    "Records",
+    "TrainTransform",
+    "__version__",
+    "_main",
+    "_reopen",
+    "open",
+]
+
+_Features: TypeAlias = dict[str, list[bytes] | list[int] | list[float]]
+_Transform: TypeAlias = TrainTransform | EvalTransform
+
+def open(path: str | os.PathLike[str]) -> Dataset:
+    """Open a packed dataset.
+
+    Reads the manifest and the indexes of all shards, no records.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The directory with `forebay.json`.
+
+    Returns
+    -------
+    Dataset
+        All splits, one after the other in the order of the manifest.
+
+    Raises
+    ------
+    MissingError
+        When there is no manifest, or a shard is missing.
+    MismatchError
+        When a shard is not the one that the manifest speaks of.
+    ShardError
+        When manifest, shard or index cannot be read.
+    """
+def _reopen(
+    path: str, fingerprint: str, splits: list[str], cut: tuple[int, int, int]
+) -> Dataset: ...
+def _main(args: Sequence[str]) -> int: ...
+
+@final
+class Dataset:
+    """A packed dataset, or a part of one: records by number, from 0, and in order.
+
+    Made by `open`. `ds[i]` reads and verifies one record, `ds[a:b:c]` is a dataset of
+    those records, and iteration reads in large pieces. Threads may share it, it pickles,
+    and it survives a fork.
+    """
+    @property
+    def path(self) -> str:
+        """The directory."""
+    @property
+    def format(self) -> Literal["tfrecord", "indexed"]:
+        """The format of the shards: "tfrecord" or "indexed"."""
+    @property
+    def fingerprint(self) -> str:
+        """What tells this dataset apart from every other."""
+    @property
+    def splits(self) -> dict[str, int]:
+        """The number of records of each split, by name."""
+    @property
+    def classes(self) -> list[str]:
+        """The classes, in the order of their labels."""
+    @property
+    def label_base(self) -> int:
+        """The label of the first class."""
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The manifest, as JSON objects."""
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The label of every record, from the indexes alone: int64 of shape (len(self),); -1 where there is none."""
+    def split(self, name: str) -> Dataset:
+        """The records of one split.
+
+        Parameters
+        ----------
+        name : str
+            Name of the split.
+
+        Returns
+        -------
+        Dataset
+            All records of the split, also when this is a slice.
+
+        Raises
+        ------
+        OptionError
+            When there is no such split; the message has those that are.
+        """
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int, /) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Dataset: ...
+    def __iter__(self) -> Records: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class Records:
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Record: ...
+    def __length_hint__(self) -> int: ...
+
+@final
+class Record:
+    """A record of a dataset: an image, its label, and all that was packed with them.
+
+    Its length is that of its bytes.
+    """
+    @property
+    def split(self) -> str:
+        """Name of the split it is in."""
+    @property
+    def index(self) -> int:
+        """Its number in the split, from 0."""
+    @property
+    def shard(self) -> str:
+        """The file it is in."""
+    @property
+    def key(self) -> str:
+        """Its key: the path of the image below its split, when it was packed.
+
+        Bytes that are not UTF-8 come as surrogates, as in `os.fsdecode`.
+        """
+    @property
+    def label(self) -> int | None:
+        """Its label as stored; None where it has none.
+
+        Raises
+        ------
+        CorruptRecordError
+            When the record is no tensorflow.Example.
+        """
+    @property
+    def image(self) -> bytes:
+        """The encoded image, as it was packed.
+
+        Raises
+        ------
+        CorruptRecordError
+            When the record has no image or is no tensorflow.Example.
+        """
+    @property
+    def data(self) -> bytes:
+        """All bytes of the record: a serialized tensorflow.Example."""
+    @property
+    def features(self) -> _Features:
+        """Every feature by name, as lists of bytes, int or float.
+
+        Raises
+        ------
+        CorruptRecordError
+            When the record is no tensorflow.Example.
+        """
+    def __len__(self) -> int: ...
+
+@final
+class TrainTransform:
+    """A random crop, resized to a square, and sometimes mirrored: for training.
+
+    As torchvision's RandomResizedCrop and RandomHorizontalFlip with Pillow's pixels.
+    What is drawn for a sample depends on the loader's seed, the epoch and the
+    sample, and on nothing else.
+
+    Parameters
+    ----------
+    size : int, default 224
+        Side of the output in pixels.
+    scale : tuple of float, default (0.08, 1.0)
+        Least and greatest area of the crop, as a part of the image's.
+    ratio : tuple of float, default (3/4, 4/3)
+        Least and greatest width / height of the crop.
+    flip : float, default 0.5
+        Probability of the mirror image.
+
+    Raises
+    ------
+    OptionError
+        A value out of its range.
+    """
+    def __new__(
+        cls,
+        size: int = 224,
+        *,
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (0.75, 1.3333333333333333),
+        flip: float = 0.5,
+    ) -> Self: ...
+    @property
+    def size(self) -> int:
+        """Side of the output in pixels."""
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Least and greatest area of the crop, as a part of the image's."""
+    @property
+    def ratio(self) -> tuple[float, float]:
+        """Least and greatest width / height of the crop."""
+    @property
+    def flip(self) -> float:
+        """Probability of the mirror image."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[int], dict[str, Any]]: ...
+
+@final
+class EvalTransform:
+    """The short side resized, then the centre cut out: for validation.
+
+    As torchvision's Resize and CenterCrop with Pillow's pixels, in one step.
+
+    Parameters
+    ----------
+    size : int, default 224
+        Side of the output in pixels.
+    resize : int, default 256
+        The image's short side after the resize in pixels; at least `size`.
+
+    Raises
+    ------
+    OptionError
+        A value out of its range.
+    """
+    def __new__(cls, size: int = 224, *, resize: int = 256) -> Self: ...
+    @property
+    def size(self) -> int:
+        """Side of the output in pixels."""
+    @property
+    def resize(self) -> int:
+        """The image's short side after the resize in pixels."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[int], dict[str, Any]]: ...
+
+@final
+class Array:
+    """An array in the memory of a batch, for libraries to take without a copy.
+
+    numpy takes it through the array interface, everything else through DLPack. Both
+    may write into it. The memory goes back to its pool when the last taker lets go.
+    """
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of each axis."""
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+@final
+class Batch:
+    """Decoded samples, and where in the epoch they are.
+
+    Also the pair `(images, labels)`: `images, labels = batch` works. All arrays are
+    views of the batch's own memory, may be written, and keep it alive; it goes back to
+    a pool when the last array or tensor of it is gone. `numpy.from_dlpack`,
+    `torch.from_dlpack` and `jax.dlpack.from_dlpack` take the batch itself for its images.
+    """
+    @property
+    def images(self) -> npt.NDArray[np.uint8]:
+        """Pixels: uint8 of shape (N, height, width, 3), or (N, 3, height, width) with layout "nchw"."""
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The label of each sample: int64 of shape (N,); -1 for a record without one."""
+    @property
+    def samples(self) -> npt.NDArray[np.int64]:
+        """The number of each sample in its split: int64 of shape (N,)."""
+    @property
+    def padding(self) -> npt.NDArray[np.bool_]:
+        """Which samples are padding: bool of shape (N,).
+
+        Only the last batch of an epoch has any, and only with `drop_last=False`.
+        """
+    @property
+    def layout(self) -> Literal["nhwc", "nchw"]:
+        """The order of the axes of `images`: "nhwc" or "nchw"."""
+    @property
+    def epoch(self) -> int:
+        """The epoch, from 0."""
+    @property
+    def step(self) -> int:
+        """The number of the batch in its epoch, from 0; the same on every rank."""
+    @property
+    def position(self) -> int:
+        """How many samples of the epoch all ranks together were given before this batch."""
+    @property
+    def digest(self) -> int:
+        """A checksum of which samples are in the batch, and where."""
+    def numpy(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """The images and the labels as numpy arrays, without a copy.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            uint8 of shape (N, H, W, 3) or (N, 3, H, W), and int64 of shape (N,).
+        """
+    # Tensors of torch, which need not be installed.
+    def torch(self) -> tuple[Any, Any]:
+        """The images and the labels as tensors of torch, without a copy.
+
+        Returns
+        -------
+        tuple of torch.Tensor
+            uint8 of shape (N, H, W, 3) or (N, 3, H, W), and int64 of shape (N,), on the CPU.
+
+        Raises
+        ------
+        ImportError
+            When torch is not installed.
+        """
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> npt.NDArray[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+@final
+class Epoch:
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Batch: ...
+
+class _Stage(TypedDict):
+    busy_s: float
+    starved_s: float
+    blocked_s: float
+
+class _Stats(TypedDict):
+    images: int
+    batches: int
+    bytes_read: int
+    wait_s: float
+    stages: dict[str, _Stage]
+    verdict: str | None
+
+@final
+class Loader:
+    """Batches of decoded images, shuffled anew each epoch.
+
+    One loop over the loader is one epoch, and the next loop is the next epoch. A loop
+    that is left early ends its epoch. Which samples are in which batch, in which order
+    and with which random crops, is a function of the dataset, `seed`, `shuffle`, `lanes`
+    and the epoch: not of threads, of the machine, or of whether a server is in between.
+
+    Waiting for a batch lets other threads run and ends at Ctrl-C. Threads may share a
+    loader; each batch goes to one of them. A loader does not survive a fork: make it in
+    the process that uses it.
+
+    Parameters
+    ----------
+    source : str or os.PathLike
+        The directory of a dataset, or `forebay://HOST:PORT/NAME` for one that a server has.
+    batch_size : int, default 32
+        Samples in a batch of this rank.
+    split : str, optional
+        Name of the split; may be left out where there is only one.
+    transform : TrainTransform or EvalTransform, default TrainTransform(224)
+        What becomes of each image.
+    rank, world_size : int, optional
+        This process among those that share an epoch. When neither is given, from the
+        environment variables RANK and WORLD_SIZE, else 0 of 1. All ranks get the same
+        number of batches. `world_size` has to divide `lanes`.
+    seed : int, default 0
+        Seed of the order and of random transforms.
+    shuffle : bool or {"blocks", "full", "none"}, default True
+        True is "blocks": neighbours are read together, and blocks of them are mixed, so
+        that storage is read in large pieces. "full" is a permutation of all samples.
+    block_records, window_blocks : int, optional
+        For "blocks": records that are read together, and how many blocks are mixed.
+    lanes : int, optional
+        Parts of the epoch that are read side by side. A part of the order of samples.
+    layout : {"nhwc", "nchw"}, default "nhwc"
+        The order of the axes of images.
+    drop_last : bool, default True
+        Whether the short batch at the end of an epoch is left out. Otherwise it is filled
+        up, and `Batch.padding` tells with what.
+    label_base : {0, 1}, optional
+        The label of the first class. By default labels are as stored (see
+        `Dataset.label_base`).
+    threads : int, default 0
+        Threads that decode; 0 for as many as this process may use. A server has its own.
+    memory : int, optional
+        Bytes for records and batches on their way. A server has its own.
+    timeout : float or None, default 300.0
+        The longest wait for a batch in seconds.
+
+    Raises
+    ------
+    OptionError
+        An option, or a combination of them, that cannot work.
+    MissingError, MismatchError, ShardError
+        See `open`.
+    ServerError
+        When the server cannot be reached, or refuses.
+    TimeoutError
+        When it does not answer in time.
+
+    Examples
+    --------
+    >>> with forebay.Loader("packed/", batch_size=256) as loader:  # doctest: +SKIP
+    ...     for images, labels in loader:
+    ...         train(images, labels)
+    """
+    def __new__(
+        cls,
+        source: str | os.PathLike[str],
+        *,
+        batch_size: int = 32,
+        split: str | None = None,
+        transform: _Transform | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        seed: int = 0,
+        shuffle: bool | Literal["blocks", "full", "none"] = True,
+        block_records: int | None = None,
+        window_blocks: int | None = None,
+        lanes: int | None = None,
+        layout: Literal["nhwc", "nchw"] = "nhwc",
+        drop_last: bool = True,
+        label_base: Literal[0, 1] | None = None,
+        threads: int = 0,
+        memory: int | None = None,
+        timeout: float | None = 300.0,
+    ) -> Self: ...
+    @property
+    def source(self) -> str:
+        """Where batches come from, as given."""
+    @property
+    def fingerprint(self) -> str:
+        """What tells the dataset apart from every other."""
+    @property
+    def split(self) -> str:
+        """Name of the split."""
+    @property
+    def records(self) -> int:
+        """Records of the split."""
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch of this rank."""
+    @property
+    def rank(self) -> int:
+        """This process among those that share an epoch."""
+    @property
+    def world_size(self) -> int:
+        """How many processes share an epoch."""
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch."""
+    @property
+    def position(self) -> int:
+        """How many samples of that epoch all ranks together were given."""
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Epoch: ...
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next loop one over `epoch`.
+
+        Not needed: loops count epochs by themselves. Where the loader already stands in that
+        epoch, after `load_state_dict`, its position is kept.
+
+        Parameters
+        ----------
+        epoch : int
+            The epoch, from 0.
+        """
+    def state_dict(self) -> dict[str, Any]:
+        """A few numbers that tell where the loader stands.
+
+        Counts batches that were handed out, not those that were prepared. What it holds
+        survives JSON.
+
+        Returns
+        -------
+        dict
+            "epoch" and "position", and what they are the numbers of: "fingerprint", "split",
+            "records", "seed", "lanes" and "shuffle".
+        """
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where another loader stood: the next loop gives the very next batch.
+
+        Batch size, number of ranks, transform and source may be others.
+
+        Parameters
+        ----------
+        state : dict
+            From `state_dict`.
+
+        Raises
+        ------
+        StateError
+            When it is of another dataset, seed or shuffle, or no state at all.
+        """
+    def stats(self) -> _Stats:
+        """Where the time went so far.
+
+        Returns
+        -------
+        dict
+            "images", "batches" and "bytes_read" of the pipeline, which works ahead; "wait_s",
+            how long loops waited for batches; "stages", with "busy_s", "starved_s" (waiting
+            for input) and "blocked_s" (waiting for room) of each; "verdict", a sentence that
+            tells what holds the trainer back, or None where a server decodes.
+        """
+    def close(self) -> None:
+        """Stop threads and connections. Batches that were handed out stay.
+
+        Leaving a `with` block does it, and so does the end of the loader's life.
+        """
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        value: BaseException | None = None,
+        trace: TracebackType | None = None,
+        /,
+    ) -> None: ...

@@ -1,0 +1,189 @@
+//! A record as Python sees it: its bytes, and what is in them once somebody asks.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use forebay_shard::example::{ExampleError, FeatureKind, IMAGE_ENCODED, IMAGE_LABEL};
+use forebay_shard::{Error, ExampleView, RecordBlock, Split};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use crate::failure::Failure;
+
+/// Bytes that a record is in.
+pub(super) enum Holder {
+    /// Read on its own.
+    Alone(Vec<u8>),
+    /// One of a run that was read together; it stays as long as a record of it.
+    Run(Arc<RecordBlock>, usize),
+}
+
+/// A record of a dataset: an image, its label, and all that was packed with them.
+///
+/// Its length is that of its bytes.
+#[pyclass(frozen, module = "forebay", name = "Record")]
+pub(crate) struct Record {
+    holder: Holder,
+    split: Split,
+    index: u64,
+    features: PyOnceLock<Py<PyDict>>,
+}
+
+impl Record {
+    pub(super) fn new(holder: Holder, split: Split, index: u64) -> Record {
+        Record {
+            holder,
+            split,
+            index,
+            features: PyOnceLock::new(),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.holder {
+            Holder::Alone(bytes) => bytes,
+            Holder::Run(block, i) => block.get(*i),
+        }
+    }
+
+    /// The shard, and the record's number in it.
+    fn place(&self) -> (&Path, u64) {
+        let place = self.split.locate(self.index);
+        let found = place.and_then(|(s, record)| Some((self.split.shards().get(s)?, record)));
+        // A record exists only of a place that was read.
+        found.map_or((Path::new(""), self.index), |(shard, record)| {
+            (shard.path(), record)
+        })
+    }
+
+    /// What an Example's parser found, with the place.
+    fn refuse(&self, source: ExampleError) -> Failure {
+        let (path, record) = self.place();
+        let shard = path.to_owned();
+        Failure::from(Error::Example {
+            shard,
+            record,
+            source,
+        })
+    }
+
+    fn view(&self) -> Result<ExampleView<'_>, Failure> {
+        ExampleView::parse(self.bytes()).map_err(|e| self.refuse(e))
+    }
+
+    fn read_features<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let features = PyDict::new(py);
+        for feature in self.view()?.iter() {
+            let list = match feature.kind().map_err(|e| self.refuse(e))? {
+                FeatureKind::Bytes => {
+                    let values = feature.bytes_list().map_err(|e| self.refuse(e))?;
+                    PyList::new(py, values.into_iter().map(|v| PyBytes::new(py, v)))?
+                }
+                FeatureKind::Int64 => {
+                    PyList::new(py, feature.int64s().map_err(|e| self.refuse(e))?)?
+                }
+                FeatureKind::Float => {
+                    PyList::new(py, feature.floats().map_err(|e| self.refuse(e))?)?
+                }
+                _ => PyList::empty(py),
+            };
+            features.set_item(feature.name(), list)?;
+        }
+        Ok(features)
+    }
+}
+
+#[pymethods]
+impl Record {
+    /// Name of the split it is in.
+    #[getter]
+    fn split(&self) -> &str {
+        self.split.name()
+    }
+
+    /// Its number in the split, from 0.
+    #[getter]
+    fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// The file it is in.
+    #[getter]
+    fn shard(&self) -> &OsStr {
+        self.place().0.as_os_str()
+    }
+
+    /// Its key: the path of the image below its split, when it was packed.
+    ///
+    /// Bytes that are not UTF-8 come as surrogates, as in `os.fsdecode`.
+    #[getter]
+    fn key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let key = self.split.key(self.index).map_err(Failure::from)?;
+        Ok(OsStr::from_bytes(&key).into_pyobject(py)?.into_any())
+    }
+
+    /// Its label as stored; None where it has none.
+    ///
+    /// Raises
+    /// ------
+    /// CorruptRecordError
+    ///     When the record is no tensorflow.Example.
+    #[getter]
+    fn label(&self) -> PyResult<Option<i64>> {
+        let label = self.view()?.int64(IMAGE_LABEL);
+        Ok(label.map_err(|e| self.refuse(e))?)
+    }
+
+    /// The encoded image, as it was packed.
+    ///
+    /// Raises
+    /// ------
+    /// CorruptRecordError
+    ///     When the record has no image or is no tensorflow.Example.
+    #[getter]
+    fn image<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let image = self.view()?.bytes(IMAGE_ENCODED).and_then(|image| {
+            let name = IMAGE_ENCODED.to_owned();
+            image.ok_or(ExampleError::Missing { name })
+        });
+        Ok(PyBytes::new(py, image.map_err(|e| self.refuse(e))?))
+    }
+
+    /// All bytes of the record: a serialized tensorflow.Example.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.bytes())
+    }
+
+    /// Every feature by name, as lists of bytes, int or float.
+    ///
+    /// Raises
+    /// ------
+    /// CorruptRecordError
+    ///     When the record is no tensorflow.Example.
+    #[getter]
+    fn features<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let features = self
+            .features
+            .get_or_try_init(py, || self.read_features(py).map(Bound::unbind))?;
+        Ok(features.bind(py).clone())
+    }
+
+    fn __len__(&self) -> usize {
+        self.bytes().len()
+    }
+
+    fn __repr__(&self) -> String {
+        let key = self.split.key(self.index).unwrap_or_default();
+        format!(
+            "Record(split='{}', index={}, key='{}', bytes={})",
+            self.split.name(),
+            self.index,
+            key.escape_ascii(),
+            self.bytes().len()
+        )
+    }
+}

@@ -1,0 +1,168 @@
+//! The arguments of `Loader`, checked and turned into options.
+
+use std::time::Duration;
+
+use forebay_image::{Layout, TrainTransform, Transform};
+use forebay_loader::Options;
+use forebay_loader::plan::Shuffle;
+use pyo3::prelude::*;
+
+use crate::failure::{Failure, Kind};
+use crate::transform::AnyTransform;
+
+/// Side of the default transform's output: what models for ImageNet take.
+const DEFAULT_SIDE: u32 = 224;
+
+/// `shuffle`: a yes or no, or the name of a way.
+#[derive(FromPyObject)]
+pub(crate) enum ShuffleWish {
+    Whether(bool),
+    Named(String),
+}
+
+/// Everything about the stream; where it comes from is apart.
+pub(crate) struct Wish {
+    pub(crate) options: Options,
+    pub(crate) split: Option<String>,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// An option that cannot be.
+fn refused(name: &str, found: impl std::fmt::Display, expected: &str) -> Failure {
+    let message = format!("option {name} is {found}: expected {expected}");
+    Failure::new(Kind::Option, message)
+}
+
+/// A number that is an argument, or in the environment as launchers set it, or the default.
+fn from_environment(
+    given: Option<u64>,
+    name: &str,
+    variable: &str,
+    default: u64,
+) -> Result<u64, Failure> {
+    match (given, std::env::var(variable)) {
+        (Some(given), _) => Ok(given),
+        (None, Err(_)) => Ok(default),
+        (None, Ok(text)) => text.trim().parse().map_err(|_| {
+            let found = format!("{text:?} (from the environment variable {variable})");
+            refused(name, found, "a number")
+        }),
+    }
+}
+
+/// Rank and number of ranks. The environment counts only where neither is given:
+/// half of each would be nobody's intention.
+pub(crate) fn ranks(rank: Option<u64>, world_size: Option<u64>) -> Result<(u64, u64), Failure> {
+    match (rank, world_size) {
+        (None, None) => Ok((
+            from_environment(None, "rank", "RANK", 0)?,
+            from_environment(None, "world_size", "WORLD_SIZE", 1)?,
+        )),
+        (rank, world_size) => Ok((rank.unwrap_or(0), world_size.unwrap_or(1))),
+    }
+}
+
+pub(crate) fn transform(given: Option<AnyTransform>) -> Transform {
+    given.map_or_else(
+        || Transform::Train(TrainTransform::new(DEFAULT_SIDE)),
+        Transform::from,
+    )
+}
+
+pub(crate) fn shuffle(
+    wish: ShuffleWish,
+    block_records: Option<u64>,
+    window_blocks: Option<u64>,
+) -> Result<Shuffle, Failure> {
+    let name = match &wish {
+        ShuffleWish::Whether(true) => "blocks",
+        ShuffleWish::Whether(false) => "none",
+        ShuffleWish::Named(name) => name,
+    };
+    let shuffle = match name {
+        "none" => Shuffle::None,
+        "full" => Shuffle::Full,
+        "blocks" => {
+            return Ok(Shuffle::Blocks {
+                block_records: block_records.unwrap_or(0),
+                window_blocks: window_blocks.unwrap_or(0),
+            });
+        }
+        other => {
+            let expected = "True, False, 'blocks', 'full' or 'none'";
+            return Err(refused("shuffle", format!("{other:?}"), expected));
+        }
+    };
+    for (name, value) in [
+        ("block_records", block_records),
+        ("window_blocks", window_blocks),
+    ] {
+        if let Some(value) = value {
+            return Err(refused(
+                name,
+                value,
+                "nothing: only shuffle='blocks' has blocks",
+            ));
+        }
+    }
+    Ok(shuffle)
+}
+
+pub(crate) fn layout(name: &str) -> Result<Layout, Failure> {
+    match name.to_ascii_lowercase().as_str() {
+        "nhwc" => Ok(Layout::Nhwc),
+        "nchw" => Ok(Layout::Nchw),
+        _ => Err(refused("layout", format!("{name:?}"), "'nhwc' or 'nchw'")),
+    }
+}
+
+pub(crate) fn label_base(given: Option<i64>) -> Result<Option<i64>, Failure> {
+    match given {
+        None | Some(0 | 1) => Ok(given),
+        Some(other) => Err(refused("label_base", other, "0, 1 or None (as stored)")),
+    }
+}
+
+pub(crate) fn timeout(seconds: Option<f64>) -> Result<Option<Duration>, Failure> {
+    let Some(seconds) = seconds else {
+        return Ok(None);
+    };
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if !duration.is_zero() => Ok(Some(duration)),
+        _ => Err(refused("timeout", seconds, "seconds, more than 0, or None")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_to_shuffle() {
+        let named = |name: &str| shuffle(ShuffleWish::Named(name.into()), None, None);
+        let blocks = |block_records, window_blocks| Shuffle::Blocks {
+            block_records,
+            window_blocks,
+        };
+        assert_eq!(named("blocks").unwrap(), blocks(0, 0));
+        assert_eq!(named("full").unwrap(), Shuffle::Full);
+        assert!(named("sometimes").is_err());
+        let yes = ShuffleWish::Whether(true);
+        assert_eq!(shuffle(yes, Some(4), Some(2)).unwrap(), blocks(4, 2));
+        let no = || ShuffleWish::Whether(false);
+        assert_eq!(shuffle(no(), None, None).unwrap(), Shuffle::None);
+        assert!(shuffle(no(), Some(4), None).is_err());
+    }
+
+    #[test]
+    fn times_are_positive() {
+        assert_eq!(timeout(None).unwrap(), None);
+        assert_eq!(
+            timeout(Some(0.5)).unwrap(),
+            Some(Duration::from_millis(500))
+        );
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(timeout(Some(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

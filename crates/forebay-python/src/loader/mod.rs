@@ -1,0 +1,515 @@
+//! `Loader`: batches by epochs, from a dataset in this process or from a server.
+//!
+//! Owns what Python sees of it. Where batches come from is [`source`]'s; the thread
+//! that fetches them is [`Pump`]'s.
+
+mod arguments;
+mod source;
+mod state;
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMapping};
+
+use crate::batch::PyBatch;
+use crate::failure::{Failure, Kind};
+use crate::patience::{Deadline, SLICE, patiently};
+use crate::pump::{Event, NoEvent, Place, Pump};
+use crate::transform::AnyTransform;
+use arguments::{ShuffleWish, Wish};
+use source::{Handle, Opened};
+use state::Identity;
+
+/// How long `close` waits for the threads of a loader to end before it leaves them
+/// to themselves.
+const CLOSING: Duration = Duration::from_secs(10);
+
+/// Batches of decoded images, shuffled anew each epoch.
+///
+/// One loop over the loader is one epoch, and the next loop is the next epoch. A loop
+/// that is left early ends its epoch. Which samples are in which batch, in which order
+/// and with which random crops, is a function of the dataset, `seed`, `shuffle`, `lanes`
+/// and the epoch: not of threads, of the machine, or of whether a server is in between.
+///
+/// Waiting for a batch lets other threads run and ends at Ctrl-C. Threads may share a
+/// loader; each batch goes to one of them. A loader does not survive a fork: make it in
+/// the process that uses it.
+///
+/// Parameters
+/// ----------
+/// source : str or os.PathLike
+///     The directory of a dataset, or `forebay://HOST:PORT/NAME` for one that a server has.
+/// batch_size : int, default 32
+///     Samples in a batch of this rank.
+/// split : str, optional
+///     Name of the split; may be left out where there is only one.
+/// transform : TrainTransform or EvalTransform, default TrainTransform(224)
+///     What becomes of each image.
+/// rank, world_size : int, optional
+///     This process among those that share an epoch. When neither is given, from the
+///     environment variables RANK and WORLD_SIZE, else 0 of 1. All ranks get the same
+///     number of batches. `world_size` has to divide `lanes`.
+/// seed : int, default 0
+///     Seed of the order and of random transforms.
+/// shuffle : bool or {"blocks", "full", "none"}, default True
+///     True is "blocks": neighbours are read together, and blocks of them are mixed, so
+///     that storage is read in large pieces. "full" is a permutation of all samples.
+/// block_records, window_blocks : int, optional
+///     For "blocks": records that are read together, and how many blocks are mixed.
+/// lanes : int, optional
+///     Parts of the epoch that are read side by side. A part of the order of samples.
+/// layout : {"nhwc", "nchw"}, default "nhwc"
+///     The order of the axes of images.
+/// drop_last : bool, default True
+///     Whether the short batch at the end of an epoch is left out. Otherwise it is filled
+///     up, and `Batch.padding` tells with what.
+/// label_base : {0, 1}, optional
+///     The label of the first class. By default labels are as stored (see
+///     `Dataset.label_base`).
+/// threads : int, default 0
+///     Threads that decode; 0 for as many as this process may use. A server has its own.
+/// memory : int, optional
+///     Bytes for records and batches on their way. A server has its own.
+/// timeout : float or None, default 300.0
+///     The longest wait for a batch in seconds.
+///
+/// Raises
+/// ------
+/// OptionError
+///     An option, or a combination of them, that cannot work.
+/// MissingError, MismatchError, ShardError
+///     See `open`.
+/// ServerError
+///     When the server cannot be reached, or refuses.
+/// TimeoutError
+///     When it does not answer in time.
+///
+/// Examples
+/// --------
+/// >>> with forebay.Loader("packed/", batch_size=256) as loader:  # doctest: +SKIP
+/// ...     for images, labels in loader:
+/// ...         train(images, labels)
+#[pyclass(frozen, module = "forebay", name = "Loader")]
+pub(crate) struct PyLoader {
+    /// The process that the threads are in.
+    process: u32,
+    name: String,
+    opened: Opened,
+    /// Added to labels.
+    shift: i64,
+    timeout: Option<Duration>,
+    pump: Arc<Pump>,
+    handle: Arc<dyn Handle>,
+    waited_ns: AtomicU64,
+}
+
+impl PyLoader {
+    fn check_process(&self) -> Result<(), Failure> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        let message = "this loader was made in the process that this one was forked from, and its \
+             threads did not come along: make the Loader in the process that uses it, or start \
+             processes with multiprocessing.get_context('spawn')";
+        Err(Failure::new(Kind::Fork, message))
+    }
+
+    fn check_open(&self) -> Result<(), Failure> {
+        self.check_process()?;
+        if self.pump.is_closed() {
+            return Err(closed());
+        }
+        Ok(())
+    }
+
+    /// Up to where batches were handed out.
+    fn place(&self) -> Result<Place, Failure> {
+        // After a fork nobody would ever free the lock that this takes.
+        self.check_process()?;
+        Ok(self.pump.place())
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        let options = &self.opened.options;
+        Identity {
+            fingerprint: &self.opened.fingerprint,
+            split: &self.opened.split,
+            records: self.opened.records,
+            seed: options.seed,
+            lanes: options.lanes,
+            shuffle: options.shuffle,
+        }
+    }
+
+    /// The next batch of a loop; `None` at the end of its epoch.
+    fn next(&self, py: Python<'_>, generation: u64) -> PyResult<Option<PyBatch>> {
+        self.check_process()?;
+        let mut answer = self.pump.take(generation, Duration::ZERO);
+        if matches!(answer, Err(NoEvent::NotYet)) {
+            let started = Instant::now();
+            let deadline = Deadline::after(self.timeout);
+            while matches!(answer, Err(NoEvent::NotYet)) {
+                answer = py.detach(|| self.pump.take(generation, SLICE));
+                if matches!(answer, Err(NoEvent::NotYet)) {
+                    deadline.check(py, || self.waits_for())?;
+                }
+            }
+            let waited = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.waited_ns.fetch_add(waited, Ordering::Relaxed);
+        }
+        match answer {
+            Ok(Event::Batch(batch)) => PyBatch::new(py, batch, self.shift).map(Some),
+            Ok(Event::EpochEnd) => Ok(None),
+            Ok(Event::Failed(failure)) => Err(failure.into()),
+            Err(NoEvent::Closed) => Err(closed().into()),
+            Err(NoEvent::Stale | NoEvent::NotYet) => Err(Failure::new(
+                Kind::State,
+                "this loop is over: a newer one, set_epoch() or load_state_dict() moved the loader",
+            )
+            .into()),
+        }
+    }
+
+    /// Who waits for what.
+    fn waits_for(&self) -> String {
+        let Place { epoch, position } = self.pump.place();
+        let options = &self.opened.options;
+        format!(
+            "the batch at position {position} of epoch {epoch} (rank {} of {}) from {}",
+            options.rank, options.world_size, self.name
+        )
+    }
+}
+
+fn closed() -> Failure {
+    Failure::new(Kind::Closed, "the loader is closed")
+}
+
+#[pymethods]
+impl PyLoader {
+    #[new]
+    #[pyo3(signature = (
+        source, *, batch_size=32, split=None, transform=None, rank=None, world_size=None, seed=0,
+        shuffle=ShuffleWish::Whether(true), block_records=None, window_blocks=None, lanes=None,
+        layout="nhwc", drop_last=true, label_base=None, threads=0, memory=None, timeout=Some(300.0),
+    ), text_signature = "(source, *, batch_size=32, split=None, transform=TrainTransform(224), rank=None, \
+        world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
+        layout='nhwc', drop_last=True, label_base=None, threads=0, memory=None, timeout=300.0)")]
+    #[allow(clippy::too_many_arguments)] // one each, as Python has them
+    fn new(
+        py: Python<'_>,
+        source: std::path::PathBuf,
+        batch_size: u64,
+        split: Option<String>,
+        transform: Option<AnyTransform>,
+        rank: Option<u64>,
+        world_size: Option<u64>,
+        seed: u64,
+        shuffle: ShuffleWish,
+        block_records: Option<u64>,
+        window_blocks: Option<u64>,
+        lanes: Option<u64>,
+        layout: &str,
+        drop_last: bool,
+        label_base: Option<i64>,
+        threads: usize,
+        memory: Option<u64>,
+        timeout: Option<f64>,
+    ) -> PyResult<PyLoader> {
+        let source: OsString = source.into_os_string();
+        let name = source.to_string_lossy().into_owned();
+        let mut options = forebay_loader::Options::new(batch_size, arguments::transform(transform));
+        (options.rank, options.world_size) = arguments::ranks(rank, world_size)?;
+        options.seed = seed;
+        options.shuffle = arguments::shuffle(shuffle, block_records, window_blocks)?;
+        options.lanes = lanes.unwrap_or(0);
+        options.layout = arguments::layout(layout)?;
+        options.keep_last = !drop_last;
+        options.threads = threads;
+        options.memory_bytes = memory.unwrap_or(0);
+        let label_base = arguments::label_base(label_base)?;
+        let timeout = arguments::timeout(timeout)?;
+        let wish = Wish {
+            options,
+            split,
+            timeout,
+        };
+        let waits_for = || format!("an answer from {name}");
+        let (opened, batches) = patiently(py, Deadline::after(timeout), waits_for, move || {
+            source::open(&source, wish)
+        })?;
+        let stride = opened
+            .options
+            .batch_size
+            .saturating_mul(opened.options.world_size);
+        let shift = label_base.map_or(0, |base| base - opened.label_base);
+        let pump = Pump::new(batches, opened.records, stride);
+        Ok(PyLoader {
+            process: std::process::id(),
+            name,
+            shift,
+            timeout,
+            pump: Arc::new(pump),
+            handle: Arc::clone(&opened.handle),
+            opened,
+            waited_ns: AtomicU64::new(0),
+        })
+    }
+
+    /// Where batches come from, as given.
+    #[getter]
+    fn source(&self) -> &str {
+        &self.name
+    }
+
+    /// What tells the dataset apart from every other.
+    #[getter]
+    fn fingerprint(&self) -> &str {
+        &self.opened.fingerprint
+    }
+
+    /// Name of the split.
+    #[getter]
+    fn split(&self) -> &str {
+        &self.opened.split
+    }
+
+    /// Records of the split.
+    #[getter]
+    fn records(&self) -> u64 {
+        self.opened.records
+    }
+
+    /// Samples in a batch of this rank.
+    #[getter]
+    fn batch_size(&self) -> u64 {
+        self.opened.options.batch_size
+    }
+
+    /// This process among those that share an epoch.
+    #[getter]
+    fn rank(&self) -> u64 {
+        self.opened.options.rank
+    }
+
+    /// How many processes share an epoch.
+    #[getter]
+    fn world_size(&self) -> u64 {
+        self.opened.options.world_size
+    }
+
+    /// The epoch of the next batch.
+    #[getter]
+    fn epoch(&self) -> PyResult<u64> {
+        Ok(self.place()?.epoch)
+    }
+
+    /// How many samples of that epoch all ranks together were given.
+    #[getter]
+    fn position(&self) -> PyResult<u64> {
+        Ok(self.place()?.position)
+    }
+
+    /// Whether `close` was called.
+    #[getter]
+    fn closed(&self) -> PyResult<bool> {
+        self.check_process()?;
+        Ok(self.pump.is_closed())
+    }
+
+    fn __len__(&self) -> usize {
+        usize::try_from(self.opened.batches_per_epoch).unwrap_or(usize::MAX)
+    }
+
+    fn __iter__(loader: Bound<'_, Self>) -> PyResult<Epoch> {
+        let this = loader.get();
+        this.check_open()?;
+        let generation = this.pump.begin();
+        Ok(Epoch {
+            loader: loader.unbind(),
+            generation,
+            over: AtomicBool::new(false),
+        })
+    }
+
+    /// Make the next loop one over `epoch`.
+    ///
+    /// Not needed: loops count epochs by themselves. Where the loader already stands in that
+    /// epoch, after `load_state_dict`, its position is kept.
+    ///
+    /// Parameters
+    /// ----------
+    /// epoch : int
+    ///     The epoch, from 0.
+    fn set_epoch(&self, epoch: u64) -> PyResult<()> {
+        self.check_open()?;
+        self.pump.set_epoch(epoch);
+        Ok(())
+    }
+
+    /// A few numbers that tell where the loader stands.
+    ///
+    /// Counts batches that were handed out, not those that were prepared. What it holds
+    /// survives JSON.
+    ///
+    /// Returns
+    /// -------
+    /// dict
+    ///     "epoch" and "position", and what they are the numbers of: "fingerprint", "split",
+    ///     "records", "seed", "lanes" and "shuffle".
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.identity().save(py, self.place()?)
+    }
+
+    /// Continue where another loader stood: the next loop gives the very next batch.
+    ///
+    /// Batch size, number of ranks, transform and source may be others.
+    ///
+    /// Parameters
+    /// ----------
+    /// state : dict
+    ///     From `state_dict`.
+    ///
+    /// Raises
+    /// ------
+    /// StateError
+    ///     When it is of another dataset, seed or shuffle, or no state at all.
+    fn load_state_dict(&self, state: &Bound<'_, PyMapping>) -> PyResult<()> {
+        self.check_open()?;
+        let place = self.identity().load(state)?;
+        self.pump.jump(place);
+        Ok(())
+    }
+
+    /// Where the time went so far.
+    ///
+    /// Returns
+    /// -------
+    /// dict
+    ///     "images", "batches" and "bytes_read" of the pipeline, which works ahead; "wait_s",
+    ///     how long loops waited for batches; "stages", with "busy_s", "starved_s" (waiting
+    ///     for input) and "blocked_s" (waiting for room) of each; "verdict", a sentence that
+    ///     tells what holds the trainer back, or None where a server decodes.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counters = self.handle.counters();
+        let stats = counters.wire;
+        let stages = PyDict::new(py);
+        for stage in &stats.stages {
+            let times = PyDict::new(py);
+            times.set_item("busy_s", stage.busy_s)?;
+            times.set_item("starved_s", stage.starved_s)?;
+            times.set_item("blocked_s", stage.blocked_s)?;
+            stages.set_item(&stage.name, times)?;
+        }
+        let waited = Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed));
+        let all = PyDict::new(py);
+        all.set_item("images", stats.images)?;
+        all.set_item("batches", stats.batches)?;
+        all.set_item("bytes_read", stats.bytes_read)?;
+        all.set_item("wait_s", waited.as_secs_f64())?;
+        all.set_item("stages", stages)?;
+        all.set_item("verdict", counters.verdict)?;
+        Ok(all)
+    }
+
+    /// Stop threads and connections. Batches that were handed out stay.
+    ///
+    /// Leaving a `with` block does it, and so does the end of the loader's life.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.check_process()?;
+        self.pump.close();
+        self.handle.cancel();
+        let deadline = Instant::now() + CLOSING;
+        while !py.detach(|| self.pump.join(SLICE)) && Instant::now() < deadline {
+            py.check_signals()?;
+        }
+        Ok(())
+    }
+
+    fn __enter__(loader: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        loader.get().check_open()?;
+        Ok(loader)
+    }
+
+    #[pyo3(signature = (kind=None, value=None, trace=None, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Option<&Bound<'_, PyAny>>,
+        value: Option<&Bound<'_, PyAny>>,
+        trace: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = (kind, value, trace);
+        self.close(py)
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a Loader has threads and connections and cannot be pickled: make it in the process \
+             that uses it, and carry state_dict() over",
+        ))
+    }
+
+    fn __repr__(&self) -> String {
+        let options = &self.opened.options;
+        let place = match self.place() {
+            Ok(Place { epoch, position }) => format!("epoch={epoch}, position={position}"),
+            Err(_) => "of another process".to_owned(),
+        };
+        format!(
+            "Loader('{}', split='{}', records={}, batch_size={}, rank={}, world_size={}, {place})",
+            self.name,
+            self.opened.split,
+            self.opened.records,
+            options.batch_size,
+            options.rank,
+            options.world_size,
+        )
+    }
+}
+
+impl Drop for PyLoader {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            // Nobody waits here: the thread frees its source when it ends.
+            self.pump.close();
+            self.handle.cancel();
+        } else {
+            // The threads are in another process; freeing what they hold would
+            // wait for them.
+            std::mem::forget(Arc::clone(&self.pump));
+            std::mem::forget(Arc::clone(&self.handle));
+        }
+    }
+}
+
+/// One loop over a loader.
+#[pyclass(frozen, module = "forebay._forebay", name = "Epoch")]
+pub(crate) struct Epoch {
+    loader: Py<PyLoader>,
+    generation: u64,
+    over: AtomicBool,
+}
+
+#[pymethods]
+impl Epoch {
+    fn __iter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<PyBatch>> {
+        if self.over.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let batch = self.loader.get().next(py, self.generation)?;
+        if batch.is_none() {
+            self.over.store(true, Ordering::Relaxed);
+        }
+        Ok(batch)
+    }
+}

@@ -1,0 +1,136 @@
+//! Batches made by a server.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use forebay_client::{Client, ClientOptions, Interrupter, OpenOptions, Stream, StreamStats};
+use forebay_loader::Options;
+use forebay_proto::wire;
+use forebay_wire::Batch;
+
+use super::{Counters, Handle, Opened, choose};
+use crate::failure::{Failure, Kind};
+use crate::loader::arguments::Wish;
+use crate::pump::{Place, Source};
+
+/// A wait without an end, for the client: a hundred years.
+const ENDLESS: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+pub(super) fn open(url: &str, wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
+    let mut options = ClientOptions {
+        name: concat!("forebay-python/", env!("CARGO_PKG_VERSION")).to_owned(),
+        // Whoever takes batches counts the time that is allowed; a client that
+        // gave up first would only be asked again.
+        batch_timeout: ENDLESS,
+        ..ClientOptions::default()
+    };
+    if let Some(timeout) = wish.timeout {
+        options.connect_timeout = options.connect_timeout.min(timeout);
+        options.open_timeout = options.open_timeout.min(timeout);
+    }
+    let client = Client::connect(url, options)?;
+    let names = client.splits().iter().map(|split| split.name.as_str());
+    let split = choose(wish.split.as_deref(), names, &url)?;
+    let label_base = i64::from(client.welcome().label_base);
+    let stream = client.open(OpenOptions::from(wish.options.to_spec(&split)))?;
+    let resolved = Options::from_spec(&stream.spec(), u64::MAX)?;
+    let shared = Arc::new(Shared {
+        batch_size: resolved.batch_size,
+        cancelled: AtomicBool::new(false),
+        now: Mutex::new(Now {
+            interrupter: stream.interrupter(),
+            stats: stream.stats(),
+        }),
+    });
+    let opened = Opened {
+        fingerprint: stream.fingerprint().to_owned(),
+        split,
+        records: stream.opened().records,
+        batches_per_epoch: stream.batches_per_epoch(),
+        options: resolved,
+        label_base,
+        handle: Arc::clone(&shared) as Arc<dyn Handle>,
+    };
+    let source = Remote {
+        stream,
+        shared,
+        failed: false,
+    };
+    Ok((opened, Box::new(source)))
+}
+
+struct Remote {
+    stream: Stream,
+    shared: Arc<Shared>,
+    failed: bool,
+}
+
+/// What other threads see.
+struct Shared {
+    batch_size: u64,
+    cancelled: AtomicBool,
+    now: Mutex<Now>,
+}
+
+/// Of the stream's present connection.
+struct Now {
+    interrupter: Interrupter,
+    stats: StreamStats,
+}
+
+impl Shared {
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Source for Remote {
+    fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {
+        let result = self.stream.next_batch();
+        self.shared.now().stats = self.stream.stats();
+        self.failed = result.is_err();
+        Ok(result?)
+    }
+
+    fn seek(&mut self, place: Place) -> Result<(), Failure> {
+        if self.stream.position() == (place.epoch, place.position) && !self.failed {
+            return Ok(());
+        }
+        self.failed = true;
+        self.stream.seek(place.epoch, place.position)?;
+        self.failed = false;
+        self.shared.now().interrupter = self.stream.interrupter();
+        if self.shared.cancelled.load(Ordering::SeqCst) {
+            return Err(Failure::new(Kind::Closed, "the loader is closed"));
+        }
+        Ok(())
+    }
+}
+
+impl Handle for Shared {
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
+        self.now().interrupter.interrupt();
+    }
+
+    fn counters(&self) -> Counters {
+        let stats = self.now().stats;
+        let receive = wire::Stage {
+            name: "receive".to_owned(),
+            busy_s: stats.receiving.as_secs_f64(),
+            starved_s: stats.starved.as_secs_f64(),
+            blocked_s: 0.0,
+        };
+        Counters {
+            wire: wire::Stats {
+                stages: vec![receive],
+                images: stats.batches * self.batch_size,
+                batches: stats.batches,
+                bytes_read: stats.payload_bytes,
+                ..wire::Stats::default()
+            },
+            verdict: None,
+        }
+    }
+}

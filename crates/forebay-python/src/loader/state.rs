@@ -1,0 +1,108 @@
+//! The state of a loader: a few numbers in a dictionary, and what they must agree with.
+
+use forebay_loader::plan::Shuffle;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMapping};
+
+use crate::failure::{Failure, Kind};
+use crate::pump::Place;
+
+/// Version of the dictionary.
+const VERSION: u64 = 1;
+
+/// What the order of samples follows from. The batch size, the world size and the
+/// transform are not in it: they may change.
+pub(crate) struct Identity<'a> {
+    pub(crate) fingerprint: &'a str,
+    pub(crate) split: &'a str,
+    pub(crate) records: u64,
+    pub(crate) seed: u64,
+    pub(crate) lanes: u64,
+    pub(crate) shuffle: Shuffle,
+}
+
+/// The shuffle in one word.
+pub(crate) fn shuffle_name(shuffle: Shuffle) -> String {
+    match shuffle {
+        Shuffle::None => "none".into(),
+        Shuffle::Full => "full".into(),
+        Shuffle::Blocks {
+            block_records,
+            window_blocks,
+        } => format!("blocks:{block_records}x{window_blocks}"),
+    }
+}
+
+impl Identity<'_> {
+    pub(crate) fn save<'py>(&self, py: Python<'py>, place: Place) -> PyResult<Bound<'py, PyDict>> {
+        let state = PyDict::new(py);
+        state.set_item("version", VERSION)?;
+        state.set_item("fingerprint", self.fingerprint)?;
+        state.set_item("split", self.split)?;
+        state.set_item("records", self.records)?;
+        state.set_item("seed", self.seed)?;
+        state.set_item("lanes", self.lanes)?;
+        state.set_item("shuffle", shuffle_name(self.shuffle))?;
+        state.set_item("epoch", place.epoch)?;
+        state.set_item("position", place.position)?;
+        Ok(state)
+    }
+
+    /// The place that a state tells, if it is a state of this stream.
+    pub(crate) fn load(&self, state: &Bound<'_, PyMapping>) -> PyResult<Place> {
+        let version: u64 = field(state, "version")?;
+        if version != VERSION {
+            let message = format!("the state is of version {version}, this is version {VERSION}");
+            return Err(Failure::new(Kind::State, message).into());
+        }
+        agree(
+            "fingerprint",
+            field::<String>(state, "fingerprint")?,
+            self.fingerprint,
+        )?;
+        agree("split", field::<String>(state, "split")?, self.split)?;
+        agree("records", field::<u64>(state, "records")?, self.records)?;
+        agree("seed", field::<u64>(state, "seed")?, self.seed)?;
+        agree("lanes", field::<u64>(state, "lanes")?, self.lanes)?;
+        let shuffle = shuffle_name(self.shuffle);
+        agree("shuffle", field::<String>(state, "shuffle")?, shuffle)?;
+        let place = Place {
+            epoch: field(state, "epoch")?,
+            position: field(state, "position")?,
+        };
+        if place.position > self.records {
+            let message = format!(
+                "the state's position is {}, an epoch has {} records",
+                place.position, self.records
+            );
+            return Err(Failure::new(Kind::State, message).into());
+        }
+        Ok(place)
+    }
+}
+
+fn field<'py, T>(state: &Bound<'py, PyMapping>, name: &str) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
+    let refused = |what: &str| {
+        let message = format!("not a state of a loader: {name:?} {what}");
+        PyErr::from(Failure::new(Kind::State, message))
+    };
+    let value = state.get_item(name).map_err(|_| refused("is missing"))?;
+    value.extract().map_err(|_| refused("is of the wrong kind"))
+}
+
+fn agree<A, B>(name: &str, found: A, expected: B) -> PyResult<()>
+where
+    A: PartialEq<B> + std::fmt::Display,
+    B: std::fmt::Display,
+{
+    if found == expected {
+        return Ok(());
+    }
+    let message = format!(
+        "the state is of another stream of samples: {name} is {found} there and {expected} here"
+    );
+    Err(Failure::new(Kind::State, message).into())
+}
