@@ -1,0 +1,249 @@
+"""Batches: what is in them, in which order, and where they come from."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forebay
+from conftest import CLASSES, IMAGES_PER_CLASS, Serve
+
+TOTAL = len(CLASSES) * IMAGES_PER_CLASS
+SMALL = forebay.TrainTransform(32)
+
+
+def content(batch: forebay.Batch) -> tuple[Any, ...]:
+    return (
+        batch.epoch,
+        batch.step,
+        batch.position,
+        batch.digest,
+        batch.layout,
+        batch.images.shape,
+        batch.images.tobytes(),
+        batch.labels.tolist(),
+        batch.samples.tolist(),
+        batch.padding.tolist(),
+    )
+
+
+def loader(source: str | os.PathLike[str], **options: Any) -> forebay.Loader:
+    return forebay.Loader(source, **{"batch_size": 8, "transform": SMALL, **options})
+
+
+def epochs(source: str | os.PathLike[str], count: int = 1, **options: Any) -> list[Any]:
+    with loader(source, **options) as it:
+        return [content(batch) for _ in range(count) for batch in it]
+
+
+def test_a_batch(source: str) -> None:
+    ds_labels = None
+    with loader(source) as it:
+        assert len(it) == TOTAL // 8
+        assert it.records == TOTAL
+        assert (it.rank, it.world_size, it.batch_size, it.split) == (0, 1, 8, "train")
+        steps = 0
+        for steps, batch in enumerate(it, start=1):
+            images, labels = batch
+            assert images is batch.images is batch[0]
+            assert labels is batch.labels is batch[-1]
+            assert len(batch) == 2
+            assert images.shape == (8, 32, 32, 3) and images.dtype == np.uint8
+            assert labels.shape == (8,) and labels.dtype == np.int64
+            assert batch.samples.dtype == np.int64 and batch.padding.dtype == np.bool_
+            assert not batch.padding.any()
+            assert batch.epoch == 0 and batch.step == steps - 1
+            assert batch.position == (steps - 1) * 8
+            assert set(labels.tolist()) <= {1, 2, 3}
+            ds_labels = labels
+        assert steps == len(it)
+        assert "records=42" in repr(it)
+    assert ds_labels is not None and ds_labels.sum() > 0, "arrays outlive the loader"
+
+
+def test_a_server_gives_the_same_bytes(packed: dict[str, pathlib.Path], serve: Serve) -> None:
+    """Also with crop bounds that no short float can hold, and over epochs."""
+    for form in packed:
+        for options in (
+            {"seed": 3},
+            {"layout": "nchw", "drop_last": False, "rank": 1, "world_size": 2},
+            {"transform": forebay.TrainTransform(24, scale=(0.3, 0.7), ratio=(0.9, 1.1), flip=0.3)},
+            {"transform": forebay.EvalTransform(32, resize=40), "shuffle": False},
+            {"shuffle": "full", "label_base": 0},
+            {"block_records": 4, "window_blocks": 2, "lanes": 2},
+        ):
+            here = epochs(packed[form], 2, **options)
+            there = epochs(serve(packed[form]), 2, **options)
+            assert here == there, options
+
+
+def test_samples_are_the_records(packed: dict[str, pathlib.Path], source: str) -> None:
+    ds = forebay.open(packed["indexed"])
+    with loader(source) as it:
+        for batch in it:
+            assert batch.labels.tolist() == ds.labels[batch.samples].tolist()
+
+
+def test_formats_threads_and_memory_do_not_matter(packed: dict[str, pathlib.Path]) -> None:
+    first = epochs(packed["tfrecord"], threads=1)
+    assert epochs(packed["indexed"], threads=2) == first
+    assert epochs(packed["indexed"], memory=1 << 26) == first
+
+
+def test_every_sample_once_an_epoch_and_another_order_in_each(source: str) -> None:
+    with loader(source, batch_size=7) as it:
+        orders = [[s for batch in it for s in batch.samples.tolist()] for _ in range(3)]
+    for order in orders:
+        assert sorted(order) == list(range(TOTAL))
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_seed_and_no_shuffle(source: str) -> None:
+    assert epochs(source, seed=1) != epochs(source, seed=2)
+    assert epochs(source, seed=1) == epochs(source, seed=1)
+    with loader(source, shuffle=False, batch_size=6) as it:
+        assert [s for batch in it for s in batch.samples.tolist()] == list(range(TOTAL))
+
+
+def test_ranks_share_the_global_batches(source: str) -> None:
+    """What all ranks get at a step does not depend on how many there are."""
+
+    def steps(world: int) -> list[list[int]]:
+        ranks = [epochs(source, batch_size=8 // world, rank=r, world_size=world) for r in range(world)]
+        assert len({len(rank) for rank in ranks}) == 1
+        return [sorted(s for batch in step for s in batch[8]) for step in zip(*ranks, strict=True)]
+
+    assert steps(1) == steps(2) == steps(4)
+
+
+def test_rank_and_world_size_from_the_environment(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = epochs(source, batch_size=4, rank=1, world_size=2)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert epochs(source, batch_size=4) == given
+    with loader(source, rank=0, world_size=1) as it:
+        assert it.world_size == 1
+    monkeypatch.setenv("RANK", "one")
+    with pytest.raises(forebay.OptionError, match="RANK"):
+        loader(source)
+
+
+def test_the_last_batch_is_padded_on_wish(source: str) -> None:
+    with loader(source, drop_last=False) as it:
+        assert len(it) == -(-TOTAL // 8)
+        *full, last = list(it)
+    assert not any(batch.padding.any() for batch in full)
+    assert last.images.shape[0] == 8
+    assert last.padding.tolist() == [False] * (TOTAL % 8) + [True] * (8 - TOTAL % 8)
+    real = [s for batch in [*full, last] for s in batch.samples[~batch.padding].tolist()]
+    assert sorted(real) == list(range(TOTAL))
+
+
+def test_labels_from_zero(source: str) -> None:
+    with loader(source) as stored, loader(source, label_base=0) as zero, loader(
+        source, label_base=1
+    ) as one:
+        for a, b, c in zip(stored, zero, one, strict=True):
+            assert (b.labels + 1).tolist() == a.labels.tolist() == c.labels.tolist()
+
+
+def test_layouts_are_transposes(source: str) -> None:
+    with loader(source) as rows, loader(source, layout="nchw") as planes:
+        for a, b in zip(rows, planes, strict=True):
+            assert b.images.shape == (8, 3, 32, 32) and b.layout == "nchw"
+            assert (a.images.transpose(0, 3, 1, 2) == b.images).all()
+
+
+def test_the_pixels_of_an_untouched_picture(packed: dict[str, pathlib.Path]) -> None:
+    """A centre crop at the image's own size is the image."""
+    ds = forebay.open(packed["indexed"])
+    transform = forebay.EvalTransform(48, resize=48)
+    with loader(packed["indexed"], transform=transform, shuffle=False) as it:
+        images = np.concatenate([batch.images for batch in it])
+    for number, picture in enumerate(images):
+        features = ds[number].features
+        if features["image/height"] == [48]:
+            width = features["image/width"][0]
+            assert isinstance(width, int)
+            seed = int(ds[number].key.rsplit("_", 1)[1].split(".")[0])
+            left = round((width - 48) / 2)
+            x, y = np.meshgrid(np.arange(left, left + 48), np.arange(48))
+            expected = np.stack(
+                [(x * 3 + seed * 37) % 256, (y * 5 + seed * 11) % 256, (x * y + seed) % 256], -1
+            )
+            assert (picture == expected).all()
+
+
+def test_a_loop_left_early_gives_way_to_the_next_epoch(source: str) -> None:
+    whole = epochs(source, 3)
+    with loader(source) as it:
+        first = iter(it)
+        assert content(next(first)) == whole[0]
+        second = iter(it)
+        with pytest.raises(forebay.StateError, match="newer"):
+            next(first)
+        assert [content(batch) for batch in second] == whole[len(it) : 2 * len(it)]
+        assert list(second) == []
+        assert it.epoch == 2
+
+
+def test_set_epoch(source: str) -> None:
+    whole = epochs(source, 6)
+    with loader(source) as it:
+        steps = len(it)
+        it.set_epoch(5)
+        assert [content(batch) for batch in it] == whole[5 * steps :]
+        it.set_epoch(2)
+        assert [content(batch) for batch in it] == whole[2 * steps : 3 * steps]
+        it.set_epoch(3)
+        assert [content(batch) for batch in it] == whole[3 * steps : 4 * steps]
+
+
+def test_statistics(source: str) -> None:
+    with loader(source) as it:
+        list(it)
+        stats = it.stats()
+    assert stats["batches"] >= len(it)
+    assert stats["images"] >= 8 * len(it)
+    assert stats["wait_s"] >= 0
+    assert stats["stages"]
+    for stage in stats["stages"].values():
+        assert set(stage) == {"busy_s", "starved_s", "blocked_s"}
+
+
+def test_a_closed_loader(source: str) -> None:
+    it = loader(source)
+    batches = iter(it)
+    batch = next(batches)
+    assert not it.closed
+    it.close()
+    it.close()
+    assert it.closed
+    for use in (lambda: next(batches), lambda: iter(it), lambda: it.set_epoch(1)):
+        with pytest.raises(forebay.ClosedError):
+            use()
+    assert batch.images.any(), "what was handed over stays"
+
+
+def test_transforms_are_values() -> None:
+    for a, b in (
+        (forebay.TrainTransform(64, flip=0.0), forebay.TrainTransform(64)),
+        (forebay.EvalTransform(64, resize=80), forebay.EvalTransform(64)),
+    ):
+        assert a != b
+        assert a == pickle.loads(pickle.dumps(a)) == eval(repr(a), vars(forebay))
+        assert hash(a) == hash(pickle.loads(pickle.dumps(a)))
+    assert forebay.TrainTransform() == forebay.TrainTransform(224)
+    assert repr(forebay.EvalTransform()) == "EvalTransform(224, resize=256)"
+
+
+def test_a_loader_does_not_pickle(source: str) -> None:
+    with loader(source) as it, pytest.raises(TypeError, match="process that uses it"):
+        pickle.dumps(it)
