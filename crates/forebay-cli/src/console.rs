@@ -3,7 +3,9 @@
 //! A reader that goes away (`| head`) is not an error: what is left is not printed, the work
 //! that a command does goes on.
 
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,6 +19,20 @@ use crate::failure::{Failure, io_hint};
 use crate::interrupt::Interrupt;
 use crate::paint::Paint;
 use crate::progress::Bar;
+
+/// The name for the program that works in the user's shell: as it was called, without a directory
+/// that is on the PATH.
+fn program_name(called: &OsStr) -> String {
+    let called = Path::new(called);
+    let on_path = called.parent().is_some_and(|dir| {
+        std::env::var_os("PATH")
+            .is_some_and(|path| std::env::split_paths(&path).any(|entry| entry == dir))
+    });
+    match called.file_name() {
+        Some(name) if on_path => name.to_string_lossy().into_owned(),
+        _ => called.to_string_lossy().into_owned(),
+    }
+}
 
 /// The decided form of the output options, and the streams. Clones share them.
 #[derive(Clone)]
@@ -33,10 +49,11 @@ pub(crate) struct Console {
     interrupt: Arc<Interrupt>,
     /// Whether the last event was printed.
     summarised: Arc<AtomicBool>,
+    program: String,
 }
 
 impl Console {
-    pub(crate) fn new(args: &GlobalArgs) -> Self {
+    pub(crate) fn new(args: &GlobalArgs, program: &OsStr) -> Self {
         let stderr_is_terminal = io::stderr().is_terminal();
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -62,7 +79,13 @@ impl Console {
             stdout_error: Arc::new(Mutex::new(None)),
             interrupt: Arc::new(Interrupt::listen()),
             summarised: Arc::new(AtomicBool::new(false)),
+            program: program_name(program),
         }
+    }
+
+    /// How the user calls this program, for commands to type next.
+    pub(crate) fn program(&self) -> &str {
+        &self.program
     }
 
     /// Ctrl-C, for commands that answer it.

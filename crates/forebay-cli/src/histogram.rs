@@ -93,12 +93,18 @@ impl Histogram {
         buckets
             .iter()
             .map(|bucket| {
-                let eighths = (bucket.count as u128 * bar_width as u128 * 8).div_ceil(most.into());
+                // A count that is not zero is seen.
+                let share = bucket.count as f64 / most as f64;
+                let least = if bucket.count > 0 {
+                    0.125 / bar_width as f64
+                } else {
+                    0.0
+                };
                 format!(
                     "  {:>8}  {:>number_width$}  {}",
                     unit(bucket.from),
                     count(bucket.count),
-                    bar(eighths as usize)
+                    bar(share.max(least), bar_width)
                 )
                 .trim_end()
                 .to_owned()
@@ -107,9 +113,10 @@ impl Histogram {
     }
 }
 
-/// A bar in eighths of a character.
-fn bar(eighths: usize) -> String {
+/// A bar of a share of its full width, in eighths of a character.
+pub(crate) fn bar(share: f64, width: usize) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
     format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8])
 }
 

@@ -57,3 +57,21 @@ impl From<forebay_shard::Error> for Failure {
         Self::from_error(&error).maybe_hint(hint)
     }
 }
+
+impl From<forebay_server::Error> for Failure {
+    fn from(error: forebay_server::Error) -> Self {
+        use forebay_server::Error;
+        let hint = match &error {
+            Error::Listen { source, .. } => io_hint(source),
+            Error::Name { .. } => Some("give the dataset another name with --name NAME".to_owned()),
+            _ => None,
+        };
+        Self::from_error(&error).maybe_hint(hint)
+    }
+}
+
+impl From<forebay_client::Error> for Failure {
+    fn from(error: forebay_client::Error) -> Self {
+        Self::from_error(&error).maybe_hint(io_cause(&error).and_then(io_hint))
+    }
+}

@@ -86,18 +86,6 @@ impl Bar {
         self.bar.set_position(position);
         self.bar.set_message(message);
     }
-
-    /// A stage without numbers.
-    pub(crate) fn message(&self, message: impl Into<String>) {
-        if !self.bar.is_hidden() {
-            self.bar.set_message(message.into());
-        }
-    }
-
-    /// Takes the bar off the screen.
-    pub(crate) fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
 }
 
 impl Drop for Bar {

@@ -1,6 +1,6 @@
 //! From arguments to an exit code: parse, decide, run, report.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::sync::OnceLock;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -38,7 +38,10 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
         }
     };
 
-    let console = Console::new(&cli.global);
+    let program = args
+        .first()
+        .map_or(OsStr::new("forebay"), OsString::as_os_str);
+    let console = Console::new(&cli.global, program);
     let result = cli.command.run(&console);
     console.clear_progress();
     if let Err(failure) = &result {

@@ -28,11 +28,13 @@ macro_rules! commands {
 
 // In the order of `forebay --help`.
 commands! {
+    Quickstart => quickstart,
     Pack => pack,
     Inspect => inspect,
     Verify => verify,
     Cat => cat,
     Export => export,
     Index => index,
+    Serve => serve,
     Completions => completions,
 }

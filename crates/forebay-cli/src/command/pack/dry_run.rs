@@ -185,9 +185,6 @@ fn print_findings(findings: &[Finding], console: &Console) {
     {
         console.line(format!("  and {} more", quantity::count(more as u64)));
     }
-    for finding in findings {
-        console.event("finding", finding);
-    }
 }
 
 fn print_plan(prepared: &Prepared, console: &Console) {

@@ -15,6 +15,8 @@ use crate::quantity;
 /// Receives what a pack tells and shows it.
 pub(crate) struct Watch<'a> {
     console: &'a Console,
+    /// Whether what happens is told as events and notes, not only shown by the bar.
+    tells: bool,
     files: AtomicU64,
     bytes: AtomicU64,
     view: Mutex<View>,
@@ -38,9 +40,19 @@ struct Progress {
 }
 
 impl<'a> Watch<'a> {
+    /// Shows and tells everything.
     pub(crate) fn new(console: &'a Console) -> Self {
         Self {
+            tells: true,
+            ..Self::quiet(console)
+        }
+    }
+
+    /// Only the bar, for a pack that is a part of something else.
+    pub(crate) fn quiet(console: &'a Console) -> Self {
+        Self {
             console,
+            tells: false,
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             view: Mutex::new(View {
@@ -62,7 +74,7 @@ impl<'a> Watch<'a> {
             let due = view
                 .last_event
                 .is_none_or(|last| last.elapsed() >= Console::EVENT_INTERVAL);
-            if due && self.console.is_json() {
+            if due && self.tells && self.console.is_json() {
                 view.last_event = Some(Instant::now());
                 let known = |total: u64| (view.total_files > 0).then_some(total);
                 self.console.event(
@@ -110,6 +122,9 @@ impl Observer for Watch<'_> {
             view.total_bytes = census.bytes();
             view.last_event = None;
         }
+        if !self.tells {
+            return;
+        }
         self.console.detail(format!(
             "census: {} of {}, {}; plan: {}",
             quantity::counted(census.files(), "image", "images"),
@@ -124,6 +139,9 @@ impl Observer for Watch<'_> {
     }
 
     fn shard_done(&self, shard: &ShardDone) {
+        if !self.tells {
+            return;
+        }
         #[derive(Serialize)]
         struct Event<'a> {
             name: &'a str,
@@ -150,6 +168,9 @@ impl Observer for Watch<'_> {
     }
 
     fn finding(&self, finding: &Finding) {
+        if !self.tells {
+            return;
+        }
         self.console.event("finding", finding);
         let line = printable(&finding.to_string());
         match finding.action {

@@ -1,0 +1,190 @@
+//! `forebay quickstart`: the whole journey on a few pictures, from files to decoded batches.
+
+mod place;
+mod report;
+mod stream;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args as ClapArgs;
+use forebay_pack::{Cancel, Format, PackOptions, Prepared, Sharding, Summary, prepare};
+use forebay_shard::Dataset;
+
+use super::pack::Watch;
+use super::verify::verify;
+use crate::console::Console;
+use crate::failure::{Failure, Outcome, io_hint};
+use crate::input::{Input, show};
+use crate::paint::printable;
+use crate::quantity;
+
+use place::Place;
+use report::{PackFigures, Report};
+
+/// A source that is smaller gets a few shards all the same, so that there is something to see.
+const SMALL_SOURCE_BYTES: u64 = 64 << 20;
+const SMALL_SOURCE_SHARDS: u32 = 2;
+
+/// From here on quickstart says first how much it is going to write.
+const LARGE_SOURCE_BYTES: u64 = 4 << 30;
+
+/// See the whole journey on a few pictures
+///
+/// Packs a directory of images into TFRecord shards and into indexed shards, verifies both,
+/// starts a server on this machine, streams one epoch of decoded batches from it, and shows what
+/// all of that took and a contact sheet of the first batch.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  forebay quickstart                      the pictures that come with Forebay
+  forebay quickstart photos/              your own: <class>/<file> or <split>/<class>/<file>
+  forebay quickstart photos/ --out /tmp/try")]
+pub(crate) struct Args {
+    /// The directory of images [default: testdata/images]
+    #[arg(value_name = "IMAGE_DIR")]
+    images: Option<PathBuf>,
+
+    /// Where shards and contact sheet go; only what quickstart made is ever replaced there
+    #[arg(long, value_name = "DIR", default_value = "quickstart-out")]
+    out: PathBuf,
+}
+
+pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    let interrupt = console.interrupt().answer();
+    let source = place::images(args.images.as_deref())?;
+    let place = Place::take(&args.out)?;
+    console.note(format!("Pictures from {}", show(&source)));
+
+    let mut packs = Vec::new();
+    let mut packed = None;
+    for (format, name, root) in [
+        (Format::TfRecord, "TFRecord", place.tfrecord()),
+        (Format::Indexed, "indexed", place.indexed()),
+    ] {
+        console.note(format!("Packing into {name} shards, then verifying them"));
+        let (figures, summary) = pack_and_verify(&source, root, format, name, console)?;
+        packs.push(figures);
+        packed.get_or_insert(summary);
+    }
+    let Some(packed) = packed else {
+        return Err(Failure::new("nothing was packed"));
+    };
+
+    console.note("Serving them on this machine, and streaming one epoch");
+    let streamed = stream::one_epoch(&place.tfrecord(), interrupt, console)?;
+    write_contact_sheet(&place, &streamed.contact_sheet)?;
+
+    let program = console.program();
+    let report = Report {
+        records: packed.records(),
+        skipped: packed.skipped(),
+        classes: packed.classes,
+        packs,
+        stream: streamed.figures,
+        contact_sheet: place.contact_sheet(),
+        next: [
+            format!("{program} inspect {} --images", show(&place.tfrecord())),
+            format!("{program} serve {}", show(&place.tfrecord())),
+            format!("{program} pack YOUR_IMAGES shards --format tfrecord"),
+        ],
+    };
+    report.print(console);
+    Ok(if report.skipped > 0 {
+        for finding in &packed.skipped_examples {
+            console.warning(format!("skipped {}", printable(&finding.to_string())));
+        }
+        Outcome::SomeUnreadable
+    } else {
+        Outcome::Done
+    })
+}
+
+fn pack_and_verify(
+    source: &Path,
+    root: PathBuf,
+    format: Format,
+    name: &'static str,
+    console: &Console,
+) -> Result<(PackFigures, Summary), Failure> {
+    let cancel = Cancel::from_flag(console.interrupt().flag());
+    let mut options = PackOptions::new(source, root.as_path());
+    options.format = format;
+    // What an earlier run left was taken away; a pack that was interrupted there was its own.
+    options.overwrite = true;
+    let watch = Watch::quiet(console);
+    let started = Instant::now();
+    let mut prepared = prepare(&options, &watch, &cancel)?;
+    if prepared.census().bytes() < SMALL_SOURCE_BYTES {
+        options.sharding = Sharding::Count(SMALL_SOURCE_SHARDS);
+        prepared = prepare(&options, &watch, &cancel)?;
+    }
+    warn_if_large(&prepared, console);
+    let summary = prepared.run(&watch, &cancel)?;
+    drop(watch);
+    let elapsed = started.elapsed();
+    for warning in &summary.warnings {
+        console.warning(printable(warning));
+    }
+
+    let verified = verify(&Input::Dataset(root.clone()), true, 0, console)?;
+    if let Some(finding) = verified.report.findings.first() {
+        return Err(Failure::new(format!(
+            "{} does not verify: {}",
+            show(&root),
+            printable(&finding.to_string())
+        )));
+    }
+    if console.interrupt().is_asked() {
+        return Err(stopped());
+    }
+    let figures = PackFigures {
+        format: name,
+        shards: summary.splits.iter().map(|split| split.shards).sum(),
+        bytes: summary.shard_bytes(),
+        image_bytes: summary.packed_bytes,
+        files: summary.packed_files,
+        root,
+        elapsed,
+        verified_in: verified.elapsed,
+    };
+    Ok((figures, summary))
+}
+
+fn warn_if_large(prepared: &Prepared, console: &Console) {
+    let bytes = prepared.census().bytes();
+    if bytes >= LARGE_SOURCE_BYTES {
+        console.warning(format!(
+            "{} are going to be packed as they are, twice; Ctrl-C stops it",
+            quantity::bytes(bytes)
+        ));
+    }
+}
+
+fn stopped() -> Failure {
+    Failure::interrupted("quickstart was stopped").hint("the same command starts it anew")
+}
+
+fn write_contact_sheet(place: &Place, png: &[u8]) -> Result<(), Failure> {
+    let path = place.contact_sheet();
+    fs::write(&path, png).map_err(|error| {
+        Failure::new(format!("cannot write {}: {error}", show(&path))).maybe_hint(io_hint(&error))
+    })
+}
+
+/// What a label means: the first words of the class's text, or its name.
+fn class_of(dataset: &Dataset, label: i64) -> String {
+    let manifest = dataset.manifest();
+    let class = label
+        .checked_sub(manifest.label_base)
+        .and_then(|index| usize::try_from(index).ok())
+        .and_then(|index| manifest.classes.get(index));
+    match class {
+        None => format!("label {label}"),
+        Some(class) => {
+            let words = class.text.as_deref().unwrap_or(&class.name);
+            words.split(',').next().unwrap_or(words).trim().to_owned()
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Where quickstart reads and writes: finding the pictures, and an output directory in which it
+//! only ever replaces what it made itself.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, io_hint};
+use crate::input::show;
+
+/// Says that quickstart made the directory; everything it writes has a name in `OWN`.
+const MARKER: &str = ".forebay-quickstart";
+
+const MARKER_TEXT: &str = "\
+`forebay quickstart` made this directory and replaces what it wrote here at each run:
+tfrecord/, indexed/ and first-batch.png. Remove this file to keep them.\n";
+
+/// The pictures that the project ships, relative to its root.
+const SHIPPED: &str = "testdata/images";
+
+/// What quickstart writes into its output directory.
+#[derive(Debug)]
+pub(super) struct Place {
+    root: PathBuf,
+}
+
+impl Place {
+    /// Takes the directory: makes it, or takes away what an earlier run wrote there. A directory
+    /// with anything else in it and no marker is left alone.
+    pub(super) fn take(root: &Path) -> Result<Self, Failure> {
+        let failed = |what: &str, path: &Path, error: std::io::Error| {
+            Failure::new(format!("cannot {what} {}: {error}", show(path)))
+                .maybe_hint(io_hint(&error))
+        };
+        let marker = root.join(MARKER);
+        match fs::read_dir(root) {
+            Ok(mut entries) => {
+                let is_empty = entries.next().is_none();
+                if !is_empty && !marker.is_file() {
+                    return Err(Failure::new(format!(
+                        "{} holds files that quickstart did not make",
+                        show(root)
+                    ))
+                    .hint("choose another directory with --out DIR"));
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                fs::create_dir_all(root).map_err(|error| failed("make", root, error))?;
+            }
+            Err(error) => return Err(failed("open", root, error)),
+        }
+        fs::write(&marker, MARKER_TEXT).map_err(|error| failed("write", &marker, error))?;
+        let place = Self {
+            root: root.to_owned(),
+        };
+        for path in [place.tfrecord(), place.indexed()] {
+            match fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(failed("replace", &path, error));
+                }
+                _ => {}
+            }
+        }
+        match fs::remove_file(place.contact_sheet()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(failed("replace", &place.contact_sheet(), error))
+            }
+            _ => Ok(place),
+        }
+    }
+
+    pub(super) fn tfrecord(&self) -> PathBuf {
+        self.root.join("tfrecord")
+    }
+
+    pub(super) fn indexed(&self) -> PathBuf {
+        self.root.join("indexed")
+    }
+
+    pub(super) fn contact_sheet(&self) -> PathBuf {
+        self.root.join("first-batch.png")
+    }
+}
+
+/// The directory of images: the one that was named, or the one that the project ships, below the
+/// current directory or below the sources that this program was built from.
+pub(super) fn images(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(named) = named {
+        return match fs::metadata(named) {
+            Ok(meta) if meta.is_dir() => Ok(named.to_owned()),
+            Ok(_) => Err(Failure::new(format!("{} is not a directory", show(named)))
+                .hint("name a directory of images: <class>/<file> below it")),
+            Err(error) => Err(
+                Failure::new(format!("cannot open {}: {error}", show(named)))
+                    .maybe_hint(io_hint(&error)),
+            ),
+        };
+    }
+    let here = PathBuf::from(SHIPPED);
+    if here.is_dir() {
+        return Ok(here);
+    }
+    let built_from = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(SHIPPED);
+    match built_from.canonicalize() {
+        Ok(path) if path.is_dir() => Ok(path),
+        _ => Err(Failure::new(format!(
+            "no pictures: there is no {SHIPPED} below the current directory"
+        ))
+        .hint("name a directory of images: `forebay quickstart IMAGE_DIR`, with <class>/<file> below it")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaces_only_what_it_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let place = Place::take(&out).unwrap();
+        fs::create_dir(place.tfrecord()).unwrap();
+        fs::write(place.tfrecord().join("x"), b"old").unwrap();
+        fs::write(out.join("mine"), b"kept").unwrap();
+        let place = Place::take(&out).unwrap();
+        assert!(!place.tfrecord().exists());
+        assert_eq!(fs::read(out.join("mine")).unwrap(), b"kept");
+
+        fs::remove_file(out.join(MARKER)).unwrap();
+        fs::create_dir(place.tfrecord()).unwrap();
+        let refused = Place::take(&out).unwrap_err();
+        assert!(refused.hint_line().unwrap().contains("--out"));
+        assert!(place.tfrecord().exists());
+    }
+
+    #[test]
+    fn a_missing_image_directory_is_named() {
+        let error = images(Some(Path::new("/nonexistent/pictures"))).unwrap_err();
+        assert!(error.message().contains("/nonexistent/pictures"));
+    }
+}

@@ -1,0 +1,217 @@
+//! One epoch of decoded batches, from a server on this machine through a client.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use forebay_client::{Batch, Client, ClientOptions, Polled, Stream, wire};
+use forebay_image::{TrainTransform, Transform, contact_sheet};
+use forebay_loader::Options;
+use forebay_server::{Server, ServerOptions};
+use forebay_shard::Dataset;
+use forebay_wire::batch::FLAG_PADDING;
+
+use super::report::{StageFigures, StreamFigures};
+use super::{class_of, stopped};
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+
+/// Name of the dataset in the server's URL.
+const NAME: &str = "quickstart";
+
+/// Side of the decoded images: what most models of ImageNet take.
+const SIDE: u32 = 224;
+
+/// Batches are of this many images, or fewer where that would make fewer than three batches.
+const BATCH_SIZE: u64 = 64;
+const LEAST_BATCHES: u64 = 3;
+
+/// How often Ctrl-C is looked at while waiting for a batch.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long the server may take to say where its time went.
+const STATS_WAIT: Duration = Duration::from_secs(5);
+
+/// An epoch that was streamed.
+pub(super) struct Streamed {
+    pub(super) figures: StreamFigures,
+    /// The first batch as a PNG.
+    pub(super) contact_sheet: Vec<u8>,
+}
+
+/// Serves the dataset on any free port, streams one epoch of its largest split, and stops.
+pub(super) fn one_epoch(
+    root: &Path,
+    interrupt: &Interrupt,
+    console: &Console,
+) -> Result<Streamed, Failure> {
+    let dataset = Dataset::open(root)?;
+    let split = dataset
+        .manifest()
+        .splits
+        .iter()
+        .max_by_key(|split| split.records)
+        .ok_or_else(|| Failure::new("the dataset has no splits"))?
+        .clone();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+
+    let mut server = Server::bind(ServerOptions {
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        stream_threads: Some(threads),
+        ..ServerOptions::default()
+    })?;
+    server.add_dataset(NAME, &dataset)?;
+    let server = server.spawn()?;
+    let url = format!("forebay://{}/{NAME}", server.addr());
+
+    let mut options = Options::new(
+        batch_size(split.records),
+        Transform::Train(TrainTransform::new(SIDE)),
+    );
+    options.keep_last = true;
+    let started = Instant::now();
+    let client = Client::connect(
+        &url,
+        ClientOptions {
+            name: concat!("forebay quickstart ", env!("CARGO_PKG_VERSION")).to_owned(),
+            // The server is this process: if it is gone, it stays gone.
+            reconnect_for: Duration::ZERO,
+            ..ClientOptions::default()
+        },
+    )?;
+    // As trainers do it, epoch after epoch: the server is asked where its time went while it has the
+    // stream. One epoch of it is taken.
+    let mut stream = client.open(options.to_spec(&split.name))?;
+    let mut figures = StreamFigures {
+        url,
+        split: split.name.clone(),
+        batch_size: options.batch_size,
+        side: SIDE,
+        batches: 0,
+        images: 0,
+        padding: 0,
+        payload_bytes: 0,
+        elapsed: Duration::ZERO,
+        first_batch_after: Duration::ZERO,
+        threads,
+        decoded: 0,
+        stages: Vec::new(),
+    };
+    let mut picture = None;
+    let bar = console.bar("streaming", Some(stream.batches_per_epoch()));
+    let expected = stream.batches_per_epoch();
+    while figures.batches < expected {
+        let Some(batch) = next_batch(&mut stream, interrupt)? else {
+            break;
+        };
+        if figures.batches == 0 {
+            figures.first_batch_after = started.elapsed();
+        }
+        figures.batches += 1;
+        figures.elapsed = started.elapsed();
+        let padding = batch.flags.iter().filter(|flag| **flag == FLAG_PADDING).count() as u64;
+        figures.padding += padding;
+        figures.images += batch.len() as u64 - padding;
+        figures.payload_bytes += batch.images.len() as u64;
+        bar.update(figures.batches, figures.images, "images", 0);
+        if picture.is_none() {
+            picture = Some(batch);
+        }
+    }
+    let stats = stream.server_stats(STATS_WAIT);
+    if next_batch(&mut stream, interrupt)?.is_some() || figures.batches != expected {
+        return Err(Failure::new(format!(
+            "the epoch had {} batches, not the {expected} that the server announced",
+            figures.batches
+        )));
+    }
+    drop(bar);
+    drop(stream);
+    server.shutdown();
+    let stats = stats.unwrap_or_default();
+    figures.decoded = stats.images;
+    figures.stages = stages(&stats);
+    let picture = picture.ok_or_else(|| Failure::new("the epoch had no batch"))?;
+    Ok(Streamed {
+        figures,
+        contact_sheet: sheet(&dataset, &picture),
+    })
+}
+
+/// The largest power of two that gives a few batches.
+fn batch_size(records: u64) -> u64 {
+    let most = (records / LEAST_BATCHES).clamp(1, BATCH_SIZE);
+    1 << most.ilog2()
+}
+
+fn next_batch(stream: &mut Stream, interrupt: &Interrupt) -> Result<Option<Batch>, Failure> {
+    let deadline = Instant::now() + ClientOptions::default().batch_timeout;
+    while !interrupt.is_asked() {
+        match stream.poll_batch(LOOK)? {
+            Polled::Batch(batch) => return Ok(Some(batch)),
+            Polled::EpochEnd => return Ok(None),
+            Polled::Pending if Instant::now() < deadline => {}
+            Polled::Pending => {
+                return Err(Failure::new("the server is there but sent no batch for two minutes"));
+            }
+        }
+    }
+    Err(stopped())
+}
+
+/// The stages in the order in which a sample passes them. The loader's last one, whoever takes the
+/// batches, is the server's sending here.
+fn stages(stats: &wire::Stats) -> Vec<StageFigures> {
+    stats
+        .stages
+        .iter()
+        .filter(|stage| stage.name != "trainer")
+        .map(|stage| StageFigures {
+            name: stage.name.clone(),
+            busy_s: stage.busy_s,
+            starved_s: stage.starved_s,
+            blocked_s: stage.blocked_s,
+        })
+        .collect()
+}
+
+/// The pictures of a batch, each with its class.
+fn sheet(dataset: &Dataset, batch: &Batch) -> Vec<u8> {
+    let samples = batch.flags.iter().take_while(|flag| **flag != FLAG_PADDING).count().max(1);
+    let side = batch.shape[1];
+    let pixels = &batch.images[..(samples * 3 * side * side).min(batch.images.len())];
+    let captions: Vec<String> = batch
+        .labels
+        .iter()
+        .take(samples)
+        .map(|label| class_of(dataset, *label))
+        .collect();
+    contact_sheet(pixels, side as u32, columns(samples), &captions)
+}
+
+/// About as many columns as rows, the last row full where that can be.
+fn columns(samples: usize) -> usize {
+    let square = (samples as f64).sqrt().ceil().max(1.0) as usize;
+    let full = (square..=square * 2).find(|columns| samples.is_multiple_of(*columns));
+    full.unwrap_or(square)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contact_sheets_have_full_rows_where_they_can() {
+        for (samples, expected) in [(1, 1), (2, 2), (7, 3), (12, 4), (13, 4), (16, 4), (64, 8)] {
+            assert_eq!(columns(samples), expected, "{samples}");
+        }
+    }
+
+    #[test]
+    fn a_small_set_makes_a_few_batches() {
+        for (records, size) in [(1, 1), (2, 1), (12, 4), (48, 16), (192, 64), (1_281_167, 64)] {
+            assert_eq!(batch_size(records), size, "{records}");
+        }
+    }
+}
