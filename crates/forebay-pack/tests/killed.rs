@@ -220,3 +220,24 @@ fn strace_works(dir: &Path) -> bool {
         .status();
     quick.is_ok_and(|status| status.success())
 }
+
+#[test]
+fn few_open_files_are_enough_and_too_few_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (source(dir.path()), dir.path().join("dst"));
+    let limited = |limit: u32, dst: &Path| {
+        let front = [
+            "sh",
+            "-c",
+            &format!("ulimit -n {limit}; exec \"$0\" \"$@\""),
+        ]
+        .map(str::to_owned);
+        let mut command = victim(&front, &src, dst);
+        command.stdout(Stdio::piped()).output().unwrap()
+    };
+    assert!(limited(64, &dst).status.success());
+    let output = limited(40, &dir.path().join("other"));
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("ulimit -n 44"), "{text}");
+}

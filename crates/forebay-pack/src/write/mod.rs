@@ -19,8 +19,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 
-/// Files that a worker has open at once, the finisher's share included: image, shard, a finished shard that waits.
-const FILES_PER_JOB: u64 = 4;
+/// Files that a worker has open at once, the finisher's share included: images, shard, a finished shard that waits.
+const FILES_PER_JOB: u64 = 4 + read::AHEAD_FILES as u64;
 /// Files that the process has open besides.
 const FILES_BESIDE: u64 = 24;
 

@@ -4,7 +4,7 @@
 //! what its header says, which is known only when it is there; so it is guessed (nearly every image is an RGB
 //! JPEG of a few hundred pixels a side), and in the rare other case the image is moved.
 
-use super::read::{Refusal, append_file};
+use super::read::{Refusal, append_file, open_file};
 use crate::census::{ClassList, ClassName, EntryRef};
 use crate::error::{Error, Result};
 use crate::prepare::Prepared;
@@ -87,10 +87,15 @@ impl<'a> Recorder<'a> {
         })
     }
 
+    /// Opens the file of an entry.
+    pub(super) fn open(&self, split: usize, entry: &EntryRef<'_>) -> Result<OwnedFd, Refusal> {
+        open_file(&self.splits[split], &entry.key())
+    }
+
     /// Puts the record of a file into an open payload, or says why the file cannot be packed.
     pub(super) fn put(
         &mut self,
-        split: usize,
+        file: Result<OwnedFd, Refusal>,
         entry: &EntryRef<'_>,
         payload: &mut Payload<'_>,
     ) -> Result<Put, Refusal> {
@@ -120,12 +125,7 @@ impl<'a> Recorder<'a> {
         );
         payload.push(&self.before);
         let start = payload.len();
-        append_file(
-            &self.splits[split],
-            &self.key,
-            entry.size,
-            payload.buffer_mut(),
-        )?;
+        append_file(&file?, entry.size, payload.buffer_mut())?;
         let image = &payload.as_slice()[start..];
         let content = sniff::identify(image);
         if let Content::OtherImage(format) = content {
