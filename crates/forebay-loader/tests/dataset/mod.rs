@@ -18,6 +18,8 @@ pub struct Recipe {
     pub shards: u64,
     pub format: ShardFormat,
     pub codec: Codec,
+    /// Of an indexed shard.
+    pub block_bytes: usize,
     /// `image/encoded` of a record; `None` for a record that is no Example.
     pub image: fn(u64) -> Option<Vec<u8>>,
 }
@@ -29,6 +31,7 @@ impl Default for Recipe {
             shards: 3,
             format: ShardFormat::Indexed,
             codec: Codec::None,
+            block_bytes: 8000,
             image: |i| Some(picture(i)),
         }
     }
@@ -67,7 +70,7 @@ pub fn write(root: &Path, recipe: &Recipe) {
                 .into(),
             ShardFormat::Indexed => {
                 let mut builder = indexed::WriterBuilder::new();
-                builder.codec(recipe.codec).block_bytes(8000);
+                builder.codec(recipe.codec).block_bytes(recipe.block_bytes);
                 builder.from_writer(file, &path).unwrap().into()
             }
         };
