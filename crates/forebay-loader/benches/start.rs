@@ -17,7 +17,9 @@ fn first_batch(c: &mut Criterion) {
         records.parse().expect("FOREBAY_BENCH_RECORDS is a number")
     });
     let mut group = c.benchmark_group("first batch");
-    group.sample_size(10).measurement_time(Duration::from_secs(5));
+    group
+        .sample_size(10)
+        .measurement_time(Duration::from_secs(5));
     for format in [ShardFormat::Indexed, ShardFormat::TfRecord] {
         let directory = tempfile::tempdir().expect("a directory for the dataset");
         dataset::write(
@@ -34,13 +36,19 @@ fn first_batch(c: &mut Criterion) {
         for shuffle in [Shuffle::default(), Shuffle::Full] {
             let mut options = Options::new(256, Transform::Eval(EvalTransform::new(8, 8)));
             options.shuffle = shuffle;
-            group.bench_function(format!("{format}, {records} records, {}", shuffle.name()), |b| {
-                b.iter(|| {
-                    let split = dataset::open(directory.path());
-                    let mut loader = Loader::new(split, options.clone()).expect("a loader");
-                    loader.next_batch().expect("a batch").expect("an epoch has batches")
-                });
-            });
+            group.bench_function(
+                format!("{format}, {records} records, {}", shuffle.name()),
+                |b| {
+                    b.iter(|| {
+                        let split = dataset::open(directory.path());
+                        let mut loader = Loader::new(split, options.clone()).expect("a loader");
+                        loader
+                            .next_batch()
+                            .expect("a batch")
+                            .expect("an epoch has batches")
+                    });
+                },
+            );
         }
     }
     group.finish();

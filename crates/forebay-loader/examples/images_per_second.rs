@@ -6,7 +6,7 @@
 //!
 //! `FOREBAY_SPLIT` names the split (the first one by default), `FOREBAY_THREADS` the numbers of threads ("1,2"),
 //! `FOREBAY_EPOCHS` how many epochs are measured after the first, which warms up (1), `FOREBAY_TRANSFORM` is
-//! `train` or `eval`.
+//! `train` or `eval`, `FOREBAY_MEMORY` the budget in bytes.
 
 use std::error::Error;
 use std::time::Instant;
@@ -20,7 +20,8 @@ fn variable(name: &str, default: &str) -> String {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let path = std::env::var("FOREBAY_DATASET").map_err(|_| "FOREBAY_DATASET: a directory that forebay packed")?;
+    let path = std::env::var("FOREBAY_DATASET")
+        .map_err(|_| "FOREBAY_DATASET: a directory that forebay packed")?;
     let dataset = Dataset::open(&path)?;
     let first = dataset.splits().next().unwrap_or_default().to_owned();
     let split = dataset.split(&variable("FOREBAY_SPLIT", &first))?;
@@ -32,6 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for threads in variable("FOREBAY_THREADS", "1,2").split(',') {
         let mut options = Options::new(128.min(split.len()), transform);
         options.threads = threads.parse()?;
+        options.memory_bytes = variable("FOREBAY_MEMORY", "0").parse()?;
         let begun = Instant::now();
         let mut loader = Loader::new(split.clone(), options)?;
         loader.next_batch()?;

@@ -146,8 +146,27 @@ impl Planner {
         urgent: bool,
     ) -> Result<Option<Planned>> {
         let (position, padding) = self.batches.position(self.start, self.index);
-        let sample = self.plan.sample_at(position);
-        let Some(extent) = self.extent(position, sample, padding, source, store, urgent) else {
+        // Padding belongs to windows that are long past, or to other ranks. And the first batch comes sooner if
+        // it does not wait for the windows of all lanes, which are hundreds of megabytes: they are read behind it.
+        let single = self.reach.single || padding || self.batch == 0;
+        let run = if single {
+            let sample = self.plan.sample_at(position);
+            Run {
+                sample,
+                records: sample..sample + 1,
+                lane: 0,
+                group: 0,
+            }
+        } else {
+            self.plan.run_at(position)
+        };
+        let sample = run.sample;
+        let extent = if single {
+            admit(&run.records, sample, source, store, urgent)
+        } else {
+            self.held(run, source, store, urgent)
+        };
+        let Some(extent) = extent else {
             return Ok(None);
         };
         let planned = Planned {
@@ -194,25 +213,20 @@ impl Planner {
         }
     }
 
-    fn extent(
+    /// The extent of a run, which stays until its lane comes to another window.
+    fn held(
         &mut self,
-        position: u64,
-        sample: u64,
-        padding: bool,
+        run: Run,
         source: &dyn Source,
         store: &mut Store,
         urgent: bool,
     ) -> Option<Arc<Extent>> {
-        // Padding belongs to windows that are long past, or to other ranks.
-        if self.reach.single || padding {
-            let run = sample..sample + 1;
-            return admit(&run, sample, source, store, urgent);
-        }
         let Run {
+            sample,
             records,
             lane,
             group,
-        } = self.plan.run_at(position);
+        } = run;
         let held = self.held.entry(lane).or_insert(Held {
             group,
             extents: Vec::new(),

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use forebay_shard::ShardFormat;
 
 use super::dataset::{self, Recipe, picture};
-use super::{options, plan};
+use super::{Gate, gated, options, plan};
 use crate::{Error, Loader, Options};
 
 /// Position of a sample in epoch 0.
@@ -145,8 +145,19 @@ fn a_shard_that_vanishes_is_an_error_and_not_a_hang() {
 }
 
 #[test]
-fn only_the_failing_sample_of_a_bad_read_fails_by_default_order() {
-    // Samples of one damaged block fail together, and the first of them in order is told.
+fn a_panic_is_an_error_of_its_record() {
+    let gate = Gate {
+        broken: Some(57),
+        ..Gate::default()
+    };
+    let (_directory, mut loader) = gated(&Recipe::default(), options(), &gate.into());
+    let (batches, error) = run_into_error(&mut loader);
+    assert!(batches <= position_of(57, &options()) / 8);
+    assert!(error.to_string().contains("panicked"), "{error}");
+}
+
+#[test]
+fn samples_of_a_bad_read_fail_at_the_first_of_them_in_order() {
     let (directory, split) = dataset::split(&Recipe::default());
     let shard = &split.shards()[0];
     let damaged = shard.byte_range(3..4).unwrap();

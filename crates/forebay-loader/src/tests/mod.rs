@@ -40,6 +40,8 @@ struct Gate {
     opened: Condvar,
     /// Takes its time before each read.
     delay: Duration,
+    /// A read of this record panics.
+    broken: Option<u64>,
 }
 
 impl Gate {
@@ -86,6 +88,13 @@ impl Source for Gated {
 
     fn read(&self, piece: &Range<u64>, block: &mut RecordBlock) -> Result<()> {
         self.gate.pass(piece);
+        if self
+            .gate
+            .broken
+            .is_some_and(|record| piece.contains(&record))
+        {
+            panic!("a reader that breaks on purpose");
+        }
         self.inner.read(piece, block)
     }
 

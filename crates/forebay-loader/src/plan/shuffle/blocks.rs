@@ -137,6 +137,7 @@ impl Order for Blocks {
             sample - before..(sample + after).min(self.records)
         };
         Run {
+            sample,
             records,
             lane: window.lane,
             group: window.number,

@@ -28,9 +28,10 @@ impl Order for Full {
     }
 
     fn run(&self, position: u64) -> Run {
-        let record = self.sample(position);
+        let sample = self.sample(position);
         Run {
-            records: record..record + 1,
+            sample,
+            records: sample..sample + 1,
             lane: 0,
             group: position,
         }

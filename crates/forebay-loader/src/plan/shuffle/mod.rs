@@ -61,7 +61,9 @@ impl Shuffle {
 /// Records that are read together, and how long they are of use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Neighbours in the split; the sample that was asked for is among them.
+    /// The sample that was asked for.
+    pub sample: u64,
+    /// Neighbours in the split; the sample is among them.
     pub records: Range<u64>,
     /// Lane that reads them.
     pub lane: u64,
@@ -208,7 +210,8 @@ mod tests {
                 let mut latest: HashMap<u64, u64> = HashMap::new();
                 for p in 0..records {
                     let run = order.run(p);
-                    prop_assert!(run.records.contains(&order.sample(p)));
+                    prop_assert_eq!(run.sample, order.sample(p));
+                    prop_assert!(run.records.contains(&run.sample));
                     prop_assert!(run.records.end <= records);
                     let identity = (run.records.start, run.records.end, run.lane, run.group);
                     for record in run.records.clone() {

@@ -18,6 +18,7 @@ impl Order for Storage {
         let group = position / self.run_records;
         let start = group * self.run_records;
         Run {
+            sample: position,
             records: start..(start + self.run_records).min(self.records),
             lane: 0,
             group,
