@@ -61,6 +61,10 @@ pub(crate) fn write_shards(
                     Err(error) => return fail(error),
                 };
                 while let Some(planned) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // A shard that is shorter than the steps in which it looks never would.
+                    if stopped() {
+                        return;
+                    }
                     match shard::write(
                         prepared,
                         destination,
