@@ -28,7 +28,6 @@ Every option has an environment variable: --shard-size is FOREBAY_SHARD_SIZE. Fl
     version,
     about = ABOUT,
     after_help = AFTER_HELP,
-    propagate_version = true,
     subcommand_required = true,
     arg_required_else_help = true,
     max_term_width = 100

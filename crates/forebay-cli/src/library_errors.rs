@@ -25,7 +25,10 @@ impl From<forebay_pack::Error> for Failure {
             _ => None,
         });
         match error {
-            Error::Interrupted { .. } => Self::interrupted(error.to_string()).maybe_hint(hint),
+            Error::Interrupted { finished, total } => {
+                Self::interrupted(format!("{finished} of {total} shards are finished"))
+                    .maybe_hint(hint)
+            }
             Error::Options(_) => Self::usage(error.to_string()).maybe_hint(hint),
             Error::Store(error) => Self::from(error).maybe_hint(hint),
             Error::Shard(error) => Self::from(error).maybe_hint(hint),

@@ -81,6 +81,11 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         source,
     });
     let place = format!("{}: record {}", show(located.shard.path()), located.record);
+    let to_stdout = args.output.as_deref().is_none_or(|path| path == Path::new("-"));
+    if console.is_json() && args.feature.is_some() && to_stdout {
+        return Err(Failure::usage("bytes of a feature and --json do not go to stdout together")
+            .hint("write the feature to a file with -o FILE, or leave out --json"));
+    }
     match &args.feature {
         Some(name) => {
             let bytes = feature_bytes(example?, name, &place)?;
@@ -92,6 +97,18 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         }
         None => print_record(&located, record.len(), example?, console)?,
     }
+    #[derive(Serialize)]
+    struct Summary {
+        command: &'static str,
+        exit_code: i32,
+    }
+    console.event(
+        "summary",
+        &Summary {
+            command: "cat",
+            exit_code: 0,
+        },
+    );
     Ok(Outcome::Done)
 }
 

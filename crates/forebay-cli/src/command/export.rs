@@ -18,11 +18,11 @@ use crate::progress::Bar;
 use crate::quantity;
 
 /// Write a dataset's images back as files
-///
-/// Each image goes to the path that its key says, byte for byte as it was packed. Files that are
-/// there already are never overwritten; the same command again writes what is missing.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
+Each image goes to the path that its key says, byte for byte as it was packed. Files that are
+there already are never overwritten; the same command again writes what is missing.
+
 Examples:
   forebay export shards/ photos/
   forebay export shards/ photos/ --split validation")]

@@ -17,15 +17,15 @@ use crate::input::{Input, show};
 use crate::quantity::{self, parse_duration, parse_size};
 
 /// Serve decoded batches of a dataset to trainers
-///
-/// Prints the URL that trainers use and runs until Ctrl-C. One server feeds any number of
-/// trainers; each asks for its own batch size, transform, seed and rank.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
+Prints the URL that trainers use and runs until Ctrl-C. One server feeds any number of
+trainers; each asks for its own batch size, transform, seed and rank.
+
 Examples:
   forebay serve shards/
   forebay serve shards/ --name imagenet --listen 127.0.0.1:0     any free port
-  python3 -c 'import forebay; print(next(iter(forebay.Loader(\"forebay://127.0.0.1:7070/shards\"))))'")]
+  python3 -c 'import forebay; loader = forebay.Loader(\"forebay://127.0.0.1:7070/shards\", split=\"train\")'")]
 pub(crate) struct Args {
     /// The dataset: the directory that holds forebay.json
     #[arg(value_name = "DATASET")]

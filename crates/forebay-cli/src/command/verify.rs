@@ -20,11 +20,11 @@ use crate::progress::Bar;
 use crate::quantity;
 
 /// Check every checksum of datasets or shards
-///
-/// Reads all bytes and compares them with the checksums in records, blocks, indexes and manifest.
-/// Damage is listed with shard, record and byte, and the exit code is 1.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
+Reads all bytes and compares them with the checksums in records, blocks, indexes and manifest.
+Damage is listed with shard, record and byte, and the exit code is 1.
+
 Examples:
   forebay verify shards/
   forebay verify shards/ --deep               decode every image as well

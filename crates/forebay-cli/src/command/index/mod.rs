@@ -27,12 +27,12 @@ use crate::input::{MANIFEST, local, show};
 use crate::quantity;
 
 /// Index TFRecords that another tool wrote
-///
-/// Reads every record once, checks it, and writes an index of each file, binary (.fbi) and as
-/// NVIDIA DALI's text (.idx), into index/: never beside the data, because readers glob train-*. A
-/// manifest makes the directory a dataset for all other commands. The data are not touched.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
+Reads every record once, checks it, and writes an index of each file, binary (.fbi) and as
+NVIDIA DALI's text (.idx), into index/: never beside the data, because readers glob train-*. A
+manifest makes the directory a dataset for all other commands. The data are not touched.
+
 Examples:
   forebay index imagenet-tfrecords/
   forebay index /readonly/train-* --out indexed/     links to the files, indexes and manifest

@@ -15,11 +15,11 @@ use figures::{ImageFigures, IndexFigures};
 use show::Findings;
 
 /// Show what is in a dataset or a shard
-///
-/// Splits, shards, bytes, features, classes and how big the records are, from manifest and indexes
-/// alone. With --images every record is read too: exact sizes of the images, formats, dimensions.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
+Splits, shards, bytes, features, classes and how big the records are, from manifest and indexes
+alone. With --images every record is read too: exact sizes of the images, formats, dimensions.
+
 Examples:
   forebay inspect shards/
   forebay inspect shards/ --images

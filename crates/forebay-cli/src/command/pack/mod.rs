@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args as ClapArgs;
-use forebay_pack::{Cancel, Format, OnBadImage, PackOptions, Sharding, ShuffleWhen};
+use forebay_pack::{Cancel, Format, LayoutKind, OnBadImage, PackOptions, Sharding, ShuffleWhen};
 use forebay_store::Location;
 
 use crate::console::Console;
@@ -20,12 +20,12 @@ pub(crate) use summary::Packed;
 pub(crate) use watch::Watch;
 
 /// Pack a directory of images into shards
-///
-/// Looks at all of SRC first (the census), decides what goes where (the plan), writes shards in
-/// parallel into DST and publishes the manifest last. The same command again continues an
-/// interrupted run; the result is the same, byte for byte, whatever --jobs is.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
+Looks at all of SRC first (the census), decides what goes where (the plan), writes shards in
+parallel into DST and publishes the manifest last. The same command again continues an
+interrupted run; the result is the same, byte for byte, whatever --jobs is.
+
 Examples:
   forebay pack photos/ shards/ --format tfrecord
   forebay pack imagenet/ shards/ --format indexed --shard-size 256MiB --jobs 8
@@ -72,6 +72,18 @@ pub(crate) struct Args {
     /// Put a BLAKE3 hash of each shard into the manifest
     #[arg(long, help_heading = "Shards")]
     blake3: bool,
+
+    /// Leave out the text index (.idx) that NVIDIA DALI reads
+    #[arg(long, help_heading = "Shards")]
+    no_idx: bool,
+
+    /// How SRC is laid out: classes or splits [default: recognised by looking]
+    #[arg(long, value_name = "LAYOUT", value_parser = parse_layout, help_heading = "Records")]
+    layout: Option<LayoutKind>,
+
+    /// The class list, one a line in label order [default: a list found in SRC, else its directories]
+    #[arg(long, value_name = "FILE", help_heading = "Records")]
+    classes: Option<PathBuf>,
 
     /// Name the split of a source without splits, or pack only this one of several
     #[arg(long, value_name = "NAME", help_heading = "Records")]
@@ -155,6 +167,14 @@ impl FromStr for Codec {
     }
 }
 
+fn parse_layout(text: &str) -> Result<LayoutKind, String> {
+    let named = LayoutKind::ALL.iter().find(|layout| layout.name() == text);
+    named.copied().ok_or_else(|| {
+        let names: Vec<&str> = LayoutKind::ALL.iter().map(|layout| layout.name()).collect();
+        format!("the layouts are {}", names.join(", "))
+    })
+}
+
 impl Args {
     /// The options, decided.
     fn config(&self) -> Result<PackOptions, Failure> {
@@ -177,6 +197,9 @@ impl Args {
         } else if let Some(bytes) = self.shard_size {
             options.sharding = Sharding::Bytes(bytes);
         }
+        options.index_text = !self.no_idx;
+        options.layout = self.layout;
+        options.classes.clone_from(&self.classes);
         options.split.clone_from(&self.split);
         options.label_base = self.label_base;
         options.seed = self.seed;

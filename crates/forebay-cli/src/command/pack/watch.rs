@@ -23,7 +23,7 @@ pub(crate) struct Watch<'a> {
 }
 
 struct View {
-    bar: Bar,
+    bar: Option<Bar>,
     stage: &'static str,
     total_files: u64,
     total_bytes: u64,
@@ -56,7 +56,7 @@ impl<'a> Watch<'a> {
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             view: Mutex::new(View {
-                bar: console.bar("census", None),
+                bar: Some(console.bar("census", None)),
                 stage: Stage::Census.name(),
                 total_files: 0,
                 total_bytes: 0,
@@ -70,7 +70,9 @@ impl<'a> Watch<'a> {
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         // A worker that finds another one drawing goes on with its work.
         if let Ok(mut view) = self.view.try_lock() {
-            view.bar.update(bytes, files, "files", bytes);
+            if let Some(bar) = &view.bar {
+                bar.update(bytes, files, "files", bytes);
+            }
             let due = view
                 .last_event
                 .is_none_or(|last| last.elapsed() >= Console::EVENT_INTERVAL);
@@ -98,16 +100,13 @@ impl Observer for Watch<'_> {
             return;
         };
         view.stage = stage.name();
-        match stage {
-            Stage::Census => {}
-            Stage::Publishing => {
-                view.bar = self.console.bar("publishing", None);
-            }
-            _ => {
-                let (name, total) = (stage.name(), view.total_bytes);
-                view.bar = self.console.bar(name, (total > 0).then_some(total));
-            }
+        if stage == Stage::Census {
+            return;
         }
+        // One line at a time: the old bar goes before the new one comes.
+        view.bar = None;
+        let total = (stage != Stage::Publishing && view.total_bytes > 0).then_some(view.total_bytes);
+        view.bar = Some(self.console.bar(stage.name(), total));
     }
 
     fn counted(&self, files: u64, bytes: u64) {

@@ -31,12 +31,12 @@ const SMALL_SOURCE_SHARDS: u32 = 2;
 const LARGE_SOURCE_BYTES: u64 = 4 << 30;
 
 /// See the whole journey on a few pictures
-///
-/// Packs a directory of images into TFRecord shards and into indexed shards, verifies both,
-/// starts a server on this machine, streams one epoch of decoded batches from it, and shows what
-/// all of that took and a contact sheet of the first batch.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
+Packs a directory of images into TFRecord shards and into indexed shards, verifies both,
+starts a server on this machine, streams one epoch of decoded batches from it, and shows what
+all of that took and a contact sheet of the first batch.
+
 Examples:
   forebay quickstart                      the pictures that come with Forebay
   forebay quickstart photos/              your own: <class>/<file> or <split>/<class>/<file>
