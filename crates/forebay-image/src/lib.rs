@@ -24,4 +24,4 @@ pub use limits::Limits;
 pub use probe::{Color, Format, Probe, probe, sniff, trailing_bytes};
 pub use random::SampleSeed;
 pub use sheet::{contact_sheet, encode_png};
-pub use transform::{EvalTransform, Layout, Timing, TrainTransform, Transform};
+pub use transform::{EvalTransform, Layout, Timing, TrainTransform, Transform, resize};

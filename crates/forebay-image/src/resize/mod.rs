@@ -1,7 +1,8 @@
 //! Antialiased resizing, bit for bit as Pillow's `Image.resize(..., BILINEAR)` does it on 8-bit images.
 //!
 //! The filter is a triangle as wide as the scale; each axis is a pass of its own; weights are integers with
-//! [`PRECISION_BITS`] bits; both passes round to bytes. Because the arithmetic is integer, every
+//! [`PRECISION_BITS`] bits; both passes round to bytes, columns first. (So did Pillow up to version 12; version 13 does rows
+//! first where the height shrinks much more than the width, which moves some values by one.) Because the arithmetic is integer, every
 //! implementation here (portable, AVX2) gives the same bytes, and the same as Pillow. Only the part of the
 //! output that is wanted is computed, from only the part of the input that it needs; a horizontal flip and the
 //! layout of the output cost nothing extra.

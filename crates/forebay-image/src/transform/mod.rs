@@ -9,12 +9,12 @@ mod train;
 pub use eval::EvalTransform;
 pub use train::TrainTransform;
 
-use crate::decode::Decoder;
+use crate::decode::{Decoder, Region, RgbImage};
 use crate::error::{ImageError, Result};
 use crate::limits::Limits;
 use crate::probe::probe;
 use crate::random::SampleSeed;
-use crate::resize::Resize;
+use crate::resize::{Resize, Resizer};
 use std::time::Instant;
 
 /// Longest side of an output, in pixels: a mistyped option must not ask for gigabytes a sample.
@@ -130,6 +130,35 @@ impl Transform {
             transform_ns: decoded.elapsed().as_nanos() as u64,
         })
     }
+}
+
+/// Resizes a picture with the filter of the transforms: Pillow's `resize((width, height), BILINEAR)`.
+///
+/// # Errors
+/// [`ImageError::Transform`] for a side of 0 or over 8,192 pixels.
+///
+/// # Panics
+/// If the picture is empty or its data have another length than its size says.
+pub fn resize(image: &RgbImage, width: u32, height: u32) -> Result<RgbImage> {
+    check_side("width", width)?;
+    check_side("height", height)?;
+    let stride = image.width as usize * 3;
+    assert!(stride > 0 && image.data.len() == stride * image.height as usize && image.height > 0);
+    let mut resizer = Resizer::default();
+    let needed = resizer.plan(&Resize {
+        input: (image.width, image.height),
+        output: (width, height),
+        window: Region::whole(width, height),
+        flip: false,
+    });
+    let mut data = vec![0; 3 * width as usize * height as usize];
+    let start = needed.y as usize * stride + needed.x as usize * 3;
+    resizer.run(&image.data[start..], stride, Layout::Nhwc, &mut data);
+    Ok(RgbImage {
+        width,
+        height,
+        data,
+    })
 }
 
 fn invalid(what: String) -> ImageError {

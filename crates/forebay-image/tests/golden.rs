@@ -1,0 +1,132 @@
+//! Pixels and crops against what Pillow and an independent implementation of the random numbers gave
+//! (testdata/golden-pixels, made by tools/make_golden_pixels.py).
+
+use forebay_image::{
+    Decoder, EvalTransform, Layout, Limits, Region, SampleSeed, TrainTransform, Transform, probe,
+};
+use std::path::PathBuf;
+
+fn testdata(path: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "../../testdata", path]
+        .iter()
+        .collect()
+}
+
+fn table(name: &str) -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(testdata(&format!("golden-pixels/{name}"))).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| line.split(' ').map(str::to_owned).collect())
+        .collect()
+}
+
+/// The CRC-32 of zip and PNG.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |c, _| {
+            (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg())
+        })
+    })
+}
+
+#[test]
+fn shipped_images_decode_and_transform_to_pillows_bytes() {
+    let mut decoder = Decoder::new(Limits::default());
+    let rows = table("images.txt");
+    assert_eq!(rows.len(), 60);
+    for (sample, row) in rows.iter().enumerate() {
+        let bytes = std::fs::read(testdata("images").join(&row[0])).unwrap();
+        let image = decoder.decode(&bytes).unwrap();
+        assert_eq!(
+            [image.width, image.height].map(|n| n.to_string()),
+            row[1..3],
+            "{}",
+            row[0]
+        );
+        assert_eq!(
+            format!("{:08x}", crc32(&image.data)),
+            row[3],
+            "{}: full picture",
+            row[0]
+        );
+        let seed = SampleSeed {
+            seed: 1,
+            epoch: 2,
+            sample: sample as u64,
+        };
+        let train = Transform::Train(TrainTransform::new(224));
+        let eval = Transform::Eval(EvalTransform::new(256, 224));
+        for (transform, expected) in [(train, &row[4]), (eval, &row[5])] {
+            let mut pixels = vec![0; transform.output_bytes()];
+            transform
+                .apply(&mut decoder, &bytes, seed, Layout::Nhwc, &mut pixels)
+                .unwrap();
+            assert_eq!(
+                format!("{:08x}", crc32(&pixels)),
+                *expected,
+                "{}: {transform:?}",
+                row[0]
+            );
+            let mut planes = vec![0; transform.output_bytes()];
+            transform
+                .apply(&mut decoder, &bytes, seed, Layout::Nchw, &mut planes)
+                .unwrap();
+            let plane = planes.len() / 3;
+            let same = (0..planes.len()).all(|i| planes[i % 3 * plane + i / 3] == pixels[i]);
+            assert!(same, "{}: both layouts hold the same pixels", row[0]);
+        }
+    }
+}
+
+#[test]
+fn small_resizes_equal_pillows_pixel_by_pixel() {
+    let mut decoder = Decoder::new(Limits::default());
+    let source = std::fs::read(testdata("images/train/n02782093/n02782093_11.JPEG")).unwrap();
+    let header = probe(&source, &Limits::default()).unwrap();
+    let mut seen = 0;
+    for entry in std::fs::read_dir(testdata("golden-pixels")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let Some(rest) = name.strip_prefix("resize-") else {
+            continue;
+        };
+        let numbers: Vec<u32> = rest
+            .split('-')
+            .skip(1)
+            .map(|n| n.parse().unwrap())
+            .collect();
+        let [x, y, x1, y1, width, height] = numbers[..] else {
+            panic!("{name}")
+        };
+        let region = Region {
+            x,
+            y,
+            width: x1 - x,
+            height: y1 - y,
+        };
+        let picture = decoder.decode_region(&source, &header, region).unwrap();
+        let golden = decoder.decode(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!((golden.width, golden.height), (width, height), "{name}");
+        let got = forebay_image::resize(&picture, width, height).unwrap();
+        assert!(got == golden, "{name}");
+        seen += 1;
+    }
+    assert_eq!(seen, 4);
+}
+
+#[test]
+fn crops_are_torchvisions_with_the_documented_random_numbers() {
+    let rows = table("crops.txt");
+    assert_eq!(rows.len(), 200);
+    for row in rows {
+        let n: Vec<u64> = row.iter().map(|n| n.parse().unwrap()).collect();
+        let seed = SampleSeed {
+            seed: n[2],
+            epoch: n[3],
+            sample: n[4],
+        };
+        let (crop, flip) = TrainTransform::new(224).crop(n[0] as u32, n[1] as u32, seed);
+        let got = [crop.x, crop.y, crop.width, crop.height, u32::from(flip)].map(u64::from);
+        assert_eq!(got, n[5..], "{row:?}");
+    }
+}
