@@ -43,17 +43,18 @@ pub(super) fn decode(job: &Job<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Res
     canvas.stride = row;
     canvas.start = start;
     if four {
-        inks_to_rgb(canvas, width * height);
+        inks_to_rgb(canvas, width * height, jpeg::has_adobe(job.bytes));
         canvas.stride = width * 3;
         canvas.start = (region.y as usize * width + region.x as usize) * 3;
     }
     Ok(Outcome::Done)
 }
 
-/// Four inverted inks to RGB, in place.
-fn inks_to_rgb(canvas: &mut Canvas, pixels: usize) {
+/// Four inks to RGB, in place; Adobe stores them inverted (255 is no ink).
+fn inks_to_rgb(canvas: &mut Canvas, pixels: usize, inverted: bool) {
+    let flip = if inverted { 0 } else { 255 };
     for i in 0..pixels {
-        let [c, m, y, k] = [0, 1, 2, 3].map(|j| u32::from(canvas.data[i * 4 + j]));
+        let [c, m, y, k] = [0, 1, 2, 3].map(|j| u32::from(canvas.data[i * 4 + j] ^ flip));
         for (j, ink) in [c, m, y].into_iter().enumerate() {
             canvas.data[i * 3 + j] = (ink * k / 255) as u8;
         }

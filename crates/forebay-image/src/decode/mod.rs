@@ -180,8 +180,8 @@ const CODECS: &[Codec] = &[
 ///
 /// What becomes of the colours, following `tf.io.decode_image(channels=3)` where that is defined:
 /// grey is repeated in the three channels; alpha is dropped, not blended; palettes are looked up; 16-bit
-/// channels keep their high byte; CMYK and YCCK (whose inks Adobe stores inverted) become
-/// `ink * black / 255`. ICC profiles and EXIF orientation are ignored.
+/// channels keep their high byte; CMYK and YCCK become `(255 - ink) * (255 - black) / 255`, where files
+/// with Adobe's marker store `255 - ink`. ICC profiles and EXIF orientation are ignored.
 #[derive(Debug, Default)]
 pub struct Decoder {
     limits: Limits,

@@ -126,3 +126,92 @@ fn regions_are_cut_from_the_full_picture() {
         "{own} regions went through the faster decoder"
     );
 }
+
+/// Smooth colour with noise, so that there are long and short codes.
+fn picture(width: usize, height: usize) -> Vec<u8> {
+    let mut state = (width * 7919 + height) as u32;
+    (0..width * height * 3)
+        .map(|i| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (x, y) = (i / 3 % width, i / 3 / width);
+            let wave = (x * (3 + i % 3) + y * 5) as f64 * 0.07;
+            (128.0 + 90.0 * wave.sin() + f64::from(state >> 26) - 32.0) as u8
+        })
+        .collect()
+}
+
+#[test]
+fn generated_pictures_of_every_sampling_equal_the_reference() {
+    use libjpeg_turbo_rs::{Encoder, Subsampling};
+    let samplings = [
+        (Subsampling::S444, true),
+        (Subsampling::S422, true),
+        (Subsampling::S420, true),
+        (Subsampling::S440, false),
+        (Subsampling::S411, false),
+    ];
+    let mut scratch = Scratch::default();
+    let mut decoder = Decoder::new(Limits::default());
+    let sizes = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 18, 31, 33, 47, 64, 65, 100];
+    for (i, &width) in sizes.iter().enumerate() {
+        for (j, &height) in sizes.iter().enumerate() {
+            let pixels = picture(width, height);
+            let (sampling, supported) = samplings[(i * 3 + j) % samplings.len()];
+            let restart = [0, 1, 3, 7][(i + j) % 4];
+            let quality = [30, 75, 90, 100][(i * 5 + j) % 4];
+            let mut encoder =
+                Encoder::new(&pixels, width, height, libjpeg_turbo_rs::PixelFormat::Rgb)
+                    .quality(quality)
+                    .subsampling(sampling)
+                    .optimize_huffman((i + j) % 3 == 0)
+                    .restart_blocks(restart);
+            if (i + 2 * j) % 7 == 0 {
+                encoder = encoder.grayscale_from_color(true);
+            }
+            let bytes = encoder.encode().unwrap();
+            let case = format!("{width}x{height} {sampling:?} restart {restart} quality {quality}");
+            let header = probe(&bytes, &Limits::default()).unwrap();
+            let reference = with(jpeg_turbo::decode, &mut scratch, &bytes, None).unwrap();
+            for region in regions(width as u32, height as u32, 8) {
+                let expected = cut(&reference, &region);
+                let got = with(jpeg_baseline::decode, &mut scratch, &bytes, Some(region));
+                // Rows of one or two chroma samples are left to the reference.
+                assert!(
+                    got.is_some() || !supported || width < 5,
+                    "{case} was declined"
+                );
+                assert!(
+                    got.is_none_or(|got| got.data == expected),
+                    "{case} {region:?}"
+                );
+                let got = decoder.decode_region(&bytes, &header, region).unwrap();
+                assert!(got.data == expected, "{case} {region:?} of the decoder");
+            }
+        }
+    }
+}
+
+#[test]
+fn inks_become_light() {
+    use libjpeg_turbo_rs::{Encoder, PixelFormat};
+    // No cyan, some magenta, full yellow and a little black, inverted as Adobe stores it.
+    let inks = [255u8, 200, 0, 230].repeat(16 * 16);
+    let bytes = Encoder::new(&inks, 16, 16, PixelFormat::Cmyk)
+        .quality(100)
+        .encode()
+        .unwrap();
+    let adobe = crate::probe::jpeg::has_adobe(&bytes);
+    let image = Decoder::new(Limits::default()).decode(&bytes).unwrap();
+    let inks = if adobe {
+        [255, 200, 0, 230]
+    } else {
+        [0, 55, 255, 25]
+    };
+    let expected = [inks[0], inks[1], inks[2]].map(|ink: u32| (ink * inks[3] / 255) as u8);
+    for pixel in image.data.chunks_exact(3) {
+        assert!(
+            pixel.iter().zip(expected).all(|(&a, b)| a.abs_diff(b) <= 2),
+            "{pixel:?} {expected:?}"
+        );
+    }
+}

@@ -83,6 +83,19 @@ pub(crate) fn adobe_transform(segment: &Segment<'_>) -> Option<u8> {
     }
 }
 
+/// Whether Adobe's APP14 comes before the first scan: then inks are stored inverted.
+pub(crate) fn has_adobe(bytes: &[u8]) -> bool {
+    let mut at = 2;
+    while let Ok(segment) = segment(bytes, at) {
+        match segment.marker {
+            SOS | EOI => return false,
+            _ if adobe_transform(&segment).is_some() => return true,
+            _ => at = segment.end,
+        }
+    }
+    false
+}
+
 /// Whether this is JFIF's APP0.
 pub(crate) fn is_jfif(segment: &Segment<'_>) -> bool {
     segment.marker == 0xe0 && segment.payload.starts_with(b"JFIF\0")
