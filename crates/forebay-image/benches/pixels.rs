@@ -1,0 +1,101 @@
+//! `cargo bench -p forebay-image`: probe, decode, region, resize and whole transforms, over the images the project ships
+//! and, if `FOREBAY_BENCH_IMAGES` is set, over that folder's. One iteration is one image, in turns.
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use forebay_image::{
+    Decoder, EvalTransform, Layout, Limits, RgbImage, SampleSeed, TrainTransform, Transform, probe,
+    resize,
+};
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+
+fn load(folder: &Path) -> Vec<Vec<u8>> {
+    let mut folders = vec![folder.to_owned()];
+    let mut paths = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a readable folder") {
+            let path = entry.expect("a readable entry").path();
+            if path.is_dir() {
+                folders.push(path)
+            } else {
+                paths.push(path)
+            }
+        }
+    }
+    paths.sort();
+    let read = |path: &PathBuf| std::fs::read(path).expect("a readable file");
+    paths
+        .iter()
+        .map(read)
+        .filter(|bytes| probe(bytes, &Limits::default()).is_ok())
+        .collect()
+}
+
+fn bench(c: &mut Criterion) {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
+    bench_folder(c, "shipped", &shipped);
+    if let Some(folder) = std::env::var_os("FOREBAY_BENCH_IMAGES") {
+        bench_folder(c, "given", Path::new(&folder));
+    }
+}
+
+fn bench_folder(c: &mut Criterion, name: &str, folder: &Path) {
+    let images = load(folder);
+    let limits = Limits::default();
+    let crop = TrainTransform::new(224);
+    let seed = |sample: usize| SampleSeed {
+        seed: 1,
+        epoch: 0,
+        sample: sample as u64,
+    };
+    let mut decoder = Decoder::new(limits);
+    let mut group = c.benchmark_group(name);
+    group.throughput(Throughput::Elements(1));
+    let mut i = 0;
+    let mut next = move |count: usize| {
+        i = (i + 1) % count;
+        i
+    };
+
+    group.bench_function("probe", |b| {
+        b.iter(|| probe(black_box(&images[next(images.len())]), &limits))
+    });
+    group.bench_function("decode", |b| {
+        b.iter(|| decoder.decode(&images[next(images.len())]))
+    });
+    group.bench_function("region", |b| {
+        b.iter(|| {
+            let i = next(images.len());
+            let header = probe(&images[i], &limits).expect("probed before");
+            let region = crop.crop(header.width, header.height, seed(i)).0;
+            decoder.decode_region(&images[i], &header, region)
+        })
+    });
+    let crops: Vec<RgbImage> = (images.iter().enumerate())
+        .filter_map(|(i, bytes)| {
+            let header = probe(bytes, &limits).ok()?;
+            let region = crop.crop(header.width, header.height, seed(i)).0;
+            decoder.decode_region(bytes, &header, region).ok()
+        })
+        .collect();
+    group.bench_function("resize", |b| {
+        b.iter(|| resize(&crops[next(crops.len())], 224, 224))
+    });
+    let transforms = [
+        ("train-224", Transform::Train(crop)),
+        ("eval-224", Transform::Eval(EvalTransform::new(256, 224))),
+    ];
+    for (name, transform) in transforms {
+        let mut out = vec![0; transform.output_bytes()];
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let i = next(images.len());
+                transform.apply(&mut decoder, &images[i], seed(i), Layout::Nhwc, &mut out)
+            })
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, bench);
+criterion_main!(benches);
