@@ -62,11 +62,11 @@ pub enum Error {
         what: String,
     },
     /// Somebody asked to stop.
-    #[error("interrupted with {finished} of {total} shards finished")]
+    #[error("interrupted {}", how_far(*finished, *total))]
     Interrupted {
         /// Shards that are finished, those of earlier runs included.
         finished: u64,
-        /// Shards of the plan.
+        /// Shards of the plan; none before there was one.
         total: u64,
     },
     /// The system refused an operation on a path.
@@ -137,5 +137,12 @@ impl Error {
             (_, Some(io::ErrorKind::ReadOnlyFilesystem)) => Some("choose a destination that can be written to".into()),
             _ => None,
         }
+    }
+}
+
+fn how_far(finished: u64, total: u64) -> String {
+    match total {
+        0 => "in the census".into(),
+        _ => format!("with {finished} of {total} shards finished"),
     }
 }

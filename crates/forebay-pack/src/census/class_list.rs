@@ -12,11 +12,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-pub(crate) const SYNSET_LABELS: &str = "synset_labels.txt";
+const SYNSET_LABELS: &str = "synset_labels.txt";
 const SYNSET_MAPPING: &str = "LOC_synset_mapping.txt";
 const CLASSES: &str = "classes.txt";
 /// Class lists that are found by themselves at the top of a source, first match first.
 pub(crate) const KNOWN_NAMES: &[&str] = &[SYNSET_LABELS, SYNSET_MAPPING, CLASSES];
+
+/// The classes of validation images by name, as Kaggle hands them out.
+const VALIDATION_SOLUTION: &str = "LOC_val_solution.csv";
 
 /// A class list is read whole; a larger file is none.
 const LIST_MAX_BYTES: u64 = 64 << 20;
@@ -94,23 +97,93 @@ impl ClassList {
     }
 }
 
-/// The class list of a source, and the classes of the files of a validation split where `synset_labels.txt` lists those.
+/// A list beside a validation split without class directories that tells the class of each of its files.
+#[derive(Debug)]
+pub(super) struct FileClasses {
+    origin: PathBuf,
+    by: By,
+}
+
+#[derive(Debug)]
+enum By {
+    /// In the byte order of keys, as the lines of `synset_labels.txt` are.
+    Order(Vec<u32>),
+    /// By the name without its ending.
+    Stem(BTreeMap<Vec<u8>, u32>),
+}
+
+impl FileClasses {
+    /// The classes of files, given in the byte order of their keys. Every file must have one.
+    pub(super) fn of<'a>(
+        &self,
+        count: u64,
+        names: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Vec<u32>> {
+        match &self.by {
+            By::Order(classes) if classes.len() as u64 == count => Ok(classes.clone()),
+            By::Order(classes) => {
+                let lines = classes.len();
+                let what = format!(
+                    "it has {lines} lines, so it cannot tell the classes of {count} images"
+                );
+                Err(Error::source(&self.origin, what))
+            }
+            By::Stem(classes) => names
+                .map(|name| {
+                    let stem = name
+                        .iter()
+                        .rposition(|b| *b == b'.')
+                        .map_or(name, |dot| &name[..dot]);
+                    let none = || {
+                        Error::source(&self.origin, format!("it has no line for {}", escape(name)))
+                    };
+                    classes.get(stem).copied().ok_or_else(none)
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Whether a file at the top of a source is there for the census and is not to be wondered at.
+pub(super) fn is_list(name: &str) -> bool {
+    KNOWN_NAMES.contains(&name) || name == VALIDATION_SOLUTION
+}
+
+/// The class list of a source, and the list of the classes of its validation files if there is one.
 pub(super) fn decide(
     top: &Top,
     options: &PackOptions,
     class_dirs: &[Vec<u8>],
     warnings: &mut Vec<String>,
-) -> Result<(ClassList, Option<Vec<u32>>)> {
+) -> Result<(ClassList, Option<FileClasses>)> {
+    let (list, files) = decide_classes(top, options, class_dirs, warnings)?;
+    if files.is_none()
+        && top
+            .files
+            .iter()
+            .any(|file| file == VALIDATION_SOLUTION.as_bytes())
+    {
+        let path = top.path.join(VALIDATION_SOLUTION);
+        let by = By::Stem(validation_solution(&read(&path)?, &list, &path)?);
+        return Ok((list, Some(FileClasses { origin: path, by })));
+    }
+    Ok((list, files))
+}
+
+fn decide_classes(
+    top: &Top,
+    options: &PackOptions,
+    class_dirs: &[Vec<u8>],
+    warnings: &mut Vec<String>,
+) -> Result<(ClassList, Option<FileClasses>)> {
     if let Some(path) = &options.classes {
         return Ok((
             ClassList::new(parse(&read(path)?), Some(path.clone()))?,
             None,
         ));
     }
-    let mut found = KNOWN_NAMES
-        .iter()
-        .filter(|name| top.files.iter().any(|file| file == name.as_bytes()));
-    if let Some(name) = found.next() {
+    let is_there = |name: &&&str| top.files.iter().any(|file| file == name.as_bytes());
+    if let Some(name) = KNOWN_NAMES.iter().find(is_there) {
         let path = top.path.join(name);
         let lines = parse(&read(&path)?);
         match *name {
@@ -136,21 +209,59 @@ pub(super) fn decide(
     Ok((ClassList::new(classes, None)?, None))
 }
 
+/// `ImageId,PredictionString`, the latter a synset and boxes.
+fn validation_solution(
+    bytes: &[u8],
+    list: &ClassList,
+    path: &Path,
+) -> Result<BTreeMap<Vec<u8>, u32>> {
+    let mut classes = BTreeMap::new();
+    for (number, line) in bytes.split(|b| *b == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() || line.starts_with(b"ImageId,") {
+            continue;
+        }
+        let at = |what: String| Error::source(path, format!("line {}: {what}", number + 1));
+        let Some(comma) = line.iter().position(|b| *b == b',') else {
+            return Err(at("there is no comma after the image's name".into()));
+        };
+        let synset = line[comma + 1..]
+            .split(|b| *b == b' ')
+            .next()
+            .unwrap_or_default();
+        let Some(class) = list.index_of(synset) else {
+            return Err(at(format!(
+                "{} is not among the {} classes",
+                escape(synset),
+                list.len()
+            )));
+        };
+        classes.insert(line[..comma].to_vec(), class);
+    }
+    Ok(classes)
+}
+
 /// A list of classes as it is if no line is there twice, else one line for each validation image; then the classes are
 /// the different lines in byte order, as TensorFlow numbers them.
-fn synset_labels(lines: Vec<ClassName>, path: PathBuf) -> Result<(ClassList, Option<Vec<u32>>)> {
+fn synset_labels(lines: Vec<ClassName>, path: PathBuf) -> Result<(ClassList, Option<FileClasses>)> {
     let mut different = lines.clone();
     different.sort_by(|a, b| a.name.cmp(&b.name));
     different.dedup_by(|a, b| a.name == b.name);
     if different.len() == lines.len() {
         return Ok((ClassList::new(lines, Some(path))?, None));
     }
-    let list = ClassList::new(different, Some(path))?;
+    let list = ClassList::new(different, Some(path.clone()))?;
     let classes = lines
         .iter()
         .filter_map(|line| list.index_of(&line.name))
         .collect();
-    Ok((list, Some(classes)))
+    Ok((
+        list,
+        Some(FileClasses {
+            origin: path,
+            by: By::Order(classes),
+        }),
+    ))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
@@ -234,13 +345,41 @@ mod tests {
             list.iter().map(|c| c.name.clone()).collect::<Vec<_>>(),
             [b"a", b"b"]
         );
-        assert_eq!(files, Some(vec![1, 0, 1]));
+        let files = files.unwrap();
+        assert_eq!(files.of(3, std::iter::empty()).unwrap(), [1, 0, 1]);
+        assert!(files.of(4, std::iter::empty()).is_err());
         let (list, files) = synset_labels(parse(b"b\na\n"), "x".into()).unwrap();
         assert_eq!(
-            (list.index_of(b"b"), files),
-            (Some(0), None),
+            (list.index_of(b"b"), files.is_none()),
+            (Some(0), true),
             "a list of classes keeps its order"
         );
+    }
+
+    #[test]
+    fn a_solution_tells_classes_by_name() {
+        let list = ClassList::new(parse(b"n1\nn2\n"), None).unwrap();
+        let of = |text: &[u8]| validation_solution(text, &list, Path::new("s.csv"));
+        let stems =
+            of(b"ImageId,PredictionString\nv1,n2 1 2 3 4 n2 5 6 7 8 \r\nv.2,n1 1 2 3 4\n").unwrap();
+        let classes = FileClasses {
+            origin: "s.csv".into(),
+            by: By::Stem(stems),
+        };
+        let names = [b"v.2.JPEG".as_slice(), b"v1.png"];
+        assert_eq!(classes.of(2, names.into_iter()).unwrap(), [0, 1]);
+        let error = classes
+            .of(1, [b"v3.JPEG".as_slice()].into_iter())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("v3.JPEG"), "{error}");
+        assert!(
+            of(b"v1,n9 1 2 3 4")
+                .unwrap_err()
+                .to_string()
+                .contains("line 1: n9")
+        );
+        assert!(of(b"v1").is_err());
     }
 
     #[test]

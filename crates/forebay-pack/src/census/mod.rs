@@ -9,6 +9,7 @@ mod findings;
 mod list;
 mod walk;
 
+use class_list::FileClasses;
 pub use class_list::{ClassList, ClassName};
 pub(crate) use findings::FindingList;
 pub(crate) use list::Chunk;
@@ -59,8 +60,9 @@ impl Census {
             class_list::decide(&top, options, &arrangement.class_dirs, &mut warnings)?;
         let mut findings = FindingList::default();
         for finding in arrangement.findings {
-            // The files that the class list came from have done their part.
-            if !class_list::KNOWN_NAMES.contains(&finding.path.as_str()) {
+            // The lists of classes have done their part.
+            if !class_list::is_list(&finding.path) {
+                observer.finding(&finding);
                 findings.push(&finding);
             }
         }
@@ -93,7 +95,7 @@ impl Census {
                 findings.append(&found);
                 split.push(chunk);
             }
-            split.attach_listed_classes(src, &classes, listed.as_deref(), &mut warnings)?;
+            split.attach_listed_classes(listed.as_ref(), &mut warnings)?;
             splits.push(split);
         }
         let census = Self {
@@ -223,13 +225,10 @@ impl SplitCensus {
         self.chunks.push(chunk);
     }
 
-    /// A validation directory without classes gets them from `synset_labels.txt`, one line a file in sorted
-    /// order, where that file is such a list.
+    /// A validation directory without classes gets them from a list beside it, where there is one.
     fn attach_listed_classes(
         &mut self,
-        src: &Path,
-        classes: &ClassList,
-        listed: Option<&[u32]>,
+        listed: Option<&FileClasses>,
         warnings: &mut Vec<String>,
     ) -> Result<()> {
         let unlabelled: u64 = self
@@ -238,21 +237,11 @@ impl SplitCensus {
             .filter(|c| c.class.is_none())
             .map(Chunk::len)
             .sum();
-        if unlabelled == 0 {
-            return Ok(());
-        }
         match listed {
+            _ if unlabelled == 0 => {}
             Some(listed) if self.name == "validation" => {
-                if listed.len() as u64 != self.len() {
-                    let what = format!(
-                        "it has {} lines for the {} images of the validation split, so it cannot tell their classes",
-                        listed.len(),
-                        self.len()
-                    );
-                    return Err(Error::source(src.join(class_list::SYNSET_LABELS), what));
-                }
-                debug_assert!(listed.iter().all(|class| (*class as usize) < classes.len()));
-                self.listed_classes = Some(listed.to_vec());
+                self.listed_classes =
+                    Some(listed.of(self.len(), self.iter().map(|entry| entry.name))?);
             }
             _ => warnings.push(format!(
                 "the split {} has no class directories: its {unlabelled} images get the label -1",
