@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, OsStr as ClapOsStr, Resettable};
 use clap::{Arg, ArgAction, Args, ColorChoice, Parser};
 
 use crate::command::Command;
@@ -104,6 +104,18 @@ pub(crate) fn with_environment(command: clap::Command) -> clap::Command {
         }
     });
     command.mut_subcommands(with_environment)
+}
+
+/// Takes the variable away from the options, by long flag, that `which` names.
+pub(crate) fn without_environment(
+    command: clap::Command,
+    which: &dyn Fn(&str) -> bool,
+) -> clap::Command {
+    let command = command.mut_args(|arg: Arg| match arg.get_long() {
+        Some(long) if which(long) => arg.env(Resettable::<ClapOsStr>::Reset),
+        _ => arg,
+    });
+    command.mut_subcommands(|command| without_environment(command, which))
 }
 
 /// The colour choice, read before parsing so that usage errors and help follow it as well.

@@ -1,6 +1,8 @@
 //! The libraries' errors as the user reads them: their line, and what to do about it.
 
 use crate::failure::{Failure, io_cause, io_hint};
+use crate::input::show;
+use crate::quantity;
 
 impl From<forebay_store::Error> for Failure {
     fn from(error: forebay_store::Error) -> Self {
@@ -30,6 +32,17 @@ impl From<forebay_pack::Error> for Failure {
                     .maybe_hint(hint)
             }
             Error::Options(_) => Self::usage(error.to_string()).maybe_hint(hint),
+            Error::NoSpace {
+                path,
+                free_bytes,
+                needed_bytes,
+            } => Self::new(format!(
+                "{} has {} free, and the shards need about {}",
+                show(&path),
+                quantity::bytes(free_bytes),
+                quantity::bytes(needed_bytes)
+            ))
+            .maybe_hint(hint),
             Error::Store(error) => Self::from(error).maybe_hint(hint),
             Error::Shard(error) => Self::from(error).maybe_hint(hint),
             error => Self::from_error(&error)

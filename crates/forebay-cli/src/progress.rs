@@ -80,7 +80,7 @@ impl Bar {
             if let Some(left) =
                 time_left(state.total, position, new_bytes, new_things, bytes, elapsed)
             {
-                message.push_str(&format!("  ETA {}", quantity::duration(left)));
+                message.push_str(&format!("  ETA {}", quantity::eta(left)));
             }
         }
         self.bar.set_position(position);
@@ -113,10 +113,10 @@ fn time_left(
 
 fn style(has_total: bool, colours: bool) -> ProgressStyle {
     let template = match (has_total, colours) {
-        (true, true) => "{prefix:.bold} {bar:28.cyan/8} {percent:>3}%  {msg}",
-        (true, false) => "{prefix} {bar:28} {percent:>3}%  {msg}",
-        (false, true) => "{prefix:.bold} {spinner:.cyan} {msg}",
-        (false, false) => "{prefix} {spinner} {msg}",
+        (true, true) => "{prefix:.bold} {bar:28.cyan/8} {percent:>3}%  {wide_msg}",
+        (true, false) => "{prefix} {bar:28} {percent:>3}%  {wide_msg}",
+        (false, true) => "{prefix:.bold} {spinner:.cyan} {wide_msg}",
+        (false, false) => "{prefix} {spinner} {wide_msg}",
     };
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())

@@ -171,6 +171,14 @@ pub(crate) fn duration(d: Duration) -> String {
     }
 }
 
+/// A time that is left: in whole seconds, for it is a guess.
+pub(crate) fn eta(d: Duration) -> String {
+    match d.as_secs_f64().ceil() as u64 {
+        seconds @ 0..60 => format!("{seconds}s"),
+        _ => duration(d),
+    }
+}
+
 fn three_digits(value: f64) -> String {
     if value >= 99.95 {
         format!("{value:.0}")
@@ -235,5 +243,7 @@ mod tests {
         assert_eq!(duration(Duration::from_millis(59_970)), "1m 00s");
         assert_eq!(duration(Duration::from_secs(7800)), "2h 10m");
         assert_eq!(rate(3, Duration::ZERO), "0.00");
+        assert_eq!(eta(Duration::from_millis(300)), "1s");
+        assert_eq!(eta(Duration::from_secs(245)), "4m 05s");
     }
 }

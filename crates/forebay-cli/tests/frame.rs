@@ -130,6 +130,62 @@ fn options_come_from_the_environment_and_flags_win() {
 }
 
 #[test]
+fn a_flag_wins_over_a_variable_that_it_excludes() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("out");
+    let source = support::images();
+    let pack = [
+        "pack",
+        support::text(&source),
+        support::text(&root),
+        "--format",
+        "tfrecord",
+        "-n",
+    ];
+    let run = |flags: &[&str], variables: &[(&str, &str)]| {
+        let mut command = forebay();
+        command
+            .args(pack)
+            .args(flags)
+            .envs(variables.iter().copied());
+        support::Ran::from(command.output().unwrap())
+    };
+    let shards = ("FOREBAY_SHARDS", "3");
+    let size = ("FOREBAY_SHARD_SIZE", "256MiB");
+    assert!(
+        run(&[], &[shards])
+            .done()
+            .stdout
+            .contains("train-00000-of-00003")
+    );
+    for flag in [&["--shard-size", "1GiB"][..], &["--shard-size=1GiB"]] {
+        assert!(
+            run(flag, &[shards])
+                .done()
+                .stdout
+                .contains("train-00000-of-00001")
+        );
+    }
+    assert!(
+        run(&["--shards", "2"], &[size])
+            .done()
+            .stdout
+            .contains("train-00000-of-00002")
+    );
+    run(&[], &[shards, size]).code(2);
+    run(&["--shards", "2", "--shard-size", "1GiB"], &[]).code(2);
+    let cat = forebay()
+        .args(["cat", "/nonexistent", "0"])
+        .env("FOREBAY_KEY", "k")
+        .output();
+    assert_eq!(
+        cat.unwrap().status.code(),
+        Some(1),
+        "the number was given: the key is not used"
+    );
+}
+
+#[test]
 fn errors_are_one_line_and_a_hint_coloured_only_on_request() {
     let ran = run(["inspect", "/nonexistent"]).failed_with(&["/nonexistent", "No such file"]);
     assert!(ran.stdout.is_empty());

@@ -152,6 +152,12 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
             quantity::counted(split.records, "record", "records")
         ));
     }
+    if let Some(split) = splits.first() {
+        console.note(format!(
+            "In Python: forebay.Loader({url:?}, split={:?}, batch_size=256)",
+            split.name
+        ));
+    }
     console.note("Ctrl-C stops the server once what is being sent has arrived; twice stops it at once.");
     console.event("serving", &Serving { url: &url, address: address.to_string(), splits: &splits });
 
