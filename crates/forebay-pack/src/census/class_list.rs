@@ -108,14 +108,15 @@ pub(super) struct FileClasses {
 enum By {
     /// In the byte order of keys, as the lines of `synset_labels.txt` are.
     Order(Vec<u32>),
-    /// By the name without its ending.
-    Stem(BTreeMap<Vec<u8>, u32>),
+    /// By the name without its ending, in a file that is read when it is needed.
+    Stem,
 }
 
 impl FileClasses {
     /// The classes of files, given in the byte order of their keys. Every file must have one.
     pub(super) fn of<'a>(
         &self,
+        list: &ClassList,
         count: u64,
         names: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Vec<u32>> {
@@ -128,20 +129,23 @@ impl FileClasses {
                 );
                 Err(Error::source(&self.origin, what))
             }
-            By::Stem(classes) => names
-                .map(|name| {
-                    let stem = name
-                        .iter()
-                        .rposition(|b| *b == b'.')
-                        .map_or(name, |dot| &name[..dot]);
-                    let none = || {
-                        Error::source(&self.origin, format!("it has no line for {}", escape(name)))
-                    };
-                    classes.get(stem).copied().ok_or_else(none)
-                })
-                .collect(),
+            By::Stem => {
+                let classes = validation_solution(&read(&self.origin)?, list, &self.origin)?;
+                names
+                    .map(|name| class_by_stem(&classes, name, &self.origin))
+                    .collect()
+            }
         }
     }
+}
+
+fn class_by_stem(classes: &BTreeMap<Vec<u8>, u32>, name: &[u8], origin: &Path) -> Result<u32> {
+    let stem = name
+        .iter()
+        .rposition(|b| *b == b'.')
+        .map_or(name, |dot| &name[..dot]);
+    let none = || Error::source(origin, format!("it has no line for {}", escape(name)));
+    classes.get(stem).copied().ok_or_else(none)
 }
 
 /// Whether a file at the top of a source is there for the census and is not to be wondered at.
@@ -163,9 +167,14 @@ pub(super) fn decide(
             .iter()
             .any(|file| file == VALIDATION_SOLUTION.as_bytes())
     {
-        let path = top.path.join(VALIDATION_SOLUTION);
-        let by = By::Stem(validation_solution(&read(&path)?, &list, &path)?);
-        return Ok((list, Some(FileClasses { origin: path, by })));
+        let origin = top.path.join(VALIDATION_SOLUTION);
+        return Ok((
+            list,
+            Some(FileClasses {
+                origin,
+                by: By::Stem,
+            }),
+        ));
     }
     Ok((list, files))
 }
@@ -346,8 +355,8 @@ mod tests {
             [b"a", b"b"]
         );
         let files = files.unwrap();
-        assert_eq!(files.of(3, std::iter::empty()).unwrap(), [1, 0, 1]);
-        assert!(files.of(4, std::iter::empty()).is_err());
+        assert_eq!(files.of(&list, 3, std::iter::empty()).unwrap(), [1, 0, 1]);
+        assert!(files.of(&list, 4, std::iter::empty()).is_err());
         let (list, files) = synset_labels(parse(b"b\na\n"), "x".into()).unwrap();
         assert_eq!(
             (list.index_of(b"b"), files.is_none()),
@@ -360,19 +369,19 @@ mod tests {
     fn a_solution_tells_classes_by_name() {
         let list = ClassList::new(parse(b"n1\nn2\n"), None).unwrap();
         let of = |text: &[u8]| validation_solution(text, &list, Path::new("s.csv"));
-        let stems =
+        let classes =
             of(b"ImageId,PredictionString\nv1,n2 1 2 3 4 n2 5 6 7 8 \r\nv.2,n1 1 2 3 4\n").unwrap();
-        let classes = FileClasses {
-            origin: "s.csv".into(),
-            by: By::Stem(stems),
-        };
-        let names = [b"v.2.JPEG".as_slice(), b"v1.png"];
-        assert_eq!(classes.of(2, names.into_iter()).unwrap(), [0, 1]);
-        let error = classes
-            .of(1, [b"v3.JPEG".as_slice()].into_iter())
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("v3.JPEG"), "{error}");
+        let class = |name: &[u8]| class_by_stem(&classes, name, Path::new("s.csv"));
+        assert_eq!(
+            (class(b"v.2.JPEG").unwrap(), class(b"v1.png").unwrap()),
+            (0, 1)
+        );
+        assert!(
+            class(b"v3.JPEG")
+                .unwrap_err()
+                .to_string()
+                .contains("v3.JPEG")
+        );
         assert!(
             of(b"v1,n9 1 2 3 4")
                 .unwrap_err()

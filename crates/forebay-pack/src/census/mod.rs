@@ -95,7 +95,7 @@ impl Census {
                 findings.append(&found);
                 split.push(chunk);
             }
-            split.attach_listed_classes(listed.as_ref(), &mut warnings)?;
+            split.attach_listed_classes(&classes, listed.as_ref(), &mut warnings)?;
             splits.push(split);
         }
         let census = Self {
@@ -228,6 +228,7 @@ impl SplitCensus {
     /// A validation directory without classes gets them from a list beside it, where there is one.
     fn attach_listed_classes(
         &mut self,
+        classes: &ClassList,
         listed: Option<&FileClasses>,
         warnings: &mut Vec<String>,
     ) -> Result<()> {
@@ -241,7 +242,7 @@ impl SplitCensus {
             _ if unlabelled == 0 => {}
             Some(listed) if self.name == "validation" => {
                 self.listed_classes =
-                    Some(listed.of(self.len(), self.iter().map(|entry| entry.name))?);
+                    Some(listed.of(classes, self.len(), self.iter().map(|entry| entry.name))?);
             }
             _ => warnings.push(format!(
                 "the split {} has no class directories: its {unlabelled} images get the label -1",
