@@ -6,8 +6,9 @@ mod font;
 const MARGIN: usize = 10;
 /// Captions are drawn with square dots of this side, in pixels.
 const DOT: usize = 2;
-/// From a caption's character to the next, in pixels.
-const ADVANCE: usize = (font::WIDTH + 1) * DOT;
+/// From a caption's character to the next, in pixels: tight, so that a name like `n01440764_10026.JPEG` fits
+/// under 224 pixels.
+const ADVANCE: usize = font::WIDTH * DOT + 1;
 /// Space between a picture and its caption, in pixels.
 const GAP: usize = 6;
 const BACKGROUND: u8 = 24;
@@ -75,7 +76,7 @@ pub fn contact_sheet(images: &[u8], side: u32, columns: usize, captions: &[Strin
 
 /// Draws text within `room` pixels.
 fn write(sheet: &mut [u8], width: usize, (x, y): (usize, usize), room: usize, text: &str) {
-    let fitting = (room + DOT) / ADVANCE;
+    let fitting = (room + 1) / ADVANCE;
     for (i, c) in text.chars().take(fitting).enumerate() {
         for row in 0..font::HEIGHT * DOT {
             for column in 0..font::WIDTH * DOT {
