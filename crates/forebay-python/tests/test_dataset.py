@@ -114,6 +114,20 @@ def test_a_dataset_crosses_processes_and_threads(dataset: pathlib.Path) -> None:
     assert list(read) == [r.key for r in ds]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_dataset_survives_a_fork(dataset: pathlib.Path) -> None:
+    ds = forebay.open(dataset)
+    records = iter(ds)
+    first = next(records)
+    child = os.fork()
+    if child == 0:
+        good = ds[7].key == ds[7:8][0].key and next(records).index == 1 and first.image
+        os._exit(0 if good else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert next(records).index == 1
+
+
 def test_a_record_outlives_its_dataset(dataset: pathlib.Path) -> None:
     records = list(forebay.open(dataset))
     keys = [record.key for record in records]
