@@ -2,11 +2,15 @@
 
 mod load;
 mod measure;
+mod pack;
 mod read;
+mod start;
 
 pub use load::{LoadOptions, load};
 pub use measure::{Alternative, Report, Row, Sample, side_by_side};
+pub use pack::{PackBenchOptions, pack};
 pub use read::read;
+pub use start::start;
 
 /// A measurement that could not be made, with what it needed.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

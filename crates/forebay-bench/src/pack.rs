@@ -1,0 +1,151 @@
+//! Packing beside `cat` of the same files into one.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use forebay_pack::{Cancel, Format, PackOptions, pack as run_pack};
+use forebay_store::{Durability, Location};
+
+use crate::measure::{Alternative, Report, Sample, side_by_side};
+use crate::{Error, Result};
+
+const MB: f64 = 1e6;
+
+/// What to pack, and where there is room for it.
+#[derive(Debug, Clone)]
+pub struct PackBenchOptions {
+    /// Directory for what is written; made, and its content removed after each run.
+    pub scratch: PathBuf,
+    /// Shards written at the same time; none: what the machine allows.
+    pub jobs: Option<usize>,
+    /// Counted runs of each alternative.
+    pub runs: usize,
+}
+
+/// `cat` of every file into one, and both formats, with and without forcing the bytes to disk.
+/// Rates are source bytes a second.
+///
+/// # Errors
+/// A source that cannot be packed, a scratch directory without room.
+pub fn pack(source: &Path, options: &PackBenchOptions) -> Result<Report> {
+    fs::create_dir_all(&options.scratch)?;
+    let scratch = &Scratch(options.scratch.join("forebay-bench-pack"));
+    let bytes = source_bytes(source)?;
+    let mut alternatives = Vec::new();
+    for synced in [false, true] {
+        let suffix = if synced { ", on disk" } else { "" };
+        alternatives.push(Alternative::elsewhere(
+            format!("cat into one file{suffix}"),
+            "MB/s",
+            move || cat(source, scratch, bytes, synced),
+        ));
+        for (name, format) in [
+            ("pack --format tfrecord", Format::TfRecord),
+            ("pack --format indexed", Format::Indexed),
+        ] {
+            alternatives.push(Alternative::here(
+                format!("{name}{suffix}"),
+                "MB/s",
+                move || pack_once(source, scratch, format, options.jobs, bytes, synced),
+            ));
+        }
+    }
+    let title = format!("Packing {} ({:.1} MB)", source.display(), bytes as f64 / MB);
+    let mut report = side_by_side(title, options.runs, alternatives)?;
+    report.notes.push(
+        "Rows without \"on disk\" leave the bytes in the page cache, as cat does; the others end with fsync.".into(),
+    );
+    Ok(report)
+}
+
+/// A directory that is removed when it is no longer needed.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn clear(&self) -> Result<()> {
+        match fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nobody is left to tell; the directory is named in the options.
+        let _ = self.clear();
+    }
+}
+
+/// Bytes of all regular files below `source`.
+fn source_bytes(source: &Path) -> Result<u64> {
+    let mut total = 0;
+    let mut open = vec![source.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                open.push(entry.path());
+            } else if kind.is_file() {
+                total += entry.metadata()?.len();
+            }
+        }
+    }
+    Ok(total)
+}
+
+fn cat(source: &Path, scratch: &Scratch, bytes: u64, synced: bool) -> Result<Sample> {
+    scratch.clear()?;
+    fs::create_dir_all(&scratch.0)?;
+    let target = scratch.0.join("cat");
+    let start = Instant::now();
+    let mut find = Command::new("find")
+        .arg(source)
+        .args(["-type", "f", "-print0"])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let list = find.stdout.take().ok_or("find has no output")?;
+    let done = Command::new("xargs")
+        .args(["-0", "cat"])
+        .stdin(list)
+        .stdout(File::create(&target)?)
+        .status()?;
+    if !find.wait()?.success() || !done.success() {
+        return Err(Error::from("cat of the source failed"));
+    }
+    if synced {
+        File::open(&target)?.sync_all()?;
+    }
+    Ok(Sample {
+        amount: bytes as f64 / MB,
+        seconds: start.elapsed().as_secs_f64(),
+    })
+}
+
+fn pack_once(
+    source: &Path,
+    scratch: &Scratch,
+    format: Format,
+    jobs: Option<usize>,
+    bytes: u64,
+    synced: bool,
+) -> Result<Sample> {
+    scratch.clear()?;
+    let mut options = PackOptions::new(Location::from(source), Location::from(scratch.0.as_path()));
+    options.format = format;
+    options.jobs = jobs;
+    options.durability = if synced {
+        Durability::Synced
+    } else {
+        Durability::Cached
+    };
+    let start = Instant::now();
+    run_pack(&options, &(), &Cancel::new())?;
+    Ok(Sample {
+        amount: bytes as f64 / MB,
+        seconds: start.elapsed().as_secs_f64(),
+    })
+}
