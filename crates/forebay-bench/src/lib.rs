@@ -5,12 +5,14 @@ mod measure;
 mod pack;
 mod read;
 mod start;
+mod stream;
 
 pub use load::{LoadOptions, load};
 pub use measure::{Alternative, Report, Row, Sample, side_by_side};
 pub use pack::{PackBenchOptions, pack};
 pub use read::read;
 pub use start::start;
+pub use stream::{stream, transport};
 
 /// A measurement that could not be made, with what it needed.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

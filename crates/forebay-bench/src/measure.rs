@@ -45,9 +45,9 @@ pub struct Row {
     pub rates: Vec<f64>,
     /// Median of `rates`.
     pub median: f64,
-    /// Processor seconds (user and system, all threads) of the median run's process; absent
-    /// where the work ran in another process.
-    pub cpu_seconds: Option<f64>,
+    /// Processor seconds (user and system, all threads of this process) for one of the unit's
+    /// amount, median; absent where the work ran in another process.
+    pub cpu_seconds_each: Option<f64>,
     /// Peak resident memory of this process during the runs, in MiB; absent where the
     /// work ran in another process or the system does not tell.
     pub peak_rss_mib: Option<f64>,
@@ -126,7 +126,7 @@ pub fn side_by_side(
             unit: alternative.unit,
             rates: Vec::with_capacity(runs),
             median: 0.0,
-            cpu_seconds: None,
+            cpu_seconds_each: None,
             peak_rss_mib: None,
         })
         .collect();
@@ -144,14 +144,14 @@ pub fn side_by_side(
             if round > 0 {
                 row.rates.push(sample.amount / sample.seconds.max(1e-9));
                 if alternative.in_process {
-                    cpu.push(cpu_seconds() - before);
+                    cpu.push((cpu_seconds() - before) / sample.amount.max(1e-9));
                 }
             }
         }
     }
     for (row, cpu) in rows.iter_mut().zip(&mut cpu) {
         row.median = median(&row.rates);
-        row.cpu_seconds = (!cpu.is_empty()).then(|| median(cpu));
+        row.cpu_seconds_each = (!cpu.is_empty()).then(|| median(cpu));
     }
     Ok(Report {
         title: title.into(),
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(report.rows[0].rates, [5.0, 5.0]);
         assert_eq!(report.ratio(0), None);
         assert_eq!(report.ratio(1), Some(2.0));
-        assert!(report.rows[0].cpu_seconds.is_some());
+        assert!(report.rows[0].cpu_seconds_each.is_some());
         assert_eq!(report.rows[1].peak_rss_mib, None);
     }
 

@@ -36,5 +36,6 @@ commands! {
     Export => export,
     Index => index,
     Serve => serve,
+    Bench => bench,
     Completions => completions,
 }

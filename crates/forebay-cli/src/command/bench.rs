@@ -1,0 +1,260 @@
+//! `forebay bench`: what this machine does with this data.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Subcommand};
+use forebay_bench::{LoadOptions, PackBenchOptions, Report, Row};
+
+use crate::console::Console;
+use crate::failure::{Failure, Outcome};
+use crate::table::{Align, Table};
+
+/// Measure packing, reading, decoding and streaming on this machine
+///
+/// Alternatives run in turn, after a round that does not count, and are compared by their medians:
+/// machines drift, so only figures of one run of one command belong together.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  forebay bench pack photos/ --scratch /tmp
+  forebay bench read shards/ shards-indexed/
+  forebay bench loader shards/ --threads 1,2
+  forebay bench stream shards/
+  forebay bench transport
+  forebay bench start --scratch /tmp/million")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+
+    /// Counted runs of each alternative
+    #[arg(long, value_name = "N", default_value_t = 5, global = true)]
+    runs: usize,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Packing a directory, beside `cat` of the same files into one
+    Pack {
+        /// A directory of images
+        source: PathBuf,
+        /// Where to write; what is written is removed
+        #[arg(long, value_name = "DIR")]
+        scratch: PathBuf,
+        /// Shards written at the same time [default: what the machine allows]
+        #[arg(long, value_name = "N")]
+        jobs: Option<usize>,
+    },
+    /// Records in order and at random, checksums verified, beside plain reads of the files
+    Read {
+        /// Datasets to compare
+        #[arg(required = true, value_name = "DATASET")]
+        datasets: Vec<PathBuf>,
+        /// Split [default: the first]
+        #[arg(long, value_name = "NAME")]
+        split: Option<String>,
+    },
+    /// Decoded batches in process, by number of threads
+    Loader {
+        /// A dataset
+        dataset: PathBuf,
+        /// Split [default: the first]
+        #[arg(long, value_name = "NAME")]
+        split: Option<String>,
+        /// Numbers of decoding threads to compare
+        #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2")]
+        threads: Vec<usize>,
+        /// Samples a batch
+        #[arg(long, value_name = "N", default_value_t = 64)]
+        batch_size: u64,
+        /// Seconds a run takes at least
+        #[arg(long, value_name = "S", default_value_t = 3.0)]
+        seconds: f64,
+    },
+    /// Decoded batches through a server on loopback, beside the loader in process
+    Stream {
+        /// A dataset
+        dataset: PathBuf,
+        /// Split [default: the first]
+        #[arg(long, value_name = "NAME")]
+        split: Option<String>,
+        /// Decoding threads
+        #[arg(long, value_name = "N", default_value_t = 2)]
+        threads: usize,
+        /// Seconds a run takes
+        #[arg(long, value_name = "S", default_value_t = 5.0)]
+        seconds: f64,
+    },
+    /// Batches that cost nothing to make through a server on loopback, beside a bare connection
+    Transport {
+        /// Batches of 38.5 MB a run
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        batches: u64,
+    },
+    /// From nothing to the first batch of a large dataset of tiny images
+    Start {
+        /// Where the dataset is written, once; it is kept for the next time
+        #[arg(long, value_name = "DIR")]
+        scratch: PathBuf,
+        /// Records of the dataset
+        #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+        records: u64,
+    },
+}
+
+pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    let runs = args.runs;
+    let reports = match args.what {
+        What::Pack {
+            source,
+            scratch,
+            jobs,
+        } => {
+            let options = PackBenchOptions {
+                scratch,
+                jobs,
+                runs,
+            };
+            forebay_bench::pack(&source, &options).map(|report| vec![report])
+        }
+        What::Read { datasets, split } => {
+            let roots: Vec<_> = datasets.iter().map(PathBuf::as_path).collect();
+            forebay_bench::read(&roots, split.as_deref(), runs)
+        }
+        What::Loader {
+            dataset,
+            split,
+            threads,
+            batch_size,
+            seconds,
+        } => {
+            let options = LoadOptions {
+                split,
+                batch_size,
+                threads,
+                seconds,
+                runs,
+            };
+            forebay_bench::load(&dataset, &options).map(|report| vec![report])
+        }
+        What::Stream {
+            dataset,
+            split,
+            threads,
+            seconds,
+        } => forebay_bench::stream(&dataset, split.as_deref(), threads, seconds, runs)
+            .map(|report| vec![report]),
+        What::Transport { batches } => {
+            forebay_bench::transport(batches, runs).map(|report| vec![report])
+        }
+        What::Start { scratch, records } => {
+            forebay_bench::start(&scratch, records, runs).map(|report| vec![report])
+        }
+    };
+    let reports = reports.map_err(|error| Failure::from_error(error.as_ref()))?;
+    for (i, report) in reports.iter().enumerate() {
+        if i > 0 {
+            console.blank();
+        }
+        print(report, console);
+        console.event("bench", report);
+    }
+    Ok(Outcome::Done)
+}
+
+fn print(report: &Report, console: &Console) {
+    console.heading(&report.title);
+    let mut table = Table::new(&[
+        ("", Align::Left),
+        ("median", Align::Right),
+        ("", Align::Left),
+        ("lowest", Align::Right),
+        ("highest", Align::Right),
+        ("to the first", Align::Right),
+        ("CPU each", Align::Right),
+        ("peak RSS", Align::Right),
+    ]);
+    for (i, row) in report.rows.iter().enumerate() {
+        let extreme = |pick: fn(f64, f64) -> f64| {
+            let found = row.rates.iter().copied().reduce(pick);
+            figure(found.unwrap_or(row.median))
+        };
+        table.row([
+            row.name.clone(),
+            figure(row.median),
+            row.unit.to_owned(),
+            extreme(f64::min),
+            extreme(f64::max),
+            report
+                .ratio(i)
+                .map_or_else(String::new, |ratio| format!("{ratio:.2}x")),
+            cpu(row),
+            row.peak_rss_mib
+                .map_or_else(String::new, |mib| format!("{mib:.0} MiB")),
+        ]);
+    }
+    for line in table.lines(console.paint()) {
+        console.line(line);
+    }
+    for note in &report.notes {
+        console.line(format!("  {note}"));
+    }
+}
+
+/// Processor time for one of what the row counts; none for a row that is a time itself.
+fn cpu(row: &Row) -> String {
+    match (row.cpu_seconds_each, row.unit.strip_suffix("/s")) {
+        (Some(seconds), Some(thing)) => {
+            let one = thing.strip_suffix('s').unwrap_or(thing);
+            let time = if seconds >= 0.1 {
+                format!("{seconds:.2} s")
+            } else if seconds >= 1e-4 {
+                format!("{:.2} ms", seconds * 1e3)
+            } else {
+                format!("{:.1} µs", seconds * 1e6)
+            };
+            format!("{time}/{}", if thing.ends_with("ches") { "batch" } else { one })
+        }
+        _ => String::new(),
+    }
+}
+
+/// Three or four digits, whatever the size.
+fn figure(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(unit: &'static str, cpu_seconds_each: f64) -> Row {
+        Row {
+            name: String::new(),
+            unit,
+            rates: vec![1.0],
+            median: 1.0,
+            cpu_seconds_each: Some(cpu_seconds_each),
+            peak_rss_mib: None,
+        }
+    }
+
+    #[test]
+    fn processor_time_is_told_for_one_thing() {
+        assert_eq!(cpu(&row("GB/s", 0.41)), "0.41 s/GB");
+        assert_eq!(cpu(&row("images/s", 0.0012)), "1.20 ms/image");
+        assert_eq!(cpu(&row("batches/s", 0.5)), "0.50 s/batch");
+        assert_eq!(cpu(&row("records/s", 0.000_012)), "12.0 µs/record");
+        assert_eq!(cpu(&row("ms", 0.4)), "");
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        assert_eq!(figure(1234.5), "1234");
+        assert_eq!(figure(12.34), "12.3");
+        assert_eq!(figure(1.234), "1.23");
+    }
+}
