@@ -12,6 +12,9 @@ pub(super) fn decode(job: &Job<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Res
     }
     let four = matches!(job.probe.color, Color::Cmyk | Color::Ycck);
     let mut decoder = Decoder::new(job.bytes).map_err(refuse)?;
+    if four {
+        check_ink_sampling(&decoder)?;
+    }
     decoder.set_scan_limit(job.limits.max_scans);
     decoder.set_max_pixels(usize::try_from(job.limits.max_pixels).unwrap_or(usize::MAX));
     decoder.set_output_format(if four {
@@ -48,6 +51,28 @@ pub(super) fn decode(job: &Job<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Res
         canvas.start = (region.y as usize * width + region.x as usize) * 3;
     }
     Ok(Outcome::Done)
+}
+
+/// Only the samplings of four components that encoders write: all alike, or the middle two at half. The
+/// decoder panics on some others.
+fn check_ink_sampling(decoder: &Decoder<'_>) -> Result<()> {
+    let components = &decoder.header().components;
+    let sampling = |i: usize| {
+        components
+            .get(i)
+            .map(|c| (c.horizontal_sampling, c.vertical_sampling))
+    };
+    let (first, second) = (sampling(0), sampling(1));
+    let usual = first == sampling(3)
+        && second == sampling(2)
+        && (first == second || (matches!(first, Some((1 | 2, 1 | 2))) && second == Some((1, 1))));
+    if usual {
+        return Ok(());
+    }
+    Err(ImageError::unsupported(
+        Format::Jpeg,
+        "four colour components with an unusual sampling",
+    ))
 }
 
 /// Four inks to RGB, in place; Adobe stores them inverted (255 is no ink).
