@@ -16,6 +16,18 @@ pub(super) fn decode(job: &Job<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Res
     decoder.set_ignore_iccp_chunk(true);
     decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
     let mut reader = decoder.read_info().map_err(refuse)?;
+    // The palette's expansion panics on a part of an entry.
+    if reader
+        .info()
+        .palette
+        .as_ref()
+        .is_some_and(|palette| !palette.len().is_multiple_of(3))
+    {
+        return Err(ImageError::corrupt(
+            Format::Png,
+            "a palette that is not in whole entries of 3 bytes",
+        ));
+    }
     let (color, _) = reader.output_color_type();
     let channels = color.samples();
     let region = job.region;
