@@ -199,7 +199,11 @@ fn listen(
                     continue;
                 }
                 Err(WireError::Closed) => {
-                    link.end(Ending::clean("closed the connection"));
+                    let streams = session.as_ref().is_some_and(|s| !s.is_finished());
+                    link.end(match streams {
+                        true => Ending::failed("left without a word"),
+                        false => Ending::clean("closed the connection"),
+                    });
                     break None;
                 }
                 Err(e) if e.is_disconnect() => {

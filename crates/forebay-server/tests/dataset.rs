@@ -1,0 +1,169 @@
+//! A real dataset through a server gives what the loader gives in process, byte
+//! for byte.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use forebay_client::{Client, ClientOptions, Error, OpenOptions};
+use forebay_image::{EvalTransform, Layout, TrainTransform, Transform};
+use forebay_loader::{Loader, Options};
+use forebay_pack::{Cancel, Format, PackOptions, pack};
+use forebay_server::{Server, ServerHandle};
+use forebay_shard::Dataset;
+use forebay_wire::Batch;
+use forebay_wire::wire::error::Kind;
+use support::{Log, options, url};
+
+fn packed(format: Format) -> (tempfile::TempDir, Dataset) {
+    let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("set");
+    let mut options = PackOptions::new(images.as_path(), root.as_path());
+    options.format = format;
+    pack(&options, &(), &Cancel::new()).unwrap();
+    let dataset = Dataset::open(&root).unwrap();
+    (dir, dataset)
+}
+
+fn serve(dataset: &Dataset) -> ServerHandle {
+    let mut server = Server::bind(options(&Log::default())).unwrap();
+    server.add_dataset("set", dataset).unwrap();
+    server.spawn().unwrap()
+}
+
+fn same(here: Option<Batch>, there: Option<Batch>) -> bool {
+    let (here, there) = match (here, there) {
+        (None, None) => return false,
+        (Some(here), Some(there)) => (here, there),
+        (here, there) => panic!("{here:?} here, {there:?} there"),
+    };
+    assert_eq!(format!("{here:?}"), format!("{there:?}"));
+    assert!(here.images[..] == there.images[..], "{here:?}");
+    assert_eq!(here.labels, there.labels);
+    assert_eq!(here.samples, there.samples);
+    assert_eq!(here.flags, there.flags);
+    true
+}
+
+#[test]
+fn batches_are_those_of_the_loader() {
+    for format in [Format::TfRecord, Format::Indexed] {
+        let (_dir, dataset) = packed(format);
+        let server = serve(&dataset);
+        let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
+        assert_eq!(client.fingerprint(), dataset.fingerprint());
+        assert_eq!(client.welcome().label_base, 1);
+        let names: Vec<&str> = client.splits().iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["train", "validation"]);
+        for (rank, world_size) in [(0, 1), (1, 2)] {
+            let transform = match rank {
+                0 => Transform::Train(TrainTransform::new(64)),
+                _ => Transform::Eval(EvalTransform::new(72, 64)),
+            };
+            let mut options = Options::new(5, transform);
+            (options.rank, options.world_size) = (rank, world_size);
+            options.seed = 42;
+            options.keep_last = rank == 1;
+            options.layout = if rank == 0 {
+                Layout::Nhwc
+            } else {
+                Layout::Nchw
+            };
+            options.threads = 2;
+            let split = dataset.split("train").unwrap();
+            let mut loader = Loader::new(split, options.clone()).unwrap();
+            let mut stream = client.open(options.to_spec("train")).unwrap();
+            assert_eq!(stream.batches_per_epoch(), loader.batches_per_epoch());
+            for epoch in 0..2 {
+                while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
+                assert_eq!(stream.position(), (epoch + 1, 0));
+            }
+            // From a place in the middle, over a new connection.
+            loader.seek(1, 10).unwrap();
+            stream.seek(1, 10).unwrap();
+            while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
+            let stats = stream.server_stats(support::LONG).unwrap();
+            let names: Vec<&str> = stats.stages.iter().map(|s| s.name.as_str()).collect();
+            assert_eq!(names.last(), Some(&"send"));
+            assert!(
+                names.contains(&"decode") && stats.bytes_read > 0,
+                "{stats:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_the_loader_refuses_arrives_typed() {
+    let (_dir, dataset) = packed(Format::Indexed);
+    let server = serve(&dataset);
+    let refused = |split: &str, change: fn(&mut OpenOptions)| {
+        let options = Options::new(4, Transform::Train(TrainTransform::new(32)));
+        let mut open = OpenOptions::from(options.to_spec(split));
+        change(&mut open);
+        let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
+        match client.open(open) {
+            Err(Error::Remote { kind, message, .. }) => (kind, message),
+            Err(e) => panic!("{e}"),
+            Ok(_) => panic!("was opened"),
+        }
+    };
+    let (kind, text) = refused("test", |_| ());
+    assert_eq!(kind, Kind::NotFound);
+    assert!(text.contains("there is train, validation"), "{text}");
+    assert_eq!(refused("", |_| ()).0, Kind::NotFound);
+    for change in [
+        (|o| o.spec.transform = None) as fn(&mut OpenOptions),
+        |o| o.spec.batch_size = 0,
+        |o| o.spec.batch_size = 1 << 23,
+        |o| o.spec.world_size = 3,
+        |o| o.spec.lanes = u64::MAX,
+        |o| o.position = 1 << 40,
+    ] {
+        assert_eq!(refused("train", change).0, Kind::Invalid);
+    }
+}
+
+#[test]
+fn a_damaged_record_is_named_with_its_place() {
+    let (dir, dataset) = packed(Format::Indexed);
+    let server = serve(&dataset);
+    let shard = first_shard(&dir.path().join("set"));
+    let mut bytes = std::fs::read(&shard).unwrap();
+    let middle = bytes.len() / 2;
+    for byte in &mut bytes[middle..middle + 64] {
+        *byte ^= 0x55;
+    }
+    std::fs::write(&shard, bytes).unwrap();
+    let options = Options::new(4, Transform::Train(TrainTransform::new(32)));
+    let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
+    let mut stream = client.open(options.to_spec("train")).unwrap();
+    let e = loop {
+        match stream.next_batch() {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the damage was not found"),
+            Err(e) => break e,
+        }
+    };
+    let Error::Remote {
+        kind: Kind::Data,
+        message,
+        ..
+    } = &e
+    else {
+        panic!("{e}");
+    };
+    let name = shard.file_name().unwrap().to_str().unwrap();
+    assert!(message.contains(name), "{message}");
+}
+
+fn first_shard(root: &Path) -> PathBuf {
+    let mut shards: Vec<PathBuf> = std::fs::read_dir(root)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_string_lossy().contains("train-00000"))
+        .collect();
+    shards.sort();
+    shards.remove(0)
+}

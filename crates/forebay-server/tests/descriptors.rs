@@ -1,0 +1,66 @@
+//! What a server does when the process has no file descriptors left, and that
+//! it leaves nothing behind. Alone in its process, because it changes a limit of it.
+
+mod support;
+
+use std::fs;
+use std::net::TcpStream;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::{LONG, Raw, connect, epochs, plain};
+
+fn count(what: &str) -> usize {
+    fs::read_dir(format!("/proc/self/{what}")).unwrap().count()
+}
+
+#[test]
+fn running_out_of_descriptors_is_survived_and_nothing_is_left_behind() {
+    let before = (count("fd"), count("task"));
+    let (server, log) = plain();
+    let limit = getrlimit(Resource::Nofile);
+    let soft = count("fd") as u64 + 20;
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(soft),
+            ..limit
+        },
+    )
+    .unwrap();
+    // Each takes a descriptor here and one in the server, which is the same process.
+    let mut sockets = Vec::new();
+    while let Ok(socket) = TcpStream::connect(server.addr()) {
+        sockets.push(socket);
+    }
+    log.wait_for("cannot take another connection: Too many open files");
+    drop(sockets);
+    // The limit stays, and the server goes on.
+    let began = std::time::Instant::now();
+    let client = loop {
+        let url = support::url(server.addr());
+        match forebay_client::Client::connect(&url, Default::default()) {
+            Ok(client) => break client,
+            Err(e) => assert!(began.elapsed() < LONG, "{e}"),
+        }
+    };
+    let mut stream = client.open(epochs(1)).unwrap();
+    while stream.next_batch().unwrap().is_some() {}
+    drop((stream, client));
+    setrlimit(Resource::Nofile, limit).unwrap();
+
+    // Hundreds of clients of every kind, then nobody.
+    for i in 0..300 {
+        match i % 3 {
+            0 => drop(Raw::connect(server.addr())),
+            1 => drop(Raw::opened(server.addr(), u64::MAX)),
+            _ => drop(connect(server.addr()).open(epochs(1)).unwrap()),
+        }
+    }
+    assert_eq!(server.shutdown().connections, 0);
+    // A joined thread may show for a moment longer.
+    let began = std::time::Instant::now();
+    while (count("fd"), count("task")) != before {
+        let now = (count("fd"), count("task"));
+        assert!(began.elapsed() < LONG, "{now:?} is not {before:?}");
+    }
+}
