@@ -7,6 +7,7 @@
 mod read;
 mod record;
 mod shard;
+mod source;
 
 pub(crate) use shard::write_file;
 
@@ -38,6 +39,7 @@ pub(crate) fn write_shards(
         .decided_jobs()
         .min(jobs_by_open_files()?)
         .min(shards.len());
+    let sources = source::Sources::open(prepared)?;
     let next = AtomicUsize::new(0);
     let stop = AtomicBool::new(false);
     let failure: Mutex<Option<Error>> = Mutex::new(None);
@@ -52,14 +54,11 @@ pub(crate) fn write_shards(
     let (sender, receiver) = sync_channel::<shard::WrittenShard>(jobs.max(1));
     let mut lines = Vec::new();
     std::thread::scope(|scope| {
-        let (next, fail, stopped) = (&next, &fail, &stopped);
+        let (next, fail, stopped, sources) = (&next, &fail, &stopped, &sources);
         for _ in 0..jobs {
             let sender = sender.clone();
             scope.spawn(move || {
-                let mut recorder = match record::Recorder::new(prepared) {
-                    Ok(recorder) => recorder,
-                    Err(error) => return fail(error),
-                };
+                let mut recorder = record::Recorder::new(prepared, sources);
                 while let Some(planned) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
                     // A shard that is shorter than the steps in which it looks never would.
                     if stopped() {

@@ -1,10 +1,11 @@
 //! Reading image files into a buffer, with as few system calls as it takes to be sure of their size, and ahead of time
 //! where the disk is slow.
 
+use super::source::Opened;
 use crate::report::Reason;
 use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
-use rustix::fs::{Advice, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -22,11 +23,11 @@ const SLOW_FILE: Duration = Duration::from_micros(150);
 /// So many files decide whether to look ahead.
 const DECIDE_FILES: u32 = 32;
 
-/// Opens files some way ahead of their reading and tells the kernel that they will be needed. What comes from the
+/// Opens entries some way ahead of their reading and tells the kernel that they will be needed. What comes from the
 /// page cache gains nothing by that, so it is done only while files are slow.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
-    open: VecDeque<Result<OwnedFd, Refusal>>,
+    open: VecDeque<Result<Opened, Refusal>>,
     ahead: bool,
     files: u32,
     time: Duration,
@@ -37,14 +38,13 @@ impl ReadAhead {
     /// after the last. One file is taken each time, in that order.
     pub(super) fn take(
         &mut self,
-        mut next: impl FnMut() -> Option<Result<OwnedFd, Refusal>>,
-    ) -> Result<OwnedFd, Refusal> {
+        mut next: impl FnMut() -> Option<Result<Opened, Refusal>>,
+    ) -> Result<Opened, Refusal> {
         if self.ahead {
             while self.open.len() < AHEAD_FILES {
                 let Some(file) = next() else { break };
-                if let Ok(fd) = &file {
-                    // Only a hint.
-                    let _ = rustix::fs::fadvise(fd, 0, None, Advice::WillNeed);
+                if let Ok(entry) = &file {
+                    entry.will_need();
                 }
                 self.open.push_back(file);
             }
@@ -164,7 +164,10 @@ mod tests {
                 ..ReadAhead::default()
             };
             let mut names = (0..40).map(|n| if n % 3 == 0 { "missing" } else { "file" });
-            let mut next = || names.next().map(|name| open_file(&fd, name.as_bytes()));
+            let mut next = || {
+                let name = names.next()?;
+                Some(open_file(&fd, name.as_bytes()).map(Opened::File))
+            };
             for number in 0..40 {
                 assert_eq!(reader.take(&mut next).is_err(), number % 3 == 0, "{number}");
             }

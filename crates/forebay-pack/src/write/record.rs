@@ -4,18 +4,14 @@
 //! what its header says, which is known only when it is there; so it is guessed (nearly every image is an RGB
 //! JPEG of a few hundred pixels a side), and in the rare other case the image is moved.
 
-use super::read::{Refusal, append_file, open_file};
+use super::read::Refusal;
+use super::source::{Opened, Sources};
 use crate::census::{ClassList, ClassName, EntryRef};
-use crate::error::{Error, Result};
 use crate::prepare::Prepared;
 use crate::report::Reason;
 use crate::sniff::{self, Content};
 use forebay_image::{Color, Format, ImageError, Limits, Probe};
 use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES, Payload};
-use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
 /// Largest image file: what a record may have, less room for the other features.
 const MAX_IMAGE_BYTES: u64 = MAX_RECORD_BYTES - (1 << 20);
@@ -23,9 +19,9 @@ const MAX_IMAGE_BYTES: u64 = MAX_RECORD_BYTES - (1 << 20);
 /// The feature that holds the image.
 const ENCODED: &str = "image/encoded";
 
-/// A worker's tools: open directories of the splits, and buffers that are used again for each record.
+/// A worker's tools: the open source, and buffers that are used again for each record.
 pub(super) struct Recorder<'a> {
-    splits: Vec<OwnedFd>,
+    sources: &'a Sources,
     classes: &'a ClassList,
     label_base: i64,
     limits: Limits,
@@ -63,20 +59,9 @@ const GUESS: Header = Header {
 };
 
 impl<'a> Recorder<'a> {
-    pub(super) fn new(prepared: &'a Prepared) -> Result<Self> {
-        let open = |dir: &[u8]| {
-            let path = prepared.census.src().join(OsStr::from_bytes(dir));
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::open(&path, flags, Mode::empty())
-                .map_err(|errno| Error::io(path, "open", errno))
-        };
-        Ok(Self {
-            splits: prepared
-                .census
-                .splits()
-                .iter()
-                .map(|split| open(split.dir()))
-                .collect::<Result<_>>()?,
+    pub(super) fn new(prepared: &'a Prepared, sources: &'a Sources) -> Self {
+        Self {
+            sources,
             classes: prepared.census.classes(),
             label_base: i64::from(prepared.options.label_base),
             limits: Limits::default(),
@@ -84,18 +69,18 @@ impl<'a> Recorder<'a> {
             before: Vec::new(),
             after: Vec::new(),
             moved: Vec::new(),
-        })
+        }
     }
 
-    /// Opens the file of an entry.
-    pub(super) fn open(&self, split: usize, entry: &EntryRef<'_>) -> Result<OwnedFd, Refusal> {
-        open_file(&self.splits[split], &entry.key())
+    /// Opens an entry.
+    pub(super) fn open(&self, split: usize, entry: &EntryRef<'_>) -> Result<Opened, Refusal> {
+        self.sources.entry(split, entry)
     }
 
     /// Puts the record of a file into an open payload, or says why the file cannot be packed.
     pub(super) fn put(
         &mut self,
-        file: Result<OwnedFd, Refusal>,
+        file: Result<Opened, Refusal>,
         entry: &EntryRef<'_>,
         payload: &mut Payload<'_>,
     ) -> Result<Put, Refusal> {
@@ -117,7 +102,7 @@ impl<'a> Recorder<'a> {
             .map_or(-1, |class| i64::from(class) + self.label_base);
         let class = entry.class.and_then(|class| self.classes.get(class));
         let len = entry.size as usize;
-        example(entry.name, label, class, &GUESS).encode_around(
+        example(entry, label, class, &GUESS).encode_around(
             ENCODED,
             len,
             &mut self.before,
@@ -125,7 +110,7 @@ impl<'a> Recorder<'a> {
         );
         payload.push(&self.before);
         let start = payload.len();
-        append_file(&file?, entry.size, payload.buffer_mut())?;
+        file?.append_to(entry.size, payload.buffer_mut())?;
         let image = &payload.as_slice()[start..];
         let content = sniff::identify(image);
         if let Content::OtherImage(format) = content {
@@ -134,7 +119,7 @@ impl<'a> Recorder<'a> {
         let probe = forebay_image::probe(image, &self.limits).map_err(refusal)?;
         let header = Header::of(&probe);
         let guessed = std::mem::take(&mut self.before);
-        example(entry.name, label, class, &header).encode_around(
+        example(entry, label, class, &header).encode_around(
             ENCODED,
             len,
             &mut self.before,
@@ -182,7 +167,7 @@ impl Header {
 
 /// All features but the image.
 fn example<'b>(
-    name: &'b [u8],
+    entry: &EntryRef<'b>,
     label: i64,
     class: Option<&'b ClassName>,
     header: &Header,
@@ -194,7 +179,7 @@ fn example<'b>(
         .add_int64("image/channels", header.channels)
         .add_bytes("image/colorspace", header.colorspace.as_bytes())
         .add_bytes("image/format", header.format.as_bytes())
-        .add_bytes("image/filename", name)
+        .add_bytes("image/filename", entry.name)
         .add_int64("image/class/label", label);
     if let Some(class) = class {
         example.add_bytes("image/class/synset", &class.name);
