@@ -6,9 +6,10 @@ use super::wire::{bytes_field_len, put_bytes_head, put_varint, varint_len};
 
 /// Collects features and encodes them, borrowing byte strings.
 ///
-/// Features are written in the order of their names, which is what TensorFlow
-/// writes with deterministic serialisation: the same features are the same
-/// bytes, whoever wrote them.
+/// Features are written in the byte order of their names, which is what C++
+/// protobuf, and so TensorFlow, writes with deterministic serialisation: the
+/// same features are the same bytes, whoever wrote them. (Python's protobuf
+/// puts a name behind longer names that start with it.)
 ///
 /// ```
 /// use forebay_shard::ExampleBuilder;
@@ -33,6 +34,8 @@ enum List<'a> {
     Int64(i64),
     /// One byte string of this length, which the caller puts there.
     Hole(usize),
+    /// No list at all.
+    Unset,
 }
 
 impl<'a> ExampleBuilder<'a> {
@@ -75,6 +78,11 @@ impl<'a> ExampleBuilder<'a> {
     /// Adds a feature of floats.
     pub fn add_floats(&mut self, name: &'a str, values: &[f32]) -> &mut Self {
         self.add(name, List::Floats(values.to_vec()))
+    }
+
+    /// Adds a feature that holds nothing and says no kind.
+    pub fn add_unset(&mut self, name: &'a str) -> &mut Self {
+        self.add(name, List::Unset)
     }
 
     fn add(&mut self, name: &'a str, list: List<'a>) -> &mut Self {
@@ -162,18 +170,20 @@ impl List<'_> {
                 .sum(),
             Self::Floats(values) => packed_len(values.len() * 4),
             Self::Int64(value) => packed_len(varint_len(*value as u64)),
+            Self::Unset => 0,
             Self::Int64s(values) => {
                 packed_len(values.iter().map(|value| varint_len(*value as u64)).sum())
             }
         }
     }
 
-    /// Field number of the list in a Feature.
-    fn number(&self) -> u32 {
+    /// Field number of the list in a Feature, if it has one.
+    fn number(&self) -> Option<u32> {
         match self {
-            Self::One(_) | Self::Bytes(_) | Self::Hole(_) => 1,
-            Self::Floats(_) => 2,
-            Self::Int64(_) | Self::Int64s(_) => 3,
+            Self::One(_) | Self::Bytes(_) | Self::Hole(_) => Some(1),
+            Self::Floats(_) => Some(2),
+            Self::Int64(_) | Self::Int64s(_) => Some(3),
+            Self::Unset => None,
         }
     }
 
@@ -198,7 +208,7 @@ impl List<'_> {
                     .iter()
                     .for_each(|value| put_varint(out, *value as u64));
             }
-            Self::Floats(_) | Self::Int64s(_) => {}
+            Self::Floats(_) | Self::Int64s(_) | Self::Unset => {}
         }
     }
 }
@@ -215,14 +225,20 @@ fn put_bytes(out: &mut Vec<u8>, value: &[u8]) {
 
 /// Length of a map entry: the name, then the Feature.
 fn entry_len(name: &str, list: &List<'_>) -> usize {
-    bytes_field_len(name.len()) + bytes_field_len(bytes_field_len(list.len()))
+    bytes_field_len(name.len()) + bytes_field_len(feature_len(list))
+}
+
+/// Length of a Feature.
+fn feature_len(list: &List<'_>) -> usize {
+    list.number().map_or(0, |_| bytes_field_len(list.len()))
 }
 
 fn put_entry(out: &mut Vec<u8>, name: &str, list: &List<'_>) {
     put_bytes_head(out, 1, entry_len(name, list));
     put_bytes(out, name.as_bytes());
-    let list_len = list.len();
-    put_bytes_head(out, 2, bytes_field_len(list_len));
-    put_bytes_head(out, list.number(), list_len);
-    list.put(out);
+    put_bytes_head(out, 2, feature_len(list));
+    if let Some(number) = list.number() {
+        put_bytes_head(out, number, list.len());
+        list.put(out);
+    }
 }
