@@ -54,6 +54,20 @@ fn is_root() -> bool {
 }
 
 #[test]
+fn too_few_open_files_are_a_failure_that_says_how_many_it_takes() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "ulimit -n 30; exec \"$0\" \"$@\"";
+    let ran: support::Ran = std::process::Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_forebay"), "pack"])
+        .args([&images(), &dir.path().join("out")])
+        .args(["--format", "tfrecord"])
+        .output()
+        .unwrap()
+        .into();
+    ran.failed_with(&["30 open files", "ulimit -n 44"]);
+}
+
+#[test]
 fn a_missing_source() {
     let dir = tempfile::tempdir().unwrap();
     let ran = pack(&dir.path().join("nowhere"), &dir.path().join("out"), &[]);

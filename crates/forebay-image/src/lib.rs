@@ -4,12 +4,14 @@
 //! - [`Decoder`] decodes JPEG and PNG to RGB, whole or a region; it trusts neither bytes nor decoder.
 //! - [`Transform`] decodes the part that a crop needs and resizes it straight into the batch, with the pixels
 //!   of Pillow; what it draws at random is a pure function of [`SampleSeed`].
+//! - [`encode_jpeg`] writes the pictures that cannot stay as they are, [`Shrink`] says how small.
 //! - [`contact_sheet`] shows a batch to people.
 //!
 //! Where images come from, and what becomes of batches, is other crates' business. Errors carry no file
 //! name or record number: the caller adds them.
 
 mod decode;
+mod encode;
 mod error;
 mod limits;
 mod probe;
@@ -19,9 +21,10 @@ mod sheet;
 mod transform;
 
 pub use decode::{Decoder, Region, RgbImage};
+pub use encode::{Shrink, encode_jpeg};
 pub use error::{ImageError, Result};
 pub use limits::Limits;
-pub use probe::{Color, Format, Probe, probe, sniff, trailing_bytes};
+pub use probe::{Color, Ending, Format, Probe, ending, probe, sniff, trailing_bytes};
 pub use random::SampleSeed;
 pub use sheet::{contact_sheet, encode_png};
 pub use transform::{EvalTransform, Layout, Timing, TrainTransform, Transform, resize};

@@ -48,6 +48,16 @@ pub enum Error {
         /// Bytes that the shards need.
         needed_bytes: u64,
     },
+    /// The limit on open files is too low for even one worker.
+    #[error(
+        "the limit of {limit} open files is too low: at least {needed} are needed (ulimit -n {needed})"
+    )]
+    OpenFiles {
+        /// The limit of this process.
+        limit: u64,
+        /// What a pack with one worker needs.
+        needed: u64,
+    },
     /// A bad image, with [`OnBadImage::Fail`](crate::OnBadImage::Fail).
     #[error("{0}")]
     BadImage(Box<Finding>),

@@ -239,5 +239,5 @@ fn few_open_files_are_enough_and_too_few_are_told() {
     let output = limited(40, &dir.path().join("other"));
     assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("ulimit -n 44"), "{text}");
+    assert!(text.contains("needed: 44"), "{text}");
 }

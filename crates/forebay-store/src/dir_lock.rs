@@ -1,9 +1,13 @@
 //! One writer a directory, and the second one learns who the first is.
 //!
 //! The lock is `flock` on a file in the directory. It belongs to the open file, so it dies with its process
-//! however that ends; a file that stays behind after a crash locks nobody out.
+//! however that ends; a file that stays behind after a crash locks nobody out. Where the file system has no `flock`
+//! (some network file systems), a second file that only one process can create takes its place: see `owner_file`.
+
+mod owner_file;
 
 use crate::{Error, Result};
+use owner_file::OwnerFile;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -22,15 +26,28 @@ pub struct DirLock {
     path: PathBuf,
     // Held for its flock.
     _file: File,
+    // Held where there is no flock.
+    _owner: Option<OwnerFile>,
 }
 
 impl DirLock {
     /// The name of the file that the lock is on.
     pub const FILE_NAME: &'static str = LOCK_NAME;
+    /// The name of the file that is there besides where the file system has no `flock`.
+    pub const OWNER_FILE_NAME: &'static str = owner_file::NAME;
 
     /// Locks `dir`, which must exist. Never waits: if another process holds the lock the error names its
     /// host and process id.
     pub fn acquire(dir: &Path) -> Result<Self> {
+        Self::acquire_by(dir, |file| {
+            rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
+        })
+    }
+
+    fn acquire_by(
+        dir: &Path,
+        flock: impl Fn(&File) -> std::result::Result<(), Errno>,
+    ) -> Result<Self> {
         let path = dir.join(LOCK_NAME);
         loop {
             let mut file = OpenOptions::new()
@@ -40,8 +57,12 @@ impl DirLock {
                 .truncate(false)
                 .open(&path)
                 .map_err(|source| Error::io(&path, "create", source))?;
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            let mut owner = None;
+            match flock(&file) {
                 Ok(()) => {}
+                Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    owner = Some(OwnerFile::create(dir)?);
+                }
                 Err(Errno::WOULDBLOCK) => {
                     return Err(Error::Locked {
                         dir: dir.to_path_buf(),
@@ -57,7 +78,11 @@ impl DirLock {
                 file.set_len(0)
                     .and_then(|()| file.write_all(note.as_bytes()))
                     .map_err(|e| Error::io(&path, "write", e))?;
-                return Ok(Self { path, _file: file });
+                return Ok(Self {
+                    path,
+                    _file: file,
+                    _owner: owner,
+                });
             }
         }
     }
@@ -132,6 +157,29 @@ mod tests {
         assert_eq!(note.lines().count(), 1);
         assert!(!note.contains("elsewhere"));
         drop(lock);
+    }
+
+    #[test]
+    fn without_flock_there_is_one_holder_too() {
+        let dir = tempfile::tempdir().unwrap();
+        for errno in [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS] {
+            let acquire = || DirLock::acquire_by(dir.path(), |_| Err(errno));
+            let first = acquire().unwrap();
+            let Err(Error::Locked { holder, .. }) = acquire() else {
+                panic!("locked twice")
+            };
+            assert!(holder.contains(&std::process::id().to_string()), "{holder}");
+            assert!(holder.contains(owner_file::NAME), "{holder}");
+            drop(first);
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn other_failures_of_flock_are_errors() {
+        let dir = tempfile::tempdir().unwrap();
+        let failed = DirLock::acquire_by(dir.path(), |_| Err(Errno::IO));
+        assert!(matches!(failed, Err(Error::Io { op: "lock", .. })));
     }
 
     #[test]

@@ -123,6 +123,40 @@ pub fn trailing_bytes(bytes: &[u8]) -> Option<u64> {
     Some((bytes.len() - end) as u64)
 }
 
+/// How a file ends, as far as can be told without decoding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// With the image.
+    Whole,
+    /// So many bytes after the image.
+    Trailing(u64),
+    /// Before the image does: the rest is missing, or so damaged that its end cannot be found.
+    Cut,
+}
+
+/// Tells how a whole file ends. `probe` is what [`probe`](probe()) said about these bytes.
+///
+/// Of a JPEG the end-of-image marker is looked for, of a PNG the chunk lengths are followed to the last one. Damage
+/// before the end that leaves the end in place is found by decoding only.
+pub fn ending(bytes: &[u8], probe: &Probe) -> Ending {
+    if probe.format == Format::Jpeg {
+        // A scan cannot hold the marker, so the first one after the header ends the image, unless tables between
+        // scans hold the two bytes by chance. That is decided by the walk, which is several times slower.
+        let start = usize::try_from(probe.header_bytes).unwrap_or(usize::MAX);
+        let scans = bytes.get(start..).unwrap_or_default();
+        match memchr::memmem::find(scans, &[0xff, jpeg::EOI]) {
+            Some(at) if at + 2 == scans.len() => return Ending::Whole,
+            None => return Ending::Cut,
+            Some(_) => {}
+        }
+    }
+    match trailing_bytes(bytes) {
+        Some(0) => Ending::Whole,
+        Some(bytes) => Ending::Trailing(bytes),
+        None => Ending::Cut,
+    }
+}
+
 fn unknown(bytes: &[u8]) -> ImageError {
     // A prefix too short to tell: say what a JPEG would need.
     if bytes.len() < 8

@@ -187,6 +187,7 @@ impl Destination {
                     PACK_DIR,
                     WORK_DIR,
                     DirLock::FILE_NAME,
+                    DirLock::OWNER_FILE_NAME,
                     LOST_AND_FOUND,
                 ]
                 .iter()

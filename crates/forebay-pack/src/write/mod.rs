@@ -119,9 +119,7 @@ fn jobs_by_open_files() -> Result<usize> {
     let jobs = limit.saturating_sub(FILES_BESIDE) / FILES_PER_JOB;
     if jobs == 0 {
         let needed = FILES_BESIDE + FILES_PER_JOB;
-        return Err(Error::Options(format!(
-            "the limit of {limit} open files is too low: at least {needed} are needed (ulimit -n {needed})"
-        )));
+        return Err(Error::OpenFiles { limit, needed });
     }
     Ok(usize::try_from(jobs).unwrap_or(usize::MAX))
 }

@@ -1,0 +1,264 @@
+//! Writing JPEG: for images whose stored bytes cannot or shall not stay as they are.
+//!
+//! The encoder is `libjpeg-turbo-rs` with the defaults of libjpeg (accurate integer DCT, standard Huffman tables,
+//! chroma halved in both directions), so that what it writes is what TensorFlow's `encode_jpeg` and Pillow write.
+//! Nothing of the original but its pixels is in the result: no EXIF, no ICC profile, no comment.
+
+use crate::decode::{Decoder, Region, RgbImage};
+use crate::error::{ImageError, Result};
+use crate::probe::{Color, Format, Probe};
+use crate::resize::Resize;
+use crate::transform::Layout;
+use libjpeg_turbo_rs::{Encoder, PixelFormat, Subsampling};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Density in the JFIF header: pixels an inch, as TensorFlow's `encode_jpeg` writes it by default.
+const DENSITY: (u8, u16, u16) = (1, 300, 300);
+
+/// Encodes a picture as baseline JPEG, 4:2:0, at a quality of 1 to 100. With `grey` the first channel alone is
+/// stored, for pictures whose three channels are equal.
+///
+/// The same pixels give the same bytes on every machine.
+///
+/// # Errors
+/// [`ImageError::Transform`] for a quality outside of 1 to 100 or a picture whose data have another length than
+/// its size says, [`ImageError::Decoder`] if the encoder fails.
+///
+/// ```
+/// use forebay_image::{Decoder, Limits, RgbImage, encode_jpeg};
+///
+/// let grey = RgbImage { width: 40, height: 30, data: vec![90; 40 * 30 * 3] };
+/// let jpeg = encode_jpeg(&grey, 95, false)?;
+/// assert_eq!(Decoder::new(Limits::default()).decode(&jpeg)?, grey);
+/// # Ok::<(), forebay_image::ImageError>(())
+/// ```
+pub fn encode_jpeg(image: &RgbImage, quality: u8, grey: bool) -> Result<Vec<u8>> {
+    let invalid = |what: String| ImageError::Transform { what };
+    if !(1..=100).contains(&quality) {
+        return Err(invalid(format!(
+            "a JPEG quality of {quality}, 1 to 100 are possible"
+        )));
+    }
+    let (width, height) = (image.width as usize, image.height as usize);
+    let expected = width.checked_mul(height).and_then(|n| n.checked_mul(3));
+    if expected != Some(image.data.len()) || width == 0 || height == 0 {
+        return Err(invalid(format!(
+            "{} bytes of a {width}x{height} picture",
+            image.data.len()
+        )));
+    }
+    let one_channel: Vec<u8>;
+    let (pixels, format) = if grey {
+        one_channel = image.data.iter().step_by(3).copied().collect();
+        (one_channel.as_slice(), PixelFormat::Grayscale)
+    } else {
+        (image.data.as_slice(), PixelFormat::Rgb)
+    };
+    let encode = || {
+        Encoder::new(pixels, width, height, format)
+            .quality(quality)
+            .subsampling(Subsampling::S420)
+            .force_baseline(true)
+            .density(DENSITY.0, DENSITY.1, DENSITY.2)
+            .encode()
+            .map_err(|error| error.to_string())
+    };
+    let failed = |what: String| ImageError::Decoder {
+        format: Format::Jpeg,
+        what,
+    };
+    match catch_unwind(AssertUnwindSafe(encode)) {
+        Ok(encoded) => encoded.map_err(failed),
+        Err(_) => Err(failed("the encoder panicked".into())),
+    }
+}
+
+/// What an image is made smaller to. Images that are small enough stay as they are; none is enlarged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shrink {
+    /// The short side gets this many pixels, unless it has fewer.
+    pub short: Option<u32>,
+    /// The long side gets at most this many pixels.
+    pub long: Option<u32>,
+}
+
+impl Shrink {
+    /// The size that an image of this size gets, or `None` if it is small enough. The aspect is kept: the other
+    /// side is the exact value rounded down, as torchvision has it, and at least 1.
+    ///
+    /// ```
+    /// use forebay_image::Shrink;
+    ///
+    /// let short = Shrink { short: Some(256), long: None };
+    /// assert_eq!(short.size(500, 375), Some((341, 256)));
+    /// assert_eq!(short.size(500, 256), None);
+    /// let both = Shrink { short: Some(256), long: Some(300) };
+    /// assert_eq!(both.size(500, 375), Some((300, 225)));
+    /// ```
+    pub fn size(&self, width: u32, height: u32) -> Option<(u32, u32)> {
+        let scaled = |side: u32, to: u32, of: u32| {
+            let side = u64::from(side) * u64::from(to) / u64::from(of.max(1));
+            u32::try_from(side).unwrap_or(u32::MAX).max(1)
+        };
+        let (short, long) = (width.min(height), width.max(height));
+        // Both are fractions of the original's size, so the stronger one decides alone.
+        let by_short = self.short.filter(|n| *n < short).map(|n| (n, short));
+        let by_long = self.long.filter(|n| *n < long).map(|n| (n, long));
+        let (to, of) = match (by_short, by_long) {
+            (Some(a), Some(b)) => {
+                let less = u64::from(a.0) * u64::from(b.1) < u64::from(b.0) * u64::from(a.1);
+                if less { a } else { b }
+            }
+            (a, b) => a.or(b)?,
+        };
+        Some((scaled(width, to, of), scaled(height, to, of)))
+    }
+}
+
+impl Decoder {
+    /// Decodes a whole image and resizes it to `width` by `height`, with the pixels of Pillow's
+    /// `resize((width, height), BILINEAR)`. `probe` is what [`probe`](crate::probe()) said about these bytes.
+    ///
+    /// # Errors
+    /// As [`Decoder::decode`], and [`ImageError::Transform`] for a size of nothing or one that enlarges.
+    pub fn decode_shrunk(
+        &mut self,
+        bytes: &[u8],
+        probe: &Probe,
+        width: u32,
+        height: u32,
+    ) -> Result<RgbImage> {
+        // So the result is never larger than the image, which is within the limits.
+        if !(1..=probe.width).contains(&width) || !(1..=probe.height).contains(&height) {
+            return Err(ImageError::Transform {
+                what: format!(
+                    "{width}x{height} pixels from {}x{}",
+                    probe.width, probe.height
+                ),
+            });
+        }
+        let region = self.resizer.plan(&Resize {
+            input: (probe.width, probe.height),
+            output: (width, height),
+            window: Region::whole(width, height),
+            flip: false,
+        });
+        self.fill_canvas(bytes, probe, region)?;
+        let mut data = vec![0; 3 * width as usize * height as usize];
+        self.resizer.run(
+            self.canvas.rows_from(),
+            self.canvas.stride,
+            Layout::Nhwc,
+            &mut data,
+        );
+        Ok(RgbImage {
+            width,
+            height,
+            data,
+        })
+    }
+}
+
+impl Color {
+    /// Whether decoding gives three equal channels.
+    pub const fn is_grey(self) -> bool {
+        matches!(self, Self::Grey | Self::GreyAlpha)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, encode_png, probe, resize};
+
+    fn picture(width: u32, height: u32) -> RgbImage {
+        let data = (0..height)
+            .flat_map(|y| (0..width).flat_map(move |x| [x as u8, y as u8, (x + y) as u8]))
+            .collect();
+        RgbImage {
+            width,
+            height,
+            data,
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_is_an_rgb_jpeg_of_the_same_picture() {
+        let image = picture(67, 45);
+        let bytes = encode_jpeg(&image, 100, false).unwrap();
+        let probe = probe(&bytes, &Limits::default()).unwrap();
+        assert_eq!((probe.width, probe.height, probe.channels), (67, 45, 3));
+        assert_eq!((probe.color, probe.progressive), (Color::YCbCr, false));
+        // JFIF 1.01, 300 pixels an inch; chroma halved both ways.
+        assert_eq!(&bytes[6..18], b"JFIF\0\x01\x01\x01\x01\x2c\x01\x2c");
+        let decoded = Decoder::default().decode(&bytes).unwrap();
+        let far = decoded.data.iter().zip(&image.data);
+        let far = far.map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        assert!(far < 12, "{far}");
+    }
+
+    #[test]
+    fn grey_pictures_stay_grey() {
+        let data = (0..30 * 20).flat_map(|i| [(i % 251) as u8; 3]).collect();
+        let image = RgbImage {
+            width: 30,
+            height: 20,
+            data,
+        };
+        let bytes = encode_jpeg(&image, 90, true).unwrap();
+        let probe = probe(&bytes, &Limits::default()).unwrap();
+        assert_eq!((probe.channels, probe.color), (1, Color::Grey));
+    }
+
+    #[test]
+    fn senseless_calls_are_refused() {
+        let image = picture(4, 4);
+        for quality in [0, 101, 255] {
+            assert!(encode_jpeg(&image, quality, false).is_err());
+        }
+        for (width, height) in [(0, 0), (4, 5), (u32::MAX, u32::MAX)] {
+            let bad = RgbImage {
+                width,
+                height,
+                ..image.clone()
+            };
+            assert!(encode_jpeg(&bad, 90, false).is_err());
+        }
+    }
+
+    #[test]
+    fn sizes_keep_the_aspect_and_never_grow() {
+        let short = |n| Shrink {
+            short: Some(n),
+            long: None,
+        };
+        let long = |n| Shrink {
+            short: None,
+            long: Some(n),
+        };
+        assert_eq!(Shrink::default().size(9000, 9000), None);
+        assert_eq!(short(256).size(375, 500), Some((256, 341)));
+        assert_eq!(short(256).size(256, 10_000), None);
+        assert_eq!(long(256).size(500, 375), Some((256, 192)));
+        assert_eq!(long(500).size(500, 375), None);
+        assert_eq!(long(10).size(5000, 3), Some((10, 1)));
+        let both = Shrink {
+            short: Some(100),
+            long: Some(400),
+        };
+        assert_eq!(both.size(800, 400), Some((200, 100)));
+        assert_eq!(both.size(8000, 400), Some((400, 20)));
+    }
+
+    #[test]
+    fn shrinking_is_decoding_and_resizing() {
+        let image = picture(90, 61);
+        let png = encode_png(&image.data, 90, 61);
+        let mut decoder = Decoder::default();
+        let probe = probe(&png, &Limits::default()).unwrap();
+        let shrunk = decoder.decode_shrunk(&png, &probe, 40, 27).unwrap();
+        assert_eq!(shrunk, resize(&image, 40, 27).unwrap());
+        assert!(decoder.decode_shrunk(&png, &probe, 91, 61).is_err());
+        assert!(decoder.decode_shrunk(&png, &probe, 0, 1).is_err());
+    }
+}
