@@ -14,9 +14,13 @@ use crate::message::Message;
 /// Headers grow by this much as their bytes arrive, so that a length alone
 /// never makes a reader allocate.
 const GROW: usize = 64 << 10;
-/// Payloads are read, and their checksum taken, in pieces of this size: large
-/// enough that a system call costs nothing, small enough to be in cache still.
-const PIECE: usize = 1 << 20;
+/// A payload with a checksum is read in pieces of this size, so that a part of
+/// each is still in cache when it is summed up; one without, all at once. Each
+/// wake-up of the reader costs, so pieces are not small.
+const CHECKED_PIECE: usize = 4 << 20;
+/// Payloads are handed to the system in pieces of this size: with larger ones
+/// the sender runs further ahead of the receiver than the caches reach.
+const SENT_PIECE: usize = 1 << 20;
 
 /// Reads frames.
 #[derive(Debug)]
@@ -133,7 +137,11 @@ impl<R: Read> FrameReader<R> {
         debug_assert_eq!(self.payload_left, out.len() as u64);
         let expected = out.len() as u64;
         let mut checksum = 0;
-        for piece in out.chunks_mut(PIECE) {
+        let piece_len = match crc32c {
+            Some(_) => CHECKED_PIECE,
+            None => out.len().max(1),
+        };
+        for piece in out.chunks_mut(piece_len) {
             let mut filled = 0;
             while filled < piece.len() {
                 match self.inner.read(&mut piece[filled..]) {
@@ -173,8 +181,8 @@ pub struct FrameWriter<W> {
 }
 
 impl<W: Write> FrameWriter<W> {
-    /// Writes frames to `inner`, which should not buffer: a frame is written by
-    /// one call wherever the system takes it at once.
+    /// Writes frames to `inner`, which should not buffer: a small frame is one
+    /// call, a large one few.
     pub fn new(inner: W) -> Self {
         FrameWriter {
             inner,
@@ -187,6 +195,22 @@ impl<W: Write> FrameWriter<W> {
         &self.inner
     }
 
+    fn write_all(inner: &mut W, parts: [&[u8]; 2]) -> Result<()> {
+        let mut slices = parts.map(IoSlice::new);
+        let mut left = &mut slices[..];
+        // Drops empty parts, which would look like a stream that takes no more.
+        IoSlice::advance_slices(&mut left, 0);
+        while !left.is_empty() {
+            match inner.write_vectored(left) {
+                Ok(0) => return Err(Error::io("writing")(ErrorKind::WriteZero.into())),
+                Ok(n) => IoSlice::advance_slices(&mut left, n),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::io("writing")(e)),
+            }
+        }
+        Ok(())
+    }
+
     /// Writes one frame.
     ///
     /// # Errors
@@ -195,17 +219,10 @@ impl<W: Write> FrameWriter<W> {
     /// of no further use.
     pub fn write(&mut self, message: &Message, payload: &[u8]) -> Result<()> {
         frame::encode(message, payload.len() as u64, &mut self.scratch)?;
-        let mut slices = [IoSlice::new(&self.scratch), IoSlice::new(payload)];
-        let mut left = &mut slices[..];
-        // Drops an empty payload, which would look like a stream that takes no more.
-        IoSlice::advance_slices(&mut left, 0);
-        while !left.is_empty() {
-            match self.inner.write_vectored(left) {
-                Ok(0) => return Err(Error::io("writing")(ErrorKind::WriteZero.into())),
-                Ok(n) => IoSlice::advance_slices(&mut left, n),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(Error::io("writing")(e)),
-            }
+        let (first, rest) = payload.split_at(payload.len().min(SENT_PIECE));
+        Self::write_all(&mut self.inner, [&self.scratch, first])?;
+        for piece in rest.chunks(SENT_PIECE) {
+            Self::write_all(&mut self.inner, [piece, &[]])?;
         }
         if self.scratch.capacity() > GROW {
             self.scratch = Vec::new();

@@ -1,0 +1,91 @@
+//! What holds for any bytes that a peer may send. The fuzzer makes the bytes;
+//! an ordinary test replays those that it found worth keeping.
+
+use std::io::Cursor;
+
+use forebay_wire::frame::{self, HEAD_LEN, Limits};
+use forebay_wire::{Batch, BufferPool, Error, FrameReader, Layout, Message};
+
+/// Largest payload that is accepted here.
+const PAYLOAD: u64 = 1 << 16;
+
+/// Reads `data` as a server and as a client would, with its checksums as they
+/// are and, because nothing guesses a checksum, made right.
+pub fn frames(data: &[u8]) {
+    let mended = mend(data);
+    for bytes in [data, &mended] {
+        for limits in [Limits::from_client(), Limits::from_server(PAYLOAD)] {
+            one_by_one(bytes, &limits);
+            as_a_stream(bytes, limits);
+        }
+    }
+}
+
+/// Makes the magic, the layout, the flags and the checksum of each frame right,
+/// as far as the bytes reach.
+fn mend(data: &[u8]) -> Vec<u8> {
+    let mut bytes = data.to_vec();
+    let mut at = 0;
+    while let Some(head) = bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk::<HEAD_LEN>())
+    {
+        let header_len = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+        let payload_len = u64::from_le_bytes(std::array::from_fn(|i| head[12 + i]));
+        bytes[at..at + 5].copy_from_slice(b"FBRY\x01");
+        bytes[at + 6..at + 8].fill(0);
+        let header = at + HEAD_LEN..(at + HEAD_LEN).saturating_add(header_len);
+        let Some(message) = bytes.get(header.clone()) else {
+            break;
+        };
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[at..at + 20]), message);
+        bytes[at + 20..at + HEAD_LEN].copy_from_slice(&crc.to_le_bytes());
+        let Some(end) = usize::try_from(payload_len)
+            .ok()
+            .and_then(|len| header.end.checked_add(len))
+        else {
+            break;
+        };
+        at = end;
+    }
+    bytes
+}
+
+fn one_by_one(mut bytes: &[u8], limits: &Limits) {
+    while let Ok(Some((message, payload, rest))) = frame::decode(bytes, limits) {
+        assert!(message.kind().is_sent_by(limits.from));
+        let mut again = Vec::new();
+        frame::encode(&message, payload.len() as u64, &mut again).unwrap();
+        again.extend_from_slice(payload);
+        let (same, ..) = frame::decode(&again, limits).unwrap().unwrap();
+        // Numbers that are none are not equal to themselves.
+        assert_eq!(format!("{same:?}"), format!("{message:?}"));
+        bytes = rest;
+    }
+}
+
+fn as_a_stream(bytes: &[u8], limits: Limits) {
+    let pool = BufferPool::new(0);
+    let mut reader = FrameReader::new(Cursor::new(bytes), limits);
+    loop {
+        let (message, payload_len) = match reader.read() {
+            Ok(read) => read,
+            Err(Error::Closed) => return,
+            Err(e) => return assert!(!e.to_string().is_empty()),
+        };
+        assert!(payload_len <= PAYLOAD);
+        let mut payload = pool.take(payload_len as usize);
+        let crc = match &message {
+            Message::Batch(header) => header.payload_crc32c,
+            _ => None,
+        };
+        if reader.read_payload(&mut payload, crc).is_err() {
+            return;
+        }
+        if let Message::Batch(header) = message
+            && let Ok(batch) = Batch::from_wire(header, Layout::Nhwc, payload)
+        {
+            batch.check().unwrap();
+        }
+    }
+}
