@@ -143,7 +143,7 @@ impl Decoder {
             window: Region::whole(width, height),
             flip: false,
         });
-        self.fill_canvas(bytes, probe, region)?;
+        self.fill_canvas(bytes, probe, region, None)?;
         let mut data = vec![0; 3 * width as usize * height as usize];
         self.resizer.run(
             self.canvas.rows_from(),

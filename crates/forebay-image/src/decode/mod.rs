@@ -4,9 +4,11 @@
 //! reading of the header first, a panic inside it is caught and becomes an error for that image alone, and
 //! what it delivers is checked for size.
 
-mod jpeg_baseline;
+mod baseline;
 mod jpeg_turbo;
 mod png;
+
+pub use baseline::build_seek_points;
 
 use crate::error::{ImageError, Result};
 use crate::limits::Limits;
@@ -94,7 +96,11 @@ impl Canvas {
     fn reset(&mut self, width: usize, height: usize) {
         self.stride = width * 3;
         self.start = 0;
-        self.data.resize(self.stride * height + Self::TAIL, 0);
+        let size = self.stride * height + Self::TAIL;
+        // Never shorter: growing again would write zeros over what is written over anyway.
+        if self.data.len() < size {
+            self.data.resize(size, 0);
+        }
     }
 
     /// Checks that the region is really there: decoders are not trusted.
@@ -149,7 +155,7 @@ enum Outcome {
 /// What decoders keep from image to image.
 #[derive(Debug, Default)]
 struct Scratch {
-    baseline: jpeg_baseline::Baseline,
+    baseline: baseline::Baseline,
 }
 
 /// What a decoder is asked for; `region` is inside the image and the image is within the limits.
@@ -158,13 +164,15 @@ struct Job<'a> {
     probe: &'a Probe,
     region: Region,
     limits: &'a Limits,
+    /// The image's seek points, of which nothing is known.
+    seek_points: Option<&'a [u8]>,
 }
 
 /// Every decoder; those of one format in the order in which they are asked.
 const CODECS: &[Codec] = &[
     Codec {
         format: Format::Jpeg,
-        decode: jpeg_baseline::decode,
+        decode: baseline::decode,
     },
     Codec {
         format: Format::Jpeg,
@@ -224,8 +232,40 @@ impl Decoder {
         probe: &Probe,
         region: Region,
     ) -> Result<RgbImage> {
-        self.fill_canvas(bytes, probe, region)?;
+        self.fill_canvas(bytes, probe, region, None)?;
         Ok(self.canvas.cut(&region))
+    }
+
+    /// As [`Decoder::decode_region`], into a buffer that is used again and again: `out` becomes the rows of the
+    /// region, `3 * width * height` bytes. With the image's seek points (see
+    /// [`build_seek_points`](crate::build_seek_points)) a region is reached without decoding what lies above it;
+    /// points that do not belong to these bytes are ignored.
+    ///
+    /// # Errors
+    /// As [`Decoder::decode_region`]; `out` is then of no use.
+    pub fn decode_region_into(
+        &mut self,
+        bytes: &[u8],
+        probe: &Probe,
+        region: Region,
+        seek_points: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        // The canvas borrows the buffer, so that decoders can write straight into it.
+        std::mem::swap(&mut self.canvas.data, out);
+        let outcome = self.fill_canvas(bytes, probe, region, seek_points);
+        std::mem::swap(&mut self.canvas.data, out);
+        outcome?;
+        let row = region.width as usize * 3;
+        let (start, stride) = (self.canvas.start, self.canvas.stride);
+        if start != 0 || stride != row {
+            for y in 0..region.height as usize {
+                let from = start + y * stride;
+                out.copy_within(from..from + row, y * row);
+            }
+        }
+        out.truncate(row * region.height as usize);
+        Ok(())
     }
 
     /// Decodes a region into `self.canvas`.
@@ -234,6 +274,7 @@ impl Decoder {
         bytes: &[u8],
         probe: &Probe,
         region: Region,
+        seek_points: Option<&[u8]>,
     ) -> Result<()> {
         region.check(probe)?;
         let format = probe.format;
@@ -242,6 +283,7 @@ impl Decoder {
             probe,
             region,
             limits: &self.limits,
+            seek_points,
         };
         for codec in CODECS.iter().filter(|codec| codec.format == format) {
             let (scratch, canvas) = (&mut self.scratch, &mut self.canvas);

@@ -51,6 +51,7 @@ fn with(
         probe: &probe,
         region,
         limits: &limits,
+        seek_points: None,
     };
     if decode(&job, scratch, &mut canvas).unwrap() == Outcome::Declined {
         return None;
@@ -111,7 +112,7 @@ fn regions_are_cut_from_the_full_picture() {
             let got = decoder.decode_region(&bytes, &probe, region).unwrap();
             assert!(got.data == expected, "{} {region:?}", path.display());
             if probe.format == Format::Jpeg {
-                let got = with(jpeg_baseline::decode, &mut scratch, &bytes, Some(region));
+                let got = with(baseline::decode, &mut scratch, &bytes, Some(region));
                 own += usize::from(got.is_some());
                 assert!(
                     got.is_none_or(|got| got.data == expected),

@@ -119,7 +119,7 @@ impl Transform {
         let mut region = decoder.resizer.plan(&resize);
         region.x += crop.0;
         region.y += crop.1;
-        decoder.fill_canvas(bytes, &probe, region)?;
+        decoder.fill_canvas(bytes, &probe, region, None)?;
         let decoded = Instant::now();
         let canvas = &decoder.canvas;
         decoder

@@ -1,0 +1,184 @@
+//! Speed and exactness of JPEG decoding on real files, beside libjpeg-turbo-rs, on one thread.
+//!
+//! `cargo run --release -p forebay-image --example jpeg_speed -- DIRECTORY [ROUNDS]`
+//!
+//! Reads all JPEGs under the directory into memory, checks that whole images, regions and regions with seek points
+//! are equal to libjpeg-turbo-rs, then times every way on an image before the next image; the mean over images of
+//! the fastest of the rounds is shown. Machines are shared: compare ratios, and pin it to a core (`taskset -c 1`).
+
+use forebay_image::{
+    Decoder, Limits, Probe, Region, SampleSeed, TrainTransform, build_seek_points, probe,
+};
+use libjpeg_turbo_rs::PixelFormat;
+use std::path::Path;
+use std::time::Instant;
+
+struct Image {
+    bytes: Vec<u8>,
+    probe: Probe,
+    crop: Region,
+    points: Option<Vec<u8>>,
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let directory = arguments.next().expect("a directory of JPEGs");
+    let rounds: usize = arguments.next().map_or(5, |n| n.parse().expect("a number"));
+    let images = read(Path::new(&directory));
+    let bytes: usize = images.iter().map(|image| image.bytes.len()).sum();
+    let points: Vec<usize> = images
+        .iter()
+        .filter_map(|image| Some(image.points.as_ref()?.len()))
+        .collect();
+    println!(
+        "{} images, {bytes} bytes; {} with seek points, {} bytes",
+        images.len(),
+        points.len(),
+        points.iter().sum::<usize>()
+    );
+    check(&images);
+
+    let mut ours = Decoder::new(Limits::default());
+    let mut outs = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+    let mut turbo = Vec::new();
+    type Way<'a> = (&'a str, Box<dyn FnMut(&Image) + 'a>);
+    let cell = std::cell::RefCell::new((&mut ours, &mut outs));
+    let run = |way: usize, image: &Image, area: Region, points: Option<&[u8]>| {
+        let (decoder, outs) = &mut *cell.borrow_mut();
+        decoder
+            .decode_region_into(&image.bytes, &image.probe, area, points, &mut outs[way])
+            .expect("decoded before");
+    };
+    let mut ways: Vec<Way<'_>> = vec![
+        (
+            "whole, libjpeg-turbo-rs",
+            Box::new(|image| decode_turbo(image, &mut turbo)),
+        ),
+        ("whole", Box::new(|image| run(0, image, whole(image), None))),
+        (
+            "last pixel (entropy decoding alone)",
+            Box::new(|image| run(1, image, last_pixel(image), None)),
+        ),
+        ("crop", Box::new(|image| run(2, image, image.crop, None))),
+        (
+            "crop, seek points",
+            Box::new(|image| run(3, image, image.crop, image.points.as_deref())),
+        ),
+    ];
+    let mut fastest = vec![vec![f64::INFINITY; images.len()]; ways.len()];
+    for _ in 0..rounds {
+        for (i, image) in images.iter().enumerate() {
+            for ((_, way), fastest) in ways.iter_mut().zip(&mut fastest) {
+                let start = Instant::now();
+                way(image);
+                fastest[i] = fastest[i].min(start.elapsed().as_secs_f64());
+            }
+        }
+    }
+    let means: Vec<f64> = fastest
+        .iter()
+        .map(|times| times.iter().sum::<f64>() / images.len() as f64)
+        .collect();
+    for ((name, _), mean) in ways.iter().zip(&means) {
+        println!(
+            "{name:36} {:7.0} us {:6.0} images/s {:5.2}x",
+            mean * 1e6,
+            1.0 / mean,
+            means[0] / mean
+        );
+    }
+}
+
+fn whole(image: &Image) -> Region {
+    Region::whole(image.probe.width, image.probe.height)
+}
+
+fn last_pixel(image: &Image) -> Region {
+    Region {
+        x: image.probe.width - 1,
+        y: image.probe.height - 1,
+        width: 1,
+        height: 1,
+    }
+}
+
+fn decode_turbo(image: &Image, out: &mut Vec<u8>) {
+    let mut decoder = libjpeg_turbo_rs::Decoder::new(&image.bytes).expect("a JPEG");
+    decoder.set_output_format(PixelFormat::Rgb);
+    let size = decoder.output_buffer_size().expect("a size");
+    out.resize(size, 0);
+    decoder.decode_image_into(out).expect("a JPEG");
+}
+
+fn read(directory: &Path) -> Vec<Image> {
+    let mut images = Vec::new();
+    let mut pending = vec![directory.to_owned()];
+    while let Some(path) = pending.pop() {
+        for entry in std::fs::read_dir(path).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                pending.push(path);
+                continue;
+            }
+            let bytes = std::fs::read(&path).expect("a file");
+            if !bytes.starts_with(&[0xff, 0xd8]) {
+                continue;
+            }
+            let Ok(probe) = probe(&bytes, &Limits::default()) else {
+                continue;
+            };
+            if probe.channels == 4 || probe.progressive {
+                continue;
+            }
+            let seed = SampleSeed {
+                seed: 1,
+                epoch: 0,
+                sample: images.len() as u64,
+            };
+            let (crop, _) = TrainTransform::new(224).crop(probe.width, probe.height, seed);
+            images.push(Image {
+                points: build_seek_points(&bytes),
+                bytes,
+                probe,
+                crop,
+            });
+        }
+    }
+    images.sort_by(|a, b| a.bytes.cmp(&b.bytes));
+    images
+}
+
+fn check(images: &[Image]) {
+    let mut decoder = Decoder::new(Limits::default());
+    let (mut expected, mut out) = (Vec::new(), Vec::new());
+    let mut different = 0;
+    for image in images {
+        decode_turbo(image, &mut expected);
+        let regions = [
+            (whole(image), None),
+            (image.crop, None),
+            (image.crop, image.points.as_deref()),
+            (whole(image), image.points.as_deref()),
+            (last_pixel(image), None),
+        ];
+        let equal = regions.into_iter().all(|(region, points)| {
+            decoder
+                .decode_region_into(&image.bytes, &image.probe, region, points, &mut out)
+                .is_ok()
+                && out == cut(&expected, image.probe.width, region)
+        });
+        different += usize::from(!equal);
+    }
+    println!("{different} of {} images differ", images.len());
+}
+
+fn cut(pixels: &[u8], width: u32, region: Region) -> Vec<u8> {
+    let row = region.width as usize * 3;
+    (region.y..region.y + region.height)
+        .flat_map(|y| {
+            let at = (y as usize * width as usize + region.x as usize) * 3;
+            &pixels[at..at + row]
+        })
+        .copied()
+        .collect()
+}

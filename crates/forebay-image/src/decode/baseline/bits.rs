@@ -1,0 +1,281 @@
+//! The bits of entropy-coded data: bytes without their stuffing, a window at a time.
+//!
+//! In a JPEG's entropy-coded data the byte `ff` is followed by a stuffed `00`, or begins a marker. [`Stream`]
+//! removes the stuffing into a window that is longer than any batch of blocks can be, so that the hot loop,
+//! which owns a [`Bits`], neither looks for `ff` nor asks whether bytes are left: positions are masked into
+//! the window, and whether the data were long enough is checked once after each batch.
+
+/// Positions in the window are masked with this.
+const MASK: usize = (1 << 15) - 1;
+/// Bytes read at once; the window is this much longer than its mask, so that a read never wraps.
+const WORD: usize = 8;
+/// Bytes copied at once where there is nothing to remove.
+const RUN: usize = 32;
+/// Unstuffed bytes, and room for a whole word at the last of them.
+pub(super) type Window = [u8; MASK + 1 + WORD];
+
+/// No block is longer, whatever its bits say: 64 symbols of at most 16 + 15 bits are 248 bytes.
+pub(super) const BLOCK_BYTES: usize = 256;
+/// How many blocks may be read before the window is filled again: less than half a window of them.
+pub(super) const MAX_BLOCKS: usize = 60;
+/// What is unstuffed beyond the need of the next batch, in bytes.
+const AHEAD: usize = 4096;
+
+/// Bits that a lookup in a Huffman table takes.
+pub(super) const LOOKUP_BITS: u32 = 10;
+
+/// A position in a window, with the next bits at the top of a register.
+///
+/// Only the low six bits of `count` mean something (the valid bits of `next`): a table entry, whose low six
+/// bits are a length, can then be subtracted as it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Bits {
+    next: u64,
+    count: u32,
+    at: usize,
+}
+
+impl Bits {
+    /// Makes at least 56 bits valid.
+    #[inline(always)]
+    pub(super) fn refill(&mut self, window: &Window) {
+        let at = self.at & MASK;
+        let mut word = [0; WORD];
+        word.copy_from_slice(&window[at..at + WORD]);
+        self.next |= u64::from_be_bytes(word) >> (self.count & 63);
+        self.at += (!self.count >> 3 & 7) as usize;
+        self.count |= 56;
+    }
+
+    /// Consumes as many bits as the low six bits of `entry` say.
+    #[inline(always)]
+    pub(super) fn consume(&mut self, entry: u32) {
+        self.next <<= entry & 63;
+        self.count = self.count.wrapping_sub(entry);
+    }
+
+    /// The next bits, the first of them topmost.
+    #[inline(always)]
+    pub(super) fn peek(&self) -> u64 {
+        self.next
+    }
+
+    /// The next [`LOOKUP_BITS`] bits.
+    #[inline(always)]
+    pub(super) fn index(&self) -> usize {
+        (self.next >> (64 - LOOKUP_BITS)) as usize
+    }
+
+    /// Bits consumed since the start of the window.
+    fn consumed(&self) -> usize {
+        self.at * 8 - (self.count & 63) as usize
+    }
+}
+
+/// Reads entropy-coded data up to the next marker.
+#[derive(Debug)]
+pub(super) struct Stream {
+    window: Box<Window>,
+    /// Bytes of the window that hold data.
+    filled: usize,
+    /// Unstuffed bytes that have left the window.
+    passed: usize,
+    /// Offset in the source of the first byte that is not in the window yet.
+    next: usize,
+    /// Offset in the source where reading stops at the latest.
+    limit: usize,
+    /// A marker or the limit was met: no more bytes will come.
+    ended: bool,
+    /// Where decoding is.
+    pub(super) bits: Bits,
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        Self {
+            window: Box::new([0; MASK + 1 + WORD]),
+            filled: 0,
+            passed: 0,
+            next: 0,
+            limit: 0,
+            ended: true,
+            bits: Bits::default(),
+        }
+    }
+}
+
+impl Stream {
+    /// Starts at byte `at` of `source`, skipping its first `bit` bits; reads nothing at or after `limit`.
+    pub(super) fn open(&mut self, source: &[u8], at: usize, bit: u32, limit: usize) {
+        self.filled = 0;
+        self.passed = 0;
+        self.next = at;
+        self.limit = limit.min(source.len());
+        self.ended = false;
+        self.bits = Bits::default();
+        self.reserve(source, 1);
+        self.bits.refill(&self.window);
+        self.bits.consume(bit & 7);
+    }
+
+    /// Makes sure that the next `blocks` blocks are in the window, as far as there are bytes.
+    pub(super) fn reserve(&mut self, source: &[u8], blocks: usize) {
+        debug_assert!(blocks <= MAX_BLOCKS);
+        let need = blocks * BLOCK_BYTES + 2 * WORD;
+        if self.ended || self.filled - self.bits.at >= need {
+            return;
+        }
+        self.window.copy_within(self.bits.at..self.filled, 0);
+        self.passed += self.bits.at;
+        self.filled -= self.bits.at;
+        self.bits.at = 0;
+        self.unstuff(source, need + AHEAD);
+    }
+
+    /// The window, for a batch of blocks, and where decoding is in it.
+    #[inline(always)]
+    pub(super) fn split(&mut self) -> (&Window, &mut Bits) {
+        (&self.window, &mut self.bits)
+    }
+
+    /// Whether more bits were consumed than there are: what was decoded is then worth nothing.
+    pub(super) fn overrun(&self) -> bool {
+        self.bits.consumed() > self.filled * 8
+    }
+
+    /// Bits consumed since `open`, those skipped there included.
+    pub(super) fn position(&self) -> usize {
+        self.passed * 8 + self.bits.consumed()
+    }
+
+    /// Whether fewer than eight bits are left before the next marker: only padding.
+    pub(super) fn finished(&self) -> bool {
+        let left = (self.filled * 8).checked_sub(self.bits.consumed());
+        self.ended && left.is_some_and(|left| left < 8)
+    }
+
+    /// Offset in the source of the first byte that is not in the window; no marker lies before it.
+    pub(super) fn unread(&self) -> usize {
+        self.next
+    }
+
+    /// Fills the window up to `until` bytes or to the end.
+    fn unstuff(&mut self, source: &[u8], until: usize) {
+        debug_assert!(until <= MASK + 1 - RUN);
+        let source = &source[..self.limit];
+        let (mut from, mut to) = (self.next, self.filled);
+        while to < until {
+            // Most data have no `ff` for hundreds of bytes; the compiler turns the search into vectors.
+            if let Some(run) = source.get(from..from + RUN)
+                && !run
+                    .iter()
+                    .fold(false, |found, &byte| found | (byte == 0xff))
+            {
+                self.window[to..to + RUN].copy_from_slice(run);
+                from += RUN;
+                to += RUN;
+                continue;
+            }
+            if let Some(word) = source.get(from..from + WORD)
+                && let Ok(word) = <[u8; WORD]>::try_from(word)
+            {
+                // Copied whole; what follows an `ff` is overwritten by the next step.
+                self.window[to..to + WORD].copy_from_slice(&word);
+                let clean = before_ff(word);
+                from += clean;
+                to += clean;
+                if clean == WORD {
+                    continue;
+                }
+            }
+            match (source.get(from), source.get(from + 1)) {
+                (Some(0xff), Some(0)) => {
+                    self.window[to] = 0xff;
+                    from += 2;
+                }
+                (Some(0xff) | None, _) => {
+                    self.ended = true;
+                    break;
+                }
+                (Some(&byte), _) => {
+                    self.window[to] = byte;
+                    from += 1;
+                }
+            }
+            to += 1;
+        }
+        self.next = from;
+        self.filled = to;
+    }
+}
+
+/// How many bytes of a word come before its first `ff`.
+fn before_ff(word: [u8; WORD]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let inverted = !u64::from_le_bytes(word);
+    // The lowest set bit is right, and it is all that is used.
+    let zeros = inverted.wrapping_sub(ONES) & !inverted & HIGH;
+    (zeros.trailing_zeros() / 8) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_all(stream: &mut Stream, source: &[u8], bytes: usize) -> Vec<u8> {
+        (0..bytes)
+            .map(|_| {
+                stream.reserve(source, 1);
+                let (window, bits) = stream.split();
+                bits.refill(window);
+                let byte = (bits.peek() >> 56) as u8;
+                bits.consume(8);
+                byte
+            })
+            .collect()
+    }
+
+    #[test]
+    fn stuffing_is_removed_wherever_it_lies() {
+        for place in 0..40 {
+            let mut source = vec![7; 40];
+            source.splice(place..place, [0xff, 0x00, 0xff, 0x00]);
+            source.extend([0xff, 0xd9, 1, 2, 3]);
+            let mut stream = Stream::default();
+            stream.open(&source, 0, 0, usize::MAX);
+            let mut expected = vec![7; 40];
+            expected.splice(place..place, [0xff, 0xff]);
+            assert_eq!(read_all(&mut stream, &source, 42), expected);
+            assert!(!stream.overrun());
+            assert!(stream.finished());
+            assert_eq!(stream.unread(), 44);
+            read_all(&mut stream, &source, 1);
+            assert!(stream.overrun());
+        }
+    }
+
+    #[test]
+    fn a_window_slides_over_long_data() {
+        let source: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
+        let mut stream = Stream::default();
+        stream.open(&source, 0, 0, usize::MAX);
+        assert_eq!(read_all(&mut stream, &source, source.len()), source);
+        assert_eq!(stream.position(), source.len() * 8);
+        assert!(!stream.overrun());
+    }
+
+    #[test]
+    fn the_limit_and_the_end_are_ends() {
+        let source = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0xff];
+        for limit in 0..=source.len() {
+            let mut stream = Stream::default();
+            stream.open(&source, 0, 3, limit);
+            assert_eq!(stream.position(), 3);
+            assert_eq!(stream.overrun(), limit == 0);
+            stream.reserve(&source, MAX_BLOCKS);
+            assert_eq!(stream.filled, limit.min(11));
+            assert!(stream.ended);
+        }
+    }
+}

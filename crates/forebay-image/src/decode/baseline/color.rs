@@ -1,0 +1,50 @@
+//! Planes to RGB pixels: the conversion of JFIF with libjpeg's fixed point, to the bit.
+
+/// Bits of the fixed point.
+const BITS: u32 = 16;
+const HALF: i32 = 1 << (BITS - 1);
+/// The factors of JFIF 1.02 times 2^16: 1.402, 1.772, 0.71414, 0.34414.
+const RED_CR: i32 = 91_881;
+const BLUE_CB: i32 = 116_130;
+const GREEN_CR: i32 = 46_802;
+const GREEN_CB: i32 = 22_554;
+
+/// A row of YCbCr to RGB.
+pub(super) fn ycc(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
+    let chroma = cb.iter().zip(cr);
+    for ((pixel, &y), (&cb, &cr)) in out.chunks_exact_mut(3).zip(y).zip(chroma) {
+        let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
+        let red = y + ((RED_CR * cr + HALF) >> BITS);
+        let green = y + ((-GREEN_CB * cb - GREEN_CR * cr + HALF) >> BITS);
+        let blue = y + ((BLUE_CB * cb + HALF) >> BITS);
+        for (channel, value) in pixel.iter_mut().zip([red, green, blue]) {
+            *channel = value.clamp(0, 255) as u8;
+        }
+    }
+}
+
+/// Three rows to pixels as they are: RGB, or three times the same row for grey.
+pub(super) fn interleave(rows: [&[u8]; 3], out: &mut [u8]) {
+    let [r, g, b] = rows;
+    let rest = g.iter().zip(b);
+    for ((pixel, &r), (&g, &b)) in out.chunks_exact_mut(3).zip(r).zip(rest) {
+        pixel.copy_from_slice(&[r, g, b]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_those_of_jfif() {
+        let mut out = [0; 12];
+        ycc(
+            &[128, 255, 76, 29],
+            &[128, 128, 85, 255],
+            &[128, 128, 255, 107],
+            &mut out,
+        );
+        assert_eq!(out, [128, 128, 128, 255, 255, 255, 254, 0, 0, 0, 0, 254]);
+    }
+}

@@ -1,0 +1,233 @@
+//! Huffman tables: one lookup gives a code's length, its run and the coefficient that follows it.
+//!
+//! A JPEG symbol is a Huffman code followed by extra bits that are the value. Most symbols are short: the
+//! [`LOOKUP_BITS`] bits that index the table hold the code and the first extra bits, sign included. So an entry
+//! holds a value to which only the extra bits beyond the lookup must be added. What does not fit is decoded
+//! the slow way, code length by code length.
+
+use super::bits::{Bits, LOOKUP_BITS};
+
+/// Longest symbol (code and extra bits) in the lookup: three of them fit in the 56 bits that a refill gives.
+const FAST_BITS: u32 = 18;
+/// Largest size of a value in the lookup; also the largest that 8-bit images have.
+const FAST_SIZE: u32 = 11;
+
+/// What `advance` is for the end of a block: more than the sum of any index and any run.
+pub(super) const END_OF_BLOCK: u8 = 80;
+/// What `advance` is for symbols that are not in the lookup: more than any index plus [`END_OF_BLOCK`].
+pub(super) const NOT_HERE: u8 = 160;
+
+/// An entry of the lookup. From the lowest bit: 6 bits length of code and extra bits; 8 bits advance of the
+/// coefficient index; 6 bits right shift of the bits after the lookup; 12 bits signed base of the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry(u32);
+
+impl Entry {
+    /// Consumes nothing; its value is 0.
+    const NOT_HERE: Self = Self::new(0, NOT_HERE, 0, 0);
+
+    const fn new(length: u32, advance: u8, beyond: u32, base: i32) -> Self {
+        let shift = 64 - LOOKUP_BITS - beyond;
+        Self(length | (advance as u32) << 6 | shift << 14 | (base as u32) << 20)
+    }
+
+    /// For [`Bits::consume`].
+    #[inline(always)]
+    pub(super) fn length(self) -> u32 {
+        self.0
+    }
+
+    /// How far the coefficient index moves: run + 1, [`END_OF_BLOCK`] or [`NOT_HERE`].
+    #[inline(always)]
+    pub(super) fn advance(self) -> u8 {
+        (self.0 >> 6) as u8
+    }
+
+    /// The value, given the bits that begin with the symbol's code.
+    #[inline(always)]
+    pub(super) fn value(self, bits: u64) -> i32 {
+        let beyond = (bits & (u64::MAX >> LOOKUP_BITS)) >> (self.0 >> 14 & 63);
+        (self.0 as i32 >> 20).wrapping_add(beyond as i32)
+    }
+
+    /// Whether the symbol must be decoded the slow way.
+    #[inline(always)]
+    pub(super) fn is_slow(self) -> bool {
+        self == Self::NOT_HERE
+    }
+}
+
+/// What a table codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Differences of DC coefficients.
+    Dc,
+    /// Runs and AC coefficients.
+    Ac,
+}
+
+/// A symbol decoded the slow way; see [`Entry`] for the fields.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Symbol {
+    pub(super) length: u32,
+    pub(super) advance: u8,
+    pub(super) value: i32,
+}
+
+/// A table, remembered with its definition: most files of a data set have the same few.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    lookup: Box<[Entry; 1 << LOOKUP_BITS]>,
+    kind: Kind,
+    /// The largest code of each length, or -1.
+    last: [i32; 17],
+    /// What to add to a code of a length for its place in `symbols`.
+    offset: [i32; 17],
+    symbols: [u8; 256],
+    /// The shortest code that is not in the lookup.
+    shortest_slow: u32,
+    /// Counts and symbols as in the file; empty if the table is not usable.
+    definition: Vec<u8>,
+}
+
+impl Table {
+    /// A table in which every code is an error.
+    pub(super) fn new(kind: Kind) -> Self {
+        Self {
+            lookup: Box::new([Entry::NOT_HERE; 1 << LOOKUP_BITS]),
+            kind,
+            last: [-1; 17],
+            offset: [0; 17],
+            symbols: [0; 256],
+            shortest_slow: 17,
+            definition: Vec::new(),
+        }
+    }
+
+    /// Takes over a definition: 16 counts of codes by length, and the symbols. `None` if it is not one that
+    /// libjpeg accepts.
+    pub(super) fn define(&mut self, counts: &[u8; 16], symbols: &[u8]) -> Option<()> {
+        let same = self.definition.len() == 16 + symbols.len()
+            && self.definition.starts_with(counts)
+            && self.definition.ends_with(symbols);
+        if same {
+            return Some(());
+        }
+        self.definition.clear();
+        self.build(counts, symbols)?;
+        self.definition.extend_from_slice(counts);
+        self.definition.extend_from_slice(symbols);
+        Some(())
+    }
+
+    fn build(&mut self, counts: &[u8; 16], symbols: &[u8]) -> Option<()> {
+        self.symbols
+            .get_mut(..symbols.len())?
+            .copy_from_slice(symbols);
+        if self.kind == Kind::Dc && symbols.iter().any(|&symbol| symbol > 15) {
+            return None;
+        }
+        self.lookup.fill(Entry::NOT_HERE);
+        self.shortest_slow = 17;
+        let (mut code, mut place) = (0u32, 0usize);
+        for (length, &count) in (1u32..).zip(counts) {
+            let slot = length as usize;
+            let count = usize::from(count);
+            self.offset[slot] = place as i32 - code as i32;
+            for &symbol in symbols.get(place..place + count)? {
+                if !self.enter(code, length, symbol) {
+                    self.shortest_slow = self.shortest_slow.min(length);
+                }
+                code += 1;
+            }
+            place += count;
+            self.last[slot] = if count > 0 { code as i32 - 1 } else { -1 };
+            // A code of ones only is reserved, and more codes than that are no prefix code.
+            if code >= 1 << length {
+                return None;
+            }
+            code <<= 1;
+        }
+        Some(())
+    }
+
+    /// Run advance and size of a symbol.
+    fn meaning(kind: Kind, symbol: u8) -> (u8, u32) {
+        let (run, size) = (symbol >> 4, u32::from(symbol & 15));
+        match kind {
+            Kind::Dc => (0, size),
+            Kind::Ac if size == 0 && run != 15 => (END_OF_BLOCK, 0),
+            Kind::Ac => (run + 1, size),
+        }
+    }
+
+    /// Enters a code into the lookup, for all bits that may follow it; `false` if it does not fit.
+    fn enter(&mut self, code: u32, length: u32, symbol: u8) -> bool {
+        let (advance, size) = Self::meaning(self.kind, symbol);
+        let total = length + size;
+        // With extra bits, at least the sign must be inside the lookup.
+        let fits = length + size.min(1) <= LOOKUP_BITS && total <= FAST_BITS && size <= FAST_SIZE;
+        if !fits || code >= 1 << length {
+            return false;
+        }
+        let free = LOOKUP_BITS - length;
+        let known = size.min(free);
+        let beyond = size - known;
+        let first = (code as usize) << free;
+        for (following, entry) in self.lookup[first..first + (1 << free)]
+            .iter_mut()
+            .enumerate()
+        {
+            let extra = following as u32 >> (free - known);
+            let base = if size == 0 {
+                0
+            } else {
+                signed(extra << beyond, size)
+            };
+            *entry = Entry::new(total, advance, beyond, base);
+        }
+        true
+    }
+
+    /// The entry for the bits at hand.
+    #[inline(always)]
+    pub(super) fn entry(&self, bits: &Bits) -> Entry {
+        self.lookup[bits.index()]
+    }
+
+    /// Decodes the symbol that the next bits begin with; `None` if they are no code.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn slow(&self, bits: u64) -> Option<Symbol> {
+        let top = (bits >> 48) as i32;
+        for length in self.shortest_slow..=16 {
+            let code = top >> (16 - length);
+            let slot = length as usize;
+            if code > self.last[slot] {
+                continue;
+            }
+            let place = usize::try_from(code + self.offset[slot]).ok()?;
+            let (advance, size) = Self::meaning(self.kind, *self.symbols.get(place)?);
+            let value = if size == 0 {
+                0
+            } else {
+                signed((bits << length >> (64 - size)) as u32, size)
+            };
+            return Some(Symbol {
+                length: length + size,
+                advance,
+                value,
+            });
+        }
+        None
+    }
+}
+
+/// The value that `size` extra bits stand for: those that begin with 0 are negative.
+fn signed(extra: u32, size: u32) -> i32 {
+    if extra >> (size - 1) == 0 {
+        extra as i32 - ((1 << size) - 1)
+    } else {
+        extra as i32
+    }
+}

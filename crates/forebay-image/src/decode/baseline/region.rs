@@ -1,0 +1,367 @@
+//! From a file and a region to its pixels: which MCUs are needed, and the way of their blocks through planes
+//! to rows of RGB.
+//!
+//! Smooth upsampling looks at neighbouring chroma samples, so a margin around the region is decoded too; what
+//! comes out is then what a full decode has there. Planes are rings of a few rows of MCUs: pixels are made
+//! while their samples are in the cache.
+
+use super::Refusal;
+use super::header::{Header, Output, Sampling};
+use super::scan::{Cursor, Layout, Scan, pairs_in_row};
+use super::seek::{Point, Points, SHARED};
+use super::simd::Level;
+use super::upsample;
+use crate::decode::Region;
+use std::ops::Range;
+
+/// Rows of MCUs that the planes hold: two being decoded, the one above them, one to make it a power of two.
+const RING: usize = 4;
+/// Pairs of blocks are written whole, so rows of a plane are longer by up to a block.
+const PLANE_SLACK: usize = 16;
+/// Chroma images this narrow are not interpolated (libjpeg's rule).
+const REPEAT_UP_TO: usize = 2;
+
+/// The decoder, with everything it keeps from image to image.
+#[derive(Debug, Default)]
+pub(in crate::decode) struct Baseline {
+    header: Header,
+    points: Points,
+    layout: Layout,
+    coefficients: [Vec<i16>; 2],
+    cursors: [Cursor; 2],
+    pixels: Pixels,
+}
+
+/// Where the region lies among MCUs.
+#[derive(Debug, Clone, Default)]
+struct Window {
+    columns: Range<usize>,
+    rows: Range<usize>,
+}
+
+impl Window {
+    /// The MCUs that a region needs, those that its margin lies in included.
+    fn new(header: &Header, area: &Area) -> Self {
+        let Sampling { h, v } = header.sampling;
+        let span = |from: &Range<usize>, factor: usize, limit: usize| {
+            let margin = if factor == 2 { 2 } else { 0 };
+            let start = from.start.saturating_sub(margin) / (8 * factor);
+            let end = (from.end + margin).min(limit).div_ceil(8 * factor);
+            start..end
+        };
+        Self {
+            columns: span(&area.columns, h, header.width),
+            rows: span(&area.rows, v, header.height),
+        }
+    }
+}
+
+/// The region in pixels.
+#[derive(Debug, Clone, Default)]
+struct Area {
+    columns: Range<usize>,
+    rows: Range<usize>,
+}
+
+impl Baseline {
+    #[cfg(test)]
+    pub(super) fn with_level(level: Level) -> Self {
+        let mut new = Self::default();
+        new.pixels.level = level;
+        new
+    }
+
+    /// Decodes a region, which is inside the image: rows of RGB without gaps, as many bytes as `out` has. `size`
+    /// is what the image's size is known to be; `points` are its seek points, if there are any.
+    pub(in crate::decode) fn decode(
+        &mut self,
+        bytes: &[u8],
+        points: Option<&[u8]>,
+        size: (u32, u32),
+        region: Region,
+        out: &mut [u8],
+    ) -> Result<(), Refusal> {
+        self.header.read(bytes).map_err(Refusal::Foreign)?;
+        let header = &self.header;
+        if (header.width, header.height) != (size.0 as usize, size.1 as usize) {
+            return Err(Refusal::Damaged("two different sizes"));
+        }
+        if !has_end(bytes, header.scan) {
+            return Err(Refusal::Damaged("no end of image"));
+        }
+        let area = Area {
+            columns: region.x as usize..(region.x + region.width) as usize,
+            rows: region.y as usize..(region.y + region.height) as usize,
+        };
+        let window = Window::new(header, &area);
+        debug_assert_eq!(out.len(), area.columns.len() * area.rows.len() * 3);
+        let points = points
+            .filter(|_| header.restart_interval == 0)
+            .and_then(|points| self.points.read(points, bytes, header));
+        self.layout.set(header);
+        for coefficients in &mut self.coefficients {
+            coefficients.clear();
+            coefficients.resize(self.layout.coefficients(), 0);
+        }
+        self.pixels.set(header, window, area);
+        let scan = Scan {
+            bytes,
+            start: header.scan,
+            restart_interval: header.restart_interval,
+            tables: header.tables(),
+            layout: &self.layout,
+            level: self.pixels.level,
+        };
+        let mut run = Run {
+            header,
+            scan,
+            coefficients: &mut self.coefficients,
+            cursors: &mut self.cursors,
+            pixels: &mut self.pixels,
+        };
+        match points {
+            Some(points) => run.by_points(points, out),
+            None => run.in_order(out),
+        }
+    }
+}
+
+/// Whether there is an end marker after `from`. The search begins at the end, where it nearly always is.
+fn has_end(bytes: &[u8], from: usize) -> bool {
+    bytes[from..]
+        .windows(2)
+        .rev()
+        .any(|pair| pair == [0xff, 0xd9])
+}
+
+/// One region being decoded.
+struct Run<'a> {
+    header: &'a Header,
+    scan: Scan<'a>,
+    coefficients: &'a mut [Vec<i16>; 2],
+    cursors: &'a mut [Cursor; 2],
+    pixels: &'a mut Pixels,
+}
+
+impl Run<'_> {
+    /// Reads the scan from its start.
+    fn in_order(&mut self, out: &mut [u8]) -> Result<(), Refusal> {
+        let (mcus, _) = self.header.mcus();
+        let Window { columns, rows } = self.pixels.window.clone();
+        let [cursor, _] = &mut *self.cursors;
+        let [coefficients, _] = &mut *self.coefficients;
+        cursor.rewind(&self.scan);
+        for row in rows {
+            let end = row * mcus + columns.end;
+            cursor.skip_to(&self.scan, row * mcus + columns.start, coefficients)?;
+            while cursor.mcu() < end {
+                let column = cursor.mcu() - row * mcus - columns.start;
+                let count = cursor.batch(&self.scan, end - cursor.mcu());
+                cursor.take(&self.scan, count, coefficients)?;
+                self.pixels
+                    .transform(self.header, coefficients, row, column, count);
+            }
+            self.pixels.emit(self.header, row + 1, out);
+        }
+        Ok(())
+    }
+
+    /// Begins each row at its seek point; two rows are read in turns.
+    fn by_points(&mut self, points: &[Point], out: &mut [u8]) -> Result<(), Refusal> {
+        let (mcus, _) = self.header.mcus();
+        let Window { columns, rows } = self.pixels.window.clone();
+        let scan = &self.scan;
+        let [first, second] = &mut *self.cursors;
+        let [to_first, to_second] = &mut *self.coefficients;
+        let open = |cursor: &mut Cursor, row: usize| {
+            let limit = points.get(row + 1).map_or(usize::MAX, |next| {
+                usize::try_from(next.bits / 8).map_or(usize::MAX, |byte| byte + SHARED)
+            });
+            if let Some(point) = points.get(row) {
+                cursor.seek(scan, point, row * mcus, limit);
+            }
+        };
+        let mut row = rows.start;
+        while row < rows.end {
+            open(first, row);
+            if row + 1 == rows.end {
+                first.skip_to(scan, row * mcus + columns.start, to_first)?;
+            } else {
+                open(second, row + 1);
+            }
+            let mut column = first.mcu() - row * mcus;
+            while column < columns.end {
+                let keep = column >= columns.start;
+                let until = if keep { columns.end } else { columns.start };
+                let count = first.batch(scan, until - column);
+                if row + 1 == rows.end {
+                    first.take(scan, count, to_first)?;
+                } else if keep {
+                    Cursor::two::<true>(first, second, scan, count, [to_first, to_second])?;
+                } else {
+                    Cursor::two::<false>(first, second, scan, count, [to_first, to_second])?;
+                }
+                if keep {
+                    let at = column - columns.start;
+                    self.pixels.transform(self.header, to_first, row, at, count);
+                    if row + 1 < rows.end {
+                        self.pixels
+                            .transform(self.header, to_second, row + 1, at, count);
+                    }
+                }
+                column += count;
+            }
+            row = (row + 2).min(rows.end);
+            self.pixels.emit(self.header, row, out);
+        }
+        Ok(())
+    }
+}
+
+/// A component's samples: a ring of rows.
+#[derive(Debug, Default)]
+struct Plane {
+    samples: Vec<u8>,
+    stride: usize,
+    rows: usize,
+}
+
+impl Plane {
+    fn row(&self, row: usize, columns: Range<usize>) -> &[u8] {
+        &self.samples[row % self.rows * self.stride..][columns]
+    }
+}
+
+/// Samples of the window, and how far they have become pixels.
+#[derive(Debug, Default)]
+struct Pixels {
+    level: Level,
+    window: Window,
+    area: Area,
+    planes: [Plane; 3],
+    /// A row of each chroma component at full width.
+    wide: [Vec<u8>; 2],
+    /// The next row of the region to be made.
+    next: usize,
+}
+
+impl Pixels {
+    fn set(&mut self, header: &Header, window: Window, area: Area) {
+        for (component, plane) in self.planes.iter_mut().enumerate() {
+            let (h, v) = header.factors(component);
+            plane.stride = window.columns.len() * h * 8 + PLANE_SLACK;
+            plane.rows = RING * v * 8;
+            let size = plane.stride * plane.rows;
+            if plane.samples.len() < size {
+                plane.samples.resize(size, 0);
+            }
+        }
+        let width = window.columns.len() * 8 * header.sampling.h;
+        for wide in &mut self.wide {
+            if wide.len() < width {
+                wide.resize(width, 0);
+            }
+        }
+        self.next = area.rows.start;
+        self.window = window;
+        self.area = area;
+    }
+
+    /// Puts the blocks of `count` MCUs into the planes; `column` counts from the window's first.
+    fn transform(
+        &mut self,
+        header: &Header,
+        coefficients: &mut [i16],
+        row: usize,
+        column: usize,
+        count: usize,
+    ) {
+        use super::entropy::PAIR;
+        let mut base = 0;
+        let planes = self.planes.iter_mut().take(header.components);
+        for (component, plane) in planes.enumerate() {
+            let (h, v) = header.factors(component);
+            let pairs = (count * h).div_ceil(2);
+            for block_row in 0..v {
+                let from = &mut coefficients[base * PAIR..][..pairs * PAIR];
+                let line = (row % RING * v + block_row) * 8;
+                let to = &mut plane.samples[line * plane.stride + column * h * 8..];
+                self.level
+                    .idct(from, header.steps(component), to, plane.stride);
+                base += pairs_in_row(h);
+            }
+        }
+    }
+
+    /// Makes the rows of the region that are complete when all rows of MCUs before `done` are decoded.
+    fn emit(&mut self, header: &Header, done: usize, out: &mut [u8]) {
+        let v = header.sampling.v;
+        let lines = done * 8 * v;
+        // The last row looks at the chroma row below it, unless the image ends there.
+        let complete = if v == 1 || lines >= header.height {
+            lines
+        } else {
+            lines - 1
+        };
+        let stride = self.area.columns.len() * 3;
+        let end = complete.min(self.area.rows.end);
+        while self.next < end {
+            let at = (self.next - self.area.rows.start) * stride;
+            self.line(header, self.next, &mut out[at..at + stride]);
+            self.next += 1;
+        }
+    }
+
+    fn line(&mut self, header: &Header, y: usize, out: &mut [u8]) {
+        let left = self.window.columns.start * 8 * header.sampling.h;
+        let columns = self.area.columns.start - left..self.area.columns.end - left;
+        if header.output != Output::Grey {
+            self.widen(header, y);
+        }
+        let luma = self.planes[0].row(y, columns.clone());
+        let chroma = |i: usize| {
+            if (header.sampling.h, header.sampling.v) == (1, 1) {
+                self.planes[i + 1].row(y, columns.clone())
+            } else {
+                &self.wide[i][columns.clone()]
+            }
+        };
+        match header.output {
+            Output::Grey => self.level.interleave([luma; 3], out),
+            Output::Rgb => self.level.interleave([luma, chroma(0), chroma(1)], out),
+            Output::YCbCr => self.level.ycc(luma, chroma(0), chroma(1), out),
+        }
+    }
+
+    /// Makes a row of chroma at full size, for the window's columns that are inside the image.
+    fn widen(&mut self, header: &Header, y: usize) {
+        let Sampling { h, v } = header.sampling;
+        if (h, v) == (1, 1) {
+            return;
+        }
+        let (width, height) = (header.width.div_ceil(h), header.height.div_ceil(v));
+        let left = self.window.columns.start * 8;
+        let columns = 0..(width - left).min(self.window.columns.len() * 8);
+        let near_row = y / v;
+        let odd = y % 2 == 1;
+        let far_row = if odd {
+            (near_row + 1).min(height - 1)
+        } else {
+            near_row.saturating_sub(1)
+        };
+        for (plane, wide) in self.planes[1..].iter().zip(&mut self.wide) {
+            let near = plane.row(near_row, columns.clone());
+            let far = plane.row(far_row, columns.clone());
+            match (h, v) {
+                (2, _) if width <= REPEAT_UP_TO => upsample::repeat(near, 2, wide),
+                (2, 1) => self.level.horizontal(near, wide),
+                (2, _) => self.level.both(near, far, wide),
+                (1, _) => {
+                    let bias = upsample::vertical_bias(odd);
+                    self.level.vertical(near, far, bias, wide);
+                }
+                _ => upsample::repeat(near, h, wide),
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The choice of an implementation at run time, and the only unsafe code of the decoder.
+//!
+//! A [`Level`] is what the processor can do. Every operation has a portable implementation, which the others
+//! equal to the bit; another architecture is one more file and one more arm in each method here.
+#![allow(unsafe_code)] // calls of code compiled for the instructions that `Level` stands for
+
+#[cfg(target_arch = "x86_64")]
+mod avx2_entropy;
+#[cfg(target_arch = "x86_64")]
+mod avx2_idct;
+#[cfg(target_arch = "x86_64")]
+mod avx2_rows;
+
+use super::entropy::{self, PAIR, Reader, Slot, Tables};
+use super::header::Steps;
+use super::{color, idct, upsample};
+
+/// Which instructions may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Level(Kind);
+
+/// Private, so that no level above `Portable` is made but by [`Level::detect`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+}
+
+impl Default for Level {
+    fn default() -> Self {
+        Self::detect()
+    }
+}
+
+/// Calls an AVX2 implementation if the level allows it, else the portable one.
+macro_rules! dispatch {
+    ($level:expr, $avx2:expr, $portable:expr) => {
+        match $level.0 {
+            // SAFETY: this level is made only by `Level::detect`, where the processor has AVX2, BMI1, BMI2
+            // and LZCNT, which is all that the implementations are compiled for.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => unsafe { $avx2 },
+            Kind::Portable => $portable,
+        }
+    };
+}
+
+impl Level {
+    /// What every processor can do.
+    #[cfg(test)]
+    pub(super) const PORTABLE: Self = Self(Kind::Portable);
+
+    /// What this processor can do.
+    pub(super) fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+        {
+            return Self(Kind::Avx2);
+        }
+        Self(Kind::Portable)
+    }
+
+    /// [`entropy::decode`].
+    pub(super) fn decode<const KEEP: bool>(
+        self,
+        reader: Reader<'_>,
+        tables: &Tables<'_>,
+        slots: &[Slot],
+        coefficients: &mut [i16],
+    ) -> bool {
+        dispatch!(
+            self,
+            avx2_entropy::decode::<KEEP>(reader, tables, slots, coefficients),
+            entropy::decode::<KEEP>(reader, tables, slots, coefficients)
+        )
+    }
+
+    /// [`entropy::decode_two`].
+    pub(super) fn decode_two<const KEEP: bool>(
+        self,
+        readers: [Reader<'_>; 2],
+        tables: &Tables<'_>,
+        slots: &[Slot],
+        coefficients: [&mut [i16]; 2],
+    ) -> bool {
+        let [first, second] = readers;
+        dispatch!(
+            self,
+            avx2_entropy::decode_two::<KEEP>(first, second, tables, slots, coefficients),
+            entropy::decode_two::<KEEP>(first, second, tables, slots, coefficients)
+        )
+    }
+
+    /// [`idct::strip`].
+    pub(super) fn idct(self, pairs: &mut [i16], steps: &Steps, plane: &mut [u8], stride: usize) {
+        assert!(pairs.len().is_multiple_of(PAIR));
+        dispatch!(
+            self,
+            avx2_idct::strip(pairs, steps, plane, stride),
+            idct::strip(pairs, steps, plane, stride)
+        );
+    }
+
+    /// [`upsample::horizontal`].
+    pub(super) fn horizontal(self, row: &[u8], out: &mut [u8]) {
+        assert!(!row.is_empty() && out.len() >= 2 * row.len());
+        dispatch!(
+            self,
+            avx2_rows::horizontal(row, out),
+            upsample::horizontal(row, out)
+        );
+    }
+
+    /// [`upsample::both`].
+    pub(super) fn both(self, near: &[u8], far: &[u8], out: &mut [u8]) {
+        assert!(!near.is_empty() && near.len() == far.len() && out.len() >= 2 * near.len());
+        dispatch!(
+            self,
+            avx2_rows::both(near, far, out),
+            upsample::both(near, far, out)
+        );
+    }
+
+    /// [`upsample::vertical`].
+    pub(super) fn vertical(self, near: &[u8], far: &[u8], bias: u16, out: &mut [u8]) {
+        dispatch!(
+            self,
+            avx2_rows::vertical(near, far, bias, out),
+            upsample::vertical(near, far, bias, out)
+        );
+    }
+
+    /// [`color::ycc`]; all rows have the pixels of `out`.
+    pub(super) fn ycc(self, y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
+        let width = out.len() / 3;
+        assert!(y.len() == width && cb.len() == width && cr.len() == width);
+        dispatch!(
+            self,
+            avx2_rows::ycc(y, cb, cr, out),
+            color::ycc(y, cb, cr, out)
+        );
+    }
+
+    /// [`color::interleave`]; all rows have the pixels of `out`.
+    pub(super) fn interleave(self, rows: [&[u8]; 3], out: &mut [u8]) {
+        let width = out.len() / 3;
+        assert!(rows.iter().all(|row| row.len() == width));
+        dispatch!(
+            self,
+            avx2_rows::interleave(rows, out),
+            color::interleave(rows, out)
+        );
+    }
+}
