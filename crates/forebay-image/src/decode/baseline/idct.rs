@@ -4,7 +4,7 @@
 //! Multiplications", ICASSP 1989, in fixed point with 13 bits, columns first, with two extra bits between the
 //! passes. For coefficients that an encoder can have made, every correct implementation gives the same pixels.
 //! For absurd ones (possible in damaged files) sums and products are cut to 16 bits where libjpeg-turbo's SIMD
-//! code cuts them, so that all implementations here agree on those too.
+//! code cuts them, so that all agree on those too.
 
 use super::entropy::{PAIR, SECOND};
 use super::header::Steps;
@@ -54,9 +54,19 @@ fn block(coefficients: &[i16], steps: &Steps, plane: &mut [u8], stride: usize) {
             values[i] = coefficients[row * 2 * SECOND + column].wrapping_mul(steps[i]);
         }
     }
+    // The first pass of a block with only a first row; libjpeg-turbo cuts where the full pass saturates.
+    let only_first_row = coefficients
+        .chunks(2 * SECOND)
+        .skip(1)
+        .take(7)
+        .all(|row| row[..8].iter().all(|&value| value == 0));
     for column in 0..8 {
-        let input = std::array::from_fn(|row| values[row * 8 + column]);
-        for (row, value) in pass::<SHIFT_COLUMNS>(input).into_iter().enumerate() {
+        let output = if only_first_row {
+            [values[column] << PASS1_BITS; 8]
+        } else {
+            pass::<SHIFT_COLUMNS>(std::array::from_fn(|row| values[row * 8 + column]))
+        };
+        for (row, value) in output.into_iter().enumerate() {
             values[row * 8 + column] = value;
         }
     }

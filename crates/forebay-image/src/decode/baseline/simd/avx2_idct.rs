@@ -8,6 +8,8 @@ use std::arch::x86_64::*;
 
 /// Rows of a block, two blocks side by side.
 type Rows = [__m256i; 8];
+/// For `_mm256_shuffle_epi32`: the two 64-bit halves of each block's row change places.
+const SWAP_HALVES: i32 = 0b01_00_11_10;
 
 #[target_feature(enable = "avx2")]
 pub(super) fn strip(pairs: &mut [i16], steps: &Steps, plane: &mut [u8], stride: usize) {
@@ -45,9 +47,10 @@ pub(super) fn strip(pairs: &mut [i16], steps: &Steps, plane: &mut [u8], stride: 
 #[inline]
 fn transform(coefficients: &Rows, steps: &Rows) -> [__m128i; 8] {
     let [r0, rest @ ..] = coefficients;
-    let below = rest.iter().fold(_mm256_setzero_si256(), |all, row| {
-        _mm256_or_si256(all, *row)
-    });
+    let zero = _mm256_setzero_si256();
+    let below = rest
+        .iter()
+        .fold(zero, |all, row| _mm256_or_si256(all, *row));
     // All but the two DC coefficients.
     let details = _mm256_or_si256(below, _mm256_bsrli_epi128::<2>(*r0));
     if _mm256_testz_si256(details, details) != 0 {
@@ -57,7 +60,16 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m128i; 8] {
     for (value, step) in values.iter_mut().zip(steps) {
         *value = _mm256_mullo_epi16(*value, *step);
     }
-    let columns = pass::<{ SHIFT_COLUMNS as i32 }>(values);
+    let mut columns = pass::<{ SHIFT_COLUMNS as i32 }>(values);
+    // Blocks with only a first row are cut where the pass saturates.
+    let empty = _mm256_cmpeq_epi64(below, zero);
+    let only_first_row = _mm256_and_si256(empty, _mm256_shuffle_epi32::<{ SWAP_HALVES }>(empty));
+    if _mm256_testz_si256(only_first_row, only_first_row) == 0 {
+        let row = _mm256_slli_epi16::<{ PASS1_BITS as i32 }>(values[0]);
+        for column in &mut columns {
+            *column = _mm256_blendv_epi8(*column, row, only_first_row);
+        }
+    }
     let rows = pass::<{ SHIFT_ROWS as i32 }>(transpose(columns));
     let pixels = transpose(rows);
     let middle = _mm256_set1_epi8(-128);
@@ -75,12 +87,9 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m128i; 8] {
 #[target_feature(enable = "avx2")]
 #[inline]
 fn flat(dc: __m256i) -> [__m128i; 8] {
-    // The two passes of `idct::pass` for a single value, saturation between them included.
-    let between = _mm256_min_epi16(
-        _mm256_max_epi16(dc, _mm256_set1_epi16(i16::MIN >> PASS1_BITS)),
-        _mm256_set1_epi16(i16::MAX >> PASS1_BITS),
-    );
-    let pixel = _mm256_srai_epi16::<3>(_mm256_add_epi16(between, _mm256_set1_epi16(4)));
+    // The two passes for a single value: the second is a rounded shift by 5.
+    let between = _mm256_slli_epi16::<{ PASS1_BITS as i32 }>(dc);
+    let pixel = _mm256_srai_epi16::<5>(_mm256_adds_epi16(between, _mm256_set1_epi16(16)));
     let pixel = _mm256_xor_si256(_mm256_packs_epi16(pixel, pixel), _mm256_set1_epi8(-128));
     let first = _mm256_shuffle_epi8(pixel, _mm256_setzero_si256());
     [_mm_unpacklo_epi64(
