@@ -1,10 +1,11 @@
 //! Speed and exactness of JPEG decoding on real files, beside libjpeg-turbo-rs, on one thread.
 //!
-//! `cargo run --release -p forebay-image --example jpeg_speed -- DIRECTORY [ROUNDS]`
+//! `cargo run --release -p forebay-image --example jpeg_speed -- DIRECTORY [ROUNDS [WAY]]`
 //!
 //! Reads all JPEGs under the directory into memory, checks that whole images, regions and regions with seek points
 //! are equal to libjpeg-turbo-rs, then times every way on an image before the next image; the mean over images of
-//! the fastest of the rounds is shown. Machines are shared: compare ratios, and pin it to a core (`taskset -c 1`).
+//! the fastest of the rounds is shown. Machines are shared: compare ratios, and
+//! pin it to a core (`taskset -c 1`). With a third argument only the ways whose names contain it.
 
 use forebay_image::{
     Decoder, Limits, Probe, Region, SampleSeed, TrainTransform, build_seek_points, probe,
@@ -24,6 +25,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let directory = arguments.next().expect("a directory of JPEGs");
     let rounds: usize = arguments.next().map_or(5, |n| n.parse().expect("a number"));
+    let only = arguments.next().unwrap_or_default();
     let images = read(Path::new(&directory));
     let bytes: usize = images.iter().map(|image| image.bytes.len()).sum();
     let points: Vec<usize> = images
@@ -65,6 +67,7 @@ fn main() {
             Box::new(|image| run(3, image, image.crop, image.points.as_deref())),
         ),
     ];
+    ways.retain(|(name, _)| name.contains(&only));
     let mut fastest = vec![vec![f64::INFINITY; images.len()]; ways.len()];
     for _ in 0..rounds {
         for (i, image) in images.iter().enumerate() {

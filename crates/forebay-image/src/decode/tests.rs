@@ -175,7 +175,7 @@ fn generated_pictures_of_every_sampling_equal_the_reference() {
             let reference = with(jpeg_turbo::decode, &mut scratch, &bytes, None).unwrap();
             for region in regions(width as u32, height as u32, 8) {
                 let expected = cut(&reference, &region);
-                let got = with(jpeg_baseline::decode, &mut scratch, &bytes, Some(region));
+                let got = with(baseline::decode, &mut scratch, &bytes, Some(region));
                 // Rows of one or two chroma samples are left to the reference.
                 assert!(
                     got.is_some() || !supported || width < 5,

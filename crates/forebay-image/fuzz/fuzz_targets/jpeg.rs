@@ -1,0 +1,62 @@
+//! A JPEG of any bytes, with seek points of any bytes: the decoder of regions gives the pixels of the general
+//! decoder or none, and points never change them (but for forged ones, which a fuzzer can make: they must only do
+//! no harm).
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run jpeg` in crates/forebay-image.
+//!
+//! The input is a length (one byte), so many bytes of seek points, and the JPEG.
+#![no_main]
+
+use forebay_image::{Decoder, Limits, Region, build_seek_points, probe};
+use libfuzzer_sys::fuzz_target;
+use libjpeg_turbo_rs::PixelFormat;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((points, jpeg)) = input
+        .split_first()
+        .and_then(|(&length, rest)| rest.split_at_checked(usize::from(length)))
+    else {
+        return;
+    };
+    let limits = Limits {
+        max_pixels: 1 << 20,
+        max_decoded_bytes: 16 << 20,
+        ..Limits::default()
+    };
+    let Ok(header) = probe(jpeg, &limits) else {
+        return;
+    };
+    if !jpeg.starts_with(&[0xff, 0xd8]) || header.channels == 4 {
+        return;
+    }
+    let (x, y) = (header.width / 3, header.height / 4);
+    let region = Region {
+        x,
+        y,
+        width: header.width - x,
+        height: (header.height - y).div_ceil(2),
+    };
+    let mut decoder = Decoder::new(limits);
+    let (mut plain, mut other) = (Vec::new(), Vec::new());
+    let decoded = decoder.decode_region_into(jpeg, &header, region, None, &mut plain);
+    let own = build_seek_points(jpeg);
+    let _ = decoder.decode_region_into(jpeg, &header, region, Some(points), &mut other);
+    if let Some(mut own) = own {
+        let damage = usize::from(points.first().copied().unwrap_or(0));
+        for change in [0, 1] {
+            if let Some(byte) = own.get_mut(damage) {
+                *byte ^= change;
+            }
+            let again = decoder.decode_region_into(jpeg, &header, region, Some(&own), &mut other);
+            assert_eq!(again, decoded);
+            assert!(again.is_err() || other == plain);
+        }
+    }
+    let general = libjpeg_turbo_rs::decompress_to(jpeg, PixelFormat::Rgb);
+    if let (Ok(()), Ok(general)) = (decoded, general) {
+        let row = region.width as usize * 3;
+        for (i, line) in plain.chunks_exact(row).enumerate() {
+            let at = ((y as usize + i) * general.width + x as usize) * 3;
+            assert!(line == &general.data[at..at + row], "row {i} of {region:?}");
+        }
+    }
+});
