@@ -1,12 +1,13 @@
 //! Blocks of coefficients out of bits.
 //!
-//! Two loops: [`decode`] reads one stream, [`decode_two`] reads two in turns, so that the latencies of one are
-//! hidden behind the other's. Both are generic in whether coefficients are kept: blocks outside the wanted
+//! Three loops: [`decode`] reads one stream, [`decode_two`] reads two in turns, so that the latencies of one are
+//! hidden behind the other's, [`walk`] reads nothing but lengths. The first two are generic in whether coefficients are kept: blocks outside the wanted
 //! region are read, because only their bits say where the next block begins, but nothing is stored.
 //! The loops are inlined into wrappers in [`simd`](super::simd) that allow the compiler newer instructions.
 
 use super::bits::{Bits, Window};
 use super::huffman::{END_OF_BLOCK, NOT_HERE, Table};
+use super::strides::{STRIDE_BITS, Strides};
 use std::cell::Cell;
 
 /// Coefficients of two blocks side by side (row 0 of the first, row 0 of the second, row 1 of the first, ...),
@@ -50,6 +51,7 @@ pub(super) type Predictors = [i32; COMPONENTS];
 pub(super) struct Tables<'a> {
     pub(super) dc: [&'a Table; COMPONENTS],
     pub(super) ac: [&'a Table; COMPONENTS],
+    pub(super) strides: Option<[&'a Strides; COMPONENTS]>,
 }
 
 /// A block of an MCU: its component and where its coefficients go.
@@ -124,6 +126,25 @@ impl<'a> Block<'a> {
         self.index >= 63
     }
 
+    /// Walks over symbols; `true` if the block is over (`index` is then over 62), or if nothing was done because
+    /// it may be over in the midst of them.
+    #[inline(always)]
+    fn stride(&mut self, strides: &Strides) -> bool {
+        let stride = strides[(self.bits.peek() >> (64 - STRIDE_BITS)) as usize];
+        let index = self.index.wrapping_add(stride.advance());
+        if index >= 63 {
+            let over = index == 63 || (END_OF_BLOCK..=END_OF_BLOCK + 62).contains(&index);
+            if over {
+                self.index = index;
+                self.bits.consume(stride.length());
+            }
+            return true;
+        }
+        self.index = index;
+        self.bits.consume(stride.length());
+        false
+    }
+
     /// Reads a symbol that is not in the lookup, if that is why `index` is where it is. `true` if the block
     /// is over. Afterwards as many bits are valid as after a refill.
     #[inline(always)]
@@ -196,6 +217,48 @@ pub(super) fn decode<const KEEP: bool>(
         bits = block.bits;
     }
     *reader.bits = bits;
+    *reader.predictors = predictors;
+    sound
+}
+
+/// Walks over a block per slot with strides; see [`decode`]. `coefficients` are not written to.
+#[inline(always)]
+pub(super) fn walk(
+    reader: Reader<'_>,
+    tables: &Tables<'_>,
+    strides: &[&Strides; COMPONENTS],
+    slots: &[Slot],
+    coefficients: &mut [i16],
+) -> bool {
+    let coefficients = Cell::from_mut(coefficients).as_slice_of_cells();
+    let mut predictors = *reader.predictors;
+    let mut sound = true;
+    let mut block = Block {
+        window: reader.window,
+        bits: *reader.bits,
+        index: 0,
+        table: tables.ac[0],
+        out: view(coefficients, 0),
+    };
+    for &slot in slots {
+        let strides = strides[usize::from(slot.component) % COMPONENTS];
+        sound &= block.start::<false>(tables, slot, &mut predictors);
+        loop {
+            block.bits.refill(block.window);
+            if block.stride(strides) || block.stride(strides) || block.stride(strides) {
+                // The block is over, or something is so near its end that symbols must be taken one by one.
+                if block.index >= 63 {
+                    break;
+                }
+                block.bits.refill(block.window);
+                if block.symbol::<false>() && block.settle::<false>() {
+                    break;
+                }
+            }
+        }
+        sound &= block.is_sound();
+    }
+    *reader.bits = block.bits;
     *reader.predictors = predictors;
     sound
 }

@@ -4,6 +4,7 @@
 
 use super::entropy::{Tables, ZIGZAG};
 use super::huffman::{Kind, Table};
+use super::strides::Strides;
 use crate::probe::Color;
 use crate::probe::jpeg::{self, SOS, Segment};
 
@@ -284,13 +285,30 @@ impl Header {
         Ok(())
     }
 
+    /// Prepares for walking over blocks. It pays when there are enough blocks to walk over, or nothing to do.
+    pub(super) fn make_strides(&mut self) {
+        for component in &self.component[..self.components] {
+            self.ac[component.ac].make_strides();
+        }
+    }
+
     /// The Huffman tables by component.
     pub(super) fn tables(&self) -> Tables<'_> {
         let component = |i: usize| self.component[i.min(self.components - 1)];
         Tables {
             dc: std::array::from_fn(|i| &self.dc[component(i).dc]),
             ac: std::array::from_fn(|i| &self.ac[component(i).ac]),
+            strides: self.strides(),
         }
+    }
+
+    /// The strides by component, if all of them have been made.
+    fn strides(&self) -> Option<[&Strides; 4]> {
+        let strides = |i: usize| {
+            let component = self.component[i.min(self.components - 1)];
+            self.ac[component.ac].strides()
+        };
+        Some([strides(0)?, strides(1)?, strides(2)?, strides(3)?])
     }
 
     /// Blocks of a component in an MCU: in a row and in a column.

@@ -6,9 +6,10 @@
 //! the slow way, code length by code length.
 
 use super::bits::{Bits, LOOKUP_BITS};
+use super::strides::{self, Strides};
 
 /// Longest symbol (code and extra bits) in the lookup: three of them fit in the 56 bits that a refill gives.
-const FAST_BITS: u32 = 18;
+pub(super) const FAST_BITS: u32 = 18;
 /// Largest size of a value in the lookup; also the largest that 8-bit images have.
 const FAST_SIZE: u32 = 11;
 
@@ -88,6 +89,8 @@ pub(super) struct Table {
     shortest_slow: u32,
     /// Counts and symbols as in the file; empty if the table is not usable.
     definition: Vec<u8>,
+    /// For walking over blocks; made when it is first needed.
+    strides: Option<Box<Strides>>,
 }
 
 impl Table {
@@ -101,6 +104,7 @@ impl Table {
             symbols: [0; 256],
             shortest_slow: 17,
             definition: Vec::new(),
+            strides: None,
         }
     }
 
@@ -114,6 +118,7 @@ impl Table {
             return Some(());
         }
         self.definition.clear();
+        self.strides = None;
         self.build(counts, symbols)?;
         self.definition.extend_from_slice(counts);
         self.definition.extend_from_slice(symbols);
@@ -151,19 +156,9 @@ impl Table {
         Some(())
     }
 
-    /// Run advance and size of a symbol.
-    fn meaning(kind: Kind, symbol: u8) -> (u8, u32) {
-        let (run, size) = (symbol >> 4, u32::from(symbol & 15));
-        match kind {
-            Kind::Dc => (0, size),
-            Kind::Ac if size == 0 && run != 15 => (END_OF_BLOCK, 0),
-            Kind::Ac => (run + 1, size),
-        }
-    }
-
     /// Enters a code into the lookup, for all bits that may follow it; `false` if it does not fit.
     fn enter(&mut self, code: u32, length: u32, symbol: u8) -> bool {
-        let (advance, size) = Self::meaning(self.kind, symbol);
+        let (advance, size) = meaning(self.kind, symbol);
         let total = length + size;
         // With extra bits, at least the sign must be inside the lookup.
         let fits = length + size.min(1) <= LOOKUP_BITS && total <= FAST_BITS && size <= FAST_SIZE;
@@ -189,6 +184,20 @@ impl Table {
         true
     }
 
+    /// The table's strides, if they have been made.
+    pub(super) fn strides(&self) -> Option<&Strides> {
+        self.strides.as_deref()
+    }
+
+    /// Makes the strides, if they have not been made since the table's definition.
+    pub(super) fn make_strides(&mut self) {
+        if self.strides.is_none()
+            && let Some((counts, symbols)) = self.definition.split_at_checked(16)
+        {
+            self.strides = Some(strides::build(counts, symbols));
+        }
+    }
+
     /// The entry for the bits at hand.
     #[inline(always)]
     pub(super) fn entry(&self, bits: &Bits) -> Entry {
@@ -207,7 +216,7 @@ impl Table {
                 continue;
             }
             let place = usize::try_from(code + self.offset[slot]).ok()?;
-            let (advance, size) = Self::meaning(self.kind, *self.symbols.get(place)?);
+            let (advance, size) = meaning(self.kind, *self.symbols.get(place)?);
             let value = if size == 0 {
                 0
             } else {
@@ -220,6 +229,16 @@ impl Table {
             });
         }
         None
+    }
+}
+
+/// Advance of the coefficient index and size of a symbol's value.
+pub(super) fn meaning(kind: Kind, symbol: u8) -> (u8, u32) {
+    let (run, size) = (symbol >> 4, u32::from(symbol & 15));
+    match kind {
+        Kind::Dc => (0, size),
+        Kind::Ac if size == 0 && run != 15 => (END_OF_BLOCK, 0),
+        Kind::Ac => (run + 1, size),
     }
 }
 

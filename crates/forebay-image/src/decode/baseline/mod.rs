@@ -9,7 +9,8 @@
 //! Damage outside a region may go unnoticed, since what is not needed is not read; but a file without its end
 //! marker is always refused.
 //!
-//! - [`header`] reads markers and tables; [`huffman`], [`bits`] and [`entropy`] turn bits into coefficients;
+//! - [`header`] reads markers and tables; [`huffman`], [`bits`] and [`entropy`] turn bits into coefficients,
+//!   [`strides`] makes walking over unwanted ones faster;
 //!   [`scan`] moves about in the entropy-coded data, [`seek`] lets it begin in the middle.
 //! - [`idct`], [`upsample`] and [`color`] are the portable arithmetic; [`simd`] chooses something faster.
 //! - [`region`] decodes no more rows and columns than a region needs.
@@ -24,6 +25,7 @@ mod region;
 mod scan;
 mod seek;
 mod simd;
+mod strides;
 mod upsample;
 
 #[cfg(test)]

@@ -54,7 +54,16 @@ impl Window {
             rows: span(&area.rows, v, header.height),
         }
     }
+
+    /// MCUs that are not needed but lie before or between needed ones.
+    fn walked_over(&self, header: &Header) -> usize {
+        let (columns, _) = header.mcus();
+        self.rows.end * columns - self.rows.len() * self.columns.len()
+    }
 }
+
+/// MCUs that must be walked over for strides to pay for their making.
+const STRIDES_PAY: usize = 250;
 
 /// The region in pixels.
 #[derive(Debug, Clone, Default)]
@@ -98,6 +107,10 @@ impl Baseline {
         let points = points
             .filter(|_| header.restart_interval == 0)
             .and_then(|points| self.points.read(points, bytes, header));
+        if points.is_none() && window.walked_over(header) >= STRIDES_PAY {
+            self.header.make_strides();
+        }
+        let header = &self.header;
         self.layout.set(header);
         for coefficients in &mut self.coefficients {
             coefficients.clear();

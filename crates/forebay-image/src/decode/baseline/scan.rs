@@ -163,9 +163,12 @@ impl Cursor {
         let slots = scan.layout.slots(count);
         self.stream.reserve(scan.bytes, slots.len());
         let reader = Self::reader(&mut self.stream, &mut self.predictors);
-        let sound = scan
-            .level
-            .decode::<KEEP>(reader, &scan.tables, slots, coefficients);
+        let (level, tables) = (scan.level, &scan.tables);
+        let sound = if KEEP {
+            level.decode::<true>(reader, tables, slots, coefficients)
+        } else {
+            level.walk(reader, tables, slots, coefficients)
+        };
         self.mcu += count;
         self.check(sound)
     }

@@ -113,6 +113,7 @@ pub fn build_seek_points(jpeg: &[u8]) -> Option<Vec<u8>> {
     if header.restart_interval > 0 || rows < 2 {
         return None;
     }
+    header.make_strides();
     let mut layout = Layout::default();
     layout.set(&header);
     let mut scratch = vec![0; layout.coefficients()];

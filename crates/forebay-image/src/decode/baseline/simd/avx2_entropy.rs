@@ -1,6 +1,7 @@
 //! The portable loops, compiled for processors with AVX2: shifts by a register and bit fields are then single
 //! instructions that leave the flags alone.
 
+use super::Strides;
 use super::entropy::{self, Reader, Slot, Tables};
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
@@ -11,6 +12,17 @@ pub(super) fn decode<const KEEP: bool>(
     coefficients: &mut [i16],
 ) -> bool {
     entropy::decode::<KEEP>(reader, tables, slots, coefficients)
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+pub(super) fn walk(
+    reader: Reader<'_>,
+    tables: &Tables<'_>,
+    strides: &[&Strides; 4],
+    slots: &[Slot],
+    coefficients: &mut [i16],
+) -> bool {
+    entropy::walk(reader, tables, strides, slots, coefficients)
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]

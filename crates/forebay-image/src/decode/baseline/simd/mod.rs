@@ -13,6 +13,7 @@ mod avx2_rows;
 
 use super::entropy::{self, PAIR, Reader, Slot, Tables};
 use super::header::Steps;
+use super::strides::Strides;
 use super::{color, idct, upsample};
 
 /// Which instructions may be used.
@@ -76,6 +77,24 @@ impl Level {
             self,
             avx2_entropy::decode::<KEEP>(reader, tables, slots, coefficients),
             entropy::decode::<KEEP>(reader, tables, slots, coefficients)
+        )
+    }
+
+    /// Walks over a block per slot: [`entropy::walk`] if strides have been made.
+    pub(super) fn walk(
+        self,
+        reader: Reader<'_>,
+        tables: &Tables<'_>,
+        slots: &[Slot],
+        coefficients: &mut [i16],
+    ) -> bool {
+        let Some(strides) = &tables.strides else {
+            return self.decode::<false>(reader, tables, slots, coefficients);
+        };
+        dispatch!(
+            self,
+            avx2_entropy::walk(reader, tables, strides, slots, coefficients),
+            entropy::walk(reader, tables, strides, slots, coefficients)
         )
     }
 
