@@ -41,7 +41,7 @@ fn main() {
     check(&images);
 
     let mut ours = Decoder::new(Limits::default());
-    let mut outs = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+    let mut outs = [const { Vec::new() }; 5];
     let mut turbo = Vec::new();
     type Way<'a> = (&'a str, Box<dyn FnMut(&Image) + 'a>);
     let cell = std::cell::RefCell::new((&mut ours, &mut outs));
@@ -60,6 +60,10 @@ fn main() {
         (
             "last pixel (entropy decoding alone)",
             Box::new(|image| run(1, image, last_pixel(image), None)),
+        ),
+        (
+            "whole, seek points",
+            Box::new(|image| run(4, image, whole(image), image.points.as_deref())),
         ),
         ("crop", Box::new(|image| run(2, image, image.crop, None))),
         (

@@ -208,8 +208,13 @@ impl Table {
     #[cold]
     #[inline(never)]
     pub(super) fn slow(&self, bits: u64) -> Option<Symbol> {
+        self.slow_from(bits, self.shortest_slow)
+    }
+
+    /// [`Table::slow`] for codes of at least `shortest` bits.
+    fn slow_from(&self, bits: u64, shortest: u32) -> Option<Symbol> {
         let top = (bits >> 48) as i32;
-        for length in self.shortest_slow..=16 {
+        for length in shortest..=16 {
             let code = top >> (16 - length);
             let slot = length as usize;
             if code > self.last[slot] {
@@ -248,5 +253,86 @@ fn signed(extra: u32, size: u32) -> i32 {
         extra as i32 - ((1 << size) - 1)
     } else {
         extra as i32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The counts of codes for luma AC coefficients in table K.5 of ITU T.81, and its first symbols.
+    const COUNTS: [u8; 16] = [0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 125];
+    const FIRST: [u8; 5] = [0x01, 0x02, 0x03, 0x00, 0x04];
+
+    fn table() -> Table {
+        let mut symbols = FIRST.to_vec();
+        symbols.extend((0x05..=0xff).take(162 - FIRST.len()));
+        let mut table = Table::new(Kind::Ac);
+        table.define(&COUNTS, &symbols).unwrap();
+        table
+    }
+
+    /// Bits written as text, first bit first.
+    fn bits(text: &str) -> u64 {
+        let digits = text.chars().filter(|c| *c != ' ');
+        (0..64)
+            .zip(digits)
+            .map(|(i, digit)| u64::from(digit == '1') << (63 - i))
+            .sum()
+    }
+
+    #[test]
+    fn an_entry_has_code_run_and_value() {
+        let table = table();
+        for (text, length, advance, value) in [
+            ("00 1", 3, 1, 1),
+            ("00 0", 3, 1, -1),
+            ("01 10", 4, 1, 2),
+            ("01 00", 4, 1, -3),
+            ("100 011", 6, 1, -4),
+            ("1010", 4, END_OF_BLOCK, 0),
+            ("1011 1000", 8, 1, 8),
+        ] {
+            // Whatever follows does not matter.
+            for rest in [0, u64::MAX >> length] {
+                let next = bits(text) | rest;
+                let entry = table.lookup[(next >> (64 - LOOKUP_BITS)) as usize];
+                let found = (entry.length() & 63, entry.advance(), entry.value(next));
+                assert_eq!(found, (length, advance, value), "{text}");
+                let slow = table.slow_from(next, 1).unwrap();
+                assert_eq!((slow.length, slow.advance, slow.value), found, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_tables_are_refused() {
+        let mut table = Table::new(Kind::Ac);
+        let mut counts = [0; 16];
+        counts[0] = 2;
+        assert_eq!(table.define(&counts, &[1, 2]), None);
+        counts[0] = 1;
+        assert_eq!(table.define(&counts, &[]), None);
+        assert_eq!(table.define(&counts, &[1]), Some(()));
+        // The other code of one bit is none, and what would be a longer code is none either.
+        assert!(table.slow(1 << 63).is_none());
+        let mut dc = Table::new(Kind::Dc);
+        assert_eq!(dc.define(&counts, &[16]), None);
+    }
+
+    #[test]
+    fn a_stride_is_as_far_as_its_symbols() {
+        let mut table = table();
+        table.make_strides();
+        let strides = table.strides().unwrap();
+        for (text, length, advance) in [
+            ("00 1 00 0 1010 11", 10, 2 + END_OF_BLOCK),
+            ("01 10 01 10 00 1 1", 11, 3),
+            ("1010 00 1 00 1 00", 4, END_OF_BLOCK),
+        ] {
+            let stride = strides[(bits(text) >> 52) as usize];
+            assert_eq!((stride.length() & 63, stride.advance()), (length, advance));
+        }
+        assert_eq!(strides[4095].advance(), NOT_HERE);
     }
 }

@@ -30,6 +30,7 @@ pub(in crate::decode) struct Baseline {
     coefficients: [Vec<i16>; 2],
     cursors: [Cursor; 2],
     pixels: Pixels,
+    strides_pay: StridesPay,
 }
 
 /// Where the region lies among MCUs.
@@ -62,8 +63,16 @@ impl Window {
     }
 }
 
-/// MCUs that must be walked over for strides to pay for their making.
-const STRIDES_PAY: usize = 250;
+/// How many MCUs must be walked over for strides to pay for their making.
+#[derive(Debug, Clone, Copy)]
+struct StridesPay(usize);
+
+impl Default for StridesPay {
+    /// Making the strides of two tables takes about as long as they save on so many MCUs.
+    fn default() -> Self {
+        Self(250)
+    }
+}
 
 /// The region in pixels.
 #[derive(Debug, Clone, Default)]
@@ -74,9 +83,10 @@ struct Area {
 
 impl Baseline {
     #[cfg(test)]
-    pub(super) fn with_level(level: Level) -> Self {
+    pub(super) fn with_level(level: Level, strides: bool) -> Self {
         let mut new = Self::default();
         new.pixels.level = level;
+        new.strides_pay = StridesPay(if strides { 0 } else { usize::MAX });
         new
     }
 
@@ -107,7 +117,7 @@ impl Baseline {
         let points = points
             .filter(|_| header.restart_interval == 0)
             .and_then(|points| self.points.read(points, bytes, header));
-        if points.is_none() && window.walked_over(header) >= STRIDES_PAY {
+        if points.is_none() && window.walked_over(header) >= self.strides_pay.0 {
             self.header.make_strides();
         }
         let header = &self.header;
