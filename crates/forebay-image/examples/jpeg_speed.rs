@@ -70,6 +70,12 @@ fn main() {
             "crop, seek points",
             Box::new(|image| run(3, image, image.crop, image.points.as_deref())),
         ),
+        (
+            "making seek points",
+            Box::new(|image| {
+                std::hint::black_box(build_seek_points(&image.bytes));
+            }),
+        ),
     ];
     ways.retain(|(name, _)| name.contains(&only));
     let mut fastest = vec![vec![f64::INFINITY; images.len()]; ways.len()];

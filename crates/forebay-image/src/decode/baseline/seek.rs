@@ -26,7 +26,6 @@
 //! of 1 - 2^-32. Points that were forged on purpose, checksums included, can lead to wrong pixels, as a forged
 //! JPEG can; they cannot lead to more than that.
 
-use super::bits::BLOCK_BYTES;
 use super::entropy::Predictors;
 use super::header::Header;
 use super::scan::{Cursor, Layout, Scan};
@@ -159,7 +158,6 @@ pub fn build_seek_points(jpeg: &[u8]) -> Option<Vec<u8>> {
 
 /// Bytes after the next row's point that a row may read: the byte that the two share, which may be stuffed.
 pub(super) const SHARED: usize = 2;
-const _: () = assert!(SHARED < BLOCK_BYTES);
 
 /// The same place in the entropy-coded data without its stuffing and in the file.
 struct Place {

@@ -70,15 +70,45 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m128i; 8] {
             *column = _mm256_blendv_epi8(*column, row, only_first_row);
         }
     }
-    let rows = pass::<{ SHIFT_ROWS as i32 }>(transpose(columns));
-    let pixels = transpose(rows);
+    to_pixels(pass::<{ SHIFT_ROWS as i32 }>(transpose(columns)))
+}
+
+/// Columns of samples around zero to rows of pixels.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn to_pixels(columns: Rows) -> [__m128i; 8] {
+    // Bytes are half as many registers to transpose; in each, two columns that are 4 apart.
     let middle = _mm256_set1_epi8(-128);
+    let pack = |i: usize| {
+        let two = _mm256_packs_epi16(columns[i], columns[i + 4]);
+        _mm256_xor_si256(two, middle)
+    };
+    let (c04, c15, c26, c37) = (pack(0), pack(1), pack(2), pack(3));
+    // Columns 0 and 1 of all rows, and so on.
+    let c01 = _mm256_unpacklo_epi8(c04, c15);
+    let c45 = _mm256_unpackhi_epi8(c04, c15);
+    let c23 = _mm256_unpacklo_epi8(c26, c37);
+    let c67 = _mm256_unpackhi_epi8(c26, c37);
+    let left = [
+        _mm256_unpacklo_epi16(c01, c23),
+        _mm256_unpackhi_epi16(c01, c23),
+    ];
+    let right = [
+        _mm256_unpacklo_epi16(c45, c67),
+        _mm256_unpackhi_epi16(c45, c67),
+    ];
     let mut out = [_mm_setzero_si128(); 8];
-    for i in 0..4 {
-        let two = _mm256_packs_epi16(pixels[2 * i], pixels[2 * i + 1]);
-        let two = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_xor_si256(two, middle));
-        out[2 * i] = _mm256_castsi256_si128(two);
-        out[2 * i + 1] = _mm256_extracti128_si256::<1>(two);
+    for half in 0..2 {
+        let two_rows = [
+            _mm256_unpacklo_epi32(left[half], right[half]),
+            _mm256_unpackhi_epi32(left[half], right[half]),
+        ];
+        for (i, two) in two_rows.into_iter().enumerate() {
+            // Row by row, the first block's beside the second's.
+            let two = _mm256_permute4x64_epi64::<0b11_01_10_00>(two);
+            out[4 * half + 2 * i] = _mm256_castsi256_si128(two);
+            out[4 * half + 2 * i + 1] = _mm256_extracti128_si256::<1>(two);
+        }
     }
     out
 }
