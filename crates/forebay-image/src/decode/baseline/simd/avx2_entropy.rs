@@ -1,8 +1,8 @@
 //! The portable loops, compiled for processors with AVX2: shifts by a register and bit fields are then single
 //! instructions that leave the flags alone.
 
-use super::Strides;
 use super::entropy::{self, Reader, Slot, Tables};
+use crate::decode::baseline::strides::Strides;
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
 pub(super) fn decode<const KEEP: bool>(

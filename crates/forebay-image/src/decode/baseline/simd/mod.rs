@@ -13,7 +13,6 @@ mod avx2_rows;
 
 use super::entropy::{self, PAIR, Reader, Slot, Tables};
 use super::header::Steps;
-use super::strides::Strides;
 use super::{color, idct, upsample};
 
 /// Which instructions may be used.
