@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("empty-zlib", Compression::Zlib, &Vec::new()),
     ] {
         write(&directory.join(name), compression, records)?;
-        let records: Vec<Value> = records.iter().map(|record| expected(record)).collect();
+        let records: Vec<Value> = records.iter().map(expected).collect();
         files.push(json!({"name": name, "compression": compression.name(), "records": records}));
     }
     fs::write(

@@ -11,6 +11,8 @@ pub struct RecordBlock {
     pub(crate) stored_len: usize,
     /// Frames of compressed blocks, expanded.
     pub(crate) expanded: Vec<u8>,
+    /// A block on its way to `expanded`.
+    pub(crate) scratch: Vec<u8>,
     pub(crate) records: Vec<Place>,
     pub(crate) first: u64,
 }
@@ -60,7 +62,7 @@ impl RecordBlock {
     /// Bytes of memory that the buffers hold.
     pub fn memory_bytes(&self) -> usize {
         let places = self.records.capacity() * std::mem::size_of::<Place>();
-        self.stored.capacity() + self.expanded.capacity() + places
+        self.stored.capacity() + self.expanded.capacity() + self.scratch.capacity() + places
     }
 
     /// Room for `len` stored bytes, to be filled before

@@ -146,25 +146,18 @@ impl<'a> Features<'a> {
             if let Some(features) = &mut self.features {
                 match features.next().transpose()? {
                     Some((1, Value::Bytes(entry))) => return FeatureView::parse(entry).map(Some),
-                    Some((1, _)) => return Err(wrong_type(features)),
+                    Some((1, _)) => return Err(features.wrong_type()),
                     Some(_) => continue,
                     None => self.features = None,
                 }
             }
             match self.root.next().transpose()? {
                 Some((1, Value::Bytes(features))) => self.features = Some(features.fields()),
-                Some((1, _)) => return Err(wrong_type(&self.root)),
+                Some((1, _)) => return Err(self.root.wrong_type()),
                 Some(_) => {}
                 None => return Ok(None),
             }
         }
-    }
-}
-
-fn wrong_type(_: &Fields<'_>) -> ExampleError {
-    ExampleError::Encoding {
-        offset: 0,
-        problem: "a field has the wrong wire type",
     }
 }
 

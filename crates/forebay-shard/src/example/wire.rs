@@ -89,6 +89,12 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
+    /// The field that was just taken is not of the type it should be.
+    pub(super) fn wrong_type(&self) -> ExampleError {
+        self.rest
+            .error("the field before this byte has the wrong wire type")
+    }
+
     fn field(&mut self) -> Result<(u32, Value<'a>), ExampleError> {
         let start = self.rest;
         let tag = self.rest.varint()?;

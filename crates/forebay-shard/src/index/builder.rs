@@ -1,11 +1,13 @@
 //! Collecting an index while a shard is written.
 
+use std::path::Path;
+
 use super::column::{Labels, NO_LABEL, Offsets};
 use super::keys;
 use super::layout::{Features, FileKind, Header, IndexHead, PIECE_BYTES, Trailer};
 use super::{Block, Index, MAX_KEY_BYTES};
 use crate::checksum::crc32c;
-use crate::error::{Error, Result};
+use crate::error::{Corruption, Error, Result};
 use crate::frame::OVERHEAD_BYTES;
 
 /// What the index keeps of a record besides its place.
@@ -84,6 +86,19 @@ impl IndexBuilder {
         self.labels.push(meta.label.unwrap_or(NO_LABEL));
         self.keys.extend_from_slice(meta.key);
         self.key_ends.push(self.keys.len() as u64);
+        Ok(())
+    }
+
+    /// Refuses an index with records longer than `max_record`.
+    pub(crate) fn check_lengths(&self, path: &Path, max_record: u64) -> Result<()> {
+        let most = max_record.saturating_add(OVERHEAD_BYTES as u64);
+        for (record, (offset, len)) in (0..).zip(self.frames()) {
+            if len > most {
+                let expected = format_args!("at most {most} bytes (max_record)");
+                let long = Corruption::new(offset, "length of a frame", expected, len);
+                return Err(long.record(record).shard(path).into());
+            }
+        }
         Ok(())
     }
 

@@ -247,7 +247,7 @@ fn check_offsets(
     }
     let least = OVERHEAD_BYTES as u64;
     for (record, offset) in offsets.enumerate() {
-        let frame = offset.checked_sub(last).unwrap_or(0);
+        let frame = offset.saturating_sub(last);
         if frame < least || frame - least > max_record {
             let what = "length of a record with its frame";
             let range = format_args!("{least} to {}", max_record.saturating_add(least));

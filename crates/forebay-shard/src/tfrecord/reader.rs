@@ -228,12 +228,12 @@ impl<R: Read> Reader<R> {
     }
 
     fn advance(&mut self) -> Result<Option<RecordInfo>> {
-        if let Stage::Start(reader) = &mut self.stage {
-            if let Some(reader) = reader.take() {
-                let input = open(reader, self.options.compression)
-                    .map_err(|error| Error::io(&self.path, "read", error))?;
-                self.stage = Stage::Open(input);
-            }
+        if let Stage::Start(reader) = &mut self.stage
+            && let Some(reader) = reader.take()
+        {
+            let input = open(reader, self.options.compression)
+                .map_err(|error| Error::io(&self.path, "read", error))?;
+            self.stage = Stage::Open(input);
         }
         let Stage::Open(input) = &mut self.stage else {
             return Ok(None);

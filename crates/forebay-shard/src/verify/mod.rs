@@ -200,13 +200,13 @@ impl<'a> ShardCheck<'a> {
                 self.damaged(Corruption::new(at, what, stored, label).record(number));
             }
         }
-        if let Some(check) = self.options.record_check {
-            if let Err(problem) = check(self.path, number, payload) {
-                let path = self.path.to_owned();
-                self.report
-                    .findings
-                    .push(Finding::of_record(path, number, problem));
-            }
+        if let Some(check) = self.options.record_check
+            && let Err(problem) = check(self.path, number, payload)
+        {
+            let path = self.path.to_owned();
+            self.report
+                .findings
+                .push(Finding::of_record(path, number, problem));
         }
     }
 

@@ -4,77 +4,25 @@
 //! [`Shard::decode`]), so that bytes may come from anywhere; for local files
 //! there are positioned reads on top.
 
-use std::fmt;
+mod decode;
+mod format;
+mod frame_io;
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::codec::Codec;
 use crate::error::{Corruption, Error, Result};
 use crate::files::{self, Files};
-use crate::frame::{self, HEAD_BYTES, MAX_RECORD_BYTES, OVERHEAD_BYTES, TAIL_BYTES};
+use crate::frame::{MAX_RECORD_BYTES, OVERHEAD_BYTES};
 use crate::index::{self, FileKind, Found, Index, Page, SUFFIX_BYTES, page_records};
-use crate::record_block::{Place, RecordBlock};
+use crate::record_block::RecordBlock;
 use crate::scan::Scan;
-use crate::tfrecord::Compression;
 
-/// The formats of shards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ShardFormat {
-    /// TensorFlow's TFRecord.
-    TfRecord,
-    /// The indexed shard `.fbs`.
-    Indexed,
-}
-
-impl ShardFormat {
-    /// Its name: "tfrecord", "indexed".
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::TfRecord => "tfrecord",
-            Self::Indexed => "indexed",
-        }
-    }
-
-    /// What a shard's file name ends with.
-    pub fn extension(self) -> &'static str {
-        match self {
-            Self::TfRecord => "",
-            Self::Indexed => ".fbs",
-        }
-    }
-
-    /// The format of a file, by its first bytes: 8 or more, if it has them.
-    pub fn detect(start: &[u8]) -> Self {
-        if start.starts_with(&FileKind::Shard.magic()) {
-            Self::Indexed
-        } else {
-            Self::TfRecord
-        }
-    }
-}
-
-impl fmt::Display for ShardFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for ShardFormat {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        match name {
-            "tfrecord" => Ok(Self::TfRecord),
-            "indexed" => Ok(Self::Indexed),
-            _ => Err(Error::invalid(format!(
-                "no shard format {name:?}: there are tfrecord and indexed"
-            ))),
-        }
-    }
-}
+pub(crate) use decode::{expand_block, indexed_block_limit};
+pub use format::{ShardFormat, find_sidecar};
+pub(crate) use format::{detect_format, refuse_compressed};
+use frame_io::{check_split_frame, read_frame_at};
 
 /// How shards are opened and read.
 #[derive(Debug, Clone)]
@@ -185,10 +133,9 @@ impl Shard {
             }
             (ShardFormat::TfRecord, Some(sidecar)) if has_extension(sidecar, "idx") => {
                 let text = files::read_whole(sidecar, MAX_IDX_BYTES, "a text index")?;
-                (
-                    index::parse_idx(sidecar, &text, file_len)?.into_index(None),
-                    None,
-                )
+                let index = index::parse_idx(sidecar, &text, file_len)?;
+                index.check_lengths(sidecar, options.max_record)?;
+                (index.into_index(None), None)
             }
             (ShardFormat::TfRecord, Some(sidecar)) => {
                 let index = read_index(&files, sidecar, FileKind::Sidecar, options.max_record)?;
@@ -459,149 +406,10 @@ impl Shard {
             .get(&inner.path)
             .map_err(|error| Error::io(&inner.path, "open", error))
     }
-
-    fn decode_frames(
-        &self,
-        records: Range<u64>,
-        base: u64,
-        out: &mut RecordBlock,
-    ) -> Result<(), Corruption> {
-        let index = &self.inner.index;
-        let verify = self.inner.options.verify;
-        let mut record = records.start;
-        while record < records.end {
-            let block = index.blocks.get(index.block_of(record));
-            if let Some(block) = block.filter(|block| block.codec != Codec::None) {
-                let within = index.block_records(index.block_of(record));
-                let run = record..within.end.min(records.end);
-                self.expand(block, within, run.clone(), base, out)?;
-                record = run.end;
-                continue;
-            }
-            let Some(frame) = index.raw_frame(record) else {
-                break;
-            };
-            let at = (frame.start - base) as usize..(frame.end - base) as usize;
-            let stored = &out.stored[..out.stored_len];
-            let bytes = stored.get(at.clone()).ok_or_else(|| {
-                let needed = format_args!("bytes up to {}", frame.end);
-                let given = base + out.stored_len as u64;
-                Corruption::new(frame.start, "bytes at hand", needed, given).record(record)
-            })?;
-            frame::check(bytes, frame.start, verify).map_err(|damage| damage.record(record))?;
-            let bytes = at.start + HEAD_BYTES..at.end - TAIL_BYTES;
-            out.records.push(Place {
-                expanded: false,
-                bytes,
-            });
-            record += 1;
-        }
-        Ok(())
-    }
-
-    /// Expands a compressed block and takes the records of `run` from it.
-    fn expand(
-        &self,
-        block: &index::Block,
-        within: Range<u64>,
-        run: Range<u64>,
-        base: u64,
-        out: &mut RecordBlock,
-    ) -> Result<(), Corruption> {
-        let offsets = &self.inner.index.offsets;
-        let payload = block.payload();
-        let at = (payload.start - base) as usize..(payload.end - base) as usize;
-        let stored = out.stored[..out.stored_len].get(at).ok_or_else(|| {
-            let given = base + out.stored_len as u64;
-            let needed = format_args!("bytes up to {}", payload.end);
-            Corruption::new(payload.start, "bytes at hand", needed, given).record(run.start)
-        })?;
-        let logical = offsets.start(within.start).unwrap_or(0);
-        let raw_len = offsets
-            .start(within.end)
-            .unwrap_or(0)
-            .saturating_sub(logical);
-        let most = indexed_block_limit(self.inner.options.max_record);
-        if raw_len > most {
-            let expected = format_args!("at most {most} bytes");
-            return Err(Corruption::new(
-                block.offset,
-                "block's expanded length",
-                expected,
-                raw_len,
-            ));
-        }
-        let mut expanded = Vec::new();
-        expand_block(
-            block,
-            stored,
-            raw_len as usize,
-            self.inner.options.verify,
-            &mut expanded,
-        )
-        .map_err(|damage| damage.record(run.start))?;
-        let start = out.expanded.len();
-        for record in run {
-            let Some(frame) = offsets.frame(record) else {
-                break;
-            };
-            let at = (frame.start - logical) as usize..(frame.end - logical) as usize;
-            let bytes = expanded.get(at.clone()).unwrap_or(&[]);
-            frame::check(bytes, block.offset, self.inner.options.verify)
-                .map_err(|damage| damage.record(record))?;
-            let bytes = start + at.start + HEAD_BYTES..start + at.end - TAIL_BYTES;
-            out.records.push(Place {
-                expanded: true,
-                bytes,
-            });
-        }
-        if start == 0 {
-            out.expanded = expanded;
-        } else {
-            out.expanded.extend_from_slice(&expanded);
-        }
-        Ok(())
-    }
 }
 
 /// The longest text index that is read: some ten million records.
 const MAX_IDX_BYTES: u64 = 256 << 20;
-
-/// The most bytes that a block can expand to: it closes with the record that
-/// makes it long enough.
-pub(crate) fn indexed_block_limit(max_record: u64) -> u64 {
-    (crate::indexed::MAX_BLOCK_BYTES as u64 + OVERHEAD_BYTES as u64).saturating_add(max_record)
-}
-
-/// Checks and expands the payload of a block.
-pub(crate) fn expand_block(
-    block: &index::Block,
-    stored: &[u8],
-    raw_len: usize,
-    verify: bool,
-    out: &mut Vec<u8>,
-) -> Result<(), Corruption> {
-    let found = if verify {
-        crate::checksum::crc32c(stored)
-    } else {
-        block.crc
-    };
-    if found != block.crc {
-        return Err(Corruption::checksum(
-            block.offset,
-            "block crc32c",
-            block.crc,
-            found,
-        ));
-    }
-    block
-        .codec
-        .decompress(stored, raw_len, out)
-        .map_err(|error| {
-            let expected = format_args!("{raw_len} bytes of {}", block.codec);
-            Corruption::new(block.offset, "compressed block", expected, error)
-        })
-}
 
 /// Reads the index from the end of a file.
 pub(crate) fn read_index(
@@ -623,106 +431,6 @@ pub(crate) fn read_index(
     }
 }
 
-/// The sidecar of a TFRecord file: `index/NAME.fbi`, else `index/NAME.idx`,
-/// in the file's directory.
-pub fn find_sidecar(path: &Path) -> Option<PathBuf> {
-    let name = path.file_name()?;
-    ["fbi", "idx"].into_iter().find_map(|extension| {
-        let mut name = name.to_owned();
-        name.push(".");
-        name.push(extension);
-        let sidecar = path.parent()?.join("index").join(name);
-        sidecar.is_file().then_some(sidecar)
-    })
-}
-
 fn has_extension(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|found| found == extension)
-}
-
-/// The format of a file by its first bytes.
-pub(crate) fn detect_format(path: &Path) -> Result<ShardFormat> {
-    use std::io::Read as _;
-    let file = std::fs::File::open(path).map_err(|error| Error::io(path, "open", error))?;
-    let mut start = Vec::new();
-    let read = file.take(HEAD_BYTES as u64).read_to_end(&mut start);
-    read.map_err(|error| Error::io(path, "read", error))?;
-    Ok(ShardFormat::detect(&start))
-}
-
-/// Refuses compressed TFRecords where places of records are needed.
-pub(crate) fn refuse_compressed(path: &Path, start: &[u8]) -> Result<()> {
-    match Compression::detect(start) {
-        Compression::None => Ok(()),
-        compression => Err(Error::Unsupported {
-            path: path.to_owned(),
-            problem: format!(
-                "is compressed as a whole ({compression}): its records can only be read in order"
-            ),
-        }),
-    }
-}
-
-/// Reads a frame at `offset`: head and tail into `ends`, the payload into
-/// `payload`, with one call. Gives how many bytes came.
-fn read_frame_at(
-    file: &std::fs::File,
-    ends: &mut [u8; OVERHEAD_BYTES],
-    payload: &mut [u8],
-    offset: u64,
-) -> std::io::Result<usize> {
-    use std::io::IoSliceMut;
-    let total = payload.len() + OVERHEAD_BYTES;
-    let (head, tail) = ends.split_at_mut(HEAD_BYTES);
-    let mut done = 0usize;
-    while done < total {
-        let skip_head = done.min(HEAD_BYTES);
-        let skip_payload = done.saturating_sub(HEAD_BYTES).min(payload.len());
-        let skip_tail = done.saturating_sub(HEAD_BYTES + payload.len());
-        let mut slices = [
-            IoSliceMut::new(&mut head[skip_head..]),
-            IoSliceMut::new(&mut payload[skip_payload..]),
-            IoSliceMut::new(&mut tail[skip_tail..]),
-        ];
-        match rustix::io::preadv(file, &mut slices, offset + done as u64) {
-            Ok(0) => break,
-            Ok(read) => done += read,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(done)
-}
-
-/// [`frame::check`] for a frame whose ends lie apart from its payload.
-fn check_split_frame(
-    ends: &[u8; OVERHEAD_BYTES],
-    payload: &[u8],
-    read: usize,
-    offset: u64,
-    verify: bool,
-) -> Result<(), Corruption> {
-    let total = payload.len() + OVERHEAD_BYTES;
-    if read < total {
-        let expected = format_args!("{total} bytes");
-        return Err(Corruption::new(
-            offset,
-            "frame is cut short",
-            expected,
-            read,
-        ));
-    }
-    let (Some(head), Some(tail)) = (ends.first_chunk(), ends.last_chunk()) else {
-        return Ok(());
-    };
-    let len = frame::decode_head(head, offset)?;
-    if len != payload.len() as u64 {
-        let expected = format_args!("{} as the index says", payload.len());
-        return Err(Corruption::new(offset, "record length", expected, len));
-    }
-    if verify {
-        frame::check_payload(payload, *tail, offset)
-    } else {
-        Ok(())
-    }
 }

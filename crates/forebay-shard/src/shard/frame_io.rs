@@ -1,0 +1,70 @@
+//! Reading one frame with one call, its payload straight into place.
+
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+
+use crate::error::Corruption;
+use crate::frame::{self, HEAD_BYTES, OVERHEAD_BYTES};
+
+/// Reads a frame at `offset`: head and tail into `ends`, the payload into
+/// `payload`, with one call. Gives how many bytes came.
+pub(super) fn read_frame_at(
+    file: &File,
+    ends: &mut [u8; OVERHEAD_BYTES],
+    payload: &mut [u8],
+    offset: u64,
+) -> io::Result<usize> {
+    let total = payload.len() + OVERHEAD_BYTES;
+    let (head, tail) = ends.split_at_mut(HEAD_BYTES);
+    let mut done = 0usize;
+    while done < total {
+        let skip_head = done.min(HEAD_BYTES);
+        let skip_payload = done.saturating_sub(HEAD_BYTES).min(payload.len());
+        let skip_tail = done.saturating_sub(HEAD_BYTES + payload.len());
+        let mut slices = [
+            IoSliceMut::new(&mut head[skip_head..]),
+            IoSliceMut::new(&mut payload[skip_payload..]),
+            IoSliceMut::new(&mut tail[skip_tail..]),
+        ];
+        match rustix::io::preadv(file, &mut slices, offset + done as u64) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done)
+}
+
+/// [`frame::check`] for a frame whose ends lie apart from its payload.
+pub(super) fn check_split_frame(
+    ends: &[u8; OVERHEAD_BYTES],
+    payload: &[u8],
+    read: usize,
+    offset: u64,
+    verify: bool,
+) -> Result<(), Corruption> {
+    let total = payload.len() + OVERHEAD_BYTES;
+    if read < total {
+        let expected = format_args!("{total} bytes");
+        return Err(Corruption::new(
+            offset,
+            "frame is cut short",
+            expected,
+            read,
+        ));
+    }
+    let (Some(head), Some(tail)) = (ends.first_chunk(), ends.last_chunk()) else {
+        return Ok(());
+    };
+    let len = frame::decode_head(head, offset)?;
+    if len != payload.len() as u64 {
+        let expected = format_args!("{} as the index says", payload.len());
+        return Err(Corruption::new(offset, "record length", expected, len));
+    }
+    if verify {
+        frame::check_payload(payload, *tail, offset)
+    } else {
+        Ok(())
+    }
+}
