@@ -57,7 +57,11 @@ impl<R: Read> Input<R> {
             }
             if self.end == self.buffer.len() {
                 let grown = (self.buffer.len() * 2).clamp(BUFFER_BYTES, len.max(BUFFER_BYTES));
-                self.buffer.resize(grown, 0);
+                // Fresh zeros come from the system untouched: a small file
+                // costs only the pages that it fills.
+                let mut buffer = vec![0; grown];
+                buffer[..self.end].copy_from_slice(&self.buffer[..self.end]);
+                self.buffer = buffer;
             }
             match self.reader.read(&mut self.buffer[self.end..]) {
                 Ok(0) => self.ended = true,
@@ -76,8 +80,8 @@ impl<R: Read> Input<R> {
         self.position += len as u64;
     }
 
-    /// The last `len` consumed bytes and `skip` before the end of them: a
-    /// payload that was just consumed with its frame.
+    /// `len` bytes that start `back` bytes before the current position, both
+    /// within what was consumed last.
     pub(super) fn consumed(&self, back: usize, len: usize) -> &[u8] {
         let from = self.start.saturating_sub(back);
         self.buffer.get(from..from + len).unwrap_or(&[])

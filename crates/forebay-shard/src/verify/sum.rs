@@ -6,6 +6,9 @@ use std::io::{self, Read};
 use super::{Observer, Progress};
 use crate::checksum::Crc32c;
 
+/// Bytes to read at a time where nobody wants them but the sums.
+const DRAIN_BYTES: usize = 512 << 10;
+
 /// A file whose bytes are summed as they pass.
 pub(super) struct SummedFile<'a> {
     file: File,
@@ -27,10 +30,14 @@ impl<'a> SummedFile<'a> {
 
     /// Reads to the end; then the sums are the file's.
     pub(super) fn drain(&mut self) -> io::Result<(Crc32c, Option<String>)> {
-        io::copy(
-            &mut io::BufReader::with_capacity(1 << 20, &mut *self),
-            &mut io::sink(),
-        )?;
+        let mut buffer = vec![0; DRAIN_BYTES];
+        loop {
+            match self.read(&mut buffer) {
+                Ok(0) => break,
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+        }
         Ok((
             self.crc,
             self.blake3
