@@ -200,16 +200,18 @@ impl IndexBuilder {
 
     /// The index as it is once open, of a TFRecord file and without keys.
     pub(crate) fn into_index(self, data_crc: Option<u32>) -> Index {
+        let len = self.logical_len();
         Index {
             kind: FileKind::Sidecar,
             features: Features::default(),
-            data_len: self.logical_len(),
+            data_len: len,
             offsets: Offsets::new(self.offsets.len(), self.offsets.iter().copied()),
             labels: Labels::new(self.labels.len(), self.labels.iter().copied()),
             blocks: self.blocks,
             keys: None,
             data_crc,
             shard_crc: data_crc,
+            shard_len: len,
         }
     }
 }

@@ -47,6 +47,8 @@ pub struct Index {
     pub(crate) data_crc: Option<u32>,
     /// Of the shard's whole file, index and all.
     pub(crate) shard_crc: Option<u32>,
+    /// Bytes of that file.
+    pub(crate) shard_len: u64,
 }
 
 /// One block of an indexed shard.

@@ -197,6 +197,10 @@ fn parse(bytes: &[u8], trailer: &Trailer, max_record: u64) -> Result<Index, Corr
         data_len: head.data_len,
         data_crc: Some(head.data_crc),
         shard_crc: Some(shard_crc(&head, trailer)),
+        shard_len: match head.kind {
+            FileKind::Shard => trailer.file_len,
+            FileKind::Sidecar => head.data_len,
+        },
     })
 }
 

@@ -154,12 +154,30 @@ impl Shard {
                 found: format!("{file_len} bytes"),
             });
         }
-        Ok(Self::from_index(
+        Ok(Self::assemble(
             path, index_path, index, file_len, options, files,
         ))
     }
 
-    fn from_index(
+    /// A shard whose index was opened elsewhere
+    /// ([`parse_suffix`](index::parse_suffix)), to ask for byte ranges and
+    /// decode what somebody else reads. Its own reads go to `path`; keys are
+    /// known if that is an indexed shard.
+    pub fn from_index(path: impl AsRef<Path>, index: Index, options: &OpenOptions) -> Self {
+        let path = path.as_ref();
+        let index_path = (index.kind == FileKind::Shard).then(|| path.to_owned());
+        let file_len = index.shard_len;
+        Self::assemble(
+            path,
+            index_path,
+            index,
+            file_len,
+            options,
+            Arc::new(Files::new(1)),
+        )
+    }
+
+    fn assemble(
         path: &Path,
         index_path: Option<PathBuf>,
         index: Index,

@@ -1,0 +1,244 @@
+//! What is asked of each parser for any bytes at all: no panic, no endless
+//! loop, and whatever it accepts is consistent. The fuzz targets call these,
+//! and so does the test `corpus`, which needs no fuzzer.
+//!
+//! A fuzzer does not guess checksums. So each input is tried twice: as it is,
+//! and with its checksums made right.
+
+use std::path::Path;
+
+use forebay_proto::tensorflow::{self, feature::Kind};
+use forebay_shard::checksum::{crc32c, mask};
+use forebay_shard::example::{ExampleError, FeatureKind, FeatureView};
+use forebay_shard::index::{FileKind, Found, Index, parse_idx, parse_suffix};
+use forebay_shard::tfrecord::{Compression, Mode, ReaderBuilder};
+use forebay_shard::{ExampleView, Manifest, OpenOptions, RecordBlock, Shard, image_and_label};
+use prost::Message;
+
+/// Small limits: an input of some KiB that makes a reader take more memory is
+/// a finding.
+const MAX_RECORD: u64 = 1 << 20;
+
+/// TFRecord frames, plain and compressed, strict and salvaging.
+pub(crate) fn frames(bytes: &[u8]) {
+    read_frames(bytes);
+    let mut sealed = bytes.to_vec();
+    seal_frames(&mut sealed);
+    read_frames(&sealed);
+}
+
+fn read_frames(bytes: &[u8]) {
+    let mut strict = ReaderBuilder::new();
+    strict.max_record(MAX_RECORD);
+    let mut reader = strict.from_reader(bytes, "input");
+    let (mut record, mut before) = (Vec::new(), 0);
+    while let Ok(Some(info)) = reader.read_into(&mut record) {
+        assert_eq!((info.index, info.len), (before, record.len() as u64));
+        before += 1;
+    }
+    let mut salvage = strict.clone();
+    let mut reader = salvage.mode(Mode::Salvage).from_reader(bytes, "input");
+    let (mut frames, mut found) = (0, 0);
+    while let Ok(Some(info)) = reader.read_into(&mut record) {
+        frames += info.len + 16;
+        found += 1;
+    }
+    assert!(found >= before, "salvage finds less than a strict reader");
+    if reader.compression() == Some(Compression::None) {
+        let lost: u64 = reader.lost().iter().map(|lost| lost.len).sum();
+        assert_eq!(
+            frames + lost,
+            bytes.len() as u64,
+            "each byte is read or lost"
+        );
+    }
+}
+
+/// Makes the checksums of what looks like frames right.
+fn seal_frames(bytes: &mut [u8]) {
+    let mut at = 0;
+    while let Some(head) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        let len = u64::from_le_bytes(*head).min(4096) as usize;
+        let crc = mask(crc32c(head)).to_le_bytes();
+        let Some(field) = bytes.get_mut(at + 8..at + 12) else {
+            return;
+        };
+        field.copy_from_slice(&crc);
+        let payload = at + 12..at + 12 + len;
+        let Some(crc) = bytes
+            .get(payload.clone())
+            .map(|payload| mask(crc32c(payload)))
+        else {
+            return;
+        };
+        let Some(field) = bytes.get_mut(payload.end..payload.end + 4) else {
+            return;
+        };
+        field.copy_from_slice(&crc.to_le_bytes());
+        at = payload.end + 4;
+    }
+}
+
+/// An indexed shard: trailer, index, blocks.
+pub(crate) fn shard(bytes: &[u8]) {
+    open(FileKind::Shard, bytes);
+    open(FileKind::Shard, &seal_index(bytes));
+}
+
+/// The sidecar of a TFRecord file.
+pub(crate) fn sidecar(bytes: &[u8]) {
+    open(FileKind::Sidecar, bytes);
+    open(FileKind::Sidecar, &seal_index(bytes));
+}
+
+fn open(kind: FileKind, bytes: &[u8]) {
+    let path = Path::new("input");
+    let len = bytes.len() as u64;
+    match parse_suffix(path, kind, len, MAX_RECORD, bytes) {
+        Ok(Found::Index(index)) => walk(kind, *index, bytes),
+        Ok(Found::Need(_)) => panic!("the whole file is there"),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    // From less than all it asks for more, or says the same.
+    let half = &bytes[bytes.len() / 2..];
+    if let Ok(Found::Need(range)) = parse_suffix(path, kind, len, MAX_RECORD, half) {
+        assert!(range.end == len && range.start < len - half.len() as u64 || half.len() < 64);
+    }
+}
+
+fn walk(kind: FileKind, index: Index, bytes: &[u8]) {
+    let records = index.len();
+    assert!(records <= bytes.len() as u64 / 16);
+    let shard = Shard::from_index("input", index, &OpenOptions::default());
+    let mut block = RecordBlock::default();
+    for record in 0..records {
+        assert!(
+            shard
+                .record_len(record)
+                .is_some_and(|len| len <= MAX_RECORD)
+        );
+        let stored = shard.byte_range(record..record + 1).unwrap();
+        let stored = bytes.get(stored.start as usize..stored.end as usize);
+        if let Some(stored) = stored.filter(|_| kind == FileKind::Shard)
+            && shard
+                .decode_range(record..record + 1, stored, &mut block)
+                .is_ok()
+        {
+            assert_eq!(Some(block.get(0).len() as u64), shard.record_len(record));
+        }
+    }
+    shard.byte_range(0..records + 1).unwrap_err();
+    if kind == FileKind::Shard {
+        let stored = shard.byte_range(0..records).unwrap();
+        let stored = &bytes[stored.start as usize..stored.end as usize];
+        let _ = shard.decode_range(0..records, stored, &mut block);
+    }
+}
+
+/// Makes the checksums of trailer and index right, and the file's length.
+fn seal_index(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let Some(at) = bytes.len().checked_sub(64) else {
+        return bytes;
+    };
+    let field = |at: usize| {
+        bytes[at..at + 8]
+            .first_chunk()
+            .map_or(0, |f| u64::from_le_bytes(*f))
+    };
+    let (start, len) = (field(at) as usize, field(at + 8) as usize);
+    let index = start.checked_add(len).and_then(|end| bytes.get(start..end));
+    let crc = index.map_or(0, crc32c);
+    let file_len = bytes.len() as u64;
+    bytes[at + 16..at + 24].copy_from_slice(&file_len.to_le_bytes());
+    bytes[at + 24..at + 28].copy_from_slice(&crc.to_le_bytes());
+    let seal = crc32c(&bytes[at..at + 52]);
+    bytes[at + 52..at + 56].copy_from_slice(&seal.to_le_bytes());
+    bytes
+}
+
+/// DALI's text index.
+pub(crate) fn text_index(bytes: &[u8]) {
+    // The length that the last line speaks of, so that something is accepted.
+    let text = String::from_utf8_lossy(bytes);
+    let last = text.lines().last().and_then(|line| line.split_once(' '));
+    let sum =
+        last.and_then(|(offset, size)| offset.parse::<u64>().ok()?.checked_add(size.parse().ok()?));
+    if let Ok(index) = parse_idx(Path::new("input"), bytes, sum.unwrap_or(0)) {
+        assert_eq!(index.to_idx().as_bytes(), bytes);
+        assert_eq!(index.logical_len(), sum.unwrap_or(0));
+    }
+}
+
+/// The manifest.
+pub(crate) fn manifest(bytes: &[u8]) {
+    let path = Path::new("forebay.json");
+    if let Ok(manifest) = Manifest::parse(path, bytes) {
+        let json = manifest.to_json().unwrap();
+        assert_eq!(Manifest::parse(path, json.as_bytes()).unwrap(), manifest);
+    }
+}
+
+/// `tensorflow.Example`, against the generated parser.
+pub(crate) fn example(bytes: &[u8]) {
+    let _ = image_and_label(bytes);
+    let owned = tensorflow::Example::decode(bytes);
+    let view = match (ExampleView::parse(bytes), &owned) {
+        (Ok(view), _) => view,
+        (Err(_), Err(_)) => return,
+        (Err(error), Ok(_)) => return assert_stricter(&error),
+    };
+    for feature in view.iter() {
+        let _ = values(feature);
+    }
+    let Ok(owned) = owned else { return };
+    let features = owned.features.unwrap_or_default().feature;
+    for (name, expected) in &features {
+        let feature = view.get(name).unwrap();
+        match values(feature) {
+            Ok(found) => assert_eq!(bits(found), bits(expected.kind.clone()), "{name}"),
+            Err(error) => assert_stricter(&error),
+        }
+    }
+    assert!(
+        view.iter()
+            .all(|feature| features.contains_key(feature.name()))
+    );
+}
+
+/// The generated parser skips groups, and takes entries of a map for what
+/// they are whatever their wire type says. The view refuses both.
+fn assert_stricter(error: &ExampleError) {
+    assert!(error.to_string().contains("wire type"), "{error}");
+}
+
+fn values(feature: FeatureView<'_>) -> Result<Option<Kind>, ExampleError> {
+    Ok(match feature.kind()? {
+        FeatureKind::Unset => None,
+        FeatureKind::Bytes => {
+            let value = feature
+                .bytes_list()?
+                .into_iter()
+                .map(|value| value.to_vec().into())
+                .collect();
+            Some(Kind::BytesList(tensorflow::BytesList { value }))
+        }
+        FeatureKind::Float => Some(Kind::FloatList(tensorflow::FloatList {
+            value: feature.floats()?,
+        })),
+        FeatureKind::Int64 => Some(Kind::Int64List(tensorflow::Int64List {
+            value: feature.int64s()?,
+        })),
+    })
+}
+
+/// Floats by their bits: NaN is equal to itself.
+fn bits(kind: Option<Kind>) -> (Option<Vec<u32>>, Option<Kind>) {
+    match kind {
+        Some(Kind::FloatList(list)) => (
+            Some(list.value.into_iter().map(f32::to_bits).collect()),
+            None,
+        ),
+        other => (None, other),
+    }
+}

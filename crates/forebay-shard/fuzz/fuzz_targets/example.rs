@@ -1,0 +1,8 @@
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run example` in crates/forebay-shard.
+#![no_main]
+
+#[path = "../entries.rs"]
+#[allow(dead_code)]
+mod entries;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::example(bytes));
