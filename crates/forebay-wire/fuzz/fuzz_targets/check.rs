@@ -11,7 +11,7 @@ const PAYLOAD: u64 = 1 << 16;
 
 /// Reads `data` as a server and as a client would, with its checksums as they
 /// are and, because nothing guesses a checksum, made right.
-pub fn frames(data: &[u8]) {
+pub(crate) fn frames(data: &[u8]) {
     let mended = mend(data);
     for bytes in [data, &mended] {
         for limits in [Limits::from_client(), Limits::from_server(PAYLOAD)] {
