@@ -63,7 +63,7 @@ pub enum OnBadImage {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PackOptions {
-    /// The directory of images.
+    /// The directory of images, or an archive of them.
     pub src: Location,
     /// Where the data set goes: a directory that is missing, empty, or holds the unfinished work of the same pack.
     pub dst: Location,
@@ -78,6 +78,9 @@ pub struct PackOptions {
     /// The class list: one class a line in label order, optionally followed by a space and its text. By default
     /// `synset_labels.txt`, `LOC_synset_mapping.txt` or `classes.txt` in the source, else the class directories.
     pub classes: Option<PathBuf>,
+    /// A file of labels, CSV, TSV or JSON lines: a path, a label or class, and further columns that become features.
+    /// Directories are no classes then.
+    pub labels: Option<PathBuf>,
     /// The label of the first class: 0 or 1.
     pub label_base: u8,
     /// Which splits are shuffled.
@@ -111,6 +114,7 @@ impl PackOptions {
             split: None,
             layout: None,
             classes: None,
+            labels: None,
             label_base: 1,
             shuffle: ShuffleWhen::Training,
             seed: 0,

@@ -230,5 +230,10 @@ fn features(prepared: &Prepared) -> Vec<FeatureEntry> {
     ] {
         add(name, kind);
     }
+    for (name, kind, list) in prepared.census.knowledge().features() {
+        let shape = if list { vec![None] } else { Vec::new() };
+        features.push(FeatureEntry { name, kind, shape });
+    }
+    features.sort_by(|a, b| a.name.cmp(&b.name));
     features
 }

@@ -51,6 +51,16 @@ pub enum Reason {
     LinkLoop,
     /// The content's format is another than the name says.
     NameMismatch,
+    /// A link in an archive.
+    Link,
+    /// A name in an archive that is no path below it.
+    UnsafeName,
+    /// Boxes that cannot be read.
+    BadAnnotation,
+    /// The file of labels has no line for it.
+    Unlisted,
+    /// The file of labels has a line for it, but it is not there.
+    NotThere,
 }
 
 impl Reason {
@@ -71,6 +81,11 @@ impl Reason {
             Self::DanglingLink => "a link to nothing",
             Self::LinkLoop => "a link to a directory that it is in",
             Self::NameMismatch => "the content is not what the name says",
+            Self::Link => "a link in an archive",
+            Self::UnsafeName => "an unsafe name in an archive",
+            Self::BadAnnotation => "its boxes cannot be read",
+            Self::Unlisted => "not in the file of labels",
+            Self::NotThere => "in the file of labels, but not there",
         }
     }
 }

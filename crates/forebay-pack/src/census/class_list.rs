@@ -4,7 +4,7 @@
 //! list does not have is refused rather than guessed. Without a list the class directories are numbered in byte order.
 
 use crate::error::{Error, Result};
-use crate::input::Top;
+use crate::input::{Arrangement, Top, read_list, stem};
 use crate::options::PackOptions;
 use crate::report::escape;
 use std::collections::BTreeMap;
@@ -20,9 +20,6 @@ pub(crate) const KNOWN_NAMES: &[&str] = &[SYNSET_LABELS, SYNSET_MAPPING, CLASSES
 
 /// The classes of validation images by name, as Kaggle hands them out.
 const VALIDATION_SOLUTION: &str = "LOC_val_solution.csv";
-
-/// A class list is read whole; a larger file is none.
-const LIST_MAX_BYTES: u64 = 64 << 20;
 
 /// One class.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,7 +96,7 @@ impl ClassList {
 
 /// A list beside a validation split without class directories that tells the class of each of its files.
 #[derive(Debug)]
-pub(super) struct FileClasses {
+pub(crate) struct FileClasses {
     origin: PathBuf,
     by: By,
 }
@@ -108,11 +105,23 @@ pub(super) struct FileClasses {
 enum By {
     /// In the byte order of keys, as the lines of `synset_labels.txt` are.
     Order(Vec<u32>),
-    /// By the name without its ending, in a file that is read when it is needed.
-    Stem,
+    /// By the name without its ending, in a file that is parsed when it is needed.
+    Stem(Vec<u8>),
+    /// By the number at the end of the name without its ending, counted from 1.
+    Number {
+        names: Vec<Vec<u8>>,
+        /// Index of a name for each number.
+        lines: Vec<u16>,
+    },
 }
 
 impl FileClasses {
+    /// The class of image number `n`, which its name ends with, is `names[lines[n - 1]]`.
+    pub(crate) fn by_number(origin: PathBuf, names: Vec<Vec<u8>>, lines: Vec<u16>) -> Self {
+        let by = By::Number { names, lines };
+        Self { origin, by }
+    }
+
     /// The classes of files, given in the byte order of their keys. Every file must have one.
     pub(super) fn of<'a>(
         &self,
@@ -129,86 +138,128 @@ impl FileClasses {
                 );
                 Err(Error::source(&self.origin, what))
             }
-            By::Stem => {
-                let classes = validation_solution(&read(&self.origin)?, list, &self.origin)?;
+            By::Stem(bytes) => {
+                let classes = validation_solution(bytes, list, &self.origin)?;
                 names
                     .map(|name| class_by_stem(&classes, name, &self.origin))
                     .collect()
             }
+            By::Number {
+                names: classes,
+                lines,
+            } => names
+                .map(|name| {
+                    let class = number_of(name)
+                        .and_then(|number| lines.get(number.checked_sub(1)?))
+                        .and_then(|class| classes.get(usize::from(*class)))
+                        .ok_or_else(|| {
+                            Error::source(
+                                &self.origin,
+                                format!("it has no line for {}", escape(name)),
+                            )
+                        })?;
+                    list.index_of(class)
+                        .ok_or_else(|| list.unknown(&self.origin, class))
+                })
+                .collect(),
         }
     }
 }
 
 fn class_by_stem(classes: &BTreeMap<Vec<u8>, u32>, name: &[u8], origin: &Path) -> Result<u32> {
-    let stem = name
-        .iter()
-        .rposition(|b| *b == b'.')
-        .map_or(name, |dot| &name[..dot]);
     let none = || Error::source(origin, format!("it has no line for {}", escape(name)));
-    classes.get(stem).copied().ok_or_else(none)
+    classes.get(stem(name)).copied().ok_or_else(none)
+}
+
+/// The number that a name ends with before its ending.
+fn number_of(name: &[u8]) -> Option<usize> {
+    let stem = stem(name);
+    let start = stem
+        .iter()
+        .rposition(|byte| !byte.is_ascii_digit())
+        .map_or(0, |at| at + 1);
+    std::str::from_utf8(&stem[start..]).ok()?.parse().ok()
 }
 
 /// Whether a file at the top of a source is there for the census and is not to be wondered at.
-pub(super) fn is_list(name: &str) -> bool {
+pub(crate) fn is_list(name: &str) -> bool {
     KNOWN_NAMES.contains(&name) || name == VALIDATION_SOLUTION
 }
 
 /// The class list of a source, and the list of the classes of its validation files if there is one.
 pub(super) fn decide(
-    top: &Top,
+    top: &Top<'_>,
     options: &PackOptions,
-    class_dirs: &[Vec<u8>],
-    warnings: &mut Vec<String>,
+    arrangement: &mut Arrangement,
 ) -> Result<(ClassList, Option<FileClasses>)> {
-    let (list, files) = decide_classes(top, options, class_dirs, warnings)?;
+    let validation = arrangement.validation.take();
+    let (list, files) = decide_classes(top, options, arrangement)?;
+    let files = validation.or(files);
     if files.is_none()
-        && top
-            .files
-            .iter()
-            .any(|file| file == VALIDATION_SOLUTION.as_bytes())
+        && let Some((origin, bytes)) = find(top, arrangement, VALIDATION_SOLUTION)?
     {
-        let origin = top.path.join(VALIDATION_SOLUTION);
-        return Ok((
-            list,
-            Some(FileClasses {
-                origin,
-                by: By::Stem,
-            }),
-        ));
+        let by = By::Stem(bytes);
+        return Ok((list, Some(FileClasses { origin, by })));
     }
     Ok((list, files))
 }
 
+/// A list at the top of the source, or where its layout says that lists are.
+fn find(
+    top: &Top<'_>,
+    arrangement: &Arrangement,
+    name: &str,
+) -> Result<Option<(PathBuf, Vec<u8>)>> {
+    if let Some(found) = top.list_file(name)? {
+        return Ok(Some(found));
+    }
+    for dir in &arrangement.list_dirs {
+        let path = dir.join(name);
+        if path.is_file() {
+            let bytes = read_list(&path)?;
+            return Ok(Some((path, bytes)));
+        }
+    }
+    Ok(None)
+}
+
 fn decide_classes(
-    top: &Top,
+    top: &Top<'_>,
     options: &PackOptions,
-    class_dirs: &[Vec<u8>],
-    warnings: &mut Vec<String>,
+    arrangement: &mut Arrangement,
 ) -> Result<(ClassList, Option<FileClasses>)> {
     if let Some(path) = &options.classes {
         return Ok((
-            ClassList::new(parse(&read(path)?), Some(path.clone()))?,
+            ClassList::new(parse(&read_list(path)?), Some(path.clone()))?,
             None,
         ));
     }
-    let is_there = |name: &&&str| top.files.iter().any(|file| file == name.as_bytes());
-    if let Some(name) = KNOWN_NAMES.iter().find(is_there) {
-        let path = top.path.join(name);
-        let lines = parse(&read(&path)?);
+    if let Some((classes, origin)) = arrangement.classes.take() {
+        return Ok((ClassList::new(classes, Some(origin))?, None));
+    }
+    for name in KNOWN_NAMES {
+        let Some((path, bytes)) = find(top, arrangement, name)? else {
+            continue;
+        };
+        let lines = parse(&bytes);
         match *name {
             SYNSET_LABELS => return synset_labels(lines, path),
             // Many things are called classes.txt: it counts if it has every class directory.
-            CLASSES => match ClassList::new(lines, Some(path.clone())) {
-                Ok(list) if class_dirs.iter().all(|dir| list.index_of(dir).is_some()) => return Ok((list, None)),
-                _ => warnings.push(format!(
-                    "{} does not list every class directory once and is not used; --classes FILE insists on a list",
-                    path.display()
-                )),
-            },
+            CLASSES => {
+                let dirs = &arrangement.class_dirs;
+                match ClassList::new(lines, Some(path.clone())) {
+                    Ok(list) if dirs.iter().all(|dir| list.index_of(dir).is_some()) => return Ok((list, None)),
+                    _ => arrangement.warnings.push(format!(
+                        "{} does not list every class directory once and is not used; --classes FILE insists on a list",
+                        path.display()
+                    )),
+                }
+                break;
+            }
             _ => return Ok((ClassList::new(lines, Some(path))?, None)),
         }
     }
-    let mut names = class_dirs.to_vec();
+    let mut names = arrangement.class_dirs.clone();
     names.sort();
     names.dedup();
     let classes = names
@@ -271,20 +322,6 @@ fn synset_labels(lines: Vec<ClassName>, path: PathBuf) -> Result<(ClassList, Opt
             by: By::Order(classes),
         }),
     ))
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    let meta =
-        std::fs::metadata(path).map_err(|source| Error::io(path, "read the class list", source))?;
-    if meta.len() > LIST_MAX_BYTES {
-        return Err(Error::source(
-            path,
-            format!("with {} bytes this is no class list", meta.len()),
-        ));
-    }
-    let bytes =
-        std::fs::read(path).map_err(|source| Error::io(path, "read the class list", source))?;
-    Ok(bytes)
 }
 
 /// One class a line: `name`, `name<TAB>text`, or a WordNet id followed by a space and its text.

@@ -1,7 +1,10 @@
 //! The files of one class, kept compactly, and the view of one of them.
 
+use super::extras::Extras;
+use crate::input::Place;
+
 /// One image file of the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct EntryRef<'a> {
     /// Its directory relative to the split's, empty for the split's own.
     pub dir: &'a [u8],
@@ -11,6 +14,10 @@ pub struct EntryRef<'a> {
     pub size: u64,
     /// The index of its class in the class list, if it has one.
     pub class: Option<u32>,
+    /// Where it is in the archives of the source, if those are the source.
+    pub(crate) place: Option<Place>,
+    /// What else is known of it.
+    pub(crate) extras: Extras<'a>,
 }
 
 impl EntryRef<'_> {
@@ -45,6 +52,9 @@ pub(crate) struct Chunk {
     /// File names one after the other.
     name_bytes: Vec<u8>,
     entries: Vec<Entry>,
+    /// Where the files are in an archive; empty for files of a directory.
+    offsets: Vec<u64>,
+    volume: u16,
     bytes: u64,
     content: u64,
     times: u64,
@@ -109,10 +119,32 @@ impl ChunkBuilder {
         self.times.update(&modified.to_le_bytes());
     }
 
+    /// Adds a file of an archive.
+    pub(crate) fn push_at(&mut self, name: &[u8], size: u64, place: Place) {
+        // The archive's own time of change counts, not that of its members.
+        self.push(name, size, 0);
+        self.chunk.volume = place.volume;
+        self.chunk.offsets.push(place.offset);
+    }
+
+    /// Takes over when an archive was last changed.
+    pub(crate) fn changed_at(&mut self, modified: i128) {
+        self.times.update(&modified.to_le_bytes());
+    }
+
+    /// Adds what another chunk has of a file.
+    pub(crate) fn push_entry(&mut self, entry: &EntryRef<'_>) {
+        match entry.place {
+            Some(place) => self.push_at(entry.name, entry.size, place),
+            None => self.push(entry.name, entry.size, 0),
+        }
+    }
+
     pub(crate) fn finish(self) -> Chunk {
         let mut chunk = self.chunk;
         chunk.name_bytes.shrink_to_fit();
         chunk.entries.shrink_to_fit();
+        chunk.offsets.shrink_to_fit();
         chunk.content = digest(&self.content);
         chunk.times = digest(&self.times);
         chunk
@@ -148,6 +180,11 @@ impl Chunk {
             name: &self.name_bytes[name_start as usize..entry.name_end as usize],
             size: entry.size,
             class: self.class,
+            place: self.offsets.get(index).map(|offset| Place {
+                volume: self.volume,
+                offset: *offset,
+            }),
+            extras: Extras::default(),
         }
     }
 

@@ -5,24 +5,31 @@
 //! found out when its bytes are read for the shard, so that they are read once.
 
 mod class_list;
+mod extras;
 mod findings;
+mod label_join;
 mod list;
+mod members;
 mod walk;
 
-use class_list::FileClasses;
 pub use class_list::{ClassList, ClassName};
+pub(crate) use class_list::{FileClasses, is_list};
+use extras::{Extras, Knowledge};
 pub(crate) use findings::FindingList;
+use label_join::LabelJoin;
 pub(crate) use list::Chunk;
 pub use list::EntryRef;
 
 use crate::error::{Error, Result};
-use crate::input::{self, LayoutKind, Top, Unit};
+use crate::input::{self, Ask, Labels, LayoutKind, Source, Tree, Unit, Volume};
 use crate::observer::{Cancel, Observer, Stage};
 use crate::options::PackOptions;
 use crate::report::{Action, Finding, Reason};
+use forebay_shard::ExampleBuilder;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// What is in the source.
 #[derive(Debug)]
@@ -33,6 +40,8 @@ pub struct Census {
     classes: ClassList,
     findings: FindingList,
     warnings: Vec<String>,
+    volumes: Vec<Volume>,
+    knowledge: Arc<Knowledge>,
 }
 
 /// One split of the source.
@@ -44,47 +53,85 @@ pub struct SplitCensus {
     /// Number of the first entry of each chunk, and the number of all entries at the end.
     starts: Vec<u64>,
     bytes: u64,
-    /// Labels of the entries of a split without class directories, from a list beside it.
+    /// Classes of the entries of a split without class directories, from a list beside it; `UNLABELLED` for none.
     listed_classes: Option<Vec<u32>>,
+    /// Rows of the entries in a file of labels, if there is one.
+    rows: Vec<u32>,
+    knowledge: Arc<Knowledge>,
 }
+
+/// A file that a list of classes has no class for.
+const UNLABELLED: u32 = u32::MAX;
 
 impl Census {
     /// Walks the source. Directories are listed in parallel, the result is the same for any number of threads.
     pub fn take(options: &PackOptions, observer: &dyn Observer, cancel: &Cancel) -> Result<Self> {
         observer.stage(Stage::Census);
         let src = options.src.local_path()?;
-        let top = Top::read(src)?;
-        let (layout, arrangement) = input::arrange(&top, options.layout, options.split.as_deref())?;
-        let mut warnings = arrangement.warnings;
-        let (classes, listed) =
-            class_list::decide(&top, options, &arrangement.class_dirs, &mut warnings)?;
+        let labels = options.labels.as_deref().map(Labels::read).transpose()?;
+        let mut source = Source::open(options, observer, cancel)?;
+        let mut academic = source.academic.take();
+        let top = source.top(src)?;
+        let ask = Ask {
+            split: options.split.as_deref(),
+            labelled: labels.is_some(),
+            academic: academic.as_ref(),
+        };
+        let (layout, mut arrangement) = input::arrange(&top, options.layout, &ask)?;
+        if let Some(academic) = &mut academic {
+            arrangement.classes = academic.classes.take();
+            arrangement.validation = academic.validation.take();
+        }
+        if let Some(labels) = &labels {
+            arrangement.class_dirs = labels.names().unwrap_or_default().to_vec();
+            arrangement.validation = None;
+        }
+        let (classes, listed) = class_list::decide(&top, options, &mut arrangement)?;
         let mut findings = FindingList::default();
-        for finding in arrangement.findings {
-            // The lists of classes have done their part.
-            if !class_list::is_list(&finding.path) {
-                observer.finding(&finding);
-                findings.push(&finding);
+        let lead = source.findings.iter().chain(&arrangement.findings);
+        for finding in lead.filter(|finding| !is_list_path(finding.path.as_bytes())) {
+            // The lists of classes have done their part, and labels take in what is outside of directories.
+            if labels.is_none() || finding.reason != Reason::Outside {
+                observer.finding(finding);
+                findings.push(finding);
             }
         }
+        let mut warnings = std::mem::take(&mut source.warnings);
+        warnings.append(&mut arrangement.warnings);
         let mut splits = Vec::new();
-        for source in arrangement.splits {
-            let walked = walk_units(
-                src,
-                &source.dir,
-                &source.units,
-                options.decided_jobs(),
-                observer,
-                cancel,
-            )?;
+        let mut join_labels = labels
+            .as_ref()
+            .map(|labels| LabelJoin::new(labels, &classes, options.label_base));
+        for split_source in arrangement.splits {
+            let walked = match &source.tree {
+                Tree::Directory => walk_units(
+                    src,
+                    &split_source.dir,
+                    &split_source.units,
+                    options.decided_jobs(),
+                    observer,
+                    cancel,
+                )?,
+                Tree::Members(tree) => {
+                    let units = split_source.units.iter();
+                    units
+                        .map(|unit| {
+                            members::collect(tree, &source.volumes, &split_source.dir, unit)
+                        })
+                        .collect()
+                }
+            };
             let mut split = SplitCensus {
-                name: source.name,
-                dir: source.dir,
+                name: split_source.name,
+                dir: split_source.dir,
                 chunks: Vec::new(),
                 starts: vec![0],
                 bytes: 0,
                 listed_classes: None,
+                rows: Vec::new(),
+                knowledge: Arc::default(),
             };
-            for (unit, (mut chunk, found)) in source.units.iter().zip(walked) {
+            for (unit, (mut chunk, found)) in split_source.units.iter().zip(walked) {
                 if let Unit::Class(name) = unit {
                     chunk.class = Some(
                         classes
@@ -93,10 +140,43 @@ impl Census {
                     );
                 }
                 findings.append(&found);
-                split.push(chunk);
+                match &mut join_labels {
+                    Some(join) => join.split(&mut split, &chunk, &mut findings)?,
+                    None => split.push(chunk),
+                }
             }
-            split.attach_listed_classes(&classes, listed.as_ref(), &mut warnings)?;
+            if join_labels.is_none() {
+                split.attach_listed_classes(&classes, listed.as_ref(), &mut warnings)?;
+            }
             splits.push(split);
+        }
+        if let Some(join) = join_labels {
+            join.finish(options.split.is_none(), &mut findings)?;
+        }
+        let mut boxes = std::mem::take(&mut source.boxes);
+        if !arrangement.annotation_dirs.is_empty() && matches!(source.tree, Tree::Directory) {
+            let (read, found) = input::read_boxes(
+                src,
+                &arrangement.annotation_dirs,
+                options.decided_jobs(),
+                cancel,
+            );
+            found.iter().for_each(|finding| findings.push(finding));
+            boxes = read;
+            boxes.finish().map_err(|what| Error::source(src, what))?;
+            if cancel.is_cancelled() {
+                return Err(Error::Interrupted {
+                    finished: 0,
+                    total: 0,
+                });
+            }
+        }
+        let knowledge = Arc::new(Knowledge {
+            boxes: arrangement.has_boxes.then_some(boxes),
+            columns: labels.map(Labels::into_columns).unwrap_or_default(),
+        });
+        for split in &mut splits {
+            split.knowledge = Arc::clone(&knowledge);
         }
         let census = Self {
             src: src.to_path_buf(),
@@ -105,6 +185,8 @@ impl Census {
             classes,
             findings,
             warnings,
+            volumes: source.volumes,
+            knowledge,
         };
         if census.files() == 0 {
             let what = match census.findings.len() {
@@ -159,6 +241,16 @@ impl Census {
     pub(crate) fn finding_list(&self) -> &FindingList {
         &self.findings
     }
+
+    /// The archives that are the source; none for a directory.
+    pub(crate) fn volumes(&self) -> &[Volume] {
+        &self.volumes
+    }
+
+    /// What is known of images beyond their files and classes.
+    pub(crate) fn knowledge(&self) -> &Knowledge {
+        &self.knowledge
+    }
 }
 
 impl SplitCensus {
@@ -192,8 +284,16 @@ impl SplitCensus {
         let chunk = self.starts.partition_point(|start| *start <= index) - 1;
         let mut entry = self.chunks[chunk].get(index - self.starts[chunk]);
         if let Some(listed) = &self.listed_classes {
-            entry.class = listed.get(index as usize).copied();
+            let class = listed.get(index as usize).copied();
+            entry.class = class.filter(|class| *class != UNLABELLED);
         }
+        entry.extras = Extras {
+            boxes: self.knowledge.boxes.as_ref(),
+            row: self
+                .rows
+                .get(index as usize)
+                .map(|row| (&self.knowledge.columns, *row)),
+        };
         entry
     }
 
@@ -202,8 +302,19 @@ impl SplitCensus {
         (0..self.len()).map(|index| self.get(index))
     }
 
-    /// Files of each class that has any: (class index, files), in the order of the walk.
+    /// Files of each class: (class index, files), in the order of the walk, or of the classes.
     pub fn class_counts(&self) -> Vec<(Option<u32>, u64)> {
+        if let Some(listed) = &self.listed_classes {
+            let mut counts = BTreeMap::new();
+            for class in listed {
+                *counts.entry(*class).or_insert(0) += 1;
+            }
+            let named = |class| (class != UNLABELLED).then_some(class);
+            return counts
+                .into_iter()
+                .map(|(class, files)| (named(class), files))
+                .collect();
+        }
         self.chunks
             .iter()
             .map(|chunk| (chunk.class, chunk.len()))
@@ -212,6 +323,23 @@ impl SplitCensus {
 
     pub(crate) fn chunks(&self) -> &[Chunk] {
         &self.chunks
+    }
+
+    /// Feeds what is known of the entries to a hash.
+    pub(crate) fn hash_extras(&self, hasher: &mut blake3::Hasher) {
+        let mut record = Vec::new();
+        for entry in self.iter() {
+            if entry.extras.is_none() {
+                return;
+            }
+            let mut example = ExampleBuilder::new();
+            entry.extras.add_to(entry.name, 0, &mut example);
+            record.clear();
+            example.encode_into(&mut record);
+            hasher
+                .update(&(record.len() as u64).to_le_bytes())
+                .update(&record);
+        }
     }
 
     /// The classes of single files, for a split whose classes come from a list of files.
@@ -293,6 +421,11 @@ fn walk_units(
         .into_iter()
         .filter_map(|slot| slot.into_inner().unwrap_or_else(|e| e.into_inner()))
         .collect())
+}
+
+/// Whether a path is that of a list of classes.
+pub(crate) fn is_list_path(path: &[u8]) -> bool {
+    std::str::from_utf8(input::base(path)).is_ok_and(is_list)
 }
 
 /// A finding about a path, with or without details.

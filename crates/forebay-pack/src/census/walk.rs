@@ -26,6 +26,7 @@ pub(super) fn walk(
     let (dir, recurse) = match unit {
         Unit::Class(name) => (name.as_slice(), true),
         Unit::Flat => (b"".as_slice(), false),
+        Unit::All => (b"".as_slice(), true),
     };
     let root = src.join(OsStr::from_bytes(split_dir));
     let mut walk = Walk {

@@ -10,8 +10,11 @@ pub(crate) use journal::{Header, Journal, ShardLine, Sidecar};
 use crate::error::{Error, Result};
 use forebay_shard::manifest::{FILE_NAME as MANIFEST, Manifest};
 use forebay_store::{DirLock, Durability, clean_stale, is_temporary, sync_dir};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +27,8 @@ pub(crate) const REPORT: &str = "report.jsonl";
 /// Where the journal is while the pack is unfinished.
 const WORK_DIR: &str = ".forebay-pack";
 const JOURNAL: &str = "journal";
+/// Decoded images of a compressed archive. The ending is that of temporary files, which `open` clears away.
+const SPOOL: &str = ".spool.forebay-tmp";
 /// Made by mkfs at the top of a file system, and nobody's data.
 const LOST_AND_FOUND: &str = "lost+found";
 
@@ -134,6 +139,28 @@ impl Destination {
     /// Continues the journal with the shards that are still good.
     pub(crate) fn resume(&self, header: &Header, shards: &[ShardLine]) -> Result<Journal> {
         Journal::resume(&self.journal(), header, shards, self.durability)
+    }
+
+    /// A file for a while: it has no name, so whatever happens to this process, nothing of it stays.
+    pub(crate) fn unnamed_file(&self) -> Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::open(&self.root, flags, Mode::from_raw_mode(0o600)) {
+            Ok(fd) => return Ok(fd.into()),
+            // Not every file system has such files.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+            Err(errno) => return Err(Error::io(&self.root, "create an unnamed file in", errno)),
+        }
+        // A crash between both lines leaves a name that the next run takes for what it is.
+        let path = self.path(SPOOL);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .map_err(|error| Error::io(&path, "create", error))?;
+        self.remove(&path)?;
+        Ok(file)
     }
 
     pub(crate) fn create_dir(&self, name: &str) -> Result<()> {

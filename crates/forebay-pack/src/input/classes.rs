@@ -1,7 +1,8 @@
 //! `<class>/<file>`: the directories at the top are the classes. Without directories the files at the top are
 //! images without a label, as test sets have them.
 
-use super::{Arrangement, Layout, LayoutKind, SplitSource, Top, Unit, split_name};
+use super::archive::stem;
+use super::{Arrangement, Ask, Layout, LayoutKind, SplitSource, Top, Unit, split_name};
 use crate::error::{Error, Result};
 use std::os::unix::ffi::OsStrExt;
 
@@ -12,33 +13,48 @@ impl Layout for Classes {
         LayoutKind::Classes
     }
 
-    fn recognises(&self, _top: &Top) -> Result<bool> {
+    fn recognises(&self, _top: &Top<'_>, _ask: &Ask<'_>) -> Result<bool> {
         Ok(true)
     }
 
-    fn arrange(&self, top: &Top, split: Option<&str>) -> Result<Arrangement> {
+    fn arrange(&self, top: &Top<'_>, ask: &Ask<'_>) -> Result<Arrangement> {
         // `pack imagenet/val OUT` means the validation split: the directory says so itself.
         let own_name = top
             .path
             .file_name()
-            .and_then(|name| split_name(name.as_bytes()));
-        let name = split.or(own_name).unwrap_or("train").to_owned();
+            .and_then(|name| own_split(name.as_bytes(), top.is_archive()));
+        let name = ask.split.or(own_name).unwrap_or("train").to_owned();
         let mut arrangement = Arrangement::default();
-        let units = units(top, &mut arrangement);
+        let units = ask.units(units(top, &mut arrangement));
         if units.is_empty() {
             return Err(Error::source(&top.path, "the directory is empty"));
         }
         arrangement.splits.push(SplitSource {
             name,
-            dir: Vec::new(),
+            dir: top.relative.clone(),
             units,
         });
         Ok(arrangement)
     }
 }
 
+/// The split that a source is by its name. An archive is named `val.tar`, or `ILSVRC2012_img_val.tar.gz`.
+fn own_split(name: &[u8], is_archive: bool) -> Option<&'static str> {
+    if !is_archive {
+        return split_name(name);
+    }
+    let mut stem = stem(name);
+    if let Some(shorter) = stem.strip_suffix(b".tar") {
+        stem = shorter;
+    }
+    let last = stem
+        .rsplit(|byte| matches!(byte, b'_' | b'-' | b'.'))
+        .next();
+    last.and_then(split_name)
+}
+
 /// The units of one split whose classes are the directories in `top`.
-pub(super) fn units(top: &Top, arrangement: &mut Arrangement) -> Vec<Unit> {
+pub(super) fn units(top: &Top<'_>, arrangement: &mut Arrangement) -> Vec<Unit> {
     arrangement.findings.extend(top.findings.iter().cloned());
     arrangement.class_dirs.extend(top.dirs.iter().cloned());
     if top.dirs.is_empty() {

@@ -2,10 +2,9 @@
 //! `validation`, as TensorFlow names it.
 
 use super::classes::units;
-use super::top::{finding, join};
-use super::{Arrangement, Layout, LayoutKind, SplitSource, Top, split_name};
+use super::{Arrangement, Ask, Layout, LayoutKind, SplitSource, Top, split_name};
 use crate::error::{Error, Result};
-use crate::report::{Action, Reason, escape};
+use crate::report::escape;
 
 pub(super) struct Splits;
 
@@ -16,7 +15,7 @@ impl Layout for Splits {
 
     /// A directory named like a split is one if it has directories itself; it may also be a class (of trains),
     /// so one that holds files only counts only where nothing but splits is beside it.
-    fn recognises(&self, top: &Top) -> Result<bool> {
+    fn recognises(&self, top: &Top<'_>, _ask: &Ask<'_>) -> Result<bool> {
         let named: Vec<_> = top
             .dirs
             .iter()
@@ -36,60 +35,67 @@ impl Layout for Splits {
         Ok(false)
     }
 
-    fn arrange(&self, top: &Top, split: Option<&str>) -> Result<Arrangement> {
+    fn arrange(&self, top: &Top<'_>, ask: &Ask<'_>) -> Result<Arrangement> {
         let mut arrangement = Arrangement {
             findings: top.findings.clone(),
             ..Arrangement::default()
         };
         arrangement.findings.extend(top.outside_files());
-        let mut found: Vec<(&'static str, &[u8])> = Vec::new();
-        for dir in &top.dirs {
-            match split_name(dir) {
-                Some(name) => {
-                    if let Some((_, other)) = found.iter().find(|(known, _)| *known == name) {
-                        let what = format!(
-                            "both {}/ and {}/ would be the split {name}",
-                            escape(other),
-                            escape(dir)
-                        );
-                        return Err(Error::source(&top.path, what));
-                    }
-                    found.push((name, dir));
-                }
-                None => {
-                    arrangement.findings.push(finding(
-                        Action::Ignored,
-                        Reason::Outside,
-                        &join(&top.relative, dir),
-                    ));
-                }
-            }
-        }
-        found.sort();
-        let wanted =
-            |(name, dir): &(&str, &[u8])| split.is_none_or(|s| s == *name || s.as_bytes() == *dir);
-        if !found.iter().any(wanted) {
-            let names: Vec<_> = found.iter().map(|(name, _)| *name).collect();
-            let what = match split {
-                Some(asked) => format!("there is no split {asked}, only {}", names.join(", ")),
-                None => "there is no directory named train, val or test".into(),
-            };
-            return Err(Error::source(&top.path, what));
-        }
-        for item in &found {
-            let (name, dir) = *item;
+        let (wanted, others) = find_splits(top, ask.split, &mut arrangement)?;
+        for (name, dir) in wanted {
             let below = top.below(dir)?;
-            if wanted(item) {
-                let units = units(&below, &mut arrangement);
-                arrangement.splits.push(SplitSource {
-                    name: name.to_owned(),
-                    dir: dir.to_vec(),
-                    units,
-                });
-            } else {
-                arrangement.class_dirs.extend(below.dirs);
-            }
+            let units = ask.units(units(&below, &mut arrangement));
+            arrangement.splits.push(SplitSource {
+                name: name.to_owned(),
+                dir: below.relative,
+                units,
+            });
+        }
+        for dir in others {
+            arrangement.class_dirs.extend(top.below(dir)?.dirs);
         }
         Ok(arrangement)
     }
+}
+
+/// A split's name and its directory.
+type Named<'t> = (&'static str, &'t [u8]);
+
+/// The directories that are splits: those that are wanted, in the order of their names, and the others.
+pub(super) fn find_splits<'t>(
+    top: &'t Top<'_>,
+    split: Option<&str>,
+    arrangement: &mut Arrangement,
+) -> Result<(Vec<Named<'t>>, Vec<&'t [u8]>)> {
+    let mut found: Vec<Named<'t>> = Vec::new();
+    for dir in &top.dirs {
+        let Some(name) = split_name(dir) else {
+            continue;
+        };
+        if let Some((_, other)) = found.iter().find(|(known, _)| *known == name) {
+            let what = format!(
+                "both {}/ and {}/ would be the split {name}",
+                escape(other),
+                escape(dir)
+            );
+            return Err(Error::source(&top.path, what));
+        }
+        found.push((name, dir));
+    }
+    arrangement
+        .findings
+        .extend(top.outside_dirs(|dir| split_name(dir).is_some()));
+    found.sort();
+    let is_wanted =
+        |(name, dir): &Named<'_>| split.is_none_or(|s| s == *name || s.as_bytes() == *dir);
+    let (wanted, others): (Vec<_>, Vec<_>) = found.iter().copied().partition(is_wanted);
+    if wanted.is_empty() {
+        let names: Vec<_> = found.iter().map(|(name, _)| *name).collect();
+        let what = match split {
+            Some(asked) => format!("there is no split {asked}, only {}", names.join(", ")),
+            None => "there is no directory named train, val or test".into(),
+        };
+        return Err(Error::source(&top.path, what));
+    }
+    Ok((wanted, others.into_iter().map(|(_, dir)| dir).collect()))
 }

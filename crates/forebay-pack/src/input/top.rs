@@ -1,5 +1,6 @@
-//! The top of a source: the names in a directory, links followed.
+//! The top of a source: the names in a directory, links followed, or in a directory of an archive.
 
+use super::source::Tree;
 use crate::error::{Error, Result};
 use crate::report::{Action, Finding, Reason, escape};
 use std::ffi::OsStr;
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// The names in one directory, sorted by bytes.
 #[derive(Debug)]
-pub(crate) struct Top {
+pub(crate) struct Top<'t> {
+    pub(super) tree: &'t Tree,
     /// The directory.
     pub(crate) path: PathBuf,
     /// The directory relative to the source, empty for the source itself.
@@ -22,43 +24,99 @@ pub(crate) struct Top {
     pub(crate) findings: Vec<Finding>,
 }
 
-impl Top {
-    pub(crate) fn read(path: &Path) -> Result<Self> {
-        Self::read_at(path, &[])
+/// A list is read whole; a larger file is none.
+const LIST_MAX_BYTES: u64 = 64 << 20;
+
+impl<'t> Top<'t> {
+    /// The top of a source. Of an archive that has nothing but one directory with further ones below it, the top is
+    /// that directory.
+    pub(crate) fn read(tree: &'t Tree, path: &Path) -> Result<Self> {
+        let mut top = Self::read_at(tree, path, &[])?;
+        while let (Tree::Members(_), [dir]) = (tree, top.dirs.as_slice()) {
+            let has_images = |top: &Self| {
+                top.files
+                    .iter()
+                    .any(|name| crate::sniff::has_image_name(name))
+            };
+            if super::split_name(dir).is_some() || has_images(&top) {
+                break;
+            }
+            let below = top.below(dir)?;
+            if below.dirs.is_empty() || has_images(&below) {
+                break;
+            }
+            let findings = top.findings.into_iter().chain(below.findings).collect();
+            top = Self { findings, ..below };
+        }
+        Ok(top)
     }
 
-    /// The top of a directory in this one.
+    /// The top of a directory in this one; it may be several levels down.
     pub(crate) fn below(&self, dir: &[u8]) -> Result<Self> {
         Self::read_at(
+            self.tree,
             &self.path.join(OsStr::from_bytes(dir)),
             &join(&self.relative, dir),
         )
     }
 
-    fn read_at(path: &Path, relative: &[u8]) -> Result<Self> {
-        let fail = |error: io::Error| Error::source(path, explain(&error));
+    /// Whether this is in an archive.
+    pub(super) fn is_archive(&self) -> bool {
+        matches!(self.tree, Tree::Members(_))
+    }
+
+    /// Whether there is such a directory; it may be several levels down.
+    pub(crate) fn has_dir(&self, dir: &[u8]) -> bool {
+        match self.tree {
+            Tree::Directory => self.path.join(OsStr::from_bytes(dir)).is_dir(),
+            Tree::Members(members) => members.below(&join(&self.relative, dir)).next().is_some(),
+        }
+    }
+
+    /// The content of a small file at this top; none if there is no such file.
+    pub(crate) fn list_file(&self, name: &str) -> Result<Option<(PathBuf, Vec<u8>)>> {
+        if !self.files.iter().any(|file| file == name.as_bytes()) {
+            return Ok(None);
+        }
+        let path = self.path.join(name);
+        let bytes = match self.tree {
+            Tree::Directory => read_list(&path)?,
+            Tree::Members(members) => {
+                let text = members.texts.get(&join(&self.relative, name.as_bytes()));
+                text.cloned().ok_or_else(|| {
+                    Error::source(&path, "it cannot be read, or is too large for a class list")
+                })?
+            }
+        };
+        Ok(Some((path, bytes)))
+    }
+
+    fn read_at(tree: &'t Tree, path: &Path, relative: &[u8]) -> Result<Self> {
         let mut top = Self {
+            tree,
             path: path.to_path_buf(),
             relative: relative.to_vec(),
             dirs: Vec::new(),
             files: Vec::new(),
             findings: Vec::new(),
         };
-        for entry in std::fs::read_dir(path).map_err(fail)? {
-            let entry = entry.map_err(fail)?;
-            let name = entry.file_name().into_vec();
-            let kind = entry.file_type().map_err(fail)?;
-            let is_dir = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
-            if name.starts_with(b".") {
-                top.findings.push(finding(
-                    Action::Ignored,
-                    Reason::Hidden,
-                    &join(relative, &name),
-                ));
-            } else if is_dir {
-                top.dirs.push(name);
-            } else {
-                top.files.push(name);
+        match tree {
+            Tree::Directory => top.read_directory()?,
+            Tree::Members(members) => {
+                let (dirs, files) = members.list(relative);
+                for (names, keep) in [(dirs, true), (files, false)] {
+                    for name in names {
+                        if name.starts_with(b".") {
+                            let path = join(relative, &name);
+                            top.findings
+                                .push(finding(Action::Ignored, Reason::Hidden, &path));
+                        } else if keep {
+                            top.dirs.push(name);
+                        } else {
+                            top.files.push(name);
+                        }
+                    }
+                }
             }
         }
         // As the keys below will compare: `a-b/x` comes before `a/x`.
@@ -67,6 +125,29 @@ impl Top {
         top.files.sort();
         top.findings.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(top)
+    }
+
+    fn read_directory(&mut self) -> Result<()> {
+        let path = self.path.clone();
+        let fail = |error: io::Error| Error::source(&path, explain(&error));
+        for entry in std::fs::read_dir(&path).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let name = entry.file_name().into_vec();
+            let kind = entry.file_type().map_err(fail)?;
+            let is_dir = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
+            if name.starts_with(b".") {
+                self.findings.push(finding(
+                    Action::Ignored,
+                    Reason::Hidden,
+                    &join(&self.relative, &name),
+                ));
+            } else if is_dir {
+                self.dirs.push(name);
+            } else {
+                self.files.push(name);
+            }
+        }
+        Ok(())
     }
 
     /// Says of each file here that it is outside of all classes: images are samples lost, other files are not.
@@ -82,11 +163,47 @@ impl Top {
     }
 }
 
+/// Reads a list that is a file of its own.
+pub(crate) fn read_list(path: &Path) -> Result<Vec<u8>> {
+    let fail = |source: io::Error| Error::io(path, "read the class list", source);
+    let meta = std::fs::metadata(path).map_err(fail)?;
+    if meta.len() > LIST_MAX_BYTES {
+        let what = format!("with {} bytes this is no class list", meta.len());
+        return Err(Error::source(path, what));
+    }
+    std::fs::read(path).map_err(fail)
+}
+
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() {
         name.to_vec()
     } else {
         [dir, b"/", name].concat()
+    }
+}
+
+impl Top<'_> {
+    /// Says of each directory here but the known ones that it is no part of the data set.
+    pub(super) fn outside_dirs<'a>(
+        &'a self,
+        known: impl Fn(&[u8]) -> bool + 'a,
+    ) -> impl Iterator<Item = Finding> + 'a {
+        let dirs = self.dirs.iter().filter(move |dir| !known(dir));
+        dirs.map(|dir| finding(Action::Ignored, Reason::Outside, &join(&self.relative, dir)))
+    }
+
+    /// Directories in which lists may be that are not here: those of an archive often lie beside it, and those of a
+    /// directory one level up, if `above`.
+    pub(super) fn lists_beside(&self, above: bool) -> Vec<PathBuf> {
+        let path = match self.tree {
+            Tree::Directory if !above => return Vec::new(),
+            Tree::Directory => Some(self.path.as_path()),
+            // The path of a member begins with the path of its archive.
+            Tree::Members(_) => self.path.ancestors().find(|path| path.is_file()),
+        };
+        let absolute = path.and_then(|path| std::path::absolute(path).ok());
+        let parent = absolute.and_then(|path| Some(path.parent()?.to_path_buf()));
+        parent.into_iter().collect()
     }
 }
 

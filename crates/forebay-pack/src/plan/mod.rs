@@ -289,6 +289,11 @@ fn digest(
         for class in split.listed_classes() {
             item(&class.to_le_bytes());
         }
+        let mut extras = blake3::Hasher::new();
+        split.hash_extras(&mut extras);
+        if extras.count() > 0 {
+            item(extras.finalize().as_bytes());
+        }
         for start in &planned.starts {
             item(&start.to_le_bytes());
         }

@@ -39,7 +39,11 @@ pub(crate) fn write_shards(
         .decided_jobs()
         .min(jobs_by_open_files()?)
         .min(shards.len());
-    let sources = source::Sources::open(prepared)?;
+    let Some(sources) =
+        source::Sources::open(prepared, destination, shards, &|| cancel.is_cancelled())?
+    else {
+        return Ok(Vec::new());
+    };
     let next = AtomicUsize::new(0);
     let stop = AtomicBool::new(false);
     let failure: Mutex<Option<Error>> = Mutex::new(None);

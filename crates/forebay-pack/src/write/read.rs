@@ -26,20 +26,20 @@ const DECIDE_FILES: u32 = 32;
 /// Opens entries some way ahead of their reading and tells the kernel that they will be needed. What comes from the
 /// page cache gains nothing by that, so it is done only while files are slow.
 #[derive(Debug, Default)]
-pub(super) struct ReadAhead {
-    open: VecDeque<Result<Opened, Refusal>>,
+pub(super) struct ReadAhead<'a> {
+    open: VecDeque<Result<Opened<'a>, Refusal>>,
     ahead: bool,
     files: u32,
     time: Duration,
 }
 
-impl ReadAhead {
+impl<'a> ReadAhead<'a> {
     /// Opens the next file and, if it pays, some more. `next` opens the file after the last one it opened; none
     /// after the last. One file is taken each time, in that order.
     pub(super) fn take(
         &mut self,
-        mut next: impl FnMut() -> Option<Result<Opened, Refusal>>,
-    ) -> Result<Opened, Refusal> {
+        mut next: impl FnMut() -> Option<Result<Opened<'a>, Refusal>>,
+    ) -> Result<Opened<'a>, Refusal> {
         if self.ahead {
             while self.open.len() < AHEAD_FILES {
                 let Some(file) = next() else { break };

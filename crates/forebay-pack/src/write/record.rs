@@ -73,14 +73,14 @@ impl<'a> Recorder<'a> {
     }
 
     /// Opens an entry.
-    pub(super) fn open(&self, split: usize, entry: &EntryRef<'_>) -> Result<Opened, Refusal> {
+    pub(super) fn open(&self, split: usize, entry: &EntryRef<'_>) -> Result<Opened<'a>, Refusal> {
         self.sources.entry(split, entry)
     }
 
     /// Puts the record of a file into an open payload, or says why the file cannot be packed.
     pub(super) fn put(
         &mut self,
-        file: Result<Opened, Refusal>,
+        file: Result<Opened<'_>, Refusal>,
         entry: &EntryRef<'_>,
         payload: &mut Payload<'_>,
     ) -> Result<Put, Refusal> {
@@ -187,6 +187,7 @@ fn example<'b>(
             example.add_bytes("image/class/text", text.as_bytes());
         }
     }
+    entry.extras.add_to(entry.name, label, &mut example);
     example
 }
 

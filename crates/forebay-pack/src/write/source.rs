@@ -1,11 +1,14 @@
-//! Where the bytes of entries come from: files of a directory.
+//! Where the bytes of entries come from: files of a directory, or members of archives.
 //!
 //! Opened once for a pack and shared by all workers. An entry is opened first and read later, so that many can be
-//! asked for ahead of time.
+//! asked for ahead of time. Archives are open once, whatever the number of jobs.
 
 use super::read::{Refusal, append_file, open_file};
 use crate::census::EntryRef;
+use crate::destination::Destination;
 use crate::error::{Error, Result};
+use crate::input::{OpenVolume, Place};
+use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Advice, Mode, OFlags};
@@ -15,46 +18,95 @@ use std::os::unix::ffi::OsStrExt;
 /// The source of a pack, open for reading.
 #[derive(Debug)]
 pub(super) struct Sources {
-    /// The directory of each split.
+    /// The directory of each split; none where archives are the source.
     dirs: Vec<OwnedFd>,
+    volumes: Vec<OpenVolume>,
 }
 
 /// An entry that is ready to be read.
 #[derive(Debug)]
-pub(super) enum Opened {
+pub(super) enum Opened<'a> {
     /// A file of its own.
     File(OwnedFd),
+    /// A member of an archive.
+    Member(&'a OpenVolume, Place, u64),
 }
 
 impl Sources {
-    pub(super) fn open(prepared: &Prepared) -> Result<Self> {
-        let open = |dir: &[u8]| {
-            let path = prepared.census.src().join(OsStr::from_bytes(dir));
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::open(&path, flags, Mode::empty())
-                .map_err(|errno| Error::io(path, "open", errno))
-        };
-        let splits = prepared.census.splits().iter();
-        Ok(Self {
-            dirs: splits
-                .map(|split| open(split.dir()))
-                .collect::<Result<_>>()?,
-        })
+    /// Opens what the shards need. Compressed archives are decoded into an unnamed file of the destination, which may
+    /// take a while; none if it was stopped.
+    pub(super) fn open(
+        prepared: &Prepared,
+        destination: &Destination,
+        shards: &[PlannedShard],
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<Self>> {
+        let census = &prepared.census;
+        if census.volumes().is_empty() {
+            let open = |dir: &[u8]| {
+                let path = census.src().join(OsStr::from_bytes(dir));
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                rustix::fs::open(&path, flags, Mode::empty())
+                    .map_err(|errno| Error::io(path, "open", errno))
+            };
+            let dirs = census.splits().iter().map(|split| open(split.dir()));
+            return Ok(Some(Self {
+                dirs: dirs.collect::<Result<_>>()?,
+                volumes: Vec::new(),
+            }));
+        }
+        let mut volumes = Vec::new();
+        for (number, seen) in (0u16..).zip(census.volumes()) {
+            let mut volume = OpenVolume::open(seen)?;
+            if seen.is_compressed_stream() {
+                let images = places(prepared, shards, number);
+                if !images.is_empty()
+                    && !volume.spool(&images, destination.unnamed_file()?, stopped)?
+                {
+                    return Ok(None);
+                }
+            }
+            volumes.push(volume);
+        }
+        Ok(Some(Self {
+            dirs: Vec::new(),
+            volumes,
+        }))
     }
 
     /// Opens an entry of a split.
-    pub(super) fn entry(&self, split: usize, entry: &EntryRef<'_>) -> Result<Opened, Refusal> {
+    pub(super) fn entry(&self, split: usize, entry: &EntryRef<'_>) -> Result<Opened<'_>, Refusal> {
+        if let Some(place) = entry.place {
+            let volume = &self.volumes[usize::from(place.volume)];
+            return Ok(Opened::Member(volume, place, entry.size));
+        }
         open_file(&self.dirs[split], &entry.key()).map(Opened::File)
     }
 }
 
-impl Opened {
+/// The images of an archive that shards need, in the order in which they are in it: (position, bytes).
+fn places(prepared: &Prepared, shards: &[PlannedShard], volume: u16) -> Vec<(u64, u64)> {
+    let mut places = Vec::new();
+    for shard in shards {
+        let census = &prepared.census.splits()[shard.split];
+        let split = &prepared.plan.splits()[shard.split];
+        for entry in split.entries(census, shard.positions.clone()) {
+            let place = entry.place.filter(|place| place.volume == volume);
+            places.extend(place.map(|place| (place.offset, entry.size)));
+        }
+    }
+    places.sort_unstable();
+    places
+}
+
+impl Opened<'_> {
     /// Tells the system that the bytes will be needed. Only a hint.
     pub(super) fn will_need(&self) {
         match self {
             Self::File(file) => {
                 let _ = rustix::fs::fadvise(file, 0, None, Advice::WillNeed);
             }
+            Self::Member(volume, place, size) => volume.will_need(*place, *size),
         }
     }
 
@@ -62,6 +114,7 @@ impl Opened {
     pub(super) fn append_to(&self, size: u64, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
         match self {
             Self::File(file) => append_file(file, size, buffer),
+            Self::Member(volume, place, _) => volume.append_to(*place, size, buffer),
         }
     }
 }

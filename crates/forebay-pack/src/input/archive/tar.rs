@@ -1,0 +1,339 @@
+//! The headers of a tar archive: ustar, GNU and pax, in one forward pass.
+//!
+//! Only what says where members are is read. Nothing is allocated by a length that a header claims beyond small limits.
+
+use super::Trouble;
+use super::stream::Stream;
+
+const BLOCK: u64 = 512;
+/// Names of this length no file system has.
+const NAME_MAX_BYTES: u64 = 64 << 10;
+/// The records of a pax header: times, owners, a name.
+const PAX_MAX_BYTES: u64 = 1 << 20;
+
+/// What a member is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TarKind {
+    File,
+    Directory,
+    /// A hard or symbolic link.
+    Link,
+    /// A device, a pipe, or a kind that only some tools know.
+    Special,
+    /// A file with holes, whose data is not its content.
+    Sparse,
+}
+
+/// One member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TarMember {
+    /// The name as it is in the archive.
+    pub(crate) name: Vec<u8>,
+    pub(crate) kind: TarKind,
+    /// Position of its header.
+    pub(crate) header: u64,
+    /// Position of its data.
+    pub(crate) data: u64,
+    /// Bytes of its data.
+    pub(crate) size: u64,
+}
+
+/// Reads the members of one archive, which may lie inside another one.
+#[derive(Debug)]
+pub(crate) struct TarReader {
+    next: u64,
+    /// The header at `next`, if somebody has read it already.
+    first: Option<[u8; BLOCK as usize]>,
+    /// Where the data of the last member ends; padding follows.
+    data_end: u64,
+    /// Where an inner archive ends.
+    end: Option<u64>,
+    global_path: Option<Vec<u8>>,
+    /// Set once the mark that ends an archive was read.
+    pub(crate) ended: bool,
+}
+
+/// What extension headers say about the member after them.
+#[derive(Default)]
+struct Extension {
+    name: Option<Vec<u8>>,
+    size: Option<u64>,
+    sparse: bool,
+}
+
+impl TarReader {
+    pub(crate) fn new(start: u64, end: Option<u64>) -> Self {
+        Self {
+            next: start,
+            first: None,
+            data_end: start,
+            end,
+            global_path: None,
+            ended: false,
+        }
+    }
+
+    /// A reader of an inner archive whose first header was read from the stream already.
+    pub(crate) fn with_first(start: u64, end: Option<u64>, first: [u8; BLOCK as usize]) -> Self {
+        Self {
+            first: Some(first),
+            ..Self::new(start, end)
+        }
+    }
+
+    /// The next member; none at the end. Its data may be read from the stream afterwards, or not.
+    pub(crate) fn next(&mut self, stream: &mut Stream) -> Result<Option<TarMember>, Trouble> {
+        let mut extension = Extension::default();
+        let first = self.next;
+        loop {
+            let header = self.next;
+            let Some(block) = self.block(stream)? else {
+                if header != first {
+                    return Err(Trouble::at(
+                        first,
+                        "the archive ends after an extension header",
+                    ));
+                }
+                return Ok(None);
+            };
+            if !checksum_is_right(&block) {
+                let what =
+                    "this is no tar header: the archive is damaged, or was cut and continued";
+                return Err(Trouble::at(header, what));
+            }
+            let kind = block[156];
+            let mut size = number(&block[124..136])
+                .ok_or_else(|| Trouble::at(header, "the size in this header is no number"))?;
+            let data = header + BLOCK;
+            let own_size = !matches!(kind, b'x' | b'g' | b'X' | b'L' | b'K');
+            if own_size {
+                size = extension.size.unwrap_or(size);
+            }
+            let padded = size.checked_next_multiple_of(BLOCK);
+            self.next = padded
+                .and_then(|padded| data.checked_add(padded))
+                .ok_or_else(|| {
+                    Trouble::at(header, format!("a member of {size} bytes is impossible"))
+                })?;
+            let end = self.end.or(stream.len());
+            if let Some(end) = end
+                && data.checked_add(size).is_none_or(|data_end| data_end > end)
+            {
+                let what = format!(
+                    "a member has {size} bytes, but {} are left: the archive is cut short",
+                    end.saturating_sub(data)
+                );
+                return Err(Trouble::at(header, what));
+            }
+            self.data_end = data + size;
+            match kind {
+                b'L' => {
+                    let mut name = self.content(stream, header, size, NAME_MAX_BYTES)?;
+                    // GNU tar ends it with a NUL; any other stays and is refused with the name.
+                    if name.last() == Some(&0) {
+                        name.pop();
+                    }
+                    extension.name = Some(name);
+                }
+                b'K' => {}
+                b'x' | b'X' => {
+                    let records = self.content(stream, header, size, PAX_MAX_BYTES)?;
+                    pax(&records, &mut extension)
+                        .ok_or_else(|| Trouble::at(header, "the pax header is damaged"))?;
+                }
+                b'g' => {
+                    let records = self.content(stream, header, size, PAX_MAX_BYTES)?;
+                    let mut global = Extension::default();
+                    pax(&records, &mut global)
+                        .ok_or_else(|| Trouble::at(header, "the pax header is damaged"))?;
+                    if global.size.is_some() {
+                        return Err(Trouble::at(
+                            header,
+                            "one size for all members is impossible",
+                        ));
+                    }
+                    self.global_path = global.name;
+                }
+                _ => {
+                    let name = extension
+                        .name
+                        .or_else(|| self.global_path.clone())
+                        .unwrap_or_else(|| header_name(&block));
+                    let kind = match kind {
+                        b'S' => TarKind::Sparse,
+                        b'0' | b'\0' | b'7' if extension.sparse => TarKind::Sparse,
+                        b'0' | b'\0' | b'7' if name.ends_with(b"/") => TarKind::Directory,
+                        b'0' | b'\0' | b'7' => TarKind::File,
+                        b'5' => TarKind::Directory,
+                        b'1' | b'2' => TarKind::Link,
+                        _ => TarKind::Special,
+                    };
+                    if kind == TarKind::Link && size > 0 {
+                        // Tools differ in whether data follows: so it cannot be known what the next header is.
+                        return Err(Trouble::at(header, "a link with data is ambiguous"));
+                    }
+                    return Ok(Some(TarMember {
+                        name,
+                        kind,
+                        header,
+                        data,
+                        size,
+                    }));
+                }
+            }
+        }
+    }
+
+    /// The header block that comes next; none at the end.
+    fn block(&mut self, stream: &mut Stream) -> Result<Option<[u8; BLOCK as usize]>, Trouble> {
+        let at = self.next;
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
+        if self.end.is_some_and(|end| at.saturating_add(BLOCK) > end) {
+            return Ok(None);
+        }
+        // The padding of the last member may be missing together with the mark at the end.
+        let there = stream
+            .skip_to(at)
+            .map_err(|error| Trouble::io(at, &error))?;
+        let mut block = [0; BLOCK as usize];
+        let filled = if there {
+            stream
+                .fill(&mut block)
+                .map_err(|error| Trouble::io(at, &error))?
+        } else {
+            0
+        };
+        if filled == 0 {
+            if stream.position() < self.data_end {
+                let what = "the archive is cut short inside a member";
+                return Err(Trouble::at(stream.position(), what));
+            }
+            return Ok(None);
+        }
+        if filled < block.len() {
+            return Err(Trouble::at(at, "the archive is cut short inside a header"));
+        }
+        if block == [0; BLOCK as usize] {
+            self.ended = true;
+            return Ok(None);
+        }
+        Ok(Some(block))
+    }
+
+    /// The data of an extension header.
+    fn content(
+        &self,
+        stream: &mut Stream,
+        header: u64,
+        size: u64,
+        max: u64,
+    ) -> Result<Vec<u8>, Trouble> {
+        if size > max {
+            return Err(Trouble::at(
+                header,
+                format!("an extension header of {size} bytes, at most {max} are read"),
+            ));
+        }
+        let mut content = vec![0; size as usize];
+        match stream.fill(&mut content) {
+            Ok(filled) if filled == content.len() => Ok(content),
+            Ok(_) => Err(Trouble::at(
+                header,
+                "the archive is cut short inside an extension header",
+            )),
+            Err(error) => Err(Trouble::io(header, &error)),
+        }
+    }
+}
+
+/// Whether a block may be the first header of a tar archive.
+pub(crate) fn is_header(block: &[u8]) -> bool {
+    block
+        .get(..BLOCK as usize)
+        .and_then(|block| block.try_into().ok())
+        .is_some_and(|block: &[u8; BLOCK as usize]| {
+            block != &[0; BLOCK as usize] && checksum_is_right(block)
+        })
+}
+
+/// The sum of all bytes, the checksum's own taken as spaces; some old tools summed them as signed.
+fn checksum_is_right(block: &[u8; BLOCK as usize]) -> bool {
+    let Some(expected) = number(&block[148..156]) else {
+        return false;
+    };
+    let bytes = block.iter().enumerate().map(|(at, byte)| {
+        if (148..156).contains(&at) {
+            b' '
+        } else {
+            *byte
+        }
+    });
+    let unsigned: u64 = bytes.clone().map(u64::from).sum();
+    let signed: i64 = bytes.map(|byte| i64::from(byte as i8)).sum();
+    unsigned == expected || i64::try_from(expected) == Ok(signed)
+}
+
+/// A number of a header: octal digits between spaces and NULs, or base 256 with the highest bit set.
+fn number(field: &[u8]) -> Option<u64> {
+    let (first, rest) = field.split_first()?;
+    if first & 0x80 != 0 {
+        // 0xff begins a negative number, which nothing that is read here can be.
+        return rest
+            .iter()
+            .try_fold(u64::from(first & 0x7f), |value, byte| {
+                value.checked_mul(256)?.checked_add(u64::from(*byte))
+            });
+    }
+    let end = field
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(field.len());
+    field[..end]
+        .trim_ascii()
+        .iter()
+        .try_fold(0u64, |value, byte| match byte {
+            b'0'..=b'7' => value.checked_mul(8)?.checked_add(u64::from(byte - b'0')),
+            _ => None,
+        })
+}
+
+/// The name in the header itself; ustar puts what is too long for it into the prefix.
+fn header_name(block: &[u8; BLOCK as usize]) -> Vec<u8> {
+    let name = until_nul(&block[..100]);
+    let prefix = until_nul(&block[345..500]);
+    if block[257..263] == *b"ustar\0" && !prefix.is_empty() {
+        [prefix, b"/", name].concat()
+    } else {
+        name.to_vec()
+    }
+}
+
+fn until_nul(field: &[u8]) -> &[u8] {
+    field.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// Reads `length key=value\n` records.
+fn pax(mut records: &[u8], extension: &mut Extension) -> Option<()> {
+    // Some tools pad the records with NULs.
+    while !records.is_empty() && records.iter().any(|byte| *byte != 0) {
+        let space = records.iter().position(|byte| *byte == b' ')?;
+        let len: usize = std::str::from_utf8(&records[..space]).ok()?.parse().ok()?;
+        let record = records.get(space + 1..len)?.strip_suffix(b"\n")?;
+        records = records.get(len..)?;
+        let equals = record.iter().position(|byte| *byte == b'=')?;
+        let (key, value) = (&record[..equals], &record[equals + 1..]);
+        match key {
+            b"path" => extension.name = Some(value.to_vec()),
+            b"size" => extension.size = Some(std::str::from_utf8(value).ok()?.parse().ok()?),
+            _ if key.starts_with(b"GNU.sparse.") => extension.sparse = true,
+            _ => {}
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+#[path = "tar_tests.rs"]
+mod tests;

@@ -1,0 +1,384 @@
+//! Zip archives: the central directory, and single members by their record in it.
+//!
+//! The directory is read forward and nothing of it is kept but what the census keeps of any file; a member is found
+//! again by the position of its record. Zip64 is read; members are stored or deflated.
+
+use super::Trouble;
+use super::stream::Stream;
+use flate2::{Crc, Decompress, FlushDecompress, Status};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+const END_RECORD_BYTES: usize = 22;
+const COMMENT_MAX_BYTES: usize = 0xffff;
+const RECORD_BYTES: usize = 46;
+const LOCAL_BYTES: usize = 30;
+/// Deflated data is read in pieces of this size.
+const INPUT_BYTES: usize = 64 << 10;
+/// Most records, extra fields included, are shorter: one read is enough.
+const RECORD_PEEK_BYTES: usize = 512;
+
+/// The central directory, read forward.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    /// Bytes before the archive, such as a program that unpacks it.
+    pub(crate) base: u64,
+    next: u64,
+    end: u64,
+    left: u64,
+}
+
+/// What a record of the central directory says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ZipMember {
+    pub(crate) name: Vec<u8>,
+    /// Position of the record.
+    pub(crate) record: u64,
+    /// Bytes of the content.
+    pub(crate) size: u64,
+    pub(crate) is_directory: bool,
+    pub(crate) is_link: bool,
+    method: u16,
+    encrypted: bool,
+    stored_size: u64,
+    crc32: u32,
+    /// Position of the local header, before the base is added.
+    local: u64,
+    /// Bytes of the record with all that follows its fixed part.
+    record_len: u64,
+}
+
+impl Directory {
+    /// Finds the directory of a zip archive of `len` bytes.
+    pub(crate) fn find(file: &File, len: u64) -> Result<Self, Trouble> {
+        let tail_len = len.min((END_RECORD_BYTES + COMMENT_MAX_BYTES) as u64) as usize;
+        let tail_start = len - tail_len as u64;
+        let mut tail = vec![0; tail_len];
+        read_exact(file, tail_start, &mut tail)?;
+        // From the back: the comment may hold anything, but the record's own length of it must fit.
+        let found = (0..=tail_len.saturating_sub(END_RECORD_BYTES))
+            .rev()
+            .find(|at| {
+                tail[*at..].starts_with(b"PK\x05\x06")
+                    && tail.get(at + 20..at + 22).is_some_and(|comment| {
+                        at + END_RECORD_BYTES + usize::from(u16_at(comment, 0)) == tail_len
+                    })
+            });
+        let Some(at) = found else {
+            return Err(Trouble::at(
+                len,
+                "there is no end record: the zip archive is cut short",
+            ));
+        };
+        let end_record = tail_start + at as u64;
+        let record = &tail[at..at + END_RECORD_BYTES];
+        if u16_at(record, 4) != 0 && u16_at(record, 4) != 0xffff {
+            return Err(Trouble::at(
+                end_record,
+                "zip archives of several files are not read",
+            ));
+        }
+        let (mut left, mut size, mut offset) = (
+            u64::from(u16_at(record, 10)),
+            u64::from(u32_at(record, 12)),
+            u64::from(u32_at(record, 16)),
+        );
+        let mut directory_end = end_record;
+        if left == 0xffff || size == 0xffff_ffff || offset == 0xffff_ffff {
+            let mut locator = [0; 20];
+            if let Some(at) = end_record.checked_sub(20)
+                && read_exact(file, at, &mut locator).is_ok()
+                && locator.starts_with(b"PK\x06\x07")
+            {
+                let at = u64_at(&locator, 8);
+                let mut record = [0; 56];
+                if at.checked_add(56).is_none_or(|end| end > end_record) {
+                    return Err(Trouble::at(
+                        end_record,
+                        "the zip64 end record lies outside of the archive",
+                    ));
+                }
+                read_exact(file, at, &mut record)?;
+                if !record.starts_with(b"PK\x06\x06") {
+                    return Err(Trouble::at(at, "this is no zip64 end record"));
+                }
+                (left, size, offset) = (
+                    u64_at(&record, 32),
+                    u64_at(&record, 40),
+                    u64_at(&record, 48),
+                );
+                directory_end = at;
+            }
+        }
+        let start = directory_end
+            .checked_sub(size)
+            .filter(|start| *start >= offset)
+            .ok_or_else(|| Trouble::at(end_record, "the directory lies outside of the archive"))?;
+        Ok(Self {
+            base: start - offset,
+            next: start,
+            end: directory_end,
+            left,
+        })
+    }
+
+    /// The next record; none at the end.
+    pub(crate) fn next(&mut self, stream: &mut Stream) -> Result<Option<ZipMember>, Trouble> {
+        if self.left == 0 {
+            if self.next != self.end {
+                return Err(Trouble::at(
+                    self.next,
+                    "the directory is longer than its count of members",
+                ));
+            }
+            return Ok(None);
+        }
+        let at = self.next;
+        let mut fixed = [0; RECORD_BYTES];
+        stream
+            .skip_to(at)
+            .map_err(|error| Trouble::io(at, &error))?;
+        let mut record = read_record_part(stream, at, &mut fixed)?.to_vec();
+        let rest = variable_len(&record);
+        if at + (RECORD_BYTES + rest) as u64 > self.end {
+            return Err(Trouble::at(at, "a record reaches beyond the directory"));
+        }
+        record.resize(RECORD_BYTES + rest, 0);
+        read_record_part(stream, at, &mut record[RECORD_BYTES..])?;
+        let member = parse(&record, at)?;
+        self.next += member.record_len;
+        self.left -= 1;
+        Ok(Some(member))
+    }
+}
+
+fn read_record_part<'b>(
+    stream: &mut Stream,
+    at: u64,
+    out: &'b mut [u8],
+) -> Result<&'b [u8], Trouble> {
+    match stream.fill(out) {
+        Ok(filled) if filled == out.len() => Ok(out),
+        Ok(_) => Err(Trouble::at(
+            at,
+            "the archive is cut short inside its directory",
+        )),
+        Err(error) => Err(Trouble::io(at, &error)),
+    }
+}
+
+fn variable_len(fixed: &[u8]) -> usize {
+    [28, 30, 32]
+        .iter()
+        .map(|at| usize::from(u16_at(fixed, *at)))
+        .sum()
+}
+
+/// Parses a whole record.
+fn parse(record: &[u8], at: u64) -> Result<ZipMember, Trouble> {
+    if !record.starts_with(b"PK\x01\x02") {
+        return Err(Trouble::at(at, "this is no record of a zip directory"));
+    }
+    let (name_len, extra_len) = (
+        usize::from(u16_at(record, 28)),
+        usize::from(u16_at(record, 30)),
+    );
+    let name = record
+        .get(RECORD_BYTES..RECORD_BYTES + name_len)
+        .unwrap_or_default();
+    let mut extra = record
+        .get(RECORD_BYTES + name_len..RECORD_BYTES + name_len + extra_len)
+        .unwrap_or_default();
+    let mut stored_size = u64::from(u32_at(record, 20));
+    let mut size = u64::from(u32_at(record, 24));
+    let mut local = u64::from(u32_at(record, 42));
+    while extra.len() >= 4 {
+        let (id, len) = (u16_at(extra, 0), usize::from(u16_at(extra, 2)));
+        let Some(field) = extra.get(4..4 + len) else {
+            break;
+        };
+        if id == 1 {
+            // Only what does not fit its field is there, in this order.
+            let mut values = field.chunks_exact(8).map(|value| u64_at(value, 0));
+            for value in [&mut size, &mut stored_size, &mut local] {
+                if *value == 0xffff_ffff {
+                    *value = values
+                        .next()
+                        .ok_or_else(|| Trouble::at(at, "the zip64 field is too short"))?;
+                }
+            }
+        }
+        extra = &extra[4 + len..];
+    }
+    // Unix modes are in the upper half, where the lower byte of "made by" says so or not: only links matter.
+    let mode = u32_at(record, 38) >> 16;
+    Ok(ZipMember {
+        is_directory: name.ends_with(b"/"),
+        is_link: mode & 0o170_000 == 0o120_000,
+        name: name.to_vec(),
+        record: at,
+        size,
+        method: u16_at(record, 10),
+        encrypted: u16_at(record, 8) & 1 != 0,
+        stored_size,
+        crc32: u32_at(record, 16),
+        local,
+        record_len: (RECORD_BYTES + variable_len(record)) as u64,
+    })
+}
+
+impl ZipMember {
+    /// Why the content cannot be read, if it cannot.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        if self.encrypted {
+            return Some("it is encrypted".into());
+        }
+        match self.method {
+            0 if self.size != self.stored_size => {
+                Some("it is stored, with two different sizes".into())
+            }
+            0 | 8 => None,
+            method => Some(format!(
+                "it is compressed by method {method}, only stored and deflate are read"
+            )),
+        }
+    }
+
+    /// Position of the data.
+    fn data(&self, file: &File, base: u64) -> Result<u64, String> {
+        let at = self
+            .local
+            .checked_add(base)
+            .ok_or("its local header is nowhere")?;
+        let mut local = [0; LOCAL_BYTES];
+        read_exact(file, at, &mut local).map_err(|trouble| trouble.to_string())?;
+        if !local.starts_with(b"PK\x03\x04") {
+            return Err(format!("there is no local header at offset {at}"));
+        }
+        Ok(at
+            + (LOCAL_BYTES + usize::from(u16_at(&local, 26)) + usize::from(u16_at(&local, 28)))
+                as u64)
+    }
+
+    /// Appends the content, or its first `limit` bytes, whose checksum is not known then.
+    pub(crate) fn append_to(
+        &self,
+        file: &File,
+        base: u64,
+        limit: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        let mut at = self.data(file, base)?;
+        let start = out.len();
+        let wanted =
+            usize::try_from(self.size.min(limit)).map_err(|_| "it is too large".to_owned())?;
+        if self.method == 0 {
+            out.resize(start + wanted, 0);
+            read_exact(file, at, &mut out[start..]).map_err(|trouble| trouble.to_string())?;
+        } else {
+            let mut left = self.stored_size;
+            let mut decoder = Decompress::new(false);
+            let mut input = vec![0; left.min(INPUT_BYTES as u64) as usize];
+            out.reserve(wanted.max(1));
+            loop {
+                let count = left.min(input.len() as u64) as usize;
+                read_exact(file, at, &mut input[..count]).map_err(|trouble| trouble.to_string())?;
+                let before = decoder.total_in();
+                let mut fed = 0;
+                let mut status = Status::Ok;
+                while fed < count && status != Status::StreamEnd && out.len() - start <= wanted {
+                    if out.capacity() == out.len() {
+                        out.reserve(1);
+                    }
+                    status = decoder
+                        .decompress_vec(&input[fed..count], out, FlushDecompress::None)
+                        .map_err(|error| format!("its deflated data is damaged: {error}"))?;
+                    fed = (decoder.total_in() - before) as usize;
+                }
+                at += fed as u64;
+                left -= fed as u64;
+                if status == Status::StreamEnd || out.len() - start > wanted || left == 0 {
+                    break;
+                }
+            }
+            if limit < self.size {
+                out.truncate(start + wanted);
+            }
+        }
+        let found = &out[start..];
+        if found.len() != wanted {
+            return Err(format!(
+                "it has {} bytes or more, the directory says {}",
+                found.len(),
+                self.size
+            ));
+        }
+        if limit >= self.size {
+            let mut crc = Crc::new();
+            crc.update(found);
+            if crc.sum() != self.crc32 {
+                return Err(format!(
+                    "its CRC32 is {:08x}, the directory says {:08x}",
+                    crc.sum(),
+                    self.crc32
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The member whose record is at a position.
+pub(crate) fn member_at(file: &File, len: u64, record: u64) -> Result<ZipMember, Trouble> {
+    let there = len.saturating_sub(record).min(RECORD_PEEK_BYTES as u64) as usize;
+    let mut bytes = vec![0; there];
+    read_exact(file, record, &mut bytes)?;
+    if there < RECORD_BYTES {
+        return Err(Trouble::at(
+            record,
+            "the archive is cut short inside its directory",
+        ));
+    }
+    let needed = RECORD_BYTES + variable_len(&bytes);
+    let had = bytes.len();
+    bytes.resize(needed, 0);
+    if needed > had {
+        read_exact(file, record + had as u64, &mut bytes[had..])?;
+    }
+    parse(&bytes, record)
+}
+
+fn read_exact(file: &File, at: u64, out: &mut [u8]) -> Result<(), Trouble> {
+    file.read_exact_at(out, at)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                Trouble::at(at, "the archive ends here, it is cut short")
+            }
+            _ => Trouble::io(at, &error),
+        })
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    bytes
+        .get(at..at + 2)
+        .and_then(|b| b.try_into().ok())
+        .map_or(0, u16::from_le_bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes
+        .get(at..at + 4)
+        .and_then(|b| b.try_into().ok())
+        .map_or(0, u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes
+        .get(at..at + 8)
+        .and_then(|b| b.try_into().ok())
+        .map_or(0, u64::from_le_bytes)
+}

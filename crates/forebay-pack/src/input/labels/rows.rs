@@ -1,0 +1,265 @@
+//! The lines of a file of labels, as cells with the names of their columns.
+
+use crate::error::{Error, Result};
+use std::borrow::Cow;
+use std::cell::Cell as Shared;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// A line longer than this is none, but perhaps a quote that was never closed.
+const LINE_MAX_BYTES: u64 = 1 << 20;
+/// More columns than this are a mistake.
+const COLUMNS_MAX: usize = 256;
+
+/// One value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Cell<'a> {
+    Empty,
+    /// From a format without types.
+    Text(&'a [u8]),
+    String(&'a str),
+    Int64(i64),
+    Float(f64),
+}
+
+impl Cell<'_> {
+    pub(super) fn to_bytes(&self) -> Cow<'_, [u8]> {
+        match self {
+            Self::Empty => Cow::Borrowed(b""),
+            Self::Text(text) => Cow::Borrowed(text),
+            Self::String(text) => Cow::Borrowed(text.as_bytes()),
+            Self::Int64(number) => Cow::Owned(number.to_string().into_bytes()),
+            Self::Float(number) => Cow::Owned(number.to_string().into_bytes()),
+        }
+    }
+
+    pub(super) fn to_int64(&self) -> Option<i64> {
+        match self {
+            Self::Int64(number) => Some(*number),
+            Self::Text(text) => integer(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn to_float(&self) -> Option<f32> {
+        match self {
+            Self::Int64(number) => Some(*number as f32),
+            Self::Float(number) => Some(*number as f32),
+            Self::Text(text) => integer(text)
+                .map(|number| number as f32)
+                .or_else(|| float(text)),
+            _ => None,
+        }
+    }
+}
+
+/// An integer as programs write it.
+pub(super) fn integer(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    if digits.first() == Some(&b'0') && digits.len() > 1 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// A decimal number; words such as `nan` and `inf` are text.
+pub(super) fn float(text: &[u8]) -> Option<f32> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let leading_zero =
+        digits.first() == Some(&b'0') && digits.get(1).is_some_and(u8::is_ascii_digit);
+    if leading_zero
+        || !digits
+            .first()
+            .is_some_and(|byte| byte.is_ascii_digit() || *byte == b'.')
+    {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// A file of labels, open at its beginning.
+pub(super) struct Rows {
+    path: PathBuf,
+    format: Format,
+}
+
+enum Format {
+    Delimited {
+        reader: Box<csv::Reader<Fuse<BufReader<File>>>>,
+        budget: Rc<Shared<u64>>,
+    },
+    JsonLines(BufReader<File>),
+}
+
+/// Stops reading when the budget is spent.
+struct Fuse<R> {
+    inner: R,
+    budget: Rc<Shared<u64>>,
+}
+
+impl<R: Read> Read for Fuse<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(out)?;
+        let left = self.budget.get().checked_sub(read as u64);
+        self.budget.set(left.ok_or_else(|| {
+            io::Error::other("a line is longer than 1 MiB: is a quote not closed?")
+        })?);
+        Ok(read)
+    }
+}
+
+impl Rows {
+    /// Tells the format by the name's ending, and else by the first line.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let fail = |error| Error::io(path, "read the labels", error);
+        let mut file = BufReader::new(File::open(path).map_err(fail)?);
+        let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
+        let head = file.fill_buf().map_err(fail)?;
+        let head = head
+            .strip_prefix(b"\xef\xbb\xbf")
+            .unwrap_or(head)
+            .trim_ascii_start();
+        let first = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let delimiter = match ending.to_str() {
+            Some("jsonl" | "ndjson" | "json") => None,
+            Some("tsv") => Some(b'\t'),
+            Some("csv") => Some(b','),
+            _ if first.starts_with(b"{") => None,
+            _ if first.contains(&b'\t') => Some(b'\t'),
+            _ => Some(b','),
+        };
+        let format = match delimiter {
+            None => Format::JsonLines(file),
+            Some(delimiter) => {
+                let budget = Rc::new(Shared::new(LINE_MAX_BYTES));
+                let fuse = Fuse {
+                    inner: file,
+                    budget: Rc::clone(&budget),
+                };
+                let reader = csv::ReaderBuilder::new()
+                    .delimiter(delimiter)
+                    .from_reader(fuse);
+                Format::Delimited {
+                    reader: Box::new(reader),
+                    budget,
+                }
+            }
+        };
+        Ok(Self {
+            path: path.to_path_buf(),
+            format,
+        })
+    }
+
+    /// Calls `take` for each line that is not empty, with its number and its cells.
+    pub(super) fn each(
+        self,
+        mut take: impl FnMut(u64, &[(&str, Cell<'_>)]) -> Result<()>,
+    ) -> Result<()> {
+        let path = self.path;
+        match self.format {
+            Format::Delimited { mut reader, budget } => {
+                let fail = |error: csv::Error| Error::source(&path, error.to_string());
+                let headers = reader.byte_headers().map_err(fail)?.clone();
+                let names: Vec<String> = headers
+                    .iter()
+                    .map(|name| String::from_utf8_lossy(name.trim_ascii()).into_owned())
+                    .collect();
+                check_names(&path, &names)?;
+                let mut record = csv::ByteRecord::new();
+                loop {
+                    budget.set(LINE_MAX_BYTES);
+                    if !reader.read_byte_record(&mut record).map_err(fail)? {
+                        return Ok(());
+                    }
+                    let line = record.position().map_or(0, csv::Position::line);
+                    let cells: Vec<(&str, Cell<'_>)> = names
+                        .iter()
+                        .zip(&record)
+                        .map(|(name, value)| {
+                            let cell = if value.is_empty() {
+                                Cell::Empty
+                            } else {
+                                Cell::Text(value)
+                            };
+                            (name.as_str(), cell)
+                        })
+                        .collect();
+                    take(line, &cells)?;
+                }
+            }
+            Format::JsonLines(mut file) => {
+                let mut text = Vec::new();
+                for number in 1u64.. {
+                    text.clear();
+                    let read = (&mut file)
+                        .take(LINE_MAX_BYTES + 1)
+                        .read_until(b'\n', &mut text)
+                        .map_err(|error| Error::io(&path, "read the labels", error))?;
+                    if read == 0 {
+                        break;
+                    }
+                    let at = |what: String| Error::source(&path, format!("line {number}: {what}"));
+                    if read as u64 > LINE_MAX_BYTES {
+                        return Err(at("it is longer than 1 MiB".into()));
+                    }
+                    let line = match number {
+                        1 => text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text),
+                        _ => &text,
+                    };
+                    if line.trim_ascii().is_empty() {
+                        continue;
+                    }
+                    let object: serde_json::Map<String, serde_json::Value> =
+                        serde_json::from_slice(line).map_err(|error| at(error.to_string()))?;
+                    if object.len() > COLUMNS_MAX {
+                        return Err(at(format!("more than {COLUMNS_MAX} columns")));
+                    }
+                    let mut cells = Vec::with_capacity(object.len());
+                    for (name, value) in &object {
+                        cells.push((name.as_str(), cell(name, value).map_err(at)?));
+                    }
+                    take(number, &cells)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn check_names(path: &Path, names: &[String]) -> Result<()> {
+    if names.len() > COLUMNS_MAX {
+        return Err(Error::source(
+            path,
+            format!("more than {COLUMNS_MAX} columns"),
+        ));
+    }
+    for (at, name) in names.iter().enumerate() {
+        if names[..at].contains(name) {
+            return Err(Error::source(
+                path,
+                format!("the column {name:?} is there twice"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn cell<'a>(name: &str, value: &'a serde_json::Value) -> Result<Cell<'a>, String> {
+    use serde_json::Value;
+    Ok(match value {
+        Value::Null => Cell::Empty,
+        Value::Bool(value) => Cell::Int64(i64::from(*value)),
+        Value::String(text) => Cell::String(text),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(integer), _) => Cell::Int64(integer),
+            (None, Some(float)) => Cell::Float(float),
+            (None, None) => return Err(format!("{name}: the number {number} is out of range")),
+        },
+        Value::Array(_) | Value::Object(_) => {
+            return Err(format!("{name}: lists and objects cannot become features"));
+        }
+    })
+}
