@@ -1,5 +1,5 @@
 //! Builders of sources in every layout, from the pictures of testdata.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)]
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -31,10 +31,11 @@ Examples:
   forebay pack imagenet/ shards/ --format indexed --shard-size 256MiB --jobs 8
   forebay pack photos/ shards/ --format tfrecord --dry-run
 
-SRC holds <class>/<file> or <split>/<class>/<file>; JPEG and PNG are told apart by content.
+SRC holds <class>/<file> or <split>/<class>/<file>, or is an archive of that, or ILSVRC as it is
+downloaded: --help shows the trees under --layout. JPEG and PNG are told apart by content.
 Images that cannot be read are skipped and listed, and the exit code is 3.")]
 pub(crate) struct Args {
-    /// The directory of images
+    /// The directory of images, or an archive
     #[arg(value_name = "SRC")]
     source: PathBuf,
 
@@ -77,13 +78,28 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Shards")]
     no_idx: bool,
 
-    /// How SRC is laid out: classes or splits [default: recognised by looking]
-    #[arg(long, value_name = "LAYOUT", value_parser = parse_layout, help_heading = "Records")]
+    /// How SRC is laid out: academic, kaggle, tpu, splits or classes [default: recognised by looking]
+    #[arg(
+        long,
+        value_name = "LAYOUT",
+        value_parser = parse_layout,
+        long_help = layout_help(),
+        help_heading = "Records"
+    )]
     layout: Option<LayoutKind>,
 
     /// The class list, one a line in label order [default: a list found in SRC, else its directories]
     #[arg(long, value_name = "FILE", help_heading = "Records")]
     classes: Option<PathBuf>,
+
+    /// A file of labels (CSV, TSV, JSON lines): path, label or class, and columns that become features
+    #[arg(
+        long,
+        value_name = "FILE",
+        long_help = LABELS_HELP,
+        help_heading = "Records"
+    )]
+    labels: Option<PathBuf>,
 
     /// Name the split of a source without splits, or pack only this one of several
     #[arg(long, value_name = "NAME", help_heading = "Records")]
@@ -167,6 +183,28 @@ impl FromStr for Codec {
     }
 }
 
+const LABELS_HELP: &str = "\
+A file of labels: CSV, TSV or JSON lines, with a line of column names (CSV, TSV).
+One column is the path of an image relative to SRC: path, file, filename or image.
+One is its class: label (a number, stored as it is) or class (a name).
+Every other column becomes a feature of that name: int64 if all of its values are integers, float
+if all are numbers, else bytes. Directories are no classes then; images without a line are left
+out and listed. Empty labels and -1 mean that there is none.";
+
+/// A tree for each layout.
+fn layout_help() -> String {
+    let mut help = "How SRC is laid out; recognised by looking, first match first.\n\
+        An archive is a tar, tar.gz, tar.zst or zip; nothing is extracted.\n"
+        .to_owned();
+    for layout in LayoutKind::ALL {
+        help += &format!("\n{}:\n", layout.name());
+        for line in layout.example().lines() {
+            help += &format!("  {line}\n");
+        }
+    }
+    help
+}
+
 fn parse_layout(text: &str) -> Result<LayoutKind, String> {
     let named = LayoutKind::ALL.iter().find(|layout| layout.name() == text);
     named.copied().ok_or_else(|| {
@@ -200,6 +238,7 @@ impl Args {
         options.index_text = !self.no_idx;
         options.layout = self.layout;
         options.classes.clone_from(&self.classes);
+        options.labels.clone_from(&self.labels);
         options.split.clone_from(&self.split);
         options.label_base = self.label_base;
         options.seed = self.seed;

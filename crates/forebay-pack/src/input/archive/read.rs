@@ -127,7 +127,7 @@ fn read_at(file: &File, offset: u64, size: u64, out: &mut Vec<u8>) -> Result<(),
     while out.len() < end {
         let room = end - out.len();
         match rustix::io::pread(file, &mut out.spare_capacity_mut()[..room], at) {
-            Ok((read, _)) if read.is_empty() => {
+            Ok(([], _)) => {
                 return Err(Trouble::at(at, "the archive ends here, it is cut short"));
             }
             Ok((read, _)) => {
