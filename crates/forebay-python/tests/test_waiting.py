@@ -18,8 +18,11 @@ import forebay
 from conftest import python
 from test_loader import content, epochs, loader
 
+# Programs that a shell starts in the background ignore SIGINT; a trainer at a terminal does not.
+HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
 # A trainer that waits for a server which accepts and then says nothing.
-TRAINER = """
+TRAINER = HEARS + """
 import sys, forebay
 print("waiting", flush=True)
 try:
@@ -57,8 +60,8 @@ def test_ctrl_c_ends_a_wait(command: str, packed: dict[str, pathlib.Path]) -> No
 
 
 def test_ctrl_c_in_the_midst_of_an_epoch(source: str) -> None:
-    code = (
-        "import sys, os, signal, threading, forebay\n"
+    code = HEARS + (
+        "import sys, os, threading, forebay\n"
         "loader = forebay.Loader(sys.argv[1], batch_size=2, transform=forebay.TrainTransform(224))\n"
         "threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "try:\n"
