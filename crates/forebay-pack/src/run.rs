@@ -169,7 +169,14 @@ impl Prepared {
         let missing = shards
             .iter()
             .filter(|shard| !done.contains(&shard.name.as_str()));
-        let needed_bytes = missing.map(|shard| shard.bytes).sum::<u64>() + SPACE_BESIDE_BYTES;
+        let shard_bytes: u64 = missing.map(|shard| shard.bytes).sum();
+        // Images of compressed archives lie there twice for a while.
+        let spool_bytes = if shard_bytes > 0 {
+            self.census.spool_bytes()
+        } else {
+            0
+        };
+        let needed_bytes = shard_bytes + spool_bytes + SPACE_BESIDE_BYTES;
         let free_bytes = forebay_store::free_bytes(&self.dst)?;
         if free_bytes < needed_bytes {
             return Err(Error::NoSpace {

@@ -278,6 +278,16 @@ fn the_academic_archives_are_packed_as_they_are() {
     one.split = Some("validation".into());
     run(&one).unwrap();
     assert!(essence(&alone, "validation") == essence(&dst, "validation"));
+    // Without the kit, Kaggle's lists beside the archives do.
+    std::fs::remove_file(src.join("ILSVRC2012_devkit_t12.tar.gz")).unwrap();
+    let kaggle_src = dir.path().join("kaggle");
+    kaggle(&kaggle_src);
+    for list in ["LOC_synset_mapping.txt", "LOC_val_solution.csv"] {
+        std::fs::copy(kaggle_src.join(list), src.join(list)).unwrap();
+    }
+    let listed = dir.path().join("listed");
+    assert_eq!(pack(&src, &listed).warnings.len(), 2);
+    assert!(essence(&listed, "validation") == essence(&dst, "validation"));
     // The tar of tars by itself.
     let tars = dir.path().join("tars");
     pack(&src.join("ILSVRC2012_img_train.tar"), &tars);

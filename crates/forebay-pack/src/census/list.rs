@@ -157,6 +157,11 @@ impl Chunk {
         &self.name
     }
 
+    /// The archive that its files are in.
+    pub(crate) fn volume(&self) -> Option<u16> {
+        (!self.offsets.is_empty()).then_some(self.volume)
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.entries.len() as u64
     }

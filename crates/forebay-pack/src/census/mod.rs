@@ -247,6 +247,18 @@ impl Census {
         &self.volumes
     }
 
+    /// Bytes of the images in compressed archives, which are decoded into a file before they are packed.
+    pub(crate) fn spool_bytes(&self) -> u64 {
+        let chunks = self.splits.iter().flat_map(|split| &split.chunks);
+        let compressed = |chunk: &&Chunk| {
+            let volume = chunk
+                .volume()
+                .and_then(|volume| self.volumes.get(usize::from(volume)));
+            volume.is_some_and(Volume::is_compressed_stream)
+        };
+        chunks.filter(compressed).map(Chunk::bytes).sum()
+    }
+
     /// What is known of images beyond their files and classes.
     pub(crate) fn knowledge(&self) -> &Knowledge {
         &self.knowledge

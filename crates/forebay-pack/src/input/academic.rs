@@ -125,7 +125,7 @@ impl Archives {
         let mut collected = collector.finish()?;
         if self.kit.is_none() {
             collected.warnings.push(format!(
-                "there is no {KIT}: classes have no text, and are numbered by what is in {TRAIN}"
+                "there is no {KIT}: unless a class list lies beside the archives, classes have no text and are numbered by what is in {TRAIN}"
             ));
         }
         Ok((collected, academic))
@@ -206,6 +206,8 @@ impl Layout for AcademicLayout {
         let mut arrangement = Arrangement {
             findings: top.findings.clone(),
             has_boxes: ask.academic.is_some_and(|academic| academic.has_boxes),
+            // Without the kit, lists beside the archives do.
+            list_dirs: vec![top.path.clone()],
             ..Arrangement::default()
         };
         let splits = [

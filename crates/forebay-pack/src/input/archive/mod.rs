@@ -210,6 +210,7 @@ impl<'a> Collector<'a> {
         let (volume, file) = Volume::open(path)?;
         let number = self.collected.volumes.len() as u16;
         let mut stream = volume.stream(file)?;
+        let known = self.collected.warnings.len();
         let done = match volume.kind {
             VolumeKind::Zip { .. } => self.zip(&volume, number, &mut stream, mount),
             _ => self.tar(
@@ -222,6 +223,9 @@ impl<'a> Collector<'a> {
             ),
         };
         done.map_err(|trouble| trouble.of(path))?;
+        for warning in self.collected.warnings.iter_mut().skip(known) {
+            *warning = format!("{}: {warning}", path.display());
+        }
         self.tell();
         if self.cancel.is_cancelled() {
             return Err(Error::Interrupted {
