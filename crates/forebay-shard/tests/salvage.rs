@@ -206,6 +206,29 @@ fn zeroed_bytes_lose_exactly_the_records_they_touch() {
     zeroed(ShardFormat::Indexed, Codec::Zstd);
 }
 
+/// A record that holds frames: behind a damaged head the frames inside look
+/// like records, but the index knows better.
+#[test]
+fn frames_inside_a_record_are_not_records() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("train-00000-of-00001");
+    let inner = file(&(0..5).map(|i| noise(i, 50)).collect::<Vec<_>>());
+    let mut writer = WriterBuilder::new().from_writer(Vec::new(), &path);
+    for record in [&b"before"[..], &inner, b"after"] {
+        writer.write(record).unwrap();
+    }
+    let (mut bytes, summary) = writer.finish().unwrap();
+    std::fs::create_dir(directory.path().join("index")).unwrap();
+    let fbi = summary.to_fbi().unwrap();
+    std::fs::write(directory.path().join("index/train-00000-of-00001.fbi"), fbi).unwrap();
+    bytes[23] ^= 1; // the length of the second record
+    std::fs::write(&path, &bytes).unwrap();
+    let report = verify_shard(&path, &Options::default(), &|_| {}).unwrap();
+    assert_eq!(report.records, 2, "{report}");
+    assert_eq!(report.lost.len(), 1, "{report}");
+    assert_eq!(report.lost[0].records, Some(1..2), "{report}");
+}
+
 #[test]
 fn a_crafted_file_does_not_take_for_ever() {
     // A valid head at every twelve bytes, each claiming nearly all the rest.

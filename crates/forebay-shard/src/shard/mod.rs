@@ -386,8 +386,9 @@ impl Shard {
         self.decode(records, out)
     }
 
-    /// Reads one record, replacing `record`. Of a raw block or a TFRecord
-    /// file only the record itself is read and verified.
+    /// Reads one record, replacing what is in `out`. Of a raw block or a
+    /// TFRecord file only the record itself is read and verified. After an
+    /// error `out` holds nothing of use.
     ///
     /// # Errors
     /// When there is no such record, the file cannot be read, or it is

@@ -75,7 +75,14 @@ fn walk(
         let at = number(index, info.offset, info.index);
         let frame = info.offset..info.offset + info.len + crate::frame::OVERHEAD_BYTES as u64;
         if index.is_some_and(|index| index.offsets.frame(at).as_ref() != Some(&frame)) {
-            walked.misplaced.get_or_insert((at, frame));
+            // Behind damage this may be a frame inside a record that holds
+            // frames; else the index is another file's.
+            if walked.damaged.is_empty() {
+                walked.misplaced.get_or_insert((at, frame));
+            } else {
+                walked.damaged.push(frame);
+                continue;
+            }
         }
         check.record(at, &record, index);
         walked.records += 1;
