@@ -136,10 +136,10 @@ pub fn side_by_side(
             reset_peak_rss();
             let before = cpu_seconds();
             let sample = (alternative.run)()?;
-            if alternative.in_process {
-                if let Some(peak) = peak_rss_mib() {
-                    row.peak_rss_mib = Some(row.peak_rss_mib.unwrap_or(0.0).max(peak));
-                }
+            if alternative.in_process
+                && let Some(peak) = peak_rss_mib()
+            {
+                row.peak_rss_mib = Some(row.peak_rss_mib.unwrap_or(0.0).max(peak));
             }
             if round > 0 {
                 row.rates.push(sample.amount / sample.seconds.max(1e-9));
