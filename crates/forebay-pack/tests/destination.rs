@@ -2,7 +2,7 @@
 
 mod support;
 
-use forebay_pack::{Cancel, Census, Error, Observer, Plan, ShardDone, ShuffleWhen, pack};
+use forebay_pack::{Cancel, Error, Observer, ShuffleWhen, pack};
 use forebay_store::{DirLock, Location};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// A JPEG as far as its header: start, frame header, scan header, `payload`, end.
-pub fn jpeg(width: u16, height: u16, channels: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn jpeg(width: u16, height: u16, channels: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![0xff, 0xd8, 0xff, 0xc0];
     out.extend((8 + 3 * u16::from(channels)).to_be_bytes());
     out.push(8);
@@ -31,12 +31,12 @@ pub fn jpeg(width: u16, height: u16, channels: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-pub fn png(width: u32, height: u32) -> Vec<u8> {
+pub(crate) fn png(width: u32, height: u32) -> Vec<u8> {
     forebay_image::encode_png(&vec![128; (width * height * 3) as usize], width, height)
 }
 
 /// Bytes that look random and are always the same.
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
         .map(|_| {
@@ -49,14 +49,14 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// Writes a file and the directories above it.
-pub fn put(root: &Path, path: &[u8], content: &[u8]) {
+pub(crate) fn put(root: &Path, path: &[u8], content: &[u8]) {
     let path = root.join(OsStr::from_bytes(path));
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, content).unwrap();
 }
 
 /// `classes` directories of `images` JPEGs each, of different sizes.
-pub fn tree(root: &Path, classes: usize, images: usize) {
+pub(crate) fn tree(root: &Path, classes: usize, images: usize) {
     for class in 0..classes {
         for image in 0..images {
             let seed = (class * 1000 + image) as u64;
@@ -76,19 +76,19 @@ pub fn tree(root: &Path, classes: usize, images: usize) {
 }
 
 /// Options with small shards, so that there are several.
-pub fn options(src: &Path, dst: &Path) -> PackOptions {
+pub(crate) fn options(src: &Path, dst: &Path) -> PackOptions {
     let mut options = PackOptions::new(src, dst);
     options.sharding = Sharding::Count(4);
     options.jobs = Some(2);
     options
 }
 
-pub fn run(options: &PackOptions) -> Result<Summary> {
+pub(crate) fn run(options: &PackOptions) -> Result<Summary> {
     pack(options, &(), &Cancel::new())
 }
 
 /// Every file below a directory with its content.
-pub fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![root.to_path_buf()];
     while let Some(dir) = dirs.pop() {
@@ -109,7 +109,7 @@ pub fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// Two directories hold the same files with the same bytes.
 #[track_caller]
-pub fn assert_same(one: &Path, other: &Path) {
+pub(crate) fn assert_same(one: &Path, other: &Path) {
     let (one, other) = (contents(one), contents(other));
     assert_eq!(
         one.keys().collect::<Vec<_>>(),
@@ -122,7 +122,7 @@ pub fn assert_same(one: &Path, other: &Path) {
 
 /// What the tests want to know of a record.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub(crate) struct Seen {
     pub image: Vec<u8>,
     pub label: i64,
     pub synset: Option<String>,
@@ -134,7 +134,7 @@ pub struct Seen {
 }
 
 /// The records of a split by key. The index and the record must agree.
-pub fn records(root: &Path, split: &str) -> BTreeMap<Vec<u8>, Seen> {
+pub(crate) fn records(root: &Path, split: &str) -> BTreeMap<Vec<u8>, Seen> {
     let dataset = Dataset::open(root).unwrap();
     let split = dataset.split(split).unwrap();
     let mut found = BTreeMap::new();
