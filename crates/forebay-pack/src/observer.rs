@@ -14,6 +14,8 @@ pub enum Stage {
     Census,
     /// Shards that an interrupted run finished are read and compared with the journal.
     Checking,
+    /// The images of compressed archives are decoded into a file from which they can be read in any order.
+    Decoding,
     /// Shards are written.
     Writing,
     /// The manifest is published.
@@ -26,6 +28,7 @@ impl Stage {
         match self {
             Self::Census => "census",
             Self::Checking => "checking",
+            Self::Decoding => "decoding",
             Self::Writing => "writing",
             Self::Publishing => "publishing",
         }

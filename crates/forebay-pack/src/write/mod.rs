@@ -39,8 +39,9 @@ pub(crate) fn write_shards(
         .decided_jobs()
         .min(jobs_by_open_files()?)
         .min(shards.len());
-    let Some(sources) =
-        source::Sources::open(prepared, destination, shards, &|| cancel.is_cancelled())?
+    let Some(sources) = source::Sources::open(prepared, destination, shards, observer, &|| {
+        cancel.is_cancelled()
+    })?
     else {
         return Ok(Vec::new());
     };

@@ -8,6 +8,7 @@ use crate::census::EntryRef;
 use crate::destination::Destination;
 use crate::error::{Error, Result};
 use crate::input::{OpenVolume, Place};
+use crate::observer::{Observer, Stage};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
 use rustix::fd::OwnedFd;
@@ -39,6 +40,7 @@ impl Sources {
         prepared: &Prepared,
         destination: &Destination,
         shards: &[PlannedShard],
+        observer: &dyn Observer,
         stopped: &dyn Fn() -> bool,
     ) -> Result<Option<Self>> {
         let census = &prepared.census;
@@ -60,10 +62,12 @@ impl Sources {
             let mut volume = OpenVolume::open(seen)?;
             if seen.is_compressed_stream() {
                 let images = places(prepared, shards, number);
-                if !images.is_empty()
-                    && !volume.spool(&images, destination.unnamed_file()?, stopped)?
-                {
-                    return Ok(None);
+                if !images.is_empty() {
+                    observer.stage(Stage::Decoding);
+                    if !volume.spool(&images, destination.unnamed_file()?, stopped)? {
+                        return Ok(None);
+                    }
+                    observer.stage(Stage::Writing);
                 }
             }
             volumes.push(volume);
