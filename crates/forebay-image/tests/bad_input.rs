@@ -103,7 +103,7 @@ fn bombs_are_refused_from_their_headers() {
         "image has 100000 pixels of width, the limit is 16384"
     );
     assert!(
-        started.elapsed() < Duration::from_millis(50),
+        started.elapsed() < Duration::from_secs(5),
         "{:?}",
         started.elapsed()
     );

@@ -230,8 +230,8 @@ fn a_client_that_was_idle_between_greeting_and_opening_is_served() {
     let log = Log::default();
     let server = start(
         ServerOptions {
-            heartbeat: Duration::from_millis(4),
-            idle_timeout: Duration::from_millis(10),
+            heartbeat: Duration::from_millis(40),
+            idle_timeout: Duration::from_millis(300),
             ..options(&log)
         },
         Synthetic::new(100, Pixels::Pattern),
