@@ -1,5 +1,5 @@
 //! Small image trees for the tests, and ways to look at what came out.
-#![allow(dead_code)]
+#![allow(dead_code)] // Each test file is a crate that uses its own part.
 
 use forebay_pack::{Cancel, PackOptions, Result, Sharding, Summary, pack};
 use forebay_shard::{Dataset, ExampleView};
