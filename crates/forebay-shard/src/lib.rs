@@ -35,7 +35,9 @@ mod writer;
 pub use codec::Codec;
 pub use dataset::{Dataset, Split};
 pub use error::{Corruption, Error, Result};
-pub use example::{ExampleBuilder, ExampleError, ExampleView, image_and_label};
+pub use example::{
+    ExampleBuilder, ExampleError, ExampleView, ImageRecord, image_and_label, image_record,
+};
 pub use frame::{MAX_RECORD_BYTES, OVERHEAD_BYTES, Payload};
 pub use index::{Index, IndexBuilder, RecordMeta};
 pub use key::{escape_key, unescape_key};

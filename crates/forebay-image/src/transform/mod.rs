@@ -40,6 +40,41 @@ pub enum Transform {
     Eval(EvalTransform),
 }
 
+/// An image as it is stored: its encoded bytes and, if it has them, its seek points.
+///
+/// ```
+/// use forebay_image::{Encoded, build_seek_points};
+///
+/// # let jpeg: &[u8] = include_bytes!("../../../../testdata/images/train/flag/flag_0.jpeg");
+/// let points = build_seek_points(jpeg);
+/// let encoded = Encoded { bytes: jpeg, seek_points: points.as_deref() };
+/// assert_eq!(Encoded::from(jpeg).seek_points, None);
+/// # let _ = encoded;
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encoded<'a> {
+    /// The encoded image: the bytes of a JPEG or PNG file.
+    pub bytes: &'a [u8],
+    /// What [`build_seek_points`](crate::build_seek_points) made of these bytes. Anything else is ignored: it never
+    /// changes pixels.
+    pub seek_points: Option<&'a [u8]>,
+}
+
+impl<'a> From<&'a [u8]> for Encoded<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            seek_points: None,
+        }
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Encoded<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        bytes.as_slice().into()
+    }
+}
+
 /// Where the time of one sample went, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timing {
@@ -75,7 +110,7 @@ impl Transform {
     }
 
     /// Decodes and transforms an image into `out`, [`Transform::output_bytes`] long, every byte of which is
-    /// written on success. On an error its contents are unspecified.
+    /// written on success. On an error its contents are unspecified. `encoded` is an [`Encoded`], or the bytes alone.
     ///
     /// # Errors
     /// Every [`ImageError`].
@@ -92,10 +127,10 @@ impl Transform {
     /// assert_eq!(out, vec![90; 3 * 32 * 32]);
     /// # Ok::<(), forebay_image::ImageError>(())
     /// ```
-    pub fn apply(
+    pub fn apply<'a>(
         &self,
         decoder: &mut Decoder,
-        bytes: &[u8],
+        encoded: impl Into<Encoded<'a>>,
         seed: SampleSeed,
         layout: Layout,
         out: &mut [u8],
@@ -109,6 +144,7 @@ impl Transform {
             });
         }
         let started = Instant::now();
+        let Encoded { bytes, seek_points } = encoded.into();
         let limits: Limits = *decoder.limits();
         let probe = probe(bytes, &limits)?;
         // `crop` is what the resize sees: nothing outside it influences the output.
@@ -119,7 +155,7 @@ impl Transform {
         let mut region = decoder.resizer.plan(&resize);
         region.x += crop.0;
         region.y += crop.1;
-        decoder.fill_canvas(bytes, &probe, region, None)?;
+        decoder.fill_canvas(bytes, &probe, region, seek_points)?;
         let decoded = Instant::now();
         let canvas = &decoder.canvas;
         decoder

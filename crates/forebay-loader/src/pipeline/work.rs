@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use forebay_image::{Decoder, SampleSeed, Timing};
-use forebay_shard::image_and_label;
+use forebay_image::{Decoder, Encoded, SampleSeed, Timing};
+use forebay_shard::image_record;
 
 use super::Shared;
 use super::state::{Job, Task, Working};
@@ -130,7 +130,7 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(i6
             });
         }
     };
-    let (image, label) = image_and_label(record).map_err(|error| Error::Record {
+    let record = image_record(record).map_err(|error| Error::Record {
         place: place(task.sample),
         what: format!("not an Example with an image: {error}"),
     })?;
@@ -140,12 +140,16 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(i6
         epoch: task.epoch,
         sample: task.sample,
     };
+    let encoded = Encoded {
+        bytes: record.image,
+        seek_points: record.seek_points,
+    };
     let timing = options
         .transform
-        .apply(decoder, image, seed, options.layout, task.slot.bytes())
+        .apply(decoder, encoded, seed, options.layout, task.slot.bytes())
         .map_err(|source| Error::Image {
             place: place(task.sample),
             source,
         })?;
-    Ok((label.unwrap_or(NO_LABEL), timing))
+    Ok((record.label.unwrap_or(NO_LABEL), timing))
 }

@@ -22,6 +22,8 @@ pub struct Recipe {
     pub block_bytes: usize,
     /// `image/encoded` of a record; `None` for a record that is no Example.
     pub image: fn(u64) -> Option<Vec<u8>>,
+    /// `image/seek_points` of a record, made of its image.
+    pub seek_points: fn(u64, &[u8]) -> Option<Vec<u8>>,
 }
 
 impl Default for Recipe {
@@ -33,6 +35,7 @@ impl Default for Recipe {
             codec: Codec::None,
             block_bytes: 8000,
             image: |i| Some(picture(i)),
+            seek_points: |_, _| None,
         }
     }
 }
@@ -89,6 +92,10 @@ pub fn write(root: &Path, recipe: &Recipe) {
             let mut example = ExampleBuilder::new();
             example.add_bytes("image/encoded", &image);
             example.add_int64("image/class/label", label);
+            let points = (recipe.seek_points)(i, &image);
+            if let Some(points) = &points {
+                example.add_bytes("image/seek_points", points);
+            }
             writer.append(&example.to_vec(), &meta).unwrap();
         }
         let (_, summary) = writer.finish().unwrap();

@@ -9,12 +9,16 @@ mod view;
 mod wire;
 
 pub use builder::ExampleBuilder;
-pub use view::{ExampleView, FeatureKind, FeatureView, Features, image_and_label};
+pub use view::{
+    ExampleView, FeatureKind, FeatureView, Features, ImageRecord, image_and_label, image_record,
+};
 
 /// The feature that holds an encoded image.
 pub const IMAGE_ENCODED: &str = "image/encoded";
 /// The feature that holds a class label.
 pub const IMAGE_LABEL: &str = "image/class/label";
+/// The feature that holds the seek points of a JPEG.
+pub const IMAGE_SEEK_POINTS: &str = "image/seek_points";
 
 /// Why bytes are not a `tensorflow.Example`, or a feature not what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::wire::{Fields, Piece, Value};
-use super::{ExampleError, IMAGE_ENCODED, IMAGE_LABEL};
+use super::{ExampleError, IMAGE_ENCODED, IMAGE_LABEL, IMAGE_SEEK_POINTS};
 
 /// A record seen as a `tensorflow.Example`. It borrows the record: taking out
 /// an image gives a slice of it.
@@ -95,22 +95,36 @@ impl<'a> ExampleView<'a> {
     }
 }
 
-/// The encoded image and the label of a record, in one walk over it and
-/// without copying the image.
+/// What a loader takes out of a record; see [`image_record`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageRecord<'a> {
+    /// The encoded image.
+    pub image: &'a [u8],
+    /// The image's seek points: of any bytes, whoever reads them checks them.
+    pub seek_points: Option<&'a [u8]>,
+    /// The class label, as it is stored.
+    pub label: Option<i64>,
+}
+
+/// The encoded image, its seek points and the label of a record, in one walk over it and without copies.
+///
+/// Seek points are an aid: a feature of that name that holds something else is as good as none.
 ///
 /// # Errors
-/// When the record is no Example, has no image, or has them as other kinds.
+/// When the record is no Example, has no image, or has image or label as other kinds.
 ///
 /// ```
 /// # let mut builder = forebay_shard::ExampleBuilder::new();
-/// # builder.add_bytes("image/encoded", b"jpeg");
+/// # builder.add_bytes("image/encoded", b"jpeg").add_bytes("image/seek_points", b"points");
 /// # let record = builder.to_vec();
-/// let (image, label) = forebay_shard::image_and_label(&record)?;
-/// assert_eq!((image, label), (&b"jpeg"[..], None));
+/// let record = forebay_shard::image_record(&record)?;
+/// assert_eq!(record.image, b"jpeg");
+/// assert_eq!(record.seek_points, Some(&b"points"[..]));
+/// assert_eq!(record.label, None);
 /// # Ok::<(), forebay_shard::ExampleError>(())
 /// ```
-pub fn image_and_label(record: &[u8]) -> Result<(&[u8], Option<i64>), ExampleError> {
-    let (mut image, mut label) = (None, None);
+pub fn image_record(record: &[u8]) -> Result<ImageRecord<'_>, ExampleError> {
+    let (mut image, mut seek_points, mut label) = (None, None, None);
     let mut features = ExampleView {
         root: Piece {
             bytes: record,
@@ -121,16 +135,38 @@ pub fn image_and_label(record: &[u8]) -> Result<(&[u8], Option<i64>), ExampleErr
     while let Some(feature) = features.step()? {
         match feature.name {
             IMAGE_ENCODED => image = feature.first_bytes()?,
+            IMAGE_SEEK_POINTS => seek_points = feature.first_bytes().ok().flatten(),
             IMAGE_LABEL => label = feature.first_int64()?,
             _ => {}
         }
     }
     match image {
-        Some(image) => Ok((image, label)),
+        Some(image) => Ok(ImageRecord {
+            image,
+            seek_points,
+            label,
+        }),
         None => Err(ExampleError::Missing {
             name: IMAGE_ENCODED.to_owned(),
         }),
     }
+}
+
+/// The encoded image and the label of a record: [`image_record`] for those who need no more.
+///
+/// # Errors
+/// As [`image_record`].
+///
+/// ```
+/// # let mut builder = forebay_shard::ExampleBuilder::new();
+/// # builder.add_bytes("image/encoded", b"jpeg");
+/// # let record = builder.to_vec();
+/// let (image, label) = forebay_shard::image_and_label(&record)?;
+/// assert_eq!((image, label), (&b"jpeg"[..], None));
+/// # Ok::<(), forebay_shard::ExampleError>(())
+/// ```
+pub fn image_and_label(record: &[u8]) -> Result<(&[u8], Option<i64>), ExampleError> {
+    image_record(record).map(|record| (record.image, record.label))
 }
 
 /// Walks the features of an Example.
