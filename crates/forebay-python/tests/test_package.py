@@ -38,7 +38,7 @@ def test_types_are_shipped() -> None:
 
 def test_import_stays_light() -> None:
     done = python(
-        "import sys, forebay\n"
+        "import sys, forebay, forebay.torch\n"
         "heavy = {'torch', 'jax', 'tensorflow', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
@@ -56,3 +56,8 @@ def test_all_public_names_are_documented() -> None:
             for member, value in vars(thing).items():
                 if not member.startswith("_"):
                     assert value is None or value.__doc__, f"{name}.{member}"
+
+
+def test_adapters_are_attributes() -> None:
+    done = python("import forebay; print(forebay.torch.Loader.__name__, hasattr(forebay, 'caffe'))")
+    assert done.stdout == "Loader False\n", done.stderr

@@ -3,19 +3,26 @@
 - `open` a packed dataset for its records, by number or in order.
 - `Loader` gives batches of decoded images, from a dataset or from a server.
 - `TrainTransform` and `EvalTransform` say what becomes of each image.
+- `Mapped` puts Python functions of yours between a loader and the trainer.
+- `forebay.torch`, `forebay.jax` and `forebay.tf` have loaders that give their tensors, on the device.
 - `Error` is the base of every exception raised on purpose.
 
-Neither torch nor JAX is imported before a batch is asked for its tensors.
+None of these libraries is imported before it is used.
 """
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
+
+from forebay._batch import TensorBatch
 from forebay._errors import (
     ClosedError,
     CorruptRecordError,
     Error,
     ForkError,
     ImageError,
+    MapError,
     MismatchError,
     MissingError,
     OptionError,
@@ -34,6 +41,7 @@ from forebay._forebay import (
     __version__,
     open,
 )
+from forebay._map import Mapped
 
 __all__ = [
     "Batch",
@@ -45,6 +53,8 @@ __all__ = [
     "ForkError",
     "ImageError",
     "Loader",
+    "MapError",
+    "Mapped",
     "MismatchError",
     "MissingError",
     "OptionError",
@@ -52,8 +62,16 @@ __all__ = [
     "ServerError",
     "ShardError",
     "StateError",
+    "TensorBatch",
     "TimeoutError",
     "TrainTransform",
     "__version__",
     "open",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    # `forebay.torch` without an import of its own, and without the price of one.
+    if name in ("jax", "tf", "torch"):
+        return importlib.import_module(f"forebay.{name}")
+    raise AttributeError(f"module 'forebay' has no attribute '{name}'")

@@ -87,6 +87,27 @@ class ImageError(Error):
     offset: int | None = None
 
 
+class MapError(Error):
+    """A Python function between a loader and the trainer raised; `__cause__` is what.
+
+    Attributes
+    ----------
+    sample : int or None
+        Number of the record in its split, from 0; None where the function was given a batch.
+    epoch : int or None
+        The epoch, from 0.
+    step : int or None
+        Number of the batch in its epoch, from 0.
+    position : int or None
+        How many samples of the epoch all ranks together were given before the batch.
+    """
+
+    sample: int | None = None
+    epoch: int | None = None
+    step: int | None = None
+    position: int | None = None
+
+
 class StateError(Error):
     """A state that does not fit this loader, or an iterator whose epoch is over."""
 

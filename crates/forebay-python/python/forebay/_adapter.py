@@ -1,0 +1,53 @@
+"""What the adapters of the array libraries share: from a source and options to a loader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from forebay._errors import OptionError
+from forebay._forebay import Loader
+from forebay._front import Source
+from forebay._map import Mapped
+
+
+def loader_of(
+    source: str | os.PathLike[str] | Source,
+    options: dict[str, Any],
+    map_batch: Callable[[Any], Any] | None,
+    map_sample: Callable[[Any, int], tuple[Any, Any]] | None,
+    map_threads: int,
+    ahead: int,
+) -> Source:
+    """The loader that an adapter stands in front of, with the functions in between."""
+    loader: Source
+    if isinstance(source, str | os.PathLike):
+        loader = Loader(source, **options)
+    elif options:
+        raise OptionError(
+            f"{', '.join(options)}: a loader was given, which has its options already; "
+            "give the dataset's path or address instead"
+        )
+    else:
+        loader = source
+    if map_batch is None and map_sample is None:
+        return loader
+    return Mapped(
+        loader,
+        map_batch=map_batch,
+        map_sample=map_sample,
+        map_threads=map_threads,
+        ahead=max(ahead, 1),
+    )
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    """`function` of all that is in tuples, lists and dicts, in their shape."""
+    if isinstance(tree, dict):
+        return {key: tree_map(function, value) for key, value in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(tree_map(function, value) for value in tree))
+    if isinstance(tree, list | tuple):
+        return type(tree)(tree_map(function, value) for value in tree)
+    return function(tree)

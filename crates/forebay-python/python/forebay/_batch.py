@@ -1,0 +1,108 @@
+"""A batch after something was made of it: the pair, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+Array = TypeVar("Array")
+
+
+class TensorBatch(tuple[Array, Array]):
+    """Images and labels as arrays of some library, and where in the epoch they are.
+
+    The pair `(images, labels)`: `images, labels = batch` works, and so does all that takes a
+    tuple.
+
+    Parameters
+    ----------
+    pair : iterable
+        The images and the labels.
+    of : Batch, optional
+        The batch that they were made of: where they are in the epoch.
+    padding : array, optional
+        `of.padding`, in the library of the images.
+    layout : {"nhwc", "nchw"}, optional
+        By default that of `of`.
+    """
+
+    _samples: Any
+    _padding: Any
+    _layout: str | None
+    _place: tuple[int | None, int | None, int | None]
+
+    def __new__(
+        cls,
+        pair: Iterable[Array],
+        *,
+        of: Any = None,
+        padding: Any = None,
+        layout: str | None = None,
+    ) -> TensorBatch[Array]:
+        images, labels = pair
+        self = super().__new__(cls, (images, labels))
+        self._samples = getattr(of, "samples", None)
+        self._padding = getattr(of, "padding", None) if padding is None else padding
+        self._layout = layout or getattr(of, "layout", None)
+        self._place = (
+            getattr(of, "epoch", None),
+            getattr(of, "step", None),
+            getattr(of, "position", None),
+        )
+        return self
+
+    def _with(self, function: Callable[[Any], Any]) -> TensorBatch[Any]:
+        """The same place, with `function` of each array in the place of the array."""
+        pair = (function(self[0]), function(self[1]))
+        return TensorBatch(pair, of=self, padding=function(self.padding))
+
+    @property
+    def images(self) -> Array:
+        """The first of the pair: (N, H, W, 3) or (N, 3, H, W), as the loader says."""
+        return self[0]
+
+    @property
+    def labels(self) -> Array:
+        """The second of the pair: (N,), or (N, classes) where labels were mixed."""
+        return self[1]
+
+    @property
+    def samples(self) -> Any:
+        """The number of each sample in its split: int64 of shape (N,), a numpy array."""
+        return self._samples
+
+    @property
+    def padding(self) -> Any:
+        """Which samples are padding: bool of shape (N,), where and what the images are.
+
+        Only the last batch of an epoch has any, and only with `drop_last=False`.
+        """
+        return self._padding
+
+    @property
+    def layout(self) -> str | None:
+        """The order of the axes of `images`: "nhwc" or "nchw"."""
+        return self._layout
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch, from 0."""
+        return self._place[0]
+
+    @property
+    def step(self) -> int | None:
+        """The number of the batch in its epoch, from 0; the same on every rank."""
+        return self._place[1]
+
+    @property
+    def position(self) -> int | None:
+        """How many samples of the epoch all ranks together were given before this batch."""
+        return self._place[2]
+
+    def __repr__(self) -> str:
+        sides = ", ".join(str(getattr(side, "shape", type(side).__name__)) for side in self)
+        return f"TensorBatch({sides}, epoch={self.epoch}, step={self.step})"
+
+
+# Where users find it; pickle looks there.
+TensorBatch.__module__ = "forebay"

@@ -1,0 +1,344 @@
+"""Batches as tensors of PyTorch, on the GPU before they are asked for.
+
+    loader = forebay.torch.Loader("packed/", batch_size=256, device="cuda",
+                                  normalize=(forebay.torch.IMAGENET_MEAN, forebay.torch.IMAGENET_STD))
+    for images, labels in loader:      # (256, 3, 224, 224) float32 and (256,) int64, on the device
+        ...
+
+Owns pinned memory, the copy to the device and its stream. Batches, their order and states are
+those of `forebay.Loader`. torch is imported when a loader is made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from forebay._adapter import loader_of, tree_map
+from forebay._batch import TensorBatch
+from forebay._errors import OptionError
+from forebay._front import Front, Source
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "Loader"]
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+"""Mean of ImageNet's pixels in 0..1: red, green, blue. What torchvision's models were trained with."""
+
+IMAGENET_STD = (0.229, 0.224, 0.225)
+"""Standard deviation of ImageNet's pixels in 0..1: red, green, blue."""
+
+# Tensors start at multiples of this many bytes in pinned memory: no element type needs more.
+_ALIGN = 256
+
+
+class Loader(Front[Any, Any]):
+    """Batches as tensors of PyTorch.
+
+    A loop gives `TensorBatch`, the pair `(images, labels)`: images of shape (N, 3, H, W), labels
+    int64 of shape (N,). `Batch.padding` is a tensor beside them, for validation. It takes the
+    place of `torch.utils.data.DataLoader`, with no worker processes: decoding runs in native
+    threads, or on a server.
+
+    With a GPU a thread copies each batch into pinned memory and from there to the device, on a
+    stream of its own, while the trainer works on the batch before. What the trainer's current stream
+    does with a batch waits for the copy, not the trainer itself.
+
+    Parameters
+    ----------
+    source : str, os.PathLike or Loader
+        As for `forebay.Loader`; or a `forebay.Loader` or `forebay.Mapped` that was made already.
+    device : str or torch.device, default "cpu"
+        Where tensors are to be. "cuda" is the current device.
+    pin_memory : bool, default False
+        With the CPU as the device: give tensors in pinned memory, for the trainer's own
+        asynchronous copies. Nothing happens where there is no GPU.
+    channels_last : bool, default False
+        Whether the memory of images is in the order (N, H, W, 3), torch.channels_last. Their shape is
+        (N, 3, H, W) either way.
+    normalize : tuple, optional
+        Mean and standard deviation of each channel, in 0..1: images become
+        ``(images / 255 - mean) / std``, on the device. Bytes travel, a quarter of what floats are.
+    float_dtype : torch.dtype, optional
+        The type of normalised images, by default torch.float32. It is computed in float32.
+    prefetch : int, default 2
+        Batches that are prepared before they are asked for. Each takes its memory on the device.
+    map_batch, map_sample, map_threads
+        Python functions on the way: see `forebay.Mapped`. They are given images as (H, W, 3), unless
+        `source` is a loader that has another layout. Arrays and tensors in whatever `map_batch`
+        returns become tensors on the device.
+    **options
+        All others are those of `forebay.Loader`, except for `layout`.
+
+    Raises
+    ------
+    ImportError
+        When torch is not installed.
+    OptionError
+        An option, or a combination of them, that cannot work.
+
+    Examples
+    --------
+    >>> loader = forebay.torch.Loader("packed/", batch_size=256, device="cuda")  # doctest: +SKIP
+    >>> for images, labels in loader:  # doctest: +SKIP
+    ...     loss = criterion(model(images.float() / 255), labels)
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | Source,
+        *,
+        device: str | torch.device = "cpu",
+        pin_memory: bool = False,
+        channels_last: bool = False,
+        normalize: tuple[Sequence[float], Sequence[float]] | None = None,
+        float_dtype: torch.dtype | None = None,
+        prefetch: int = 2,
+        map_batch: Callable[[Any], Any] | None = None,
+        map_sample: Callable[[Any, int], tuple[Any, Any]] | None = None,
+        map_threads: int = 1,
+        **options: Any,
+    ) -> None:
+        import torch
+
+        mapped = map_batch is not None or map_sample is not None
+        if "layout" in options:
+            raise OptionError("layout: images are (N, 3, H, W) here; see channels_last")
+        if prefetch < 1:
+            raise OptionError(f"prefetch is {prefetch}: one batch at least is on its way")
+        if float_dtype is not None and normalize is None:
+            raise OptionError("float_dtype is the type of normalised images: give normalize")
+        place = _place(torch, device)
+        finish = _Finish(torch, place, channels_last, normalize, float_dtype)
+        if isinstance(source, str | os.PathLike):
+            # Functions are given pictures as everybody else has them.
+            options["layout"] = "nhwc" if channels_last or mapped else "nchw"
+        inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)
+        self._mover: _Mover
+        if place.type == "cuda":
+            self._mover = CudaMover(torch, place, finish)
+        else:
+            pin = pin_memory and place.type == "cpu" and torch.cuda.is_available()
+            self._mover = _Mover(torch, place, finish, torch.cuda.current_device() if pin else None)
+        # Without work to do ahead a batch is its memory, and costs nothing to hand out.
+        idle = place.type == "cpu" and not (pin_memory or normalize is not None or mapped)
+        super().__init__(inner, ahead=0 if idle else prefetch)
+        self._device = place
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors are."""
+        return self._device
+
+    def _prepare(self, batch: Any) -> Any:
+        return self._mover.prepare(batch)
+
+    def _deliver(self, prepared: Any) -> Any:
+        return self._mover.deliver(prepared)
+
+
+def _place(torch: Any, device: Any) -> Any:
+    """The device with its number, so that a thread with another current device means the same."""
+    place = torch.device(device)
+    if place.type == "cuda":
+        if not torch.cuda.is_available():
+            raise OptionError(f"device is {device!r}, and torch finds no GPU: use device='cpu'")
+        if place.index is None:
+            place = torch.device("cuda", torch.cuda.current_device())
+    return place
+
+
+class _Finish:
+    """From pixels as they arrived to images as the trainer wants them, on the device."""
+
+    def __init__(
+        self,
+        torch: Any,
+        device: Any,
+        channels_last: bool,
+        normalize: tuple[Sequence[float], Sequence[float]] | None,
+        float_dtype: Any,
+    ) -> None:
+        self.torch = torch
+        self.device = device
+        self.channels_last = channels_last
+        self.float_dtype = float_dtype or torch.float32
+        self.constants = None
+        if normalize is not None:
+            try:
+                mean, std = ([float(value) for value in part] for part in normalize)
+                if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
+                    raise ValueError("three channels have a mean and a positive deviation each")
+            except (TypeError, ValueError) as error:
+                raise OptionError(f"normalize is not (mean, std): {error}") from error
+            self.constants = (mean, std)
+        # Tensors on the device, once there are: (1, 3, 1, 1), in levels of 0..255.
+        self.tensors: Any = None
+
+    def __call__(self, images: Any, rows_first: bool) -> Any:
+        """Of (N, H, W, 3) or, without `rows_first`, (N, 3, H, W)."""
+        torch = self.torch
+        if rows_first:
+            images = images.permute(0, 3, 1, 2)
+        if self.constants is not None:
+            if images.dtype != torch.uint8:
+                raise OptionError(
+                    f"normalize takes uint8 images, these are {images.dtype}: "
+                    "leave either it or the loader's own conversion out"
+                )
+            if self.tensors is None:
+                mean, std = self.constants
+                self.tensors = [
+                    torch.tensor(values, dtype=torch.float32).view(1, 3, 1, 1).to(self.device)
+                    for values in ([v * 255 for v in mean], [1 / (v * 255) for v in std])
+                ]
+            mean, scale = self.tensors
+            images = images.to(torch.float32).sub_(mean).mul_(scale).to(self.float_dtype)
+        layout = torch.channels_last if self.channels_last else torch.contiguous_format
+        return images.contiguous(memory_format=layout)
+
+
+class _Mover:
+    """From a batch to tensors, on a device that needs no stream of ours."""
+
+    def __init__(self, torch: Any, device: Any, finish: _Finish, pin_for: int | None = None) -> None:
+        self.torch = torch
+        self.device = device
+        self.finish = finish
+        self.pin_for = pin_for
+
+    def prepare(self, batch: Any) -> Any:
+        """What `deliver` takes; called by one thread, ahead of time."""
+        tensors = self.each(lambda tensor: tensor.to(self.device), self.tensors(batch))
+        made = self.finished(tensors)
+        if self.pin_for is None:
+            return made
+        # Memory of torch's own cache, which knows when a copy from it has ended. Without the
+        # device of the trainer's thread this one would take some memory of the first GPU.
+        with self.torch.cuda.device(self.pin_for):
+            return self.each(lambda tensor: tensor.pin_memory(), made)
+
+    def deliver(self, prepared: Any) -> Any:
+        """What the trainer gets; called by the trainer's thread."""
+        return prepared
+
+    def each(self, function: Callable[[Any], Any], tree: Any) -> Any:
+        """`function` of every tensor, and everything else as it is."""
+
+        def one(value: Any) -> Any:
+            return function(value) if isinstance(value, self.torch.Tensor) else value
+
+        return tree._with(one) if isinstance(tree, TensorBatch) else tree_map(one, tree)
+
+    def tensors(self, batch: Any) -> Any:
+        """All arrays as tensors on the CPU; of a batch, or of what a function made of one."""
+        torch = self.torch
+        if hasattr(batch, "torch"):
+            # Not through numpy, which knows not every type that the loader has.
+            return TensorBatch(batch.torch(), of=batch, padding=torch.as_tensor(batch.padding))
+
+        def tensor(value: Any) -> Any:
+            return torch.as_tensor(value) if hasattr(value, "__array_interface__") else value
+
+        if isinstance(batch, TensorBatch):
+            return batch._with(tensor)
+        return tree_map(tensor, batch)
+
+    def finished(self, tensors: Any) -> Any:
+        """The tensors as the trainer wants them; computed where they are."""
+        if not isinstance(tensors, TensorBatch) or getattr(tensors.images, "ndim", 0) != 4:
+            return tensors
+        images = self.finish(tensors.images, tensors.layout == "nhwc")
+        return TensorBatch((images, tensors.labels), of=tensors, layout="nchw")
+
+
+class _Slot:
+    """A pinned buffer, and the event after which it may be written again."""
+
+    def __init__(self) -> None:
+        self.buffer: Any = None
+        self.event: Any = None
+
+
+class CudaMover(_Mover):
+    """From a batch to tensors on a GPU, copied on a stream of its own.
+
+    - The batch is copied into one of two pinned buffers, so that filling one goes on beside the
+      copy from the other. An event after the copy says when a buffer may be filled again.
+    - The copy, and what is computed of it, is queued on the mover's stream; a second event
+      follows it.
+    - `deliver` has the trainer's current stream wait for that event, and tells torch's
+      allocator that the stream uses the memory: it is not given to a later copy before the trainer's
+      work with it, queued until the tensor is let go, has ended.
+    """
+
+    def __init__(self, torch: Any, device: Any, finish: _Finish) -> None:
+        super().__init__(torch, device, finish)
+        self.stream = torch.cuda.Stream(device)
+        self.slots = [_Slot(), _Slot()]
+        self.turn = 0
+
+    def prepare(self, batch: Any) -> Any:
+        torch = self.torch
+        tensors = self.tensors(batch)
+        # A function may have put tensors on the device already, on the stream of its thread.
+        queued = torch.cuda.current_stream(self.device)
+        with torch.cuda.device(self.device), torch.cuda.stream(self.stream):
+            self.stream.wait_stream(queued)
+            slot = self.slots[self.turn]
+            self.turn = (self.turn + 1) % len(self.slots)
+            if slot.event is not None:
+                slot.event.synchronize()
+            on_device = self._copied(tensors, slot)
+            slot.event = self._event()
+            made = self.finished(on_device)
+            ready = self._event()
+        return made, ready
+
+    def deliver(self, prepared: Any) -> Any:
+        made, ready = prepared
+        current = self.torch.cuda.current_stream(self.device)
+        current.wait_event(ready)
+        self.each(lambda tensor: tensor.record_stream(current), made)
+        return made
+
+    def _event(self) -> Any:
+        # Blocking: whoever waits for it sleeps, and leaves the core to a decoder.
+        event = self.torch.cuda.Event(blocking=True)
+        event.record(self.stream)
+        return event
+
+    def _copied(self, tensors: Any, slot: _Slot) -> Any:
+        """The tensors on the device, as soon as the stream gets there."""
+        torch = self.torch
+        sizes: list[int] = []
+
+        def measure(tensor: Any) -> Any:
+            if tensor.device.type == "cpu":
+                sizes.append(_rounded(tensor))
+
+        self.each(measure, tensors)
+        if slot.buffer is None or slot.buffer.numel() < sum(sizes):
+            slot.buffer = torch.empty(sum(sizes), dtype=torch.uint8, pin_memory=True)
+        start = 0
+
+        def copy(tensor: Any) -> Any:
+            nonlocal start
+            if tensor.device.type == "cpu":
+                size = tensor.numel() * tensor.element_size()
+                staged = slot.buffer[start : start + size].view(tensor.dtype).view(tensor.shape)
+                start += _rounded(tensor)
+                staged.copy_(tensor)
+                tensor = staged
+            return tensor.to(self.device, non_blocking=True)
+
+        return self.each(copy, tensors)
+
+
+def _rounded(tensor: Any) -> int:
+    """Bytes that a tensor takes in a buffer."""
+    size: int = tensor.numel() * tensor.element_size()
+    return -(-size // _ALIGN) * _ALIGN
