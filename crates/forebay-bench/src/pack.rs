@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use forebay_image::SeekDensity;
 use forebay_pack::{Cancel, Format, PackOptions, pack as run_pack};
 use forebay_store::{Durability, Location};
 
@@ -24,7 +25,7 @@ pub struct PackBenchOptions {
     pub runs: usize,
 }
 
-/// `cat` of every file into one, and both formats, with and without forcing the bytes to disk.
+/// `cat` of every file into one, and both formats, with and without seek points and forcing the bytes to disk.
 /// Rates are source bytes a second.
 ///
 /// # Errors
@@ -45,11 +46,24 @@ pub fn pack(source: &Path, options: &PackBenchOptions) -> Result<Report> {
             ("pack --format tfrecord", Format::TfRecord),
             ("pack --format indexed", Format::Indexed),
         ] {
-            alternatives.push(Alternative::here(
-                format!("{name}{suffix}"),
-                "MB/s",
-                move || pack_once(source, scratch, format, options.jobs, bytes, synced),
-            ));
+            for (without, seek_points) in
+                [(" --seek-points off", None), ("", Some(SeekDensity::Auto))]
+            {
+                let make = move || {
+                    let mut pack = PackOptions::new(
+                        Location::from(source),
+                        Location::from(scratch.0.as_path()),
+                    );
+                    (pack.format, pack.seek_points) = (format, seek_points);
+                    pack.jobs = options.jobs;
+                    pack_once(pack, scratch, bytes, synced)
+                };
+                alternatives.push(Alternative::here(
+                    format!("{name}{without}{suffix}"),
+                    "MB/s",
+                    make,
+                ));
+            }
         }
     }
     let title = format!("Packing {} ({:.1} MB)", source.display(), bytes as f64 / MB);
@@ -126,17 +140,12 @@ fn cat(source: &Path, scratch: &Scratch, bytes: u64, synced: bool) -> Result<Sam
 }
 
 fn pack_once(
-    source: &Path,
+    mut options: PackOptions,
     scratch: &Scratch,
-    format: Format,
-    jobs: Option<usize>,
     bytes: u64,
     synced: bool,
 ) -> Result<Sample> {
     scratch.clear()?;
-    let mut options = PackOptions::new(Location::from(source), Location::from(scratch.0.as_path()));
-    options.format = format;
-    options.jobs = jobs;
     options.durability = if synced {
         Durability::Synced
     } else {

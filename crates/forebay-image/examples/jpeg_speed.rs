@@ -8,7 +8,8 @@
 //! pin it to a core (`taskset -c 1`). With a third argument only the ways whose names contain it.
 
 use forebay_image::{
-    Decoder, Limits, Probe, Region, SampleSeed, TrainTransform, build_seek_points, probe,
+    Decoder, Limits, Probe, Region, SampleSeed, SeekDensity, SeekPointBuilder, TrainTransform,
+    probe,
 };
 use libjpeg_turbo_rs::PixelFormat;
 use std::path::Path;
@@ -19,6 +20,7 @@ struct Image {
     probe: Probe,
     crop: Region,
     points: Option<Vec<u8>>,
+    fine: Option<Vec<u8>>,
 }
 
 fn main() {
@@ -41,8 +43,9 @@ fn main() {
     check(&images);
 
     let mut ours = Decoder::new(Limits::default());
-    let mut outs = [const { Vec::new() }; 5];
+    let mut outs = [const { Vec::new() }; 6];
     let mut turbo = Vec::new();
+    let mut builder = SeekPointBuilder::default();
     type Way<'a> = (&'a str, Box<dyn FnMut(&Image) + 'a>);
     let cell = std::cell::RefCell::new((&mut ours, &mut outs));
     let run = |way: usize, image: &Image, area: Region, points: Option<&[u8]>| {
@@ -71,9 +74,13 @@ fn main() {
             Box::new(|image| run(3, image, image.crop, image.points.as_deref())),
         ),
         (
+            "crop, fine seek points",
+            Box::new(|image| run(5, image, image.crop, image.fine.as_deref())),
+        ),
+        (
             "making seek points",
             Box::new(|image| {
-                std::hint::black_box(build_seek_points(&image.bytes));
+                std::hint::black_box(builder.build(&image.bytes, SeekDensity::Auto));
             }),
         ),
     ];
@@ -124,6 +131,7 @@ fn decode_turbo(image: &Image, out: &mut Vec<u8>) {
 }
 
 fn read(directory: &Path) -> Vec<Image> {
+    let mut builder = SeekPointBuilder::default();
     let mut images = Vec::new();
     let mut pending = vec![directory.to_owned()];
     while let Some(path) = pending.pop() {
@@ -150,7 +158,8 @@ fn read(directory: &Path) -> Vec<Image> {
             };
             let (crop, _) = TrainTransform::new(224).crop(probe.width, probe.height, seed);
             images.push(Image {
-                points: build_seek_points(&bytes),
+                points: builder.build(&bytes, SeekDensity::Rows),
+                fine: builder.build(&bytes, SeekDensity::Fine),
                 bytes,
                 probe,
                 crop,
@@ -171,6 +180,7 @@ fn check(images: &[Image]) {
             (whole(image), None),
             (image.crop, None),
             (image.crop, image.points.as_deref()),
+            (image.crop, image.fine.as_deref()),
             (whole(image), image.points.as_deref()),
             (last_pixel(image), None),
         ];

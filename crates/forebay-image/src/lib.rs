@@ -20,7 +20,7 @@ mod resize;
 mod sheet;
 mod transform;
 
-pub use decode::{Decoder, Region, RgbImage, build_seek_points};
+pub use decode::{Decoder, Region, RgbImage, SeekDensity, SeekPointBuilder, build_seek_points};
 pub use encode::{Shrink, encode_jpeg};
 pub use error::{ImageError, Result};
 pub use limits::Limits;

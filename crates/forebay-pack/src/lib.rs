@@ -30,5 +30,5 @@ pub use options::{
 };
 pub use plan::{Plan, PlannedShard, PlannedSplit};
 pub use prepare::{Prepared, prepare};
-pub use report::{Action, Finding, Reason, SplitSummary, Summary, escape};
+pub use report::{Action, Finding, Reason, SeekPointCount, SplitSummary, Summary, escape};
 pub use run::pack;

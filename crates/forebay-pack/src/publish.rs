@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::options::Format;
 use crate::plan::{Plan, PlannedShard};
 use crate::prepare::Prepared;
-use crate::report::{Action, Finding, Reason, SplitSummary, Summary, escape};
+use crate::report::{Action, Finding, Reason, SeekPointCount, SplitSummary, Summary, escape};
 use crate::write::write_file;
 use forebay_shard::ShardFormat;
-use forebay_shard::example::FeatureKind;
+use forebay_shard::example::{FeatureKind, IMAGE_SEEK_POINTS};
 use forebay_shard::manifest::{
     ClassEntry, FILE_NAME, FeatureEntry, Manifest, ShardEntry, SplitEntry,
 };
@@ -20,6 +20,9 @@ use std::time::Duration;
 
 /// Under this name the manifest keeps the digest of the plan, so that the same command finds its work done.
 const PLAN_KEY: &str = "plan";
+/// And under these ones how many images have seek points, and the bytes of these.
+const SEEK_POINT_IMAGES_KEY: &str = "seek_point_images";
+const SEEK_POINT_BYTES_KEY: &str = "seek_point_bytes";
 /// And under this one the bytes of all images.
 const IMAGE_BYTES_KEY: &str = "image_bytes";
 /// And the layout of the source.
@@ -101,15 +104,16 @@ pub(crate) fn summary_of(
         bytes: split.bytes,
     });
     let report = destination.report();
+    let number = |key: &str| manifest.pack.get(key).and_then(|n| n.as_u64()).unwrap_or(0);
     Summary {
         root: prepared.dst.clone(),
         fingerprint: manifest.fingerprint.clone(),
         splits: splits.collect(),
-        image_bytes: manifest
-            .pack
-            .get(IMAGE_BYTES_KEY)
-            .and_then(|bytes| bytes.as_u64())
-            .unwrap_or(0),
+        image_bytes: number(IMAGE_BYTES_KEY),
+        seek_points: SeekPointCount {
+            images: number(SEEK_POINT_IMAGES_KEY),
+            bytes: number(SEEK_POINT_BYTES_KEY),
+        },
         classes: manifest.classes.len() as u64,
         resumed_shards: 0,
         packed_bytes: 0,
@@ -179,7 +183,8 @@ fn manifest(
         i64::from(prepared.options.label_base),
         splits.collect(),
     );
-    manifest.features = features(prepared);
+    let seek_points: SeekPointCount = done.values().map(|line| line.seek_points).sum();
+    manifest.features = features(prepared, seek_points.images > 0);
     let classes = census.classes().iter();
     manifest.classes = classes
         .map(|class| ClassEntry {
@@ -190,6 +195,14 @@ fn manifest(
     let image_bytes: u64 = done.values().map(|line| line.image_bytes).sum();
     for (name, value) in plan.arguments() {
         manifest.pack.insert(name.clone(), value.as_str().into());
+    }
+    if seek_points.images > 0 {
+        for (name, value) in [
+            (SEEK_POINT_IMAGES_KEY, seek_points.images),
+            (SEEK_POINT_BYTES_KEY, seek_points.bytes),
+        ] {
+            manifest.pack.insert(name.into(), value.into());
+        }
     }
     manifest.pack.insert(PLAN_KEY.into(), plan.digest().into());
     manifest
@@ -202,7 +215,7 @@ fn manifest(
 }
 
 /// The features that the records have, by name.
-fn features(prepared: &Prepared) -> Vec<FeatureEntry> {
+fn features(prepared: &Prepared, seek_points: bool) -> Vec<FeatureEntry> {
     let classes = prepared.census.classes();
     let mut features = Vec::new();
     let mut add = |name: &str, kind| {
@@ -219,6 +232,9 @@ fn features(prepared: &Prepared) -> Vec<FeatureEntry> {
     }
     if classes.iter().any(|class| class.text.is_some()) {
         add("image/class/text", FeatureKind::Bytes);
+    }
+    if seek_points {
+        add(IMAGE_SEEK_POINTS, FeatureKind::Bytes);
     }
     for (name, kind) in [
         ("image/colorspace", FeatureKind::Bytes),

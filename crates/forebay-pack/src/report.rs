@@ -119,6 +119,34 @@ pub fn escape(path: &[u8]) -> String {
     forebay_shard::manifest::escape_key(path).to_string()
 }
 
+/// The seek points that were stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SeekPointCount {
+    /// Images that have them.
+    pub images: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl SeekPointCount {
+    /// Counts an image, whose seek points take so many bytes if it has any.
+    pub(crate) fn add(&mut self, bytes: Option<u64>) {
+        if let Some(bytes) = bytes {
+            self.images += 1;
+            self.bytes += bytes;
+        }
+    }
+}
+
+impl std::iter::Sum for SeekPointCount {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |a, b| Self {
+            images: a.images + b.images,
+            bytes: a.bytes + b.bytes,
+        })
+    }
+}
+
 /// What was written of one split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitSummary {
@@ -144,6 +172,8 @@ pub struct Summary {
     pub splits: Vec<SplitSummary>,
     /// Image bytes in all records.
     pub image_bytes: u64,
+    /// Seek points in all records.
+    pub seek_points: SeekPointCount,
     /// Classes that labels refer to.
     pub classes: u64,
     /// Shards that an earlier, interrupted run had finished.

@@ -10,6 +10,7 @@ use crate::publish;
 use crate::report::Summary;
 use crate::resume;
 use crate::write::write_shards;
+use forebay_image::SeekDensity;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -170,13 +171,19 @@ impl Prepared {
             .iter()
             .filter(|shard| !done.contains(&shard.name.as_str()));
         let shard_bytes: u64 = missing.map(|shard| shard.bytes).sum();
+        // What seek points take at most, or nearly always.
+        let extra_bytes = match self.options.seek_points {
+            None => 0,
+            Some(SeekDensity::Fine) => shard_bytes / 20,
+            Some(_) => shard_bytes / 100,
+        };
         // Images of compressed archives lie there twice for a while.
         let spool_bytes = if shard_bytes > 0 {
             self.census.spool_bytes()
         } else {
             0
         };
-        let needed_bytes = shard_bytes + spool_bytes + SPACE_BESIDE_BYTES;
+        let needed_bytes = shard_bytes + extra_bytes + spool_bytes + SPACE_BESIDE_BYTES;
         let free_bytes = forebay_store::free_bytes(&self.dst)?;
         if free_bytes < needed_bytes {
             return Err(Error::NoSpace {

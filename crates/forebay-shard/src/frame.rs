@@ -235,6 +235,11 @@ impl Payload<'_> {
         self.len() == 0
     }
 
+    /// The bytes so far, to overwrite some of them in place.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..]
+    }
+
     /// The bytes so far.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[self.start..]

@@ -1,5 +1,7 @@
 //! The commands. A new one is a file with `Args` and `run`, and one line in the table.
 
+mod seek_points;
+
 use clap::Subcommand;
 
 use crate::console::Console;

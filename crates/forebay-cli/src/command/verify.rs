@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
-use forebay_image::{Decoder, Limits};
-use forebay_shard::image_and_label;
+use forebay_image::{Decoder, Limits, SeekPointBuilder};
+use forebay_shard::example::IMAGE_SEEK_POINTS;
+use forebay_shard::image_record;
 use forebay_shard::verify::{Options, Progress, Report, verify_dataset, verify_shard};
 use serde::Serialize;
 
@@ -114,10 +115,21 @@ pub(crate) fn verify(
 fn decode_image(record: &[u8], decoded: &AtomicU64) -> Result<(), String> {
     thread_local! {
         static DECODER: RefCell<Decoder> = RefCell::new(Decoder::new(Limits::default()));
+        static SEEK_POINTS: RefCell<SeekPointBuilder> = RefCell::default();
     }
-    let (image, _) =
-        image_and_label(record).map_err(|error| format!("no record of an image: {error}"))?;
-    DECODER.with_borrow_mut(|decoder| decoder.decode(image).map_err(|error| error.to_string()))?;
+    let record =
+        image_record(record).map_err(|error| format!("no record of an image: {error}"))?;
+    DECODER.with_borrow_mut(|decoder| {
+        let decoded = decoder.decode(record.image);
+        decoded.map_err(|error| error.to_string())
+    })?;
+    if let Some(points) = record.seek_points
+        && !SEEK_POINTS.with_borrow_mut(|builder| builder.is_right(record.image, points))
+    {
+        return Err(format!(
+            "{IMAGE_SEEK_POINTS} is not of this image: loaders decode it without, slower; `forebay convert` makes new ones"
+        ));
+    }
     decoded.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }

@@ -8,7 +8,7 @@ mod baseline;
 mod jpeg_turbo;
 mod png;
 
-pub use baseline::build_seek_points;
+pub use baseline::{SeekDensity, SeekPointBuilder, build_seek_points};
 
 use crate::error::{ImageError, Result};
 use crate::limits::Limits;

@@ -8,7 +8,7 @@
 use crate::census::Census;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
-use crate::report::{Finding, escape};
+use crate::report::{Finding, SeekPointCount, escape};
 use forebay_store::{AtomicFile, Durability};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,9 @@ pub(crate) struct ShardLine {
     pub(crate) blake3: Option<String>,
     /// Image bytes in the records.
     pub(crate) image_bytes: u64,
+    /// Records that have seek points.
+    #[serde(default)]
+    pub(crate) seek_points: SeekPointCount,
     pub(crate) sidecars: Vec<Sidecar>,
     pub(crate) findings: Vec<Finding>,
 }
@@ -297,6 +300,7 @@ mod tests {
             crc32c: 3,
             blake3: None,
             image_bytes: 1,
+            seek_points: SeekPointCount::default(),
             sidecars: vec![],
             findings: vec![],
         }

@@ -8,6 +8,7 @@ mod shuffle;
 use crate::census::{Census, EntryRef, SplitCensus};
 use crate::error::{Error, Result};
 use crate::options::{Format, MAX_SHARDS, PackOptions, Sharding, ShuffleWhen};
+use forebay_image::SeekDensity;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -251,6 +252,13 @@ fn arguments(options: &PackOptions) -> BTreeMap<String, String> {
         ShuffleWhen::Never => "never",
     };
     set("shuffle", shuffle.into());
+    let seek_points = match options.seek_points {
+        None => "off",
+        Some(SeekDensity::Auto) => "auto",
+        Some(SeekDensity::Rows) => "on",
+        Some(SeekDensity::Fine) => "fine",
+    };
+    set("seek_points", seek_points.into());
     set("seed", options.seed.to_string());
     set("label_base", options.label_base.to_string());
     arguments

@@ -2,7 +2,8 @@
 //!
 //! The image goes from its file straight into its place in the shard's buffer. What comes before it depends on
 //! what its header says, which is known only when it is there; so it is guessed (nearly every image is an RGB
-//! JPEG of a few hundred pixels a side), and in the rare other case the image is moved.
+//! JPEG of a few hundred pixels a side): nearly always the guess has the right length, and in the rare other case the
+//! image is moved. Seek points, which are made of the image, stand behind it.
 
 use super::read::Refusal;
 use super::source::{Opened, Sources};
@@ -10,7 +11,8 @@ use crate::census::{ClassList, ClassName, EntryRef};
 use crate::prepare::Prepared;
 use crate::report::Reason;
 use crate::sniff::{self, Content};
-use forebay_image::{Color, Format, ImageError, Limits, Probe};
+use forebay_image::{Color, Format, ImageError, Limits, Probe, SeekDensity, SeekPointBuilder};
+use forebay_shard::example::IMAGE_SEEK_POINTS;
 use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES, Payload};
 
 /// Largest image file: what a record may have, less room for the other features.
@@ -25,6 +27,8 @@ pub(super) struct Recorder<'a> {
     classes: &'a ClassList,
     label_base: i64,
     limits: Limits,
+    seek_points: Option<SeekDensity>,
+    seek_point_builder: SeekPointBuilder,
     /// The key of the record last put.
     pub(super) key: Vec<u8>,
     before: Vec<u8>,
@@ -35,6 +39,8 @@ pub(super) struct Recorder<'a> {
 /// A record in its place.
 pub(super) struct Put {
     pub(super) label: i64,
+    /// Bytes of the seek points, if the record has any.
+    pub(super) seek_point_bytes: Option<u64>,
     /// Set where the content is not what the name says.
     pub(super) remark: Option<Refusal>,
 }
@@ -65,6 +71,8 @@ impl<'a> Recorder<'a> {
             classes: prepared.census.classes(),
             label_base: i64::from(prepared.options.label_base),
             limits: Limits::default(),
+            seek_points: prepared.options.seek_points,
+            seek_point_builder: SeekPointBuilder::default(),
             key: Vec::new(),
             before: Vec::new(),
             after: Vec::new(),
@@ -118,14 +126,19 @@ impl<'a> Recorder<'a> {
         }
         let probe = forebay_image::probe(image, &self.limits).map_err(refusal)?;
         let header = Header::of(&probe);
+        let points = self
+            .seek_points
+            .filter(|_| probe.format == Format::Jpeg)
+            .and_then(|density| self.seek_point_builder.build(image, density));
         let guessed = std::mem::take(&mut self.before);
-        example(entry, label, class, &header).encode_around(
-            ENCODED,
-            len,
-            &mut self.before,
-            &mut self.after,
-        );
-        if guessed != self.before {
+        let mut example = example(entry, label, class, &header);
+        if let Some(points) = &points {
+            example.add_bytes(IMAGE_SEEK_POINTS, points);
+        }
+        example.encode_around(ENCODED, len, &mut self.before, &mut self.after);
+        if guessed.len() == self.before.len() {
+            payload.as_mut_slice()[..start].copy_from_slice(&self.before);
+        } else {
             self.moved.clear();
             self.moved.extend_from_slice(image);
             payload.clear();
@@ -136,7 +149,11 @@ impl<'a> Recorder<'a> {
         let claimed = sniff::claimed(entry.name);
         let mismatch = claimed.is_some_and(|claimed| claimed != content);
         let remark = mismatch.then(|| (Reason::NameMismatch, format!("it is a {}", header.format)));
-        Ok(Put { label, remark })
+        Ok(Put {
+            label,
+            seek_point_bytes: points.map(|points| points.len() as u64),
+            remark,
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::observer::Observer;
 use crate::options::{Format, OnBadImage, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
-use crate::report::{Action, Finding, Reason};
+use crate::report::{Action, Finding, Reason, SeekPointCount};
 use forebay_shard::checksum::crc32c;
 use forebay_shard::{Codec, RecordMeta, ShardSummary, ShardWriter, indexed, tfrecord};
 use forebay_store::{AtomicFile, Durability};
@@ -32,6 +32,7 @@ pub(super) struct WrittenShard {
     output: Output,
     summary: ShardSummary,
     image_bytes: u64,
+    seek_points: SeekPointCount,
     findings: Vec<Finding>,
     index_text: bool,
 }
@@ -52,6 +53,7 @@ pub(super) fn write(
     let mut writer = open(&path, options)?;
     let mut findings = Vec::new();
     let (mut image_bytes, mut files, mut bytes) = (0, 0, 0);
+    let mut seek_points = SeekPointCount::default();
     let mut lost_in_a_row = 0;
     let mut ahead = ReadAhead::default();
     let mut to_open = split.entries(census, planned.positions.clone());
@@ -67,7 +69,7 @@ pub(super) fn write(
         ahead.took(begin);
         let (put, said) = match put {
             Ok(put) => (
-                Some(put.label),
+                Some((put.label, put.seek_point_bytes)),
                 put.remark.map(|remark| (Action::Kept, remark)),
             ),
             Err(refusal) => (None, Some((Action::Skipped, refusal))),
@@ -91,7 +93,8 @@ pub(super) fn write(
             lost_in_a_row = 0;
         }
         // A record that was begun and not committed is dropped when the next one begins.
-        if let Some(label) = put {
+        if let Some((label, seek_point_bytes)) = put {
+            seek_points.add(seek_point_bytes);
             writer.commit(&RecordMeta {
                 label: Some(label),
                 key: &recorder.key,
@@ -116,6 +119,7 @@ pub(super) fn write(
         output,
         summary,
         image_bytes,
+        seek_points,
         findings,
         index_text,
     }))
@@ -158,6 +162,7 @@ impl WrittenShard {
                 .hasher
                 .map(|hasher| hasher.finalize().to_hex().to_string()),
             image_bytes: self.image_bytes,
+            seek_points: self.seek_points,
             sidecars,
             findings: self.findings,
         };

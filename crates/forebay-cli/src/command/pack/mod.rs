@@ -12,6 +12,7 @@ use clap::Args as ClapArgs;
 use forebay_pack::{Cancel, Format, LayoutKind, OnBadImage, PackOptions, Sharding, ShuffleWhen};
 use forebay_store::Location;
 
+use crate::command::seek_points::SeekPoints;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::quantity::parse_size;
@@ -69,6 +70,16 @@ pub(crate) struct Args {
     /// Codec of indexed shards: none, zstd or zstd:LEVEL [default: none]
     #[arg(long, value_name = "CODEC", help_heading = "Shards")]
     codec: Option<Codec>,
+
+    /// Seek points beside each JPEG, so that loaders decode crops faster: auto (under 1 % of its bytes), on, off, fine
+    #[arg(
+        long,
+        value_name = "WHICH",
+        default_value = "auto",
+        hide_possible_values = true,
+        help_heading = "Shards"
+    )]
+    seek_points: SeekPoints,
 
     /// Put a BLAKE3 hash of each shard into the manifest
     #[arg(long, help_heading = "Shards")]
@@ -249,6 +260,7 @@ impl Args {
             Policy::Skip => OnBadImage::Skip,
             Policy::Fail => OnBadImage::Fail,
         };
+        options.seek_points = self.seek_points.density();
         options.blake3 = self.blake3;
         options.jobs = self.jobs.map(NonZeroUsize::get);
         options.overwrite = self.overwrite;

@@ -28,6 +28,8 @@ struct Event<'a> {
     classes: u64,
     image_bytes: u64,
     shard_bytes: u64,
+    seek_point_images: u64,
+    seek_point_bytes: u64,
     skipped: u64,
     findings: Vec<FindingCount>,
     report: Option<String>,
@@ -119,6 +121,18 @@ impl<'a> Packed<'a> {
                 format!(
                     "{} of an earlier run checked and kept",
                     quantity::counted(summary.resumed_shards, "shard", "shards")
+                ),
+            ]);
+        }
+        let points = summary.seek_points;
+        if points.images > 0 {
+            facts.row([
+                "seek points".to_owned(),
+                format!(
+                    "of {}, {} ({:.1} % of the images)",
+                    quantity::counted(points.images, "image", "images"),
+                    quantity::bytes(points.bytes),
+                    points.bytes as f64 * 100.0 / summary.image_bytes.max(1) as f64,
                 ),
             ]);
         }
@@ -214,6 +228,8 @@ impl<'a> Packed<'a> {
                 classes: summary.classes,
                 image_bytes: summary.image_bytes,
                 shard_bytes: summary.shard_bytes(),
+                seek_point_images: summary.seek_points.images,
+                seek_point_bytes: summary.seek_points.bytes,
                 skipped: summary.skipped(),
                 findings: summary
                     .findings

@@ -31,7 +31,7 @@ mod upsample;
 #[cfg(test)]
 mod tests;
 
-pub use seek::build_seek_points;
+pub use seek::{SeekDensity, SeekPointBuilder, build_seek_points};
 
 use super::{Canvas, Job, Outcome, Scratch};
 use crate::error::Result;

@@ -8,7 +8,7 @@
 use super::Refusal;
 use super::header::{Header, Output, Sampling};
 use super::scan::{Cursor, Layout, Scan, pairs_in_row};
-use super::seek::{Point, Points, SHARED};
+use super::seek::Points;
 use super::simd::Level;
 use super::upsample;
 use crate::decode::Region;
@@ -143,8 +143,8 @@ impl Baseline {
             pixels: &mut self.pixels,
         };
         match points {
-            Some(points) => run.by_points(points, out),
-            None => run.in_order(out),
+            Some(points) if points.in_each_row() => run.by_points(points, out),
+            points => run.in_order(points, out),
         }
     }
 }
@@ -167,15 +167,21 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Reads the scan from its start.
-    fn in_order(&mut self, out: &mut [u8]) -> Result<(), Refusal> {
+    /// Reads the scan from its start, or from points that only some rows have.
+    fn in_order(&mut self, points: Option<&Points>, out: &mut [u8]) -> Result<(), Refusal> {
         let (mcus, _) = self.header.mcus();
         let Window { columns, rows } = self.pixels.window.clone();
         let [cursor, _] = &mut *self.cursors;
         let [coefficients, _] = &mut *self.coefficients;
         cursor.rewind(&self.scan);
-        for row in rows {
+        for row in rows.clone() {
             let end = row * mcus + columns.end;
+            if let Some(points) = points
+                && (row == rows.start || points.has(row))
+            {
+                let (point, mcu, limit) = points.before(row, columns.start, mcus);
+                cursor.seek(&self.scan, &point, mcu, limit);
+            }
             cursor.skip_to(&self.scan, row * mcus + columns.start, coefficients)?;
             while cursor.mcu() < end {
                 let column = cursor.mcu() - row * mcus - columns.start;
@@ -189,20 +195,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Begins each row at its seek point; two rows are read in turns.
-    fn by_points(&mut self, points: &[Point], out: &mut [u8]) -> Result<(), Refusal> {
+    /// Begins each row at a seek point of its own; two rows are read in turns.
+    fn by_points(&mut self, points: &Points, out: &mut [u8]) -> Result<(), Refusal> {
         let (mcus, _) = self.header.mcus();
         let Window { columns, rows } = self.pixels.window.clone();
         let scan = &self.scan;
         let [first, second] = &mut *self.cursors;
         let [to_first, to_second] = &mut *self.coefficients;
         let open = |cursor: &mut Cursor, row: usize| {
-            let limit = points.get(row + 1).map_or(usize::MAX, |next| {
-                usize::try_from(next.bits / 8).map_or(usize::MAX, |byte| byte + SHARED)
-            });
-            if let Some(point) = points.get(row) {
-                cursor.seek(scan, point, row * mcus, limit);
-            }
+            let (point, mcu, limit) = points.before(row, columns.start, columns.end);
+            cursor.seek(scan, &point, mcu, limit);
         };
         let mut row = rows.start;
         while row < rows.end {

@@ -1,22 +1,6 @@
-//! Seek points: where each row of MCUs begins in the entropy-coded data, so that a region is reached without
-//! decoding what lies above it and left of its neighbours. They are kept beside the JPEG, whose bytes stay as
-//! they are.
-//!
-//! # Bytes
-//! All numbers are little-endian; a *varint* has seven bits a byte, lowest first, the high bit set in all but
-//! the last; signed ones are zigzag-coded (0, -1, 1, -2, ... are 0, 1, 2, 3, ...).
-//!
-//! | offset | bytes | what |
-//! | --- | --- | --- |
-//! | 0 | 1 | version, 1 |
-//! | 1 | 1 | components, 1 or 3 |
-//! | 2 | 2 | width in pixels |
-//! | 4 | 2 | height in pixels |
-//! | 6 | 2 | rows of MCUs |
-//! | 8 | 4 | length of the JPEG in bytes |
-//! | 12 | 4 | CRC-32C of the JPEG |
-//! | 16 | ... | for each row of MCUs but the first: varint: bits since the previous row's point (the first row's is the start of the entropy-coded data; stuffed bytes count); then for each component a signed varint: its DC predictor less that of the previous row's point (0 for the first row) |
-//! | end - 4 | 4 | CRC-32C of all bytes before |
+//! Seek points: where rows of MCUs, or pieces of them, begin in the entropy-coded data, so that a region is reached
+//! without decoding what lies above it and left of its neighbours. They are kept beside the JPEG, whose bytes stay
+//! as they are. Their bytes are specified in FORMAT.md.
 //!
 //! # Never wrong pixels
 //! Points are used only if their own checksum is right, every field is in its bounds, and the length and
@@ -36,8 +20,29 @@ const VERSION: u8 = 1;
 const HEAD: usize = 16;
 /// Bytes of the checksum at the end.
 const CHECKSUM: usize = 4;
+/// Points in a row, at most.
+const MAX_PIECES: u8 = 16;
+/// Points of a row where many were asked for: a crop then walks over a thirtieth of a row on average.
+const FINE_PIECES: u8 = 8;
+/// Rows between points where fewer must do.
+const COARSE_STEPS: [u8; 4] = [1, 2, 4, 8];
+/// [`SeekDensity::Auto`]: points take at most this part of the image's bytes.
+const AUTO_PART: usize = 100;
 
-/// The start of a row of MCUs.
+/// How many seek points an image gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SeekDensity {
+    /// One for each row of MCUs, or for every second, fourth or eighth: the most that fit into 1 % of the image's bytes;
+    /// none if even the fewest do not.
+    #[default]
+    Auto,
+    /// One for each row of MCUs, whatever they take.
+    Rows,
+    /// Eight for each row of MCUs.
+    Fine,
+}
+
+/// The start of a row of MCUs or of a piece of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Point {
     /// Offset in the JPEG, in bits.
@@ -46,36 +51,119 @@ pub(super) struct Point {
     pub(super) predictors: Predictors,
 }
 
-/// The points of one image, one for each row of MCUs.
+/// Which MCUs have points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Grid {
+    /// MCUs of a row and of a column.
+    mcus: (usize, usize),
+    /// Every so many rows have points.
+    step: u8,
+    /// Points of such a row. Over 1 only if all rows have points.
+    pieces: u8,
+}
+
+impl Default for Grid {
+    fn default() -> Self {
+        Self {
+            mcus: (0, 0),
+            step: 1,
+            pieces: 1,
+        }
+    }
+}
+
+impl Grid {
+    fn new(mcus: (usize, usize), step: u8, pieces: u8) -> Option<Self> {
+        let sound = (1..=MAX_PIECES).contains(&pieces)
+            && usize::from(pieces) <= mcus.0
+            && step > 0
+            && (step == 1 || pieces == 1);
+        sound.then_some(Self { mcus, step, pieces })
+    }
+
+    fn rows(&self) -> usize {
+        self.mcus.1.div_ceil(usize::from(self.step))
+    }
+
+    fn points(&self) -> usize {
+        self.rows() * usize::from(self.pieces)
+    }
+
+    /// The column at which a piece begins.
+    fn column(&self, piece: usize) -> usize {
+        piece * self.mcus.0 / usize::from(self.pieces)
+    }
+
+    /// The MCU of a point.
+    fn mcu(&self, point: usize) -> usize {
+        let pieces = usize::from(self.pieces);
+        point / pieces * usize::from(self.step) * self.mcus.0 + self.column(point % pieces)
+    }
+}
+
+/// The points of one image.
 #[derive(Debug, Default)]
-pub(super) struct Points(Vec<Point>);
+pub(super) struct Points {
+    grid: Grid,
+    points: Vec<Point>,
+}
 
 impl Points {
-    /// The points of the rows, if they belong to this JPEG, whose header is `header`.
-    pub(super) fn read(&mut self, points: &[u8], jpeg: &[u8], header: &Header) -> Option<&[Point]> {
-        self.0.clear();
-        let (body, checksum) = points.split_last_chunk::<CHECKSUM>()?;
+    /// Reads points, if they belong to this JPEG, whose header is `header`.
+    pub(super) fn read(&mut self, bytes: &[u8], jpeg: &[u8], header: &Header) -> Option<&Self> {
+        self.points.clear();
+        let (body, checksum) = bytes.split_last_chunk::<CHECKSUM>()?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
             return None;
         }
         let (head, mut rest) = body.split_first_chunk::<HEAD>()?;
-        if *head != self::head(jpeg, header)? {
+        self.grid = Grid::new(header.mcus(), head[6], head[7])?;
+        if *head != self::head(jpeg, header, &self.grid)? {
             return None;
         }
-        let (_, rows) = header.mcus();
         let mut point = first(header);
-        self.0.push(point);
-        for _ in 1..rows {
+        self.points.push(point);
+        for _ in 1..self.grid.points() {
             let step = varint(&mut rest)?;
             point.bits = point.bits.checked_add(step).filter(|_| step > 0)?;
             for predictor in &mut point.predictors[..header.components] {
                 let step = i32::try_from(signed(varint(&mut rest)?)).ok()?;
                 *predictor = predictor.checked_add(step)?;
             }
-            self.0.push(point);
+            self.points.push(point);
         }
         let inside = point.bits / 8 < jpeg.len() as u64;
-        (inside && rest.is_empty()).then_some(&self.0[..])
+        (inside && rest.is_empty()).then_some(self)
+    }
+
+    /// Whether each row has a point.
+    pub(super) fn in_each_row(&self) -> bool {
+        self.grid.step == 1
+    }
+
+    /// The last point at or before a row and column and the MCU where it is. `to` is the column after the last one
+    /// that is wanted of the row: no byte at or after the third value is needed for what comes before it.
+    pub(super) fn before(&self, row: usize, column: usize, to: usize) -> (Point, usize, usize) {
+        let (step, pieces) = (usize::from(self.grid.step), usize::from(self.grid.pieces));
+        let row_start = row / step * pieces;
+        // Column(piece + 1) <= column is rare enough and pieces are few: a search would not be faster.
+        let mut at = row_start;
+        while at + 1 < row_start + pieces && self.grid.column(at + 1 - row_start) <= column {
+            at += 1;
+        }
+        let mut next = at + 1;
+        while next < row_start + pieces && self.grid.column(next - row_start) < to {
+            next += 1;
+        }
+        let limit = self.points.get(next).map_or(usize::MAX, |next| {
+            usize::try_from(next.bits / 8).map_or(usize::MAX, |byte| byte + SHARED)
+        });
+        (self.points[at], self.grid.mcu(at), limit)
+    }
+
+    /// Whether a row begins with a point.
+    pub(super) fn has(&self, row: usize) -> bool {
+        row.is_multiple_of(usize::from(self.grid.step))
     }
 }
 
@@ -86,74 +174,168 @@ fn first(header: &Header) -> Point {
     }
 }
 
-fn head(jpeg: &[u8], header: &Header) -> Option<[u8; HEAD]> {
+fn head(jpeg: &[u8], header: &Header, grid: &Grid) -> Option<[u8; HEAD]> {
     let mut head = [0; HEAD];
-    let (_, rows) = header.mcus();
     head[0] = VERSION;
     head[1] = header.components as u8;
     head[2..4].copy_from_slice(&u16::try_from(header.width).ok()?.to_le_bytes());
     head[4..6].copy_from_slice(&u16::try_from(header.height).ok()?.to_le_bytes());
-    head[6..8].copy_from_slice(&u16::try_from(rows).ok()?.to_le_bytes());
+    head[6] = grid.step;
+    head[7] = grid.pieces;
     head[8..12].copy_from_slice(&u32::try_from(jpeg.len()).ok()?.to_le_bytes());
     head[12..16].copy_from_slice(&crc32c::crc32c(jpeg).to_le_bytes());
     Some(head)
 }
 
-/// Makes the seek points of a JPEG: where in its bytes each row of blocks begins, for
-/// [`Decoder::decode_region_into`](crate::Decoder::decode_region_into). A few bytes a row; the JPEG stays as it is,
-/// and must stay so: points of other bytes are ignored.
-///
-/// `None` if they would be of no use: the file is not a baseline JPEG that Forebay's own decoder reads, is damaged,
-/// has restart markers (which serve the same end), or has a single row of blocks.
+/// Makes the seek points of a JPEG, one for each row of blocks: [`SeekPointBuilder`] for a single image.
 pub fn build_seek_points(jpeg: &[u8]) -> Option<Vec<u8>> {
-    let mut header = Header::default();
-    header.read(jpeg).ok()?;
-    let (columns, rows) = header.mcus();
-    if header.restart_interval > 0 || rows < 2 {
-        return None;
-    }
-    header.make_strides();
-    let mut layout = Layout::default();
-    layout.set(&header);
-    let mut scratch = vec![0; layout.coefficients()];
-    let scan = Scan {
-        bytes: jpeg,
-        start: header.scan,
-        restart_interval: 0,
-        tables: header.tables(),
-        layout: &layout,
-        level: Level::detect(),
-    };
-    let mut cursor = Cursor::default();
-    cursor.rewind(&scan);
-    let mut out = head(jpeg, &header)?.to_vec();
-    let mut last = first(&header);
-    let mut place = Place {
-        unstuffed: 0,
-        offset: header.scan,
-    };
-    for row in 1..=rows {
-        // To the end of the last row too: points are made of whole images only.
-        cursor.skip_to(&scan, row * columns, &mut scratch).ok()?;
-        if row == rows {
-            break;
+    SeekPointBuilder::default().build(jpeg, SeekDensity::Rows)
+}
+
+/// Makes the seek points of JPEGs: where in its bytes each row of blocks begins, for
+/// [`Decoder::decode_region_into`](crate::Decoder::decode_region_into). A few bytes a row; the JPEG stays as it is,
+/// and must stay so: points of other bytes are ignored. It keeps tables from image to image.
+#[derive(Debug, Default)]
+pub struct SeekPointBuilder {
+    header: Header,
+    layout: Layout,
+    cursor: Cursor,
+    scratch: Vec<i16>,
+    points: Vec<Point>,
+}
+
+impl SeekPointBuilder {
+    /// The points of a JPEG; a pure function of its bytes and `density`.
+    ///
+    /// `None` if they would be of no use: the file is not a baseline JPEG that Forebay's own decoder reads, is damaged,
+    /// has restart markers (which serve the same end), or has a single row of blocks; or if they would take more than
+    /// `density` allows.
+    pub fn build(&mut self, jpeg: &[u8], density: SeekDensity) -> Option<Vec<u8>> {
+        self.header.read(jpeg).ok()?;
+        let mcus = self.header.mcus();
+        if self.header.restart_interval > 0 || mcus.1 < 2 {
+            return None;
         }
-        let position = cursor.position();
-        place.advance(jpeg, position / 8)?;
-        let point = Point {
-            bits: place.offset as u64 * 8 + position as u64 % 8,
-            predictors: cursor.predictors(),
+        let pieces = match density {
+            SeekDensity::Fine => FINE_PIECES.min(u8::try_from(mcus.0).unwrap_or(FINE_PIECES)),
+            SeekDensity::Auto | SeekDensity::Rows => 1,
         };
-        put_varint(&mut out, point.bits - last.bits);
-        let pairs = point.predictors.iter().zip(&last.predictors);
-        for (new, old) in pairs.take(header.components) {
-            put_varint(&mut out, unsigned(i64::from(*new) - i64::from(*old)));
+        let grid = Grid::new(mcus, 1, pieces)?;
+        let allowed = match density {
+            SeekDensity::Auto => jpeg.len() / AUTO_PART,
+            SeekDensity::Rows | SeekDensity::Fine => usize::MAX,
+        };
+        // A point takes at least two bytes, so walking is spared where none would be kept.
+        let fewest = mcus
+            .1
+            .div_ceil(usize::from(COARSE_STEPS[COARSE_STEPS.len() - 1]));
+        if HEAD + CHECKSUM + 2 * fewest.saturating_sub(1) > allowed {
+            return None;
         }
-        last = point;
+        self.walk(jpeg, &grid)?;
+        let steps = match density {
+            SeekDensity::Auto => &COARSE_STEPS[..],
+            SeekDensity::Rows | SeekDensity::Fine => &COARSE_STEPS[..1],
+        };
+        // No coarser than two rows with a point: a single point is the start of the image.
+        let useful = steps.iter().filter(|step| usize::from(**step) < mcus.1);
+        for &step in useful {
+            let out = self.encode(jpeg, &Grid::new(mcus, step, pieces)?)?;
+            if out.len() <= allowed {
+                return Some(out);
+            }
+        }
+        None
     }
-    let checksum = crc32c::crc32c(&out);
-    out.extend_from_slice(&checksum.to_le_bytes());
-    Some(out)
+
+    /// Whether seek points are those of a JPEG, all of them right: more than a decoder asks, which goes by checksums.
+    pub fn is_right(&mut self, jpeg: &[u8], points: &[u8]) -> bool {
+        self.rebuild(jpeg, points).is_some_and(|own| own == points)
+    }
+
+    /// Points of the same grid, made anew.
+    fn rebuild(&mut self, jpeg: &[u8], points: &[u8]) -> Option<Vec<u8>> {
+        let &[_, _, _, _, _, _, step, pieces, ..] = points else {
+            return None;
+        };
+        self.header.read(jpeg).ok()?;
+        if self.header.restart_interval > 0 {
+            return None;
+        }
+        let mcus = self.header.mcus();
+        let grid = Grid::new(mcus, step, pieces)?;
+        self.walk(jpeg, &Grid::new(mcus, 1, pieces)?)?;
+        self.encode(jpeg, &grid)
+    }
+
+    /// Points of any grid that there can be, for tests of their reader.
+    #[cfg(test)]
+    pub(super) fn build_grid(&mut self, jpeg: &[u8], step: u8, pieces: u8) -> Option<Vec<u8>> {
+        self.header.read(jpeg).ok()?;
+        let mcus = self.header.mcus();
+        if self.header.restart_interval > 0 {
+            return None;
+        }
+        self.walk(jpeg, &Grid::new(mcus, 1, pieces)?)?;
+        self.encode(jpeg, &Grid::new(mcus, step, pieces)?)
+    }
+
+    /// Finds all points of a grid.
+    fn walk(&mut self, jpeg: &[u8], grid: &Grid) -> Option<()> {
+        self.header.make_strides();
+        let header = &self.header;
+        self.layout.set(header);
+        self.scratch.resize(self.layout.coefficients(), 0);
+        let scan = Scan {
+            bytes: jpeg,
+            start: header.scan,
+            restart_interval: 0,
+            tables: header.tables(),
+            layout: &self.layout,
+            level: Level::detect(),
+        };
+        let cursor = &mut self.cursor;
+        cursor.rewind(&scan);
+        let mut place = Place {
+            unstuffed: 0,
+            offset: header.scan,
+        };
+        self.points.clear();
+        self.points.push(first(header));
+        for point in 1..grid.points() {
+            cursor
+                .skip_to(&scan, grid.mcu(point), &mut self.scratch)
+                .ok()?;
+            let position = cursor.position();
+            place.advance(jpeg, position / 8)?;
+            self.points.push(Point {
+                bits: place.offset as u64 * 8 + position as u64 % 8,
+                predictors: cursor.predictors(),
+            });
+        }
+        // To the end: points are made of whole images only.
+        let end = grid.mcus.0 * grid.mcus.1;
+        cursor.skip_to(&scan, end, &mut self.scratch).ok()
+    }
+
+    /// The bytes of a grid that is the one that was walked, or has fewer of its rows.
+    fn encode(&self, jpeg: &[u8], grid: &Grid) -> Option<Vec<u8>> {
+        let mut out = head(jpeg, &self.header, grid)?.to_vec();
+        let (step, pieces) = (usize::from(grid.step), usize::from(grid.pieces));
+        let rows = self.points.chunks(pieces).step_by(step);
+        let mut last = first(&self.header);
+        for point in rows.flatten().skip(1) {
+            put_varint(&mut out, point.bits.checked_sub(last.bits)?);
+            let pairs = point.predictors.iter().zip(&last.predictors);
+            for (new, old) in pairs.take(self.header.components) {
+                put_varint(&mut out, unsigned(i64::from(*new) - i64::from(*old)));
+            }
+            last = *point;
+        }
+        let checksum = crc32c::crc32c(&out);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        Some(out)
+    }
 }
 
 /// Bytes after the next row's point that a row may read: the byte that the two share, which may be stuffed.

@@ -2,7 +2,7 @@
 //! against damage.
 
 use super::simd::Level;
-use super::{Baseline, Refusal, build_seek_points};
+use super::{Baseline, Refusal, SeekDensity, SeekPointBuilder, build_seek_points};
 use crate::decode::Region;
 use libjpeg_turbo_rs::{ColorSpace, Encoder, PixelFormat, Subsampling};
 
@@ -166,15 +166,20 @@ fn whole_images_and_regions_equal_libjpeg_turbo() {
         for &(width, height) in &sizes {
             let jpeg = encode(kind, width, height);
             let expected = reference(&jpeg);
-            let points = build_seek_points(&jpeg);
+            let mut builder = SeekPointBuilder::default();
+            let mut grids = vec![None];
+            for (step, pieces) in [(1, 1), (1, 3), (2, 1), (5, 1)] {
+                grids.extend(builder.build_grid(&jpeg, step, pieces).map(Some));
+            }
             let whole = Region::whole(width as u32, height as u32);
             let mut regions = vec![whole];
             regions.extend((0..4).map(|_| random_region(&mut numbers, width, height)));
             for decoder in &mut levels {
                 for &region in &regions {
-                    for points in [None, points.as_deref()] {
+                    for points in &grids {
+                        let points = points.as_deref();
                         let out = decode(decoder, &jpeg, points, (width, height), region);
-                        let what = (kind, width, height, region, points.is_some());
+                        let what = (kind, width, height, region, points.map(|p| (p[6], p[7])));
                         let equal = out.unwrap() == cut(&expected, width, region);
                         assert!(equal, "{what:?}");
                     }
@@ -190,7 +195,10 @@ fn every_small_region_equals_the_whole() {
         let kind = Kind { sampling, ..PLAIN };
         let (width, height) = (39, 37);
         let jpeg = encode(kind, width, height);
-        let points = build_seek_points(&jpeg).unwrap();
+        let mut builder = SeekPointBuilder::default();
+        let mut grid = |step, pieces| builder.build_grid(&jpeg, step, pieces);
+        let grids = [None, grid(1, 1), grid(1, 2), grid(2, 1), grid(3, 1)];
+        assert!(grids[1..].iter().all(Option::is_some));
         let expected = reference(&jpeg);
         let mut decoder = Baseline::default();
         for y in 0..height as u32 {
@@ -201,7 +209,8 @@ fn every_small_region_equals_the_whole() {
                     width: 1 + (x * 7 + y) % (width as u32 - x),
                     height: 1 + (y * 5 + x) % (height as u32 - y),
                 };
-                for points in [None, Some(&points[..])] {
+                for points in &grids {
+                    let points = points.as_deref();
                     let out = decode(&mut decoder, &jpeg, points, (width, height), region);
                     assert_eq!(out.unwrap(), cut(&expected, width, region), "{region:?}");
                 }
@@ -354,7 +363,6 @@ fn damage_never_panics_and_levels_agree_on_it() {
 fn damaged_seek_points_never_change_pixels() {
     let (width, height) = (70, 90);
     let jpeg = encode(PLAIN, width, height);
-    let points = build_seek_points(&jpeg).unwrap();
     let region = Region {
         x: 20,
         y: 55,
@@ -363,33 +371,89 @@ fn damaged_seek_points_never_change_pixels() {
     };
     let expected = cut(&reference(&jpeg), width, region);
     let mut decoder = Baseline::default();
-    let mut check = |points: &[u8], jpeg: &[u8]| {
-        let out = decode(&mut decoder, jpeg, Some(points), (width, height), region);
-        assert_eq!(out.unwrap(), expected);
-    };
-    check(&points, &jpeg);
-    for at in 0..points.len() {
-        check(&points[..at], &jpeg);
-        for flip in 1..=255 {
-            let mut damaged = points.clone();
-            damaged[at] ^= flip;
-            check(&damaged, &jpeg);
-        }
-    }
-    // The same picture in another file: points are of the bytes, not of the picture.
     let mut other = jpeg.clone();
     other.splice(2..2, [0xff, 0xfe, 0, 4, b'h', b'i']);
-    check(&points, &other);
-    check(&build_seek_points(&other).unwrap(), &jpeg);
-    // And with a right checksum over every single wrong byte: anything may come out, but nothing else happen.
-    for at in 0..points.len() - 4 {
-        let mut forged = points.clone();
-        forged[at] = forged[at].wrapping_add(1 + at as u8 % 200);
-        let body = forged.len() - 4;
-        let checksum = crc32c::crc32c(&forged[..body]);
-        forged[body..].copy_from_slice(&checksum.to_le_bytes());
-        let _ = decode(&mut decoder, &jpeg, Some(&forged), (width, height), region);
+    let another = encode(PLAIN, 90, 70);
+    let mut builder = SeekPointBuilder::default();
+    for (step, pieces) in [(1, 1), (1, 3), (2, 1)] {
+        let points = builder.build_grid(&jpeg, step, pieces).unwrap();
+        let mut check = |points: &[u8], jpeg: &[u8]| {
+            let out = decode(&mut decoder, jpeg, Some(points), (width, height), region);
+            assert_eq!(out.unwrap(), expected);
+        };
+        check(&points, &jpeg);
+        assert!(builder.is_right(&jpeg, &points));
+        for at in 0..points.len() {
+            let mut wrong = points.clone();
+            wrong[at] ^= 1;
+            assert!(!builder.is_right(&jpeg, &wrong) && !builder.is_right(&jpeg, &points[..at]));
+            check(&points[..at], &jpeg);
+            for flip in 1..=255 {
+                let mut damaged = points.clone();
+                damaged[at] ^= flip;
+                check(&damaged, &jpeg);
+            }
+        }
+        // The same picture in another file: points are of the bytes, not of the picture.
+        check(&points, &other);
+        check(&builder.build_grid(&other, step, pieces).unwrap(), &jpeg);
+        check(&builder.build_grid(&another, step, pieces).unwrap(), &jpeg);
+        // Stale: a byte of the image's data was changed since. Pixels are those of a decode without points.
+        for at in (jpeg.len() / 2..jpeg.len() - 2).step_by(97) {
+            let mut changed = jpeg.clone();
+            changed[at] ^= 1;
+            let [with, without] = [Some(&points[..]), None]
+                .map(|points| decode(&mut decoder, &changed, points, (width, height), region));
+            assert_eq!(with, without);
+        }
+        // And with a right checksum over every single wrong byte: anything may come out, but nothing else happen.
+        for at in 0..points.len() - 4 {
+            for change in [1, 2, 7, 15, 0x7f, 0x80, 0xff] {
+                let mut forged = points.clone();
+                forged[at] = forged[at].wrapping_add(change);
+                let body = forged.len() - 4;
+                let checksum = crc32c::crc32c(&forged[..body]);
+                forged[body..].copy_from_slice(&checksum.to_le_bytes());
+                let _ = decode(&mut decoder, &jpeg, Some(&forged), (width, height), region);
+            }
+        }
     }
+}
+
+#[test]
+fn automatic_seek_points_stay_under_a_hundredth() {
+    let mut builder = SeekPointBuilder::default();
+    let mut steps = std::collections::BTreeSet::new();
+    for (width, height) in [
+        (64, 900),
+        (200, 400),
+        (640, 480),
+        (500, 375),
+        (16, 16),
+        (80, 40),
+    ] {
+        for quality in [5, 30, 60, 85, 98] {
+            let jpeg = encode(Kind { quality, ..PLAIN }, width, height);
+            let rows = builder.build(&jpeg, SeekDensity::Rows);
+            assert_eq!(rows, build_seek_points(&jpeg));
+            let auto = builder.build(&jpeg, SeekDensity::Auto);
+            let Some(points) = &auto else {
+                steps.insert(0);
+                continue;
+            };
+            assert!(points.len() * 100 <= jpeg.len());
+            let rows = rows.unwrap();
+            // Never coarser than it must be.
+            assert_eq!(rows.len() * 100 <= jpeg.len(), points[6] == 1);
+            steps.insert(points[6]);
+            let fine = builder.build(&jpeg, SeekDensity::Fine).unwrap();
+            assert!(fine.len() > rows.len());
+        }
+    }
+    assert!(
+        steps.len() > 2 && steps.contains(&0) && steps.contains(&1),
+        "{steps:?}"
+    );
 }
 
 #[test]
@@ -400,7 +464,7 @@ fn seek_points_have_these_bytes() {
         .encode()
         .unwrap();
     let points = build_seek_points(&jpeg).unwrap();
-    let mut expected = vec![1, 1, 16, 0, 24, 0, 3, 0];
+    let mut expected = vec![1, 1, 16, 0, 24, 0, 1, 1];
     expected.extend((jpeg.len() as u32).to_le_bytes());
     expected.extend(crc32c::crc32c(&jpeg).to_le_bytes());
     // Two blocks of 2 + 4 bits a row; the predictor stays 0.

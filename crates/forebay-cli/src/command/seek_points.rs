@@ -1,0 +1,27 @@
+//! The option `--seek-points`, which several commands have.
+
+use forebay_image::SeekDensity;
+
+/// How many seek points are stored with each JPEG.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum SeekPoints {
+    /// One for each row of blocks, or fewer, as long as they take less than 1 % of the image's bytes
+    Auto,
+    /// One for each row of blocks, whatever they take
+    On,
+    /// None
+    Off,
+    /// Eight for each row of blocks
+    Fine,
+}
+
+impl SeekPoints {
+    pub(crate) fn density(self) -> Option<SeekDensity> {
+        match self {
+            Self::Auto => Some(SeekDensity::Auto),
+            Self::On => Some(SeekDensity::Rows),
+            Self::Off => None,
+            Self::Fine => Some(SeekDensity::Fine),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The worked bytes of seek points in FORMAT.md are what the code makes.
+
+use forebay_image::{SeekDensity, SeekPointBuilder, build_seek_points};
+use std::path::Path;
+
+/// The bytes of a fence "```hex NAME": lines of `OFFSET  BYTES | what they are`.
+fn worked(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../FORMAT.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let head = format!("```hex {name}\n");
+    let (_, fence) = document.split_once(&head).unwrap();
+    let (fence, _) = fence.split_once("```").unwrap();
+    let mut bytes = Vec::new();
+    for line in fence.lines() {
+        let (line, _) = line.split_once('|').unwrap();
+        let (offset, hex) = line.split_once("  ").unwrap();
+        assert_eq!(usize::from_str_radix(offset, 16), Ok(bytes.len()), "{line}");
+        let values = hex.split_whitespace();
+        bytes.extend(values.map(|byte| u8::from_str_radix(byte, 16).unwrap()));
+    }
+    bytes
+}
+
+#[test]
+fn seek_points_have_the_bytes_of_the_document() {
+    let (jpeg, points) = (worked("seek-points.jpeg"), worked("image/seek_points"));
+    assert_eq!(build_seek_points(&jpeg).unwrap(), points);
+    let mut builder = SeekPointBuilder::default();
+    assert!(builder.is_right(&jpeg, &points));
+    // Two MCUs a row cannot have eight points.
+    let fine = builder.build(&jpeg, SeekDensity::Fine).unwrap();
+    assert_eq!((fine[6], fine[7]), (1, 2));
+    // 22 bytes are more than a hundredth of the file.
+    assert_eq!(builder.build(&jpeg, SeekDensity::Auto), None);
+}
