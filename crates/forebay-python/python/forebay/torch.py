@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from forebay._adapter import loader_of, tree_map
 from forebay._batch import TensorBatch
 from forebay._errors import OptionError
+from forebay._forebay import Batch
 from forebay._front import Front, Source
 
 if TYPE_CHECKING:
@@ -236,12 +237,17 @@ class _Mover:
     def tensors(self, batch: Any) -> Any:
         """All arrays as tensors on the CPU; of a batch, or of what a function made of one."""
         torch = self.torch
-        if hasattr(batch, "torch"):
+        if isinstance(batch, Batch):
             # Not through numpy, which knows not every type that the loader has.
             return TensorBatch(batch.torch(), of=batch, padding=torch.as_tensor(batch.padding))
 
         def tensor(value: Any) -> Any:
-            return torch.as_tensor(value) if hasattr(value, "__array_interface__") else value
+            if not hasattr(value, "__array_interface__"):
+                return value
+            if value.dtype.name == "bfloat16":
+                # A type of ml_dtypes, which torch does not take from numpy.
+                return torch.as_tensor(value.view("uint16")).view(torch.bfloat16)
+            return torch.as_tensor(value)
 
         if isinstance(batch, TensorBatch):
             return batch._with(tensor)

@@ -1,0 +1,114 @@
+"""Batches as arrays of JAX, on their devices before they are asked for.
+
+    loader = forebay.jax.Loader("packed/", batch_size=256, sharding=NamedSharding(mesh, P("data")))
+    for images, labels in loader:
+        state = train_step(state, images, labels)
+
+Batches, their order and states are those of `forebay.Loader`. jax is imported when a loader is made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from forebay._adapter import loader_of, tree_map
+from forebay._batch import TensorBatch
+from forebay._errors import OptionError
+from forebay._forebay import Batch
+from forebay._front import Front, Source
+
+if TYPE_CHECKING:
+    import jax
+
+__all__ = ["Loader"]
+
+
+class Loader(Front[Any, Any]):
+    """Batches as arrays of JAX.
+
+    A loop gives `TensorBatch`, the pair `(images, labels)`: images of shape (N, H, W, 3) or, with
+    ``layout="nchw"``, (N, 3, H, W); labels of shape (N,), int32 unless JAX is set to 64 bits;
+    `padding` on the devices beside them. On a CPU the arrays are the batch's memory, not a copy, wherever JAX
+    can take it so.
+
+    A thread puts each batch on its devices while the batches before are worked on.
+
+    Parameters
+    ----------
+    source : str, os.PathLike or Loader
+        As for `forebay.Loader`; or a `forebay.Loader` or `forebay.Mapped` that was made already.
+    device : jax.Device, optional
+        Where arrays are to be; by default JAX's own default.
+    sharding : jax.sharding.Sharding, optional
+        How arrays lie on several devices: over the first axis, the samples, as
+        ``NamedSharding(mesh, PartitionSpec("data"))``. Where several processes share the mesh, each gives
+        the samples of its own devices, and N is the batch of all of them. Instead of `device`.
+    prefetch : int, default 2
+        Batches that are prepared before they are asked for. Each takes its memory on the devices.
+    map_batch, map_sample, map_threads
+        Python functions on the way: see `forebay.Mapped`. All arrays in whatever `map_batch`
+        returns are put on the devices.
+    **options
+        All others are those of `forebay.Loader`. `rank` and `world_size` are by default JAX's process
+        index and count where there are several processes and neither RANK nor WORLD_SIZE is set.
+
+    Raises
+    ------
+    ImportError
+        When jax is not installed.
+    OptionError
+        An option, or a combination of them, that cannot work.
+
+    Examples
+    --------
+    >>> loader = forebay.jax.Loader("packed/", batch_size=256)  # doctest: +SKIP
+    >>> for images, labels in loader:  # doctest: +SKIP
+    ...     state = train_step(state, images, labels)
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | Source,
+        *,
+        device: jax.Device | None = None,
+        sharding: jax.sharding.Sharding | None = None,
+        prefetch: int = 2,
+        map_batch: Callable[[Any], Any] | None = None,
+        map_sample: Callable[[Any, int], tuple[Any, Any]] | None = None,
+        map_threads: int = 1,
+        **options: Any,
+    ) -> None:
+        import jax
+
+        if device is not None and sharding is not None:
+            raise OptionError("device and sharding: a sharding names its devices itself")
+        if prefetch < 1:
+            raise OptionError(f"prefetch is {prefetch}: one batch at least is on its way")
+        told = {"RANK", "WORLD_SIZE"} & set(os.environ) or {"rank", "world_size"} & set(options)
+        if isinstance(source, str | os.PathLike) and not told and jax.process_count() > 1:
+            options["rank"], options["world_size"] = jax.process_index(), jax.process_count()
+        self._jax = jax
+        self._target = device if sharding is None else sharding
+        # Devices of other processes cannot be written from here: each brings its part.
+        self._shared = sharding is not None and not sharding.is_fully_addressable
+        inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)
+        super().__init__(inner, ahead=prefetch)
+
+    def _prepare(self, batch: Any) -> Any:
+        if isinstance(batch, Batch):
+            batch = TensorBatch(batch.numpy(), of=batch)
+        if isinstance(batch, TensorBatch):
+            return batch._with(self._put)
+        return tree_map(self._put, batch)
+
+    def _deliver(self, prepared: Any) -> Any:
+        return prepared
+
+    def _put(self, value: Any) -> Any:
+        if not hasattr(value, "shape"):
+            return value
+        if self._shared:
+            return self._jax.make_array_from_process_local_data(self._target, value)
+        return self._jax.device_put(value, self._target)

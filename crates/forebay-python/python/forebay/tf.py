@@ -1,0 +1,164 @@
+"""Batches as tensors of TensorFlow, in a loop or as a tf.data.Dataset.
+
+    data = forebay.tf.dataset("packed/", batch_size=256)
+    model.fit(data, epochs=90)
+
+Batches, their order and states are those of `forebay.Loader`. tensorflow is imported when a loader is made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from forebay._adapter import loader_of, tree_map
+from forebay._batch import TensorBatch
+from forebay._errors import OptionError
+from forebay._forebay import Batch
+from forebay._front import Front, Source
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+__all__ = ["Loader", "dataset"]
+
+
+class Loader(Front[Any, Any]):
+    """Batches as tensors of TensorFlow.
+
+    A loop gives `TensorBatch`, the pair `(images, labels)`: images of shape (N, H, W, 3) or, with
+    ``layout="nchw"``, (N, 3, H, W); labels int64 of shape (N,); `padding` as a tensor beside them. On a
+    CPU the images are the batch's memory, not a copy; they must not be written.
+
+    Parameters
+    ----------
+    source : str, os.PathLike or Loader
+        As for `forebay.Loader`; or a `forebay.Loader` or `forebay.Mapped` that was made already.
+    device : str, optional
+        Where tensors are to be, as "/GPU:0"; a thread copies each there while the one before is
+        worked on. By default the CPU.
+    prefetch : int, default 2
+        Batches that are prepared before they are asked for.
+    map_batch, map_sample, map_threads
+        Python functions on the way: see `forebay.Mapped`. All arrays in whatever `map_batch`
+        returns become tensors.
+    **options
+        All others are those of `forebay.Loader`.
+
+    Raises
+    ------
+    ImportError
+        When tensorflow is not installed.
+    OptionError
+        An option, or a combination of them, that cannot work.
+
+    Examples
+    --------
+    >>> for images, labels in forebay.tf.Loader("packed/", batch_size=256):  # doctest: +SKIP
+    ...     train_step(images, labels)
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | Source,
+        *,
+        device: str | None = None,
+        prefetch: int = 2,
+        map_batch: Callable[[Any], Any] | None = None,
+        map_sample: Callable[[Any, int], tuple[Any, Any]] | None = None,
+        map_threads: int = 1,
+        **options: Any,
+    ) -> None:
+        import tensorflow as tf
+
+        if prefetch < 1:
+            raise OptionError(f"prefetch is {prefetch}: one batch at least is on its way")
+        self._tf = tf
+        self._device = device
+        inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)
+        super().__init__(inner, ahead=0 if device is None else prefetch)
+
+    def _prepare(self, batch: Any) -> Any:
+        if isinstance(batch, Batch):
+            # Pages: aligned as TensorFlow wants it, and shared. What is small is copied.
+            images = self._tf.experimental.dlpack.from_dlpack(batch.__dlpack__())
+            batch = TensorBatch((images, batch.labels), of=batch)
+        if isinstance(batch, TensorBatch):
+            return batch._with(self._put)
+        return tree_map(self._put, batch)
+
+    def _deliver(self, prepared: Any) -> Any:
+        return prepared
+
+    def _put(self, value: Any) -> Any:
+        if not hasattr(value, "shape"):
+            return value
+        if self._device is None:
+            return self._tf.convert_to_tensor(value)
+        with self._tf.device(self._device):
+            return self._tf.identity(value)
+
+
+def dataset(
+    source: str | os.PathLike[str] | Source,
+    *,
+    prefetch: int = 2,
+    output_signature: Any = None,
+    **options: Any,
+) -> tf.data.Dataset:
+    """A tf.data.Dataset of batches, for `model.fit` and whatever else wants one.
+
+    One pass over it is one epoch. To save where it stands, make the loader yourself, give it as
+    `source`, and ask it; TensorFlow takes up to `prefetch` batches ahead, which its state counts.
+    Each batch is copied once: `Loader` does without.
+
+    Parameters
+    ----------
+    source : str, os.PathLike or Loader
+        As for `forebay.Loader`; or a loader that was made already.
+    prefetch : int, default 2
+        Batches that TensorFlow holds in store.
+    output_signature : nested structure of tf.TypeSpec, optional
+        What batches look like. By default that of the images and labels of the first batch, which is looked
+        at for it, and not lost.
+    **options
+        Those of `Loader`, `forebay.Loader`'s among them.
+
+    Returns
+    -------
+    tf.data.Dataset
+        Of pairs `(images, labels)`, or of what `map_batch` returns, as many as the loader has batches.
+    """
+    import tensorflow as tf
+
+    if isinstance(source, str | os.PathLike) or options:
+        loader: Source = Loader(source, **options)
+    else:
+        loader = source
+
+    if output_signature is None:
+        state = loader.state_dict()
+        first = next(iter(loader), None)
+        if first is None:
+            raise OptionError("an epoch has no batch: give output_signature")
+        loader.load_state_dict(state)
+        output_signature = tree_map(_spec, _plain(first))
+
+    def batches() -> Iterator[Any]:
+        for batch in loader:
+            yield _plain(batch)
+
+    made = tf.data.Dataset.from_generator(batches, output_signature=output_signature)
+    return made.apply(tf.data.experimental.assert_cardinality(len(loader))).prefetch(prefetch)
+
+
+def _plain(batch: Any) -> Any:
+    """TensorFlow looks into tuples and dicts, not into what derives from them."""
+    return tuple(batch) if isinstance(batch, Batch | TensorBatch) else batch
+
+
+def _spec(value: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.TensorSpec.from_tensor(tf.convert_to_tensor(value))
