@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_wire::{BufferPool, Layout, wire};
+use forebay_wire::{BufferPool, Dtype, Layout, wire};
 
 use crate::connection::{Connection, dial};
 use crate::error::{Error, Result};
@@ -164,6 +164,19 @@ impl Client {
                     found: found.to_string(),
                 });
             }
+        }
+        // A server that does not know of types gives bytes.
+        let dtype = |spec: &wire::StreamSpec| {
+            let number = spec.output.as_ref().map_or(0, |output| output.dtype);
+            Dtype::from_wire(number).map_or("unknown", Dtype::name)
+        };
+        if dtype(asked) != dtype(&spec) {
+            return Err(Error::Disorder {
+                server: connection.server.clone(),
+                what: "dtype",
+                expected: dtype(asked).to_owned(),
+                found: dtype(&spec).to_owned(),
+            });
         }
         let layout = Layout::from_wire(spec.layout).ok_or_else(|| Error::Disorder {
             server: connection.server.clone(),

@@ -33,7 +33,7 @@ mod url;
 pub use client::Client;
 pub use error::{Error, Result};
 pub use forebay_wire::wire::error::Kind as RemoteKind;
-pub use forebay_wire::{Batch, Buffer, BufferPool, Layout, wire};
+pub use forebay_wire::{Batch, Buffer, BufferPool, Dtype, Layout, wire};
 pub use options::{ClientOptions, OpenOptions};
 pub use queue::StreamStats;
 pub use stream::{Interrupter, Polled, Stream};

@@ -213,7 +213,7 @@ mod tests {
             digest: digest::batch(position, 1, 2, &samples, &flags),
             samples,
             flags: flags.into(),
-            payload_crc32c: None,
+            ..wire::Batch::default()
         }
     }
 

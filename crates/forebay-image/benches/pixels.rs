@@ -86,11 +86,17 @@ fn bench_folder(c: &mut Criterion, name: &str, folder: &Path) {
         ("eval-224", Transform::Eval(EvalTransform::new(256, 224))),
     ];
     for (name, transform) in transforms {
-        let mut out = vec![0; transform.output_bytes()];
+        let mut out = vec![0; transform.output_values()];
         group.bench_function(name, |b| {
             b.iter(|| {
                 let i = next(images.len());
-                transform.apply(&mut decoder, &images[i], seed(i), Layout::Nhwc, &mut out)
+                transform.apply(
+                    &mut decoder,
+                    &images[i],
+                    seed(i),
+                    &Layout::Nhwc.into(),
+                    &mut out,
+                )
             })
         });
     }

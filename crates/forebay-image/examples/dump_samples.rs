@@ -35,8 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             sample,
         };
         for (kind, transform) in &transforms {
-            let mut out = vec![0; transform.output_bytes()];
-            transform.apply(&mut decoder, &bytes, seed, Layout::Nhwc, &mut out)?;
+            let mut out = vec![0; transform.output_values()];
+            transform.apply(&mut decoder, &bytes, seed, &Layout::Nhwc.into(), &mut out)?;
             let name = format!("{sample}-{kind}.raw");
             std::fs::write(to.join(&name), &out)?;
             writeln!(index, "{sample} {kind} {name} {}", path.display())?;

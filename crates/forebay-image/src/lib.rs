@@ -27,4 +27,7 @@ pub use limits::Limits;
 pub use probe::{Color, Ending, Format, Probe, ending, probe, sniff, trailing_bytes};
 pub use random::SampleSeed;
 pub use sheet::{contact_sheet, encode_png};
-pub use transform::{Encoded, EvalTransform, Layout, Timing, TrainTransform, Transform, resize};
+pub use transform::{
+    Dtype, Encoded, EvalTransform, Layout, Normalize, Output, Timing, TrainTransform, Transform,
+    resize,
+};

@@ -145,7 +145,7 @@ fn a_progressive_image_with_too_many_scans_is_refused() {
 #[test]
 fn a_file_cut_anywhere_is_an_error() {
     let transform = Transform::Train(TrainTransform::new(32));
-    let mut out = vec![0; transform.output_bytes()];
+    let mut out = vec![0; transform.output_values()];
     for path in [PLAIN, PROGRESSIVE, GREY, RESTARTS, A_PNG] {
         let bytes = shipped(path);
         // Cuts within the last two bytes leave every pixel there; those before lose some.
@@ -160,7 +160,13 @@ fn a_file_cut_anywhere_is_an_error() {
                 epoch: 0,
                 sample: cut as u64,
             };
-            let _ = transform.apply(&mut decoder(), &bytes[..cut], seed, Layout::Nhwc, &mut out);
+            let _ = transform.apply(
+                &mut decoder(),
+                &bytes[..cut],
+                seed,
+                &Layout::Nhwc.into(),
+                &mut out,
+            );
         }
     }
     let error = decoder().decode(&shipped(PLAIN)[..9000]).unwrap_err();
@@ -197,7 +203,7 @@ fn options_and_buffers_are_checked() {
             &mut decoder(),
             &png,
             SampleSeed::default(),
-            Layout::Nhwc,
+            &Layout::Nhwc.into(),
             &mut out,
         )
     };
@@ -263,8 +269,8 @@ proptest! {
         }
         let mut decoder = decoder();
         for transform in [Transform::Train(TrainTransform::new(24)), Transform::Eval(EvalTransform::new(30, 24))] {
-            let mut out = vec![0; transform.output_bytes()];
-            let outcome = transform.apply(&mut decoder, &bytes, SampleSeed::default(), Layout::Nchw, &mut out);
+            let mut out = vec![0; transform.output_values()];
+            let outcome = transform.apply(&mut decoder, &bytes, SampleSeed::default(), &Layout::Nchw.into(), &mut out);
             prop_assert!(!matches!(outcome, Err(ImageError::Decoder { .. })), "{:?}", outcome);
         }
         let _ = trailing_bytes(&bytes);

@@ -57,9 +57,15 @@ fn shipped_images_decode_and_transform_to_pillows_bytes() {
         let train = Transform::Train(TrainTransform::new(224));
         let eval = Transform::Eval(EvalTransform::new(256, 224));
         for (transform, expected) in [(train, &row[4]), (eval, &row[5])] {
-            let mut pixels = vec![0; transform.output_bytes()];
+            let mut pixels = vec![0; transform.output_values()];
             transform
-                .apply(&mut decoder, &bytes, seed, Layout::Nhwc, &mut pixels)
+                .apply(
+                    &mut decoder,
+                    &bytes,
+                    seed,
+                    &Layout::Nhwc.into(),
+                    &mut pixels,
+                )
                 .unwrap();
             assert_eq!(
                 format!("{:08x}", crc32(&pixels)),
@@ -67,9 +73,15 @@ fn shipped_images_decode_and_transform_to_pillows_bytes() {
                 "{}: {transform:?}",
                 row[0]
             );
-            let mut planes = vec![0; transform.output_bytes()];
+            let mut planes = vec![0; transform.output_values()];
             transform
-                .apply(&mut decoder, &bytes, seed, Layout::Nchw, &mut planes)
+                .apply(
+                    &mut decoder,
+                    &bytes,
+                    seed,
+                    &Layout::Nchw.into(),
+                    &mut planes,
+                )
                 .unwrap();
             let plane = planes.len() / 3;
             let same = (0..planes.len()).all(|i| planes[i % 3 * plane + i / 3] == pixels[i]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_image::Layout;
+use forebay_image::{Dtype, Layout};
 use forebay_proto::wire::StreamSpec;
 use forebay_shard::Split;
 use forebay_wire::batch::digest;
@@ -151,7 +151,7 @@ impl Loader {
         } = &self.options;
         let side = transform.output_side() as usize;
         let count = made.samples.len();
-        let (shape, layout) = match self.options.layout {
+        let (shape, layout) = match self.options.output.layout {
             Layout::Nhwc => ([count, side, side, 3], forebay_wire::Layout::Nhwc),
             Layout::Nchw => ([count, 3, side, side], forebay_wire::Layout::Nchw),
         };
@@ -161,6 +161,12 @@ impl Loader {
             position: made.start,
             digest: digest::batch(made.start, *rank, *world_size, &made.samples, &made.flags),
             images: made.images,
+            dtype: match self.options.output.dtype {
+                Dtype::Uint8 => forebay_wire::Dtype::Uint8,
+                Dtype::Float32 => forebay_wire::Dtype::Float32,
+                Dtype::Float16 => forebay_wire::Dtype::Float16,
+                Dtype::Bfloat16 => forebay_wire::Dtype::Bfloat16,
+            },
             shape,
             layout,
             labels: made.labels,

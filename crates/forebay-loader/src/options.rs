@@ -3,7 +3,7 @@
 //! Owns defaults and validation. Where a value shapes the order of samples, its default is in
 //! [`plan::defaults`] and depends on the dataset alone.
 
-use forebay_image::{Layout, Limits, Transform};
+use forebay_image::{Limits, Output, Transform};
 
 use crate::error::{Error, Result};
 use crate::plan::{self, Batches, Shuffle, defaults};
@@ -47,8 +47,8 @@ pub struct Options {
     pub shuffle: Shuffle,
     /// How an image becomes pixels.
     pub transform: Transform,
-    /// Order of the axes of a batch.
-    pub layout: Layout,
+    /// Order of the axes of a batch, type of its numbers, normalisation.
+    pub output: Output,
     /// Whether the last, short batch of an epoch is filled up with padding rather than left out.
     pub keep_last: bool,
     /// Threads that decode; 0 for as many as this process may use (CPU affinity and cgroup limits count).
@@ -78,7 +78,7 @@ impl Options {
             seed: 0,
             shuffle: Shuffle::default(),
             transform,
-            layout: Layout::default(),
+            output: Output::default(),
             keep_last: false,
             threads: 0,
             readers: 0,
@@ -118,6 +118,10 @@ impl Options {
             .transform
             .validate()
             .map_err(|error| Error::option("transform", "invalid", error))?;
+        resolved
+            .output
+            .validate()
+            .map_err(|error| Error::option("output", "invalid", error))?;
         resolved.batch_bytes()?;
         Ok(resolved)
     }
@@ -137,6 +141,12 @@ impl Options {
         )
     }
 
+    /// Bytes of one sample of a batch.
+    #[must_use]
+    pub fn sample_bytes(&self) -> usize {
+        self.transform.output_values() * self.output.dtype.bytes()
+    }
+
     /// Bytes of pixels of one batch.
     ///
     /// # Errors
@@ -145,7 +155,7 @@ impl Options {
     pub fn batch_bytes(&self) -> Result<usize> {
         usize::try_from(self.batch_size)
             .ok()
-            .and_then(|size| size.checked_mul(self.transform.output_bytes()))
+            .and_then(|size| size.checked_mul(self.sample_bytes()))
             .filter(|&bytes| bytes <= isize::MAX as usize / 2)
             .ok_or_else(|| {
                 Error::option(

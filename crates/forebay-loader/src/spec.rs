@@ -3,7 +3,7 @@
 //! A spec comes from somebody else: every value is checked here or when the options are resolved, and nothing
 //! is allocated from it before.
 
-use forebay_image::{EvalTransform, Layout, TrainTransform, Transform};
+use forebay_image::{Dtype, EvalTransform, Layout, Normalize, Output, TrainTransform, Transform};
 use forebay_proto::wire;
 
 use crate::error::{Error, Result};
@@ -32,11 +32,7 @@ impl Options {
         options.lanes = spec.lanes;
         options.seed = spec.seed;
         options.shuffle = shuffle_from(spec.shuffle.as_ref())?;
-        options.layout = match wire::Layout::try_from(spec.layout) {
-            Ok(wire::Layout::Nhwc | wire::Layout::Unspecified) => Layout::Nhwc,
-            Ok(wire::Layout::Nchw) => Layout::Nchw,
-            Err(_) => return Err(Error::option("layout", spec.layout, "1 (NHWC) or 2 (NCHW)")),
-        };
+        options.output = output_from(spec)?;
         options.keep_last = spec.keep_last;
         let bytes = options.batch_bytes()? as u64;
         if bytes > max_batch_bytes {
@@ -59,14 +55,67 @@ impl Options {
             seed: self.seed,
             shuffle: Some(shuffle_to(self.shuffle)),
             transform: transform_to(&self.transform),
-            layout: match self.layout {
+            layout: match self.output.layout {
                 Layout::Nhwc => wire::Layout::Nhwc,
                 Layout::Nchw => wire::Layout::Nchw,
             }
             .into(),
             keep_last: self.keep_last,
+            output: output_to(&self.output),
         }
     }
+}
+
+/// Layout, type and normalisation; the last is checked when the options are resolved.
+fn output_from(spec: &wire::StreamSpec) -> Result<Output> {
+    let layout = match wire::Layout::try_from(spec.layout) {
+        Ok(wire::Layout::Nhwc | wire::Layout::Unspecified) => Layout::Nhwc,
+        Ok(wire::Layout::Nchw) => Layout::Nchw,
+        Err(_) => return Err(Error::option("layout", spec.layout, "1 (NHWC) or 2 (NCHW)")),
+    };
+    let Some(output) = &spec.output else {
+        return Ok(layout.into());
+    };
+    let dtype = match wire::Dtype::try_from(output.dtype) {
+        Ok(wire::Dtype::Uint8 | wire::Dtype::Unspecified) => Dtype::Uint8,
+        Ok(wire::Dtype::Float32) => Dtype::Float32,
+        Ok(wire::Dtype::Float16) => Dtype::Float16,
+        Ok(wire::Dtype::Bfloat16) => Dtype::Bfloat16,
+        Err(_) => return Err(Error::option("dtype", output.dtype, "1 to 4")),
+    };
+    let three = |name: &'static str, numbers: &[f32]| {
+        <[f32; 3]>::try_from(numbers)
+            .map_err(|_| Error::option(name, format!("{} numbers", numbers.len()), "three numbers"))
+    };
+    let normalize = match &output.normalize {
+        None => None,
+        Some(normalize) => Some(Normalize {
+            mean: three("mean", &normalize.mean)?,
+            std: three("std", &normalize.std)?,
+        }),
+    };
+    Ok(Output {
+        layout,
+        dtype,
+        normalize,
+    })
+}
+
+/// Nothing for bytes, so that specs of bytes are those of ever.
+fn output_to(output: &Output) -> Option<wire::Output> {
+    let dtype = match output.dtype {
+        Dtype::Uint8 => return None,
+        Dtype::Float32 => wire::Dtype::Float32,
+        Dtype::Float16 => wire::Dtype::Float16,
+        Dtype::Bfloat16 => wire::Dtype::Bfloat16,
+    };
+    Some(wire::Output {
+        dtype: dtype.into(),
+        normalize: output.normalize.map(|normalize| wire::Normalize {
+            mean: normalize.mean.to_vec(),
+            std: normalize.std.to_vec(),
+        }),
+    })
 }
 
 fn transform_from(transform: Option<&wire::Transform>) -> Result<Transform> {
@@ -164,7 +213,7 @@ mod tests {
         options.world_size = 4;
         options.lanes = 16;
         options.seed = u64::MAX;
-        options.layout = Layout::Nchw;
+        options.output.layout = Layout::Nchw;
         options.keep_last = true;
         options
     }
@@ -195,6 +244,25 @@ mod tests {
     }
 
     #[test]
+    fn specs_say_what_numbers_are() {
+        let normalize = Some(Normalize {
+            mean: [0.485, 0.456, 0.406],
+            std: [0.229, 0.224, 0.225],
+        });
+        for (dtype, normalize) in [
+            (Dtype::Uint8, None),
+            (Dtype::Float32, normalize),
+            (Dtype::Float16, None),
+            (Dtype::Bfloat16, normalize),
+        ] {
+            let mut options = options();
+            (options.output.dtype, options.output.normalize) = (dtype, normalize);
+            let spec = options.to_spec("train");
+            assert_eq!(Options::from_spec(&spec, MAX_BATCH_BYTES).unwrap(), options);
+        }
+    }
+
+    #[test]
     fn specs_of_strangers_are_checked() {
         let good = options().to_spec("train");
         let refused = |change: &dyn Fn(&mut wire::StreamSpec)| {
@@ -217,6 +285,22 @@ mod tests {
         };
         assert!(refused(&|spec| spec.transform = None).contains("transform"));
         assert!(refused(&|spec| spec.layout = 9).contains("layout"));
+        let output = |dtype: i32, mean: &[f32], std: &[f32]| {
+            let normalize = Some(wire::Normalize {
+                mean: mean.to_vec(),
+                std: std.to_vec(),
+            });
+            refused(&|spec| {
+                let normalize = normalize.clone();
+                spec.output = Some(wire::Output { dtype, normalize });
+            })
+        };
+        assert!(output(9, &[0.0; 3], &[1.0; 3]).contains("dtype"));
+        assert!(output(2, &[0.0; 4], &[1.0; 3]).contains("mean"));
+        assert!(output(2, &[0.0; 3], &[]).contains("std"));
+        assert!(output(2, &[0.0; 3], &[1.0, 0.0, 1.0]).contains("std"));
+        assert!(output(3, &[f32::NAN; 3], &[1.0; 3]).contains("mean"));
+        assert!(output(1, &[0.0; 3], &[1.0; 3]).contains("uint8"));
         assert!(refused(&|spec| spec.shuffle.as_mut().unwrap().kind = 9).contains("shuffle"));
         assert!(refused(&|spec| spec.batch_size = u64::MAX).contains("batch_size"));
         assert!(refused(&|spec| spec.batch_size = 1 << 23).contains("at most 1073741824 bytes"));

@@ -4,7 +4,7 @@ mod dataset;
 
 use dataset::Recipe;
 use forebay_image::{
-    Decoder, EvalTransform, Layout, Limits, SampleSeed, TrainTransform, Transform,
+    Decoder, Dtype, EvalTransform, Layout, Limits, SampleSeed, TrainTransform, Transform,
 };
 use forebay_loader::plan::{EpochPlan, PlanOptions};
 use forebay_loader::{Error, Loader, Options, Shuffle};
@@ -83,7 +83,7 @@ fn expected(split: &Split, options: &Options, epoch: u64) -> Vec<(Vec<u8>, i64, 
     let mut sample = |sample: u64| {
         split.read(sample, &mut record).unwrap();
         let (image, label) = image_and_label(&record).unwrap();
-        let mut pixels = vec![0; options.transform.output_bytes()];
+        let mut pixels = vec![0; options.transform.output_values() * options.output.dtype.bytes()];
         let seed = SampleSeed {
             seed: options.seed,
             epoch,
@@ -91,7 +91,7 @@ fn expected(split: &Split, options: &Options, epoch: u64) -> Vec<(Vec<u8>, i64, 
         };
         options
             .transform
-            .apply(&mut decoder, image, seed, options.layout, &mut pixels)
+            .apply(&mut decoder, image, seed, &options.output, &mut pixels)
             .unwrap();
         (pixels, label.unwrap(), sample)
     };
@@ -122,7 +122,10 @@ fn batches_are_the_plan_decoded() {
             for (transform, layout) in transforms.into_iter().zip([Layout::Nhwc, Layout::Nchw]) {
                 let mut options = options(16);
                 (options.shuffle, options.transform) = (shuffle, transform);
-                (options.layout, options.keep_last) = (layout, true);
+                (options.output.layout, options.keep_last) = (layout, true);
+                if layout == Layout::Nchw {
+                    options.output.dtype = Dtype::Bfloat16;
+                }
                 let found = epochs(&split, &options, 2);
                 assert_eq!(found.len(), 14);
                 for (e, batches) in found.chunks(7).enumerate() {
@@ -130,7 +133,7 @@ fn batches_are_the_plan_decoded() {
                     for (step, batch) in batches.iter().enumerate() {
                         assert_eq!((batch.epoch, batch.step), (e as u64, step as u64));
                         assert_eq!(batch.position, step as u64 * 16);
-                        for (i, pixels) in batch.images.chunks(300).enumerate() {
+                        for (i, pixels) in batch.images.chunks(options.sample_bytes()).enumerate() {
                             let p = step * 16 + i;
                             let found = (pixels.to_vec(), batch.labels[i], batch.samples[i]);
                             assert_eq!(found, expected[p % 100], "position {p}");

@@ -17,7 +17,7 @@ use dlpark::ffi::{DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersione
 use dlpark::metadata::Dynamic;
 use dlpark::python::{DlpackExporter, ExportRequest, export_dlpack};
 use dlpark::{DlpackFlags, Managed, ManagedTensorBase};
-use forebay_wire::Buffer;
+use forebay_wire::{Buffer, Dtype};
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -29,15 +29,33 @@ const DEVICE_CPU: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Element {
     U8,
+    F32,
+    F16,
+    Bf16,
     Bool,
     I64,
 }
 
+impl From<Dtype> for Element {
+    fn from(dtype: Dtype) -> Element {
+        match dtype {
+            Dtype::Uint8 => Element::U8,
+            Dtype::Float32 => Element::F32,
+            Dtype::Float16 => Element::F16,
+            Dtype::Bfloat16 => Element::Bf16,
+        }
+    }
+}
+
 impl Element {
-    /// The type as numpy's array interface spells it.
+    /// The type as numpy's array interface spells it. It has no word for bfloat16, whose bits are
+    /// numbers to it.
     fn numpy(self) -> &'static str {
         match self {
             Element::U8 => "|u1",
+            Element::F32 => "<f4",
+            Element::F16 => "<f2",
+            Element::Bf16 => "<u2",
             Element::Bool => "|b1",
             Element::I64 => "<i8",
         }
@@ -46,6 +64,9 @@ impl Element {
     fn dlpack(self) -> DLDataType {
         match self {
             Element::U8 => DLDataType::U8,
+            Element::F32 => DLDataType::F32,
+            Element::F16 => DLDataType::F16,
+            Element::Bf16 => DLDataType::BF16,
             Element::Bool => DLDataType::BOOL,
             Element::I64 => DLDataType::I64,
         }
@@ -108,11 +129,19 @@ impl Array {
         }
     }
 
-    /// The pixels of a batch; `shape` must multiply to the buffer's length.
-    pub(crate) fn pixels(mut buffer: Buffer, shape: [usize; 4]) -> Array {
-        debug_assert_eq!(shape.iter().product::<usize>(), buffer.len());
+    /// The pixels of a batch; `shape` must be as many numbers of `dtype` as the buffer holds.
+    pub(crate) fn pixels(mut buffer: Buffer, dtype: Dtype, shape: [usize; 4]) -> Array {
+        debug_assert_eq!(
+            shape.iter().product::<usize>() * dtype.bytes(),
+            buffer.len()
+        );
         let address = buffer.as_mut_ptr();
-        Array::new(address, Owner::Pixels(buffer), Element::U8, shape.into())
+        Array::new(address, Owner::Pixels(buffer), dtype.into(), shape.into())
+    }
+
+    /// Whether the numbers are of a type that numpy has no name for.
+    pub(crate) fn is_bfloat16(&self) -> bool {
+        self.element == Element::Bf16
     }
 
     /// A column of numbers.

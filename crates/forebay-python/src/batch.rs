@@ -4,8 +4,8 @@
 //! [`Array`]'s.
 
 use forebay_wire::batch::FLAG_PADDING;
-use forebay_wire::{Batch, Layout};
-use pyo3::exceptions::PyIndexError;
+use forebay_wire::{Batch, Dtype, Layout};
+use pyo3::exceptions::{PyImportError, PyIndexError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyIterator, PyTuple};
@@ -28,10 +28,24 @@ impl Column {
 
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let view = self.numpy.get_or_try_init(py, || {
-            let asarray = ASARRAY.import(py, "numpy", "asarray")?;
-            asarray.call1((&self.array,)).map(Bound::unbind)
-        })?;
+        static BFLOAT16: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let view =
+            self.numpy.get_or_try_init(py, || {
+                let asarray = ASARRAY.import(py, "numpy", "asarray")?;
+                let view = asarray.call1((&self.array,))?;
+                if !self.array.get().is_bfloat16() {
+                    return Ok(view.unbind());
+                }
+                let bfloat16 = BFLOAT16.import(py, "ml_dtypes", "bfloat16").map_err(|cause| {
+                let error = PyImportError::new_err(
+                    "numpy has no bfloat16 of its own: install the package ml_dtypes, or take \
+                     tensors with batch.torch() or torch.from_dlpack(batch)",
+                );
+                error.set_cause(py, Some(cause));
+                error
+            })?;
+                view.call_method1("view", (bfloat16,)).map(Bound::unbind)
+            })?;
         Ok(view.bind(py).clone())
     }
 
@@ -56,6 +70,7 @@ pub(crate) struct PyBatch {
     padding: Column,
     shape: [usize; 4],
     layout: Layout,
+    dtype: Dtype,
     /// The epoch, from 0.
     #[pyo3(get)]
     epoch: u64,
@@ -82,12 +97,13 @@ impl PyBatch {
         let samples = batch.samples.into_iter().map(|s| s as i64).collect();
         let padding = batch.flags.iter().map(|&f| f == FLAG_PADDING).collect();
         Ok(PyBatch {
-            images: Column::new(py, Array::pixels(batch.images, batch.shape))?,
+            images: Column::new(py, Array::pixels(batch.images, batch.dtype, batch.shape))?,
             labels: Column::new(py, Array::numbers(labels))?,
             samples: Column::new(py, Array::numbers(samples))?,
             padding: Column::new(py, Array::mask(padding))?,
             shape: batch.shape,
             layout: batch.layout,
+            dtype: batch.dtype,
             epoch: batch.epoch,
             step: batch.step,
             position: batch.position,
@@ -98,7 +114,9 @@ impl PyBatch {
 
 #[pymethods]
 impl PyBatch {
-    /// Pixels: uint8 of shape (N, height, width, 3), or (N, 3, height, width) with layout "nchw".
+    /// Pixels: of shape (N, height, width, 3), or (N, 3, height, width) with layout "nchw".
+    ///
+    /// uint8, or what the loader's `dtype` says. bfloat16 needs the package ml_dtypes.
     #[getter]
     fn images<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.images.numpy(py)
@@ -124,6 +142,12 @@ impl PyBatch {
         self.padding.numpy(py)
     }
 
+    /// The type of the numbers in `images`: "uint8", "float32", "float16" or "bfloat16".
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.dtype.name()
+    }
+
     /// The order of the axes of `images`: "nhwc" or "nchw".
     #[getter]
     fn layout(&self) -> &'static str {
@@ -138,7 +162,12 @@ impl PyBatch {
     /// Returns
     /// -------
     /// tuple of numpy.ndarray
-    ///     uint8 of shape (N, H, W, 3) or (N, 3, H, W), and int64 of shape (N,).
+    ///     Of shape (N, H, W, 3) or (N, 3, H, W) and the batch's `dtype`, and int64 of shape (N,).
+    ///
+    /// Raises
+    /// ------
+    /// ImportError
+    ///     For bfloat16, when ml_dtypes is not installed.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, [self.images.numpy(py)?, self.labels.numpy(py)?])
     }
@@ -148,7 +177,8 @@ impl PyBatch {
     /// Returns
     /// -------
     /// tuple of torch.Tensor
-    ///     uint8 of shape (N, H, W, 3) or (N, 3, H, W), and int64 of shape (N,), on the CPU.
+    ///     Of shape (N, H, W, 3) or (N, 3, H, W) and the batch's `dtype`, and int64 of shape (N,),
+    ///     on the CPU.
     ///
     /// Raises
     /// ------
@@ -196,9 +226,10 @@ impl PyBatch {
     fn __repr__(&self) -> String {
         let [n, a, b, c] = self.shape;
         format!(
-            "Batch(epoch={}, step={}, images=uint8[{n}, {a}, {b}, {c}], layout='{}')",
+            "Batch(epoch={}, step={}, images={}[{n}, {a}, {b}, {c}], layout='{}')",
             self.epoch,
             self.step,
+            self.dtype.name(),
             self.layout()
         )
     }

@@ -363,7 +363,7 @@ impl Drop for Finish<'_> {
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    use forebay_wire::{BufferPool, Layout};
+    use forebay_wire::{BufferPool, Dtype, Layout};
 
     use super::*;
 
@@ -396,6 +396,7 @@ mod tests {
                 step: self.at.position / 2 - 1,
                 position: self.at.position - 2,
                 images: BufferPool::new(0).take(0),
+                dtype: Dtype::Uint8,
                 shape: [0, 1, 1, 3],
                 layout: Layout::Nhwc,
                 labels: Vec::new(),

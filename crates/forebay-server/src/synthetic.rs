@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use forebay_loader::plan::Batches;
 use forebay_wire::batch::{FLAG_PADDING, FLAG_SAMPLE, digest};
 use forebay_wire::wire::{self, error::Kind, transform};
-use forebay_wire::{Batch, BufferPool, Layout};
+use forebay_wire::{Batch, BufferPool, Dtype, Layout};
 
 use crate::source::{BatchSource, Description, Failure, Monitor, Source, StreamRequest};
 
@@ -98,6 +98,16 @@ impl Source for Synthetic {
         let layout = Layout::from_wire(spec.layout)
             .ok_or_else(|| Failure::new(Kind::Invalid, "a layout of another time"))?;
         spec.layout = layout.to_wire().into();
+        if spec
+            .output
+            .as_ref()
+            .is_some_and(|output| Dtype::from_wire(output.dtype) != Some(Dtype::Uint8))
+        {
+            return Err(Failure::new(
+                Kind::Invalid,
+                "made-up batches have bytes only: dtype uint8",
+            ));
+        }
         spec.shuffle = Some(wire::Shuffle {
             kind: wire::shuffle::Kind::None.into(),
             ..Default::default()
@@ -187,6 +197,7 @@ impl BatchSource for SyntheticBatches {
             step: self.position / self.batches.global_size(),
             position: self.position,
             images,
+            dtype: Dtype::Uint8,
             shape: self.shape,
             layout: self.layout,
             labels: samples.iter().map(|&s| Synthetic::label(s)).collect(),

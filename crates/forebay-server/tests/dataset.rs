@@ -6,7 +6,7 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use forebay_client::{Client, ClientOptions, Error, OpenOptions};
-use forebay_image::{EvalTransform, Layout, TrainTransform, Transform};
+use forebay_image::{Dtype, EvalTransform, Layout, Normalize, TrainTransform, Transform};
 use forebay_loader::{Loader, Options};
 use forebay_pack::{Cancel, Format, PackOptions, pack};
 use forebay_server::{Server, ServerHandle};
@@ -65,11 +65,18 @@ fn batches_are_those_of_the_loader() {
             (options.rank, options.world_size) = (rank, world_size);
             options.seed = 42;
             options.keep_last = rank == 1;
-            options.layout = if rank == 0 {
+            options.output.layout = if rank == 0 {
                 Layout::Nhwc
             } else {
                 Layout::Nchw
             };
+            if rank == 1 {
+                options.output.dtype = Dtype::Float16;
+                options.output.normalize = Some(Normalize {
+                    mean: [0.485, 0.456, 0.406],
+                    std: [0.229, 0.224, 0.225],
+                });
+            }
             options.threads = 2;
             let split = dataset.split("train").unwrap();
             let mut loader = Loader::new(split, options.clone()).unwrap();

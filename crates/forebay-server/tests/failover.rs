@@ -293,6 +293,7 @@ fn batch(position: u64, payload: &[u8]) -> wire::Batch {
         samples,
         flags: vec![0; 8].into(),
         payload_crc32c: Some(crc32c::crc32c(payload)),
+        ..wire::Batch::default()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use forebay_wire::batch::digest;
 use forebay_wire::frame::{self, Limits};
-use forebay_wire::{Batch, BufferPool, FrameWriter, Kind, Layout, Message, wire};
+use forebay_wire::{Batch, BufferPool, Dtype, FrameWriter, Kind, Layout, Message, wire};
 
 const PAGE: &str = include_str!("../../../docs/wire.md");
 
@@ -59,6 +59,7 @@ fn worked_bytes_are_right() {
         epoch: 1,
         step: 2,
         position: 4,
+        dtype: Dtype::Uint8,
         shape: [2, 1, 1, 3],
         layout: Layout::Nhwc,
         labels: vec![5, -1],

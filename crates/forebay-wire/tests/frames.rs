@@ -6,7 +6,7 @@ use std::io::{Cursor, Read};
 use forebay_wire::batch::digest;
 use forebay_wire::frame::{self, HEAD_LEN, Limits};
 use forebay_wire::{
-    Batch, BufferPool, Error, FrameReader, FrameWriter, Kind, Layout, Message, Side, wire,
+    Batch, BufferPool, Dtype, Error, FrameReader, FrameWriter, Kind, Layout, Message, Side, wire,
 };
 use proptest::prelude::*;
 
@@ -23,6 +23,7 @@ fn batch(pool: &BufferPool) -> Batch {
         step: 2,
         position: 6,
         images,
+        dtype: Dtype::Uint8,
         shape: [3, 2, 2, 3],
         layout: Layout::Nhwc,
         labels: vec![-1, 5, 999],
@@ -226,7 +227,9 @@ fn a_timeout_in_the_middle_of_a_frame_loses_nothing() {
 fn batches_that_do_not_add_up_are_refused() {
     let pool = BufferPool::new(1 << 20);
     let sent = batch(&pool);
-    let tries: [fn(&mut wire::Batch); 6] = [
+    let tries: [fn(&mut wire::Batch); 8] = [
+        |b| b.dtype = 77,
+        |b| b.dtype = wire::Dtype::Float16.into(),
         |b| b.shape = vec![3, 2, 2],
         |b| b.shape = vec![u64::MAX, u64::MAX, 2, 3],
         |b| b.shape[0] = 4,

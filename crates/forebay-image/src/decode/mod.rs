@@ -14,6 +14,7 @@ use crate::error::{ImageError, Result};
 use crate::limits::Limits;
 use crate::probe::{Format, Probe, probe};
 use crate::resize::Resizer;
+use crate::transform::Converter;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -196,6 +197,9 @@ pub struct Decoder {
     scratch: Scratch,
     pub(crate) canvas: Canvas,
     pub(crate) resizer: Resizer,
+    /// The resized picture, where it is not yet what goes into the batch.
+    pub(crate) picture: Vec<u8>,
+    pub(crate) converter: Converter,
 }
 
 impl Decoder {

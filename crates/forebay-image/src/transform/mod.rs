@@ -4,9 +4,12 @@
 //! the output, has only that part decoded, and resizes it straight into the batch.
 
 mod eval;
+mod output;
 mod train;
 
 pub use eval::EvalTransform;
+pub(crate) use output::Converter;
+pub use output::{Dtype, Layout, Normalize, Output};
 pub use train::TrainTransform;
 
 use crate::decode::{Decoder, Region, RgbImage};
@@ -19,16 +22,6 @@ use std::time::Instant;
 
 /// Longest side of an output, in pixels: a mistyped option must not ask for gigabytes a sample.
 const MAX_SIDE: u32 = 8192;
-
-/// Order of the bytes of a sample: `side` rows and columns of three channels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Layout {
-    /// Row, column, channel: pixels stay together (TensorFlow, JAX, PIL).
-    #[default]
-    Nhwc,
-    /// Channel, row, column: three planes (PyTorch).
-    Nchw,
-}
 
 /// How an image becomes a square of RGB bytes. Pixels are those of Pillow (the `pillow` profile).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -104,26 +97,27 @@ impl Transform {
         }
     }
 
-    /// Bytes of one output sample: `3 * side * side`.
-    pub fn output_bytes(&self) -> usize {
+    /// Numbers of one output sample: `3 * side * side`.
+    pub fn output_values(&self) -> usize {
         3 * (self.output_side() as usize).pow(2)
     }
 
-    /// Decodes and transforms an image into `out`, [`Transform::output_bytes`] long, every byte of which is
-    /// written on success. On an error its contents are unspecified. `encoded` is an [`Encoded`], or the bytes alone.
+    /// Decodes and transforms an image into `out`, [`Transform::output_values`] times the bytes of `output`'s type
+    /// long, every byte of which is written on success. On an error its contents are unspecified. `encoded` is an [`Encoded`],
+    /// or the bytes alone.
     ///
     /// # Errors
     /// Every [`ImageError`].
     ///
     /// ```
-    /// use forebay_image::{Decoder, Layout, Limits, SampleSeed, TrainTransform, Transform, encode_png};
+    /// use forebay_image::{Decoder, Layout, Limits, Output, SampleSeed, TrainTransform, Transform, encode_png};
     ///
     /// let png = encode_png(&[90; 40 * 30 * 3], 40, 30);
     /// let transform = Transform::Train(TrainTransform::new(32));
     /// let mut decoder = Decoder::new(Limits::default());
-    /// let mut out = vec![0; transform.output_bytes()];
+    /// let mut out = vec![0; transform.output_values()];
     /// let seed = SampleSeed { seed: 1, epoch: 0, sample: 7 };
-    /// transform.apply(&mut decoder, &png, seed, Layout::Nchw, &mut out)?;
+    /// transform.apply(&mut decoder, &png, seed, &Output::from(Layout::Nchw), &mut out)?;
     /// assert_eq!(out, vec![90; 3 * 32 * 32]);
     /// # Ok::<(), forebay_image::ImageError>(())
     /// ```
@@ -132,11 +126,12 @@ impl Transform {
         decoder: &mut Decoder,
         encoded: impl Into<Encoded<'a>>,
         seed: SampleSeed,
-        layout: Layout,
+        output: &Output,
         out: &mut [u8],
     ) -> Result<Timing> {
         self.validate()?;
-        let expected = self.output_bytes();
+        output.validate()?;
+        let expected = self.output_values() * output.dtype.bytes();
         if out.len() != expected {
             return Err(ImageError::OutputLength {
                 expected,
@@ -157,10 +152,21 @@ impl Transform {
         region.y += crop.1;
         decoder.fill_canvas(bytes, &probe, region, seek_points)?;
         let decoded = Instant::now();
-        let canvas = &decoder.canvas;
-        decoder
-            .resizer
-            .run(canvas.rows_from(), canvas.stride, layout, out);
+        let Decoder {
+            canvas,
+            resizer,
+            picture,
+            converter,
+            ..
+        } = decoder;
+        let (rows, stride) = (canvas.rows_from(), canvas.stride);
+        if output.dtype == Dtype::Uint8 {
+            resizer.run(rows, stride, output.layout, out);
+        } else {
+            picture.resize(self.output_values(), 0);
+            resizer.run(rows, stride, output.layout, picture);
+            converter.run(output, picture, out);
+        }
         Ok(Timing {
             decode_ns: (decoded - started).as_nanos() as u64,
             transform_ns: decoded.elapsed().as_nanos() as u64,

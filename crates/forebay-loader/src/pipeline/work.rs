@@ -146,7 +146,7 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(i6
     };
     let timing = options
         .transform
-        .apply(decoder, encoded, seed, options.layout, task.slot.bytes())
+        .apply(decoder, encoded, seed, &options.output, task.slot.bytes())
         .map_err(|source| Error::Image {
             place: place(task.sample),
             source,

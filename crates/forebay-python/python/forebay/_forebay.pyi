@@ -284,8 +284,11 @@ class Batch:
     `torch.from_dlpack` and `jax.dlpack.from_dlpack` take the batch itself for its images.
     """
     @property
-    def images(self) -> npt.NDArray[np.uint8]:
-        """Pixels: uint8 of shape (N, height, width, 3), or (N, 3, height, width) with layout "nchw"."""
+    def images(self) -> npt.NDArray[Any]:
+        """Pixels: of shape (N, height, width, 3), or (N, 3, height, width) with layout "nchw".
+
+        uint8, or what the loader's `dtype` says. bfloat16 needs the package ml_dtypes.
+        """
     @property
     def labels(self) -> npt.NDArray[np.int64]:
         """The label of each sample: int64 of shape (N,); -1 for a record without one."""
@@ -298,6 +301,9 @@ class Batch:
 
         Only the last batch of an epoch has any, and only with `drop_last=False`.
         """
+    @property
+    def dtype(self) -> Literal["uint8", "float32", "float16", "bfloat16"]:
+        """The type of the numbers in `images`: "uint8", "float32", "float16" or "bfloat16"."""
     @property
     def layout(self) -> Literal["nhwc", "nchw"]:
         """The order of the axes of `images`: "nhwc" or "nchw"."""
@@ -313,13 +319,18 @@ class Batch:
     @property
     def digest(self) -> int:
         """A checksum of which samples are in the batch, and where."""
-    def numpy(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    def numpy(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         """The images and the labels as numpy arrays, without a copy.
 
         Returns
         -------
         tuple of numpy.ndarray
-            uint8 of shape (N, H, W, 3) or (N, 3, H, W), and int64 of shape (N,).
+            Of shape (N, H, W, 3) or (N, 3, H, W) and the batch's `dtype`, and int64 of shape (N,).
+
+        Raises
+        ------
+        ImportError
+            For bfloat16, when ml_dtypes is not installed.
         """
     # Tensors of torch, which need not be installed.
     def torch(self) -> tuple[Any, Any]:
@@ -328,7 +339,8 @@ class Batch:
         Returns
         -------
         tuple of torch.Tensor
-            uint8 of shape (N, H, W, 3) or (N, 3, H, W), and int64 of shape (N,), on the CPU.
+            Of shape (N, H, W, 3) or (N, 3, H, W) and the batch's `dtype`, and int64 of shape (N,),
+            on the CPU.
 
         Raises
         ------
@@ -405,6 +417,8 @@ class Loader:
         Parts of the epoch that are read side by side. A part of the order of samples.
     layout : {"nhwc", "nchw"}, default "nhwc"
         The order of the axes of images.
+    dtype : {"uint8", "float32", "float16", "bfloat16"}, default "uint8"
+        The type of the numbers of images. In a floating-point type they are divided by 255.
     drop_last : bool, default True
         Whether the short batch at the end of an epoch is left out. Otherwise it is filled
         up, and `Batch.padding` tells with what.
@@ -450,6 +464,7 @@ class Loader:
         window_blocks: int | None = None,
         lanes: int | None = None,
         layout: Literal["nhwc", "nchw"] = "nhwc",
+        dtype: Literal["uint8", "float32", "float16", "bfloat16"] = "uint8",
         drop_last: bool = True,
         label_base: Literal[0, 1] | None = None,
         threads: int = 0,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_image::{Layout, TrainTransform, Transform};
+use forebay_image::{Dtype, Layout, TrainTransform, Transform};
 use forebay_loader::Options;
 use forebay_loader::plan::Shuffle;
 use pyo3::prelude::*;
@@ -114,6 +114,21 @@ pub(crate) fn layout(name: &str) -> Result<Layout, Failure> {
         "nchw" => Ok(Layout::Nchw),
         _ => Err(refused("layout", format!("{name:?}"), "'nhwc' or 'nchw'")),
     }
+}
+
+pub(crate) fn dtype(name: &str) -> Result<Dtype, Failure> {
+    let all = [
+        Dtype::Uint8,
+        Dtype::Float32,
+        Dtype::Float16,
+        Dtype::Bfloat16,
+    ];
+    all.into_iter()
+        .find(|dtype| dtype.name() == name)
+        .ok_or_else(|| {
+            let expected = "'uint8', 'float32', 'float16' or 'bfloat16'";
+            refused("dtype", format!("{name:?}"), expected)
+        })
 }
 
 pub(crate) fn label_base(given: Option<i64>) -> Result<Option<i64>, Failure> {

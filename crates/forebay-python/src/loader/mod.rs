@@ -65,6 +65,8 @@ const CLOSING: Duration = Duration::from_secs(10);
 ///     Parts of the epoch that are read side by side. A part of the order of samples.
 /// layout : {"nhwc", "nchw"}, default "nhwc"
 ///     The order of the axes of images.
+/// dtype : {"uint8", "float32", "float16", "bfloat16"}, default "uint8"
+///     The type of the numbers of images. In a floating-point type they are divided by 255.
 /// drop_last : bool, default True
 ///     Whether the short batch at the end of an epoch is left out. Otherwise it is filled
 ///     up, and `Batch.padding` tells with what.
@@ -196,10 +198,10 @@ impl PyLoader {
     #[pyo3(signature = (
         source, *, batch_size=32, split=None, transform=None, rank=None, world_size=None, seed=0,
         shuffle=ShuffleWish::Whether(true), block_records=None, window_blocks=None, lanes=None,
-        layout="nhwc", drop_last=true, label_base=None, threads=0, memory=None, timeout=Some(300.0),
+        layout="nhwc", dtype="uint8", drop_last=true, label_base=None, threads=0, memory=None, timeout=Some(300.0),
     ), text_signature = "(source, *, batch_size=32, split=None, transform=TrainTransform(224), rank=None, \
         world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
-        layout='nhwc', drop_last=True, label_base=None, threads=0, memory=None, timeout=300.0)")]
+        layout='nhwc', dtype='uint8', drop_last=True, label_base=None, threads=0, memory=None, timeout=300.0)")]
     #[allow(clippy::too_many_arguments)] // one each, as Python has them
     fn new(
         py: Python<'_>,
@@ -215,6 +217,7 @@ impl PyLoader {
         window_blocks: Option<u64>,
         lanes: Option<u64>,
         layout: &str,
+        dtype: &str,
         drop_last: bool,
         label_base: Option<i64>,
         threads: usize,
@@ -228,7 +231,8 @@ impl PyLoader {
         options.seed = seed;
         options.shuffle = arguments::shuffle(shuffle, block_records, window_blocks)?;
         options.lanes = lanes.unwrap_or(0);
-        options.layout = arguments::layout(layout)?;
+        options.output.layout = arguments::layout(layout)?;
+        options.output.dtype = arguments::dtype(dtype)?;
         options.keep_last = !drop_last;
         options.threads = threads;
         options.memory_bytes = memory.unwrap_or(0);

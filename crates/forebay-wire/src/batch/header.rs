@@ -3,7 +3,7 @@
 use forebay_proto::prost::bytes::Bytes;
 use forebay_proto::wire;
 
-use super::{Batch, Buffer, Layout};
+use super::{Batch, Buffer, Dtype, Layout};
 use crate::error::{Error, Result};
 use crate::message::Kind;
 
@@ -27,6 +27,30 @@ impl Layout {
     }
 }
 
+impl Dtype {
+    /// As the wire has it.
+    #[must_use]
+    pub fn to_wire(self) -> wire::Dtype {
+        match self {
+            Dtype::Uint8 => wire::Dtype::Uint8,
+            Dtype::Float32 => wire::Dtype::Float32,
+            Dtype::Float16 => wire::Dtype::Float16,
+            Dtype::Bfloat16 => wire::Dtype::Bfloat16,
+        }
+    }
+
+    /// From the number on the wire; unspecified is [`Dtype::Uint8`].
+    #[must_use]
+    pub fn from_wire(number: i32) -> Option<Dtype> {
+        Some(match wire::Dtype::try_from(number).ok()? {
+            wire::Dtype::Unspecified | wire::Dtype::Uint8 => Dtype::Uint8,
+            wire::Dtype::Float32 => Dtype::Float32,
+            wire::Dtype::Float16 => Dtype::Float16,
+            wire::Dtype::Bfloat16 => Dtype::Bfloat16,
+        })
+    }
+}
+
 impl Batch {
     /// The header of a frame whose payload is [`Batch::images`].
     #[must_use]
@@ -41,6 +65,11 @@ impl Batch {
             flags: Bytes::copy_from_slice(&self.flags),
             payload_crc32c,
             digest: self.digest,
+            // Nothing where it is the default: old clients read those batches too.
+            dtype: match self.dtype {
+                Dtype::Uint8 => 0,
+                other => other.to_wire().into(),
+            },
         }
     }
 
@@ -49,7 +78,7 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a shape that is none, [`Error::Uneven`] when the
+    /// [`Error::Invalid`] for a shape or a type that is none, [`Error::Uneven`] when the
     /// parts disagree.
     pub fn from_wire(header: wire::Batch, layout: Layout, images: Buffer) -> Result<Batch> {
         let batch = Batch {
@@ -57,6 +86,10 @@ impl Batch {
             step: header.step,
             position: header.position,
             images,
+            dtype: Dtype::from_wire(header.dtype).ok_or_else(|| Error::Invalid {
+                kind: Kind::Batch,
+                what: format!("numbers of the unknown type {}", header.dtype),
+            })?,
             shape: shape(&header)?,
             layout,
             labels: header.labels,

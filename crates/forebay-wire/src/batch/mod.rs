@@ -28,11 +28,48 @@ pub enum Layout {
     Nchw,
 }
 
+/// What the numbers of a batch are, little-endian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Dtype {
+    /// Bytes.
+    #[default]
+    Uint8,
+    /// IEEE 754 binary32.
+    Float32,
+    /// IEEE 754 binary16.
+    Float16,
+    /// The upper half of a binary32.
+    Bfloat16,
+}
+
+impl Dtype {
+    /// Bytes of a number.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Dtype::Uint8 => 1,
+            Dtype::Float32 => 4,
+            Dtype::Float16 | Dtype::Bfloat16 => 2,
+        }
+    }
+
+    /// Its name, as numpy has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dtype::Uint8 => "uint8",
+            Dtype::Float32 => "float32",
+            Dtype::Float16 => "float16",
+            Dtype::Bfloat16 => "bfloat16",
+        }
+    }
+}
+
 /// Decoded samples, in the order of the plan, and where in the epoch they are.
 ///
 /// `shape`, `labels`, `samples` and `flags` all speak of the same number of
-/// samples, and `images` holds exactly the product of `shape` bytes; see
-/// [`Batch::check`].
+/// samples, and `images` holds exactly the product of `shape` numbers of type
+/// `dtype`; see [`Batch::check`].
 pub struct Batch {
     /// Epoch, from 0.
     pub epoch: u64,
@@ -42,8 +79,10 @@ pub struct Batch {
     /// many samples all ranks together were given before it. To resume after
     /// this batch, add the size of the global batch.
     pub position: u64,
-    /// Pixels, `u8`, without gaps, axes as `shape` and `layout` say.
+    /// Pixels, without gaps, axes as `shape` and `layout` say, numbers as `dtype` says.
     pub images: Buffer,
+    /// What the numbers in `images` are.
+    pub dtype: Dtype,
     /// Samples, then height, width, channels or channels, height, width.
     pub shape: [usize; 4],
     /// Order of the axes in `shape`.
@@ -74,7 +113,7 @@ impl Batch {
     /// The pixels of sample `i`, in the batch's layout.
     #[must_use]
     pub fn image(&self, i: usize) -> Option<&[u8]> {
-        let bytes = self.shape[1..].iter().product::<usize>();
+        let bytes = self.shape[1..].iter().product::<usize>() * self.dtype.bytes();
         let start = i.checked_mul(bytes)?;
         self.images.get(start..start.checked_add(bytes)?)
     }
@@ -86,7 +125,9 @@ impl Batch {
         let bytes = self
             .shape
             .iter()
-            .try_fold(1usize, |product, &side| product.checked_mul(side))
+            .try_fold(self.dtype.bytes(), |product, &side| {
+                product.checked_mul(side)
+            })
             .unwrap_or(usize::MAX);
         for (what, expected, found) in [
             ("bytes of pixels", bytes, self.images.len()),
@@ -113,6 +154,7 @@ impl fmt::Debug for Batch {
             .field("step", &self.step)
             .field("position", &self.position)
             .field("shape", &self.shape)
+            .field("dtype", &self.dtype)
             .field("layout", &self.layout)
             .field("digest", &format_args!("{:016x}", self.digest))
             .finish_non_exhaustive()
@@ -141,6 +183,7 @@ mod tests {
             step: 0,
             position: 0,
             images: pool.take(2 * 4 * 4 * 3),
+            dtype: Dtype::Uint8,
             shape: [2, 4, 4, 3],
             layout: Layout::Nhwc,
             labels: vec![1, 2],
@@ -157,6 +200,11 @@ mod tests {
         b.check().unwrap();
         assert_eq!(b.image(1).unwrap().len(), 48);
         assert!(b.image(2).is_none());
+        b.dtype = Dtype::Float16;
+        assert_eq!(b.check().unwrap_err().expected, 192);
+        b.images = pool.take(192);
+        b.check().unwrap();
+        assert_eq!(b.image(1).unwrap().len(), 96);
         b.labels.pop();
         assert_eq!(b.check().unwrap_err().what, "labels");
         b.shape = [usize::MAX, 2, 2, 2];

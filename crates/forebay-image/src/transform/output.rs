@@ -1,0 +1,335 @@
+//! From bytes to what a model takes: type of the numbers, normalisation, order of the axes.
+//!
+//! A channel of a pixel has 256 values, so every conversion is a table of 256 entries a channel, made once: all
+//! roundings happen there, every processor gives the same bits, and a value costs one look-up.
+
+use super::invalid;
+use crate::error::Result;
+
+/// Order of the bytes of a sample: rows and columns of three channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Layout {
+    /// Row, column, channel: pixels stay together (TensorFlow, JAX, PIL).
+    #[default]
+    Nhwc,
+    /// Channel, row, column: three planes (PyTorch).
+    Nchw,
+}
+
+/// What the numbers of a sample are, little-endian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Dtype {
+    /// Bytes, 0 to 255.
+    #[default]
+    Uint8,
+    /// IEEE 754 binary32.
+    Float32,
+    /// IEEE 754 binary16.
+    Float16,
+    /// The upper half of a binary32.
+    Bfloat16,
+}
+
+impl Dtype {
+    /// Bytes of a number.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Uint8 => 1,
+            Self::Float32 => 4,
+            Self::Float16 | Self::Bfloat16 => 2,
+        }
+    }
+
+    /// Its name, as numpy has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Uint8 => "uint8",
+            Self::Float32 => "float32",
+            Self::Float16 => "float16",
+            Self::Bfloat16 => "bfloat16",
+        }
+    }
+}
+
+/// `(value - mean) / std` for each channel (red, green, blue), where values are 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Normalize {
+    /// Taken off.
+    pub mean: [f32; 3],
+    /// Divided by.
+    pub std: [f32; 3],
+}
+
+/// What a sample looks like in the batch.
+///
+/// With a floating-point type a byte `v` becomes `v * (1 / 255)`, and `(v * (1 / 255) - mean) / std` when normalised.
+/// Each step is rounded to binary32, which is bit for bit what torchvision's `ToDtype(torch.float32, scale=True)` and
+/// `Normalize` give; the two short types are that number, rounded once to the nearest, ties to even.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Output {
+    /// Order of the axes.
+    pub layout: Layout,
+    /// Type of the numbers.
+    pub dtype: Dtype,
+    /// Normalisation; only with a floating-point type.
+    pub normalize: Option<Normalize>,
+}
+
+impl From<Layout> for Output {
+    /// Bytes in that order.
+    fn from(layout: Layout) -> Self {
+        Self {
+            layout,
+            ..Self::default()
+        }
+    }
+}
+
+impl Output {
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// [`ImageError::Transform`](crate::ImageError::Transform) says what is wrong and what is allowed.
+    pub fn validate(&self) -> Result<()> {
+        let Some(Normalize { mean, std }) = self.normalize else {
+            return Ok(());
+        };
+        if self.dtype == Dtype::Uint8 {
+            return Err(invalid(
+                "normalised values do not fit into uint8: choose float32, float16 or bfloat16"
+                    .into(),
+            ));
+        }
+        if mean.iter().any(|m| !m.is_finite()) {
+            return Err(invalid(format!(
+                "mean is {mean:?}, expected finite numbers"
+            )));
+        }
+        if std.iter().any(|s| !(s.is_normal() && *s > 0.0)) {
+            return Err(invalid(format!("std is {std:?}, expected numbers above 0")));
+        }
+        Ok(())
+    }
+
+    /// The number that byte `v` of a channel (0 to 2) becomes, before it is rounded to the type.
+    pub(crate) fn value(&self, channel: usize, v: u8) -> f32 {
+        if self.dtype == Dtype::Uint8 {
+            return f32::from(v);
+        }
+        let scaled = f32::from(v) * (1.0 / 255.0);
+        match self.normalize {
+            None => scaled,
+            Some(Normalize { mean, std }) => (scaled - mean[channel]) / std[channel],
+        }
+    }
+}
+
+/// A number as a floating-point type has it; the bytes past the type's size are zero.
+pub(crate) fn encoded(dtype: Dtype, value: f32) -> [u8; 4] {
+    let short = |bits: u16| {
+        let [low, high] = bits.to_le_bytes();
+        [low, high, 0, 0]
+    };
+    match dtype {
+        // The cast saturates.
+        Dtype::Uint8 => [value.round_ties_even() as u8, 0, 0, 0],
+        Dtype::Float32 => value.to_le_bytes(),
+        Dtype::Float16 => short(half::f16::from_f32(value).to_bits()),
+        Dtype::Bfloat16 => short(half::bf16::from_f32(value).to_bits()),
+    }
+}
+
+/// The tables of one [`Output`], kept from image to image.
+#[derive(Debug, Default)]
+pub(crate) struct Converter {
+    made_for: Option<Output>,
+    wide: Vec<[[u8; 4]; 256]>,
+    short: Vec<[[u8; 2]; 256]>,
+}
+
+impl Converter {
+    /// Converts bytes, already in the order of the output, into `out`. Not for [`Dtype::Uint8`].
+    pub(crate) fn run(&mut self, output: &Output, source: &[u8], out: &mut [u8]) {
+        self.prepare(output);
+        match output.dtype {
+            Dtype::Uint8 => out.copy_from_slice(source),
+            Dtype::Float32 => look_up(&self.wide, output.layout, source, out),
+            Dtype::Float16 | Dtype::Bfloat16 => {
+                look_up(&self.short, output.layout, source, out);
+            }
+        }
+    }
+
+    fn prepare(&mut self, output: &Output) {
+        if self.made_for == Some(*output) {
+            return;
+        }
+        let entry = |channel, v: usize| encoded(output.dtype, output.value(channel, v as u8));
+        self.wide.clear();
+        self.short.clear();
+        for channel in 0..3 {
+            if output.dtype == Dtype::Float32 {
+                self.wide.push(std::array::from_fn(|v| entry(channel, v)));
+            } else {
+                let short = |v| {
+                    let [low, high, ..] = entry(channel, v);
+                    [low, high]
+                };
+                self.short.push(std::array::from_fn(short));
+            }
+        }
+        self.made_for = Some(*output);
+    }
+}
+
+fn look_up<const N: usize>(
+    tables: &[[[u8; N]; 256]],
+    layout: Layout,
+    source: &[u8],
+    out: &mut [u8],
+) {
+    let [red, green, blue] = tables else { return };
+    match layout {
+        Layout::Nhwc => {
+            let (pixels, _) = source.as_chunks::<3>();
+            for (pixel, out) in pixels.iter().zip(out.chunks_exact_mut(3 * N)) {
+                out[..N].copy_from_slice(&red[usize::from(pixel[0])]);
+                out[N..2 * N].copy_from_slice(&green[usize::from(pixel[1])]);
+                out[2 * N..].copy_from_slice(&blue[usize::from(pixel[2])]);
+            }
+        }
+        Layout::Nchw => {
+            let plane = (source.len() / 3).max(1);
+            let planes = source
+                .chunks_exact(plane)
+                .zip(out.chunks_exact_mut(plane * N));
+            for ((source, out), table) in planes.zip([red, green, blue]) {
+                let (out, _) = out.as_chunks_mut::<N>();
+                for (out, &v) in out.iter_mut().zip(source) {
+                    *out = table[usize::from(v)];
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IMAGENET: Normalize = Normalize {
+        mean: [0.485, 0.456, 0.406],
+        std: [0.229, 0.224, 0.225],
+    };
+
+    fn converted(output: &Output, source: &[u8]) -> Vec<u8> {
+        let mut out = vec![0xaa; source.len() * output.dtype.bytes()];
+        Converter::default().run(output, source, &mut out);
+        out
+    }
+
+    /// The definition of rounding to a short type, from its number of bits alone: the nearest of the two
+    /// neighbours, the even one of two that are as near.
+    fn rounded(value: f32, mantissa_bits: u32, least_exponent: i32) -> f64 {
+        let value = f64::from(value);
+        if value == 0.0 {
+            return 0.0;
+        }
+        let exponent = (value.abs().log2().floor() as i32).max(least_exponent);
+        let unit = 2f64.powi(exponent - mantissa_bits as i32);
+        (value / unit).round_ties_even() * unit
+    }
+
+    #[test]
+    fn every_byte_of_every_type() {
+        let source: Vec<u8> = (0..=255).flat_map(|v| [v, v, v]).collect();
+        for normalize in [None, Some(IMAGENET)] {
+            let output = |dtype| Output {
+                layout: Layout::Nhwc,
+                dtype,
+                normalize,
+            };
+            let wide = converted(&output(Dtype::Float32), &source);
+            let half = converted(&output(Dtype::Float16), &source);
+            let brain = converted(&output(Dtype::Bfloat16), &source);
+            for (i, &v) in source.iter().enumerate() {
+                let mut expected = f32::from(v) * (1.0f32 / 255.0);
+                if normalize.is_some() {
+                    expected = (expected - IMAGENET.mean[i % 3]) / IMAGENET.std[i % 3];
+                }
+                let got = f32::from_le_bytes(wide[i * 4..][..4].try_into().unwrap());
+                assert_eq!(got.to_bits(), expected.to_bits(), "{i}");
+                let bits = |bytes: &[u8]| u16::from_le_bytes([bytes[i * 2], bytes[i * 2 + 1]]);
+                let got = half::f16::from_bits(bits(&half)).to_f64();
+                assert_eq!(got, rounded(expected, 10, -14), "{i}");
+                let got = f64::from(f32::from_bits(u32::from(bits(&brain)) << 16));
+                assert_eq!(got, rounded(expected, 7, -126), "{i}");
+            }
+        }
+    }
+
+    #[test]
+    fn both_layouts_hold_the_same_numbers() {
+        let pixels: Vec<u8> = (0..60u8).map(|i| i.wrapping_mul(37)).collect();
+        let planes: Vec<u8> = (0..60).map(|i| pixels[i % 20 * 3 + i / 20]).collect();
+        for dtype in [Dtype::Float32, Dtype::Float16, Dtype::Bfloat16] {
+            let output = |layout| Output {
+                layout,
+                dtype,
+                normalize: Some(IMAGENET),
+            };
+            let (a, b) = (
+                converted(&output(Layout::Nhwc), &pixels),
+                converted(&output(Layout::Nchw), &planes),
+            );
+            let n = dtype.bytes();
+            for i in 0..60 {
+                assert_eq!(a[(i % 20 * 3 + i / 20) * n..][..n], b[i * n..][..n]);
+            }
+        }
+    }
+
+    #[test]
+    fn tables_follow_the_options() {
+        let mut converter = Converter::default();
+        let mut out = [0; 12];
+        let mut output = Output {
+            dtype: Dtype::Float32,
+            ..Output::default()
+        };
+        converter.run(&output, &[255; 3], &mut out);
+        assert_eq!(out[..4], 1f32.to_le_bytes());
+        output.normalize = Some(Normalize {
+            mean: [0.5; 3],
+            std: [0.5; 3],
+        });
+        converter.run(&output, &[0; 3], &mut out);
+        assert_eq!(out[8..], (-1f32).to_le_bytes());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let check = |dtype, mean, std| {
+            let normalize = Some(Normalize {
+                mean: [0.5, mean, 0.5],
+                std: [0.5, 0.5, std],
+            });
+            Output {
+                dtype,
+                normalize,
+                ..Output::default()
+            }
+            .validate()
+            .is_ok()
+        };
+        assert!(check(Dtype::Float16, -1.0, 2.0));
+        assert!(!check(Dtype::Uint8, 0.5, 0.5));
+        for wrong in [f32::NAN, f32::INFINITY] {
+            assert!(!check(Dtype::Float32, wrong, 0.5));
+            assert!(!check(Dtype::Float32, 0.5, wrong));
+        }
+        for wrong in [0.0, -1.0, f32::MIN_POSITIVE / 2.0] {
+            assert!(!check(Dtype::Float32, 0.5, wrong));
+        }
+    }
+}
