@@ -48,6 +48,7 @@ pub fn prepare(
 ) -> Result<Prepared> {
     let begin = Instant::now();
     options.validate().map_err(Error::Options)?;
+    crate::write::check_open_files()?;
     let src = options.src.local_path()?;
     let dst = options.dst.local_path()?.to_path_buf();
     // Before the census: it may take long, and this is a mistake in the arguments.

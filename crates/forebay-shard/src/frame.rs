@@ -161,6 +161,13 @@ impl FrameBuffer {
         }
     }
 
+    /// Takes over finished frames with their sum.
+    pub(crate) fn append(&mut self, frames: &[u8], sum: Crc32c) {
+        self.rollback();
+        self.bytes.extend_from_slice(frames);
+        self.sum.join(sum.value(), sum.len());
+    }
+
     /// Bytes of the open payload.
     pub(crate) fn open_len(&self) -> Option<u64> {
         self.open

@@ -21,6 +21,7 @@ mod error;
 pub mod example;
 mod files;
 mod frame;
+mod frames;
 pub mod index;
 pub mod indexed;
 mod key;
@@ -39,6 +40,7 @@ pub use example::{
     ExampleBuilder, ExampleError, ExampleView, ImageRecord, image_and_label, image_record,
 };
 pub use frame::{MAX_RECORD_BYTES, OVERHEAD_BYTES, Payload};
+pub use frames::Frames;
 pub use index::{Index, IndexBuilder, RecordMeta};
 pub use key::{escape_key, unescape_key};
 pub use manifest::Manifest;

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use crate::error::{Error, Result};
 use crate::frame::{MAX_RECORD_BYTES, Payload};
+use crate::frames::Frames;
 use crate::index::{IndexBuilder, RecordMeta};
 use crate::tfrecord::RecordInfo;
 use crate::{indexed, tfrecord};
@@ -40,6 +41,29 @@ pub(crate) fn too_long(len: u64) -> Error {
     Error::invalid(format!(
         "a record of {len} bytes: the longest is {MAX_RECORD_BYTES}"
     ))
+}
+
+/// Of a buffer that is used again so much is kept: a giant record among small
+/// ones must not hold its memory until the end.
+pub(crate) const KEEP_BYTES: usize = 4 << 20;
+
+/// Adds the records of `frames` to an index.
+pub(crate) fn index_frames<'m>(
+    index: &mut IndexBuilder,
+    frames: &Frames,
+    metas: impl IntoIterator<Item = RecordMeta<'m>>,
+) -> Result<()> {
+    let mut metas = metas.into_iter();
+    for record in 0..frames.len() {
+        let (Some(len), Some(meta)) = (frames.record_len(record), metas.next()) else {
+            return Err(Error::invalid("fewer labels and keys than records"));
+        };
+        index.push(len, &meta)?;
+    }
+    match metas.next() {
+        None => Ok(()),
+        Some(_) => Err(Error::invalid("more labels and keys than records")),
+    }
 }
 
 /// A writer of either format.
@@ -93,6 +117,22 @@ impl<W: Write> ShardWriter<W> {
         match self {
             Self::TfRecord(writer) => writer.commit(meta),
             Self::Indexed(writer) => writer.commit(meta),
+        }
+    }
+
+    /// Appends records that were put together elsewhere; see
+    /// [`tfrecord::Writer::append_frames`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn append_frames<'m>(
+        &mut self,
+        frames: Frames,
+        metas: impl IntoIterator<Item = RecordMeta<'m>>,
+    ) -> Result<Option<Frames>> {
+        match self {
+            Self::TfRecord(writer) => writer.append_frames(frames, metas),
+            Self::Indexed(writer) => writer.append_frames(frames, metas),
         }
     }
 

@@ -1,13 +1,18 @@
-//! Writing the plan's shards: in parallel, each on its own, the same bytes whoever writes them.
+//! Writing the plan's shards: in parallel, within a shard and across shards, the same bytes whoever writes them.
 //!
-//! Workers read images and write shards; one more thread, the finisher, makes them durable in the order in which they
-//! come: sidecars, shard, journal line. So workers go on while the disk catches up, and at most a few
-//! files wait. A handful of files are open for each worker, never more.
+//! Workers take runs of files (`board`), put their records together (`piece`), and write pieces in order (`shard`);
+//! one more thread, the finisher, makes finished shards durable in the order in which they come: sidecars, shard,
+//! journal line. So workers go on while the disk catches up, and at most a few files wait. Where files are slow to come,
+//! more threads than cores read them. A handful of files are open for each thread, never more.
 
+mod board;
+mod output;
+mod piece;
 mod read;
 mod record;
 mod shard;
 mod source;
+mod stream;
 
 pub(crate) use shard::write_file;
 
@@ -16,14 +21,19 @@ use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
+use board::{Board, Role};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// Files that a worker has open at once, the finisher's share included: images, shard, a finished shard that waits.
-const FILES_PER_JOB: u64 = 4 + read::AHEAD_FILES as u64;
+/// Images that a thread has open at once.
+const FILES_PER_THREAD: u64 = 1 + read::AHEAD_FILES as u64;
+/// Shards that a worker has open, the finisher's share included: one in the works, a finished one that waits, a sidecar.
+const SHARDS_PER_JOB: u64 = 3;
 /// Files that the process has open besides.
 const FILES_BESIDE: u64 = 24;
+/// Threads that read where files are slow: enough requests in flight for a disk or a network.
+const SLOW_THREADS: usize = 32;
 
 /// Writes all shards of the plan but those that are done. Returns the lines of the written ones.
 pub(crate) fn write_shards(
@@ -34,19 +44,15 @@ pub(crate) fn write_shards(
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<Vec<ShardLine>> {
-    let jobs = prepared
-        .options
-        .decided_jobs()
-        .min(jobs_by_open_files()?)
-        .min(shards.len());
+    let (jobs, readers) = threads(prepared.options.decided_jobs(), shards.len())?;
     let Some(sources) = source::Sources::open(prepared, destination, shards, observer, &|| {
         cancel.is_cancelled()
     })?
     else {
         return Ok(Vec::new());
     };
-    let next = AtomicUsize::new(0);
-    let stop = AtomicBool::new(false);
+    let board = Board::new(prepared, shards, jobs);
+    let stop = &AtomicBool::new(false);
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let fail = |error: Error| {
         stop.store(true, Ordering::Relaxed);
@@ -59,33 +65,22 @@ pub(crate) fn write_shards(
     let (sender, receiver) = sync_channel::<shard::WrittenShard>(jobs.max(1));
     let mut lines = Vec::new();
     std::thread::scope(|scope| {
-        let (next, fail, stopped, sources) = (&next, &fail, &stopped, &sources);
-        for _ in 0..jobs {
+        let (board, fail, stopped, sources) = (&board, &fail, &stopped, &sources);
+        let roles = std::iter::repeat_n(Role::Writer, jobs)
+            .chain(std::iter::repeat_n(Role::Reader, readers));
+        for role in roles {
             let sender = sender.clone();
             scope.spawn(move || {
-                let mut recorder = record::Recorder::new(prepared, sources);
-                while let Some(planned) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // A shard that is shorter than the steps in which it looks never would.
-                    if stopped() {
-                        return;
-                    }
-                    match shard::write(
-                        prepared,
-                        destination,
-                        planned,
-                        &mut recorder,
-                        observer,
-                        stopped,
-                    ) {
-                        Ok(Some(written)) => {
-                            // The finisher hangs up only after an error, which it has reported.
-                            if sender.send(written).is_err() {
-                                return;
-                            }
-                        }
-                        Ok(None) => return,
-                        Err(error) => return fail(error),
-                    }
+                let _leave = Leave { board, stop };
+                let recorder = record::Recorder::new(prepared, sources);
+                let maker = piece::Maker::new(prepared, recorder);
+                let worker = Worker {
+                    maker,
+                    stream: stream::Stream::new(board, role, stopped),
+                    sender,
+                };
+                if let Err(error) = worker.work(board, destination, observer, stopped) {
+                    fail(error);
                 }
             });
         }
@@ -116,15 +111,74 @@ pub(crate) fn write_shards(
     }
 }
 
-/// How many workers the limit on open files allows.
-fn jobs_by_open_files() -> Result<usize> {
+struct Worker<'a, 'b> {
+    maker: piece::Maker<'a>,
+    stream: stream::Stream<'a, 'b>,
+    sender: SyncSender<shard::WrittenShard>,
+}
+
+impl Worker<'_, '_> {
+    fn work(
+        mut self,
+        board: &Board<'_>,
+        destination: &Destination,
+        observer: &dyn Observer,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        while let Some((run, piece)) = self.stream.next_run() {
+            let made = self.maker.make(&run, piece, &mut self.stream, stopped)?;
+            let Some(piece) = made else { break };
+            self.stream.end_run();
+            if let Some(written) = board.put(&run, piece, destination, observer)? {
+                // The finisher hangs up only after an error, which it has reported.
+                if self.sender.send(written).is_err() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A worker that ends, however it does, wakes those who wait for what it would have written.
+struct Leave<'a, 'b> {
+    board: &'a Board<'b>,
+    stop: &'a AtomicBool,
+}
+
+impl Drop for Leave<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        self.board.wake();
+    }
+}
+
+/// Refuses to begin where even one thread may not have the files open that it needs.
+pub(crate) fn check_open_files() -> Result<()> {
+    threads(1, 1).map(|_| ())
+}
+
+/// How many threads work, and how many more read where files are slow, within the limit on open files.
+fn threads(jobs: usize, shards: usize) -> Result<(usize, usize)> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
         .current
         .unwrap_or(u64::MAX);
-    let jobs = limit.saturating_sub(FILES_BESIDE) / FILES_PER_JOB;
-    if jobs == 0 {
-        let needed = FILES_BESIDE + FILES_PER_JOB;
+    let room = limit.saturating_sub(FILES_BESIDE);
+    let most = room / (FILES_PER_THREAD + SHARDS_PER_JOB);
+    if most == 0 {
+        let needed = FILES_BESIDE + FILES_PER_THREAD + SHARDS_PER_JOB;
         return Err(Error::OpenFiles { limit, needed });
     }
-    Ok(usize::try_from(jobs).unwrap_or(usize::MAX))
+    let jobs = jobs.min(usize::try_from(most).unwrap_or(usize::MAX));
+    if shards == 0 {
+        return Ok((0, 0));
+    }
+    let left = (room - jobs as u64 * (FILES_PER_THREAD + SHARDS_PER_JOB)) / FILES_PER_THREAD;
+    let readers = SLOW_THREADS.saturating_sub(jobs);
+    Ok((
+        jobs,
+        readers.min(usize::try_from(left).unwrap_or(usize::MAX)),
+    ))
 }

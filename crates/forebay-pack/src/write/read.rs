@@ -7,6 +7,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -16,26 +17,58 @@ pub(super) type Refusal = (Reason, String);
 /// Room beyond the expected size, so that a read that stops at the expected size has stopped at the end of the file.
 const SLACK_BYTES: usize = 64;
 
-/// Files that are opened ahead of the one that is read: enough requests in flight for a disk or a network.
-pub(super) const AHEAD_FILES: usize = 16;
+/// Files that a thread opens ahead of the one that it reads.
+pub(super) const AHEAD_FILES: usize = 8;
 /// A file takes far less than this from the page cache (30 us for 100 KB), and more from any disk.
 const SLOW_FILE: Duration = Duration::from_micros(150);
-/// So many files decide whether to look ahead.
+/// So many files decide whether they are slow.
 const DECIDE_FILES: u32 = 32;
 
+/// How long files take to open and to read.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    files: Cell<u32>,
+    time: Cell<Duration>,
+}
+
+impl Clock {
+    pub(super) fn begin() -> Instant {
+        Instant::now()
+    }
+
+    /// Counts the time since `begin`.
+    pub(super) fn end(&self, begin: Instant) {
+        self.time.set(self.time.get() + begin.elapsed());
+    }
+
+    /// Ends a file. Tells each time that enough files were slow.
+    pub(super) fn file_done(&self) -> bool {
+        self.files.set(self.files.get() + 1);
+        if self.files.get() < DECIDE_FILES {
+            return false;
+        }
+        let is_slow = self.time.get() > SLOW_FILE * DECIDE_FILES;
+        (self.files.take(), self.time.take());
+        is_slow
+    }
+}
+
 /// Opens entries some way ahead of their reading and tells the kernel that they will be needed. What comes from the
-/// page cache gains nothing by that, so it is done only while files are slow.
+/// page cache gains nothing by that, so it is done only once files were slow.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead<'a> {
     open: VecDeque<Result<Opened<'a>, Refusal>>,
     ahead: bool,
-    files: u32,
-    time: Duration,
 }
 
 impl<'a> ReadAhead<'a> {
+    /// Looks ahead from here on: it hides the slowness that it is there for, so there is no way back.
+    pub(super) fn begin(&mut self) {
+        self.ahead = true;
+    }
+
     /// Opens the next file and, if it pays, some more. `next` opens the file after the last one it opened; none
-    /// after the last. One file is taken each time, in that order.
+    /// if there is none now. One file is taken each time, in that order.
     pub(super) fn take(
         &mut self,
         mut next: impl FnMut() -> Option<Result<Opened<'a>, Refusal>>,
@@ -52,17 +85,6 @@ impl<'a> ReadAhead<'a> {
         match self.open.pop_front().or_else(next) {
             Some(file) => file,
             None => Err((Reason::Vanished, "there is no further file".into())),
-        }
-    }
-
-    /// Learns how long the last file took to open and read.
-    pub(super) fn took(&mut self, begin: Instant) {
-        self.time += begin.elapsed();
-        self.files += 1;
-        if self.files == DECIDE_FILES {
-            // Looking ahead hides the slowness that it is there for: once begun it goes on to the end of the shard.
-            self.ahead |= self.time > SLOW_FILE * DECIDE_FILES;
-            (self.files, self.time) = (0, Duration::ZERO);
         }
     }
 }
@@ -166,7 +188,7 @@ mod tests {
             let mut names = (0..40).map(|n| if n % 3 == 0 { "missing" } else { "file" });
             let mut next = || {
                 let name = names.next()?;
-                Some(open_file(&fd, name.as_bytes()).map(Opened::File))
+                Some(open_file(&fd, name.as_bytes()).map(Opened::from))
             };
             for number in 0..40 {
                 assert_eq!(reader.take(&mut next).is_err(), number % 3 == 0, "{number}");
@@ -176,17 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn slow_files_are_opened_ahead() {
-        let mut reader = ReadAhead::default();
-        for _ in 0..DECIDE_FILES {
-            assert!(!reader.ahead);
-            reader.took(Instant::now() - SLOW_FILE * 2);
+    fn slow_files_are_noticed() {
+        let clock = Clock::default();
+        for slow in [true, false, true] {
+            for file in 1..=DECIDE_FILES {
+                let time = if slow { SLOW_FILE * 2 } else { SLOW_FILE / 2 };
+                clock.time.set(clock.time.get() + time);
+                assert_eq!(clock.file_done(), slow && file == DECIDE_FILES);
+            }
         }
-        assert!(reader.ahead);
-        let mut reader = ReadAhead::default();
-        for _ in 0..DECIDE_FILES * 2 {
-            reader.took(Instant::now());
-        }
-        assert!(!reader.ahead);
     }
 }

@@ -1,30 +1,34 @@
-//! One shard: its records in the order of the plan, then its publication.
+//! One shard: its pieces in the order of the plan, then its publication.
 
-use super::read::ReadAhead;
-use super::record::Recorder;
-use crate::census::finding;
+use super::output::Output;
+use super::piece::Piece;
 use crate::destination::{Destination, INDEX_DIR, Journal, ShardLine, Sidecar};
 use crate::error::{Error, Result};
-use crate::input::join;
 use crate::observer::Observer;
 use crate::options::{Format, OnBadImage, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
 use crate::report::{Action, Finding, Reason, SeekPointCount};
 use forebay_shard::checksum::crc32c;
-use forebay_shard::{Codec, RecordMeta, ShardSummary, ShardWriter, indexed, tfrecord};
+use forebay_shard::{Codec, ShardSummary, ShardWriter, indexed, tfrecord};
 use forebay_store::{AtomicFile, Durability};
-use std::io::{self, IoSlice, Write};
+use std::io::Write;
 use std::path::Path;
-use std::time::Instant;
 
 /// So many files in a row that the system does not give: the source itself is gone, and leaving out the rest of it
 /// one by one would lose it all. Shuffled or not, single bad files do not come in such rows.
 const LOST_IN_A_ROW: u32 = 100;
 
-/// Progress is told and a stop is looked for after this many bytes or files.
-const STEP_BYTES: u64 = 4 << 20;
-const STEP_FILES: u64 = 64;
+/// A shard that is being written, under its temporary name.
+#[derive(Debug)]
+pub(super) struct OpenShard {
+    name: String,
+    writer: ShardWriter<Output>,
+    image_bytes: u64,
+    seek_points: SeekPointCount,
+    findings: Vec<Finding>,
+    lost_in_a_row: u32,
+}
 
 /// A shard that is written whole, under its temporary name.
 pub(super) struct WrittenShard {
@@ -34,95 +38,78 @@ pub(super) struct WrittenShard {
     image_bytes: u64,
     seek_points: SeekPointCount,
     findings: Vec<Finding>,
+    with_sidecars: bool,
     index_text: bool,
 }
 
-/// Writes the records of a shard. None if it was stopped.
-pub(super) fn write(
-    prepared: &Prepared,
-    destination: &Destination,
-    planned: &PlannedShard,
-    recorder: &mut Recorder<'_>,
-    observer: &dyn Observer,
-    stopped: &dyn Fn() -> bool,
-) -> Result<Option<WrittenShard>> {
-    let options = &prepared.options;
-    let path = destination.path(&planned.name);
-    let census = &prepared.census.splits()[planned.split];
-    let split = &prepared.plan.splits()[planned.split];
-    let mut writer = open(&path, options)?;
-    let mut findings = Vec::new();
-    let (mut image_bytes, mut files, mut bytes) = (0, 0, 0);
-    let mut seek_points = SeekPointCount::default();
-    let mut lost_in_a_row = 0;
-    let mut ahead = ReadAhead::default();
-    let mut to_open = split.entries(census, planned.positions.clone());
-    for entry in split.entries(census, planned.positions.clone()) {
-        let mut payload = writer.begin();
-        let begin = Instant::now();
-        let file = ahead.take(|| {
-            to_open
-                .next()
-                .map(|entry| recorder.open(planned.split, &entry))
-        });
-        let put = recorder.put(file, &entry, &mut payload);
-        ahead.took(begin);
-        let (put, said) = match put {
-            Ok(put) => (
-                Some((put.label, put.seek_point_bytes)),
-                put.remark.map(|remark| (Action::Kept, remark)),
-            ),
-            Err(refusal) => (None, Some((Action::Skipped, refusal))),
-        };
-        if let Some((action, (reason, detail))) = said {
-            let found = finding(action, reason, &join(census.dir(), &recorder.key), detail);
-            observer.finding(&found);
-            if action == Action::Skipped && options.on_bad_image == OnBadImage::Fail {
-                return Err(Error::BadImage(Box::new(found)));
-            }
-            let lost = matches!(found.reason, Reason::Vanished | Reason::Unreadable);
-            lost_in_a_row = if lost { lost_in_a_row + 1 } else { 0 };
-            if lost_in_a_row == LOST_IN_A_ROW {
-                let what = format!(
-                    "{LOST_IN_A_ROW} files in a row could not be read, the last one was {found}"
-                );
-                return Err(Error::source(prepared.census.src(), what));
-            }
-            findings.push(found);
-        } else {
-            lost_in_a_row = 0;
-        }
-        // A record that was begun and not committed is dropped when the next one begins.
-        if let Some((label, seek_point_bytes)) = put {
-            seek_points.add(seek_point_bytes);
-            writer.commit(&RecordMeta {
-                label: Some(label),
-                key: &recorder.key,
-            })?;
-            image_bytes += entry.size;
-        }
-        files += 1;
-        bytes += entry.size;
-        if files >= STEP_FILES || bytes >= STEP_BYTES {
-            observer.advanced(files, bytes);
-            (files, bytes) = (0, 0);
-            if stopped() {
-                return Ok(None);
-            }
-        }
+impl OpenShard {
+    /// Begins the file.
+    pub(super) fn create(
+        destination: &Destination,
+        options: &PackOptions,
+        planned: &PlannedShard,
+    ) -> Result<Self> {
+        let path = destination.path(&planned.name);
+        Ok(Self {
+            name: planned.name.clone(),
+            writer: open(&path, options)?,
+            image_bytes: 0,
+            seek_points: SeekPointCount::default(),
+            findings: Vec::new(),
+            lost_in_a_row: 0,
+        })
     }
-    observer.advanced(files, bytes);
-    let (output, summary) = writer.finish()?;
-    let index_text = options.index_text;
-    Ok(Some(WrittenShard {
-        name: planned.name.clone(),
-        output,
-        summary,
-        image_bytes,
-        seek_points,
-        findings,
-        index_text,
-    }))
+
+    /// Writes the next piece, and tells what there is to say about its files. Gives back a piece whose memory can be
+    /// used again, if there is one.
+    pub(super) fn append(
+        &mut self,
+        mut piece: Piece,
+        prepared: &Prepared,
+        observer: &dyn Observer,
+    ) -> Result<Option<Piece>> {
+        for file in &mut piece.files {
+            let mut lost = false;
+            for found in file.said.drain(..) {
+                observer.finding(&found);
+                if found.action == Action::Skipped
+                    && prepared.options.on_bad_image == OnBadImage::Fail
+                {
+                    return Err(Error::BadImage(Box::new(found)));
+                }
+                lost |= matches!(found.reason, Reason::Vanished | Reason::Unreadable);
+                if lost && self.lost_in_a_row + 1 == LOST_IN_A_ROW {
+                    let what = format!(
+                        "{LOST_IN_A_ROW} files in a row could not be read, the last one was {found}"
+                    );
+                    return Err(Error::source(prepared.census.src(), what));
+                }
+                self.findings.push(found);
+            }
+            self.lost_in_a_row = if lost { self.lost_in_a_row + 1 } else { 0 };
+            self.image_bytes += file.image_bytes;
+            self.seek_points.add(file.seek_point_bytes);
+        }
+        let frames = std::mem::take(&mut piece.frames);
+        let spent = self.writer.append_frames(frames, piece.metas())?;
+        observer.advanced(piece.files.len() as u64, piece.source_bytes);
+        Ok(spent.map(|frames| piece.recycle(frames)))
+    }
+
+    /// Writes what comes after the last piece.
+    pub(super) fn finish(self, options: &PackOptions) -> Result<WrittenShard> {
+        let (output, summary) = self.writer.finish()?;
+        Ok(WrittenShard {
+            name: self.name,
+            output,
+            summary,
+            image_bytes: self.image_bytes,
+            seek_points: self.seek_points,
+            findings: self.findings,
+            with_sidecars: options.format == Format::TfRecord,
+            index_text: options.index_text,
+        })
+    }
 }
 
 impl WrittenShard {
@@ -134,7 +121,7 @@ impl WrittenShard {
         durability: Durability,
     ) -> Result<ShardLine> {
         let mut sidecars = Vec::new();
-        if self.output.with_sidecars {
+        if self.with_sidecars {
             let binary = self.summary.to_fbi().map(|bytes| ("fbi", bytes));
             let text = self
                 .summary
@@ -185,12 +172,7 @@ fn open(path: &Path, options: &PackOptions) -> Result<ShardWriter<Output>> {
     if options.durability == Durability::Synced {
         file = file.with_early_writeback();
     }
-    let output = Output {
-        file,
-        rest: Vec::new(),
-        hasher: options.blake3.then(blake3::Hasher::new),
-        with_sidecars: options.format == Format::TfRecord,
-    };
+    let output = Output::new(file, options.blake3);
     Ok(match options.format {
         Format::TfRecord => tfrecord::WriterBuilder::new()
             .from_writer(output, path)
@@ -204,58 +186,4 @@ fn open(path: &Path, options: &PackOptions) -> Result<ShardWriter<Output>> {
             .from_writer(output, path)?
             .into(),
     })
-}
-
-/// Writes to the file end at multiples of this many bytes. Page caches take aligned writes in large pieces, which
-/// saves a tenth of all the CPU time of a pack against writes that end anywhere.
-const ALIGN_BYTES: usize = 64 << 10;
-
-/// The file, written in aligned pieces, and hashed on its way if that was asked for.
-#[derive(Debug)]
-struct Output {
-    file: AtomicFile,
-    /// What did not fill a piece yet.
-    rest: Vec<u8>,
-    hasher: Option<blake3::Hasher>,
-    with_sidecars: bool,
-}
-
-impl Write for Output {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        if let Some(hasher) = &mut self.hasher {
-            hasher.update(buf);
-        }
-        let total = self.rest.len() + buf.len();
-        if total < ALIGN_BYTES {
-            self.rest.extend_from_slice(buf);
-        } else {
-            // Less than a piece rests, so at least as much of the new bytes goes out as stays.
-            let (whole, tail) = buf.split_at(buf.len() - total % ALIGN_BYTES);
-            write_both(&mut self.file, &self.rest, whole)?;
-            self.rest.clear();
-            self.rest.extend_from_slice(tail);
-        }
-        Ok(buf.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.write_all(&self.rest)?;
-        self.rest.clear();
-        Ok(())
-    }
-}
-
-/// Writes two slices as one.
-fn write_both(file: &mut AtomicFile, first: &[u8], second: &[u8]) -> io::Result<()> {
-    let mut written = 0;
-    while written < first.len() {
-        let slices = [IoSlice::new(&first[written..]), IoSlice::new(second)];
-        match file.write_vectored(&slices) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => written += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    file.write_all(second.get(written - first.len()..).unwrap_or_default())
 }

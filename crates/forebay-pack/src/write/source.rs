@@ -3,7 +3,7 @@
 //! Opened once for a pack and shared by all workers. An entry is opened first and read later, so that many can be
 //! asked for ahead of time. Archives are open once, whatever the number of jobs.
 
-use super::read::{Refusal, append_file, open_file};
+use super::read::{Clock, Refusal, append_file, open_file};
 use crate::census::EntryRef;
 use crate::destination::Destination;
 use crate::error::{Error, Result};
@@ -26,7 +26,13 @@ pub(super) struct Sources {
 
 /// An entry that is ready to be read.
 #[derive(Debug)]
-pub(super) enum Opened<'a> {
+pub(super) struct Opened<'a> {
+    what: What<'a>,
+    clock: Option<&'a Clock>,
+}
+
+#[derive(Debug)]
+enum What<'a> {
     /// A file of its own.
     File(OwnedFd),
     /// A member of an archive.
@@ -82,9 +88,9 @@ impl Sources {
     pub(super) fn entry(&self, split: usize, entry: &EntryRef<'_>) -> Result<Opened<'_>, Refusal> {
         if let Some(place) = entry.place {
             let volume = &self.volumes[usize::from(place.volume)];
-            return Ok(Opened::Member(volume, place, entry.size));
+            return Ok(What::Member(volume, place, entry.size).into());
         }
-        open_file(&self.dirs[split], &entry.key()).map(Opened::File)
+        open_file(&self.dirs[split], &entry.key()).map(Opened::from)
     }
 }
 
@@ -103,22 +109,50 @@ fn places(prepared: &Prepared, shards: &[PlannedShard], volume: u16) -> Vec<(u64
     places
 }
 
-impl Opened<'_> {
+impl<'a> From<What<'a>> for Opened<'a> {
+    fn from(what: What<'a>) -> Self {
+        Self { what, clock: None }
+    }
+}
+
+impl From<OwnedFd> for Opened<'_> {
+    fn from(file: OwnedFd) -> Self {
+        What::File(file).into()
+    }
+}
+
+impl<'a> Opened<'a> {
     /// Tells the system that the bytes will be needed. Only a hint.
     pub(super) fn will_need(&self) {
-        match self {
-            Self::File(file) => {
+        match &self.what {
+            What::File(file) => {
                 let _ = rustix::fs::fadvise(file, 0, None, Advice::WillNeed);
             }
-            Self::Member(volume, place, size) => volume.will_need(*place, *size),
+            What::Member(volume, place, size) => volume.will_need(*place, *size),
+        }
+    }
+
+    /// Has the reading timed.
+    pub(super) fn timed<'b>(self, clock: &'b Clock) -> Opened<'b>
+    where
+        'a: 'b,
+    {
+        Opened {
+            what: self.what,
+            clock: Some(clock),
         }
     }
 
     /// Appends all bytes of the entry to `buffer`. It must still have the size that it had in the census.
     pub(super) fn append_to(&self, size: u64, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
-        match self {
-            Self::File(file) => append_file(file, size, buffer),
-            Self::Member(volume, place, _) => volume.append_to(*place, size, buffer),
+        let begin = Clock::begin();
+        let read = match &self.what {
+            What::File(file) => append_file(file, size, buffer),
+            What::Member(volume, place, _) => volume.append_to(*place, size, buffer),
+        };
+        if let Some(clock) = self.clock {
+            clock.end(begin);
         }
+        read
     }
 }

@@ -1,16 +1,18 @@
 //! Writing an indexed shard, in one pass from front to back.
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::checksum::{Crc32c, crc32c};
 use crate::codec::{BlockCodec, Codec};
 use crate::error::{Error, Result};
-use crate::frame::{FrameBuffer, MAX_RECORD_BYTES, Payload};
-use crate::index::layout::{BLOCK_ALIGN, BlockHeader, FEATURE_ZSTD, Header, PIECE_BYTES};
+use crate::frame::{FrameBuffer, MAX_RECORD_BYTES, OVERHEAD_BYTES, Payload};
+use crate::frames::Frames;
+use crate::index::layout::{BLOCK_ALIGN, BlockHeader, FEATURE_ZSTD, Header};
 use crate::index::{Block, Features, FileKind, IndexBuilder, RecordMeta};
 use crate::tfrecord::RecordInfo;
-use crate::writer::{ShardSummary, too_long};
+use crate::writer::{KEEP_BYTES, ShardSummary, index_frames, too_long};
 
 /// The largest size at which a block can be told to close.
 pub const MAX_BLOCK_BYTES: usize = 64 << 20;
@@ -87,7 +89,7 @@ impl WriterBuilder {
             incompatible,
         };
         let mut frames = FrameBuffer::default();
-        frames.reset(PIECE_BYTES);
+        frames.reset(0);
         Ok(Writer {
             path: path.to_owned(),
             writer,
@@ -96,8 +98,9 @@ impl WriterBuilder {
             compressed: Vec::new(),
             block_bytes: self.block_bytes.unwrap_or(default),
             frames,
-            block_first: 0,
-            block_logical: 0,
+            parts: Vec::new(),
+            spent: Vec::new(),
+            open: Open::default(),
             index: IndexBuilder::new(),
             sum: Crc32c::default(),
         })
@@ -113,6 +116,17 @@ impl std::fmt::Debug for Compressor {
     }
 }
 
+/// The block that is collected.
+#[derive(Debug, Clone, Copy, Default)]
+struct Open {
+    first_record: u64,
+    records: u64,
+    /// Where its frames begin among the joined frames of all blocks.
+    logical: u64,
+    /// Bytes of its frames.
+    bytes: u64,
+}
+
 /// Writes the records of an indexed shard.
 ///
 /// A record is given whole to [`append`](Self::append), or put together in
@@ -126,10 +140,13 @@ pub struct Writer<W: Write> {
     compressor: Option<Compressor>,
     compressed: Vec<u8>,
     block_bytes: usize,
-    /// The open block: room for its header, then frames.
+    /// The open block: frames that were put together here.
     frames: FrameBuffer,
-    block_first: u64,
-    block_logical: u64,
+    /// What follows in the open block: from a record on, to the last.
+    parts: Vec<(Frames, usize)>,
+    /// Buffers that are written.
+    spent: Vec<Frames>,
+    open: Open,
     index: IndexBuilder,
     /// Of everything written.
     sum: Crc32c,
@@ -152,7 +169,46 @@ impl<W: Write> Writer<W> {
     /// Starts a record in the block's buffer. One that was started and not
     /// committed is dropped.
     pub fn begin(&mut self) -> Payload<'_> {
+        for (frames, from) in std::mem::take(&mut self.parts) {
+            let (bytes, sum) = frames.part(from..frames.len());
+            self.frames.append(bytes, sum);
+            self.spend(frames);
+        }
         self.frames.begin()
+    }
+
+    /// Appends records that were put together elsewhere; see
+    /// [`tfrecord::Writer::append_frames`](crate::tfrecord::Writer::append_frames).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn append_frames<'m>(
+        &mut self,
+        frames: Frames,
+        metas: impl IntoIterator<Item = RecordMeta<'m>>,
+    ) -> Result<Option<Frames>> {
+        self.frames.rollback();
+        index_frames(&mut self.index, &frames, metas)?;
+        let mut from = 0;
+        for record in 0..frames.len() {
+            self.open.records += 1;
+            self.open.bytes += frames.record_len(record).unwrap_or(0) + OVERHEAD_BYTES as u64;
+            if self.open.bytes >= self.block_bytes as u64 {
+                self.close_block(Some((&frames, from..record + 1)))?;
+                from = record + 1;
+            }
+        }
+        if from < frames.len() {
+            self.parts.push((frames, from));
+        } else {
+            self.spend(frames);
+        }
+        Ok(self.spent.pop())
+    }
+
+    fn spend(&mut self, mut frames: Frames) {
+        frames.clear(KEEP_BYTES);
+        self.spent.push(frames);
     }
 
     /// Ends the record that was started last. Its offset is the one among the
@@ -177,8 +233,10 @@ impl<W: Write> Writer<W> {
             return Err(error);
         }
         self.frames.commit();
-        if self.frames.sum().len() >= self.block_bytes as u64 {
-            self.close_block()?;
+        self.open.records += 1;
+        self.open.bytes += len + OVERHEAD_BYTES as u64;
+        if self.open.bytes >= self.block_bytes as u64 {
+            self.close_block(None)?;
         }
         Ok(RecordInfo { index, offset, len })
     }
@@ -194,7 +252,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// When writing fails.
     pub fn finish(mut self) -> Result<(W, ShardSummary)> {
-        self.close_block()?;
+        self.close_block(None)?;
         self.start()
             .map_err(|error| Error::io(&self.path, "write", error))?;
         let binding = (
@@ -236,37 +294,62 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    fn close_block(&mut self) -> Result<()> {
+    /// Writes the open block: what is in the buffer, the parts, and some more
+    /// records of the part that comes.
+    fn close_block(&mut self, more: Option<(&Frames, Range<usize>)>) -> Result<()> {
         self.frames.rollback();
-        if !self.frames.sum().is_empty() {
-            self.write_block()
+        if self.open.records > 0 {
+            self.write_block(more)
                 .map_err(|error| Error::io(&self.path, "write", error))?;
+            self.open = Open {
+                first_record: self.open.first_record + self.open.records,
+                logical: self.open.logical + self.open.bytes,
+                ..Open::default()
+            };
+            self.frames.reset(0);
+            for (frames, _) in std::mem::take(&mut self.parts) {
+                self.spend(frames);
+            }
         }
         Ok(())
     }
 
-    fn write_block(&mut self) -> io::Result<()> {
+    fn write_block(&mut self, more: Option<(&Frames, Range<usize>)>) -> io::Result<()> {
         self.start()?;
-        let frames = self.frames.sum();
+        // The sum of the frames is there already: raw blocks need no other.
+        let mut frames = self.frames.sum();
+        let mut pieces: Vec<&[u8]> = Vec::with_capacity(self.parts.len() + 2);
+        pieces.push(self.frames.bytes());
+        let parts = self
+            .parts
+            .iter()
+            .map(|(part, from)| (part, *from..part.len()));
+        for (part, records) in parts.chain(more) {
+            let (bytes, sum) = part.part(records);
+            frames.join(sum.value(), sum.len());
+            pieces.push(bytes);
+        }
+        pieces.retain(|piece| !piece.is_empty());
+        let mut payload = frames;
         let mut codec = Codec::None;
+        let joined: Vec<u8>;
         if let Some(compressor) = &mut self.compressor {
+            let raw = match pieces.as_slice() {
+                [whole] => *whole,
+                pieces => {
+                    joined = pieces.concat();
+                    &joined
+                }
+            };
             self.compressed.clear();
-            self.compressed.resize(PIECE_BYTES, 0);
-            let raw = self.frames.bytes().get(PIECE_BYTES..).unwrap_or(&[]);
             compressor.0.compress(raw, &mut self.compressed)?;
-            if self.compressed.len() < self.frames.bytes().len() {
+            if self.compressed.len() < raw.len() {
                 codec = Codec::Zstd;
+                payload = Crc32c::default();
+                payload.update(&self.compressed);
+                pieces = vec![&self.compressed];
             }
         }
-        // The payload's sum is there already for raw blocks: of their frames.
-        let payload = match codec {
-            Codec::None => frames,
-            Codec::Zstd => {
-                let mut sum = Crc32c::default();
-                sum.update(self.compressed.get(PIECE_BYTES..).unwrap_or(&[]));
-                sum
-            }
-        };
         if codec == Codec::None {
             let gap = (self.sum.len().next_multiple_of(BLOCK_ALIGN) - self.sum.len()) as usize;
             let zeros = [0; BLOCK_ALIGN as usize];
@@ -276,34 +359,106 @@ impl<W: Write> Writer<W> {
         let block = Block {
             offset: self.sum.len(),
             stored_len: payload.len(),
-            first_record: self.block_first,
+            first_record: self.open.first_record,
             crc: payload.value(),
             codec,
         };
-        let records = self.index.records() - self.block_first;
         let header = BlockHeader {
             codec,
-            records: u32::try_from(records).map_err(|_| io::ErrorKind::InvalidInput)?,
-            first_record: self.block_first,
+            records: u32::try_from(self.open.records).map_err(|_| io::ErrorKind::InvalidInput)?,
+            first_record: self.open.first_record,
             crc: block.crc,
             stored_len: block.stored_len,
             raw_len: frames.len(),
-            logical: self.block_logical,
+            logical: self.open.logical,
         }
         .encode();
-        let bytes = match codec {
-            Codec::None => self.frames.bytes_mut(),
-            Codec::Zstd => &mut self.compressed,
-        };
-        bytes[..PIECE_BYTES].copy_from_slice(&header);
-        self.writer.write_all(bytes)?;
+        self.writer.write_all(&header)?;
+        for piece in pieces {
+            self.writer.write_all(piece)?;
+        }
         self.sum.update(&header);
         self.sum.join(payload.value(), payload.len());
-
         self.index.push_block(block);
-        self.block_first = self.index.records();
-        self.block_logical = self.index.logical_len();
-        self.frames.reset(PIECE_BYTES);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records of odd sizes, some beyond a block of 4 KiB.
+    fn record(number: usize) -> Vec<u8> {
+        let len = [0, 10, 700, 2047, 2048, 5000, 9][number % 7];
+        (0..len).map(|at| (at * number % 251) as u8).collect()
+    }
+
+    fn write(codec: Codec, batches: &[(bool, usize)]) -> (Vec<u8>, u64) {
+        let mut builder = WriterBuilder::new();
+        builder.codec(codec).block_bytes(4096);
+        let mut writer = builder.from_writer(Vec::new(), "shard").unwrap();
+        let mut number = 0;
+        let mut spare = Frames::new();
+        for &(apart, count) in batches {
+            let numbers = number..number + count;
+            number += count;
+            let keys: Vec<String> = numbers.clone().map(|n| format!("key {n}")).collect();
+            let metas = numbers
+                .clone()
+                .zip(&keys)
+                .map(|(n, key)| RecordMeta::new(n as i64, key.as_bytes()));
+            if apart {
+                for n in numbers {
+                    spare.begin().push(&record(n));
+                    spare.commit().unwrap();
+                }
+                spare = writer
+                    .append_frames(spare, metas)
+                    .unwrap()
+                    .unwrap_or_default();
+                assert!(spare.is_empty());
+            } else {
+                for (n, meta) in numbers.zip(metas) {
+                    writer.append(&record(n), &meta).unwrap();
+                }
+            }
+        }
+        let (bytes, summary) = writer.finish().unwrap();
+        assert_eq!(summary.crc32c, crc32c(&bytes));
+        (bytes, summary.records)
+    }
+
+    #[test]
+    fn records_put_together_elsewhere_give_the_same_bytes() {
+        for codec in [Codec::None, Codec::Zstd] {
+            let (expected, _) = write(codec, &[(false, 60)]);
+            let all = (expected, 60);
+            assert_eq!(write(codec, &[(true, 60)]), all);
+            assert_eq!(write(codec, &[(true, 1); 60]), all);
+            assert_eq!(write(codec, &[(true, 7), (true, 13), (true, 40)]), all);
+            let mixed = [
+                (true, 3),
+                (false, 2),
+                (true, 20),
+                (true, 1),
+                (false, 9),
+                (false, 1),
+                (true, 24),
+            ];
+            assert_eq!(write(codec, &mixed), all);
+        }
+    }
+
+    #[test]
+    fn labels_and_keys_are_as_many_as_records() {
+        for count in [0, 2] {
+            let mut writer = WriterBuilder::new().from_writer(Vec::new(), "x").unwrap();
+            let mut frames = Frames::new();
+            frames.begin().push(b"one");
+            frames.commit().unwrap();
+            let metas = vec![RecordMeta::default(); count];
+            assert!(writer.append_frames(frames, metas).is_err(), "{count}");
+        }
     }
 }

@@ -7,8 +7,9 @@ use super::compress::{Compression, Encoder};
 use super::reader::RecordInfo;
 use crate::error::{Error, Result};
 use crate::frame::{FrameBuffer, MAX_RECORD_BYTES, Payload};
+use crate::frames::Frames;
 use crate::index::{IndexBuilder, RecordMeta};
-use crate::writer::{ShardSummary, too_long};
+use crate::writer::{KEEP_BYTES, ShardSummary, index_frames, too_long};
 
 /// Frames are collected up to this size before they are written.
 const WRITE_BYTES: usize = 1 << 20;
@@ -133,8 +134,34 @@ impl<W: Write> Writer<W> {
         Ok(RecordInfo { index, offset, len })
     }
 
+    /// Appends records that were put together elsewhere, with what the index
+    /// is to know of each. Their bytes are written as they are, not copied.
+    /// Gives back `Frames` whose bytes are written, empty and with their
+    /// buffer: these, or ones from before; none if it still needs them.
+    ///
+    /// # Errors
+    /// When there are not as many of `metas` as records, a key cannot be
+    /// indexed, or writing fails. The shard is of no use then.
+    pub fn append_frames<'m>(
+        &mut self,
+        mut frames: Frames,
+        metas: impl IntoIterator<Item = RecordMeta<'m>>,
+    ) -> Result<Option<Frames>> {
+        self.flush()?;
+        index_frames(&mut self.index, &frames, metas)?;
+        let (bytes, sum) = frames.part(0..frames.len());
+        self.encoder
+            .write_summed(bytes, sum)
+            .map_err(|error| Error::io(&self.path, "write", error))?;
+        frames.clear(KEEP_BYTES);
+        Ok(Some(frames))
+    }
+
     fn flush(&mut self) -> Result<()> {
         self.frames.rollback();
+        if self.frames.bytes().is_empty() {
+            return Ok(());
+        }
         self.encoder
             .write_summed(self.frames.bytes(), self.frames.sum())
             .map_err(|error| Error::io(&self.path, "write", error))?;

@@ -1,0 +1,151 @@
+//! The next few files of a shard, read and put together as records by one worker, ready to be written in their turn.
+
+use super::board::Run;
+use super::read::{Clock, ReadAhead};
+use super::record::Recorder;
+use super::stream::Stream;
+use crate::census::finding;
+use crate::error::Result;
+use crate::input::join;
+use crate::prepare::Prepared;
+use crate::report::{Action, Finding};
+use forebay_shard::{Frames, RecordMeta};
+
+/// Of memory that is used again so much is kept.
+const KEEP_BYTES: usize = 1 << 20;
+
+/// Records in the order of the plan, and what there is to say about their files.
+#[derive(Debug, Default)]
+pub(super) struct Piece {
+    pub(super) frames: Frames,
+    /// One for each file, packed or not.
+    pub(super) files: Vec<PieceFile>,
+    /// Keys of the records, one after the other.
+    keys: Vec<u8>,
+    /// Bytes of the files, as in the census.
+    pub(super) source_bytes: u64,
+}
+
+/// What became of a file.
+#[derive(Debug)]
+pub(super) struct PieceFile {
+    /// Label and end of the key of its record, if it has one.
+    record: Option<(i64, usize)>,
+    /// Bytes of the image in the record.
+    pub(super) image_bytes: u64,
+    /// Bytes of its seek points, if it has any.
+    pub(super) seek_point_bytes: Option<u64>,
+    pub(super) said: Vec<Finding>,
+}
+
+impl Piece {
+    /// What the index is to know of the records.
+    pub(super) fn metas(&self) -> impl Iterator<Item = RecordMeta<'_>> {
+        let records = self.files.iter().filter_map(|file| file.record);
+        records.scan(0, |from, (label, end)| {
+            let key = self.keys.get(*from..end).unwrap_or_default();
+            *from = end;
+            Some(RecordMeta::new(label, key))
+        })
+    }
+
+    /// An empty piece with the memory of this one and of `frames`.
+    pub(super) fn recycle(mut self, mut frames: Frames) -> Self {
+        frames.clear(KEEP_BYTES);
+        self.files.clear();
+        self.keys.clear();
+        Self {
+            frames,
+            source_bytes: 0,
+            ..self
+        }
+    }
+}
+
+/// What a worker reads and puts records together with.
+pub(super) struct Maker<'a> {
+    prepared: &'a Prepared,
+    recorder: Recorder<'a>,
+    ahead: ReadAhead<'a>,
+    clock: Clock,
+}
+
+impl<'a> Maker<'a> {
+    pub(super) fn new(prepared: &'a Prepared, recorder: Recorder<'a>) -> Self {
+        Self {
+            prepared,
+            recorder,
+            ahead: ReadAhead::default(),
+            clock: Clock::default(),
+        }
+    }
+
+    /// Puts the records of a run together, in the memory of `piece`. None if it was stopped. `stream` is where the run
+    /// came from: files beyond it are opened ahead where files are slow.
+    pub(super) fn make(
+        &mut self,
+        run: &Run,
+        mut piece: Piece,
+        stream: &mut Stream<'a, '_>,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<Piece>> {
+        let prepared = self.prepared;
+        let planned = stream.planned(run);
+        let census = &prepared.census.splits()[planned.split];
+        let split = &prepared.plan.splits()[planned.split];
+        for entry in split.entries(census, run.positions.clone()) {
+            if stopped() {
+                return Ok(None);
+            }
+            let begin = Clock::begin();
+            let recorder = &self.recorder;
+            let file = self.ahead.take(|| {
+                let (split, entry) = stream.next_to_open()?;
+                Some(recorder.open(split, &entry))
+            });
+            self.clock.end(begin);
+            let file = file.map(|file| file.timed(&self.clock));
+            let mut payload = piece.frames.begin();
+            let put = self.recorder.put(file, &entry, &mut payload);
+            let (label, seek_point_bytes, said) = match put {
+                Ok(put) => (
+                    Some(put.label),
+                    put.seek_point_bytes,
+                    put.remark.map(|remark| (Action::Kept, remark)),
+                ),
+                Err(refusal) => (None, None, Some((Action::Skipped, refusal))),
+            };
+            let said = said.into_iter().map(|(action, (reason, detail))| {
+                finding(
+                    action,
+                    reason,
+                    &join(census.dir(), &self.recorder.key),
+                    detail,
+                )
+            });
+            let said = said.collect();
+            // A record that was begun and not committed is dropped when the next one begins.
+            let record = match label {
+                Some(label) => {
+                    piece.frames.commit()?;
+                    piece.keys.extend_from_slice(&self.recorder.key);
+                    Some((label, piece.keys.len()))
+                }
+                None => None,
+            };
+            piece.files.push(PieceFile {
+                record,
+                image_bytes: record.map_or(0, |_| entry.size),
+                seek_point_bytes,
+                said,
+            });
+            piece.source_bytes += entry.size;
+            if self.clock.file_done() {
+                self.ahead.begin();
+                stream.is_slow();
+            }
+        }
+        piece.frames.rollback();
+        Ok(Some(piece))
+    }
+}
