@@ -19,7 +19,7 @@ const MB: f64 = 1e6;
 pub struct PackBenchOptions {
     /// Directory for what is written; made, and its content removed after each run.
     pub scratch: PathBuf,
-    /// Shards written at the same time; none: what the machine allows.
+    /// Threads that read and write; none: what the machine allows.
     pub jobs: Option<usize>,
     /// Counted runs of each alternative.
     pub runs: usize,

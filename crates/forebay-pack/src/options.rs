@@ -97,7 +97,9 @@ pub struct PackOptions {
     pub index_text: bool,
     /// Adds a BLAKE3 hash of each shard to the manifest. Costs CPU time, changes nothing else.
     pub blake3: bool,
-    /// Shards written at the same time; none: what the machine and its cgroup allow. Never changes the output.
+    /// Threads that read, put records together and write; none: what the machine, the process's affinity and its
+    /// cgroup's CPU quota (v1 or v2) allow. Where files are slow to come some more only read, up to 32 in all. Never
+    /// changes the output.
     pub jobs: Option<usize>,
     /// Whether finished files are forced to disk. Never changes the output.
     pub durability: Durability,

@@ -2,7 +2,7 @@
 
 mod support;
 
-use forebay_pack::{Action, Cancel, ExportOptions, Format, ShuffleWhen, export};
+use forebay_pack::{Action, Cancel, ExportOptions, Format, Sharding, ShuffleWhen, export};
 use forebay_shard::{Dataset, Manifest};
 use forebay_store::Durability;
 use std::path::Path;
@@ -34,6 +34,40 @@ fn the_output_is_the_same_for_any_number_of_jobs() {
                 .any(|c| c.as_os_str().as_encoded_bytes().starts_with(b"."))
         });
         assert_eq!(hidden.count(), 0, "nothing is left behind: {names:?}");
+    }
+}
+
+/// One shard of many runs, which all workers share: large files, very small ones, and some that are none.
+#[test]
+fn one_shard_is_the_same_for_any_number_of_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let src = dir.path().join("src");
+    for number in 0..700usize {
+        let len = match number {
+            0..24 => 20_000 * number,
+            24 => 3_000_000,
+            _ => number % 90,
+        };
+        let image = match number % 50 {
+            49 => b"no image".to_vec(),
+            _ => jpeg(300, 200, 3, &noise(number as u64, len)),
+        };
+        put(&src, format!("c/{number:04}.jpg").as_bytes(), &image);
+    }
+    for format in FORMATS {
+        let packed = |jobs| {
+            let dst = dir.path().join(format!("{format:?}{jobs}"));
+            let mut options = options(&src, &dst);
+            (options.format, options.jobs) = (format, Some(jobs));
+            options.sharding = Sharding::Count(1);
+            let summary = run(&options).unwrap();
+            assert_eq!((summary.records(), summary.skipped()), (686, 14));
+            dst
+        };
+        let one = packed(1);
+        assert_eq!(records(&one, "train").len(), 686);
+        assert_same(&one, &packed(2));
+        assert_same(&one, &packed(16));
     }
 }
 

@@ -40,7 +40,7 @@ enum What {
         /// Where to write; what is written is removed
         #[arg(long, value_name = "DIR")]
         scratch: PathBuf,
-        /// Shards written at the same time [default: what the machine allows]
+        /// Threads that read and write [default: what the machine allows]
         #[arg(long, value_name = "N")]
         jobs: Option<usize>,
     },

@@ -44,7 +44,7 @@ pub(crate) fn write_shards(
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<Vec<ShardLine>> {
-    let (jobs, readers) = threads(prepared.options.decided_jobs(), shards.len())?;
+    let (jobs, readers) = threads(prepared, shards.len())?;
     let Some(sources) = source::Sources::open(prepared, destination, shards, observer, &|| {
         cancel.is_cancelled()
     })?
@@ -157,28 +157,59 @@ impl Drop for Leave<'_, '_> {
 
 /// Refuses to begin where even one thread may not have the files open that it needs.
 pub(crate) fn check_open_files() -> Result<()> {
-    threads(1, 1).map(|_| ())
+    threads_within(open_files(), 1, 1, 1).map(|_| ())
 }
 
-/// How many threads work, and how many more read where files are slow, within the limit on open files.
-fn threads(jobs: usize, shards: usize) -> Result<(usize, usize)> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
-        .current
-        .unwrap_or(u64::MAX);
-    let room = limit.saturating_sub(FILES_BESIDE);
+fn threads(prepared: &Prepared, shards: usize) -> Result<(usize, usize)> {
+    let census = &prepared.census;
+    let sources = census.splits().len().max(census.volumes().len());
+    let jobs = prepared.options.decided_jobs();
+    threads_within(open_files(), jobs, shards, sources as u64)
+}
+
+fn open_files() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.unwrap_or(u64::MAX)
+}
+
+/// How many threads work, and how many more read where files are slow, within a limit on open files.
+fn threads_within(limit: u64, jobs: usize, shards: usize, sources: u64) -> Result<(usize, usize)> {
+    let room = limit.saturating_sub(FILES_BESIDE + sources);
     let most = room / (FILES_PER_THREAD + SHARDS_PER_JOB);
     if most == 0 {
-        let needed = FILES_BESIDE + FILES_PER_THREAD + SHARDS_PER_JOB;
+        let needed = FILES_BESIDE + sources + FILES_PER_THREAD + SHARDS_PER_JOB;
         return Err(Error::OpenFiles { limit, needed });
     }
-    let jobs = jobs.min(usize::try_from(most).unwrap_or(usize::MAX));
     if shards == 0 {
         return Ok((0, 0));
     }
+    let jobs = jobs.min(usize::try_from(most).unwrap_or(usize::MAX));
     let left = (room - jobs as u64 * (FILES_PER_THREAD + SHARDS_PER_JOB)) / FILES_PER_THREAD;
     let readers = SLOW_THREADS.saturating_sub(jobs);
     Ok((
         jobs,
         readers.min(usize::try_from(left).unwrap_or(usize::MAX)),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_stay_within_the_limit_on_open_files() {
+        for limit in [37, 64, 100, 256, 1024, u64::MAX] {
+            for jobs in [1, 2, 16, 100, 100_000] {
+                let (jobs, readers) = threads_within(limit, jobs, 5, 1).unwrap();
+                let open = FILES_BESIDE
+                    + 1
+                    + jobs as u64 * (FILES_PER_THREAD + SHARDS_PER_JOB)
+                    + readers as u64 * FILES_PER_THREAD;
+                assert!(jobs >= 1 && open <= limit, "{limit} {jobs} {readers}");
+            }
+        }
+        assert_eq!(threads_within(1024, 2, 5, 1).unwrap(), (2, 30));
+        assert!(threads_within(36, 1, 1, 1).is_err());
+        assert_eq!(threads_within(1024, 2, 0, 1).unwrap(), (0, 0));
+    }
 }

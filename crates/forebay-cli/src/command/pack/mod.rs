@@ -144,7 +144,7 @@ pub(crate) struct Args {
     )]
     on_bad_image: Policy,
 
-    /// Shards written at the same time [default: what the machine allows]
+    /// Threads that read, convert and write [default: cores that the machine, affinity and cgroup allow]
     #[arg(short, long, value_name = "N", help_heading = "Run")]
     jobs: Option<NonZeroUsize>,
 
