@@ -48,7 +48,8 @@ impl Clock {
             return false;
         }
         let is_slow = self.time.get() > SLOW_FILE * DECIDE_FILES;
-        (self.files.take(), self.time.take());
+        self.files.set(0);
+        self.time.set(Duration::ZERO);
         is_slow
     }
 }
