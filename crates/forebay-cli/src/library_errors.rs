@@ -21,7 +21,7 @@ impl From<forebay_pack::Error> for Failure {
         use forebay_pack::Error;
         let hint = error.hint().or_else(|| match &error {
             Error::Source { .. } => Some(
-                "name a directory of JPEG and PNG files: <class>/<file> or <split>/<class>/<file>"
+                "name a directory of JPEG, PNG and WebP files: <class>/<file> or <split>/<class>/<file>"
                     .to_owned(),
             ),
             _ => None,

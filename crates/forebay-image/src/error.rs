@@ -11,7 +11,7 @@ pub type Result<T> = std::result::Result<T, ImageError>;
 #[non_exhaustive]
 pub enum ImageError {
     /// The bytes begin like no image format this build decodes.
-    #[error("not a JPEG or PNG image: it begins with {start}")]
+    #[error("not a JPEG, PNG or WebP image: it begins with {start}")]
     UnknownFormat {
         /// The first bytes in hexadecimal.
         start: String,

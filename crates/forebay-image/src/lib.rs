@@ -1,9 +1,9 @@
 //! Pixels: from the encoded bytes of an image to its place in a batch.
 //!
 //! - [`probe()`] reads a header, from the whole file or a prefix, without decoding.
-//! - [`Decoder`] decodes JPEG and PNG to RGB, whole or a region; it trusts neither bytes nor decoder.
+//! - [`Decoder`] decodes JPEG, PNG and WebP to RGB, whole or a region; it trusts neither bytes nor decoder.
 //! - [`Transform`] decodes the part that a crop needs and resizes it straight into the batch, with the pixels
-//!   of Pillow; what it draws at random is a pure function of [`SampleSeed`].
+//!   of Pillow, OpenCV or TensorFlow ([`Profile`]); what it draws at random is a pure function of [`SampleSeed`].
 //! - [`encode_jpeg`] writes the pictures that cannot stay as they are, [`Shrink`] says how small.
 //! - [`contact_sheet`] shows a batch to people.
 //!
@@ -14,6 +14,8 @@ mod decode;
 mod encode;
 mod error;
 mod limits;
+mod options;
+mod orientation;
 mod probe;
 mod random;
 mod resize;
@@ -24,6 +26,7 @@ pub use decode::{Decoder, Region, RgbImage, SeekDensity, SeekPointBuilder, build
 pub use encode::{Shrink, encode_jpeg};
 pub use error::{ImageError, Result};
 pub use limits::Limits;
+pub use options::{DecodeOptions, Profile};
 pub use probe::{Color, Ending, Format, Probe, ending, probe, sniff, trailing_bytes};
 pub use random::SampleSeed;
 pub use sheet::{contact_sheet, encode_png};

@@ -181,7 +181,7 @@ fn what_is_no_image_is_named() {
     let of = |bytes: &[u8]| decoder().decode(bytes).unwrap_err().to_string();
     assert_eq!(
         of(b"GIF89a and more"),
-        "not a JPEG or PNG image: it begins with 47 49 46 38 39 61 20 61"
+        "not a JPEG, PNG or WebP image: it begins with 47 49 46 38 39 61 20 61"
     );
     assert_eq!(
         of(b""),

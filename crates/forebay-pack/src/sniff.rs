@@ -8,15 +8,15 @@ pub(crate) const SNIFF_BYTES: usize = 16;
 pub(crate) enum Content {
     Jpeg,
     Png,
+    WebP,
     /// A known image format that is not packed.
     OtherImage(&'static str),
     Unknown,
 }
 
-/// Signatures of image formats that people keep beside JPEG and PNG: (offset, bytes, name).
+/// Signatures of image formats that people keep beside those that are packed: (offset, bytes, name).
 const OTHER_IMAGES: &[(usize, &[u8], &str)] = &[
     (0, b"GIF8", "GIF"),
-    (8, b"WEBP", "WebP"),
     (0, b"II*\0", "TIFF"),
     (0, b"MM\0*", "TIFF"),
     (4, b"ftypavif", "AVIF"),
@@ -34,6 +34,9 @@ pub(crate) fn identify(head: &[u8]) -> Content {
     if head.starts_with(b"\x89PNG\r\n\x1a\n") {
         return Content::Png;
     }
+    if head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP") {
+        return Content::WebP;
+    }
     // Two letters are too little to go by: the four reserved bytes of the header are zero.
     if head.starts_with(b"BM") && head.get(6..10) == Some(&[0; 4]) {
         return Content::OtherImage("BMP");
@@ -50,6 +53,7 @@ pub(crate) fn claimed(name: &[u8]) -> Option<Content> {
     match name.get(dot + 1..)?.to_ascii_lowercase().as_slice() {
         b"jpeg" | b"jpg" | b"jpe" | b"jfif" => Some(Content::Jpeg),
         b"png" => Some(Content::Png),
+        b"webp" => Some(Content::WebP),
         _ => None,
     }
 }
@@ -67,16 +71,15 @@ mod tests {
     fn content_and_name_are_told_apart() {
         assert_eq!(identify(b"\xff\xd8\xff\xe0"), Content::Jpeg);
         assert_eq!(identify(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), Content::Png);
-        assert_eq!(
-            identify(b"RIFF\x10\0\0\0WEBPVP8 "),
-            Content::OtherImage("WebP")
-        );
+        assert_eq!(identify(b"RIFF\x10\0\0\0WEBPVP8 "), Content::WebP);
+        assert_eq!(identify(b"RIFF\x10\0\0\0WAVEfmt "), Content::Unknown);
         assert_eq!(identify(b"GIF89a"), Content::OtherImage("GIF"));
         for head in [b"".as_slice(), b"\xff", b"\xff\xd8", b"hello", b"\x89PNG"] {
             assert_eq!(identify(head), Content::Unknown, "{head:?}");
         }
         assert_eq!(claimed(b"a.b.JPEG"), Some(Content::Jpeg));
         assert_eq!(claimed(b"\xff.Png"), Some(Content::Png));
+        assert_eq!(claimed(b"a.webp"), Some(Content::WebP));
         for name in [b"jpeg".as_slice(), b"a.txt", b"a.", b""] {
             assert!(!has_image_name(name), "{name:?}");
         }

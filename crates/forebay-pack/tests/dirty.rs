@@ -26,7 +26,7 @@ fn every_kind_of_dirt_has_its_line_in_the_report() {
     put(&src, b"n00000000/text.jpg", b"this is text");
     put(&src, b"n00000000/short.jpg", b"\xff");
     put(&src, b"n00000000/gif.png", b"GIF89a and so on");
-    put(&src, b"n00000000/photo.webp", b"RIFF\0\0\0\0WEBPVP8 ");
+    put(&src, b"n00000000/photo.avif", b"\0\0\0\x1cftypavif");
     put(&src, b"n00000000/cut.jpg", &good[..12]);
     put(&src, b"n00000000/bomb.png", &{
         let mut bytes = png(4, 4);
@@ -68,7 +68,7 @@ fn every_kind_of_dirt_has_its_line_in_the_report() {
         skipped("n00000000/text.jpg", Reason::NotAnImage),
         skipped("n00000000/short.jpg", Reason::BadHeader),
         skipped("n00000000/gif.png", Reason::OtherFormat),
-        skipped("n00000000/photo.webp", Reason::OtherFormat),
+        skipped("n00000000/photo.avif", Reason::OtherFormat),
         skipped("n00000000/cut.jpg", Reason::BadHeader),
         skipped("n00000000/bomb.png", Reason::BadHeader),
         kept("n00000000/really_a_png.JPEG", Reason::NameMismatch),

@@ -54,10 +54,10 @@ fn nothing_outside_of_the_archive_is_named_or_followed() {
         raw_member(b"dog/notes.txt", EntryType::Regular, b"", b"text"),
         raw_member(b"dog/empty.jpg", EntryType::Regular, b"", b""),
         raw_member(
-            b"dog/photo.webp",
+            b"dog/photo.avif",
             EntryType::Regular,
             b"",
-            b"RIFF\0\0\0\0WEBPVP8 ",
+            b"\0\0\0\x1cftypavif",
         ),
         vec![0; 1024],
     ]
@@ -79,7 +79,7 @@ fn nothing_outside_of_the_archive_is_named_or_followed() {
         ("dog/.hidden", Action::Ignored, Reason::Hidden),
         ("dog/empty.jpg", Action::Skipped, Reason::Empty),
         ("dog/notes.txt", Action::Ignored, Reason::NotAnImage),
-        ("dog/photo.webp", Action::Skipped, Reason::OtherFormat),
+        ("dog/photo.avif", Action::Skipped, Reason::OtherFormat),
     ];
     assert_eq!(
         found,

@@ -80,6 +80,11 @@ fn every_image_is_there_once_with_its_features() {
     put(&src, b"n00000001/ink.jpg", &jpeg(64, 32, 4, b"ink"));
     put(&src, b"n00000001/tiny.jpg", &jpeg(9, 100, 3, b"x"));
     put(&src, b"n00000001/deep/er/a.png", &png(5, 6));
+    let webp =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/formats/lossy-alpha.webp");
+    let webp = std::fs::read(webp).unwrap();
+    put(&src, b"n00000001/picture.webp", &webp);
+    put(&src, b"n00000001/picture", &webp);
     put(&src, b"n00000002/no_extension", &jpeg(65, 33, 3, b"plain"));
     put(
         &src,
@@ -91,9 +96,9 @@ fn every_image_is_there_once_with_its_features() {
         let mut options = options(&src, &dst);
         options.format = format;
         let summary = run(&options).unwrap();
-        assert_eq!((summary.records(), summary.skipped()), (27, 0));
+        assert_eq!((summary.records(), summary.skipped()), (29, 0));
         let found = records(&dst, "train");
-        assert_eq!(found.len(), 27);
+        assert_eq!(found.len(), 29);
         for (key, seen) in &found {
             let path = src.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(key));
             assert!(std::fs::read(&path).unwrap() == seen.image, "{path:?}");
@@ -113,6 +118,10 @@ fn every_image_is_there_once_with_its_features() {
         assert_eq!(of(b"n00000001/ink.jpg"), ("JPEG", "CMYK", (64, 32, 4)));
         assert_eq!(of(b"n00000001/tiny.jpg"), ("JPEG", "RGB", (9, 100, 3)));
         assert_eq!(of(b"n00000001/deep/er/a.png"), ("PNG", "RGB", (5, 6, 3)));
+        for name in ["picture", "picture.webp"] {
+            let key = format!("n00000001/{name}");
+            assert_eq!(of(key.as_bytes()), ("WEBP", "RGBA", (61, 45, 4)));
+        }
         assert_eq!(
             of(b"n00000000/n00000000_3.JPEG"),
             ("JPEG", "RGB", (303, 200, 3))
@@ -127,7 +136,7 @@ fn every_image_is_there_once_with_its_features() {
                 summary.packed_bytes,
                 summary.packed_files
             ),
-            (bytes, bytes, 27)
+            (bytes, bytes, 29)
         );
     }
 }

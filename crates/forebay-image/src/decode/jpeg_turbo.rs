@@ -4,7 +4,7 @@
 use super::{Canvas, Job, Outcome, Scratch};
 use crate::error::{ImageError, Result};
 use crate::probe::{Color, Format, jpeg};
-use libjpeg_turbo_rs::{Decoder, JpegError, PixelFormat};
+use libjpeg_turbo_rs::{Decoder, JpegError, PixelFormat, ScalingFactor};
 
 pub(super) fn decode(job: &Job<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
     if job.probe.progressive {
@@ -22,9 +22,13 @@ pub(super) fn decode(job: &Job<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Res
     } else {
         PixelFormat::Rgb
     });
+    if job.scale != 1 {
+        decoder.set_scale(ScalingFactor::try_new(1, job.scale).map_err(refuse)?);
+    }
     let channels = if four { 4 } else { 3 };
     let (width, height) = (decoder.output_width(), decoder.output_height());
-    if (width, height) != (job.probe.width as usize, job.probe.height as usize) {
+    let scaled = |side: u32| side.div_ceil(job.scale) as usize;
+    if (width, height) != (scaled(job.probe.width), scaled(job.probe.height)) {
         return Err(ImageError::corrupt(Format::Jpeg, "two different sizes"));
     }
     let region = job.region;

@@ -6,13 +6,16 @@
 
 mod baseline;
 mod jpeg_turbo;
+mod picture;
 mod png;
+mod webp;
 
 pub use baseline::{SeekDensity, SeekPointBuilder, build_seek_points};
 
 use crate::error::{ImageError, Result};
 use crate::limits::Limits;
-use crate::probe::{Format, Probe, probe};
+use crate::options::DecodeOptions;
+use crate::probe::{Format, Probe};
 use crate::resize::Resizer;
 use crate::transform::Converter;
 use std::any::Any;
@@ -42,11 +45,11 @@ impl Region {
         }
     }
 
-    fn check(&self, probe: &Probe) -> Result<()> {
+    fn check(&self, image_width: u32, image_height: u32) -> Result<()> {
         let inside = |start: u32, length: u32, limit: u32| {
             length > 0 && start.checked_add(length).is_some_and(|end| end <= limit)
         };
-        if inside(self.x, self.width, probe.width) && inside(self.y, self.height, probe.height) {
+        if inside(self.x, self.width, image_width) && inside(self.y, self.height, image_height) {
             return Ok(());
         }
         let Self {
@@ -55,7 +58,6 @@ impl Region {
             width,
             height,
         } = *self;
-        let (image_width, image_height) = (probe.width, probe.height);
         Err(ImageError::Region {
             x,
             y,
@@ -87,6 +89,8 @@ pub(crate) struct Canvas {
     pub(crate) stride: usize,
     /// Offset of the region's first pixel.
     pub(crate) start: usize,
+    /// Room for turned pictures.
+    turned: Vec<u8>,
 }
 
 impl Canvas {
@@ -163,6 +167,9 @@ struct Scratch {
 struct Job<'a> {
     bytes: &'a [u8],
     probe: &'a Probe,
+    /// Width and height are divided by this: 1, or for JPEG 2, 4 or 8.
+    scale: u32,
+    /// Of the picture at that scale.
     region: Region,
     limits: &'a Limits,
     /// The image's seek points, of which nothing is known.
@@ -183,6 +190,10 @@ const CODECS: &[Codec] = &[
         format: Format::Png,
         decode: png::decode,
     },
+    Codec {
+        format: Format::WebP,
+        decode: webp::decode,
+    },
 ];
 
 /// Decodes images to RGB. One per thread: it keeps its memory from image to image.
@@ -190,10 +201,11 @@ const CODECS: &[Codec] = &[
 /// What becomes of the colours, following `tf.io.decode_image(channels=3)` where that is defined:
 /// grey is repeated in the three channels; alpha is dropped, not blended; palettes are looked up; 16-bit
 /// channels keep their high byte; CMYK and YCCK become `(255 - ink) * (255 - black) / 255`, where files
-/// with Adobe's marker store `255 - ink`. ICC profiles and EXIF orientation are ignored.
+/// with Adobe's marker store `255 - ink`. ICC profiles are ignored, and EXIF orientation too
+/// unless [`DecodeOptions::exif`] is set.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    limits: Limits,
+    options: DecodeOptions,
     scratch: Scratch,
     pub(crate) canvas: Canvas,
     pub(crate) resizer: Resizer,
@@ -203,29 +215,44 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder that refuses images over `limits`.
+    /// A decoder with default options that refuses images over `limits`.
     pub fn new(limits: Limits) -> Self {
-        Self {
-            limits,
+        Self::with_options(DecodeOptions::new(limits))
+    }
+
+    /// A decoder with options.
+    pub fn with_options(options: DecodeOptions) -> Self {
+        let mut decoder = Self {
+            options,
             ..Self::default()
-        }
+        };
+        decoder.resizer.profile = options.profile;
+        decoder
     }
 
     /// The limits it was made with.
     pub fn limits(&self) -> &Limits {
-        &self.limits
+        &self.options.limits
     }
 
-    /// Decodes a whole image.
+    /// The options it was made with.
+    pub fn options(&self) -> &DecodeOptions {
+        &self.options
+    }
+
+    /// Decodes a whole image at its full size, turned as EXIF says if that is an option.
     ///
     /// # Errors
     /// Every [`ImageError`]; a file that is cut short is an error, never a partly grey image.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<RgbImage> {
-        let probe = probe(bytes, &self.limits)?;
-        self.decode_region(bytes, &probe, Region::whole(probe.width, probe.height))
+        let picture = self.open(bytes)?;
+        let (width, height) = picture.size();
+        let region = Region::whole(width, height);
+        self.fill(bytes, &picture, region, None)?;
+        Ok(self.canvas.cut(&region))
     }
 
-    /// Decodes a region: exactly the pixels that a full decode has there, but only the work it needs.
+    /// Decodes a region of the stored picture (not turned, at its full size): exactly the pixels that a full decode has there, but only the work it needs.
     /// `probe` is what [`probe`](crate::probe()) said about these bytes.
     ///
     /// # Errors
@@ -272,7 +299,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes a region into `self.canvas`.
+    /// Decodes a region of the stored picture into `self.canvas`.
     pub(crate) fn fill_canvas(
         &mut self,
         bytes: &[u8],
@@ -280,13 +307,26 @@ impl Decoder {
         region: Region,
         seek_points: Option<&[u8]>,
     ) -> Result<()> {
-        region.check(probe)?;
+        self.fill_scaled(bytes, probe, 1, region, seek_points)
+    }
+
+    /// As [`Decoder::fill_canvas`], at a scale.
+    fn fill_scaled(
+        &mut self,
+        bytes: &[u8],
+        probe: &Probe,
+        scale: u32,
+        region: Region,
+        seek_points: Option<&[u8]>,
+    ) -> Result<()> {
+        region.check(probe.width.div_ceil(scale), probe.height.div_ceil(scale))?;
         let format = probe.format;
         let job = Job {
             bytes,
             probe,
+            scale,
             region,
-            limits: &self.limits,
+            limits: &self.options.limits,
             seek_points,
         };
         for codec in CODECS.iter().filter(|codec| codec.format == format) {

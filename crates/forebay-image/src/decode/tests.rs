@@ -1,6 +1,7 @@
 //! Every decoder against the reference of its format, region by region.
 
 use super::*;
+use crate::probe::probe;
 use std::path::{Path, PathBuf};
 
 /// The images the project ships, and those in `$FOREBAY_BENCH_IMAGES`.
@@ -49,6 +50,7 @@ fn with(
     let job = Job {
         bytes,
         probe: &probe,
+        scale: 1,
         region,
         limits: &limits,
         seek_points: None,
@@ -106,6 +108,7 @@ fn regions_are_cut_from_the_full_picture() {
         let reference = match probe.format {
             Format::Jpeg => with(jpeg_turbo::decode, &mut scratch, &bytes, None).unwrap(),
             Format::Png => with(png::decode, &mut scratch, &bytes, None).unwrap(),
+            Format::WebP => with(webp::decode, &mut scratch, &bytes, None).unwrap(),
         };
         for region in regions(probe.width, probe.height, 12) {
             let expected = cut(&reference, &region);
@@ -215,4 +218,47 @@ fn inks_become_light() {
             "{pixel:?} {expected:?}"
         );
     }
+}
+
+/// The CRC-32 of zip and PNG.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |c, _| {
+            (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg())
+        })
+    })
+}
+
+/// testdata/formats/scaled.txt has what libjpeg's scaled transforms give.
+#[test]
+fn scaled_pictures_are_libjpegs() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/formats");
+    let mut decoder = Decoder::new(Limits::default());
+    let text = std::fs::read_to_string(folder.join("scaled.txt")).unwrap();
+    let mut seen = 0;
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [name, scale, width, height, crc] = fields[..] else {
+            panic!("{line}")
+        };
+        let scale = scale.parse().unwrap();
+        let (width, height) = (width.parse().unwrap(), height.parse().unwrap());
+        let bytes = std::fs::read(folder.join(name)).unwrap();
+        let probe = probe(&bytes, &Limits::default()).unwrap();
+        let region = Region::whole(width, height);
+        decoder
+            .fill_scaled(&bytes, &probe, scale, region, None)
+            .unwrap();
+        let whole = decoder.canvas.cut(&region);
+        assert_eq!(format!("{:08x}", crc32(&whole.data)), crc, "{line}");
+        for region in regions(width, height, 20) {
+            decoder
+                .fill_scaled(&bytes, &probe, scale, region, None)
+                .unwrap();
+            let got = decoder.canvas.cut(&region);
+            assert!(got.data == cut(&whole, &region), "{line}: {region:?}");
+        }
+        seen += 1;
+    }
+    assert_eq!(seen, 21);
 }

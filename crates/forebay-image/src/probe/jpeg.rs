@@ -96,6 +96,24 @@ pub(crate) fn has_adobe(bytes: &[u8]) -> bool {
     false
 }
 
+/// What EXIF data begin with in an APP1 segment.
+pub(super) const EXIF: [u8; 6] = *b"Exif\0\0";
+
+/// The EXIF data before the first scan.
+pub(super) fn exif(bytes: &[u8]) -> Option<&[u8]> {
+    let mut at = 2;
+    loop {
+        let segment = segment(bytes, at).ok()?;
+        match segment.marker {
+            SOS | EOI => return None,
+            0xe1 if segment.payload.starts_with(&EXIF) => {
+                return Some(&segment.payload[EXIF.len()..]);
+            }
+            _ => at = segment.end,
+        }
+    }
+}
+
 /// Whether this is JFIF's APP0.
 pub(crate) fn is_jfif(segment: &Segment<'_>) -> bool {
     segment.marker == 0xe0 && segment.payload.starts_with(b"JFIF\0")

@@ -5,6 +5,7 @@
 
 pub(crate) mod jpeg;
 mod png;
+pub(crate) mod webp;
 
 use crate::error::{ImageError, Result};
 use crate::limits::Limits;
@@ -18,14 +19,17 @@ pub enum Format {
     Jpeg,
     /// PNG.
     Png,
+    /// WebP, lossy or lossless; animations are refused.
+    WebP,
 }
 
 impl Format {
-    /// The name as TensorFlow writes it into `image/format`: `JPEG`, `PNG`.
+    /// The name as TensorFlow writes it into `image/format`: `JPEG`, `PNG`; and `WEBP`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Jpeg => "JPEG",
             Self::Png => "PNG",
+            Self::WebP => "WEBP",
         }
     }
 }
@@ -46,11 +50,11 @@ pub enum Color {
     GreyAlpha,
     /// Red, green, blue, as they are.
     Rgb,
-    /// RGB with alpha (PNG).
+    /// RGB with alpha (PNG, WebP).
     Rgba,
     /// Indices into a colour table (PNG).
     Palette,
-    /// Brightness and two colour differences (nearly every JPEG).
+    /// Brightness and two colour differences (nearly every JPEG, lossy WebP).
     YCbCr,
     /// Four inks (JPEG).
     Cmyk,
@@ -76,7 +80,8 @@ pub struct Probe {
     pub color: Color,
     /// Progressive JPEG or interlaced PNG.
     pub progressive: bool,
-    /// Offset just past what was read: the first scan (JPEG) or the first chunk after IHDR (PNG).
+    /// Offset just past what was read: the first scan (JPEG) the first chunk after IHDR (PNG), or
+    /// the size in the first chunk (WebP).
     pub header_bytes: u64,
 }
 
@@ -92,6 +97,8 @@ pub fn sniff(bytes: &[u8]) -> Option<Format> {
         Some(Format::Jpeg)
     } else if bytes.starts_with(&png::MAGIC) {
         Some(Format::Png)
+    } else if webp::is_webp(bytes) {
+        Some(Format::WebP)
     } else {
         None
     }
@@ -107,6 +114,7 @@ pub fn probe(bytes: &[u8], limits: &Limits) -> Result<Probe> {
     let probe = match sniff(bytes) {
         Some(Format::Jpeg) => jpeg::probe(bytes)?,
         Some(Format::Png) => png::probe(bytes)?,
+        Some(Format::WebP) => webp::probe(bytes)?,
         None => return Err(unknown(bytes)),
     };
     limits.check(probe.width, probe.height, decoded_bytes_per_pixel(&probe))?;
@@ -119,6 +127,7 @@ pub fn trailing_bytes(bytes: &[u8]) -> Option<u64> {
     let end = match sniff(bytes)? {
         Format::Jpeg => jpeg::end(bytes)?,
         Format::Png => png::end(bytes)?,
+        Format::WebP => webp::end(bytes)?,
     };
     Some((bytes.len() - end) as u64)
 }
@@ -136,7 +145,8 @@ pub enum Ending {
 
 /// Tells how a whole file ends. `probe` is what [`probe`](probe()) said about these bytes.
 ///
-/// Of a JPEG the end-of-image marker is looked for, of a PNG the chunk lengths are followed to the last one. Damage
+/// Of a JPEG the end-of-image marker is looked for, of a PNG the chunk lengths are followed to the last one, of a WebP the
+/// length in its first bytes counts. Damage
 /// before the end that leaves the end in place is found by decoding only.
 pub fn ending(bytes: &[u8], probe: &Probe) -> Ending {
     if probe.format == Format::Jpeg {
@@ -157,21 +167,34 @@ pub fn ending(bytes: &[u8], probe: &Probe) -> Ending {
     }
 }
 
+/// The TIFF structure of a file's EXIF data, if it has any.
+pub(crate) fn exif(bytes: &[u8], format: Format) -> Option<&[u8]> {
+    match format {
+        Format::Jpeg => jpeg::exif(bytes),
+        Format::Png => png::find(bytes, b"eXIf"),
+        // Some writers keep JPEG's prefix.
+        Format::WebP => webp::find(bytes, b"EXIF")
+            .map(|data| data.strip_prefix(&jpeg::EXIF[..]).unwrap_or(data)),
+    }
+}
+
 fn unknown(bytes: &[u8]) -> ImageError {
-    // A prefix too short to tell: say what a JPEG would need.
-    if bytes.len() < 8
-        && [&jpeg::MAGIC[..], &png::MAGIC[..]]
-            .iter()
-            .any(|m| m.starts_with(bytes))
-    {
-        let format = if jpeg::MAGIC.starts_with(bytes) {
-            Format::Jpeg
-        } else {
-            Format::Png
-        };
+    // A prefix too short to tell: say what the format that it may be would need.
+    let may_be = |magic: &[u8]| bytes.len() < magic.len() && magic.starts_with(bytes);
+    let riff = bytes.len() < 12 && bytes.starts_with(&webp::RIFF);
+    let format = if may_be(&jpeg::MAGIC) {
+        Some((Format::Jpeg, 24))
+    } else if may_be(&png::MAGIC) {
+        Some((Format::Png, 24))
+    } else if riff || may_be(&webp::RIFF) {
+        Some((Format::WebP, 20))
+    } else {
+        None
+    };
+    if let Some((format, needed)) = format {
         return ImageError::Incomplete {
             format,
-            needed: 24,
+            needed,
             found: bytes.len() as u64,
         };
     }
@@ -189,5 +212,8 @@ fn decoded_bytes_per_pixel(probe: &Probe) -> u64 {
         Format::Jpeg if probe.progressive => 3 + channels * 3,
         Format::Jpeg => 3 + channels,
         Format::Png => 3 + channels.max(3) * u64::from(probe.bits.max(8) / 8),
+        // Planes at half chroma; or four channels twice and what transforms keep; or any of it with alpha.
+        Format::WebP if probe.color == Color::YCbCr => 3 + 3,
+        Format::WebP => 3 + 13,
     }
 }

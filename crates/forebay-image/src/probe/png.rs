@@ -60,16 +60,34 @@ pub(super) fn probe(bytes: &[u8]) -> Result<Probe> {
     })
 }
 
+/// The payload of the first chunk of a name; chunks are walked by their lengths.
+pub(super) fn find<'a>(bytes: &'a [u8], name: &[u8; 4]) -> Option<&'a [u8]> {
+    let mut found = None;
+    walk(bytes, |chunk, payload| {
+        if found.is_none() && chunk == name {
+            found = Some(payload);
+        }
+        found.is_some()
+    });
+    found
+}
+
 /// Offset just past IEND.
 pub(super) fn end(bytes: &[u8]) -> Option<usize> {
+    walk(bytes, |_, _| false)
+}
+
+/// Walks to IEND, or to the chunk at which `stop` says so; the offset just past it.
+fn walk<'a>(bytes: &'a [u8], mut stop: impl FnMut(&[u8], &'a [u8]) -> bool) -> Option<usize> {
     let mut at = MAGIC.len();
     loop {
         let head = bytes.get(at..at.checked_add(8)?)?;
         let next = at
             .checked_add(12)?
             .checked_add(usize::try_from(be32(head)).ok()?)?;
-        bytes.get(at..next)?;
-        if head[4..8] == *b"IEND" {
+        let chunk = bytes.get(at..next)?;
+        let (name, payload) = (&chunk[4..8], &chunk[8..chunk.len() - 4]);
+        if stop(name, payload) || name == b"IEND" {
             return Some(next);
         }
         at = next;

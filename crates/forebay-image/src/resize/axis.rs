@@ -8,6 +8,26 @@ pub(super) const GROUP: usize = 4;
 /// A weight is `high << LOW_BITS | low`, two halves that fit 16-bit multiplications.
 pub(super) const LOW_BITS: u32 = 11;
 
+/// What is resized of an axis: `length` positions from `start`, of `limit` ones that are there. Filters reach past what is
+/// resized, but not past what is there.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Source {
+    pub(crate) start: f64,
+    pub(crate) length: f64,
+    pub(crate) limit: u32,
+}
+
+impl Source {
+    /// All of it.
+    pub(super) fn whole(length: u32) -> Self {
+        Self {
+            start: 0.0,
+            length: length.into(),
+            limit: length,
+        }
+    }
+}
+
 /// For each wanted output position: which inputs it mixes and how much of each.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
@@ -23,10 +43,10 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Weights for the outputs in `window` when `input` positions become `output`; in reverse order if
+    /// Weights for the outputs in `window` when `input` becomes `output` positions; in reverse order if
     /// `reverse`.
-    pub(super) fn fill(&mut self, input: u32, output: u32, window: Range<u32>, reverse: bool) {
-        let scale = f64::from(input) / f64::from(output);
+    pub(super) fn fill(&mut self, input: Source, output: u32, window: Range<u32>, reverse: bool) {
+        let scale = input.length / f64::from(output);
         let filter_scale = scale.max(1.0);
         let support = filter_scale; // the triangle reaches 1 at either side
         self.stride = (support.ceil() as usize * 2 + 1).next_multiple_of(GROUP);
@@ -35,7 +55,7 @@ impl Axis {
         self.weights.clear();
         self.weights.resize(count * self.stride, 0);
         self.scratch.resize(self.stride, 0.0);
-        let (mut low, mut high) = (input, 0);
+        let (mut low, mut high) = (input.limit, 0);
         let one = f64::from(1u32 << PRECISION_BITS);
         let narrow = 1.0 / filter_scale;
         for i in 0..count {
@@ -44,10 +64,10 @@ impl Axis {
             } else {
                 window.start + i as u32
             };
-            let center = (f64::from(x) + 0.5) * scale;
+            let center = input.start + (f64::from(x) + 0.5) * scale;
             // The casts truncate and saturate at 0, as Pillow's clamp does.
             let start = (center - support + 0.5) as u32;
-            let end = ((center + support + 0.5) as u32).min(input);
+            let end = ((center + support + 0.5) as u32).min(input.limit);
             let taps = (end - start) as usize;
             let mut sum = 0.0;
             for (j, weight) in self.scratch[..taps].iter_mut().enumerate() {

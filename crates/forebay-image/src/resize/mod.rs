@@ -1,4 +1,5 @@
-//! Antialiased resizing, bit for bit as Pillow's `Image.resize(..., BILINEAR)` does it on 8-bit images.
+//! Resizing: antialiased as Pillow's `Image.resize(..., BILINEAR)` does it on 8-bit images, bit for bit (here), or from the
+//! nearest pixels as OpenCV and TensorFlow do it ([`linear`]).
 //!
 //! The filter is a triangle as wide as the scale; each axis is a pass of its own; weights are integers with
 //! [`PRECISION_BITS`] bits; both passes round to bytes, columns first. (So did Pillow up to version 12; version 13 does rows
@@ -10,11 +11,15 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod axis;
+mod linear;
 mod portable;
 
 use crate::decode::Region;
+use crate::options::Profile;
 use crate::transform::Layout;
 use axis::Axis;
+pub(crate) use axis::Source;
+use linear::Linear;
 
 /// Fixed point of the weights: 32 bits less 8 for the pixel and 2 for the sum's head room, as in Pillow.
 const PRECISION_BITS: u32 = 32 - 8 - 2;
@@ -37,9 +42,11 @@ pub(crate) struct Resize {
 /// Weights and the rows between the passes, kept from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Resizer {
+    pub(crate) profile: Profile,
     columns: Axis,
     rows: Axis,
     middle: Vec<u8>,
+    linear: Linear,
     portable_only: bool,
 }
 
@@ -85,17 +92,28 @@ impl Middle {
 impl Resizer {
     /// Computes the weights; returns the region of the input that [`Resizer::run`] needs.
     pub(crate) fn plan(&mut self, resize: &Resize) -> Region {
+        let (width, height) = resize.input;
+        self.plan_part(Source::whole(width), Source::whole(height), resize)
+    }
+
+    /// As [`Resizer::plan`], of a part of a picture that may begin and end between pixels; `resize.input` does not
+    /// count. The region is in the picture's own columns and rows.
+    pub(crate) fn plan_part(&mut self, columns: Source, rows: Source, resize: &Resize) -> Region {
         let Resize {
-            input,
             output,
             window,
             flip,
+            ..
         } = *resize;
-        self.columns
-            .fill(input.0, output.0, window.x..window.x + window.width, flip);
-        self.rows
-            .fill(input.1, output.1, window.y..window.y + window.height, false);
-        let (x, y) = (self.columns.span(), self.rows.span());
+        let [x, y] = if self.profile == Profile::Pillow {
+            let x = window.x..window.x + window.width;
+            let y = window.y..window.y + window.height;
+            self.columns.fill(columns, output.0, x, flip);
+            self.rows.fill(rows, output.1, y, false);
+            [self.columns.span(), self.rows.span()]
+        } else {
+            self.linear.plan(self.profile, [columns, rows], resize)
+        };
         Region {
             x: x.start,
             y: y.start,
@@ -107,6 +125,10 @@ impl Resizer {
     /// Resizes what [`Resizer::plan`] asked for: `source` begins at that region's first pixel and has
     /// `stride` bytes from a row to the next. `out` holds three bytes for each pixel of the window.
     pub(crate) fn run(&mut self, source: &[u8], stride: usize, layout: Layout, out: &mut [u8]) {
+        if self.profile != Profile::Pillow {
+            let portable = self.portable_only;
+            return self.linear.run(source, stride, layout, out, portable);
+        }
         let (width, height) = (self.columns.len(), self.rows.len());
         assert_eq!(out.len(), width * height * 3, "the window's size");
         let middle = Middle::new(layout, width);
@@ -130,9 +152,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn resize(portable_only: bool, resize: &Resize, layout: Layout, tail: usize) -> Vec<u8> {
+    fn resize(
+        portable_only: bool,
+        profile: Profile,
+        resize: &Resize,
+        layout: Layout,
+        tail: usize,
+    ) -> Vec<u8> {
         let mut resizer = Resizer {
             portable_only,
+            profile,
             ..Resizer::default()
         };
         let region = resizer.plan(resize);
@@ -173,7 +202,10 @@ mod tests {
             let window = Region { x, y, width, height };
             let plan = Resize { input, output, window, flip };
             let layout = if planes { Layout::Nchw } else { Layout::Nhwc };
-            prop_assert_eq!(resize(false, &plan, layout, tail), resize(true, &plan, layout, tail));
+            for profile in Profile::ALL {
+                let portable = resize(true, profile, &plan, layout, tail);
+                prop_assert!(resize(false, profile, &plan, layout, tail) == portable, "{}", profile);
+            }
         }
     }
 
@@ -186,11 +218,16 @@ mod tests {
             window,
             flip: false,
         };
-        let mut resizer = Resizer::default();
-        assert_eq!(resizer.plan(&plan), window);
-        let source: Vec<u8> = (0..9 * 7 * 3).collect();
-        let mut out = vec![0; source.len()];
-        resizer.run(&source, 27, Layout::Nhwc, &mut out);
-        assert_eq!(out, source);
+        for profile in Profile::ALL {
+            let mut resizer = Resizer {
+                profile,
+                ..Resizer::default()
+            };
+            assert_eq!(resizer.plan(&plan), window);
+            let source: Vec<u8> = (0..9 * 7 * 3).collect();
+            let mut out = vec![0; source.len()];
+            resizer.run(&source, 27, Layout::Nhwc, &mut out);
+            assert_eq!(out, source, "{profile}");
+        }
     }
 }

@@ -14,8 +14,6 @@ pub use train::TrainTransform;
 
 use crate::decode::{Decoder, Region, RgbImage};
 use crate::error::{ImageError, Result};
-use crate::limits::Limits;
-use crate::probe::probe;
 use crate::random::SampleSeed;
 use crate::resize::{Resize, Resizer};
 use std::time::Instant;
@@ -23,7 +21,8 @@ use std::time::Instant;
 /// Longest side of an output, in pixels: a mistyped option must not ask for gigabytes a sample.
 const MAX_SIDE: u32 = 8192;
 
-/// How an image becomes a square of RGB bytes. Pixels are those of Pillow (the `pillow` profile).
+/// How an image becomes a square of RGB bytes. Whose pixels these are is said by the decoder's
+/// [`Profile`](crate::Profile).
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Transform {
@@ -140,17 +139,15 @@ impl Transform {
         }
         let started = Instant::now();
         let Encoded { bytes, seek_points } = encoded.into();
-        let limits: Limits = *decoder.limits();
-        let probe = probe(bytes, &limits)?;
-        // `crop` is what the resize sees: nothing outside it influences the output.
+        let mut picture = decoder.open(bytes)?;
+        let (width, height) = picture.size();
+        // `crop` is where the resize begins: nothing outside of what it asks for influences the output.
         let (crop, resize): (_, Resize) = match self {
-            Self::Train(train) => train.plan(probe.width, probe.height, seed),
-            Self::Eval(eval) => eval.plan(probe.width, probe.height),
+            Self::Train(train) => train.plan(width, height, seed),
+            Self::Eval(eval) => eval.plan(width, height),
         };
-        let mut region = decoder.resizer.plan(&resize);
-        region.x += crop.0;
-        region.y += crop.1;
-        decoder.fill_canvas(bytes, &probe, region, seek_points)?;
+        let region = decoder.plan(&mut picture, crop, &resize);
+        decoder.fill(bytes, &picture, region, seek_points)?;
         let decoded = Instant::now();
         let Decoder {
             canvas,
@@ -174,7 +171,7 @@ impl Transform {
     }
 }
 
-/// Resizes a picture with the filter of the transforms: Pillow's `resize((width, height), BILINEAR)`.
+/// Resizes a picture with the filter of the default profile: Pillow's `resize((width, height), BILINEAR)`.
 ///
 /// # Errors
 /// [`ImageError::Transform`] for a side of 0 or over 8,192 pixels.

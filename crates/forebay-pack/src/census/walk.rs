@@ -200,7 +200,7 @@ impl Walk<'_> {
             return true;
         }
         match first_bytes(&path.join(OsStr::from_bytes(name))) {
-            Ok(Content::Jpeg | Content::Png) => true,
+            Ok(Content::Jpeg | Content::Png | Content::WebP) => true,
             Ok(Content::OtherImage(format)) => {
                 self.note(
                     Action::Skipped,

@@ -170,6 +170,7 @@ impl Header {
         let format = match probe.format {
             Format::Jpeg => "JPEG",
             Format::Png => "PNG",
+            Format::WebP => "WEBP",
             _ => probe.format.name(),
         };
         Self {

@@ -33,7 +33,7 @@ Examples:
   forebay pack photos/ shards/ --format tfrecord --dry-run
 
 SRC holds <class>/<file> or <split>/<class>/<file>, or is an archive of that, or ILSVRC as it is
-downloaded: --help shows the trees under --layout. JPEG and PNG are told apart by content.
+downloaded: --help shows the trees under --layout. JPEG, PNG and WebP are told apart by content.
 Images that cannot be read are skipped and listed, and the exit code is 3.")]
 pub(crate) struct Args {
     /// The directory of images, or an archive

@@ -40,6 +40,9 @@ pub(super) use region::Baseline;
 /// Decodes a region, or declines.
 pub(super) fn decode(job: &Job<'_>, scratch: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
     let (region, probe) = (job.region, job.probe);
+    if job.scale != 1 {
+        return Ok(Outcome::Declined);
+    }
     canvas.reset(region.width as usize, region.height as usize);
     let out = &mut canvas.data[..region.width as usize * region.height as usize * 3];
     let size = (probe.width, probe.height);

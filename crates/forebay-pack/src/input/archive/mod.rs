@@ -416,7 +416,7 @@ impl<'a> Collector<'a> {
                 return self.note(Action::Ignored, Reason::Unreadable, &path, what);
             }
             match sniff::identify(&content) {
-                Content::Jpeg | Content::Png => Kind::Image,
+                Content::Jpeg | Content::Png | Content::WebP => Kind::Image,
                 Content::OtherImage(format) => Kind::OtherImage(format),
                 Content::Unknown => Kind::NotAnImage,
             }

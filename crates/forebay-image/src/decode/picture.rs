@@ -1,0 +1,132 @@
+//! A picture as it is looked at: its header, how it is turned, and at which scale it is decoded.
+
+use super::{Decoder, Region};
+use crate::error::Result;
+use crate::orientation::Orientation;
+use crate::probe::{Format, Probe, probe};
+use crate::resize::{Resize, Source};
+
+/// Scales at which JPEG can be decoded, the smallest picture first.
+const SCALES: [u32; 3] = [8, 4, 2];
+
+/// What is known of a picture before it is decoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Picture {
+    pub(crate) probe: Probe,
+    orientation: Orientation,
+    /// It is decoded at one part in so many of its width and height.
+    scale: u32,
+}
+
+impl Picture {
+    /// Width and height as it is looked at.
+    pub(crate) fn size(&self) -> (u32, u32) {
+        let Probe { width, height, .. } = self.probe;
+        self.orientation.size(width, height)
+    }
+
+    /// Width and height of what is decoded, as it is stored.
+    fn decoded(&self) -> (u32, u32) {
+        let Probe { width, height, .. } = self.probe;
+        (width.div_ceil(self.scale), height.div_ceil(self.scale))
+    }
+
+    /// Where `length` pixels from `start` of an axis of `whole` ones lie when it is decoded.
+    fn source(&self, start: u32, length: u32, whole: u32, mirrored: bool) -> Source {
+        let scaled = |x: u32| f64::from(x) / f64::from(self.scale);
+        let limit = whole.div_ceil(self.scale);
+        // The last decoded pixel may stand for fewer stored ones; mirrored, it comes first.
+        let shift = if mirrored {
+            f64::from(limit) - scaled(whole)
+        } else {
+            0.0
+        };
+        Source {
+            start: scaled(start) + shift,
+            length: scaled(length),
+            limit,
+        }
+    }
+}
+
+impl Decoder {
+    /// Reads what must be known of a picture to plan a crop.
+    pub(crate) fn open(&self, bytes: &[u8]) -> Result<Picture> {
+        let probe = probe(bytes, &self.options.limits)?;
+        let orientation = if self.options.exif {
+            Orientation::of(bytes, probe.format)
+        } else {
+            Orientation::default()
+        };
+        Ok(Picture {
+            probe,
+            orientation,
+            scale: 1,
+        })
+    }
+
+    /// Plans the resize of a crop that begins at `origin`, and the scale of the decode; gives the region to be decoded.
+    pub(crate) fn plan(
+        &mut self,
+        picture: &mut Picture,
+        origin: (u32, u32),
+        resize: &Resize,
+    ) -> Region {
+        let (input, output) = (resize.input, resize.output);
+        if self.options.scaled && picture.probe.format == Format::Jpeg {
+            let fits = |scale: u32| {
+                u64::from(output.0) * u64::from(scale) <= input.0.into()
+                    && u64::from(output.1) * u64::from(scale) <= input.1.into()
+            };
+            picture.scale = SCALES.into_iter().find(|&scale| fits(scale)).unwrap_or(1);
+        }
+        if picture.scale == 1 {
+            let mut region = self.resizer.plan(resize);
+            region.x += origin.0;
+            region.y += origin.1;
+            return region;
+        }
+        let (width, height) = picture.size();
+        let (mirrored_x, mirrored_y) = picture.orientation.mirrored();
+        let columns = picture.source(origin.0, input.0, width, mirrored_x);
+        let rows = picture.source(origin.1, input.1, height, mirrored_y);
+        self.resizer.plan_part(columns, rows, resize)
+    }
+
+    /// Decodes a region that [`Decoder::plan`] gave; `self.canvas` then begins with it, as it is looked at.
+    pub(crate) fn fill(
+        &mut self,
+        bytes: &[u8],
+        picture: &Picture,
+        region: Region,
+        seek_points: Option<&[u8]>,
+    ) -> Result<()> {
+        let Picture {
+            probe,
+            orientation,
+            scale,
+        } = picture;
+        let (width, height) = picture.decoded();
+        if orientation.is_none() {
+            return self.fill_scaled(bytes, probe, *scale, region, seek_points);
+        }
+        let stored = orientation.stored(region, width, height);
+        self.fill_scaled(bytes, probe, *scale, stored, seek_points)?;
+        let size = (stored.width as usize, stored.height as usize);
+        let canvas = &mut self.canvas;
+        let bytes = size.0 * size.1 * 3 + super::Canvas::TAIL;
+        if canvas.turned.len() < bytes {
+            canvas.turned.resize(bytes, 0);
+        }
+        orientation.turn(
+            &canvas.data[canvas.start..],
+            canvas.stride,
+            size,
+            &mut canvas.turned,
+        );
+        std::mem::swap(&mut canvas.data, &mut canvas.turned);
+        canvas.start = 0;
+        canvas.stride = region.width as usize * 3;
+        Ok(())
+    }
+}

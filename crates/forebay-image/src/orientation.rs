@@ -1,0 +1,237 @@
+//! EXIF orientation: how a stored picture is turned and mirrored to be looked at.
+//!
+//! The tag is looked for where each format keeps EXIF (JPEG's APP1, PNG's `eXIf`, WebP's `EXIF`), in the first directory of
+//! its TIFF structure. The parser reads a few fields at checked offsets and allocates nothing; what is damaged, missing or out
+//! of range means: as stored.
+
+use crate::decode::Region;
+use crate::probe::{Format, exif};
+
+/// The tag, and the types of a whole number.
+const ORIENTATION: u16 = 0x0112;
+const SHORT: u16 = 3;
+const LONG: u16 = 4;
+/// Bytes of a directory's entry.
+const ENTRY: usize = 12;
+/// Bytes of a pixel.
+const PIXEL: usize = 3;
+/// Rows that are turned side by side, so that a column's cache lines are used for all of them.
+const TILE: usize = 16;
+
+/// What EXIF's values 1 to 8 do: perhaps exchange rows and columns, then count columns or rows of the stored picture
+/// from the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Orientation {
+    swap: bool,
+    mirror_x: bool,
+    mirror_y: bool,
+}
+
+impl Orientation {
+    /// From the tag's value; others than 2 to 8 do nothing.
+    fn from_tag(value: u32) -> Self {
+        Self {
+            swap: matches!(value, 5..=8),
+            mirror_x: matches!(value, 2 | 3 | 7 | 8),
+            mirror_y: matches!(value, 3 | 4 | 6 | 7),
+        }
+    }
+
+    /// Of an image file.
+    pub(crate) fn of(bytes: &[u8], format: Format) -> Self {
+        let tag = exif(bytes, format).and_then(tag);
+        tag.map_or_else(Self::default, Self::from_tag)
+    }
+
+    /// Whether pixels stay where they are.
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    /// A stored size as it is seen, or the other way round.
+    pub(crate) fn size(self, width: u32, height: u32) -> (u32, u32) {
+        if self.swap {
+            (height, width)
+        } else {
+            (width, height)
+        }
+    }
+
+    /// Whether columns and rows of the picture that is seen come from the far end of the stored one's.
+    pub(crate) fn mirrored(self) -> (bool, bool) {
+        if self.swap {
+            (self.mirror_y, self.mirror_x)
+        } else {
+            (self.mirror_x, self.mirror_y)
+        }
+    }
+
+    /// Where a region of the picture that is seen lies in the stored one, which has this size.
+    pub(crate) fn stored(self, seen: Region, width: u32, height: u32) -> Region {
+        let Region {
+            x,
+            y,
+            width: w,
+            height: h,
+        } = seen;
+        let ((x, w), (y, h)) = if self.swap {
+            ((y, h), (x, w))
+        } else {
+            ((x, w), (y, h))
+        };
+        Region {
+            x: if self.mirror_x { width - x - w } else { x },
+            y: if self.mirror_y { height - y - h } else { y },
+            width: w,
+            height: h,
+        }
+    }
+
+    /// Turns stored pixels, `width` by `height` of them in rows `stride` bytes apart, into rows without gaps.
+    pub(crate) fn turn(
+        self,
+        stored: &[u8],
+        stride: usize,
+        (width, height): (usize, usize),
+        out: &mut [u8],
+    ) {
+        let at_x = |x: usize| if self.mirror_x { width - 1 - x } else { x };
+        let at_y = |y: usize| if self.mirror_y { height - 1 - y } else { y };
+        if !self.swap {
+            for (y, row) in out.chunks_exact_mut(width * PIXEL).take(height).enumerate() {
+                let from = &stored[at_y(y) * stride..][..width * PIXEL];
+                if !self.mirror_x {
+                    row.copy_from_slice(from);
+                    continue;
+                }
+                for (to, pixel) in row.chunks_exact_mut(PIXEL).zip(from.rchunks_exact(PIXEL)) {
+                    to.copy_from_slice(pixel);
+                }
+            }
+            return;
+        }
+        let row = height * PIXEL;
+        for (tile, rows) in out[..width * row].chunks_mut(TILE * row).enumerate() {
+            for x in 0..height {
+                let line = &stored[at_y(x) * stride..][..width * PIXEL];
+                for (i, to) in rows.chunks_exact_mut(row).enumerate() {
+                    let from = at_x(tile * TILE + i) * PIXEL;
+                    to[x * PIXEL..][..PIXEL].copy_from_slice(&line[from..from + PIXEL]);
+                }
+            }
+        }
+    }
+}
+
+/// The orientation's value in a TIFF structure.
+fn tag(tiff: &[u8]) -> Option<u32> {
+    let big = match tiff.get(..2)? {
+        b"II" => false,
+        b"MM" => true,
+        _ => return None,
+    };
+    let short = |at: usize| -> Option<u16> {
+        let bytes = tiff.get(at..at.checked_add(2)?)?.try_into().ok()?;
+        Some(if big {
+            u16::from_be_bytes(bytes)
+        } else {
+            u16::from_le_bytes(bytes)
+        })
+    };
+    let long = |at: usize| -> Option<u32> {
+        let bytes = tiff.get(at..at.checked_add(4)?)?.try_into().ok()?;
+        Some(if big {
+            u32::from_be_bytes(bytes)
+        } else {
+            u32::from_le_bytes(bytes)
+        })
+    };
+    if short(2)? != 42 {
+        return None;
+    }
+    let directory = usize::try_from(long(4)?).ok()?;
+    let entries = usize::from(short(directory)?);
+    for i in 0..entries {
+        let entry = directory.checked_add(2 + i * ENTRY)?;
+        if short(entry)? != ORIENTATION {
+            continue;
+        }
+        return match short(entry + 2)? {
+            SHORT => short(entry + 8).map(u32::from),
+            LONG => long(entry + 8),
+            _ => None,
+        };
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The picture `1 2 3 / 4 5 6`, each number a pixel.
+    fn turned(value: u32) -> Vec<u8> {
+        let stored: Vec<u8> = (1..=6u8).flat_map(|v| [v; 3]).collect();
+        let mut out = vec![0; stored.len()];
+        Orientation::from_tag(value).turn(&stored, 9, (3, 2), &mut out);
+        out.chunks(3).map(|pixel| pixel[0]).collect()
+    }
+
+    #[test]
+    fn the_eight_orientations() {
+        assert_eq!(turned(1), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(turned(2), [3, 2, 1, 6, 5, 4]);
+        assert_eq!(turned(3), [6, 5, 4, 3, 2, 1]);
+        assert_eq!(turned(4), [4, 5, 6, 1, 2, 3]);
+        assert_eq!(turned(5), [1, 4, 2, 5, 3, 6]);
+        assert_eq!(turned(6), [4, 1, 5, 2, 6, 3]);
+        assert_eq!(turned(7), [6, 3, 5, 2, 4, 1]);
+        assert_eq!(turned(8), [3, 6, 2, 5, 1, 4]);
+        for none in [0, 9, 65_535] {
+            assert!(Orientation::from_tag(none).is_none());
+        }
+    }
+
+    #[test]
+    fn a_turned_part_is_the_part_of_the_turned_picture() {
+        let (width, height) = (23u32, 19u32);
+        let stored: Vec<u8> = (0..width * height)
+            .flat_map(|i| [i as u8, (i >> 8) as u8, 7])
+            .collect();
+        for value in 1..=8 {
+            let orientation = Orientation::from_tag(value);
+            let (w, h) = orientation.size(width, height);
+            let mut whole = vec![0; stored.len()];
+            let size = (width as usize, height as usize);
+            orientation.turn(&stored, size.0 * 3, size, &mut whole);
+            let seen = Region {
+                x: 3,
+                y: 5,
+                width: 11,
+                height: 9,
+            };
+            let part = orientation.stored(seen, width, height);
+            let start = (part.y * width + part.x) as usize * 3;
+            let mut out = vec![0; (seen.width * seen.height * 3) as usize];
+            let size = (part.width as usize, part.height as usize);
+            orientation.turn(&stored[start..], width as usize * 3, size, &mut out);
+            for (y, row) in out.chunks(seen.width as usize * 3).enumerate() {
+                let at = ((seen.y as usize + y) * w as usize + seen.x as usize) * 3;
+                assert_eq!(row, &whole[at..at + row.len()], "{value}, row {y} of {h}");
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_directories_are_ignored() {
+        let mut tiff = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0".to_vec();
+        assert_eq!(tag(&tiff), Some(6));
+        for length in 0..20 {
+            assert_eq!(tag(&tiff[..length]), None, "{length}");
+        }
+        tiff[12] = 2; // text
+        assert_eq!(tag(&tiff), None);
+        tiff[4..8].fill(0xff);
+        assert_eq!(tag(&tiff), None);
+    }
+}

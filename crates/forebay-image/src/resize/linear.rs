@@ -1,0 +1,331 @@
+//! Resizing from the two nearest pixels of each direction, as OpenCV and TensorFlow do it by default.
+//!
+//! Both put the centre of output pixel `x` at `(x + 1/2) * scale - 1/2` of the input and mix the pixels at either side; they
+//! differ in arithmetic, and each is followed to the bit:
+//!
+//! - OpenCV (`cv2.resize(..., INTER_LINEAR)` on bytes): positions in single precision from a scale in double, weights of 11 bits,
+//!   sums of which the vertical pass drops 4 bits before and 16 after multiplying. Halving both sides is its one special case:
+//!   the mean of four pixels.
+//! - TensorFlow (`tf.image.resize` with `antialias=False`): all in single precision. Its output are floats; here they are rounded
+//!   to the nearest byte, halves to even.
+//!
+//! Fused multiply-add would change bits, so there is none. The same loops are compiled twice on x86-64, once for AVX2.
+#![allow(unsafe_code)] // calls of the loops that are compiled for AVX2
+
+use super::{Resize, Source};
+use crate::options::Profile;
+use crate::transform::Layout;
+use std::ops::Range;
+
+/// OpenCV's fixed point of a weight.
+const ONE: f32 = 2048.0;
+
+/// The two inputs of an output position.
+#[derive(Debug, Clone, Copy)]
+struct Tap {
+    /// Absolute positions.
+    inputs: [u32; 2],
+    /// Part of the second, in single precision.
+    part: f32,
+    /// Parts of both in OpenCV's fixed point.
+    fixed: [i32; 2],
+}
+
+/// Which arithmetic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Kind {
+    #[default]
+    Fixed,
+    /// OpenCV's halving.
+    Mean,
+    Float,
+}
+
+/// The plan of one resize, and the lines between the passes.
+#[derive(Debug, Default)]
+pub(super) struct Linear {
+    kind: Kind,
+    columns: Vec<Tap>,
+    rows: Vec<Tap>,
+    span: [Range<u32>; 2],
+    integers: [Vec<i32>; 2],
+    floats: [Vec<f32>; 2],
+    row: Vec<u8>,
+}
+
+/// Arithmetic of one kind: across gives what is kept between the passes.
+trait Arithmetic {
+    type Sum: Copy + Default;
+
+    fn across(a: u8, b: u8, tap: &Tap) -> Self::Sum;
+    fn down(a: Self::Sum, b: Self::Sum, tap: &Tap) -> u8;
+}
+
+struct Fixed;
+
+impl Arithmetic for Fixed {
+    type Sum = i32;
+
+    #[inline(always)]
+    fn across(a: u8, b: u8, tap: &Tap) -> i32 {
+        i32::from(a) * tap.fixed[0] + i32::from(b) * tap.fixed[1]
+    }
+
+    #[inline(always)]
+    fn down(a: i32, b: i32, tap: &Tap) -> u8 {
+        let part = |sum: i32, weight: i32| ((sum >> 4) * weight) >> 16;
+        ((part(a, tap.fixed[0]) + part(b, tap.fixed[1]) + 2) >> 2).clamp(0, 255) as u8
+    }
+}
+
+struct Mean;
+
+impl Arithmetic for Mean {
+    type Sum = i32;
+
+    #[inline(always)]
+    fn across(a: u8, b: u8, _: &Tap) -> i32 {
+        i32::from(a) + i32::from(b)
+    }
+
+    #[inline(always)]
+    fn down(a: i32, b: i32, _: &Tap) -> u8 {
+        ((a + b + 2) >> 2) as u8
+    }
+}
+
+struct Float;
+
+impl Arithmetic for Float {
+    type Sum = f32;
+
+    #[inline(always)]
+    fn across(a: u8, b: u8, tap: &Tap) -> f32 {
+        let (a, b) = (f32::from(a), f32::from(b));
+        a + (b - a) * tap.part
+    }
+
+    #[inline(always)]
+    fn down(a: f32, b: f32, tap: &Tap) -> u8 {
+        // Adding and taking away 2^23 rounds to an integer, halves to even; the cast is then exact.
+        const ROUND: f32 = 8_388_608.0;
+        (a + (b - a) * tap.part + ROUND - ROUND) as i32 as u8
+    }
+}
+
+/// A tap of OpenCV's resize of an axis.
+fn opencv(input: Source, output: u32, x: u32, clamp: bool) -> Tap {
+    let scale = 1.0 / (f64::from(output) / input.length);
+    let place = (input.start + (f64::from(x) + 0.5) * scale - 0.5) as f32;
+    let floor = place.floor();
+    let (mut first, mut part) = (floor as i64, place - floor);
+    let last = i64::from(input.limit) - 1;
+    if clamp && (first < 0 || first >= last) {
+        (first, part) = (first.clamp(0, last), 0.0);
+    }
+    let inside = |at: i64| at.clamp(0, last) as u32;
+    let fixed = |part: f32| (part * ONE).round_ties_even() as i32;
+    Tap {
+        inputs: [inside(first), inside(first + 1)],
+        part,
+        fixed: [fixed(1.0 - part), fixed(part)],
+    }
+}
+
+/// A tap of TensorFlow's resize of an axis.
+fn tensorflow(input: Source, output: u32, x: u32) -> Tap {
+    let scale = input.length as f32 / output as f32;
+    let place = input.start as f32 + (x as f32 + 0.5) * scale - 0.5;
+    let floor = place.floor();
+    let last = input.limit - 1;
+    Tap {
+        // The casts saturate at 0.
+        inputs: [(floor as u32).min(last), (place.ceil() as u32).min(last)],
+        part: place - floor,
+        fixed: [0; 2],
+    }
+}
+
+/// Taps of a halved axis.
+fn half(x: u32) -> Tap {
+    Tap {
+        inputs: [2 * x, 2 * x + 1],
+        part: 0.5,
+        fixed: [0; 2],
+    }
+}
+
+impl Linear {
+    /// As [`Resizer::plan_part`](super::Resizer::plan_part): which columns and rows are needed.
+    pub(super) fn plan(
+        &mut self,
+        profile: Profile,
+        [across, down]: [Source; 2],
+        resize: &Resize,
+    ) -> [Range<u32>; 2] {
+        let (output, window) = (resize.output, resize.window);
+        let halved = across == Source::whole(output.0.saturating_mul(2))
+            && down == Source::whole(output.1.saturating_mul(2));
+        self.kind = match profile {
+            Profile::TensorFlow => Kind::Float,
+            _ if halved => Kind::Mean,
+            _ => Kind::Fixed,
+        };
+        let tap = |input, output, x, clamp| match self.kind {
+            Kind::Float => tensorflow(input, output, x),
+            Kind::Mean => half(x),
+            Kind::Fixed => opencv(input, output, x, clamp),
+        };
+        let columns = window.x..window.x + window.width;
+        let rows = window.y..window.y + window.height;
+        self.columns.clear();
+        self.columns
+            .extend(columns.map(|x| tap(across, output.0, x, true)));
+        if resize.flip {
+            self.columns.reverse();
+        }
+        self.rows.clear();
+        self.rows
+            .extend(rows.map(|y| tap(down, output.1, y, false)));
+        self.span = [span(&self.columns), span(&self.rows)];
+        self.span.clone()
+    }
+
+    /// As [`Resizer::run`](super::Resizer::run).
+    pub(super) fn run(
+        &mut self,
+        source: &[u8],
+        stride: usize,
+        layout: Layout,
+        out: &mut [u8],
+        portable: bool,
+    ) {
+        let Self {
+            kind,
+            columns,
+            rows,
+            span,
+            integers,
+            floats,
+            row,
+        } = self;
+        let job = Job {
+            columns,
+            rows,
+            first: [span[0].start, span[1].start],
+            source,
+            stride,
+            layout,
+        };
+        match kind {
+            Kind::Fixed => job.run::<Fixed>(integers, row, out, portable),
+            Kind::Mean => job.run::<Mean>(integers, row, out, portable),
+            Kind::Float => job.run::<Float>(floats, row, out, portable),
+        }
+    }
+}
+
+fn span(taps: &[Tap]) -> Range<u32> {
+    let inputs = taps.iter().flat_map(|tap| tap.inputs);
+    let (low, high) = inputs.fold((u32::MAX, 0), |(low, high), at| (low.min(at), high.max(at)));
+    low.min(high)..high + 1
+}
+
+/// One resize.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    columns: &'a [Tap],
+    rows: &'a [Tap],
+    /// First column and row that `source` has.
+    first: [u32; 2],
+    source: &'a [u8],
+    stride: usize,
+    layout: Layout,
+}
+
+impl Job<'_> {
+    fn run<A: Arithmetic>(
+        self,
+        lines: &mut [Vec<A::Sum>; 2],
+        row: &mut Vec<u8>,
+        out: &mut [u8],
+        portable: bool,
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        if !portable && is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2.
+            return unsafe { self.avx2::<A>(lines, row, out) };
+        }
+        let _ = portable;
+        self.passes::<A>(lines, row, out);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn avx2<A: Arithmetic>(self, lines: &mut [Vec<A::Sum>; 2], row: &mut Vec<u8>, out: &mut [u8]) {
+        self.passes::<A>(lines, row, out);
+    }
+
+    #[inline(always)]
+    fn passes<A: Arithmetic>(
+        self,
+        lines: &mut [Vec<A::Sum>; 2],
+        row: &mut Vec<u8>,
+        out: &mut [u8],
+    ) {
+        let (width, height) = (self.columns.len(), self.rows.len());
+        for line in lines.iter_mut() {
+            line.clear();
+            line.resize(width * 3, A::Sum::default());
+        }
+        row.clear();
+        row.resize(width * 3, 0);
+        // Which input row each line holds.
+        let mut held = [u32::MAX; 2];
+        for (y, tap) in self.rows.iter().enumerate() {
+            if held[0] != tap.inputs[0] && held[1] == tap.inputs[0] {
+                lines.swap(0, 1);
+                held.swap(0, 1);
+            }
+            for i in 0..2 {
+                if held[i] != tap.inputs[i] {
+                    held[i] = tap.inputs[i];
+                    self.across::<A>(tap.inputs[i], &mut lines[i]);
+                }
+            }
+            let [a, b] = &*lines;
+            match self.layout {
+                Layout::Nhwc => down::<A>(a, b, tap, &mut out[y * width * 3..][..width * 3]),
+                Layout::Nchw => {
+                    down::<A>(a, b, tap, row);
+                    for channel in 0..3 {
+                        let to = &mut out[(channel * height + y) * width..][..width];
+                        for (to, pixel) in to.iter_mut().zip(row.chunks_exact(3)) {
+                            *to = pixel[channel];
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// An input row, resized across.
+    #[inline(always)]
+    fn across<A: Arithmetic>(self, row: u32, line: &mut [A::Sum]) {
+        let row = &self.source[(row - self.first[1]) as usize * self.stride..];
+        for (tap, sums) in self.columns.iter().zip(line.chunks_exact_mut(3)) {
+            let [a, b] = tap.inputs.map(|at| (at - self.first[0]) as usize * 3);
+            let (a, b) = (&row[a..a + 3], &row[b..b + 3]);
+            for (sum, (&a, &b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+                *sum = A::across(a, b, tap);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn down<A: Arithmetic>(a: &[A::Sum], b: &[A::Sum], tap: &Tap, out: &mut [u8]) {
+    for (to, (&a, &b)) in out.iter_mut().zip(a.iter().zip(b)) {
+        *to = A::down(a, b, tap);
+    }
+}
