@@ -72,8 +72,9 @@ class Block:
 
     def __init__(self, size: int, stream: Stream) -> None:
         with lock:
-            for number, memory in enumerate(Block.free):
-                if memory.nbytes == size:
+            # What was freed last comes first: if it is still read, that shows.
+            for number in reversed(range(len(Block.free))):
+                if Block.free[number].nbytes == size:
                     self.memory = Block.free.pop(number)
                     break
             else:

@@ -87,6 +87,7 @@ def test_the_late_gpu_finds_what_it_is_there_to_find(late: None, source: str) ->
         with loader(source) as plain:
             want = [batch.images for _ in range(3) for batch in plain]
         seen = []
+        fake_torch.Block.free.clear()
         with of(source, device="cuda", channels_last=True, map_batch=pair) as it:
             for _ in range(3):
                 for images, _labels in it:
