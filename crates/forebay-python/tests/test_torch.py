@@ -110,6 +110,29 @@ def test_the_late_gpu_finds_what_it_is_there_to_find(late: None, source: str) ->
             assert wrong() > 0, method
 
 
+def test_copies_wait_for_no_work_of_the_trainer(late: None, source: str) -> None:
+    """The whole epoch gets to the GPU while the first step has not run."""
+    ran: list[int] = []
+    with of(source, device="cuda", map_batch=pair) as it:
+        fake_torch.cuda.default.put(lambda: ran.append(1))
+        assert len(list(it)) == len(it) > 2 and not ran
+        fake_torch.cuda.default.run(len(fake_torch.cuda.default.queue))
+        assert ran
+
+
+def test_what_a_function_put_on_the_gpu_is_waited_for(late: None, source: str) -> None:
+    def there(batch: Any) -> Any:
+        images = fake_torch.as_tensor(batch.images)
+        return images.to(fake_torch.device("cuda")), batch.labels
+
+    half = ((0.0,) * 3, (0.5,) * 3)
+    with of(source, device="cuda", map_batch=there, normalize=half) as it, loader(source) as plain:
+        for (images, _), batch in zip(it, plain, strict=True):
+            got = read(images)
+            fake_torch.cuda.default.run(len(fake_torch.cuda.default.queue))
+            np.testing.assert_allclose(got[0].transpose(0, 2, 3, 1), batch.images / 127.5, atol=1e-5)
+
+
 def test_pinned_buffers_are_few(late: None, source: str) -> None:
     fake_torch.pinned_bytes.clear()
     with of(source, device="cuda:0", map_batch=pair, prefetch=4) as it:

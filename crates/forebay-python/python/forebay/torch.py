@@ -290,10 +290,12 @@ class CudaMover(_Mover):
     def prepare(self, batch: Any) -> Any:
         torch = self.torch
         tensors = self.tensors(batch)
-        # A function may have put tensors on the device already, on the stream of its thread.
         queued = torch.cuda.current_stream(self.device)
         with torch.cuda.device(self.device), torch.cuda.stream(self.stream):
-            self.stream.wait_stream(queued)
+            if self._on_device(tensors):
+                # By a function, on the stream of its thread. Otherwise nothing is waited for:
+                # that stream may be the trainer's.
+                self.stream.wait_stream(queued)
             slot = self.slots[self.turn]
             self.turn = (self.turn + 1) % len(self.slots)
             if slot.event is not None:
@@ -310,6 +312,12 @@ class CudaMover(_Mover):
         current.wait_event(ready)
         self.each(lambda tensor: tensor.record_stream(current), made)
         return made
+
+    def _on_device(self, tensors: Any) -> bool:
+        """Whether some of them are on a device already."""
+        found: list[Any] = []
+        self.each(lambda tensor: found.append(tensor.device.type != "cpu"), tensors)
+        return any(found)
 
     def _event(self) -> Any:
         # Blocking: whoever waits for it sleeps, and leaves the core to a decoder.
@@ -339,6 +347,8 @@ class CudaMover(_Mover):
                 start += _rounded(tensor)
                 staged.copy_(tensor)
                 tensor = staged
+            else:
+                tensor.record_stream(self.stream)
             return tensor.to(self.device, non_blocking=True)
 
         return self.each(copy, tensors)
