@@ -5,6 +5,7 @@
 //! own, a continued run writes the same bytes, and the output is the same for any number of jobs.
 
 mod census;
+mod convert;
 mod destination;
 mod error;
 mod export;
@@ -21,6 +22,9 @@ mod sniff;
 mod write;
 
 pub use census::{Census, ClassList, ClassName, EntryRef, SplitCensus};
+pub use convert::{
+    ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, SeekPointChange, convert,
+};
 pub use error::{Error, Result};
 pub use export::{ExportOptions, ExportSummary, export};
 pub use input::LayoutKind;

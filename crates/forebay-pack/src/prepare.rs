@@ -66,7 +66,7 @@ pub fn prepare(
 }
 
 /// A destination inside the source would be read as images by the next pack.
-fn refuse_nesting(src: &Path, dst: &Path) -> Result<()> {
+pub(crate) fn refuse_nesting(src: &Path, dst: &Path) -> Result<()> {
     let Ok(real_src) = src.canonicalize() else {
         // Whatever is wrong with the source, the census says it better.
         return Ok(());

@@ -97,12 +97,7 @@ pub(crate) fn summary_of(
     destination: &Destination,
     manifest: &Manifest,
 ) -> Summary {
-    let splits = manifest.splits.iter().map(|split| SplitSummary {
-        name: split.name.clone(),
-        records: split.records,
-        shards: split.shards.len() as u64,
-        bytes: split.bytes,
-    });
+    let splits = manifest.splits.iter().map(SplitSummary::of);
     let report = destination.report();
     let number = |key: &str| manifest.pack.get(key).and_then(|n| n.as_u64()).unwrap_or(0);
     Summary {
@@ -110,10 +105,7 @@ pub(crate) fn summary_of(
         fingerprint: manifest.fingerprint.clone(),
         splits: splits.collect(),
         image_bytes: number(IMAGE_BYTES_KEY),
-        seek_points: SeekPointCount {
-            images: number(SEEK_POINT_IMAGES_KEY),
-            bytes: number(SEEK_POINT_BYTES_KEY),
-        },
+        seek_points: SeekPointCount::of(manifest),
         classes: manifest.classes.len() as u64,
         resumed_shards: 0,
         packed_bytes: 0,
@@ -151,6 +143,64 @@ fn write_report(
     Ok(report.commit(prepared.options.durability)?)
 }
 
+/// A finished shard in the words of the manifest.
+pub(crate) fn shard_entry(line: &ShardLine) -> ShardEntry {
+    ShardEntry {
+        name: line.name.clone(),
+        records: line.records,
+        bytes: line.bytes,
+        crc32c: line.crc32c,
+        blake3: line.blake3.clone(),
+    }
+}
+
+impl SeekPointCount {
+    /// What a manifest says of seek points.
+    pub(crate) fn of(manifest: &Manifest) -> Self {
+        let number = |key: &str| manifest.pack.get(key).and_then(|n| n.as_u64()).unwrap_or(0);
+        Self {
+            images: number(SEEK_POINT_IMAGES_KEY),
+            bytes: number(SEEK_POINT_BYTES_KEY),
+        }
+    }
+
+    /// Says in a manifest that the records have these seek points, and no others.
+    pub(crate) fn record(self, manifest: &mut Manifest) {
+        manifest
+            .features
+            .retain(|feature| feature.name != IMAGE_SEEK_POINTS);
+        for (name, value) in [
+            (SEEK_POINT_IMAGES_KEY, self.images),
+            (SEEK_POINT_BYTES_KEY, self.bytes),
+        ] {
+            manifest.pack.remove(name);
+            if self.images > 0 {
+                manifest.pack.insert(name.into(), value.into());
+            }
+        }
+        if self.images > 0 {
+            manifest.features.push(FeatureEntry {
+                name: IMAGE_SEEK_POINTS.into(),
+                kind: FeatureKind::Bytes,
+                shape: Vec::new(),
+            });
+            manifest.features.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+    }
+}
+
+impl SplitSummary {
+    /// What a manifest says of a split.
+    pub(crate) fn of(split: &SplitEntry) -> Self {
+        Self {
+            name: split.name.clone(),
+            records: split.records,
+            shards: split.shards.len() as u64,
+            bytes: split.bytes,
+        }
+    }
+}
+
 fn manifest(
     prepared: &Prepared,
     shards: &[PlannedShard],
@@ -164,13 +214,7 @@ fn manifest(
     let mut entries: Vec<Vec<ShardEntry>> = plan.splits().iter().map(|_| Vec::new()).collect();
     for shard in shards {
         if let (Some(line), Some(split)) = (done.get(&shard.name), entries.get_mut(shard.split)) {
-            split.push(ShardEntry {
-                name: line.name.clone(),
-                records: line.records,
-                bytes: line.bytes,
-                crc32c: line.crc32c,
-                blake3: line.blake3.clone(),
-            });
+            split.push(shard_entry(line));
         }
     }
     let splits = plan
@@ -184,7 +228,8 @@ fn manifest(
         splits.collect(),
     );
     let seek_points: SeekPointCount = done.values().map(|line| line.seek_points).sum();
-    manifest.features = features(prepared, seek_points.images > 0);
+    manifest.features = features(prepared);
+    seek_points.record(&mut manifest);
     let classes = census.classes().iter();
     manifest.classes = classes
         .map(|class| ClassEntry {
@@ -195,14 +240,6 @@ fn manifest(
     let image_bytes: u64 = done.values().map(|line| line.image_bytes).sum();
     for (name, value) in plan.arguments() {
         manifest.pack.insert(name.clone(), value.as_str().into());
-    }
-    if seek_points.images > 0 {
-        for (name, value) in [
-            (SEEK_POINT_IMAGES_KEY, seek_points.images),
-            (SEEK_POINT_BYTES_KEY, seek_points.bytes),
-        ] {
-            manifest.pack.insert(name.into(), value.into());
-        }
     }
     manifest.pack.insert(PLAN_KEY.into(), plan.digest().into());
     manifest
@@ -215,7 +252,7 @@ fn manifest(
 }
 
 /// The features that the records have, by name.
-fn features(prepared: &Prepared, seek_points: bool) -> Vec<FeatureEntry> {
+fn features(prepared: &Prepared) -> Vec<FeatureEntry> {
     let classes = prepared.census.classes();
     let mut features = Vec::new();
     let mut add = |name: &str, kind| {
@@ -232,9 +269,6 @@ fn features(prepared: &Prepared, seek_points: bool) -> Vec<FeatureEntry> {
     }
     if classes.iter().any(|class| class.text.is_some()) {
         add("image/class/text", FeatureKind::Bytes);
-    }
-    if seek_points {
-        add(IMAGE_SEEK_POINTS, FeatureKind::Bytes);
     }
     for (name, kind) in [
         ("image/colorspace", FeatureKind::Bytes),

@@ -35,6 +35,7 @@ commands! {
     Inspect => inspect,
     Verify => verify,
     Cat => cat,
+    Convert => convert,
     Export => export,
     Index => index,
     Serve => serve,

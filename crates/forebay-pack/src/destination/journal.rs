@@ -112,6 +112,22 @@ impl Header {
         }
     }
 
+    /// The first line of a conversion: its arguments, what it converts being among them, are all that decides it.
+    pub(crate) fn of_conversion(
+        plan: &str,
+        arguments: BTreeMap<String, String>,
+        shards: Vec<String>,
+    ) -> Self {
+        Self {
+            version: JOURNAL_VERSION,
+            plan: plan.to_owned(),
+            arguments,
+            classes: 0,
+            shards,
+            parts: Vec::new(),
+        }
+    }
+
     /// What of an earlier pack differs from this one, in words; nothing if this one continues it.
     pub(crate) fn differences(&self, now: &Self) -> Vec<String> {
         if self == now {

@@ -175,46 +175,59 @@ impl PlannedSplit {
     fn cut(&mut self, census: &SplitCensus, sharding: Sharding) -> Result<()> {
         let records = census.len();
         let total = census.bytes() + records * RECORD_OVERHEAD_BYTES;
-        let count = match sharding {
-            Sharding::Count(count) => u64::from(count).min(records),
-            Sharding::Bytes(bytes) => total.div_ceil(bytes.max(1)).min(records),
-        };
-        if count > u64::from(MAX_SHARDS) {
-            return Err(Error::Options(format!(
-                "the split {} would be cut into {count} shards, more than the {MAX_SHARDS} that their names can number: choose larger shards",
-                self.name
-            )));
-        }
-        if count == 0 {
-            self.starts = vec![0];
-            return Ok(());
-        }
-        let (mut starts, mut sizes) = (vec![0], Vec::new());
-        let (mut shard_bytes, mut done) = (0u64, 0u64);
-        for position in 0..records {
-            let next = starts.len() as u64;
-            // The next shard begins where its share of records or bytes begins, and no shard stays empty.
-            let due = match sharding {
-                Sharding::Count(_) => position * count >= next * records,
-                Sharding::Bytes(_) => {
-                    u128::from(done) * u128::from(count) >= u128::from(next) * u128::from(total)
-                }
-            };
-            let last_chance = records - position == count - next.min(count);
-            if position > starts[starts.len() - 1] && next < count && (due || last_chance) {
-                starts.push(position);
-                sizes.push(shard_bytes);
-                shard_bytes = 0;
-            }
-            let bytes = census.get(self.entry_at(position)).size + RECORD_OVERHEAD_BYTES;
-            shard_bytes += bytes;
-            done += bytes;
-        }
-        (self.starts, self.bytes) = (starts, sizes);
-        self.starts.push(records);
-        self.bytes.push(shard_bytes);
+        let (starts, bytes) = cut(&self.name, records, total, sharding, |position| {
+            census.get(self.entry_at(position)).size + RECORD_OVERHEAD_BYTES
+        })?;
+        (self.starts, self.bytes) = (starts, bytes);
         Ok(())
     }
+}
+
+/// Cuts the records of a split, which have `total` bytes together, into shards. `bytes_of` is asked for each position in
+/// turn. Gives the first position of each shard and the number of records at the end; and the bytes of each shard.
+pub(crate) fn cut(
+    split: &str,
+    records: u64,
+    total: u64,
+    sharding: Sharding,
+    mut bytes_of: impl FnMut(u64) -> u64,
+) -> Result<(Vec<u64>, Vec<u64>)> {
+    let count = match sharding {
+        Sharding::Count(count) => u64::from(count).min(records),
+        Sharding::Bytes(bytes) => total.div_ceil(bytes.max(1)).min(records),
+    };
+    if count > u64::from(MAX_SHARDS) {
+        return Err(Error::Options(format!(
+            "the split {split} would be cut into {count} shards, more than the {MAX_SHARDS} that their names can number: choose larger shards"
+        )));
+    }
+    if count == 0 {
+        return Ok((vec![0], Vec::new()));
+    }
+    let (mut starts, mut sizes) = (vec![0], Vec::new());
+    let (mut shard_bytes, mut done) = (0u64, 0u64);
+    for position in 0..records {
+        let next = starts.len() as u64;
+        // The next shard begins where its share of records or bytes begins, and no shard stays empty.
+        let due = match sharding {
+            Sharding::Count(_) => position * count >= next * records,
+            Sharding::Bytes(_) => {
+                u128::from(done) * u128::from(count) >= u128::from(next) * u128::from(total)
+            }
+        };
+        let last_chance = records - position == count - next.min(count);
+        if position > starts[starts.len() - 1] && next < count && (due || last_chance) {
+            starts.push(position);
+            sizes.push(shard_bytes);
+            shard_bytes = 0;
+        }
+        let bytes = bytes_of(position);
+        shard_bytes += bytes;
+        done += bytes;
+    }
+    starts.push(records);
+    sizes.push(shard_bytes);
+    Ok((starts, sizes))
 }
 
 /// What decides the output, by name. Neither the number of jobs nor what to do with bad images is among

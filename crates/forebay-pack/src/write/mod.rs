@@ -14,7 +14,7 @@ mod shard;
 mod source;
 mod stream;
 
-pub(crate) use shard::write_file;
+pub(crate) use shard::{WrittenShard, open as open_shard, write_file};
 
 use crate::destination::{Destination, Journal, ShardLine};
 use crate::error::{Error, Result};

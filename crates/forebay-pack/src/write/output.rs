@@ -9,7 +9,7 @@ const ALIGN_BYTES: usize = 64 << 10;
 
 /// The file, written in aligned pieces, and hashed on its way if that was asked for.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct Output {
     pub(super) file: AtomicFile,
     /// What did not fill a piece yet.
     rest: Vec<u8>,

@@ -31,7 +31,7 @@ pub(super) struct OpenShard {
 }
 
 /// A shard that is written whole, under its temporary name.
-pub(super) struct WrittenShard {
+pub(crate) struct WrittenShard {
     name: String,
     output: Output,
     summary: ShardSummary,
@@ -98,23 +98,37 @@ impl OpenShard {
 
     /// Writes what comes after the last piece.
     pub(super) fn finish(self, options: &PackOptions) -> Result<WrittenShard> {
-        let (output, summary) = self.writer.finish()?;
+        let file = self.writer.finish()?;
         Ok(WrittenShard {
-            name: self.name,
-            output,
-            summary,
-            image_bytes: self.image_bytes,
-            seek_points: self.seek_points,
             findings: self.findings,
-            with_sidecars: options.format == Format::TfRecord,
-            index_text: options.index_text,
+            ..WrittenShard::new(self.name, file, self.image_bytes, self.seek_points, options)
         })
     }
 }
 
 impl WrittenShard {
+    /// A shard of whose records there is nothing to report.
+    pub(crate) fn new(
+        name: String,
+        (output, summary): (Output, ShardSummary),
+        image_bytes: u64,
+        seek_points: SeekPointCount,
+        options: &PackOptions,
+    ) -> Self {
+        Self {
+            name,
+            output,
+            summary,
+            image_bytes,
+            seek_points,
+            findings: Vec::new(),
+            with_sidecars: options.format == Format::TfRecord,
+            index_text: options.index_text,
+        }
+    }
+
     /// Sidecars, then the shard, then the journal's line; each durable before the next.
-    pub(super) fn publish(
+    pub(crate) fn publish(
         self,
         destination: &Destination,
         journal: &mut Journal,
@@ -167,7 +181,8 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8], durability: Durability) -> R
     Ok(file.commit(durability)?)
 }
 
-fn open(path: &Path, options: &PackOptions) -> Result<ShardWriter<Output>> {
+/// Begins a shard.
+pub(crate) fn open(path: &Path, options: &PackOptions) -> Result<ShardWriter<Output>> {
     let mut file = AtomicFile::create(path)?;
     if options.durability == Durability::Synced {
         file = file.with_early_writeback();

@@ -26,7 +26,7 @@ pub struct ExampleBuilder<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum List<'a> {
+pub(super) enum List<'a> {
     One(&'a [u8]),
     Bytes(Vec<&'a [u8]>),
     Floats(Vec<f32>),
@@ -233,7 +233,7 @@ fn feature_len(list: &List<'_>) -> usize {
     list.number().map_or(0, |_| bytes_field_len(list.len()))
 }
 
-fn put_entry(out: &mut Vec<u8>, name: &str, list: &List<'_>) {
+pub(super) fn put_entry(out: &mut Vec<u8>, name: &str, list: &List<'_>) {
     put_bytes_head(out, 1, entry_len(name, list));
     put_bytes(out, name.as_bytes());
     put_bytes_head(out, 2, feature_len(list));

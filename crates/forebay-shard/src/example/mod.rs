@@ -5,10 +5,12 @@
 //! For owned values there are the types of `forebay_proto::tensorflow`.
 
 mod builder;
+mod edit;
 mod view;
 mod wire;
 
 pub use builder::ExampleBuilder;
+pub use edit::set_bytes;
 pub use view::{
     ExampleView, FeatureKind, FeatureView, Features, ImageRecord, image_and_label, image_record,
 };

@@ -239,7 +239,7 @@ pub struct FeatureView<'a> {
 }
 
 impl<'a> FeatureView<'a> {
-    fn parse(entry: Piece<'a>) -> Result<Self, ExampleError> {
+    pub(super) fn parse(entry: Piece<'a>) -> Result<Self, ExampleError> {
         let mut name = "";
         for field in entry.fields() {
             match field? {

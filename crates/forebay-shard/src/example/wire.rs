@@ -89,6 +89,11 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
+    /// Where the next field begins.
+    pub(super) fn offset(&self) -> usize {
+        self.rest.offset
+    }
+
     /// The field that was just taken is not of the type it should be.
     pub(super) fn wrong_type(&self) -> ExampleError {
         self.rest

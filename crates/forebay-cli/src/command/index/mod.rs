@@ -1,6 +1,6 @@
 //! `forebay index`: random access for TFRecords that another tool wrote.
 
-mod names;
+pub(crate) mod names;
 
 use std::collections::BTreeMap;
 use std::fs;

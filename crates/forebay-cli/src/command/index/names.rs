@@ -56,7 +56,7 @@ fn split_of(name: &Name<'_>) -> String {
 }
 
 /// The files of a directory whose names are those of TFRecord shards.
-pub(super) fn shards_in(root: &Path) -> Result<Vec<PathBuf>, Failure> {
+pub(crate) fn shards_in(root: &Path) -> Result<Vec<PathBuf>, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(format!("cannot list {}: {error}", show(root))).maybe_hint(io_hint(&error))
     };
@@ -83,7 +83,7 @@ pub(super) fn shards_in(root: &Path) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// The files of each split in order, with none missing.
-pub(super) fn by_split(
+pub(crate) fn by_split(
     files: &[PathBuf],
     forced: Option<&str>,
 ) -> Result<BTreeMap<String, Vec<PathBuf>>, Failure> {

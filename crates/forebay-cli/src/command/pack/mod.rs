@@ -158,7 +158,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
+pub(crate) enum Kind {
     Tfrecord,
     Indexed,
 }
@@ -170,7 +170,7 @@ enum Policy {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Codec {
+pub(crate) enum Codec {
     None,
     Zstd(i32),
 }
@@ -227,15 +227,7 @@ fn parse_layout(text: &str) -> Result<LayoutKind, String> {
 impl Args {
     /// The options, decided.
     fn config(&self) -> Result<PackOptions, Failure> {
-        let format = match (self.format, self.codec) {
-            (Kind::Tfrecord, None | Some(Codec::None)) => Format::TfRecord,
-            (Kind::Tfrecord, Some(Codec::Zstd(_))) => {
-                return Err(Failure::usage("TFRecord shards have no codec")
-                    .hint("--codec goes with --format indexed"));
-            }
-            (Kind::Indexed, None | Some(Codec::None)) => Format::Indexed,
-            (Kind::Indexed, Some(Codec::Zstd(level))) => Format::IndexedZstd(level),
-        };
+        let format = format_of(self.format, self.codec)?;
         let mut options = PackOptions::new(
             Location::parse(&self.source)?,
             Location::parse(&self.destination)?,
@@ -266,6 +258,19 @@ impl Args {
         options.overwrite = self.overwrite;
         Ok(options)
     }
+}
+
+/// The format that two options ask for.
+pub(crate) fn format_of(kind: Kind, codec: Option<Codec>) -> Result<Format, Failure> {
+    Ok(match (kind, codec) {
+        (Kind::Tfrecord, None | Some(Codec::None)) => Format::TfRecord,
+        (Kind::Tfrecord, Some(Codec::Zstd(_))) => {
+            return Err(Failure::usage("TFRecord shards have no codec")
+                .hint("--codec goes with --format indexed"));
+        }
+        (Kind::Indexed, None | Some(Codec::None)) => Format::Indexed,
+        (Kind::Indexed, Some(Codec::Zstd(level))) => Format::IndexedZstd(level),
+    })
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {

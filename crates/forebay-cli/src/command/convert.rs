@@ -1,0 +1,332 @@
+//! `forebay convert`: shards of another format or size, seek points made or removed.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::Args as ClapArgs;
+use forebay_pack::{
+    Cancel, ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, Observer,
+    SeekPointChange, ShardDone, Sharding, Stage, convert,
+};
+use forebay_shard::example::IMAGE_LABEL;
+use forebay_shard::{Manifest, ShardFormat};
+use forebay_store::Location;
+use serde::Serialize;
+
+use super::index::names;
+use super::pack::{Codec, Kind, format_of};
+use super::seek_points::SeekPoints;
+use crate::console::Console;
+use crate::failure::{Failure, Outcome};
+use crate::input::{MANIFEST, local, show};
+use crate::progress::Bar;
+use crate::quantity::{self, parse_size};
+
+/// Convert shards: another format or size, seek points made or removed
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Records keep their order, keys, labels and all other features; images stay as they are, byte for
+byte. Shards are written in parallel and read back before the manifest is published. The same
+command again continues an interrupted run; the result is the same, byte for byte, whatever --jobs is.
+
+Examples:
+  forebay convert shards/ indexed/ --format indexed
+  forebay convert shards/ faster/ --seek-points auto        loaders decode crops faster
+  forebay convert shards/ plain/ --format tfrecord --seek-points off
+  forebay convert imagenet-tfrecords/ fbs/ --format indexed --shard-size 512MiB
+  forebay convert part.tfrecord dataset/ --label-base 0
+
+SRC is a dataset, or TFRecords that another tool wrote: a directory of them, or one file.")]
+pub(crate) struct Args {
+    /// The dataset, or TFRecords of another tool
+    #[arg(value_name = "SRC")]
+    source: PathBuf,
+
+    /// Where the new dataset goes
+    #[arg(value_name = "DST")]
+    destination: PathBuf,
+
+    /// What to write: tfrecord or indexed (.fbs) [default: what SRC is]
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        hide_possible_values = true,
+        help_heading = "Shards"
+    )]
+    format: Option<Kind>,
+
+    /// Number of shards for each split [default: records stay together as they are]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "shard_size",
+        help_heading = "Shards"
+    )]
+    shards: Option<NonZeroU32>,
+
+    /// Size of a shard, about [default: records stay together as they are]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Shards")]
+    shard_size: Option<u64>,
+
+    /// Codec of indexed shards: none, zstd or zstd:LEVEL [default: none]
+    #[arg(long, value_name = "CODEC", help_heading = "Shards")]
+    codec: Option<Codec>,
+
+    /// New seek points for each JPEG: auto, on or fine; off removes them [default: they stay as they are]
+    #[arg(
+        long,
+        value_name = "WHICH",
+        hide_possible_values = true,
+        help_heading = "Shards"
+    )]
+    seek_points: Option<SeekPoints>,
+
+    /// Put a BLAKE3 hash of each shard into the manifest
+    #[arg(long, help_heading = "Shards")]
+    blake3: bool,
+
+    /// Leave out the text index (.idx) that NVIDIA DALI reads
+    #[arg(long, help_heading = "Shards")]
+    no_idx: bool,
+
+    /// All files are of this split [default: as their names say]
+    #[arg(long, value_name = "NAME", help_heading = "TFRecords of another tool")]
+    split: Option<String>,
+
+    /// Integer feature that labels come from
+    #[arg(long, value_name = "FEATURE", default_value = IMAGE_LABEL, help_heading = "TFRecords of another tool")]
+    label_feature: String,
+
+    /// Bytes feature that keys come from
+    #[arg(
+        long,
+        value_name = "FEATURE",
+        default_value = "image/filename",
+        help_heading = "TFRecords of another tool"
+    )]
+    key_feature: String,
+
+    /// Label of the first class: 1 as in TensorFlow's ImageNet, or 0
+    #[arg(
+        long,
+        value_name = "0|1",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(i64).range(0..=1),
+        help_heading = "TFRecords of another tool"
+    )]
+    label_base: i64,
+
+    /// Shards written at the same time [default: what the machine allows]
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+
+    /// Replace the dataset, or the unfinished one, that is in DST
+    #[arg(long)]
+    overwrite: bool,
+}
+
+impl Args {
+    /// The source, and the format it has.
+    fn source(&self) -> Result<(ConvertSource, Kind), Failure> {
+        let path = local(&self.source)?;
+        if path.join(MANIFEST).exists() {
+            let kind = match Manifest::load(&path)?.shard_format {
+                ShardFormat::TfRecord => Kind::Tfrecord,
+                ShardFormat::Indexed => Kind::Indexed,
+            };
+            return Ok((ConvertSource::Dataset(Location::from(path.as_path())), kind));
+        }
+        let (root, paths) = if path.is_dir() {
+            (path.clone(), names::shards_in(&path)?)
+        } else {
+            // A file's directory may be the destination's as well.
+            (path.clone(), vec![path])
+        };
+        let mut files = ForeignFiles::new(root, names::by_split(&paths, self.split.as_deref())?);
+        files.label_feature.clone_from(&self.label_feature);
+        files.key_feature.clone_from(&self.key_feature);
+        files.label_base = self.label_base;
+        Ok((ConvertSource::Files(files), Kind::Tfrecord))
+    }
+
+    /// The options, decided.
+    fn config(&self) -> Result<ConvertOptions, Failure> {
+        let (source, kind) = self.source()?;
+        let format = format_of(self.format.unwrap_or(kind), self.codec)?;
+        let mut options =
+            ConvertOptions::new(source, Location::parse(&self.destination)?, format);
+        if let Some(shards) = self.shards {
+            options.sharding = Some(Sharding::Count(shards.get()));
+        } else if let Some(bytes) = self.shard_size {
+            options.sharding = Some(Sharding::Bytes(bytes));
+        }
+        if let Some(which) = self.seek_points {
+            options.seek_points = match which.density() {
+                Some(density) => SeekPointChange::Make(density),
+                None => SeekPointChange::Remove,
+            };
+        }
+        options.index_text = !self.no_idx;
+        options.blake3 = self.blake3;
+        options.jobs = self.jobs.map(NonZeroUsize::get);
+        options.overwrite = self.overwrite;
+        Ok(options)
+    }
+}
+
+/// Shows how far it is.
+struct Watch<'a> {
+    console: &'a Console,
+    bar: Mutex<Bar>,
+    records: AtomicU64,
+    bytes: AtomicU64,
+}
+
+#[derive(Serialize)]
+struct Shard<'a> {
+    name: &'a str,
+    records: u64,
+    bytes: u64,
+    resumed: bool,
+}
+
+impl Observer for Watch<'_> {
+    fn stage(&self, stage: Stage) {
+        #[derive(Serialize)]
+        struct Progress {
+            stage: &'static str,
+        }
+        let stage = stage.name();
+        self.console.event("progress", &Progress { stage });
+    }
+
+    fn advanced(&self, records: u64, bytes: u64) {
+        let records = self.records.fetch_add(records, Ordering::Relaxed) + records;
+        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        // A worker that finds another one drawing goes on with its work.
+        if let Ok(bar) = self.bar.try_lock() {
+            bar.update(bytes, records, "records", bytes);
+        }
+    }
+
+    fn shard_done(&self, shard: &ShardDone) {
+        self.console.event(
+            "shard",
+            &Shard {
+                name: &shard.name,
+                records: shard.records,
+                bytes: shard.bytes,
+                resumed: shard.resumed,
+            },
+        );
+    }
+}
+
+pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    let options = args.config()?;
+    let total = source_bytes(&options.src);
+    let watch = Watch {
+        console,
+        bar: Mutex::new(console.bar("converting", total)),
+        records: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+    };
+    let cancel = Cancel::from_flag(console.interrupt().answer().flag());
+    let summary = convert(&options, &watch, &cancel)?;
+    drop(watch);
+    print(&summary, console);
+    Ok(Outcome::Done)
+}
+
+/// Bytes of the source, for the bar. What is wrong with it is said by the conversion.
+fn source_bytes(source: &ConvertSource) -> Option<u64> {
+    let size = |path: &Path| std::fs::metadata(path).map(|meta| meta.len()).ok();
+    match source {
+        ConvertSource::Dataset(location) => {
+            let manifest = Manifest::load(location.local_path().ok()?).ok()?;
+            Some(manifest.splits.iter().map(|split| split.bytes).sum())
+        }
+        ConvertSource::Files(files) => files.splits.values().flatten().map(|path| size(path)).sum(),
+    }
+}
+
+fn print(summary: &ConvertSummary, console: &Console) {
+    let records: u64 = summary.splits.iter().map(|split| split.records).sum();
+    let shards: u64 = summary.splits.iter().map(|split| split.shards).sum();
+    let bytes: u64 = summary.splits.iter().map(|split| split.bytes).sum();
+    let root = show(&summary.root);
+    console.heading(if summary.already_complete {
+        format!("{root} is complete already: the same conversion of the same source")
+    } else {
+        format!(
+            "Converted {} of {} into {} in {} ({})",
+            quantity::counted(records, "record", "records"),
+            quantity::bytes(summary.source_bytes),
+            quantity::counted(shards, "shard", "shards"),
+            quantity::duration(summary.time),
+            quantity::byte_rate(summary.source_bytes, summary.time),
+        )
+    });
+    for split in &summary.splits {
+        console.line(format!(
+            "  {}: {} in {}, {}",
+            split.name,
+            quantity::counted(split.records, "record", "records"),
+            quantity::counted(split.shards, "shard", "shards"),
+            quantity::bytes(split.bytes),
+        ));
+    }
+    if summary.resumed_shards > 0 {
+        console.line(format!(
+            "  {} of an earlier run checked and kept",
+            quantity::counted(summary.resumed_shards, "shard", "shards"),
+        ));
+    }
+    if summary.seek_points.images > 0 {
+        console.line(format!(
+            "  seek points of {}, {}",
+            quantity::counted(summary.seek_points.images, "image", "images"),
+            quantity::bytes(summary.seek_points.bytes),
+        ));
+    }
+    console.line(format!("  manifest {}", show(&summary.root.join(MANIFEST))));
+    console.line(format!("  fingerprint {}", summary.fingerprint));
+
+    #[derive(Serialize)]
+    struct Event<'a> {
+        command: &'static str,
+        exit_code: i32,
+        root: String,
+        fingerprint: &'a str,
+        records: u64,
+        shards: u64,
+        source_bytes: u64,
+        shard_bytes: u64,
+        seek_point_images: u64,
+        seek_point_bytes: u64,
+        already_complete: bool,
+        resumed_shards: u64,
+        seconds: f64,
+    }
+    console.event(
+        "summary",
+        &Event {
+            command: "convert",
+            exit_code: 0,
+            root: summary.root.display().to_string(),
+            fingerprint: &summary.fingerprint,
+            records,
+            shards,
+            source_bytes: summary.source_bytes,
+            shard_bytes: bytes,
+            seek_point_images: summary.seek_points.images,
+            seek_point_bytes: summary.seek_points.bytes,
+            already_complete: summary.already_complete,
+            resumed_shards: summary.resumed_shards,
+            seconds: summary.time.as_secs_f64(),
+        },
+    );
+}

@@ -1,0 +1,497 @@
+//! From shards to shards: another format, other shard sizes, seek points made or removed. Records keep their order, their
+//! keys, their labels and all other features.
+//!
+//! A conversion runs as a pack does: it is planned whole, shards are written in parallel, each is in a journal when it is on
+//! disk, an interrupted run goes on, and the manifest comes last, after every file was read back. What is converted is a
+//! data set, or TFRecord files that anybody wrote.
+
+mod plan;
+mod record;
+mod source;
+
+pub use source::{ConvertSource, ForeignFiles};
+
+use crate::destination::{Destination, Header, INDEX_DIR, Journal, ShardLine, State};
+use crate::error::{Error, Result};
+use crate::observer::{Cancel, Observer, ShardDone, Stage};
+use crate::options::{Format, PackOptions, Sharding};
+use crate::plan::PlannedShard;
+use crate::prepare::refuse_nesting;
+use crate::publish::shard_entry;
+use crate::report::{SeekPointCount, SplitSummary};
+use crate::resume;
+use crate::write::{WrittenShard, open_shard, write_file};
+use forebay_image::SeekDensity;
+use forebay_shard::manifest::{FILE_NAME, Manifest, SplitEntry};
+use forebay_shard::{Dataset, RecordMeta, ShardFormat};
+use forebay_store::{Durability, Location};
+use plan::Plan;
+use source::Source;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+/// Under this name the manifest keeps the digest of a conversion, so that the same command finds its work done.
+const CONVERSION_KEY: &str = "conversion";
+/// Room beside the shards: indexes, journal, manifest.
+const SPACE_BESIDE_BYTES: u64 = 16 << 20;
+/// Progress is told and a stop is looked for after this many bytes or records.
+const STEP_BYTES: u64 = 4 << 20;
+const STEP_RECORDS: u64 = 64;
+
+/// What becomes of seek points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SeekPointChange {
+    /// Records keep those that they have, and get no others.
+    #[default]
+    Keep,
+    /// They go.
+    Remove,
+    /// Every JPEG gets new ones.
+    Make(SeekDensity),
+}
+
+/// Everything that a conversion can be told. Start from [`ConvertOptions::new`] and change fields.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ConvertOptions {
+    /// What is converted.
+    pub src: ConvertSource,
+    /// Where the data set goes: a directory that is missing, empty, or holds the unfinished work of the same conversion.
+    pub dst: Location,
+    /// The kind of shard.
+    pub format: Format,
+    /// How many shards; none: records stay together as they are.
+    pub sharding: Option<Sharding>,
+    /// What becomes of seek points.
+    pub seek_points: SeekPointChange,
+    /// Writes the text index (`.idx`) for TFRecord shards beside the binary one.
+    pub index_text: bool,
+    /// Adds a BLAKE3 hash of each shard to the manifest.
+    pub blake3: bool,
+    /// Shards written at the same time; none: what the machine and its cgroup allow. Never changes the output.
+    pub jobs: Option<usize>,
+    /// Whether finished files are forced to disk. Never changes the output.
+    pub durability: Durability,
+    /// Refuses to start when the destination has too little room.
+    pub check_space: bool,
+    /// Removes the data set (or the unfinished one) that is in the destination first.
+    pub overwrite: bool,
+}
+
+impl ConvertOptions {
+    /// The same records in shards of another format, and nothing else changed.
+    pub fn new(src: ConvertSource, dst: impl Into<Location>, format: Format) -> Self {
+        Self {
+            src,
+            dst: dst.into(),
+            format,
+            sharding: None,
+            seek_points: SeekPointChange::Keep,
+            index_text: true,
+            blake3: false,
+            jobs: None,
+            durability: Durability::Synced,
+            check_space: true,
+            overwrite: false,
+        }
+    }
+
+    /// The options of shards, in the words of a pack.
+    fn of_shards(&self) -> PackOptions {
+        let mut options = PackOptions::new(Path::new(""), self.dst.clone());
+        (options.format, options.index_text) = (self.format, self.index_text);
+        (options.blake3, options.durability) = (self.blake3, self.durability);
+        options.jobs = self.jobs;
+        if let Some(sharding) = self.sharding {
+            options.sharding = sharding;
+        }
+        options
+    }
+
+    /// What decides the output, by name, as the manifest records it.
+    fn arguments(&self) -> BTreeMap<String, String> {
+        let mut arguments = BTreeMap::new();
+        let mut set = |name: &str, value: String| arguments.insert(name.to_owned(), value);
+        match self.format {
+            Format::TfRecord => {
+                set("format", "tfrecord".into());
+                set("index_text", self.index_text.to_string());
+            }
+            Format::Indexed => {
+                set("format", "indexed".into());
+                set("codec", "none".into());
+            }
+            Format::IndexedZstd(level) => {
+                set("format", "indexed".into());
+                set("codec", format!("zstd:{level}"));
+            }
+        }
+        match self.sharding {
+            None => None,
+            Some(Sharding::Count(count)) => set("shards", count.to_string()),
+            Some(Sharding::Bytes(bytes)) => set("shard_size", bytes.to_string()),
+        };
+        match self.seek_points {
+            SeekPointChange::Keep => None,
+            SeekPointChange::Remove => set("seek_points", "off".into()),
+            SeekPointChange::Make(SeekDensity::Auto) => set("seek_points", "auto".into()),
+            SeekPointChange::Make(SeekDensity::Rows) => set("seek_points", "on".into()),
+            SeekPointChange::Make(SeekDensity::Fine) => set("seek_points", "fine".into()),
+        };
+        if self.blake3 {
+            set("blake3", "true".into());
+        }
+        arguments
+    }
+}
+
+/// What a conversion did.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ConvertSummary {
+    /// Where the data set is.
+    pub root: PathBuf,
+    /// The data set's fingerprint.
+    pub fingerprint: String,
+    /// The splits in the order of the manifest.
+    pub splits: Vec<SplitSummary>,
+    /// Seek points that were made.
+    pub seek_points: SeekPointCount,
+    /// Bytes of the source's shards.
+    pub source_bytes: u64,
+    /// Shards that an earlier, interrupted run had finished.
+    pub resumed_shards: u64,
+    /// It was all there already: nothing was done.
+    pub already_complete: bool,
+    /// Time that it took.
+    pub time: Duration,
+}
+
+/// Converts. Of the observer [`stage`](Observer::stage), [`advanced`](Observer::advanced) (in records and bytes of the
+/// source) and [`shard_done`](Observer::shard_done) are told.
+///
+/// # Errors
+/// See [`Error`]. A record that is damaged stops the conversion with its shard, number and place.
+pub fn convert(
+    options: &ConvertOptions,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<ConvertSummary> {
+    let begin = Instant::now();
+    let of_shards = options.of_shards();
+    of_shards.validate().map_err(Error::Options)?;
+    let root = options.dst.local_path()?;
+    refuse_nesting(options.src.root(), root)?;
+    observer.stage(Stage::Census);
+    let source = Source::open(&options.src)?;
+    let arguments = options.arguments();
+    let plan = Plan::make(&source, &options.format, options.sharding, &arguments)?;
+    let destination = Destination::open(root, options.durability)?;
+    let mut identified = arguments;
+    identified.extend(source.identity.clone());
+    let header = Header::of_conversion(&plan.digest, identified, plan.names());
+    let mut state = destination.state()?;
+    if options.overwrite {
+        destination.clear(state)?;
+        state = State::Empty;
+    }
+    let mut summary = ConvertSummary {
+        root: root.to_path_buf(),
+        fingerprint: String::new(),
+        splits: Vec::new(),
+        seek_points: SeekPointCount::default(),
+        source_bytes: source.bytes(),
+        resumed_shards: 0,
+        already_complete: false,
+        time: Duration::ZERO,
+    };
+    let mut done = BTreeMap::new();
+    let journal = match state {
+        State::Complete(manifest) => {
+            let digest = manifest.pack.get(CONVERSION_KEY).and_then(|d| d.as_str());
+            if digest != Some(&plan.digest) {
+                let what = "the destination holds another data set: choose another one, or replace it with --overwrite";
+                return Err(Error::destination(root, what));
+            }
+            destination.finish()?;
+            summary.already_complete = true;
+            return Ok(summarise(summary, &manifest, begin));
+        }
+        State::Unfinished(found) => {
+            let differences = found.header.differences(&header);
+            if !differences.is_empty() {
+                return Err(Error::DifferentPack {
+                    path: root.to_path_buf(),
+                    differences,
+                });
+            }
+            observer.stage(Stage::Checking);
+            let jobs = of_shards.decided_jobs();
+            let good = resume::check(&destination, &plan.shards, found.shards, jobs, cancel)?;
+            let journal = destination.resume(&header, &good)?;
+            done.extend(good.into_iter().map(|line| (line.name.clone(), line)));
+            journal
+        }
+        State::Empty => {
+            if options.check_space {
+                check_space(root, &plan)?;
+            }
+            destination.begin(&header)?
+        }
+    };
+    if options.format == Format::TfRecord {
+        destination.create_dir(INDEX_DIR)?;
+    }
+    observer.stage(Stage::Writing);
+    summary.resumed_shards = done.len() as u64;
+    for line in plan.shards.iter().filter_map(|shard| done.get(&shard.name)) {
+        observer.advanced(line.records, line.image_bytes);
+        observer.shard_done(&shard_done(line, true));
+    }
+    let run = Run {
+        options: &of_shards,
+        seek_points: options.seek_points,
+        source: &source,
+        destination: &destination,
+        observer,
+        cancel,
+    };
+    let missing: Vec<&PlannedShard> = plan
+        .shards
+        .iter()
+        .filter(|shard| !done.contains_key(&shard.name))
+        .collect();
+    let written = run.write_all(&missing, journal)?;
+    done.extend(written.iter().map(|line| (line.name.clone(), line.clone())));
+    if done.len() < plan.shards.len() {
+        return Err(Error::Interrupted {
+            finished: done.len() as u64,
+            total: plan.shards.len() as u64,
+        });
+    }
+    // What this run wrote is read back before anybody is told of it.
+    observer.stage(Stage::Checking);
+    let (count, jobs) = (written.len(), of_shards.decided_jobs());
+    if resume::check(&destination, &plan.shards, written, jobs, cancel)?.len() != count {
+        let what = "a shard that was just written reads back as something else: the storage cannot be trusted";
+        return Err(Error::destination(root, what));
+    }
+    observer.stage(Stage::Publishing);
+    let manifest = manifest(options, &source, &plan, &done)?;
+    write_file(
+        &destination.path(FILE_NAME),
+        manifest.to_json()?.as_bytes(),
+        options.durability,
+    )?;
+    destination.finish()?;
+    let written = Dataset::open(root)?;
+    Ok(summarise(summary, written.manifest(), begin))
+}
+
+fn shard_done(line: &ShardLine, resumed: bool) -> ShardDone {
+    ShardDone {
+        name: line.name.clone(),
+        records: line.records,
+        bytes: line.bytes,
+        resumed,
+    }
+}
+
+fn summarise(mut summary: ConvertSummary, manifest: &Manifest, begin: Instant) -> ConvertSummary {
+    summary.fingerprint.clone_from(&manifest.fingerprint);
+    summary.splits = manifest.splits.iter().map(SplitSummary::of).collect();
+    summary.seek_points = SeekPointCount::of(manifest);
+    summary.time = begin.elapsed();
+    summary
+}
+
+fn check_space(root: &Path, plan: &Plan) -> Result<()> {
+    let bytes: u64 = plan.shards.iter().map(|shard| shard.bytes).sum();
+    // Seek points take a hundredth or less, fine ones some more.
+    let needed_bytes = bytes + bytes / 50 + SPACE_BESIDE_BYTES;
+    let free_bytes = forebay_store::free_bytes(root)?;
+    if free_bytes < needed_bytes {
+        return Err(Error::NoSpace {
+            path: root.to_path_buf(),
+            free_bytes,
+            needed_bytes,
+        });
+    }
+    Ok(())
+}
+
+/// A conversion that runs.
+struct Run<'a> {
+    options: &'a PackOptions,
+    seek_points: SeekPointChange,
+    source: &'a Source,
+    destination: &'a Destination,
+    observer: &'a dyn Observer,
+    cancel: &'a Cancel,
+}
+
+impl Run<'_> {
+    /// Writes shards in parallel; this thread makes them durable in the order in which they come.
+    fn write_all(&self, shards: &[&PlannedShard], mut journal: Journal) -> Result<Vec<ShardLine>> {
+        let jobs = self.options.decided_jobs().min(shards.len());
+        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let failure: Mutex<Option<Error>> = Mutex::new(None);
+        let fail = |error: Error| {
+            stop.store(true, Ordering::Relaxed);
+            let mut failure = failure.lock().unwrap_or_else(|e| e.into_inner());
+            failure.get_or_insert(error);
+        };
+        let stopped = || stop.load(Ordering::Relaxed) || self.cancel.is_cancelled();
+        let (sender, receiver) = sync_channel::<WrittenShard>(jobs.max(1));
+        let mut lines = Vec::new();
+        std::thread::scope(|scope| {
+            let (next, fail, stopped) = (&next, &fail, &stopped);
+            for _ in 0..jobs {
+                let sender = sender.clone();
+                scope.spawn(move || {
+                    let mut converter = record::Converter::new(self.seek_points);
+                    while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if stopped() {
+                            return;
+                        }
+                        match self.write(shard, &mut converter, stopped) {
+                            // The finisher hangs up only after an error, which it has reported.
+                            Ok(Some(written)) => {
+                                if sender.send(written).is_err() {
+                                    return;
+                                }
+                            }
+                            Ok(None) => return,
+                            Err(error) => return fail(error),
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            for written in receiver {
+                let line = written.publish(self.destination, &mut journal, self.options.durability);
+                match line {
+                    Ok(line) => {
+                        self.observer.shard_done(&shard_done(&line, false));
+                        lines.push(line);
+                    }
+                    Err(error) => {
+                        fail(error);
+                        break;
+                    }
+                }
+            }
+        });
+        match failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+            Some(error) => Err(error),
+            None => Ok(lines),
+        }
+    }
+
+    /// Writes the records of a shard. None if it was stopped.
+    fn write(
+        &self,
+        planned: &PlannedShard,
+        converter: &mut record::Converter,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<WrittenShard>> {
+        let split = &self.source.splits[planned.split];
+        let path = self.destination.path(&planned.name);
+        let mut writer = open_shard(&path, self.options)?;
+        let mut seek_points = SeekPointCount::default();
+        let (mut source_bytes, mut records, mut bytes) = (0, 0, 0);
+        for (number, range) in split.pieces(planned.positions.clone()) {
+            let mut piece = split.read(number, range)?;
+            while let Some(record) = piece.next()? {
+                let converted = converter
+                    .convert(record.bytes)
+                    .map_err(|what| piece_error(&split.shards[number], record.number, what))?;
+                seek_points.add(converted.seek_point_bytes);
+                let meta = RecordMeta {
+                    label: record.label,
+                    key: record.key,
+                };
+                writer.append(converted.bytes, &meta)?;
+                records += 1;
+                bytes += record.bytes.len() as u64;
+                if records >= STEP_RECORDS || bytes >= STEP_BYTES {
+                    source_bytes += bytes;
+                    self.observer.advanced(records, bytes);
+                    (records, bytes) = (0, 0);
+                    if stopped() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        source_bytes += bytes;
+        self.observer.advanced(records, bytes);
+        let name = planned.name.clone();
+        let file = writer.finish()?;
+        let written = WrittenShard::new(name, file, source_bytes, seek_points, self.options);
+        Ok(Some(written))
+    }
+}
+
+fn piece_error(shard: &forebay_shard::Shard, record: u64, what: String) -> Error {
+    Error::Export {
+        shard: shard.path().to_path_buf(),
+        record,
+        what,
+    }
+}
+
+fn manifest(
+    options: &ConvertOptions,
+    source: &Source,
+    plan: &Plan,
+    done: &BTreeMap<String, ShardLine>,
+) -> Result<Manifest> {
+    let format = match options.format {
+        Format::TfRecord => ShardFormat::TfRecord,
+        Format::Indexed | Format::IndexedZstd(_) => ShardFormat::Indexed,
+    };
+    let mut entries: Vec<Vec<_>> = source.splits.iter().map(|_| Vec::new()).collect();
+    for shard in &plan.shards {
+        if let Some(line) = done.get(&shard.name) {
+            entries[shard.split].push(shard_entry(line));
+        }
+    }
+    let splits = source.splits.iter().zip(entries);
+    let splits = splits.map(|(split, shards)| SplitEntry::new(&split.name, shards));
+    let mut manifest = Manifest::new(format, source.label_base, splits.collect());
+    manifest.classes.clone_from(&source.classes);
+    manifest.features.clone_from(&source.features);
+    manifest.pack.clone_from(&source.pack);
+    for old in [
+        "format",
+        "codec",
+        "index_text",
+        "blake3",
+        "plan",
+        CONVERSION_KEY,
+    ] {
+        manifest.pack.remove(old);
+    }
+    if options.sharding.is_some() {
+        manifest.pack.remove("shards");
+        manifest.pack.remove("shard_size");
+    }
+    if options.seek_points != SeekPointChange::Keep {
+        let count: SeekPointCount = done.values().map(|line| line.seek_points).sum();
+        count.record(&mut manifest);
+    }
+    for (name, value) in options.arguments() {
+        manifest.pack.insert(name, value.into());
+    }
+    for (name, value) in &source.identity {
+        manifest.pack.insert(name.clone(), value.as_str().into());
+    }
+    let digest = plan.digest.as_str();
+    manifest.pack.insert(CONVERSION_KEY.into(), digest.into());
+    Ok(manifest)
+}

@@ -1,0 +1,100 @@
+//! Which records go to which shard: the source's order, cut anew or as it was.
+
+use super::source::{Source, SourceSplit};
+use crate::error::{Error, Result};
+use crate::options::{Format, MAX_SHARDS, Sharding, is_split_name};
+use crate::plan::{PlannedShard, cut};
+use std::collections::BTreeMap;
+
+/// Raised when the same arguments come to give other bytes.
+const PLAN_VERSION: u32 = 1;
+
+/// Framing of a record, in bytes.
+const FRAME_BYTES: u64 = 16;
+
+/// Every shard to write.
+pub(super) struct Plan {
+    pub(super) shards: Vec<PlannedShard>,
+    /// Of the source and all that decides the output.
+    pub(super) digest: String,
+}
+
+impl Plan {
+    pub(super) fn make(
+        source: &Source,
+        format: &Format,
+        sharding: Option<Sharding>,
+        arguments: &BTreeMap<String, String>,
+    ) -> Result<Self> {
+        let extension = match format {
+            Format::TfRecord => "",
+            Format::Indexed | Format::IndexedZstd(_) => ".fbs",
+        };
+        let mut shards = Vec::new();
+        for (index, split) in source.splits.iter().enumerate() {
+            let name = &split.name;
+            if !is_split_name(name) {
+                return Err(Error::Options(format!(
+                    "the split {name:?} cannot be written: names of splits have letters, digits, '_' and '.', and start with a letter"
+                )));
+            }
+            let (starts, bytes) = cut_split(split, sharding)?;
+            let count = bytes.len();
+            shards.extend(
+                bytes
+                    .iter()
+                    .enumerate()
+                    .map(|(number, bytes)| PlannedShard {
+                        split: index,
+                        number: number as u32,
+                        name: format!("{name}-{number:05}-of-{count:05}{extension}"),
+                        positions: starts[number]..starts[number + 1],
+                        bytes: *bytes,
+                    }),
+            );
+        }
+        let mut hasher = blake3::Hasher::new();
+        let mut item = |text: &str| {
+            hasher
+                .update(&(text.len() as u64).to_le_bytes())
+                .update(text.as_bytes());
+        };
+        item("forebay convert plan");
+        item(&PLAN_VERSION.to_string());
+        for (name, value) in arguments.iter().chain(&source.identity) {
+            item(name);
+            item(value);
+        }
+        for shard in &shards {
+            item(&shard.name);
+            item(&format!("{:?}", shard.positions));
+        }
+        let digest = hasher.finalize().to_hex()[..32].to_owned();
+        Ok(Self { shards, digest })
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        self.shards.iter().map(|shard| shard.name.clone()).collect()
+    }
+}
+
+/// First position of each shard and the number of records at the end; and the bytes of each.
+fn cut_split(split: &SourceSplit, sharding: Option<Sharding>) -> Result<(Vec<u64>, Vec<u64>)> {
+    let Some(sharding) = sharding else {
+        if split.shards.len() > MAX_SHARDS as usize {
+            return Err(Error::Options(format!(
+                "the split {} has {} shards, more than the {MAX_SHARDS} that their names can number: choose larger shards",
+                split.name,
+                split.shards.len()
+            )));
+        }
+        let bytes = split.shards.iter().map(|shard| shard.file_len());
+        return Ok((split.starts.clone(), bytes.collect()));
+    };
+    let records = split.len();
+    let total = split.record_bytes() + records * FRAME_BYTES;
+    let mut place = split.places();
+    cut(&split.name, records, total, sharding, |_| {
+        place.next().unwrap_or(0) + FRAME_BYTES
+    })
+}

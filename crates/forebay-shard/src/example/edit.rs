@@ -1,0 +1,198 @@
+//! Changing single features of an encoded Example, everything else left as it is.
+
+use super::ExampleError;
+use super::builder::{List, put_entry};
+use super::view::FeatureView;
+use super::wire::{Piece, Value, put_bytes_head};
+
+/// Copies a record to `out`, which is cleared first, with some bytes features set or removed: `edits` are names, in
+/// ascending order, with the new value, or `None` for a feature that goes.
+///
+/// All other features keep their bytes and their order, and what an Example does not define is kept too. A new feature
+/// comes before the first one with a greater name, so an Example whose features are sorted, as
+/// [`ExampleBuilder`](super::ExampleBuilder) writes them, stays sorted.
+///
+/// # Errors
+/// [`ExampleError::Encoding`] where the record is no Example.
+///
+/// ```
+/// use forebay_shard::{ExampleBuilder, example::set_bytes};
+///
+/// let mut builder = ExampleBuilder::new();
+/// builder.add_int64("label", 7).add_bytes("id", b"a");
+/// let old = builder.to_vec();
+/// let mut new = Vec::new();
+/// set_bytes(&old, &[("id", None), ("image", Some(b"..."))], &mut new)?;
+///
+/// let mut builder = ExampleBuilder::new();
+/// builder.add_int64("label", 7).add_bytes("image", b"...");
+/// assert_eq!(new, builder.to_vec());
+/// # Ok::<(), forebay_shard::ExampleError>(())
+/// ```
+pub fn set_bytes(
+    record: &[u8],
+    edits: &[(&str, Option<&[u8]>)],
+    out: &mut Vec<u8>,
+) -> Result<(), ExampleError> {
+    debug_assert!(edits.is_sorted_by(|a, b| a.0 < b.0));
+    out.clear();
+    let whole = Piece {
+        bytes: record,
+        offset: 0,
+    };
+    // Several `features` fields are one message, as protobuf rules: what is new goes into the last of them.
+    let mut messages = 0;
+    for field in whole.fields() {
+        messages += usize::from(field?.0 == 1);
+    }
+    let mut body = Vec::with_capacity(record.len());
+    let mut fields = whole.fields();
+    let mut start = 0;
+    while let Some((number, value)) = fields.next().transpose()? {
+        let end = fields.offset();
+        match (number, value) {
+            (1, Value::Bytes(features)) => {
+                messages -= 1;
+                body.clear();
+                change(features, edits, messages == 0, &mut body)?;
+                put_bytes_head(out, 1, body.len());
+                out.extend_from_slice(&body);
+                body.clear();
+            }
+            (1, _) => return Err(fields.wrong_type()),
+            _ => out.extend_from_slice(&record[start..end]),
+        }
+        start = end;
+    }
+    if !whole.fields().any(|field| matches!(field, Ok((1, _)))) {
+        let none = Piece {
+            bytes: &[],
+            offset: record.len(),
+        };
+        change(none, edits, true, &mut body)?;
+        put_bytes_head(out, 1, body.len());
+        out.extend_from_slice(&body);
+    }
+    Ok(())
+}
+
+/// Copies the entries of a `Features` message; the new ones only if it is the last message.
+fn change(
+    features: Piece<'_>,
+    edits: &[(&str, Option<&[u8]>)],
+    last: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), ExampleError> {
+    let mut new = edits
+        .iter()
+        .filter_map(|(name, value)| Some((*name, (*value).filter(|_| last)?)))
+        .peekable();
+    let mut fields = features.fields();
+    let mut start = 0;
+    while let Some((number, value)) = fields.next().transpose()? {
+        let end = fields.offset() - features.offset;
+        let mut keep = true;
+        match (number, value) {
+            (1, Value::Bytes(entry)) => {
+                let name = FeatureView::parse(entry)?.name();
+                while let Some((new, value)) = new.next_if(|(new, _)| *new < name) {
+                    put_entry(out, new, &List::One(value));
+                }
+                keep = edits.iter().all(|(edited, _)| *edited != name);
+            }
+            (1, _) => return Err(fields.wrong_type()),
+            _ => {}
+        }
+        if keep {
+            out.extend_from_slice(&features.bytes[start..end]);
+        }
+        start = end;
+    }
+    for (name, value) in new {
+        put_entry(out, name, &List::One(value));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ExampleBuilder, ExampleView};
+
+    fn edited(record: &[u8], edits: &[(&str, Option<&[u8]>)]) -> Vec<u8> {
+        let mut out = b"left over".to_vec();
+        set_bytes(record, edits, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn edits_give_what_the_builder_would() {
+        let build = |features: &[(&'static str, &'static [u8])]| {
+            let mut builder = ExampleBuilder::new();
+            builder.add_int64("m", 5).add_floats("f", &[1.0, 2.0]);
+            for (name, value) in features {
+                builder.add_bytes(name, value);
+            }
+            builder.to_vec()
+        };
+        let plain = build(&[]);
+        for name in ["", "a", "f", "g", "m", "z"] {
+            if ["f", "m"].contains(&name) {
+                continue;
+            }
+            let with = build(&[(name, b"value")]);
+            assert_eq!(edited(&plain, &[(name, Some(b"value"))]), with, "{name}");
+            assert_eq!(edited(&with, &[(name, None)]), plain, "{name}");
+            let other = build(&[(name, b"other")]);
+            assert_eq!(edited(&with, &[(name, Some(b"other"))]), other, "{name}");
+        }
+        let two = edited(&plain, &[("a", Some(b"1")), ("z", Some(b"2"))]);
+        assert_eq!(two, build(&[("a", b"1"), ("z", b"2")]));
+        assert_eq!(edited(&plain, &[]), plain);
+    }
+
+    #[test]
+    fn what_is_not_changed_keeps_bytes_and_order() {
+        // Two Features messages, features out of order and twice, fields that no Example has.
+        let entry = |name: &str, value: &[u8]| {
+            let mut out = Vec::new();
+            put_entry(&mut out, name, &List::One(value));
+            out
+        };
+        let message = |parts: &[&[u8]]| {
+            let body = parts.concat();
+            let mut out = Vec::new();
+            put_bytes_head(&mut out, 1, body.len());
+            [out, body].concat()
+        };
+        let unknown: &[u8] = &[0x78, 1];
+        let (z, x, a) = (entry("z", b"1"), entry("x", b"2"), entry("a", b"3"));
+        let (x2, new) = (entry("x", b"4"), entry("x", b"new"));
+        let record = [
+            &message(&[&z, &x])[..],
+            unknown,
+            &message(&[&a, unknown, &x2]),
+        ]
+        .concat();
+        assert_eq!(edited(&record, &[]), record);
+        let without = [&message(&[&z])[..], unknown, &message(&[&a, unknown])].concat();
+        assert_eq!(edited(&record, &[("x", None)]), without);
+        let changed = [&message(&[&z])[..], unknown, &message(&[&a, unknown, &new])].concat();
+        assert_eq!(edited(&record, &[("x", Some(b"new"))]), changed);
+        let view = ExampleView::parse(&changed).unwrap();
+        assert_eq!(view.bytes("x"), Ok(Some(&b"new"[..])));
+        assert_eq!(edited(b"", &[("x", Some(b"new"))]), message(&[&new]));
+    }
+
+    #[test]
+    fn what_is_no_example_is_refused() {
+        let record = ExampleBuilder::new().add_bytes("a", b"value").to_vec();
+        for cut in 1..record.len() {
+            assert!(set_bytes(&record[..cut], &[("b", None)], &mut Vec::new()).is_err());
+        }
+        // `features` and an entry as numbers.
+        for bad in [&[0x08, 1][..], &[0x0a, 2, 0x08, 1]] {
+            assert!(set_bytes(bad, &[("b", None)], &mut Vec::new()).is_err());
+        }
+    }
+}
