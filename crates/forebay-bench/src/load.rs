@@ -45,14 +45,14 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<Report> {
     let mut alternatives = Vec::new();
     for (name, transform) in transforms {
         for &threads in &options.threads {
-            let split = split.clone();
+            let (split, transform) = (split.clone(), transform.clone());
             alternatives.push(Alternative::here(
                 format!(
                     "{name}, {threads} thread{}",
                     if threads == 1 { "" } else { "s" }
                 ),
                 "images/s",
-                move || epochs(&split, transform, threads, options),
+                move || epochs(&split, &transform, threads, options),
             ));
         }
     }
@@ -69,11 +69,11 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<Report> {
 /// opening is not counted; reading ahead makes up for it at the end.
 fn epochs(
     split: &Split,
-    transform: Transform,
+    transform: &Transform,
     threads: usize,
     options: &LoadOptions,
 ) -> Result<Sample> {
-    let mut asked = Options::new(options.batch_size, transform);
+    let mut asked = Options::new(options.batch_size, transform.clone());
     asked.threads = threads;
     asked.keep_last = true;
     let mut loader = Loader::new(split.clone(), asked)?;

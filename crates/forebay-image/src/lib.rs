@@ -31,6 +31,7 @@ pub use probe::{Color, Ending, Format, Probe, ending, probe, sniff, trailing_byt
 pub use random::SampleSeed;
 pub use sheet::{contact_sheet, encode_png};
 pub use transform::{
-    Dtype, Encoded, EvalTransform, Layout, Normalize, Output, Timing, TrainTransform, Transform,
-    resize,
+    Bounds, ColorJitter, Dtype, Encoded, EvalTransform, Fill, Layout, Normalize, Output,
+    RandAugment, RandomErasing, RandomGrayscale, RandomResizedCrop, ResizeTo, Size, Step, Timing,
+    TrainTransform, Transform, TransformList, TrivialAugmentWide, resize,
 };

@@ -12,6 +12,9 @@
 //! below n = ((draw >> 32) * n) >> 32                   in 0..n, n < 2^32
 //! ```
 //!
+//! `purpose` is the number of the decision ([`Purpose`]) plus 2^32 times the number of decisions of that kind that
+//! came before it in a list of transforms.
+//!
 //! `mix` and the counter are SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
 //! generators", OOPSLA 2014). Each random decision of a transform has its own *purpose*, so that adding
 //! one never changes the draws of another. Logarithm and exponential are computed here with additions
@@ -42,6 +45,14 @@ pub struct SampleSeed {
 pub(crate) enum Purpose {
     Crop = 1,
     Flip = 2,
+    VerticalFlip = 3,
+    Jitter = 4,
+    Grayscale = 5,
+    RandAugment = 6,
+    TrivialAugment = 7,
+    Erase = 8,
+    /// What is written where something was erased.
+    Noise = 9,
 }
 
 /// The draws for one purpose of one sample.
@@ -52,8 +63,14 @@ pub(crate) struct Draws {
 
 impl Draws {
     pub(crate) fn new(seed: SampleSeed, purpose: Purpose) -> Self {
+        Self::nth(seed, purpose, 0)
+    }
+
+    /// For the step of a list that has `before` others of its kind before it.
+    pub(crate) fn nth(seed: SampleSeed, purpose: Purpose, before: u64) -> Self {
+        let purpose = purpose as u64 + (before << 32);
         let mut key = mix(seed.seed.wrapping_add(GOLDEN));
-        for part in [seed.epoch, seed.sample, purpose as u64] {
+        for part in [seed.epoch, seed.sample, purpose] {
             key = mix((key ^ part).wrapping_add(GOLDEN));
         }
         Self { state: key }
@@ -77,6 +94,29 @@ impl Draws {
     /// Uniform in `0..n`. The bias is below n / 2^32.
     pub(crate) fn below(&mut self, n: u32) -> u32 {
         (((self.next_u64() >> 32) * u64::from(n)) >> 32) as u32
+    }
+}
+
+/// Sine and cosine of an angle of a few turns, in radians; the same bits on every platform.
+pub(crate) fn sin_cos(x: f64) -> (f64, f64) {
+    use std::f64::consts::FRAC_PI_2;
+    const REST: f64 = 6.123_233_995_736_766e-17; // what the constant lacks
+    let quarter = (x / FRAC_PI_2).round();
+    let r = (x - quarter * FRAC_PI_2) - quarter * REST;
+    let r2 = r * r;
+    let (mut sin, mut cos) = (1.0, 1.0);
+    let mut n = 20.0; // |r| < 0.79: the terms after this one are below 2^-75
+    while n > 0.0 {
+        sin = 1.0 - sin * r2 / (n * (n + 1.0));
+        cos = 1.0 - cos * r2 / (n * (n - 1.0));
+        n -= 2.0;
+    }
+    sin *= r;
+    match quarter.rem_euclid(4.0) as u32 {
+        0 => (sin, cos),
+        1 => (cos, -sin),
+        2 => (-sin, -cos),
+        _ => (-cos, sin),
     }
 }
 
@@ -136,6 +176,16 @@ mod tests {
             got,
             [0xc51feb729db69d8f, 0xddd15123cf1272b5, 0x6c17dfd27f160cfc]
         );
+    }
+
+    #[test]
+    fn sine_and_cosine_are_accurate() {
+        for i in -7000..7000 {
+            let x = f64::from(i) * 0.001;
+            let (sin, cos) = sin_cos(x);
+            assert!((sin - x.sin()).abs() < 1e-15, "{x}");
+            assert!((cos - x.cos()).abs() < 1e-15, "{x}");
+        }
     }
 
     #[test]

@@ -232,7 +232,7 @@ fn options_and_buffers_are_checked() {
         Transform::Eval(EvalTransform::new(8, 9)),
     ] {
         assert!(
-            matches!(apply(bad, 192), Err(ImageError::Transform { .. })),
+            matches!(apply(bad.clone(), 192), Err(ImageError::Transform { .. })),
             "{bad:?}"
         );
     }

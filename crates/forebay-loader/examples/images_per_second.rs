@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let epochs: u64 = variable("FOREBAY_EPOCHS", "1").parse()?;
     for threads in variable("FOREBAY_THREADS", "1,2").split(',') {
-        let mut options = Options::new(128.min(split.len()), transform);
+        let mut options = Options::new(128.min(split.len()), transform.clone());
         options.threads = threads.parse()?;
         options.memory_bytes = variable("FOREBAY_MEMORY", "0").parse()?;
         let begun = Instant::now();

@@ -149,11 +149,12 @@ impl Loader {
             transform,
             ..
         } = &self.options;
-        let side = transform.output_side() as usize;
+        let (height, width) = transform.output_size();
+        let (height, width) = (height as usize, width as usize);
         let count = made.samples.len();
         let (shape, layout) = match self.options.output.layout {
-            Layout::Nhwc => ([count, side, side, 3], forebay_wire::Layout::Nhwc),
-            Layout::Nchw => ([count, 3, side, side], forebay_wire::Layout::Nchw),
+            Layout::Nhwc => ([count, height, width, 3], forebay_wire::Layout::Nhwc),
+            Layout::Nchw => ([count, 3, height, width], forebay_wire::Layout::Nchw),
         };
         Batch {
             epoch: made.epoch,

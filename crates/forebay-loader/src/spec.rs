@@ -3,6 +3,8 @@
 //! A spec comes from somebody else: every value is checked here or when the options are resolved, and nothing
 //! is allocated from it before.
 
+mod steps;
+
 use forebay_image::{Dtype, EvalTransform, Layout, Normalize, Output, TrainTransform, Transform};
 use forebay_proto::wire;
 
@@ -104,7 +106,8 @@ fn output_from(spec: &wire::StreamSpec) -> Result<Output> {
 /// Nothing for bytes, so that specs of bytes are those of ever.
 fn output_to(output: &Output) -> Option<wire::Output> {
     let dtype = match output.dtype {
-        Dtype::Uint8 => return None,
+        Dtype::Uint8 if output.normalize.is_none() => return None,
+        Dtype::Uint8 => wire::Dtype::Uint8, // refused by the other side too
         Dtype::Float32 => wire::Dtype::Float32,
         Dtype::Float16 => wire::Dtype::Float16,
         Dtype::Bfloat16 => wire::Dtype::Bfloat16,
@@ -130,10 +133,11 @@ fn transform_from(transform: Option<&wire::Transform>) -> Result<Transform> {
             resize: eval.resize,
             crop: eval.crop,
         })),
+        Some(wire::transform::Kind::List(list)) => steps::from_wire(list).map(Transform::List),
         None => Err(Error::option(
             "transform",
             "missing, or one that this release does not know",
-            "train or eval",
+            "train, eval or list",
         )),
     }
 }
@@ -152,6 +156,7 @@ fn transform_to(transform: &Transform) -> Option<wire::Transform> {
             resize: eval.resize,
             crop: eval.crop,
         }),
+        Transform::List(list) => wire::transform::Kind::List(steps::to_wire(list)),
         // A transform that the wire has no words for is left out, and refused by the other side.
         _ => return None,
     };
@@ -235,7 +240,7 @@ mod tests {
             ] {
                 let mut options = options();
                 options.shuffle = shuffle;
-                options.transform = transform;
+                options.transform = transform.clone();
                 let spec = options.to_spec("train");
                 assert_eq!(spec.split, "train");
                 assert_eq!(Options::from_spec(&spec, MAX_BATCH_BYTES).unwrap(), options);

@@ -4,7 +4,8 @@ mod dataset;
 
 use dataset::Recipe;
 use forebay_image::{
-    Decoder, Dtype, EvalTransform, Layout, Limits, SampleSeed, TrainTransform, Transform,
+    Decoder, Dtype, EvalTransform, Layout, Limits, RandomErasing, ResizeTo, SampleSeed, Step,
+    TrainTransform, Transform, TransformList, TrivialAugmentWide,
 };
 use forebay_loader::plan::{EpochPlan, PlanOptions};
 use forebay_loader::{Error, Loader, Options, Shuffle};
@@ -111,7 +112,19 @@ fn batches_are_the_plan_decoded() {
     let transforms = [
         Transform::Train(TrainTransform::new(SIDE)),
         Transform::Eval(EvalTransform::new(SIDE + 2, SIDE)),
+        Transform::List(
+            TransformList::new(vec![
+                Step::Resize(ResizeTo::Short(SIDE + 2)),
+                Step::CentreCrop((SIDE, SIDE)),
+                Step::TrivialAugmentWide(TrivialAugmentWide {
+                    num_magnitude_bins: 31,
+                }),
+                Step::RandomErasing(RandomErasing::new()),
+            ])
+            .unwrap(),
+        ),
     ];
+    let layouts = [Layout::Nhwc, Layout::Nchw, Layout::Nhwc];
     for (format, codec) in formats {
         let (_directory, split) = dataset::split(&Recipe {
             format,
@@ -119,9 +132,9 @@ fn batches_are_the_plan_decoded() {
             ..Recipe::default()
         });
         for shuffle in shuffles {
-            for (transform, layout) in transforms.into_iter().zip([Layout::Nhwc, Layout::Nchw]) {
+            for (transform, layout) in transforms.iter().zip(layouts) {
                 let mut options = options(16);
-                (options.shuffle, options.transform) = (shuffle, transform);
+                (options.shuffle, options.transform) = (shuffle, transform.clone());
                 (options.output.layout, options.keep_last) = (layout, true);
                 if layout == Layout::Nchw {
                     options.output.dtype = Dtype::Bfloat16;

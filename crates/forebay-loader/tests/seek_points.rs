@@ -67,9 +67,9 @@ fn seek_points_of_any_kind_give_the_same_batches() {
         Transform::Train(TrainTransform::new(32)),
         Transform::Eval(EvalTransform::new(36, 32)),
     ] {
-        let without = batches(&recipe(|_, _| None), transform);
+        let without = batches(&recipe(|_, _| None), transform.clone());
         assert_eq!(without.len() as u64, RECORDS / 6);
-        assert_eq!(batches(&recipe(of_all_kinds), transform), without);
+        assert_eq!(batches(&recipe(of_all_kinds), transform.clone()), without);
     }
 }
 
@@ -88,7 +88,7 @@ fn forged(_: u64, jpeg: &[u8]) -> Option<Vec<u8>> {
 #[test]
 fn seek_points_are_followed() {
     let transform = Transform::Eval(EvalTransform::new(32, 32));
-    let without = batches(&recipe(|_, _| None), transform);
+    let without = batches(&recipe(|_, _| None), transform.clone());
     assert_ne!(batches(&recipe(forged), transform), without);
 }
 

@@ -3,11 +3,12 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use forebay_image::{EvalTransform, TrainTransform, Transform};
+use forebay_image::{EvalTransform, Normalize, TrainTransform, Transform};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::failure::{Failure, Kind};
+use crate::steps;
 
 /// Numbers to the words that Python would write for them.
 fn shown(value: f64) -> String {
@@ -197,16 +198,22 @@ impl PyEvalTransform {
 
 /// Any of them, as an argument.
 #[derive(FromPyObject)]
-pub(crate) enum AnyTransform {
+pub(crate) enum AnyTransform<'py> {
     Train(PyTrainTransform),
     Eval(PyEvalTransform),
+    List(Vec<Bound<'py, PyAny>>),
 }
 
-impl From<AnyTransform> for Transform {
-    fn from(any: AnyTransform) -> Transform {
-        match any {
-            AnyTransform::Train(train) => Transform::Train(train.0),
-            AnyTransform::Eval(eval) => Transform::Eval(eval.0),
-        }
+impl AnyTransform<'_> {
+    /// The transform, and the normalisation that a list may have.
+    pub(crate) fn compile(self) -> PyResult<(Transform, Option<Normalize>)> {
+        Ok(match self {
+            AnyTransform::Train(train) => (Transform::Train(train.0), None),
+            AnyTransform::Eval(eval) => (Transform::Eval(eval.0), None),
+            AnyTransform::List(items) => {
+                let (list, normalize) = steps::compile(&items)?;
+                (Transform::List(list), normalize)
+            }
+        })
     }
 }

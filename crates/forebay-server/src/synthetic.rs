@@ -89,6 +89,10 @@ impl Source for Synthetic {
         let side = match spec.transform.as_ref().and_then(|t| t.kind.as_ref()) {
             Some(transform::Kind::Train(train)) => train.size.into(),
             Some(transform::Kind::Eval(eval)) => eval.crop.into(),
+            Some(transform::Kind::List(_)) => {
+                let text = "made-up batches know TrainTransform and EvalTransform only";
+                return Err(Failure::new(Kind::Invalid, text));
+            }
             None => DEFAULT_SIDE,
         };
         if !(1..=MAX_SIDE).contains(&side) {

@@ -17,7 +17,7 @@ use crate::limits::Limits;
 use crate::options::DecodeOptions;
 use crate::probe::{Format, Probe};
 use crate::resize::Resizer;
-use crate::transform::Converter;
+use crate::transform::{Converter, Picture};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -210,7 +210,7 @@ pub struct Decoder {
     pub(crate) canvas: Canvas,
     pub(crate) resizer: Resizer,
     /// The resized picture, where it is not yet what goes into the batch.
-    pub(crate) picture: Vec<u8>,
+    pub(crate) picture: Picture,
     pub(crate) converter: Converter,
 }
 

@@ -33,29 +33,9 @@ impl EvalTransform {
         Ok(())
     }
 
-    /// Size of the whole resized image.
-    fn resized(&self, width: u32, height: u32) -> (u32, u32) {
-        let long = |long: u32, short: u32| {
-            let side = u64::from(self.resize) * u64::from(long) / u64::from(short);
-            u32::try_from(side).unwrap_or(u32::MAX)
-        };
-        if width <= height {
-            (self.resize, long(height, width))
-        } else {
-            (long(width, height), self.resize)
-        }
-    }
-
     pub(super) fn plan(&self, width: u32, height: u32) -> ((u32, u32), Resize) {
-        let output = self.resized(width, height);
-        // Python's round((length - crop) / 2): ties to even.
-        let middle = |length: u32| (f64::from(length - self.crop) / 2.0).round_ties_even() as u32;
-        let window = Region {
-            x: middle(output.0),
-            y: middle(output.1),
-            width: self.crop,
-            height: self.crop,
-        };
+        let output = resized(self.resize, width, height);
+        let window = middle(output, (self.crop, self.crop));
         (
             (0, 0),
             Resize {
@@ -65,5 +45,30 @@ impl EvalTransform {
                 flip: false,
             },
         )
+    }
+}
+
+/// Width and height of an image whose short side becomes `short`.
+pub(super) fn resized(short: u32, width: u32, height: u32) -> (u32, u32) {
+    let long = |long: u32, other: u32| {
+        let side = u64::from(short) * u64::from(long) / u64::from(other);
+        u32::try_from(side).unwrap_or(u32::MAX)
+    };
+    if width <= height {
+        (short, long(height, width))
+    } else {
+        (long(width, height), short)
+    }
+}
+
+/// The middle of a picture; both sizes as width and height, the second not the larger one.
+pub(super) fn middle(whole: (u32, u32), part: (u32, u32)) -> Region {
+    // Python's round((length - crop) / 2): ties to even.
+    let start = |whole: u32, part: u32| (f64::from(whole - part) / 2.0).round_ties_even() as u32;
+    Region {
+        x: start(whole.0, part.0),
+        y: start(whole.1, part.1),
+        width: part.0,
+        height: part.1,
     }
 }

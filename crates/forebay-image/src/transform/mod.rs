@@ -3,13 +3,24 @@
 //! A transform decides from header, options and [`SampleSeed`] which part of the image becomes which part of
 //! the output, has only that part decoded, and resizes it straight into the batch.
 
+mod augment;
+mod erase;
 mod eval;
+mod list;
 mod output;
+mod picture;
+#[cfg(test)]
+mod tests;
+mod tone;
 mod train;
 
+pub use augment::{Bounds, ColorJitter, RandAugment, RandomGrayscale, TrivialAugmentWide};
+pub use erase::{Fill, RandomErasing};
 pub use eval::EvalTransform;
+pub use list::{RandomResizedCrop, ResizeTo, Size, Step, TransformList};
 pub(crate) use output::Converter;
 pub use output::{Dtype, Layout, Normalize, Output};
+pub(crate) use picture::Picture;
 pub use train::TrainTransform;
 
 use crate::decode::{Decoder, Region, RgbImage};
@@ -21,15 +32,17 @@ use std::time::Instant;
 /// Longest side of an output, in pixels: a mistyped option must not ask for gigabytes a sample.
 const MAX_SIDE: u32 = 8192;
 
-/// How an image becomes a square of RGB bytes. Whose pixels these are is said by the decoder's
+/// How an image becomes a picture of one size. Whose pixels these are is said by the decoder's
 /// [`Profile`](crate::Profile).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Transform {
     /// Random crop and flip, for training.
     Train(TrainTransform),
     /// Fixed resize and centre crop, for validation.
     Eval(EvalTransform),
+    /// A list of transforms.
+    List(TransformList),
 }
 
 /// An image as it is stored: its encoded bytes and, if it has them, its seek points.
@@ -85,20 +98,24 @@ impl Transform {
         match self {
             Self::Train(train) => train.validate(),
             Self::Eval(eval) => eval.validate(),
+            // Was checked when it was made.
+            Self::List(_) => Ok(()),
         }
     }
 
-    /// Side of the square that comes out, in pixels.
-    pub fn output_side(&self) -> u32 {
+    /// Height and width of what comes out, in pixels.
+    pub fn output_size(&self) -> Size {
         match self {
-            Self::Train(train) => train.size,
-            Self::Eval(eval) => eval.crop,
+            Self::Train(train) => (train.size, train.size),
+            Self::Eval(eval) => (eval.crop, eval.crop),
+            Self::List(list) => list.output_size(),
         }
     }
 
-    /// Numbers of one output sample: `3 * side * side`.
+    /// Numbers of one output sample: `3 * height * width`.
     pub fn output_values(&self) -> usize {
-        3 * (self.output_side() as usize).pow(2)
+        let (height, width) = self.output_size();
+        3 * height as usize * width as usize
     }
 
     /// Decodes and transforms an image into `out`, [`Transform::output_values`] times the bytes of `output`'s type
@@ -145,6 +162,7 @@ impl Transform {
         let (crop, resize): (_, Resize) = match self {
             Self::Train(train) => train.plan(width, height, seed),
             Self::Eval(eval) => eval.plan(width, height),
+            Self::List(list) => list.plan(width, height, seed),
         };
         let region = decoder.plan(&mut picture, crop, &resize);
         decoder.fill(bytes, &picture, region, seek_points)?;
@@ -157,12 +175,25 @@ impl Transform {
             ..
         } = decoder;
         let (rows, stride) = (canvas.rows_from(), canvas.stride);
-        if output.dtype == Dtype::Uint8 {
+        let (height, width) = self.output_size();
+        let list = match self {
+            Self::List(list) => Some(list),
+            _ => None,
+        };
+        if let Some(list) = list.filter(|list| list.has_changes()) {
+            let pixels = picture.reset(width as usize, height as usize);
+            resizer.run(rows, stride, Layout::Nhwc, pixels);
+            list.change(picture, seed);
+            converter.run(output, (picture.data(), Layout::Nhwc), out);
+        } else if output.dtype == Dtype::Uint8 {
             resizer.run(rows, stride, output.layout, out);
         } else {
-            picture.resize(self.output_values(), 0);
-            resizer.run(rows, stride, output.layout, picture);
-            converter.run(output, picture, out);
+            let pixels = picture.reset(width as usize, height as usize);
+            resizer.run(rows, stride, output.layout, pixels);
+            converter.run(output, (pixels, output.layout), out);
+        }
+        if let Some(list) = list {
+            list.erase(output, seed, out);
         }
         Ok(Timing {
             decode_ns: (decoded - started).as_nanos() as u64,
@@ -202,6 +233,15 @@ pub fn resize(image: &RgbImage, width: u32, height: u32) -> Result<RgbImage> {
 
 fn invalid(what: String) -> ImageError {
     ImageError::Transform { what }
+}
+
+fn check_probability(name: &str, p: f64) -> Result<()> {
+    if (0.0..=1.0).contains(&p) {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "{name} is {p}, a probability from 0 to 1 is expected"
+    )))
 }
 
 fn check_side(name: &str, side: u32) -> Result<()> {

@@ -145,18 +145,23 @@ pub(crate) struct Converter {
     made_for: Option<Output>,
     wide: Vec<[[u8; 4]; 256]>,
     short: Vec<[[u8; 2]; 256]>,
+    /// Each byte itself: for an order that changes.
+    bytes: Vec<[[u8; 1]; 256]>,
 }
 
 impl Converter {
-    /// Converts bytes, already in the order of the output, into `out`. Not for [`Dtype::Uint8`].
-    pub(crate) fn run(&mut self, output: &Output, source: &[u8], out: &mut [u8]) {
+    /// Converts bytes that are in the order of `from` into `out`.
+    pub(crate) fn run(&mut self, output: &Output, (source, from): (&[u8], Layout), out: &mut [u8]) {
+        if output.dtype == Dtype::Uint8 && from == output.layout {
+            out.copy_from_slice(source);
+            return;
+        }
         self.prepare(output);
+        let order = (from, output.layout);
         match output.dtype {
-            Dtype::Uint8 => out.copy_from_slice(source),
-            Dtype::Float32 => look_up(&self.wide, output.layout, source, out),
-            Dtype::Float16 | Dtype::Bfloat16 => {
-                look_up(&self.short, output.layout, source, out);
-            }
+            Dtype::Uint8 => look_up(&self.bytes, order, source, out),
+            Dtype::Float32 => look_up(&self.wide, order, source, out),
+            Dtype::Float16 | Dtype::Bfloat16 => look_up(&self.short, order, source, out),
         }
     }
 
@@ -165,17 +170,18 @@ impl Converter {
             return;
         }
         let entry = |channel, v: usize| encoded(output.dtype, output.value(channel, v as u8));
+        fn table<const N: usize>(entry: impl Fn(usize) -> [u8; 4]) -> [[u8; N]; 256] {
+            std::array::from_fn(|v| std::array::from_fn(|i| entry(v)[i]))
+        }
         self.wide.clear();
         self.short.clear();
+        self.bytes.clear();
         for channel in 0..3 {
-            if output.dtype == Dtype::Float32 {
-                self.wide.push(std::array::from_fn(|v| entry(channel, v)));
-            } else {
-                let short = |v| {
-                    let [low, high, ..] = entry(channel, v);
-                    [low, high]
-                };
-                self.short.push(std::array::from_fn(short));
+            let entry = |v| entry(channel, v);
+            match output.dtype {
+                Dtype::Uint8 => self.bytes.push(table(entry)),
+                Dtype::Float32 => self.wide.push(table(entry)),
+                Dtype::Float16 | Dtype::Bfloat16 => self.short.push(table(entry)),
             }
         }
         self.made_for = Some(*output);
@@ -184,22 +190,31 @@ impl Converter {
 
 fn look_up<const N: usize>(
     tables: &[[[u8; N]; 256]],
-    layout: Layout,
+    order: (Layout, Layout),
     source: &[u8],
     out: &mut [u8],
 ) {
     let [red, green, blue] = tables else { return };
-    match layout {
-        Layout::Nhwc => {
-            let (pixels, _) = source.as_chunks::<3>();
+    let plane = (source.len() / 3).max(1);
+    let (pixels, _) = source.as_chunks::<3>();
+    match order {
+        (Layout::Nhwc, Layout::Nhwc) => {
             for (pixel, out) in pixels.iter().zip(out.chunks_exact_mut(3 * N)) {
                 out[..N].copy_from_slice(&red[usize::from(pixel[0])]);
                 out[N..2 * N].copy_from_slice(&green[usize::from(pixel[1])]);
                 out[2 * N..].copy_from_slice(&blue[usize::from(pixel[2])]);
             }
         }
-        Layout::Nchw => {
-            let plane = (source.len() / 3).max(1);
+        (Layout::Nhwc, Layout::Nchw) => {
+            let planes = out.chunks_exact_mut(plane * N).enumerate();
+            for ((channel, out), table) in planes.zip([red, green, blue]) {
+                let (out, _) = out.as_chunks_mut::<N>();
+                for (out, pixel) in out.iter_mut().zip(pixels) {
+                    *out = table[usize::from(pixel[channel])];
+                }
+            }
+        }
+        (Layout::Nchw, Layout::Nchw) => {
             let planes = source
                 .chunks_exact(plane)
                 .zip(out.chunks_exact_mut(plane * N));
@@ -208,6 +223,12 @@ fn look_up<const N: usize>(
                 for (out, &v) in out.iter_mut().zip(source) {
                     *out = table[usize::from(v)];
                 }
+            }
+        }
+        (Layout::Nchw, Layout::Nhwc) => {
+            let (out, _) = out.as_chunks_mut::<N>();
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = tables[i % 3][usize::from(source[i % 3 * plane + i / 3])];
             }
         }
     }
@@ -224,7 +245,7 @@ mod tests {
 
     fn converted(output: &Output, source: &[u8]) -> Vec<u8> {
         let mut out = vec![0xaa; source.len() * output.dtype.bytes()];
-        Converter::default().run(output, source, &mut out);
+        Converter::default().run(output, (source, output.layout), &mut out);
         out
     }
 
@@ -290,6 +311,30 @@ mod tests {
     }
 
     #[test]
+    fn the_order_may_change_on_the_way() {
+        let pixels: Vec<u8> = (0..60u8).map(|i| i.wrapping_mul(37)).collect();
+        for dtype in [Dtype::Uint8, Dtype::Float32, Dtype::Bfloat16] {
+            let output = |layout| Output {
+                layout,
+                dtype,
+                normalize: None,
+            };
+            for layout in [Layout::Nhwc, Layout::Nchw] {
+                let mut there = vec![0; 60];
+                let planar = layout.into();
+                Converter::default().run(&planar, (&pixels, Layout::Nhwc), &mut there);
+                for to in [Layout::Nhwc, Layout::Nchw] {
+                    let mut a = vec![0; 60 * dtype.bytes()];
+                    let mut b = a.clone();
+                    Converter::default().run(&output(to), (&pixels, Layout::Nhwc), &mut a);
+                    Converter::default().run(&output(to), (&there, layout), &mut b);
+                    assert_eq!(a, b);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn tables_follow_the_options() {
         let mut converter = Converter::default();
         let mut out = [0; 12];
@@ -297,13 +342,13 @@ mod tests {
             dtype: Dtype::Float32,
             ..Output::default()
         };
-        converter.run(&output, &[255; 3], &mut out);
+        converter.run(&output, (&[255; 3], Layout::Nhwc), &mut out);
         assert_eq!(out[..4], 1f32.to_le_bytes());
         output.normalize = Some(Normalize {
             mean: [0.5; 3],
             std: [0.5; 3],
         });
-        converter.run(&output, &[0; 3], &mut out);
+        converter.run(&output, (&[0; 3], Layout::Nhwc), &mut out);
         assert_eq!(out[8..], (-1f32).to_le_bytes());
     }
 

@@ -1,6 +1,6 @@
 //! RandomResizedCrop and a random flip, as torchvision defines them.
 
-use super::{check_side, invalid};
+use super::{check_probability, check_side, invalid};
 use crate::decode::Region;
 use crate::error::Result;
 use crate::random::{Draws, Purpose, SampleSeed, exp, ln};
@@ -35,74 +35,17 @@ impl TrainTransform {
 
     pub(super) fn validate(&self) -> Result<()> {
         check_side("size", self.size)?;
-        let (low, high) = self.scale;
-        if !(low > 0.0 && low <= high && high <= 1.0) {
-            return Err(invalid(format!(
-                "scale is {low} to {high}, expected 0 < low <= high <= 1"
-            )));
-        }
-        let (low, high) = self.ratio;
-        if !(low >= 1e-3 && low <= high && high <= 1e3) {
-            return Err(invalid(format!(
-                "ratio is {low} to {high}, expected 0.001 <= low <= high <= 1000"
-            )));
-        }
-        if !(0.0..=1.0).contains(&self.flip) {
-            return Err(invalid(format!(
-                "flip is {}, a probability from 0 to 1 is expected",
-                self.flip
-            )));
-        }
-        Ok(())
+        check_crop(self.scale, self.ratio)?;
+        check_probability("flip", self.flip)
     }
 
     /// The crop for a sample, and whether it is mirrored; a pure function.
     pub fn crop(&self, width: u32, height: u32, seed: SampleSeed) -> (Region, bool) {
         let flip = Draws::new(seed, Purpose::Flip).unit() < self.flip;
-        (self.region(width, height, seed), flip)
-    }
-
-    fn region(&self, width: u32, height: u32, seed: SampleSeed) -> Region {
-        let mut draws = Draws::new(seed, Purpose::Crop);
-        let (w, h) = (f64::from(width), f64::from(height));
-        let (log_low, log_high) = (ln(self.ratio.0), ln(self.ratio.1));
-        for _ in 0..10 {
-            let area = w * h * draws.uniform(self.scale.0, self.scale.1);
-            let aspect = exp(draws.uniform(log_low, log_high));
-            // Python's round: ties to even. The cast saturates.
-            let crop_width = (area * aspect).sqrt().round_ties_even() as u32;
-            let crop_height = (area / aspect).sqrt().round_ties_even() as u32;
-            if (1..=width).contains(&crop_width) && (1..=height).contains(&crop_height) {
-                let y = draws.below(height - crop_height + 1);
-                let x = draws.below(width - crop_width + 1);
-                return Region {
-                    x,
-                    y,
-                    width: crop_width,
-                    height: crop_height,
-                };
-            }
-        }
-        let (crop_width, crop_height) = if w / h < self.ratio.0 {
-            (
-                width,
-                ((w / self.ratio.0).round_ties_even() as u32).clamp(1, height),
-            )
-        } else if w / h > self.ratio.1 {
-            (
-                ((h * self.ratio.1).round_ties_even() as u32).clamp(1, width),
-                height,
-            )
-        } else {
-            (width, height)
-        };
-        let (x, y) = ((width - crop_width) / 2, (height - crop_height) / 2);
-        Region {
-            x,
-            y,
-            width: crop_width,
-            height: crop_height,
-        }
+        (
+            random_region(width, height, seed, self.scale, self.ratio),
+            flip,
+        )
     }
 
     pub(super) fn plan(&self, width: u32, height: u32, seed: SampleSeed) -> ((u32, u32), Resize) {
@@ -114,5 +57,72 @@ impl TrainTransform {
             flip,
         };
         ((crop.x, crop.y), resize)
+    }
+}
+
+/// Checks the bounds of a random crop.
+pub(super) fn check_crop(scale: (f64, f64), ratio: (f64, f64)) -> Result<()> {
+    let (low, high) = scale;
+    if !(low > 0.0 && low <= high && high <= 1.0) {
+        return Err(invalid(format!(
+            "scale is {low} to {high}, expected 0 < low <= high <= 1"
+        )));
+    }
+    let (low, high) = ratio;
+    if !(low >= 1e-3 && low <= high && high <= 1e3) {
+        return Err(invalid(format!(
+            "ratio is {low} to {high}, expected 0.001 <= low <= high <= 1000"
+        )));
+    }
+    Ok(())
+}
+
+/// The random crop of a sample.
+pub(super) fn random_region(
+    width: u32,
+    height: u32,
+    seed: SampleSeed,
+    scale: (f64, f64),
+    ratio: (f64, f64),
+) -> Region {
+    let mut draws = Draws::new(seed, Purpose::Crop);
+    let (w, h) = (f64::from(width), f64::from(height));
+    let (log_low, log_high) = (ln(ratio.0), ln(ratio.1));
+    for _ in 0..10 {
+        let area = w * h * draws.uniform(scale.0, scale.1);
+        let aspect = exp(draws.uniform(log_low, log_high));
+        // Python's round: ties to even. The cast saturates.
+        let crop_width = (area * aspect).sqrt().round_ties_even() as u32;
+        let crop_height = (area / aspect).sqrt().round_ties_even() as u32;
+        if (1..=width).contains(&crop_width) && (1..=height).contains(&crop_height) {
+            let y = draws.below(height - crop_height + 1);
+            let x = draws.below(width - crop_width + 1);
+            return Region {
+                x,
+                y,
+                width: crop_width,
+                height: crop_height,
+            };
+        }
+    }
+    let (crop_width, crop_height) = if w / h < ratio.0 {
+        (
+            width,
+            ((w / ratio.0).round_ties_even() as u32).clamp(1, height),
+        )
+    } else if w / h > ratio.1 {
+        (
+            ((h * ratio.1).round_ties_even() as u32).clamp(1, width),
+            height,
+        )
+    } else {
+        (width, height)
+    };
+    let (x, y) = ((width - crop_width) / 2, (height - crop_height) / 2);
+    Region {
+        x,
+        y,
+        width: crop_width,
+        height: crop_height,
     }
 }

@@ -47,20 +47,165 @@ pub struct EvalTransform {
     #[prost(uint32, tag = "2")]
     pub crop: u32,
 }
-/// How a sample becomes pixels.
+/// A random part of the image, resized.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct RandomResizedCrop {
+    /// of the output, pixels
+    #[prost(uint32, tag = "1")]
+    pub height: u32,
+    #[prost(uint32, tag = "2")]
+    pub width: u32,
+    /// part of the image's area, (0, 1]
+    #[prost(double, tag = "3")]
+    pub scale_min: f64,
+    #[prost(double, tag = "4")]
+    pub scale_max: f64,
+    /// width over height
+    #[prost(double, tag = "5")]
+    pub ratio_min: f64,
+    #[prost(double, tag = "6")]
+    pub ratio_max: f64,
+}
+/// The whole image, resized: `short_side` and in proportion, or, where that is 0, to
+/// `height` and `width`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Resize {
+    #[prost(uint32, tag = "1")]
+    pub short_side: u32,
+    #[prost(uint32, tag = "2")]
+    pub height: u32,
+    #[prost(uint32, tag = "3")]
+    pub width: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CentreCrop {
+    #[prost(uint32, tag = "1")]
+    pub height: u32,
+    #[prost(uint32, tag = "2")]
+    pub width: u32,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct RandomFlip {
+    /// probability, \[0, 1\]
+    #[prost(double, tag = "1")]
+    pub p: f64,
+}
+/// From the first number to the second; none: not at all.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Bounds {
+    #[prost(double, tag = "1")]
+    pub low: f64,
+    #[prost(double, tag = "2")]
+    pub high: f64,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct ColorJitter {
+    /// factors, 1 is no change
+    #[prost(message, optional, tag = "1")]
+    pub brightness: ::core::option::Option<Bounds>,
+    #[prost(message, optional, tag = "2")]
+    pub contrast: ::core::option::Option<Bounds>,
+    #[prost(message, optional, tag = "3")]
+    pub saturation: ::core::option::Option<Bounds>,
+    /// part of a turn, \[-0.5, 0.5\]
+    #[prost(message, optional, tag = "4")]
+    pub hue: ::core::option::Option<Bounds>,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct RandomGrayscale {
+    #[prost(double, tag = "1")]
+    pub p: f64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RandAugment {
+    #[prost(uint32, tag = "1")]
+    pub num_ops: u32,
+    /// a bin, from 0
+    #[prost(uint32, tag = "2")]
+    pub magnitude: u32,
+    #[prost(uint32, tag = "3")]
+    pub num_magnitude_bins: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TrivialAugmentWide {
+    #[prost(uint32, tag = "1")]
+    pub num_magnitude_bins: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RandomErasing {
+    #[prost(double, tag = "1")]
+    pub p: f64,
+    /// part of the output's area
+    #[prost(double, tag = "2")]
+    pub scale_min: f64,
+    #[prost(double, tag = "3")]
+    pub scale_max: f64,
+    /// height over width
+    #[prost(double, tag = "4")]
+    pub ratio_min: f64,
+    #[prost(double, tag = "5")]
+    pub ratio_max: f64,
+    /// noise instead of `value`
+    #[prost(bool, tag = "6")]
+    pub random: bool,
+    /// three numbers, in units of the output
+    #[prost(float, repeated, tag = "7")]
+    pub value: ::prost::alloc::vec::Vec<f32>,
+}
+/// One transform of a list.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Step {
+    #[prost(oneof = "step::Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    pub kind: ::core::option::Option<step::Kind>,
+}
+/// Nested message and enum types in `Step`.
+pub mod step {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Kind {
+        #[prost(message, tag = "1")]
+        RandomResizedCrop(super::RandomResizedCrop),
+        #[prost(message, tag = "2")]
+        Resize(super::Resize),
+        #[prost(message, tag = "3")]
+        CentreCrop(super::CentreCrop),
+        #[prost(message, tag = "4")]
+        RandomHorizontalFlip(super::RandomFlip),
+        #[prost(message, tag = "5")]
+        RandomVerticalFlip(super::RandomFlip),
+        #[prost(message, tag = "6")]
+        ColorJitter(super::ColorJitter),
+        #[prost(message, tag = "7")]
+        RandomGrayscale(super::RandomGrayscale),
+        #[prost(message, tag = "8")]
+        RandAugment(super::RandAugment),
+        #[prost(message, tag = "9")]
+        TrivialAugmentWide(super::TrivialAugmentWide),
+        #[prost(message, tag = "10")]
+        RandomErasing(super::RandomErasing),
+    }
+}
+/// Transforms one after the other. docs/transforms.md has the orders that work.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TransformList {
+    #[prost(message, repeated, tag = "1")]
+    pub steps: ::prost::alloc::vec::Vec<Step>,
+}
+/// How a sample becomes pixels.
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Transform {
-    #[prost(oneof = "transform::Kind", tags = "1, 2")]
+    #[prost(oneof = "transform::Kind", tags = "1, 2, 3")]
     pub kind: ::core::option::Option<transform::Kind>,
 }
 /// Nested message and enum types in `Transform`.
 pub mod transform {
-    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Kind {
         #[prost(message, tag = "1")]
         Train(super::TrainTransform),
         #[prost(message, tag = "2")]
         Eval(super::EvalTransform),
+        #[prost(message, tag = "3")]
+        List(super::TransformList),
     }
 }
 /// In which order the samples of an epoch come.

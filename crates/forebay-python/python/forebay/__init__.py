@@ -2,7 +2,8 @@
 
 - `open` a packed dataset for its records, by number or in order.
 - `Loader` gives batches of decoded images, from a dataset or from a server.
-- `TrainTransform` and `EvalTransform` say what becomes of each image.
+- `TrainTransform`, `EvalTransform` or a list of `RandomResizedCrop`, `RandAugment` and others say
+  what becomes of each image.
 - `Mapped` puts Python functions of yours between a loader and the trainer.
 - `forebay.torch`, `forebay.jax` and `forebay.tf` have loaders that give their tensors, on the device.
 - `Error` is the base of every exception raised on purpose.
@@ -42,29 +43,55 @@ from forebay._forebay import (
     open,
 )
 from forebay._map import Mapped
+from forebay._transforms import (
+    CentreCrop,
+    ColorJitter,
+    Grayscale,
+    Normalize,
+    RandAugment,
+    RandomErasing,
+    RandomGrayscale,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+    TrivialAugmentWide,
+)
 
 __all__ = [
     "Batch",
+    "CentreCrop",
     "ClosedError",
+    "ColorJitter",
     "CorruptRecordError",
     "Dataset",
     "Error",
     "EvalTransform",
     "ForkError",
+    "Grayscale",
     "ImageError",
     "Loader",
     "MapError",
     "Mapped",
     "MismatchError",
     "MissingError",
+    "Normalize",
     "OptionError",
+    "RandAugment",
+    "RandomErasing",
+    "RandomGrayscale",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomVerticalFlip",
     "Record",
+    "Resize",
     "ServerError",
     "ShardError",
     "StateError",
     "TensorBatch",
     "TimeoutError",
     "TrainTransform",
+    "TrivialAugmentWide",
     "__version__",
     "open",
 ]

@@ -7,6 +7,21 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import CapsuleType, Self
 
+from forebay._transforms import (
+    CentreCrop,
+    ColorJitter,
+    Grayscale,
+    Normalize,
+    RandAugment,
+    RandomErasing,
+    RandomGrayscale,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+    TrivialAugmentWide,
+)
+
 __version__: str
 
 __all__ = [
@@ -20,13 +35,28 @@ __all__ = [
     "Records",
     "TrainTransform",
     "__version__",
+    "_check_transform",
     "_main",
     "_reopen",
     "open",
 ]
 
 _Features: TypeAlias = dict[str, list[bytes] | list[int] | list[float]]
-_Transform: TypeAlias = TrainTransform | EvalTransform
+_Step: TypeAlias = (
+    CentreCrop
+    | ColorJitter
+    | Grayscale
+    | Normalize
+    | RandAugment
+    | RandomErasing
+    | RandomGrayscale
+    | RandomHorizontalFlip
+    | RandomResizedCrop
+    | RandomVerticalFlip
+    | Resize
+    | TrivialAugmentWide
+)
+_Transform: TypeAlias = TrainTransform | EvalTransform | Sequence[_Step]
 
 def open(path: str | os.PathLike[str]) -> Dataset:
     """Open a packed dataset.
@@ -55,6 +85,7 @@ def open(path: str | os.PathLike[str]) -> Dataset:
 def _reopen(
     path: str, fingerprint: str, splits: list[str], cut: tuple[int, int, int]
 ) -> Dataset: ...
+def _check_transform(transform: _Step, /) -> None: ...
 def _main(args: Sequence[str]) -> int: ...
 
 @final
@@ -400,8 +431,9 @@ class Loader:
         Samples in a batch of this rank.
     split : str, optional
         Name of the split; may be left out where there is only one.
-    transform : TrainTransform or EvalTransform, default TrainTransform(224)
-        What becomes of each image.
+    transform : TrainTransform, EvalTransform or list of transforms, default TrainTransform(224)
+        What becomes of each image. A list begins with `RandomResizedCrop`, or `Resize` and
+        `CentreCrop`; then come flips and changes of colour, `Normalize`, and `RandomErasing`.
     rank, world_size : int, optional
         This process among those that share an epoch. When neither is given, from the
         environment variables RANK and WORLD_SIZE, else 0 of 1. All ranks get the same
@@ -417,8 +449,10 @@ class Loader:
         Parts of the epoch that are read side by side. A part of the order of samples.
     layout : {"nhwc", "nchw"}, default "nhwc"
         The order of the axes of images.
-    dtype : {"uint8", "float32", "float16", "bfloat16"}, default "uint8"
-        The type of the numbers of images. In a floating-point type they are divided by 255.
+    dtype : {"uint8", "float32", "float16", "bfloat16"}, optional
+        The type of the numbers of images. In a floating-point type they are divided by 255,
+        and normalised where the list of transforms has `Normalize`. By default uint8, or
+        float32 with `Normalize`.
     drop_last : bool, default True
         Whether the short batch at the end of an epoch is left out. Otherwise it is filled
         up, and `Batch.padding` tells with what.
@@ -464,7 +498,7 @@ class Loader:
         window_blocks: int | None = None,
         lanes: int | None = None,
         layout: Literal["nhwc", "nchw"] = "nhwc",
-        dtype: Literal["uint8", "float32", "float16", "bfloat16"] = "uint8",
+        dtype: Literal["uint8", "float32", "float16", "bfloat16"] | None = None,
         drop_last: bool = True,
         label_base: Literal[0, 1] | None = None,
         threads: int = 0,

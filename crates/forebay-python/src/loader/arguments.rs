@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_image::{Dtype, Layout, TrainTransform, Transform};
+use forebay_image::{Dtype, Layout, Normalize, TrainTransform, Transform};
 use forebay_loader::Options;
 use forebay_loader::plan::Shuffle;
 use pyo3::prelude::*;
@@ -62,10 +62,13 @@ pub(crate) fn ranks(rank: Option<u64>, world_size: Option<u64>) -> Result<(u64, 
     }
 }
 
-pub(crate) fn transform(given: Option<AnyTransform>) -> Transform {
+/// The transform, and the normalisation that a list may have.
+pub(crate) fn transform(
+    given: Option<AnyTransform<'_>>,
+) -> PyResult<(Transform, Option<Normalize>)> {
     given.map_or_else(
-        || Transform::Train(TrainTransform::new(DEFAULT_SIDE)),
-        Transform::from,
+        || Ok((Transform::Train(TrainTransform::new(DEFAULT_SIDE)), None)),
+        AnyTransform::compile,
     )
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use forebay_image::Dtype;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
@@ -48,8 +49,9 @@ const CLOSING: Duration = Duration::from_secs(10);
 ///     Samples in a batch of this rank.
 /// split : str, optional
 ///     Name of the split; may be left out where there is only one.
-/// transform : TrainTransform or EvalTransform, default TrainTransform(224)
-///     What becomes of each image.
+/// transform : TrainTransform, EvalTransform or list of transforms, default TrainTransform(224)
+///     What becomes of each image. A list begins with `RandomResizedCrop`, or `Resize` and
+///     `CentreCrop`; then come flips and changes of colour, `Normalize`, and `RandomErasing`.
 /// rank, world_size : int, optional
 ///     This process among those that share an epoch. When neither is given, from the
 ///     environment variables RANK and WORLD_SIZE, else 0 of 1. All ranks get the same
@@ -65,8 +67,10 @@ const CLOSING: Duration = Duration::from_secs(10);
 ///     Parts of the epoch that are read side by side. A part of the order of samples.
 /// layout : {"nhwc", "nchw"}, default "nhwc"
 ///     The order of the axes of images.
-/// dtype : {"uint8", "float32", "float16", "bfloat16"}, default "uint8"
-///     The type of the numbers of images. In a floating-point type they are divided by 255.
+/// dtype : {"uint8", "float32", "float16", "bfloat16"}, optional
+///     The type of the numbers of images. In a floating-point type they are divided by 255,
+///     and normalised where the list of transforms has `Normalize`. By default uint8, or
+///     float32 with `Normalize`.
 /// drop_last : bool, default True
 ///     Whether the short batch at the end of an epoch is left out. Otherwise it is filled
 ///     up, and `Batch.padding` tells with what.
@@ -198,17 +202,17 @@ impl PyLoader {
     #[pyo3(signature = (
         source, *, batch_size=32, split=None, transform=None, rank=None, world_size=None, seed=0,
         shuffle=ShuffleWish::Whether(true), block_records=None, window_blocks=None, lanes=None,
-        layout="nhwc", dtype="uint8", drop_last=true, label_base=None, threads=0, memory=None, timeout=Some(300.0),
+        layout="nhwc", dtype=None, drop_last=true, label_base=None, threads=0, memory=None, timeout=Some(300.0),
     ), text_signature = "(source, *, batch_size=32, split=None, transform=TrainTransform(224), rank=None, \
         world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
-        layout='nhwc', dtype='uint8', drop_last=True, label_base=None, threads=0, memory=None, timeout=300.0)")]
+        layout='nhwc', dtype=None, drop_last=True, label_base=None, threads=0, memory=None, timeout=300.0)")]
     #[allow(clippy::too_many_arguments)] // one each, as Python has them
     fn new(
         py: Python<'_>,
         source: std::path::PathBuf,
         batch_size: u64,
         split: Option<String>,
-        transform: Option<AnyTransform>,
+        transform: Option<AnyTransform<'_>>,
         rank: Option<u64>,
         world_size: Option<u64>,
         seed: u64,
@@ -217,7 +221,7 @@ impl PyLoader {
         window_blocks: Option<u64>,
         lanes: Option<u64>,
         layout: &str,
-        dtype: &str,
+        dtype: Option<&str>,
         drop_last: bool,
         label_base: Option<i64>,
         threads: usize,
@@ -226,13 +230,19 @@ impl PyLoader {
     ) -> PyResult<PyLoader> {
         let source: OsString = source.into_os_string();
         let name = source.to_string_lossy().into_owned();
-        let mut options = forebay_loader::Options::new(batch_size, arguments::transform(transform));
+        let (transform, normalize) = arguments::transform(transform)?;
+        let mut options = forebay_loader::Options::new(batch_size, transform);
         (options.rank, options.world_size) = arguments::ranks(rank, world_size)?;
         options.seed = seed;
         options.shuffle = arguments::shuffle(shuffle, block_records, window_blocks)?;
         options.lanes = lanes.unwrap_or(0);
         options.output.layout = arguments::layout(layout)?;
-        options.output.dtype = arguments::dtype(dtype)?;
+        options.output.normalize = normalize;
+        options.output.dtype = match dtype {
+            Some(name) => arguments::dtype(name)?,
+            None if normalize.is_some() => Dtype::Float32,
+            None => Dtype::Uint8,
+        };
         options.keep_last = !drop_last;
         options.threads = threads;
         options.memory_bytes = memory.unwrap_or(0);

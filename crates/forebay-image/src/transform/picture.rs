@@ -1,0 +1,121 @@
+//! The resized picture while transforms of bytes work on it: rows of RGB pixels without gaps, and how it is moved
+//! (mirrored, shifted, sheared, turned), as Pillow does it without interpolation.
+
+use crate::random::sin_cos;
+
+/// A picture in the works, and room for a second one. Kept from image to image.
+#[derive(Debug, Default)]
+pub(crate) struct Picture {
+    pub(super) width: usize,
+    pub(super) height: usize,
+    data: Vec<u8>,
+    spare: Vec<u8>,
+}
+
+impl Picture {
+    /// Makes it `width` by `height`; what is in it is left over.
+    pub(super) fn reset(&mut self, width: usize, height: usize) -> &mut [u8] {
+        (self.width, self.height) = (width, height);
+        self.data.resize(3 * width * height, 0);
+        &mut self.data
+    }
+
+    pub(super) fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    pub(super) fn pixels(&self) -> &[[u8; 3]] {
+        self.data.as_chunks().0
+    }
+
+    pub(super) fn pixels_mut(&mut self) -> &mut [[u8; 3]] {
+        self.data.as_chunks_mut().0
+    }
+
+    /// The picture to write to, and a copy of it as it is.
+    pub(super) fn with_copy(&mut self) -> (&mut [u8], &[u8]) {
+        self.spare.clear();
+        self.spare.extend_from_slice(&self.data);
+        (&mut self.data, &self.spare)
+    }
+
+    /// Left becomes right.
+    pub(super) fn mirror(&mut self) {
+        let width = self.width.max(1);
+        self.pixels_mut()
+            .chunks_exact_mut(width)
+            .for_each(<[[u8; 3]]>::reverse);
+    }
+
+    /// Top becomes bottom.
+    pub(super) fn upside_down(&mut self) {
+        let stride = self.width * 3;
+        let half = self.height / 2;
+        let middle = self.data.len() - half * stride;
+        let (upper, lower) = self.data.split_at_mut(middle);
+        let rows = upper.chunks_exact_mut(stride.max(1)).take(half);
+        for (a, b) in rows.zip(lower.chunks_exact_mut(stride.max(1)).rev()) {
+            a.swap_with_slice(b);
+        }
+    }
+
+    /// Moves the picture by whole pixels, right and down; black comes in.
+    pub(super) fn translate(&mut self, x: i64, y: i64) {
+        self.affine([1.0, 0.0, -(x as f64), 0.0, 1.0, -(y as f64)]);
+    }
+
+    /// Each row moves left by `slope` times its number.
+    pub(super) fn shear_x(&mut self, slope: f64) {
+        self.affine([1.0, slope, 0.0, 0.0, 1.0, 0.0]);
+    }
+
+    /// Each column moves up by `slope` times its number.
+    pub(super) fn shear_y(&mut self, slope: f64) {
+        self.affine([1.0, 0.0, 0.0, slope, 1.0, 0.0]);
+    }
+
+    /// Turns it about its middle, counter-clockwise, by an angle in degrees.
+    pub(super) fn rotate(&mut self, degrees: f64) {
+        let degrees = degrees.rem_euclid(360.0);
+        if degrees == 0.0 {
+            return;
+        }
+        // Pillow rounds to 15 places, so that right angles are exact.
+        let places = |v: f64| (v * 1e15).round_ties_even() / 1e15;
+        let (sin, cos) = sin_cos(-degrees.to_radians());
+        let (sin, cos) = (places(sin), places(cos));
+        let (x, y) = (self.width as f64 / 2.0, self.height as f64 / 2.0);
+        let [c, f] = [cos * -x + sin * -y + x, -sin * -x + cos * -y + y];
+        self.affine([cos, sin, c, -sin, cos, f]);
+    }
+
+    /// `Image.transform(size, AFFINE, matrix, NEAREST)`: output (x, y) is input (a x + b y + c, d x + e y + f), in Pillow's
+    /// 16 bits of fraction; black where that is outside.
+    fn affine(&mut self, [a, b, c, d, e, f]: [f64; 6]) {
+        let (width, height) = (self.width, self.height);
+        let fixed = |v: f64| (v * 65536.0 + 0.5).floor() as i64;
+        let (dx, dy) = (fixed(a), fixed(d));
+        let mut row_x = fixed(c + a * 0.5 + b * 0.5);
+        let mut row_y = fixed(f + d * 0.5 + e * 0.5);
+        let (row_dx, row_dy) = (fixed(b), fixed(e));
+        let (data, before) = self.with_copy();
+        let (source, _) = before.as_chunks::<3>();
+        let (pixels, _) = data.as_chunks_mut::<3>();
+        for row in pixels.chunks_exact_mut(width.max(1)) {
+            let (mut x, mut y) = (row_x, row_y);
+            for pixel in row {
+                // A negative number is beyond every side.
+                let (column, line) = ((x >> 16) as usize, (y >> 16) as usize);
+                *pixel = if column < width && line < height {
+                    source[line * width + column]
+                } else {
+                    [0; 3]
+                };
+                x += dx;
+                y += dy;
+            }
+            row_x += row_dx;
+            row_y += row_dy;
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Transforms against torchvision on PIL images (testdata/golden-augment, made by tools/make_golden_augment.py).
+
+use std::path::PathBuf;
+
+use super::augment::{Operation, Space};
+use super::picture::Picture;
+use super::*;
+use crate::limits::Limits;
+
+fn testdata(path: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "../../testdata", path]
+        .iter()
+        .collect()
+}
+
+fn table(name: &str) -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(testdata(&format!("golden-augment/{name}"))).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| line.split(' ').map(str::to_owned).collect())
+        .collect()
+}
+
+/// The CRC-32 of zip and PNG.
+fn crc32(bytes: &[u8]) -> String {
+    let crc = !bytes.iter().fold(!0u32, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |c, _| {
+            (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg())
+        })
+    });
+    format!("{crc:08x}")
+}
+
+fn operation(name: &str) -> Option<Operation> {
+    Operation::ALL
+        .into_iter()
+        .find(|operation| format!("{operation:?}") == name)
+}
+
+#[test]
+fn every_operation_gives_torchvisions_bytes() {
+    let path = testdata("images/train/n02782093/n02782093_11.JPEG");
+    let whole = Decoder::new(Limits::default())
+        .decode(&std::fs::read(path).unwrap())
+        .unwrap();
+    let rows = table("operations.txt");
+    assert_eq!(rows.len(), 807);
+    for row in rows {
+        let [x, y, x1, y1] = [2, 3, 4, 5].map(|i| row[i].parse::<usize>().unwrap());
+        let mut picture = Picture::default();
+        let to = picture.reset(x1 - x, y1 - y);
+        for (to, y) in to.chunks_exact_mut((x1 - x) * 3).zip(y..) {
+            let start = (y * whole.width as usize + x) * 3;
+            to.copy_from_slice(&whole.data[start..][..to.len()]);
+        }
+        let magnitude: f64 = row[1].parse().unwrap();
+        match (row[0].as_str(), operation(&row[0])) {
+            (_, Some(operation)) => operation.apply(&mut picture, magnitude),
+            ("brightness", _) => picture.brightness(magnitude),
+            ("contrast", _) => picture.contrast(magnitude),
+            ("saturation", _) => picture.saturation(magnitude),
+            ("hue", _) => picture.hue(magnitude),
+            ("grayscale", _) => picture.greyscale(),
+            (other, _) => panic!("{other}"),
+        }
+        assert_eq!(crc32(picture.data()), row[6], "{row:?}");
+    }
+}
+
+#[test]
+fn every_bin_is_torchvisions() {
+    let rows = table("bins.txt");
+    assert_eq!(rows.len(), 2 * 3 * 14);
+    for row in rows {
+        let space = match row[0].as_str() {
+            "RandAugment" => Space::RandAugment,
+            _ => Space::TrivialWide,
+        };
+        let operation = operation(&row[1]).unwrap();
+        let [bins, width, height] = [2, 3, 4].map(|i| row[i].parse::<u32>().unwrap());
+        let size = (width as usize, height as usize);
+        assert_eq!(row.len() as u32, 5 + bins);
+        for (bin, value) in row[5..].iter().enumerate() {
+            let got = space.magnitude(operation, bin as u32, bins, size);
+            let expected: f64 = value.parse().unwrap();
+            assert_eq!(got, expected, "{row:?}: bin {bin}");
+        }
+    }
+}
+
+#[test]
+fn numbers_are_torchvisions_bit_for_bit() {
+    let source: Vec<u8> = (0..=255).flat_map(|v| [v; 3]).collect();
+    let convert = |dtype: Dtype, normalize| {
+        let output = Output {
+            layout: Layout::Nhwc,
+            dtype,
+            normalize,
+        };
+        let mut out = vec![0; source.len() * dtype.bytes()];
+        Converter::default().run(&output, (&source, Layout::Nhwc), &mut out);
+        out
+    };
+    let imagenet = Some(Normalize {
+        mean: [0.485, 0.456, 0.406],
+        std: [0.229, 0.224, 0.225],
+    });
+    let scaled = convert(Dtype::Float32, None);
+    let single = convert(Dtype::Float32, imagenet);
+    let half = convert(Dtype::Float16, imagenet);
+    let brain = convert(Dtype::Bfloat16, imagenet);
+    let hex = |bytes: &[u8]| -> String { bytes.iter().rev().map(|b| format!("{b:02x}")).collect() };
+    let rows = table("numbers.txt");
+    assert_eq!(rows.len(), 256);
+    for (v, row) in rows.iter().enumerate() {
+        let at = v * 3;
+        let mut got = vec![v.to_string(), hex(&scaled[at * 4..][..4])];
+        got.extend((0..3).map(|c| hex(&single[(at + c) * 4..][..4])));
+        got.extend([hex(&half[at * 2..][..2]), hex(&brain[at * 2..][..2])]);
+        assert_eq!(&got, row);
+    }
+}
+
+fn train() -> Transform {
+    let part = Some((0.6, 1.4));
+    Transform::List(
+        TransformList::new(vec![
+            Step::RandomResizedCrop(RandomResizedCrop {
+                size: (48, 64),
+                scale: (0.08, 1.0),
+                ratio: (3.0 / 4.0, 4.0 / 3.0),
+            }),
+            Step::RandomHorizontalFlip(0.5),
+            Step::RandomVerticalFlip(0.5),
+            Step::ColorJitter(ColorJitter {
+                brightness: part,
+                contrast: part,
+                saturation: part,
+                hue: Some((-0.1, 0.1)),
+            }),
+            Step::RandomGrayscale(RandomGrayscale { p: 0.2 }),
+            Step::RandAugment(RandAugment {
+                num_ops: 2,
+                magnitude: 9,
+                num_magnitude_bins: 31,
+            }),
+            Step::RandomHorizontalFlip(0.5),
+        ])
+        .unwrap(),
+    )
+}
+
+fn evaluate() -> Transform {
+    Transform::List(
+        TransformList::new(vec![
+            Step::Resize(ResizeTo::Short(80)),
+            Step::CentreCrop((64, 72)),
+            Step::TrivialAugmentWide(TrivialAugmentWide {
+                num_magnitude_bins: 31,
+            }),
+        ])
+        .unwrap(),
+    )
+}
+
+fn sample(sample: usize) -> SampleSeed {
+    SampleSeed {
+        seed: 1,
+        epoch: 2,
+        sample: sample as u64,
+    }
+}
+
+#[test]
+fn whole_lists_give_torchvisions_bytes_for_the_documented_draws() {
+    let mut decoder = Decoder::new(Limits::default());
+    let rows = table("lists.txt");
+    assert_eq!(rows.len(), 60);
+    for (number, row) in rows.iter().enumerate() {
+        let bytes = std::fs::read(testdata("images").join(&row[0])).unwrap();
+        for (transform, expected) in [(train(), &row[1]), (evaluate(), &row[2])] {
+            let mut out = vec![0; transform.output_values()];
+            let output = Output::default();
+            transform
+                .apply(&mut decoder, &bytes[..], sample(number), &output, &mut out)
+                .unwrap();
+            assert_eq!(crc32(&out), *expected, "{}: {transform:?}", row[0]);
+        }
+    }
+}
+
+#[test]
+fn a_list_of_crop_and_flip_is_the_train_transform() {
+    let path = testdata("images/train/n02782093/n02782093_11.JPEG");
+    let bytes = std::fs::read(path).unwrap();
+    let mut decoder = Decoder::new(Limits::default());
+    let train = TrainTransform::new(40);
+    let list = TransformList::new(vec![
+        Step::RandomResizedCrop(RandomResizedCrop {
+            size: (40, 40),
+            scale: train.scale,
+            ratio: train.ratio,
+        }),
+        Step::RandomHorizontalFlip(train.flip),
+    ]);
+    let (a, b) = (Transform::Train(train), Transform::List(list.unwrap()));
+    for dtype in [Dtype::Uint8, Dtype::Float16] {
+        for layout in [Layout::Nhwc, Layout::Nchw] {
+            let output = Output {
+                layout,
+                dtype,
+                normalize: None,
+            };
+            for number in 0..8 {
+                let mut run = |transform: &Transform| {
+                    let mut out = vec![0; transform.output_values() * dtype.bytes()];
+                    transform
+                        .apply(&mut decoder, &bytes[..], sample(number), &output, &mut out)
+                        .unwrap();
+                    out
+                };
+                assert_eq!(run(&a), run(&b));
+            }
+        }
+    }
+}
+
+#[test]
+fn layouts_and_types_hold_the_same_picture_after_changes() {
+    let path = testdata("images/train/n02782093/n02782093_11.JPEG");
+    let bytes = std::fs::read(path).unwrap();
+    let mut decoder = Decoder::new(Limits::default());
+    let transform = train();
+    let mut run = |layout, dtype: Dtype| {
+        let output = Output {
+            layout,
+            dtype,
+            normalize: None,
+        };
+        let mut out = vec![0; transform.output_values() * dtype.bytes()];
+        transform
+            .apply(&mut decoder, &bytes[..], sample(5), &output, &mut out)
+            .unwrap();
+        out
+    };
+    let pixels = run(Layout::Nhwc, Dtype::Uint8);
+    let planes = run(Layout::Nchw, Dtype::Uint8);
+    let wide = run(Layout::Nchw, Dtype::Float32);
+    let plane = 48 * 64;
+    for (i, &pixel) in pixels.iter().enumerate() {
+        let at = i % 3 * plane + i / 3;
+        assert_eq!(planes[at], pixel);
+        let number = f32::from_le_bytes(wide[at * 4..][..4].try_into().unwrap());
+        assert_eq!(number, f32::from(pixel) * (1.0 / 255.0));
+    }
+}
