@@ -27,6 +27,7 @@ pub use encode::{Shrink, encode_jpeg};
 pub use error::{ImageError, Result};
 pub use limits::Limits;
 pub use options::{DecodeOptions, Profile};
+pub use orientation::{orientation, set_orientation};
 pub use probe::{Color, Ending, Format, Probe, ending, probe, sniff, trailing_bytes};
 pub use random::SampleSeed;
 pub use sheet::{contact_sheet, encode_png};

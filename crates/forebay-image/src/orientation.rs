@@ -5,7 +5,7 @@
 //! of range means: as stored.
 
 use crate::decode::Region;
-use crate::probe::{Format, exif};
+use crate::probe::{Format, Probe, exif};
 
 /// The tag, and the types of a whole number.
 const ORIENTATION: u16 = 0x0112;
@@ -25,6 +25,28 @@ pub(crate) struct Orientation {
     swap: bool,
     mirror_x: bool,
     mirror_y: bool,
+}
+
+/// The EXIF orientation of an image file, 2 to 8; none if its picture is to be seen as it is stored.
+pub fn orientation(bytes: &[u8], probe: &Probe) -> Option<u8> {
+    let tag = exif(bytes, probe.format).and_then(tag)?;
+    u8::try_from(tag).ok().filter(|tag| (2..=8).contains(tag))
+}
+
+/// Gives a JPEG that has no EXIF an orientation, 1 to 8: the smallest EXIF segment there is.
+pub fn set_orientation(jpeg: &mut Vec<u8>, tag: u8) {
+    // APP1 of 34 bytes; big-endian TIFF with one directory at 8: one entry, one SHORT; no further directory.
+    let mut segment =
+        *b"\xff\xe1\0\x22Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\0\0\0\0\0\0\0";
+    segment[29] = tag;
+    // Behind JFIF's segment, which has to be the first, or else behind the start of the image.
+    let jfif = jpeg.get(2..4) == Some(&[0xff, 0xe0]);
+    let length = jpeg.get(4..6).filter(|_| jfif);
+    let at = length.map_or(2, |bytes| {
+        4 + usize::from(u16::from_be_bytes([bytes[0], bytes[1]]))
+    });
+    let at = at.min(jpeg.len());
+    jpeg.splice(at..at, segment);
 }
 
 impl Orientation {
@@ -168,6 +190,31 @@ fn tag(tiff: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_orientation_that_is_set_is_read_again() {
+        let image = crate::RgbImage {
+            width: 20,
+            height: 10,
+            data: (0..600u32).map(|n| n as u8).collect(),
+        };
+        let limits = crate::Limits::default();
+        let plain = crate::encode_jpeg(&image, 90, false).unwrap();
+        let pixels = crate::Decoder::default().decode(&plain).unwrap();
+        let of = |bytes: &[u8]| orientation(bytes, &crate::probe(bytes, &limits).unwrap());
+        assert_eq!(of(&plain), None);
+        for tag in 1..=8 {
+            let mut turned = plain.clone();
+            set_orientation(&mut turned, tag);
+            assert_eq!(of(&turned), Some(tag).filter(|tag| *tag > 1));
+            let decoded = crate::Decoder::default().decode(&turned).unwrap();
+            assert!(decoded == pixels, "pixels stay as they are stored");
+            // Without JFIF's segment it comes first.
+            let mut bare = [&plain[..2], &plain[20..]].concat();
+            set_orientation(&mut bare, tag);
+            assert_eq!(of(&bare), Some(tag).filter(|tag| *tag > 1));
+        }
+    }
 
     /// The picture `1 2 3 / 4 5 6`, each number a pixel.
     fn turned(value: u32) -> Vec<u8> {

@@ -138,7 +138,7 @@ impl Error {
                     .into(),
             ),
             (Self::NoSpace { .. }, _) => Some("free some space or choose another destination".into()),
-            (Self::BadImage(_), _) => Some("--on-bad-image skip leaves such files out and lists them".into()),
+            (Self::BadImage(_), _) => Some("--on-bad-image skip leaves such files out and lists them, quarantine:DIR copies them there too".into()),
             (Self::Interrupted { .. }, _) => Some("the same command again continues".into()),
             (_, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) => {
                 Some("free some space and run the same command again: finished shards are kept".into())

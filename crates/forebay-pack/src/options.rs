@@ -50,7 +50,7 @@ pub enum ShuffleWhen {
 }
 
 /// What to do with an image that cannot be packed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnBadImage {
     /// Leave it out, and say so in the summary and in the report file.
@@ -58,6 +58,9 @@ pub enum OnBadImage {
     Skip,
     /// Stop at the first one.
     Fail,
+    /// Leave it out, and copy it into this directory under the path that it has in the source. What is there is never
+    /// replaced. What cannot be read, or is too large for a record, is only left out.
+    Quarantine(PathBuf),
 }
 
 /// Everything that a pack can be told. Start from [`PackOptions::new`] and change fields.
@@ -93,6 +96,16 @@ pub struct PackOptions {
     pub seek_points: Option<SeekDensity>,
     /// What to do with bad images.
     pub on_bad_image: OnBadImage,
+    /// Writes images anew as RGB JPEG that other readers stumble over: PNG or WebP under a JPEG's name, CMYK and YCCK, JPEGs
+    /// without their end. As TensorFlow's ImageNet tool does.
+    pub convert_odd: bool,
+    /// Makes images smaller whose short side has more pixels than this, so that it has this many.
+    pub resize_short: Option<u32>,
+    /// Makes images smaller whose long side has more pixels than this, so that it has this many.
+    pub max_side: Option<u32>,
+    /// The JPEG quality, 1 to 100, of what is written anew; by default 100 for odd images and 95 for images that are made
+    /// smaller.
+    pub quality: Option<u8>,
     /// Writes the text index (`.idx`) for TFRecord shards beside the binary one.
     pub index_text: bool,
     /// Adds a BLAKE3 hash of each shard to the manifest. Costs CPU time, changes nothing else.
@@ -126,6 +139,10 @@ impl PackOptions {
             seed: 0,
             seek_points: Some(SeekDensity::Auto),
             on_bad_image: OnBadImage::Skip,
+            convert_odd: false,
+            resize_short: None,
+            max_side: None,
+            quality: None,
             index_text: true,
             blake3: false,
             jobs: None,
@@ -142,6 +159,11 @@ impl PackOptions {
         self.jobs.unwrap_or_else(machine).max(1)
     }
 
+    /// Whether some images may be written anew.
+    pub(crate) fn remakes(&self) -> bool {
+        self.convert_odd || self.resize_short.is_some() || self.max_side.is_some()
+    }
+
     /// Says what is wrong with the options by themselves, before anything is looked at.
     pub(crate) fn validate(&self) -> Result<(), String> {
         if self.label_base > 1 {
@@ -156,6 +178,20 @@ impl PackOptions {
             }
             Sharding::Bytes(0) => return Err("the shard size must be at least 1 byte".into()),
             _ => {}
+        }
+        if self.resize_short == Some(0) || self.max_side == Some(0) {
+            return Err("images cannot be made smaller than 1 pixel".into());
+        }
+        if let Some(quality) = self.quality {
+            if !(1..=100).contains(&quality) {
+                return Err(format!("a JPEG quality is 1 to 100, not {quality}"));
+            }
+            if !self.remakes() {
+                return Err(
+                    "a JPEG quality is only of use for images that are made smaller or converted"
+                        .into(),
+                );
+            }
         }
         if let Format::IndexedZstd(level) = self.format
             && !(1..=22).contains(&level)
@@ -205,6 +241,18 @@ mod tests {
         assert!(refused(&|o| o.sharding = Sharding::Count(100_000)));
         assert!(refused(&|o| o.sharding = Sharding::Bytes(0)));
         assert!(refused(&|o| o.format = Format::IndexedZstd(23)));
+        assert!(refused(&|o| o.resize_short = Some(0)));
+        assert!(refused(&|o| o.max_side = Some(0)));
+        assert!(
+            refused(&|o| o.quality = Some(90)),
+            "nothing is written anew"
+        );
+        for quality in [0, 101] {
+            assert!(refused(&|o| {
+                o.convert_odd = true;
+                o.quality = Some(quality);
+            }));
+        }
         for name in ["", "a/b", "..", ".x", "a-b", "a b", "index", "ü"] {
             assert!(refused(&|o| o.split = Some(name.into())), "{name:?}");
         }

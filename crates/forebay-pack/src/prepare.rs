@@ -3,7 +3,7 @@
 use crate::census::Census;
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
-use crate::options::PackOptions;
+use crate::options::{OnBadImage, PackOptions};
 use crate::plan::Plan;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -53,6 +53,17 @@ pub fn prepare(
     let dst = options.dst.local_path()?.to_path_buf();
     // Before the census: it may take long, and this is a mistake in the arguments.
     refuse_nesting(src, &dst)?;
+    if let OnBadImage::Quarantine(dir) = &options.on_bad_image {
+        refuse_inside(src, dir, "the quarantine lies in the source")?;
+        // A data set is a directory of its own, and may not be there yet.
+        let absolute =
+            |path: &Path| std::path::absolute(path).map_err(|e| Error::io(path, "resolve", e));
+        if absolute(dir)?.starts_with(absolute(&dst)?) {
+            let what = format!("the quarantine lies in the destination {}", dst.display());
+            return Err(Error::destination(dir, what));
+        }
+        refuse_inside(&dst, dir, "the quarantine lies in the destination")?;
+    }
     let census = Census::take(options, observer, cancel)?;
     let plan = Plan::make(&census, options)?;
     observer.planned(&census, &plan);
@@ -65,8 +76,12 @@ pub fn prepare(
     })
 }
 
-/// A destination inside the source would be read as images by the next pack.
+/// What is written inside the source would be read as images by the next pack.
 pub(crate) fn refuse_nesting(src: &Path, dst: &Path) -> Result<()> {
+    refuse_inside(src, dst, "the destination lies in the source")
+}
+
+fn refuse_inside(src: &Path, dst: &Path, problem: &str) -> Result<()> {
     let Ok(real_src) = src.canonicalize() else {
         // Whatever is wrong with the source, the census says it better.
         return Ok(());
@@ -75,7 +90,7 @@ pub(crate) fn refuse_nesting(src: &Path, dst: &Path) -> Result<()> {
     loop {
         match existing.canonicalize() {
             Ok(real) if real.starts_with(&real_src) => {
-                let what = format!("the destination lies in the source {}", src.display());
+                let what = format!("{problem} {}", src.display());
                 return Err(Error::destination(dst, what));
             }
             Ok(_) => return Ok(()),

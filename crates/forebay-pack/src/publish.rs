@@ -55,7 +55,7 @@ pub(crate) fn publish(
         .chain(lines.iter().flat_map(|line| line.findings.iter().cloned()))
     {
         *counts.entry((finding.action, finding.reason)).or_default() += 1;
-        if finding.action == Action::Skipped && skipped_examples.len() < Summary::EXAMPLES {
+        if finding.action.leaves_out() && skipped_examples.len() < Summary::EXAMPLES {
             skipped_examples.push(finding);
         }
     }

@@ -14,8 +14,21 @@ pub enum Action {
     Ignored,
     /// It should be an image but cannot be packed; it is not in the data set.
     Skipped,
+    /// As skipped, and a copy of it is in the quarantine directory.
+    Quarantined,
     /// It is in the data set, byte for byte, with a remark.
     Kept,
+    /// Its picture is in the data set, written anew as JPEG because it was odd.
+    Converted,
+    /// Its picture is in the data set, made smaller as it was asked for.
+    Resized,
+}
+
+impl Action {
+    /// Whether a file that should have been packed is not in the data set.
+    pub fn leaves_out(self) -> bool {
+        matches!(self, Self::Skipped | Self::Quarantined)
+    }
 }
 
 /// Why there is something to say about a file.
@@ -51,6 +64,16 @@ pub enum Reason {
     LinkLoop,
     /// The content's format is another than the name says.
     NameMismatch,
+    /// Four inks instead of RGB.
+    Cmyk,
+    /// Bytes after the end of the image.
+    TrailingBytes,
+    /// The end of the image is not there: the file was cut. If it is packed all the same, its pixels are all there.
+    NoEnd,
+    /// The header is in order, and the pixels cannot be decoded.
+    BadData,
+    /// It is larger than the size that was asked for.
+    LargerThanAsked,
     /// A link in an archive.
     Link,
     /// A name in an archive that is no path below it.
@@ -81,6 +104,11 @@ impl Reason {
             Self::DanglingLink => "a link to nothing",
             Self::LinkLoop => "a link to a directory that it is in",
             Self::NameMismatch => "the content is not what the name says",
+            Self::Cmyk => "four inks, not RGB",
+            Self::TrailingBytes => "bytes after the image",
+            Self::NoEnd => "the end of the image is missing",
+            Self::BadData => "image data that cannot be decoded",
+            Self::LargerThanAsked => "larger than asked for",
             Self::Link => "a link in an archive",
             Self::UnsafeName => "an unsafe name in an archive",
             Self::BadAnnotation => "its boxes cannot be read",
@@ -186,7 +214,7 @@ pub struct Summary {
     pub already_complete: bool,
     /// How many files met which fate, in a fixed order.
     pub findings: Vec<((Action, Reason), u64)>,
-    /// The first files that were skipped, up to [`Summary::EXAMPLES`].
+    /// The first files that were skipped or quarantined, up to [`Summary::EXAMPLES`].
     pub skipped_examples: Vec<Finding>,
     /// All findings, one JSON object a line; none if there was nothing to say.
     pub report: Option<PathBuf>,
@@ -212,11 +240,11 @@ impl Summary {
         self.splits.iter().map(|s| s.bytes).sum()
     }
 
-    /// Files that should have been packed and could not be.
+    /// Files that should have been packed and could not be, those in quarantine included.
     pub fn skipped(&self) -> u64 {
         self.findings
             .iter()
-            .filter(|((action, _), _)| *action == Action::Skipped)
+            .filter(|((action, _), _)| action.leaves_out())
             .map(|(_, n)| n)
             .sum()
     }

@@ -47,20 +47,28 @@ pub(crate) fn identify(head: &[u8]) -> Content {
     other.map_or(Content::Unknown, |(_, _, name)| Content::OtherImage(name))
 }
 
-/// The format that a name's ending claims, if it is one that is packed.
+/// The format that a name's ending claims, if it is that of an image.
 pub(crate) fn claimed(name: &[u8]) -> Option<Content> {
     let dot = name.iter().rposition(|b| *b == b'.')?;
-    match name.get(dot + 1..)?.to_ascii_lowercase().as_slice() {
-        b"jpeg" | b"jpg" | b"jpe" | b"jfif" => Some(Content::Jpeg),
-        b"png" => Some(Content::Png),
-        b"webp" => Some(Content::WebP),
-        _ => None,
-    }
+    let other = match name.get(dot + 1..)?.to_ascii_lowercase().as_slice() {
+        b"jpeg" | b"jpg" | b"jpe" | b"jfif" => return Some(Content::Jpeg),
+        b"png" => return Some(Content::Png),
+        b"webp" => return Some(Content::WebP),
+        b"gif" => "GIF",
+        b"tif" | b"tiff" => "TIFF",
+        b"bmp" => "BMP",
+        b"avif" => "AVIF",
+        b"heic" | b"heif" => "HEIF",
+        b"jxl" => "JPEG XL",
+        b"jp2" => "JPEG 2000",
+        _ => return None,
+    };
+    Some(Content::OtherImage(other))
 }
 
 /// Whether the name alone makes a file a candidate.
 pub(crate) fn has_image_name(name: &[u8]) -> bool {
-    claimed(name).is_some()
+    !matches!(claimed(name), None | Some(Content::OtherImage(_)))
 }
 
 #[cfg(test)]
@@ -80,7 +88,8 @@ mod tests {
         assert_eq!(claimed(b"a.b.JPEG"), Some(Content::Jpeg));
         assert_eq!(claimed(b"\xff.Png"), Some(Content::Png));
         assert_eq!(claimed(b"a.webp"), Some(Content::WebP));
-        for name in [b"jpeg".as_slice(), b"a.txt", b"a.", b""] {
+        assert_eq!(claimed(b"a.gif"), Some(Content::OtherImage("GIF")));
+        for name in [b"jpeg".as_slice(), b"a.txt", b"a.gif", b"a.", b""] {
             assert!(!has_image_name(name), "{name:?}");
         }
     }

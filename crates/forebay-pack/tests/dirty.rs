@@ -115,6 +115,105 @@ fn every_kind_of_dirt_has_its_line_in_the_report() {
 }
 
 #[test]
+fn odd_images_are_kept_if_they_can_be_decoded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
+    let plain = picture(50, 40);
+    let end = plain.len() - 2;
+    let good = [
+        ("plain.jpg", plain.clone(), None),
+        ("cmyk.jpg", testdata("dirty/cmyk.jpg"), Some(Reason::Cmyk)),
+        ("ycck.jpg", testdata("dirty/ycck.jpg"), Some(Reason::Cmyk)),
+        (
+            "trailing.jpg",
+            [plain.as_slice(), b"\0 more"].concat(),
+            Some(Reason::TrailingBytes),
+        ),
+        ("endless.jpg", plain[..end].to_vec(), Some(Reason::NoEnd)),
+        (
+            "trailing.png",
+            [png(5, 6).as_slice(), b"more"].concat(),
+            Some(Reason::TrailingBytes),
+        ),
+        ("jpeg.gif", plain.clone(), Some(Reason::NameMismatch)),
+        ("no ending\nbut a line", plain.clone(), None),
+    ];
+    for (name, content, _) in &good {
+        put(&src, format!("a/{name}").as_bytes(), content);
+    }
+    let large = picture(200, 160);
+    put(&src, b"a/half.jpg", &large[..large.len() / 2]);
+    let image = png(40, 40);
+    put(&src, b"a/half.png", &image[..image.len() / 2]);
+    let summary = run(&options(&src, &dst)).unwrap();
+    assert_eq!(
+        (summary.records(), summary.skipped()),
+        (good.len() as u64, 2)
+    );
+    let records = records(&dst, "train");
+    let mut expected = vec![
+        ("a/half.jpg".to_owned(), Action::Skipped, Reason::NoEnd),
+        ("a/half.png".to_owned(), Action::Skipped, Reason::NoEnd),
+    ];
+    for (name, content, reason) in good {
+        let key = format!("a/{name}");
+        assert!(records[key.as_bytes()].image == content, "{name}");
+        expected.extend(reason.map(|reason| (key, Action::Kept, reason)));
+    }
+    expected.sort();
+    let mut found: Vec<_> = report(&dst)
+        .into_iter()
+        .map(|f| (f.path, f.action, f.reason))
+        .collect();
+    found.sort();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn bad_images_go_into_quarantine_and_nothing_there_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, aside) = (dir.path().join("src"), dir.path().join("aside"));
+    tree(&src, 2, 10);
+    let bad: &[(&str, &[u8])] = &[
+        ("n00000000/empty.jpg", b""),
+        ("n00000000/text.jpg", b"this is text"),
+        ("n00000001/deep/gif.png", b"GIF89a and so on"),
+    ];
+    for (path, content) in bad {
+        put(&src, path.as_bytes(), content);
+    }
+    put(&src, b"n00000001/\xff odd\n.jpg", b"bad too");
+    put(&aside, b"n00000000/text.jpg", b"somebody else's");
+    let skipped = run(&options(&src, &dir.path().join("skip"))).unwrap();
+    let archive = dir.path().join("src.tar");
+    let mut tar = tar::Builder::new(std::fs::File::create(&archive).unwrap());
+    tar.append_dir_all("", &src).unwrap();
+    tar.into_inner().unwrap();
+    for (source, name) in [(&src, "directory"), (&archive, "archive")] {
+        let dst = dir.path().join(name);
+        let mut options = options(source, &dst);
+        options.on_bad_image = OnBadImage::Quarantine(aside.clone());
+        let summary = run(&options).unwrap();
+        assert_eq!((summary.records(), summary.skipped()), (20, 4));
+        assert_eq!(summary.fingerprint, skipped.fingerprint);
+        let quarantined = |f: &Finding| f.action == Action::Quarantined;
+        assert_eq!(report(&dst).iter().filter(|f| quarantined(f)).count(), 4);
+        let found = contents(&aside);
+        assert_eq!(found.len(), 5, "{:?}", found.keys());
+        assert_eq!(found[Path::new("n00000000/empty.jpg")], b"");
+        assert_eq!(found[Path::new("n00000000/text.jpg")], b"somebody else's");
+        assert_eq!(found[Path::new("n00000000/text.jpg.1")], b"this is text");
+        assert_eq!(found[Path::new("n00000001/deep/gif.png")], bad[2].1);
+    }
+    for inside in ["src/aside", "directory/aside"] {
+        let mut options = options(&src, &dir.path().join("directory"));
+        options.on_bad_image = OnBadImage::Quarantine(dir.path().join(inside));
+        let error = run(&options).unwrap_err().to_string();
+        assert!(error.contains("the quarantine lies in"), "{error}");
+    }
+}
+
+#[test]
 fn the_first_bad_image_stops_a_pack_that_is_told_to_fail() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst, clean) = (

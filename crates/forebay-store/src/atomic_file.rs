@@ -115,6 +115,34 @@ impl AtomicFile {
         }
     }
 
+    /// As [`commit`](AtomicFile::commit), but replaces nothing: returns false, and publishes nothing, if there is
+    /// something of that name.
+    pub fn commit_new(mut self, durability: Durability) -> Result<bool> {
+        if durability == Durability::Synced {
+            self.file
+                .sync_all()
+                .map_err(|source| Error::io(&self.target, "fsync", source))?;
+        }
+        // Linking is the portable way to publish without replacing; the temporary name goes when `self` does.
+        match std::fs::hard_link(&self.temporary, &self.target) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+            // File systems without links: what comes between the look and the renaming would be replaced.
+            Err(_) => {
+                if std::fs::symlink_metadata(&self.target).is_ok() {
+                    return Ok(false);
+                }
+                std::fs::rename(&self.temporary, &self.target)
+                    .map_err(|source| Error::io(&self.target, "publish", source))?;
+                self.pending = false;
+            }
+        }
+        if let (Durability::Synced, Some(dir)) = (durability, self.target.parent()) {
+            sync_dir(dir)?;
+        }
+        Ok(true)
+    }
+
     fn count(&mut self, written: usize) {
         self.written += written as u64;
         let fresh = self.written - self.started;
@@ -232,6 +260,19 @@ mod tests {
         file.commit(Durability::Synced).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         assert_eq!(names(dir.path()), ["a"]);
+    }
+
+    #[test]
+    fn a_new_file_replaces_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        for (text, is_published) in [("one", true), ("two", false)] {
+            let mut file = AtomicFile::create(&path).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            assert_eq!(file.commit_new(Durability::Synced).unwrap(), is_published);
+            assert_eq!(std::fs::read(&path).unwrap(), b"one");
+            assert_eq!(names(dir.path()), ["a"]);
+        }
     }
 
     #[test]

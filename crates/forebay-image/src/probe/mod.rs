@@ -145,20 +145,24 @@ pub enum Ending {
 
 /// Tells how a whole file ends. `probe` is what [`probe`](probe()) said about these bytes.
 ///
-/// Of a JPEG the end-of-image marker is looked for, of a PNG the chunk lengths are followed to the last one, of a WebP the
-/// length in its first bytes counts. Damage
+/// A JPEG or PNG whose last bytes end an image is taken for whole after a look at them: of several pictures in one file
+/// (MPO) the last one counts. Else a JPEG's end-of-image marker is looked for, a PNG's chunks are followed to the last one, and
+/// of a WebP the length in its first bytes counts. Damage
 /// before the end that leaves the end in place is found by decoding only.
 pub fn ending(bytes: &[u8], probe: &Probe) -> Ending {
-    if probe.format == Format::Jpeg {
-        // A scan cannot hold the marker, so the first one after the header ends the image, unless tables between
-        // scans hold the two bytes by chance. That is decided by the walk, which is several times slower.
-        let start = usize::try_from(probe.header_bytes).unwrap_or(usize::MAX);
-        let scans = bytes.get(start..).unwrap_or_default();
-        match memchr::memmem::find(scans, &[0xff, jpeg::EOI]) {
-            Some(at) if at + 2 == scans.len() => return Ending::Whole,
-            None => return Ending::Cut,
-            Some(_) => {}
-        }
+    let end: &[u8] = match probe.format {
+        Format::Jpeg => &[0xff, jpeg::EOI],
+        Format::Png => &png::IEND,
+        Format::WebP => &[],
+    };
+    let header = usize::try_from(probe.header_bytes).unwrap_or(usize::MAX);
+    let rest = bytes.get(header..).unwrap_or_default();
+    if !end.is_empty() && rest.ends_with(end) {
+        return Ending::Whole;
+    }
+    // Scans cannot hold the marker, and without one the slower walk would find none either.
+    if probe.format == Format::Jpeg && memchr::memmem::find(rest, end).is_none() {
+        return Ending::Cut;
     }
     match trailing_bytes(bytes) {
         Some(0) => Ending::Whole,
@@ -215,5 +219,36 @@ fn decoded_bytes_per_pixel(probe: &Probe) -> u64 {
         // Planes at half chroma; or four channels twice and what transforms keep; or any of it with alpha.
         Format::WebP if probe.color == Color::YCbCr => 3 + 3,
         Format::WebP => 3 + 13,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{RgbImage, encode_jpeg, encode_png};
+
+    #[test]
+    fn endings_are_told_without_decoding() {
+        let data = (0..30 * 20 * 3).map(|n| (n % 251) as u8).collect();
+        let image = RgbImage {
+            width: 30,
+            height: 20,
+            data,
+        };
+        let jpeg = encode_jpeg(&image, 90, false).unwrap();
+        let png = encode_png(&image.data, 30, 20);
+        for whole in [jpeg, png] {
+            let probe = probe(&whole, &Limits::default()).unwrap();
+            let of = |bytes: &[u8]| ending(bytes, &probe);
+            assert_eq!(of(&whole), Ending::Whole);
+            for tail in [b"\0".as_slice(), b"\r\n", b"\xff", b"\xff\xd8 a second one"] {
+                let long = [whole.as_slice(), tail].concat();
+                assert_eq!(of(&long), Ending::Trailing(tail.len() as u64), "{tail:?}");
+            }
+            for len in probe.header_bytes as usize..whole.len() {
+                assert_eq!(of(&whole[..len]), Ending::Cut, "{len} bytes");
+            }
+            assert_eq!(of(b""), Ending::Cut);
+        }
     }
 }

@@ -5,6 +5,8 @@ use crate::error::{ImageError, Result};
 
 /// The eight bytes every PNG begins with.
 pub(super) const MAGIC: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
+/// The last chunk: length 0, type, no data, checksum.
+pub(super) const IEND: [u8; 12] = *b"\0\0\0\0IEND\xae\x42\x60\x82";
 /// Signature, then length, type, 13 bytes and checksum of IHDR, which must be the first chunk.
 const HEADER_BYTES: usize = 8 + 4 + 4 + 13 + 4;
 

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// Raised when the same arguments come to give other bytes, so that a pack begun by an older version is not
 /// continued by a newer one.
-const PLAN_VERSION: u32 = 1;
+const PLAN_VERSION: u32 = 2;
 
 /// What a record needs beyond the image's bytes: framing and the other features. Only for sizing shards.
 const RECORD_OVERHEAD_BYTES: u64 = 300;
@@ -274,6 +274,18 @@ fn arguments(options: &PackOptions) -> BTreeMap<String, String> {
     set("seek_points", seek_points.into());
     set("seed", options.seed.to_string());
     set("label_base", options.label_base.to_string());
+    if options.convert_odd {
+        set("convert_odd", "true".into());
+    }
+    if let Some(pixels) = options.resize_short {
+        set("resize_short", pixels.to_string());
+    }
+    if let Some(pixels) = options.max_side {
+        set("max_side", pixels.to_string());
+    }
+    if let Some(quality) = options.quality {
+        set("quality", quality.to_string());
+    }
     arguments
 }
 

@@ -6,10 +6,13 @@
 //! more threads than cores read them. A handful of files are open for each thread, never more.
 
 mod board;
+mod examine;
 mod output;
 mod piece;
+mod quarantine;
 mod read;
 mod record;
+mod remake;
 mod shard;
 mod source;
 mod stream;
@@ -52,6 +55,7 @@ pub(crate) fn write_shards(
         return Ok(Vec::new());
     };
     let board = Board::new(prepared, shards, jobs);
+    let room = remake::Room::new(jobs);
     let stop = &AtomicBool::new(false);
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let fail = |error: Error| {
@@ -65,14 +69,14 @@ pub(crate) fn write_shards(
     let (sender, receiver) = sync_channel::<shard::WrittenShard>(jobs.max(1));
     let mut lines = Vec::new();
     std::thread::scope(|scope| {
-        let (board, fail, stopped, sources) = (&board, &fail, &stopped, &sources);
+        let (board, fail, stopped, sources, room) = (&board, &fail, &stopped, &sources, &room);
         let roles = std::iter::repeat_n(Role::Writer, jobs)
             .chain(std::iter::repeat_n(Role::Reader, readers));
         for role in roles {
             let sender = sender.clone();
             scope.spawn(move || {
                 let _leave = Leave { board, stop };
-                let recorder = record::Recorder::new(prepared, sources);
+                let recorder = record::Recorder::new(prepared, sources, room);
                 let maker = piece::Maker::new(prepared, recorder);
                 let worker = Worker {
                     maker,

@@ -8,7 +8,7 @@ use crate::census::finding;
 use crate::error::Result;
 use crate::input::join;
 use crate::prepare::Prepared;
-use crate::report::{Action, Finding};
+use crate::report::Finding;
 use forebay_shard::{Frames, RecordMeta};
 
 /// Of memory that is used again so much is kept.
@@ -106,26 +106,16 @@ impl<'a> Maker<'a> {
             self.clock.end(begin);
             let file = file.map(|file| file.timed(&self.clock));
             let mut payload = piece.frames.begin();
-            let put = self.recorder.put(file, &entry, &mut payload);
-            let (label, seek_point_bytes, said) = match put {
-                Ok(put) => (
-                    Some(put.label),
-                    put.seek_point_bytes,
-                    put.remark.map(|remark| (Action::Kept, remark)),
-                ),
-                Err(refusal) => (None, None, Some((Action::Skipped, refusal))),
-            };
-            let said = said.into_iter().map(|(action, (reason, detail))| {
-                finding(
-                    action,
-                    reason,
-                    &join(census.dir(), &self.recorder.key),
-                    detail,
-                )
+            let put = self
+                .recorder
+                .put(planned.split, file, &entry, &mut payload)?;
+            let said = put.said.into_iter().map(|(action, (reason, detail))| {
+                let path = join(census.dir(), &self.recorder.key);
+                finding(action, reason, &path, detail)
             });
             let said = said.collect();
             // A record that was begun and not committed is dropped when the next one begins.
-            let record = match label {
+            let record = match put.label {
                 Some(label) => {
                     piece.frames.commit()?;
                     piece.keys.extend_from_slice(&self.recorder.key);
@@ -135,8 +125,8 @@ impl<'a> Maker<'a> {
             };
             piece.files.push(PieceFile {
                 record,
-                image_bytes: record.map_or(0, |_| entry.size),
-                seek_point_bytes,
+                image_bytes: put.image_bytes,
+                seek_point_bytes: put.seek_point_bytes,
                 said,
             });
             piece.source_bytes += entry.size;

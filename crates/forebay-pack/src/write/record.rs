@@ -1,21 +1,27 @@
-//! One image becomes one record: TensorFlow's ImageNet keys around the untouched bytes of the file.
+//! One image becomes one record: TensorFlow's ImageNet keys around the bytes of the file, or of the image that was made
+//! of it.
 //!
-//! The image goes from its file straight into its place in the shard's buffer. What comes before it depends on
+//! A file that stays as it is goes straight into its place in the shard's buffer. What comes before it depends on
 //! what its header says, which is known only when it is there; so it is guessed (nearly every image is an RGB
 //! JPEG of a few hundred pixels a side): nearly always the guess has the right length, and in the rare other case the
 //! image is moved. Seek points, which are made of the image, stand behind it.
 
+use super::examine::examine;
+use super::quarantine::Quarantine;
 use super::read::Refusal;
+use super::remake::{Remaker, Room};
 use super::source::{Opened, Sources};
-use crate::census::{ClassList, ClassName, EntryRef};
+use crate::census::{ClassName, EntryRef};
+use crate::error::Result;
+use crate::input::join;
+use crate::options::OnBadImage;
 use crate::prepare::Prepared;
-use crate::report::Reason;
-use crate::sniff::{self, Content};
-use forebay_image::{Color, Format, ImageError, Limits, Probe, SeekDensity, SeekPointBuilder};
+use crate::report::{Action, Reason};
+use forebay_image::{Color, Format, Probe, SeekDensity, SeekPointBuilder};
 use forebay_shard::example::IMAGE_SEEK_POINTS;
 use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES, Payload};
 
-/// Largest image file: what a record may have, less room for the other features.
+/// Largest image: what a record may have, less room for the other features.
 const MAX_IMAGE_BYTES: u64 = MAX_RECORD_BYTES - (1 << 20);
 
 /// The feature that holds the image.
@@ -23,10 +29,10 @@ const ENCODED: &str = "image/encoded";
 
 /// A worker's tools: the open source, and buffers that are used again for each record.
 pub(super) struct Recorder<'a> {
+    prepared: &'a Prepared,
     sources: &'a Sources,
-    classes: &'a ClassList,
-    label_base: i64,
-    limits: Limits,
+    quarantine: Option<Quarantine<'a>>,
+    remaker: Remaker<'a>,
     seek_points: Option<SeekDensity>,
     seek_point_builder: SeekPointBuilder,
     /// The key of the record last put.
@@ -36,18 +42,21 @@ pub(super) struct Recorder<'a> {
     moved: Vec<u8>,
 }
 
-/// A record in its place.
+/// What became of an entry.
 pub(super) struct Put {
-    pub(super) label: i64,
-    /// Bytes of the seek points, if the record has any.
+    /// The label of its record, which is in its place; none if the entry is left out.
+    pub(super) label: Option<i64>,
+    /// Bytes of the image in the record.
+    pub(super) image_bytes: u64,
+    /// Bytes of its seek points, if the record has any.
     pub(super) seek_point_bytes: Option<u64>,
-    /// Set where the content is not what the name says.
-    pub(super) remark: Option<Refusal>,
+    /// What there is to say about it.
+    pub(super) said: Vec<(Action, Refusal)>,
 }
 
 /// What the header says, in the words of the features.
-#[derive(Clone, Copy, PartialEq)]
-struct Header {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Header {
     format: &'static str,
     colorspace: &'static str,
     channels: i64,
@@ -65,13 +74,18 @@ const GUESS: Header = Header {
 };
 
 impl<'a> Recorder<'a> {
-    pub(super) fn new(prepared: &'a Prepared, sources: &'a Sources) -> Self {
+    pub(super) fn new(prepared: &'a Prepared, sources: &'a Sources, room: &'a Room) -> Self {
+        let options = &prepared.options;
+        let quarantine = match &options.on_bad_image {
+            OnBadImage::Quarantine(dir) => Some(Quarantine::new(dir, options.durability)),
+            OnBadImage::Skip | OnBadImage::Fail => None,
+        };
         Self {
+            prepared,
             sources,
-            classes: prepared.census.classes(),
-            label_base: i64::from(prepared.options.label_base),
-            limits: Limits::default(),
-            seek_points: prepared.options.seek_points,
+            quarantine,
+            remaker: Remaker::new(options, room),
+            seek_points: options.seek_points,
             seek_point_builder: SeekPointBuilder::default(),
             key: Vec::new(),
             before: Vec::new(),
@@ -85,58 +99,71 @@ impl<'a> Recorder<'a> {
         self.sources.entry(split, entry)
     }
 
-    /// Puts the record of a file into an open payload, or says why the file cannot be packed.
+    /// Puts the record of a file into an open payload.
+    ///
+    /// # Errors
+    /// Only what stops the pack; a file that cannot be packed is no error.
     pub(super) fn put(
+        &mut self,
+        split: usize,
+        file: Result<Opened<'_>, Refusal>,
+        entry: &EntryRef<'_>,
+        payload: &mut Payload<'_>,
+    ) -> Result<Put> {
+        entry.key_into(&mut self.key);
+        match self.put_file(file, entry, payload) {
+            Ok(put) => Ok(put),
+            Err((refusal, start)) => {
+                let bytes = start.and_then(|start| payload.as_slice().get(start..));
+                self.refuse(split, refusal, bytes)
+            }
+        }
+    }
+
+    /// An error comes with the place in the payload from which on it is the file's bytes, if they are there.
+    fn put_file(
         &mut self,
         file: Result<Opened<'_>, Refusal>,
         entry: &EntryRef<'_>,
         payload: &mut Payload<'_>,
-    ) -> Result<Put, Refusal> {
-        entry.key_into(&mut self.key);
-        if entry.size > MAX_IMAGE_BYTES {
-            return Err((
-                Reason::TooLarge,
-                format!(
-                    "{} bytes, at most {MAX_IMAGE_BYTES} fit a record",
-                    entry.size
-                ),
-            ));
+    ) -> Result<Put, (Refusal, Option<usize>)> {
+        if let Err(refusal) = check_size(entry.size) {
+            let start = (entry.size == 0).then_some(payload.len());
+            return Err((refusal, start));
         }
-        if entry.size == 0 {
-            return Err((Reason::Empty, String::new()));
-        }
-        let label = entry
-            .class
-            .map_or(-1, |class| i64::from(class) + self.label_base);
-        let class = entry.class.and_then(|class| self.classes.get(class));
+        let base = i64::from(self.prepared.options.label_base);
+        let label = entry.class.map_or(-1, |class| i64::from(class) + base);
         let len = entry.size as usize;
-        example(entry, label, class, &GUESS).encode_around(
-            ENCODED,
-            len,
-            &mut self.before,
-            &mut self.after,
-        );
+        self.surround(entry, label, &GUESS, None, len);
         payload.push(&self.before);
         let start = payload.len();
-        file?.append_to(entry.size, payload.buffer_mut())?;
-        let image = &payload.as_slice()[start..];
-        let content = sniff::identify(image);
-        if let Content::OtherImage(format) = content {
-            return Err((Reason::OtherFormat, format.into()));
+        let unread = |refusal| (refusal, None);
+        let file = file.map_err(unread)?;
+        file.append_to(entry.size, payload.buffer_mut())
+            .map_err(unread)?;
+        let image = payload.as_slice().get(start..).unwrap_or_default();
+        let bad = |refusal| (refusal, Some(start));
+        let examined = examine(image, entry.name, self.remaker.limits()).map_err(bad)?;
+        if let Some(remade) = self.remaker.remake(image, &examined).map_err(bad)? {
+            let (image, points) = (&remade.image, self.points(&remade.header, &remade.image));
+            self.surround(entry, label, &remade.header, points.as_deref(), image.len());
+            payload.clear();
+            payload.push(&self.before);
+            payload.push(image);
+            payload.push(&self.after);
+            return Ok(Put {
+                label: Some(label),
+                image_bytes: image.len() as u64,
+                seek_point_bytes: points.map(|points| points.len() as u64),
+                said: remade.said,
+            });
         }
-        let probe = forebay_image::probe(image, &self.limits).map_err(refusal)?;
-        let header = Header::of(&probe);
-        let points = self
-            .seek_points
-            .filter(|_| probe.format == Format::Jpeg)
-            .and_then(|density| self.seek_point_builder.build(image, density));
-        let guessed = std::mem::take(&mut self.before);
-        let mut example = example(entry, label, class, &header);
-        if let Some(points) = &points {
-            example.add_bytes(IMAGE_SEEK_POINTS, points);
-        }
-        example.encode_around(ENCODED, len, &mut self.before, &mut self.after);
-        if guessed.len() == self.before.len() {
+        let header = Header::of(&examined.probe);
+        let said = self.remaker.keep(image, examined).map_err(bad)?;
+        let points = self.points(&header, image);
+        let guessed = self.before.len();
+        self.surround(entry, label, &header, points.as_deref(), len);
+        if guessed == self.before.len() {
             payload.as_mut_slice()[..start].copy_from_slice(&self.before);
         } else {
             self.moved.clear();
@@ -146,19 +173,74 @@ impl<'a> Recorder<'a> {
             payload.push(&self.moved);
         }
         payload.push(&self.after);
-        let claimed = sniff::claimed(entry.name);
-        let mismatch = claimed.is_some_and(|claimed| claimed != content);
-        let remark = mismatch.then(|| (Reason::NameMismatch, format!("it is a {}", header.format)));
         Ok(Put {
-            label,
+            label: Some(label),
+            image_bytes: entry.size,
             seek_point_bytes: points.map(|points| points.len() as u64),
-            remark,
+            said,
         })
+    }
+
+    /// The seek points of an image, if it is to have any.
+    fn points(&mut self, header: &Header, image: &[u8]) -> Option<Vec<u8>> {
+        let is_jpeg = header.format == Format::Jpeg.name();
+        let density = self.seek_points.filter(|_| is_jpeg)?;
+        self.seek_point_builder.build(image, density)
+    }
+
+    /// Leaves an entry out; `bytes` are its content if it could be read.
+    fn refuse(&self, split: usize, refusal: Refusal, bytes: Option<&[u8]>) -> Result<Put> {
+        let action = match (&self.quarantine, bytes) {
+            (Some(quarantine), Some(bytes)) => {
+                let dir = self.prepared.census.splits()[split].dir();
+                quarantine.keep(&join(dir, &self.key), bytes)?;
+                Action::Quarantined
+            }
+            _ => Action::Skipped,
+        };
+        Ok(Put {
+            label: None,
+            image_bytes: 0,
+            seek_point_bytes: None,
+            said: vec![(action, refusal)],
+        })
+    }
+
+    /// What comes before and after an image of `len` bytes.
+    fn surround(
+        &mut self,
+        entry: &EntryRef<'_>,
+        label: i64,
+        header: &Header,
+        seek_points: Option<&[u8]>,
+        len: usize,
+    ) {
+        let classes = self.prepared.census.classes();
+        let class = entry.class.and_then(|class| classes.get(class));
+        let mut example = example(entry, label, class, header);
+        if let Some(points) = seek_points {
+            example.add_bytes(IMAGE_SEEK_POINTS, points);
+        }
+        example.encode_around(ENCODED, len, &mut self.before, &mut self.after);
     }
 }
 
+/// Whether a file, or an image, of so many bytes can be in a record.
+pub(super) fn check_size(bytes: u64) -> Result<(), Refusal> {
+    if bytes > MAX_IMAGE_BYTES {
+        return Err((
+            Reason::TooLarge,
+            format!("{bytes} bytes, at most {MAX_IMAGE_BYTES} fit a record"),
+        ));
+    }
+    if bytes == 0 {
+        return Err((Reason::Empty, String::new()));
+    }
+    Ok(())
+}
+
 impl Header {
-    fn of(probe: &Probe) -> Self {
+    pub(super) fn of(probe: &Probe) -> Self {
         let (channels, colorspace) = match probe.color {
             Color::Grey => (1, "Grayscale"),
             Color::GreyAlpha => (2, "GrayscaleAlpha"),
@@ -167,14 +249,8 @@ impl Header {
             // A palette is of RGB colours, and YCbCr is how JPEG stores RGB.
             _ => (3, "RGB"),
         };
-        let format = match probe.format {
-            Format::Jpeg => "JPEG",
-            Format::Png => "PNG",
-            Format::WebP => "WEBP",
-            _ => probe.format.name(),
-        };
         Self {
-            format,
+            format: probe.format.name(),
             colorspace,
             channels,
             width: i64::from(probe.width),
@@ -207,12 +283,4 @@ fn example<'b>(
     }
     entry.extras.add_to(entry.name, label, &mut example);
     example
-}
-
-fn refusal(error: ImageError) -> Refusal {
-    let reason = match error {
-        ImageError::UnknownFormat { .. } => Reason::NotAnImage,
-        _ => Reason::BadHeader,
-    };
-    (reason, error.to_string())
 }

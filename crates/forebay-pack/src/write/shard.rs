@@ -8,7 +8,7 @@ use crate::observer::Observer;
 use crate::options::{Format, OnBadImage, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
-use crate::report::{Action, Finding, Reason, SeekPointCount};
+use crate::report::{Finding, Reason, SeekPointCount};
 use forebay_shard::checksum::crc32c;
 use forebay_shard::{Codec, ShardSummary, ShardWriter, indexed, tfrecord};
 use forebay_store::{AtomicFile, Durability};
@@ -72,9 +72,7 @@ impl OpenShard {
             let mut lost = false;
             for found in file.said.drain(..) {
                 observer.finding(&found);
-                if found.action == Action::Skipped
-                    && prepared.options.on_bad_image == OnBadImage::Fail
-                {
+                if found.action.leaves_out() && prepared.options.on_bad_image == OnBadImage::Fail {
                     return Err(Error::BadImage(Box::new(found)));
                 }
                 lost |= matches!(found.reason, Reason::Vanished | Reason::Unreadable);

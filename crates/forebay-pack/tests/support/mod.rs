@@ -35,6 +35,23 @@ pub(crate) fn png(width: u32, height: u32) -> Vec<u8> {
     forebay_image::encode_png(&vec![128; (width * height * 3) as usize], width, height)
 }
 
+/// A file of the project's test data.
+pub(crate) fn testdata(path: &str) -> Vec<u8> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
+    std::fs::read(root.join(path)).unwrap()
+}
+
+/// A JPEG that can be decoded.
+pub(crate) fn picture(width: u32, height: u32) -> Vec<u8> {
+    let pixels = (0..height).flat_map(|y| (0..width).flat_map(move |x| [x, y, x + y]));
+    let image = forebay_image::RgbImage {
+        width,
+        height,
+        data: pixels.map(|value| value as u8).collect(),
+    };
+    forebay_image::encode_jpeg(&image, 92, false).unwrap()
+}
+
 /// Bytes that look random and are always the same.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

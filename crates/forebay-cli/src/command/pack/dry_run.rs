@@ -1,6 +1,6 @@
 //! `forebay pack --dry-run`: the census and the plan, nothing written.
 
-use forebay_pack::{Action, Cancel, Finding, PackOptions, Prepared, prepare};
+use forebay_pack::{Cancel, Finding, PackOptions, Prepared, prepare};
 use serde::Serialize;
 
 use super::Watch;
@@ -173,11 +173,7 @@ fn print_findings(findings: &[Finding], console: &Console) {
         quantity::counted(findings.len() as u64, "file", "files")
     ));
     for finding in findings.iter().take(SHOWN_FINDINGS) {
-        let fate = match finding.action {
-            Action::Skipped => "skipped",
-            Action::Kept => "kept",
-            _ => "ignored",
-        };
+        let fate = super::fate(finding.action);
         console.line(format!("  {fate}: {}", printable(&finding.to_string())));
     }
     if let Some(more) = findings.len().checked_sub(SHOWN_FINDINGS)

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args as ClapArgs;
-use forebay_pack::{Cancel, Format, LayoutKind, OnBadImage, PackOptions, Sharding, ShuffleWhen};
+use forebay_pack::{Action, Cancel, Format, LayoutKind, OnBadImage, PackOptions, Sharding, ShuffleWhen};
 use forebay_store::Location;
 
 use crate::command::seek_points::SeekPoints;
@@ -30,11 +30,14 @@ interrupted run; the result is the same, byte for byte, whatever --jobs is.
 Examples:
   forebay pack photos/ shards/ --format tfrecord
   forebay pack imagenet/ shards/ --format indexed --shard-size 256MiB --jobs 8
+  forebay pack imagenet/ shards/ --format indexed --resize-short 400 --quality 90
   forebay pack photos/ shards/ --format tfrecord --dry-run
 
 SRC holds <class>/<file> or <split>/<class>/<file>, or is an archive of that, or ILSVRC as it is
 downloaded: --help shows the trees under --layout. JPEG, PNG and WebP are told apart by content.
-Images that cannot be read are skipped and listed, and the exit code is 3.")]
+Images that cannot be read are skipped and listed, and the exit code is 3. Bytes of images stay
+as they are unless --resize-short, --max-side or --convert-odd say otherwise; whatever was done
+to an image is a line in DST/pack/report.jsonl.")]
 pub(crate) struct Args {
     /// The directory of images, or an archive
     #[arg(value_name = "SRC")]
@@ -134,15 +137,37 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Records")]
     no_shuffle: bool,
 
-    /// What to do about an image that cannot be read: skip or fail
+    /// Make images smaller whose short side has more than N pixels, so that it has N
+    #[arg(long, value_name = "N", long_help = SHRINK_HELP, help_heading = "Images")]
+    resize_short: Option<NonZeroU32>,
+
+    /// Make images smaller whose long side has more than N pixels, so that it has N
+    #[arg(long, value_name = "N", help_heading = "Images")]
+    max_side: Option<NonZeroU32>,
+
+    /// Write odd images anew as RGB JPEG: PNG under a JPEG's name, CMYK, YCCK, JPEGs without their end
+    #[arg(long, help_heading = "Images")]
+    convert_odd: bool,
+
+    /// JPEG quality of what is written anew [default: 95 for smaller images, 100 for odd ones]
+    #[arg(
+        long,
+        value_name = "1-100",
+        value_parser = clap::value_parser!(u8).range(1..=100),
+        help_heading = "Images"
+    )]
+    quality: Option<u8>,
+
+    /// What to do about an image that cannot be read: skip, fail or quarantine:DIR
     #[arg(
         long,
         value_name = "POLICY",
         default_value = "skip",
-        hide_possible_values = true,
-        help_heading = "Run"
+        value_parser = parse_policy,
+        long_help = POLICY_HELP,
+        help_heading = "Images"
     )]
-    on_bad_image: Policy,
+    on_bad_image: OnBadImage,
 
     /// Threads that read, convert and write [default: cores that the machine, affinity and cgroup allow]
     #[arg(short, long, value_name = "N", help_heading = "Run")]
@@ -163,16 +188,34 @@ pub(crate) enum Kind {
     Indexed,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Policy {
-    Skip,
-    Fail,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Codec {
     None,
     Zstd(i32),
+}
+
+const SHRINK_HELP: &str = "\
+Make images smaller whose short side has more than N pixels, so that it has N
+
+The aspect is kept, and no image is made larger. The pixels are those of Pillow's resize((w, h),
+BILINEAR); with --max-side as well, the smaller size counts. What is made smaller becomes a JPEG
+(4:2:0, --quality) without profiles and without EXIF but its orientation, and width and height in its record are the new
+ones. Images that are small enough keep their bytes.";
+
+const POLICY_HELP: &str = "\
+What to do about an image that cannot be read: skip, fail or quarantine:DIR
+
+  skip            leave it out, list it, go on; the exit code is 3
+  fail            stop at the first one
+  quarantine:DIR  as skip, and copy it to DIR under the path that it has in SRC";
+
+fn parse_policy(text: &str) -> Result<OnBadImage, String> {
+    match text.split_once(':') {
+        None if text == "skip" => Ok(OnBadImage::Skip),
+        None if text == "fail" => Ok(OnBadImage::Fail),
+        Some(("quarantine", dir)) if !dir.is_empty() => Ok(OnBadImage::Quarantine(dir.into())),
+        _ => Err("give skip, fail or quarantine:DIR".to_owned()),
+    }
 }
 
 /// zstd's own default: most of the gain at several hundred MB/s.
@@ -248,11 +291,12 @@ impl Args {
         if self.no_shuffle {
             options.shuffle = ShuffleWhen::Never;
         }
-        options.on_bad_image = match self.on_bad_image {
-            Policy::Skip => OnBadImage::Skip,
-            Policy::Fail => OnBadImage::Fail,
-        };
         options.seek_points = self.seek_points.density();
+        options.on_bad_image = self.on_bad_image.clone();
+        options.convert_odd = self.convert_odd;
+        options.resize_short = self.resize_short.map(NonZeroU32::get);
+        options.max_side = self.max_side.map(NonZeroU32::get);
+        options.quality = self.quality;
         options.blake3 = self.blake3;
         options.jobs = self.jobs.map(NonZeroUsize::get);
         options.overwrite = self.overwrite;
@@ -271,6 +315,18 @@ pub(crate) fn format_of(kind: Kind, codec: Option<Codec>) -> Result<Format, Fail
         (Kind::Indexed, None | Some(Codec::None)) => Format::Indexed,
         (Kind::Indexed, Some(Codec::Zstd(level))) => Format::IndexedZstd(level),
     })
+}
+
+/// What became of a file, in a word.
+fn fate(action: Action) -> &'static str {
+    match action {
+        Action::Skipped => "skipped",
+        Action::Quarantined => "quarantined",
+        Action::Kept => "kept",
+        Action::Converted => "converted",
+        Action::Resized => "made smaller",
+        _ => "ignored",
+    }
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {

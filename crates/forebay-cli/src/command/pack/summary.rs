@@ -172,6 +172,9 @@ impl<'a> Packed<'a> {
         };
         let parts: Vec<String> = [
             (Action::Skipped, "skipped"),
+            (Action::Quarantined, "in quarantine"),
+            (Action::Resized, "made smaller"),
+            (Action::Converted, "converted"),
             (Action::Ignored, "ignored"),
             (Action::Kept, "kept with a remark"),
         ]

@@ -167,15 +167,13 @@ impl Observer for Watch<'_> {
     }
 
     fn finding(&self, finding: &Finding) {
-        if !self.tells {
+        // Images that were made smaller are what was asked for, perhaps a million times: the report has them.
+        if !self.tells || finding.action == Action::Resized {
             return;
         }
         self.console.event("finding", finding);
         let line = printable(&finding.to_string());
-        match finding.action {
-            Action::Skipped => self.console.detail(format!("skipped {line}")),
-            Action::Kept => self.console.detail(format!("kept {line}")),
-            _ => self.console.detail(format!("ignored {line}")),
-        }
+        self.console
+            .detail(format!("{} {line}", super::fate(finding.action)));
     }
 }

@@ -1,0 +1,149 @@
+//! The directory into which bad files are copied, under the paths that they have in the source.
+
+use crate::error::{Error, Result};
+use forebay_store::{AtomicFile, Durability};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Other files of the same name that are stepped around.
+const MAX_NAMESAKES: u32 = 1000;
+/// Names in archives may be longer than a file system's: those above this many bytes are cut, and a hash keeps them apart.
+const MAX_NAME_BYTES: usize = 200;
+const COMPARE_BYTES: usize = 64 << 10;
+
+/// Where bad files go.
+#[derive(Debug)]
+pub(super) struct Quarantine<'a> {
+    dir: &'a Path,
+    durability: Durability,
+}
+
+impl<'a> Quarantine<'a> {
+    pub(super) fn new(dir: &'a Path, durability: Durability) -> Self {
+        Self { dir, durability }
+    }
+
+    /// Puts a file there, whole or not at all, and replaces nothing: if another file has its name, it gets a number
+    /// behind it. The same file again changes nothing, so a run that is continued finds its work done.
+    pub(super) fn keep(&self, path: &[u8], content: &[u8]) -> Result<()> {
+        let target = self.dir.join(below(path));
+        let fail = |op: &'static str| {
+            let target = target.clone();
+            move |error: io::Error| Error::io(target, op, error)
+        };
+        let parent = target.parent().unwrap_or(self.dir);
+        std::fs::create_dir_all(parent).map_err(|error| Error::io(parent, "create", error))?;
+        for number in 0..MAX_NAMESAKES {
+            let name = match number {
+                0 => target.clone(),
+                number => {
+                    let mut name = target.clone().into_os_string();
+                    name.push(format!(".{number}"));
+                    name.into()
+                }
+            };
+            match is_same(&name, content) {
+                Ok(true) => return Ok(()),
+                Ok(false) => continue,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(fail("read")(error)),
+            }
+            let mut file = AtomicFile::create(&name)?;
+            file.write_all(content).map_err(fail("write"))?;
+            if file.commit_new(self.durability)? {
+                return Ok(());
+            }
+        }
+        let what = format!("{MAX_NAMESAKES} other files of that name are there already");
+        Err(fail("quarantine")(io::Error::other(what)))
+    }
+}
+
+/// A path of the source as one below the quarantine: never out of it, whatever an archive has.
+fn below(path: &[u8]) -> PathBuf {
+    let parts = path.split(|byte| *byte == b'/');
+    let named = parts.filter(|part| !part.is_empty() && *part != b".");
+    named.map(name).collect()
+}
+
+fn name(part: &[u8]) -> OsString {
+    if part == b".." {
+        return "_..".into();
+    }
+    if part.len() <= MAX_NAME_BYTES {
+        return OsStr::from_bytes(part).to_owned();
+    }
+    let mut cut = part[..MAX_NAME_BYTES].to_vec();
+    cut.push(b'-');
+    cut.extend_from_slice(&blake3::hash(part).to_hex().as_bytes()[..16]);
+    OsString::from_vec(cut)
+}
+
+/// Whether a file has this content.
+fn is_same(path: &Path, content: &[u8]) -> io::Result<bool> {
+    let meta = std::fs::symlink_metadata(path)?;
+    if !meta.is_file() || meta.len() != content.len() as u64 {
+        return Ok(false);
+    }
+    let mut file = File::open(path)?;
+    let mut buffer = vec![0; COMPARE_BYTES];
+    let mut rest = content;
+    loop {
+        let read = match file.read(&mut buffer) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        match (read, rest.strip_prefix(&buffer[..read])) {
+            (0, _) => return Ok(rest.is_empty()),
+            (_, Some(after)) => rest = after,
+            (_, None) => return Ok(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_below() {
+        let long = [b"a/", vec![b'x'; 300].as_slice()].concat();
+        for (path, expected) in [
+            (b"a/b c.jpg".as_slice(), "a/b c.jpg"),
+            (b"/etc/passwd", "etc/passwd"),
+            (b"../../x", "_../_../x"),
+            (b"./a//b", "a/b"),
+        ] {
+            assert_eq!(below(path), Path::new(expected));
+        }
+        assert_eq!(below(b"a/\xff\n").as_os_str().as_bytes(), b"a/\xff\n");
+        let cut = below(&long);
+        assert_eq!(cut.file_name().unwrap().len(), MAX_NAME_BYTES + 17);
+        let other = below(&[long.as_slice(), b"y"].concat());
+        assert_ne!(cut, other);
+    }
+
+    #[test]
+    fn nothing_is_replaced_and_the_same_is_kept_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let quarantine = Quarantine::new(dir.path(), Durability::Cached);
+        let read = |name: &str| std::fs::read(dir.path().join(name)).ok();
+        for content in [b"one".as_slice(), b"two", b"one", b"two", b""] {
+            quarantine.keep(b"a/b", content).unwrap();
+        }
+        assert_eq!(read("a/b").unwrap(), b"one");
+        assert_eq!(read("a/b.1").unwrap(), b"two");
+        assert_eq!(read("a/b.2").unwrap(), b"");
+        assert_eq!(std::fs::read_dir(dir.path().join("a")).unwrap().count(), 3);
+        // A link is something else, and not followed.
+        std::fs::write(dir.path().join("victim"), "v").unwrap();
+        std::os::unix::fs::symlink("victim", dir.path().join("link")).unwrap();
+        quarantine.keep(b"link", b"v").unwrap();
+        assert_eq!(read("link.1").unwrap(), b"v");
+        assert!(quarantine.keep(b"a/b/c", b"below a file").is_err());
+    }
+}

@@ -1,0 +1,226 @@
+//! Images that are written anew: shrunk, or odd ones as plain JPEG.
+//!
+//! Workers do it where they put records together, so one shard alone keeps all cores busy. What they decode at the
+//! same time is bounded in bytes: a few huge pictures wait for each other, usual ones never do.
+
+use super::examine::{Examined, bad_data};
+use super::read::Refusal;
+use super::record::{Header, check_size};
+use crate::options::PackOptions;
+use crate::report::{Action, Reason};
+use forebay_image::{
+    Decoder, Limits, Probe, Region, RgbImage, Shrink, encode_jpeg, orientation, set_orientation,
+};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// The quality at which TensorFlow's ImageNet tool writes odd images anew.
+const CONVERT_QUALITY: u8 = 100;
+/// The quality of shrunk images: above it files grow much faster than they gain.
+const SHRINK_QUALITY: u8 = 95;
+/// What decoding and resizing take at most: planes of four components, their sum as RGB, and a copy.
+const BYTES_PER_PIXEL: u64 = 10;
+/// Bytes that are decoded at the same time, for each worker: a picture of 13 million pixels.
+const ROOM_PER_JOB: u64 = 128 << 20;
+/// And for all together: more than the largest picture within the limits takes.
+const ROOM: u64 = 704 << 20;
+/// Pictures of more pixels than this do not leave their memory to the next one.
+const KEEP_PIXELS: u64 = 4 << 20;
+
+/// Room for decoded pictures, which all workers share.
+#[derive(Debug)]
+pub(super) struct Room {
+    bytes: u64,
+    taken: Mutex<u64>,
+    freed: Condvar,
+}
+
+/// A part of the room, given back when it is dropped.
+struct Taken<'a>(&'a Room, u64);
+
+impl Room {
+    pub(super) fn new(jobs: usize) -> Self {
+        Self {
+            bytes: ROOM + ROOM_PER_JOB.saturating_mul(jobs as u64),
+            taken: Mutex::new(0),
+            freed: Condvar::new(),
+        }
+    }
+
+    /// Waits until there is room.
+    fn take(&self, bytes: u64) -> Taken<'_> {
+        let bytes = bytes.min(self.bytes);
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self
+            .freed
+            .wait_while(taken, |taken| *taken + bytes > self.bytes)
+            .unwrap_or_else(PoisonError::into_inner);
+        *taken += bytes;
+        Taken(self, bytes)
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        *taken = taken.saturating_sub(self.1);
+        drop(taken);
+        self.0.freed.notify_all();
+    }
+}
+
+/// An image as it goes into its record.
+#[derive(Debug)]
+pub(super) struct Remade {
+    pub(super) image: Vec<u8>,
+    pub(super) header: Header,
+    /// What was done to it, and what is still odd about it.
+    pub(super) said: Vec<(Action, Refusal)>,
+}
+
+/// A worker's decoder, and what it is to do.
+#[derive(Debug)]
+pub(super) struct Remaker<'a> {
+    convert_odd: bool,
+    shrink: Shrink,
+    quality: Option<u8>,
+    decoder: Decoder,
+    room: &'a Room,
+}
+
+impl<'a> Remaker<'a> {
+    pub(super) fn new(options: &PackOptions, room: &'a Room) -> Self {
+        Self {
+            convert_odd: options.convert_odd,
+            shrink: Shrink {
+                short: options.resize_short,
+                long: options.max_side,
+            },
+            quality: options.quality,
+            decoder: Decoder::new(Limits::default()),
+            room,
+        }
+    }
+
+    /// The limits of all that is decoded.
+    pub(super) fn limits(&self) -> &Limits {
+        self.decoder.limits()
+    }
+
+    /// Writes an image anew if that is to be done. None: it stays as it is.
+    pub(super) fn remake(
+        &mut self,
+        file: &[u8],
+        examined: &Examined,
+    ) -> Result<Option<Remade>, Refusal> {
+        let probe = &examined.probe;
+        let size = self.shrink.size(probe.width, probe.height);
+        let converts = self.convert_odd && examined.oddities.iter().any(|odd| odd.is_convertible);
+        if size.is_none() && !converts {
+            return Ok(None);
+        }
+        let picture = self.decode(file, examined, size)?;
+        let default = if size.is_some() {
+            SHRINK_QUALITY
+        } else {
+            CONVERT_QUALITY
+        };
+        let quality = self.quality.unwrap_or(default);
+        // TensorFlow's tool makes RGB of all that it converts; a grey JPEG that only shrinks stays grey.
+        let grey = probe.color.is_grey() && !converts;
+        let not_encoded = |error| (Reason::BadData, format!("it cannot be encoded: {error}"));
+        let mut image = encode_jpeg(&picture, quality, grey).map_err(not_encoded)?;
+        if let Some(tag) = orientation(file, probe) {
+            set_orientation(&mut image, tag);
+        }
+        check_size(image.len() as u64)?;
+        let remade = forebay_image::probe(&image, self.limits()).map_err(not_encoded)?;
+        Ok(Some(Remade {
+            header: Header::of(&remade),
+            said: said_of(examined, size, quality),
+            image,
+        }))
+    }
+
+    /// The remarks on an image that stays as it is. Where there is doubt, it is decoded to see whether it can be.
+    pub(super) fn keep(
+        &mut self,
+        file: &[u8],
+        examined: Examined,
+    ) -> Result<Vec<(Action, Refusal)>, Refusal> {
+        if examined.is_doubtful {
+            self.decode(file, &examined, None)?;
+        }
+        let oddities = examined.oddities.into_iter();
+        Ok(oddities
+            .map(|odd| (Action::Kept, (odd.reason, odd.detail)))
+            .collect())
+    }
+
+    fn decode(
+        &mut self,
+        file: &[u8],
+        examined: &Examined,
+        size: Option<(u32, u32)>,
+    ) -> Result<RgbImage, Refusal> {
+        let probe = &examined.probe;
+        let pixels = pixels(probe);
+        let _room = self.room.take(pixels * BYTES_PER_PIXEL);
+        let whole = Region::whole(probe.width, probe.height);
+        let picture = match size {
+            Some((width, height)) => self.decoder.decode_shrunk(file, probe, width, height),
+            None => self.decoder.decode_region(file, probe, whole),
+        };
+        if pixels > KEEP_PIXELS {
+            self.decoder = Decoder::new(*self.decoder.limits());
+        }
+        picture.map_err(|error| bad_data(examined, &error))
+    }
+}
+
+fn pixels(probe: &Probe) -> u64 {
+    u64::from(probe.width) * u64::from(probe.height)
+}
+
+/// What there is to say about an image that was written anew.
+fn said_of(examined: &Examined, size: Option<(u32, u32)>, quality: u8) -> Vec<(Action, Refusal)> {
+    let probe = &examined.probe;
+    let mut said = Vec::new();
+    for odd in &examined.oddities {
+        let mut detail = odd.detail.clone();
+        let action = if odd.ends_with_conversion {
+            let comma = if detail.is_empty() { "" } else { ", " };
+            detail = format!("{detail}{comma}now a JPEG of quality {quality}");
+            Action::Converted
+        } else {
+            Action::Kept
+        };
+        said.push((action, (odd.reason, detail)));
+    }
+    if let Some((width, height)) = size {
+        let detail = format!(
+            "{} {}x{}, now a JPEG of {width}x{height}, quality {quality}",
+            probe.format, probe.width, probe.height
+        );
+        said.push((Action::Resized, (Reason::LargerThanAsked, detail)));
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_given_back_and_the_largest_picture_fits() {
+        let most = Limits::default().max_pixels * BYTES_PER_PIXEL;
+        let room = Room::new(1);
+        assert!(most < room.bytes);
+        let all = room.take(u64::MAX);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| drop(room.take(1)));
+            drop(all);
+            waits.join().unwrap();
+        });
+        assert_eq!(*room.taken.lock().unwrap(), 0);
+    }
+}
