@@ -81,6 +81,50 @@ def blocks(n, seed, epoch, lanes, block, window):
     return at
 
 
+def alias_table(weights):
+    """Thresholds, of 2^32, and aliases of an alias table (Vose)."""
+    n, total = len(weights), 0.0
+    for weight in weights:
+        total += weight
+    parts = [weight * n / total for weight in weights]
+    thresholds, aliases = [1 << 32] * n, list(range(n))
+    small = [i for i in range(n) if parts[i] < 1.0]
+    large = [i for i in range(n) if parts[i] >= 1.0]
+    while small and large:
+        s, big = small.pop(), large.pop()
+        thresholds[s], aliases[s] = int(parts[s] * (1 << 32)), big
+        parts[big] = (parts[big] + parts[s]) - 1.0
+        (small if parts[big] < 1.0 else large).append(big)
+    return thresholds, aliases
+
+
+def draws(count, groups, weights, seed, epoch):
+    """The picks of an epoch that draws with replacement, sorted."""
+    thresholds, aliases = alias_table(weights)
+    key = child(child(root(seed), epoch), 5)
+    picks = []
+    for v in range(count):
+        k = child(key, v)
+        column = below(child(k, 1), len(groups))
+        own = below(child(k, 2), 1 << 32) < thresholds[column]
+        members = groups[column if own else aliases[column]]
+        picks.append(members[below(child(k, 3), len(members))])
+    return sorted(picks)
+
+
+def epoch_order(picks, repeats, row, at):
+    """(sample, occurrence) at each position; `at` orders the picks."""
+    order = []
+    for p in range(len(picks) * repeats):
+        g = p // (row * repeats)
+        offset = p - g * row * repeats
+        width = min(row, len(picks) - g * row)
+        v = at(g * row + offset % width)
+        before = v - picks.index(picks[v])
+        order.append((picks[v], before * repeats + offset // width))
+    return order
+
+
 def main():
     key = child(root(7), 3)
     print("key", hex(key))
@@ -93,6 +137,9 @@ def main():
     print("full:", [full(p) for p in range(30)])
     large = blocks(1_281_167, 42, 3, 64, 32, 2)
     print("large:", [large(k * 177_777) for k in range(8)])
+    groups = [[0, 3, 5, 6], [1, 2], [4, 7, 8, 9]]
+    picks = draws(12, groups, [1.0, 2.5, 0.25], 8, 2)
+    print("draws:", epoch_order(picks, 2, 2, blocks(12, 8, 2, 2, 2, 2)))
     print("doc:", [large(p) for p in range(4)])
 
 

@@ -1,6 +1,6 @@
 //! What must come next: each batch of the stream once, in order. No IO.
 
-use forebay_wire::batch::{FLAG_PADDING, FLAG_SAMPLE, digest};
+use forebay_wire::batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE, digest};
 use forebay_wire::wire;
 
 /// Most records, and most samples of a global batch: what is added up here stays
@@ -30,14 +30,26 @@ fn same<T: PartialEq + std::fmt::Debug>(
     })
 }
 
+/// Samples of an epoch.
+pub(crate) fn samples(opened: &wire::Opened) -> u64 {
+    match opened.samples {
+        0 => opened.records,
+        samples => samples,
+    }
+}
+
 /// Where a stream is, and what therefore comes next.
 #[derive(Debug, Clone)]
 pub(crate) struct Sequence {
     records: u64,
+    /// Of an epoch.
+    samples: u64,
     batch_size: u64,
     rank: u64,
     world_size: u64,
     keep_last: bool,
+    /// Whether samples may be replaced.
+    replaces: bool,
     batch_bytes: u64,
     pub(crate) epoch: u64,
     pub(crate) position: u64,
@@ -52,10 +64,12 @@ impl Sequence {
         let spec = opened.spec.clone().unwrap_or_default();
         let sequence = Sequence {
             records: opened.records,
+            samples: samples(opened),
             batch_size: spec.batch_size,
             rank: spec.rank,
             world_size: spec.world_size,
             keep_last: spec.keep_last,
+            replaces: matches!(spec.on_error(), wire::OnError::Skip | wire::OnError::Zero),
             batch_bytes: opened.batch_bytes,
             epoch,
             position,
@@ -68,6 +82,7 @@ impl Sequence {
             || spec.rank >= spec.world_size
             || global_size.is_none_or(|size| size > MOST)
             || opened.records > MOST
+            || opened.samples > MOST
         {
             return Err(Disorder {
                 what: "the opened stream",
@@ -93,7 +108,7 @@ impl Sequence {
     }
 
     fn is_at_end(&self) -> bool {
-        let left = self.records.saturating_sub(self.position);
+        let left = self.samples.saturating_sub(self.position);
         left == 0 || (!self.keep_last && left < self.global_size())
     }
 
@@ -114,12 +129,14 @@ impl Sequence {
         same("samples of a batch", self.batch_size, samples)?;
         for (i, &sample) in batch.samples.iter().enumerate() {
             let at = self.position + self.rank + i as u64 * self.world_size;
-            let flag = if at < self.records {
+            let flag = if at < self.samples {
                 FLAG_SAMPLE
             } else {
                 FLAG_PADDING
             };
-            same("padding", Some(&flag), batch.flags.get(i))?;
+            let known = if self.replaces { !FLAG_FAILED } else { !0 };
+            let found = batch.flags.get(i).map(|flag| flag & known);
+            same("padding", Some(flag), found)?;
             if sample >= self.records {
                 return Err(Disorder {
                     what: "sample",
@@ -147,7 +164,7 @@ impl Sequence {
 
     /// Where the epoch goes on after a global batch at `position`.
     pub(crate) fn after(&self, position: u64) -> u64 {
-        self.records.min(position + self.global_size())
+        self.samples.min(position + self.global_size())
     }
 
     /// Holds the end of an epoch against what came, and moves to the next one.
@@ -156,7 +173,7 @@ impl Sequence {
         if !self.is_at_end() {
             return Err(Disorder {
                 what: "batch",
-                expected: format!("one at position {} of {}", self.position, self.records),
+                expected: format!("one at position {} of {}", self.position, self.samples),
                 found: format!("the end of epoch {}", end.epoch),
             });
         }
@@ -195,6 +212,7 @@ mod tests {
                 ..Default::default()
             }),
             records,
+            samples: 0,
             batches_per_epoch: 1,
             batch_bytes: 6,
         }
@@ -245,6 +263,34 @@ mod tests {
         sequence.advance(0);
         assert_eq!(sequence.position, 9);
         assert_eq!(sequence.next(), "the end of epoch 7");
+    }
+
+    #[test]
+    fn epochs_may_have_other_lengths_and_samples_may_be_replaced() {
+        let mut opened = opened(9, false);
+        opened.samples = 20;
+        let mut sequence = Sequence::new(&opened, 0, 16).unwrap();
+        let mut last = batch(0, 16, 20);
+        last.samples = vec![8, 3];
+        last.digest = digest::batch(16, 1, 2, &last.samples, &last.flags);
+        sequence.check(&last, 6).unwrap();
+        sequence.advance(0);
+        assert_eq!(sequence.next(), "the end of epoch 0");
+        // A sample that failed is no disorder where that was asked for.
+        let mut failed = batch(0, 4, 9);
+        failed.flags = vec![FLAG_FAILED, 0].into();
+        failed.digest = digest::batch(4, 1, 2, &failed.samples, &failed.flags);
+        let sequence = Sequence::new(&opened, 0, 4).unwrap();
+        assert_eq!(sequence.check(&failed, 6).unwrap_err().what, "padding");
+        opened
+            .spec
+            .as_mut()
+            .unwrap()
+            .set_on_error(wire::OnError::Skip);
+        let sequence = Sequence::new(&opened, 0, 4).unwrap();
+        sequence.check(&failed, 6).unwrap();
+        failed.flags = vec![FLAG_FAILED | FLAG_PADDING, 0].into();
+        assert_eq!(sequence.check(&failed, 6).unwrap_err().what, "padding");
     }
 
     #[test]

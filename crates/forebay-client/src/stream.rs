@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::options::OpenOptions;
 use crate::queue::{Item, Queue, StreamStats};
 use crate::receiver::{Receiver, Terms, connect};
-use crate::sequence::Sequence;
+use crate::sequence::{Sequence, samples};
 
 /// Batches from a server: each one once, in order, whatever happens to the
 /// connection meanwhile.
@@ -104,11 +104,7 @@ impl Stream {
     pub fn poll_batch(&mut self, wait: Duration) -> Result<Polled> {
         match self.queue.pop(wait) {
             Ok(Some(Item::Batch(batch))) => {
-                self.position = self
-                    .terms
-                    .opened
-                    .records
-                    .min(batch.position + self.global_size);
+                self.position = samples(&self.terms.opened).min(batch.position + self.global_size);
                 Ok(Polled::Batch(batch))
             }
             Ok(Some(Item::EpochEnd(epoch))) => {

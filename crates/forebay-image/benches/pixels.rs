@@ -47,6 +47,7 @@ fn bench_folder(c: &mut Criterion, name: &str, folder: &Path) {
         seed: 1,
         epoch: 0,
         sample: sample as u64,
+        occurrence: 0,
     };
     let mut decoder = Decoder::new(limits);
     let mut group = c.benchmark_group(name);

@@ -33,6 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             seed: 1,
             epoch: 2,
             sample,
+            occurrence: 0,
         };
         for (kind, transform) in &transforms {
             let mut out = vec![0; transform.output_values()];

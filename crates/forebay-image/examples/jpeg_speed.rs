@@ -155,6 +155,7 @@ fn read(directory: &Path) -> Vec<Image> {
                 seed: 1,
                 epoch: 0,
                 sample: images.len() as u64,
+                occurrence: 0,
             };
             let (crop, _) = TrainTransform::new(224).crop(probe.width, probe.height, seed);
             images.push(Image {

@@ -1,4 +1,4 @@
-//! Random numbers that are a pure function of (seed, epoch, sample, purpose, number of the draw).
+//! Random numbers that are a pure function of (seed, epoch, sample, occurrence, purpose, number of the draw).
 //!
 //! The definition is part of the project's contract: a run repeated years later, on another machine, by
 //! another thread or server, must draw the same crops. All arithmetic is modulo 2^64:
@@ -7,6 +7,7 @@
 //! mix(z)  = z ^= z >> 30; z *= 0xbf58476d1ce4e5b9; z ^= z >> 27; z *= 0x94d049bb133111eb; z ^ (z >> 31)
 //! G       = 0x9e3779b97f4a7c15
 //! key     = mix(mix(mix(mix(seed + G) ^ epoch + G) ^ sample + G) ^ purpose + G)     (^ binds first)
+//! key     = mix((key ^ occurrence) + G)                where the occurrence is not 0
 //! draw(i) = mix(key + (i + 1) * G)                     i = 0, 1, 2, ...
 //! unit    = (draw >> 11) * 2^-53                       in [0, 1)
 //! below n = ((draw >> 32) * n) >> 32                   in 0..n, n < 2^32
@@ -37,6 +38,8 @@ pub struct SampleSeed {
     pub epoch: u64,
     /// Number of the sample in its dataset.
     pub sample: u64,
+    /// 0, or which repetition of the sample within the epoch this is.
+    pub occurrence: u64,
 }
 
 /// A random decision; the number is part of the contract.
@@ -72,6 +75,9 @@ impl Draws {
         let mut key = mix(seed.seed.wrapping_add(GOLDEN));
         for part in [seed.epoch, seed.sample, purpose] {
             key = mix((key ^ part).wrapping_add(GOLDEN));
+        }
+        if seed.occurrence != 0 {
+            key = mix((key ^ seed.occurrence).wrapping_add(GOLDEN));
         }
         Self { state: key }
     }
@@ -168,6 +174,7 @@ mod tests {
                 seed: 1,
                 epoch: 2,
                 sample: 3,
+                occurrence: 0,
             },
             Purpose::Crop,
         );

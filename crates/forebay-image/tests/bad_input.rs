@@ -159,6 +159,7 @@ fn a_file_cut_anywhere_is_an_error() {
                 seed: 0,
                 epoch: 0,
                 sample: cut as u64,
+                occurrence: 0,
             };
             let _ = transform.apply(
                 &mut decoder(),

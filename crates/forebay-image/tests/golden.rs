@@ -53,6 +53,7 @@ fn shipped_images_decode_and_transform_to_pillows_bytes() {
             seed: 1,
             epoch: 2,
             sample: sample as u64,
+            occurrence: 0,
         };
         let train = Transform::Train(TrainTransform::new(224));
         let eval = Transform::Eval(EvalTransform::new(256, 224));
@@ -136,6 +137,7 @@ fn crops_are_torchvisions_with_the_documented_random_numbers() {
             seed: n[2],
             epoch: n[3],
             sample: n[4],
+            occurrence: 0,
         };
         let (crop, flip) = TrainTransform::new(224).crop(n[0] as u32, n[1] as u32, seed);
         let got = [crop.x, crop.y, crop.width, crop.height, u32::from(flip)].map(u64::from);

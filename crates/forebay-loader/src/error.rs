@@ -40,10 +40,10 @@ pub enum Error {
     },
     /// An epoch too short for one batch.
     #[error(
-        "an epoch has no batch: {records} records, and a batch of all ranks takes {global_batch}; use smaller batches or keep_last"
+        "an epoch has no batch: {records} samples, and a batch of all ranks takes {global_batch}; use smaller batches or keep_last"
     )]
     NoBatch {
-        /// Records of the split.
+        /// Samples of an epoch.
         records: u64,
         /// Samples of a global batch.
         global_batch: u64,
@@ -69,12 +69,12 @@ pub enum Error {
         source: Arc<std::io::Error>,
     },
     /// A position beyond the end of the epoch.
-    #[error("there is no position {position}: an epoch has {records} records")]
+    #[error("there is no position {position}: an epoch has {samples} samples")]
     Position {
         /// The position asked for.
         position: u64,
-        /// Records of an epoch.
-        records: u64,
+        /// Samples of an epoch.
+        samples: u64,
     },
     /// Records could not be read, or are damaged.
     #[error(transparent)]
@@ -118,6 +118,18 @@ impl Error {
             name,
             found: found.to_string(),
             expected: expected.to_string(),
+        }
+    }
+}
+
+impl Error {
+    /// Whether another sample may stand in for the one that met this. Not where storage failed: a disk that is gone
+    /// would otherwise be trained on to the end, as if every image were damaged.
+    pub(crate) fn is_of_one_sample(&self) -> bool {
+        match self {
+            Error::Record { .. } | Error::Image { .. } => true,
+            Error::Shard(error) => !matches!(**error, forebay_shard::Error::Io { .. }),
+            _ => false,
         }
     }
 }

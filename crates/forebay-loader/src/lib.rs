@@ -15,6 +15,7 @@ mod loader;
 mod options;
 mod pipeline;
 pub mod plan;
+mod sampling;
 mod source;
 mod spec;
 mod stats;
@@ -23,7 +24,8 @@ mod tests;
 
 pub use error::{Error, Place, Result};
 pub use loader::{Loader, Monitor};
-pub use options::{DEFAULT_MEMORY_BYTES, DEFAULT_READERS, Options};
+pub use options::{DEFAULT_MEMORY_BYTES, DEFAULT_READERS, OnError, Options};
 pub use plan::Shuffle;
+pub use sampling::{Sampling, Weights};
 pub use spec::MAX_BATCH_BYTES;
 pub use stats::{Bound, StageStats, Stats, Verdict};

@@ -45,6 +45,8 @@ pub struct Loader {
     fingerprint: String,
     records: u64,
     bytes: u64,
+    /// Of an epoch.
+    samples: u64,
     epoch: u64,
     /// Where the next global batch begins.
     position: u64,
@@ -93,10 +95,17 @@ impl Loader {
         pool: Option<BufferPool>,
     ) -> Result<Self> {
         let (records, bytes) = (source.records(), source.bytes());
-        let options = options.resolve(records, bytes)?;
-        let batches = options.batches(records)?;
-        check_position(position, records)?;
-        let pipeline = Pipeline::start(source, options.clone(), pool, epoch, position)?;
+        let mut options = options;
+        let (sampling, selection) = options.sampling.resolve(&*source)?;
+        options.sampling = sampling;
+        let picks = selection.len();
+        let picked_bytes = u128::from(bytes) * u128::from(picks) / u128::from(records.max(1));
+        let picked_bytes = u64::try_from(picked_bytes).unwrap_or(u64::MAX);
+        let options = options.resolve(picks, picked_bytes)?;
+        let samples = picks.saturating_mul(options.sampling.times());
+        let batches = options.batches(samples)?;
+        check_position(position, samples)?;
+        let pipeline = Pipeline::start(source, options.clone(), selection, pool, epoch, position)?;
         Ok(Loader {
             pipeline,
             options,
@@ -105,6 +114,7 @@ impl Loader {
             fingerprint,
             records,
             bytes,
+            samples,
             epoch,
             position,
         })
@@ -138,7 +148,7 @@ impl Loader {
         }
         let made = self.pipeline.shared().next(until)?;
         let batch = self.batch(made);
-        self.position = (self.position + self.batches.global_size()).min(self.records);
+        self.position = (self.position + self.batches.global_size()).min(self.samples);
         Ok(Some(batch))
     }
 
@@ -183,7 +193,7 @@ impl Loader {
     ///
     /// A position beyond the end of the epoch.
     pub fn seek(&mut self, epoch: u64, position: u64) -> Result<()> {
-        check_position(position, self.records)?;
+        check_position(position, self.samples)?;
         self.pipeline.seek(epoch, position)?;
         (self.epoch, self.position) = (epoch, position);
         Ok(())
@@ -217,6 +227,13 @@ impl Loader {
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records
+    }
+
+    /// Samples of an epoch, all ranks together and padding not counted: the records of the split, if
+    /// [`Sampling`](crate::Sampling) does not say otherwise.
+    #[must_use]
+    pub fn epoch_samples(&self) -> u64 {
+        self.samples
     }
 
     /// Bytes of all records of the split as stored.
@@ -258,9 +275,9 @@ impl Loader {
     }
 }
 
-fn check_position(position: u64, records: u64) -> Result<()> {
-    if position > records {
-        return Err(Error::Position { position, records });
+fn check_position(position: u64, samples: u64) -> Result<()> {
+    if position > samples {
+        return Err(Error::Position { position, samples });
     }
     Ok(())
 }

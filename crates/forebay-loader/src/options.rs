@@ -7,6 +7,7 @@ use forebay_image::{Limits, Output, Transform};
 
 use crate::error::{Error, Result};
 use crate::plan::{self, Batches, Shuffle, defaults};
+use crate::sampling::Sampling;
 
 /// Memory that a loader may hold when nothing is said: the windows of the default shuffle (at most 512 MiB),
 /// what is being read ahead, and a few batches.
@@ -18,6 +19,19 @@ const DEFAULT_BATCHES_AHEAD: usize = 4;
 /// One is being finished while the next is being begun.
 const MIN_BATCHES_AHEAD: usize = 2;
 const MAX_THREADS: usize = 1024;
+
+/// What becomes of a sample that cannot be read or decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OnError {
+    /// The loader fails with its error.
+    #[default]
+    Raise,
+    /// The next good sample of the same batch (after the last one, the first one) is in its place, pixels, label and number; zeros where the batch has
+    /// none. Marked by [`FLAG_FAILED`](forebay_wire::batch::FLAG_FAILED).
+    Skip,
+    /// Zeros are in its place, and the label is -1. Marked by [`FLAG_FAILED`](forebay_wire::batch::FLAG_FAILED).
+    Zero,
+}
 
 /// What a loader is asked to do. A number of 0 means: choose well.
 ///
@@ -51,6 +65,10 @@ pub struct Options {
     pub output: Output,
     /// Whether the last, short batch of an epoch is filled up with padding rather than left out.
     pub keep_last: bool,
+    /// Which records epochs are made of.
+    pub sampling: Sampling,
+    /// What becomes of samples that cannot be read or decoded.
+    pub on_error: OnError,
     /// Threads that decode; 0 for as many as this process may use (CPU affinity and cgroup limits count).
     pub threads: usize,
     /// Threads that read, most of the time waiting for storage; 0 for [`DEFAULT_READERS`].
@@ -80,6 +98,8 @@ impl Options {
             transform,
             output: Output::default(),
             keep_last: false,
+            sampling: Sampling::default(),
+            on_error: OnError::default(),
             threads: 0,
             readers: 0,
             batches_ahead: 0,
@@ -89,7 +109,7 @@ impl Options {
     }
 
     /// The same options with everything filled in that shapes batches (not what concerns this machine: threads
-    /// and memory), for a split of `records` records in `bytes` bytes. Two loaders with the same resolved
+    /// and memory), for epochs of `records` records in `bytes` bytes: a split, or what [`Sampling`] leaves or draws of it. Two loaders with the same resolved
     /// options give the same batches.
     ///
     /// # Errors
@@ -112,7 +132,7 @@ impl Options {
                 *window_blocks = defaults::WINDOW_BLOCKS;
             }
         }
-        resolved.batches(records)?;
+        resolved.batches(records.saturating_mul(self.sampling.times()))?;
         plan::check_world(resolved.lanes, resolved.world_size)?;
         resolved
             .transform
@@ -126,7 +146,7 @@ impl Options {
         Ok(resolved)
     }
 
-    /// Which positions of an epoch of `records` this rank's batches hold.
+    /// Which positions of an epoch of `records` samples this rank's batches hold.
     ///
     /// # Errors
     ///

@@ -33,6 +33,12 @@ pub(crate) trait Source: Send + Sync {
     /// Key of a record, if there is one that can be read.
     fn key(&self, record: u64) -> Option<Vec<u8>>;
 
+    /// Tells the label of each record in order, as far as the index knows it: never reads.
+    fn for_each_label(&self, each: &mut dyn FnMut(u64, Option<i64>));
+
+    /// The label, as stored, of the class with this name.
+    fn class_label(&self, name: &str) -> Option<i64>;
+
     /// Where a record is, with its key.
     fn place(&self, record: u64) -> Place {
         Place {
@@ -120,5 +126,24 @@ impl Source for SplitSource {
     fn key(&self, record: u64) -> Option<Vec<u8>> {
         let key = self.split.key(record).ok()?;
         (!key.is_empty()).then_some(key)
+    }
+
+    fn for_each_label(&self, each: &mut dyn FnMut(u64, Option<i64>)) {
+        let mut record = 0;
+        for shard in self.split.shards() {
+            for at in 0..shard.len() {
+                each(record, shard.label(at));
+                record += 1;
+            }
+        }
+    }
+
+    fn class_label(&self, name: &str) -> Option<i64> {
+        let at = self
+            .split
+            .classes()
+            .iter()
+            .position(|class| class.name == name)?;
+        Some(self.split.label_base() + at as i64)
     }
 }

@@ -9,8 +9,9 @@ use forebay_image::{Dtype, EvalTransform, Layout, Normalize, Output, TrainTransf
 use forebay_proto::wire;
 
 use crate::error::{Error, Result};
-use crate::options::Options;
+use crate::options::{OnError, Options};
 use crate::plan::Shuffle;
+use crate::sampling::Sampling;
 
 /// Largest batch that is made for somebody else, unless told otherwise.
 pub const MAX_BATCH_BYTES: u64 = 1 << 30;
@@ -36,6 +37,16 @@ impl Options {
         options.shuffle = shuffle_from(spec.shuffle.as_ref())?;
         options.output = output_from(spec)?;
         options.keep_last = spec.keep_last;
+        options.sampling = Sampling::from_wire(spec.sampling.as_ref())?;
+        options.on_error = match wire::OnError::try_from(spec.on_error) {
+            Ok(wire::OnError::Raise | wire::OnError::Unspecified) => OnError::Raise,
+            Ok(wire::OnError::Skip) => OnError::Skip,
+            Ok(wire::OnError::Zero) => OnError::Zero,
+            Err(_) => {
+                let expected = "1 (raise), 2 (skip) or 3 (zero)";
+                return Err(Error::option("on_error", spec.on_error, expected));
+            }
+        };
         let bytes = options.batch_bytes()? as u64;
         if bytes > max_batch_bytes {
             let expected = format!("batches of at most {max_batch_bytes} bytes");
@@ -64,6 +75,13 @@ impl Options {
             .into(),
             keep_last: self.keep_last,
             output: output_to(&self.output),
+            sampling: self.sampling.to_wire(),
+            on_error: match self.on_error {
+                OnError::Raise => wire::OnError::Unspecified,
+                OnError::Skip => wire::OnError::Skip,
+                OnError::Zero => wire::OnError::Zero,
+            }
+            .into(),
         }
     }
 }
@@ -220,6 +238,8 @@ mod tests {
         options.seed = u64::MAX;
         options.output.layout = Layout::Nchw;
         options.keep_last = true;
+        options.sampling.limit = 77;
+        options.on_error = OnError::Skip;
         options
     }
 
@@ -313,6 +333,7 @@ mod tests {
         assert!(refused(&|spec| spec.world_size = u64::MAX).contains("world_size"));
         assert!(refused(&|spec| spec.world_size = 0).contains("world_size"));
         assert!(refused(&|spec| spec.rank = 4).contains("rank"));
+        assert!(refused(&|spec| spec.on_error = 9).contains("on_error"));
         assert!(refused(&|spec| spec.lanes = 10).contains("lanes"));
         assert!(train(&|train| train.size = u32::MAX).contains("size"));
         assert!(train(&|train| train.scale_min = f64::NAN).contains("scale"));

@@ -89,6 +89,7 @@ fn expected(split: &Split, options: &Options, epoch: u64) -> Vec<(Vec<u8>, i64, 
             seed: options.seed,
             epoch,
             sample,
+            occurrence: 0,
         };
         options
             .transform

@@ -12,6 +12,7 @@ use crate::source::{BatchSource, Description, Failure, Monitor, Source, StreamRe
 /// All splits of a dataset, open.
 pub(crate) struct DatasetSource {
     splits: Vec<Split>,
+    discretion: Discretion,
     description: Description,
 }
 
@@ -35,6 +36,7 @@ impl DatasetSource {
                 label_base: u32::try_from(label_base).unwrap_or(0),
             },
             splits,
+            discretion: Discretion::about(dataset),
         })
     }
 
@@ -60,44 +62,96 @@ impl Source for DatasetSource {
 
     fn open(&self, request: &StreamRequest<'_>) -> Result<Box<dyn BatchSource>, Failure> {
         let split = self.split(&request.spec.split)?;
+        let fail = |error| self.discretion.failure(error);
         let mut options =
-            Options::from_spec(request.spec, request.max_batch_bytes).map_err(failure)?;
+            Options::from_spec(request.spec, request.max_batch_bytes).map_err(|e| fail(e))?;
         options.memory_bytes = request.memory_bytes.unwrap_or(0);
         options.threads = request.threads.unwrap_or(0);
         let (epoch, position) = (request.epoch, request.position);
         let loader =
-            Loader::resume(split.clone(), options, epoch, position, None).map_err(failure)?;
-        Ok(Box::new(loader))
+            Loader::resume(split.clone(), options, epoch, position, None).map_err(|e| fail(e))?;
+        Ok(Box::new(Batches {
+            loader,
+            discretion: self.discretion.clone(),
+        }))
     }
 }
 
-impl BatchSource for Loader {
+/// The batches of one loader.
+struct Batches {
+    loader: Loader,
+    discretion: Discretion,
+}
+
+impl BatchSource for Batches {
     fn opened(&self) -> wire::Opened {
+        let loader = &self.loader;
         wire::Opened {
-            spec: Some(self.spec()),
-            records: self.records(),
-            batches_per_epoch: self.batches_per_epoch(),
+            spec: Some(loader.spec()),
+            records: loader.records(),
+            samples: loader.epoch_samples(),
+            batches_per_epoch: loader.batches_per_epoch(),
             // The loader exists, so its batches have a size.
-            batch_bytes: self.options().batch_bytes().unwrap_or(usize::MAX) as u64,
+            batch_bytes: loader.options().batch_bytes().unwrap_or(usize::MAX) as u64,
         }
     }
 
     fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {
-        Loader::next_batch(self).map_err(failure)
+        let batch = self.loader.next_batch();
+        batch.map_err(|error| self.discretion.failure(error))
     }
 
     fn monitor(&self) -> Arc<dyn Monitor> {
-        Arc::new(Loader::monitor(self))
+        Arc::new(Watch {
+            monitor: self.loader.monitor(),
+            discretion: self.discretion.clone(),
+        })
     }
 }
 
-impl Monitor for forebay_loader::Monitor {
+struct Watch {
+    monitor: forebay_loader::Monitor,
+    discretion: Discretion,
+}
+
+impl Monitor for Watch {
     fn cancel(&self) {
-        self.interrupt();
+        self.monitor.interrupt();
     }
 
     fn stats(&self) -> wire::Stats {
-        forebay_loader::Monitor::stats(self).to_wire()
+        let mut stats = self.monitor.stats().to_wire();
+        for failure in &mut stats.failures {
+            *failure = self.discretion.keep(failure);
+        }
+        stats
+    }
+}
+
+/// Keeps the places of files on this machine from clients: they learn the names that files have in their dataset.
+#[derive(Clone)]
+struct Discretion {
+    /// What the path of every file of the dataset begins with.
+    directory: String,
+}
+
+impl Discretion {
+    fn about(dataset: &Dataset) -> Self {
+        let directory = dataset.root().join("").display().to_string();
+        Discretion { directory }
+    }
+
+    fn keep(&self, text: &str) -> String {
+        match self.directory.as_str() {
+            "" => text.to_owned(),
+            directory => text.replace(directory, ""),
+        }
+    }
+
+    fn failure(&self, error: LoadError) -> Failure {
+        let mut failure = failure(error);
+        failure.message = self.keep(&failure.message);
+        failure
     }
 }
 

@@ -30,6 +30,7 @@ impl StreamStats {
             busy_s: self.sending.as_secs_f64(),
             starved_s: self.starved.as_secs_f64(),
             blocked_s: self.blocked.as_secs_f64(),
+            threads: 1,
         }
     }
 }

@@ -163,6 +163,7 @@ impl BatchSource for SyntheticBatches {
         wire::Opened {
             spec: Some(self.spec.clone()),
             records: self.records,
+            samples: self.records,
             batches_per_epoch: self.batches.per_epoch(),
             batch_bytes: self.shape.iter().product::<usize>() as u64,
         }

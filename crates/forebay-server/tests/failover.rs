@@ -272,6 +272,7 @@ fn liar(
         let opened = wire::Opened {
             spec: open.spec,
             records: 100,
+            samples: 0,
             batches_per_epoch: 12,
             batch_bytes: BATCH_BYTES,
         };

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
 use crate::files::Files;
-use crate::manifest::{Manifest, ShardEntry, SplitEntry};
+use crate::manifest::{ClassEntry, Manifest, ShardEntry, SplitEntry};
 use crate::shard::{OpenOptions, Shard, ShardFormat};
 
 /// The directory of sidecar indexes, in the dataset's. Never beside the
@@ -128,6 +128,7 @@ struct SplitInner {
     name: String,
     fingerprint: String,
     label_base: i64,
+    classes: Vec<ClassEntry>,
     shards: Vec<Shard>,
     /// Number of the first record of each shard, then of all records.
     starts: Vec<u64>,
@@ -146,6 +147,7 @@ impl Split {
             name: entry.name.clone(),
             fingerprint: dataset.manifest.fingerprint.clone(),
             label_base: dataset.manifest.label_base,
+            classes: dataset.manifest.classes.clone(),
             shards,
             starts,
         };
@@ -177,6 +179,11 @@ impl Split {
     /// The label of the dataset's first class.
     pub fn label_base(&self) -> i64 {
         self.inner.label_base
+    }
+
+    /// The dataset's classes in the order of their labels; empty if the manifest has none.
+    pub fn classes(&self) -> &[ClassEntry] {
+        &self.inner.classes
     }
 
     /// The shards in order.

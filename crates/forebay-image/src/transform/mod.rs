@@ -132,7 +132,7 @@ impl Transform {
     /// let transform = Transform::Train(TrainTransform::new(32));
     /// let mut decoder = Decoder::new(Limits::default());
     /// let mut out = vec![0; transform.output_values()];
-    /// let seed = SampleSeed { seed: 1, epoch: 0, sample: 7 };
+    /// let seed = SampleSeed { seed: 1, epoch: 0, sample: 7, occurrence: 0 };
     /// transform.apply(&mut decoder, &png, seed, &Output::from(Layout::Nchw), &mut out)?;
     /// assert_eq!(out, vec![90; 3 * 32 * 32]);
     /// # Ok::<(), forebay_image::ImageError>(())

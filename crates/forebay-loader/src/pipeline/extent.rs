@@ -35,6 +35,10 @@ impl Extent {
         }
     }
 
+    pub(super) fn is_of_one_record(&self) -> bool {
+        self.records.end - self.records.start == 1
+    }
+
     pub(super) fn is_read(&self) -> bool {
         self.data.get().is_some()
     }

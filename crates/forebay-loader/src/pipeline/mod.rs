@@ -19,10 +19,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_wire::BufferPool;
+use forebay_wire::batch::FLAG_FAILED;
 
 use crate::error::{Error, Result};
-use crate::options::{Machine, Options};
-use crate::plan::Batches;
+use crate::options::{Machine, OnError, Options};
+use crate::plan::{Batches, Selection};
 use crate::source::Source;
 use crate::stats::{Activity, Clock, StageStats, Stats};
 use canvas::Canvas;
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     source: Box<dyn Source>,
     /// Resolved.
     options: Options,
+    selection: Selection,
     batches: Batches,
     reach: Reach,
     pool: BufferPool,
@@ -67,6 +69,28 @@ pub(crate) struct Made {
     pub(crate) flags: Vec<u8>,
 }
 
+impl Made {
+    /// Puts the next good sample, after the last one the first one, in the place of each that failed.
+    fn fill_gaps(&mut self) {
+        let count = self.flags.len();
+        let bytes = self.images.len() / count.max(1);
+        let failed = |flags: &[u8], i: usize| flags[i] & FLAG_FAILED != 0;
+        for i in 0..count {
+            if !failed(&self.flags, i) {
+                continue;
+            }
+            let mut others = (i + 1..count).chain(0..i);
+            let Some(good) = others.find(|&other| !failed(&self.flags, other)) else {
+                return;
+            };
+            self.images
+                .copy_within(good * bytes..(good + 1) * bytes, i * bytes);
+            self.labels[i] = self.labels[good];
+            self.samples[i] = self.samples[good];
+        }
+    }
+}
+
 /// The threads of one loader.
 pub(crate) struct Pipeline {
     shared: Arc<Shared>,
@@ -74,19 +98,26 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Starts threads that make batches from `position` of `epoch` on. `options` are resolved.
+    /// Starts threads that make batches from `position` of `epoch` on. `options` are resolved, into `selection` too.
     pub(crate) fn start(
         source: Box<dyn Source>,
         options: Options,
+        selection: Selection,
         pool: Option<BufferPool>,
         epoch: u64,
         position: u64,
     ) -> Result<Pipeline> {
         let machine = Machine::new(&options)?;
-        let batches = options.batches(source.records())?;
-        let reach = Reach::new(&options, &*source, machine.record_bytes, machine.readers);
+        let batches = options.batches(selection.len() * options.sampling.times())?;
+        let reach = Reach::new(
+            &options,
+            &*source,
+            selection.len(),
+            machine.record_bytes,
+            machine.readers,
+        );
         let planner = Planner::new(
-            source.records(),
+            selection.clone(),
             options.clone(),
             batches,
             reach,
@@ -108,6 +139,7 @@ impl Pipeline {
         let shared = Arc::new(Shared {
             source,
             options,
+            selection,
             batches,
             reach,
             pool: pool.unwrap_or_else(|| BufferPool::new(kept)),
@@ -170,7 +202,7 @@ impl Pipeline {
     pub(crate) fn seek(&mut self, epoch: u64, position: u64) -> Result<()> {
         let shared = &*self.shared;
         let planner = Planner::new(
-            shared.source.records(),
+            shared.selection.clone(),
             shared.options.clone(),
             shared.batches,
             shared.reach,
@@ -273,14 +305,18 @@ impl Shared {
                 what: "hand out a batch",
                 source: Arc::new(std::io::Error::other("a sample is still being written")),
             })?;
-            Ok(Made {
+            let mut made = Made {
                 epoch: making.epoch,
                 start: making.start,
                 images,
                 labels: making.labels,
                 samples: making.samples,
                 flags: making.flags,
-            })
+            };
+            if self.options.on_error == OnError::Skip {
+                made.fill_gaps();
+            }
+            Ok(made)
         });
         self.trainer.switch(Activity::Busy);
         result
@@ -321,9 +357,15 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let (memory_bytes, memory_peak_bytes, single_reads) = {
+        let (memory_bytes, memory_peak_bytes, single_reads, failed, failures) = {
             let state = self.lock();
-            (state.bytes(), state.peak_bytes, state.single_reads())
+            (
+                state.bytes(),
+                state.peak_bytes,
+                state.single_reads(),
+                state.failed,
+                state.failures.iter().cloned().collect(),
+            )
         };
         let mut decode = StageStats::new("decode", &self.workers);
         let transform = Duration::from_nanos(self.transform_ns.load(Ordering::Relaxed));
@@ -340,6 +382,8 @@ impl Shared {
             memory_bytes,
             memory_peak_bytes,
             single_reads,
+            failed,
+            failures,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::extent::{Extent, Store};
 use crate::error::Result;
 use crate::options::Options;
-use crate::plan::{Batches, EpochPlan, PlanOptions, Run, Shuffle, defaults};
+use crate::plan::{Batches, Epoch, PlanOptions, Run, Selection, Shuffle, defaults};
 use crate::source::Source;
 
 /// Records further apart than this many bytes are read one by one instead of reading over what is between.
@@ -27,6 +27,7 @@ pub(super) struct Planned {
     /// Where its global batch begins.
     pub(super) start: u64,
     pub(super) sample: u64,
+    pub(super) occurrence: u64,
     pub(super) padding: bool,
     pub(super) extent: Arc<Extent>,
 }
@@ -39,14 +40,22 @@ pub(super) struct Reach {
     /// Whether each record is read on its own and forgotten after its sample.
     pub(super) single: bool,
     run_records: u64,
+    /// Records that are read over where they lie between two that are wanted.
+    gap: u64,
 }
 
 impl Reach {
     /// Decides whether the windows of the order fit into `budget`, and how much to read ahead. The order itself
     /// never depends on it.
-    pub(super) fn new(options: &Options, source: &dyn Source, budget: u64, readers: usize) -> Self {
-        let records = source.records().max(1);
-        let mean = (source.bytes() / records).max(1);
+    pub(super) fn new(
+        options: &Options,
+        source: &dyn Source,
+        picks: u64,
+        budget: u64,
+        readers: usize,
+    ) -> Self {
+        let mean = (source.bytes() / source.records().max(1)).max(1);
+        let records = picks.max(1);
         let readers = readers as u64;
         // Two reads in flight for each reader, and as many waiting.
         let reads = readers * 4;
@@ -63,7 +72,7 @@ impl Reach {
             Shuffle::None => {
                 let gap = (options.world_size - 1).saturating_mul(mean);
                 let fits = (budget / mean / (reads + 1)).max(1);
-                match defaults::block_records(records, source.bytes(), 1).min(fits) {
+                match defaults::block_records(records, records.saturating_mul(mean), 1).min(fits) {
                     block if gap <= MAX_GAP_BYTES => (block, Some(block)),
                     _ => (1, None),
                 }
@@ -77,19 +86,19 @@ impl Reach {
             bytes(held.min(records)).saturating_add(reading) <= budget
         });
         // Never much more than an epoch ahead: small datasets would be read again and again.
+        let ahead_samples = ahead_records
+            .min(records)
+            .saturating_mul(options.sampling.times());
         let ahead = options
             .batch_size
             .saturating_mul(2)
-            .max(if fits {
-                ahead_records.min(records)
-            } else {
-                reads
-            })
+            .max(if fits { ahead_samples } else { reads })
             .min(MAX_PLANNED.max(options.batch_size));
         Reach {
             ahead: usize::try_from(ahead).unwrap_or(usize::MAX),
             single: !fits,
             run_records,
+            gap: MAX_GAP_BYTES / mean,
         }
     }
 }
@@ -100,11 +109,11 @@ struct Held {
 }
 
 pub(super) struct Planner {
-    records: u64,
+    selection: Selection,
     options: Options,
     batches: Batches,
     reach: Reach,
-    plan: EpochPlan,
+    plan: Epoch,
     /// Running number of the batch, where it begins, and the next sample in it.
     batch: u64,
     start: u64,
@@ -114,16 +123,16 @@ pub(super) struct Planner {
 
 impl Planner {
     pub(super) fn new(
-        records: u64,
+        selection: Selection,
         options: Options,
         batches: Batches,
         reach: Reach,
         epoch: u64,
         position: u64,
     ) -> Result<Self> {
-        let plan = plan(records, &options, reach, epoch)?;
+        let plan = plan(&selection, &options, reach, epoch)?;
         let mut planner = Planner {
-            records,
+            selection,
             options,
             batches,
             reach,
@@ -149,22 +158,15 @@ impl Planner {
         // Padding belongs to windows that are long past, or to other ranks. And the first batch comes sooner if
         // it does not wait for the windows of all lanes, which are hundreds of megabytes: they are read behind it.
         let single = self.reach.single || padding || self.batch == 0;
-        let run = if single {
-            let sample = self.plan.sample_at(position);
-            Run {
-                sample,
-                records: sample..sample + 1,
-                lane: 0,
-                group: 0,
-            }
+        let (pick, extent) = if single {
+            let pick = self.plan.at(position);
+            let alone = pick.sample..pick.sample + 1;
+            (pick, admit(&alone, pick.sample, source, store, urgent))
         } else {
-            self.plan.run_at(position)
-        };
-        let sample = run.sample;
-        let extent = if single {
-            admit(&run.records, sample, source, store, urgent)
-        } else {
-            self.held(run, source, store, urgent)
+            let reading = self.plan.run_at(position);
+            let sample = reading.pick.sample;
+            let extent = self.held(sample, &reading.run, source, store, urgent);
+            (reading.pick, extent)
         };
         let Some(extent) = extent else {
             return Ok(None);
@@ -173,7 +175,8 @@ impl Planner {
             batch: self.batch,
             epoch: self.plan.epoch(),
             start: self.start,
-            sample,
+            sample: pick.sample,
+            occurrence: pick.occurrence,
             padding,
             extent,
         };
@@ -198,7 +201,7 @@ impl Planner {
     fn skip_finished_epoch(&mut self) -> Result<()> {
         if self.batches.remaining(self.start) == 0 {
             let next = self.plan.epoch().wrapping_add(1);
-            self.plan = plan(self.records, &self.options, self.reach, next)?;
+            self.plan = plan(&self.selection, &self.options, self.reach, next)?;
             self.start = 0;
         }
         Ok(())
@@ -213,20 +216,16 @@ impl Planner {
         }
     }
 
-    /// The extent of a run, which stays until its lane comes to another window.
+    /// The extent of a sample and its run, which stays until the lane comes to another window.
     fn held(
         &mut self,
-        run: Run,
+        sample: u64,
+        run: &Run,
         source: &dyn Source,
         store: &mut Store,
         urgent: bool,
     ) -> Option<Arc<Extent>> {
-        let Run {
-            sample,
-            records,
-            lane,
-            group,
-        } = run;
+        let &Run { lane, group, .. } = run;
         let held = self.held.entry(lane).or_insert(Held {
             group,
             extents: Vec::new(),
@@ -244,6 +243,7 @@ impl Planner {
         {
             return Some(Arc::clone(extent));
         }
+        let records = self.plan.stretch(run, self.reach.gap);
         let extent = admit(&records, sample, source, store, urgent)?;
         held.extents.push(Arc::clone(&extent));
         Some(extent)
@@ -268,13 +268,14 @@ fn admit(
     }
 }
 
-fn plan(records: u64, options: &Options, reach: Reach, epoch: u64) -> Result<EpochPlan> {
-    EpochPlan::new(&PlanOptions {
-        records,
+fn plan(selection: &Selection, options: &Options, reach: Reach, epoch: u64) -> Result<Epoch> {
+    let order = PlanOptions {
+        records: selection.len(),
         seed: options.seed,
         epoch,
         lanes: options.lanes,
         shuffle: options.shuffle,
         run_records: reach.run_records,
-    })
+    };
+    Epoch::new(&order, selection, options.sampling.times())
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_wire::Buffer;
-use forebay_wire::batch::{FLAG_PADDING, FLAG_SAMPLE};
+use forebay_wire::batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE};
 
 use super::canvas::{Canvas, Slot};
 use super::extent::{Extent, Store};
@@ -19,6 +19,8 @@ use crate::error::Error;
 use crate::source::Source;
 use crate::stats::Activity;
 
+/// Replaced samples whose errors are kept for those who ask.
+const FAILURES_KEPT: usize = 16;
 /// Samples planned in one go, so that nobody holds the lock for long.
 const PLAN_AT_ONCE: usize = 512;
 
@@ -29,6 +31,7 @@ pub(super) struct Task {
     pub(super) index: usize,
     pub(super) epoch: u64,
     pub(super) sample: u64,
+    pub(super) occurrence: u64,
     pub(super) extent: Arc<Extent>,
     pub(super) slot: Slot,
 }
@@ -124,6 +127,9 @@ pub(super) struct State {
     batch_bytes: u64,
     allocating: bool,
     failure: Option<Failure>,
+    /// Samples that were replaced, and what was wrong with the last of them.
+    pub(super) failed: u64,
+    pub(super) failures: VecDeque<String>,
     pub(super) peak_bytes: u64,
     pub(super) idle_readers: usize,
     pub(super) idle_workers: usize,
@@ -164,6 +170,8 @@ impl State {
             batch_bytes: sizes.batch_bytes,
             allocating: false,
             failure: None,
+            failed: 0,
+            failures: VecDeque::new(),
             peak_bytes: 0,
             idle_readers: 0,
             idle_workers: 0,
@@ -245,6 +253,7 @@ impl State {
                 index: making.samples.len(),
                 epoch: planned.epoch,
                 sample: planned.sample,
+                occurrence: planned.occurrence,
                 extent: planned.extent,
                 slot,
             };
@@ -350,12 +359,21 @@ impl State {
         }
     }
 
-    /// A task is done; `result` is its label. Its slot is gone already.
+    /// A sample could not be had, and zeros are in its slot.
+    pub(super) fn note_failure(&mut self, what: String) {
+        self.failed += 1;
+        if self.failures.len() >= FAILURES_KEPT {
+            self.failures.pop_front();
+        }
+        self.failures.push_back(what);
+    }
+
+    /// A task is done; `result` is its label, or that it was replaced. Its slot is gone already.
     pub(super) fn finish(
         &mut self,
         (generation, batch, index): (u64, u64, usize),
         extent: Arc<Extent>,
-        result: Result<i64, Error>,
+        result: Result<Option<i64>, Error>,
     ) {
         self.store.release(extent);
         if generation != self.generation {
@@ -366,7 +384,8 @@ impl State {
         if let Some(making) = self.making.get_mut(at) {
             making.left -= 1;
             match result {
-                Ok(label) => making.labels[index] = label,
+                Ok(Some(label)) => making.labels[index] = label,
+                Ok(None) => making.flags[index] |= FLAG_FAILED,
                 Err(error) => self.fail(batch, index, error),
             }
         }

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use forebay_image::{Decoder, Encoded, SampleSeed, Timing};
-use forebay_shard::image_record;
+use forebay_shard::{RecordBlock, image_record};
 
 use super::Shared;
 use super::state::{Job, Task, Working};
 use crate::error::{Error, Result};
+use crate::options::OnError;
 use crate::stats::Activity;
 
 /// Label of a record that has none.
@@ -94,13 +95,27 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task) {
             what: format!("decoding panicked: {message}"),
         })
     });
-    let result = result.map(|(label, timing)| {
-        shared
-            .transform_ns
-            .fetch_add(timing.transform_ns, Ordering::Relaxed);
-        shared.images.fetch_add(1, Ordering::Relaxed);
-        label
-    });
+    let mut replaced = None;
+    let result = match result {
+        Ok((label, timing)) => {
+            shared
+                .transform_ns
+                .fetch_add(timing.transform_ns, Ordering::Relaxed);
+            shared.images.fetch_add(1, Ordering::Relaxed);
+            Ok(Some(label))
+        }
+        Err(error) if shared.options.on_error == OnError::Raise || !error.is_of_one_sample() => {
+            Err(error)
+        }
+        Err(error) => {
+            task.slot.bytes().fill(0);
+            replaced = Some(match error {
+                Error::Shard(error) => format!("{}: {error}", shared.source.place(task.sample)),
+                error => error.to_string(),
+            });
+            Ok(None)
+        }
+    };
     let Task {
         generation,
         batch,
@@ -113,6 +128,9 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task) {
     drop(slot);
     let mut state = shared.lock();
     state.decoding[me] = None;
+    if let Some(what) = replaced {
+        state.note_failure(what);
+    }
     state.finish((generation, batch, index), extent, result);
     state.advance(&*shared.source);
     shared.wake(&state);
@@ -121,7 +139,16 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task) {
 /// Decodes a sample into its slot; gives its label.
 fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(i64, Timing)> {
     let place = |sample| Box::new(shared.source.place(sample));
+    let mut alone = RecordBlock::default();
     let record = match task.extent.record(task.sample) {
+        // Its neighbours may be at fault: what was read in one go fails as one.
+        Some(Err(_))
+            if shared.options.on_error != OnError::Raise && !task.extent.is_of_one_record() =>
+        {
+            let sample = task.sample;
+            shared.source.read(&(sample..sample + 1), &mut alone)?;
+            alone.get(0)
+        }
         Some(record) => record?,
         None => {
             return Err(Error::Record {
@@ -139,6 +166,7 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(i6
         seed: options.seed,
         epoch: task.epoch,
         sample: task.sample,
+        occurrence: task.occurrence,
     };
     let encoded = Encoded {
         bytes: record.image,

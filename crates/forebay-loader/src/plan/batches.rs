@@ -148,7 +148,7 @@ mod tests {
         assert!(Batches::new(10, u64::MAX, 0, u64::MAX, true).is_err());
         let error = Batches::new(10, 11, 0, 1, false).unwrap_err().to_string();
         assert!(
-            error.contains("10 records") && error.contains("keep_last"),
+            error.contains("10 samples") && error.contains("keep_last"),
             "{error}"
         );
         assert_eq!(Batches::new(10, 11, 0, 1, true).unwrap().per_epoch(), 1);

@@ -22,6 +22,8 @@
 //! - Shuffle *full*: the sample is `permutation(N, K.child(4))(p)`. Shuffle *none*: it is `p`.
 //! - [`Batches`]: the global batch that begins at `s` is the positions `s .. s + batch_size * world_size`; rank `r`
 //!   has those at `s + r + i * world_size`. Positions from `N` on are padding: `p mod N`.
+//! - [`Selection`]: where not all records are wanted, or some of them several times, `N` is the number of *picks*, and the
+//!   samples above are numbers of picks, which the selection turns into records. [`Epoch`] repeats them.
 //!
 //! ```
 //! use forebay_loader::plan::{EpochPlan, PlanOptions, Shuffle};
@@ -41,16 +43,20 @@
 
 mod batches;
 pub mod defaults;
+mod epoch;
 mod lanes;
 mod permutation;
+mod selection;
 mod shuffle;
 
 pub use batches::Batches;
+pub use epoch::{Epoch, Pick};
+pub(crate) use permutation::Key;
+pub use selection::Selection;
 pub use shuffle::{Run, Shuffle};
 
 use crate::error::{Error, Result};
 use lanes::Lanes;
-use permutation::Key;
 use shuffle::{Make, Order};
 
 /// Most records of a split: sums of positions stay far below 2^64.

@@ -43,6 +43,11 @@ impl Key {
         Key(mix(self.0 ^ mix(value.wrapping_add(GOLDEN))))
     }
 
+    /// The key as a number.
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
     /// A number in `0..n` that depends on the key alone.
     pub(crate) const fn below(self, n: u64) -> u64 {
         reduce(self.0, n)

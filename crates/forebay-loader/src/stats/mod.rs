@@ -52,6 +52,10 @@ pub struct Stats {
     /// Whether each record is read on its own: the windows of the shuffle do not fit into the memory budget,
     /// or the order asks for it.
     pub single_reads: bool,
+    /// Samples that could not be read or decoded, and were replaced.
+    pub failed: u64,
+    /// What was wrong with the last of them, shard and key included; the latest one last.
+    pub failures: Vec<String>,
 }
 
 impl Stats {
@@ -79,7 +83,8 @@ impl Stats {
             images: self.images.saturating_sub(earlier.images),
             batches: self.batches.saturating_sub(earlier.batches),
             bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
-            ..*self
+            failed: self.failed.saturating_sub(earlier.failed),
+            ..self.clone()
         }
     }
 
@@ -97,6 +102,7 @@ impl Stats {
             busy_s: stage.busy_s,
             starved_s: stage.starved_s,
             blocked_s: stage.blocked_s,
+            threads: u32::try_from(stage.threads).unwrap_or(u32::MAX),
         };
         wire::Stats {
             stages: self.stages().into_iter().map(stage).collect(),
@@ -105,6 +111,8 @@ impl Stats {
             bytes_read: self.bytes_read,
             payload_bytes: 0,
             elapsed_s: self.wall_s,
+            failed: self.failed,
+            failures: self.failures.clone(),
         }
     }
 }

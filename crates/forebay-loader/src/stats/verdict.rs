@@ -175,6 +175,8 @@ mod tests {
             memory_bytes: 0,
             memory_peak_bytes: 0,
             single_reads: false,
+            failed: 0,
+            failures: Vec::new(),
         }
     }
 

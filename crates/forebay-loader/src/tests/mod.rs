@@ -105,6 +105,14 @@ impl Source for Gated {
     fn key(&self, record: u64) -> Option<Vec<u8>> {
         self.inner.key(record)
     }
+
+    fn for_each_label(&self, each: &mut dyn FnMut(u64, Option<i64>)) {
+        self.inner.for_each_label(each);
+    }
+
+    fn class_label(&self, name: &str) -> Option<i64> {
+        self.inner.class_label(name)
+    }
 }
 
 fn options() -> Options {

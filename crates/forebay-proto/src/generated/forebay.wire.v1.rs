@@ -258,6 +258,46 @@ pub mod shuffle {
         }
     }
 }
+/// Which records the epochs of a stream are made of; without it, all of a split, once.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Sampling {
+    /// Only these records, ascending: the first number, then the distance of each to the one before.
+    #[prost(uint64, repeated, tag = "1")]
+    pub index_gaps: ::prost::alloc::vec::Vec<u64>,
+    /// only records of these classes, by name; Opened has their labels instead
+    #[prost(string, repeated, tag = "2")]
+    pub classes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// only records with these labels, as stored
+    #[prost(sint64, repeated, tag = "3")]
+    pub labels: ::prost::alloc::vec::Vec<i64>,
+    /// only the first so many of what is left; 0: all
+    #[prost(uint64, tag = "4")]
+    pub limit: u64,
+    /// At most one of the three: draws with replacement.
+    ///
+    /// each class as likely as any other
+    #[prost(bool, tag = "5")]
+    pub class_balanced: bool,
+    /// of a record; those of labels that are not named weigh 1
+    #[prost(message, repeated, tag = "6")]
+    pub label_weights: ::prost::alloc::vec::Vec<LabelWeight>,
+    /// one for each record of the split
+    #[prost(float, repeated, tag = "7")]
+    pub sample_weights: ::prost::alloc::vec::Vec<f32>,
+    /// samples drawn for an epoch; 0: as many as records are selected
+    #[prost(uint64, tag = "8")]
+    pub draws: u64,
+    /// how often each sample comes in an epoch; 0: once
+    #[prost(uint64, tag = "9")]
+    pub repeats: u64,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct LabelWeight {
+    #[prost(sint64, tag = "1")]
+    pub label: i64,
+    #[prost(double, tag = "2")]
+    pub weight: f64,
+}
 /// Everything that a stream of batches is a pure function of, besides the data.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StreamSpec {
@@ -287,6 +327,10 @@ pub struct StreamSpec {
     /// none: bytes
     #[prost(message, optional, tag = "11")]
     pub output: ::core::option::Option<Output>,
+    #[prost(message, optional, tag = "13")]
+    pub sampling: ::core::option::Option<Sampling>,
+    #[prost(enumeration = "OnError", tag = "14")]
+    pub on_error: i32,
 }
 /// First message of a client.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -360,6 +404,9 @@ pub struct Opened {
     /// in the split
     #[prost(uint64, tag = "2")]
     pub records: u64,
+    /// of an epoch, padding not counted; 0: as many as records
+    #[prost(uint64, tag = "5")]
+    pub samples: u64,
     #[prost(uint64, tag = "3")]
     pub batches_per_epoch: u64,
     /// payload of every batch
@@ -384,7 +431,7 @@ pub struct Batch {
     /// index of each sample in the split
     #[prost(uint64, repeated, tag = "6")]
     pub samples: ::prost::alloc::vec::Vec<u64>,
-    /// one byte a sample: 0 a sample, 1 padding
+    /// one byte a sample: 1 added for padding, 2 for a sample that failed
     #[prost(bytes = "bytes", tag = "7")]
     pub flags: ::prost::bytes::Bytes,
     #[prost(fixed32, optional, tag = "8")]
@@ -518,6 +565,12 @@ pub struct Stats {
     /// since the stream was opened
     #[prost(double, tag = "6")]
     pub elapsed_s: f64,
+    /// samples that could not be read or decoded, and were replaced
+    #[prost(uint64, tag = "7")]
+    pub failed: u64,
+    /// what was wrong with the last of them
+    #[prost(string, repeated, tag = "8")]
+    pub failures: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Stage {
@@ -529,6 +582,9 @@ pub struct Stage {
     pub starved_s: f64,
     #[prost(double, tag = "4")]
     pub blocked_s: f64,
+    /// 0: not known
+    #[prost(uint32, tag = "5")]
+    pub threads: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatsRequest {
@@ -672,6 +728,43 @@ impl Dtype {
             "DTYPE_FLOAT32" => Some(Self::Float32),
             "DTYPE_FLOAT16" => Some(Self::Float16),
             "DTYPE_BFLOAT16" => Some(Self::Bfloat16),
+            _ => None,
+        }
+    }
+}
+/// What becomes of a sample that cannot be read or decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum OnError {
+    /// as RAISE
+    Unspecified = 0,
+    /// the stream ends with an Error
+    Raise = 1,
+    /// the next good sample of its batch is in its place
+    Skip = 2,
+    /// zeros are in its place
+    Zero = 3,
+}
+impl OnError {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ON_ERROR_UNSPECIFIED",
+            Self::Raise => "ON_ERROR_RAISE",
+            Self::Skip => "ON_ERROR_SKIP",
+            Self::Zero => "ON_ERROR_ZERO",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ON_ERROR_UNSPECIFIED" => Some(Self::Unspecified),
+            "ON_ERROR_RAISE" => Some(Self::Raise),
+            "ON_ERROR_SKIP" => Some(Self::Skip),
+            "ON_ERROR_ZERO" => Some(Self::Zero),
             _ => None,
         }
     }

@@ -262,7 +262,7 @@ impl PyLoader {
             .batch_size
             .saturating_mul(opened.options.world_size);
         let shift = label_base.map_or(0, |base| base - opened.label_base);
-        let pump = Pump::new(batches, opened.records, stride);
+        let pump = Pump::new(batches, opened.samples, stride);
         Ok(PyLoader {
             process: std::process::id(),
             name,

@@ -21,6 +21,8 @@ pub(super) struct Opened {
     pub(super) fingerprint: String,
     pub(super) split: String,
     pub(super) records: u64,
+    /// Of an epoch, all ranks together and padding not counted.
+    pub(super) samples: u64,
     pub(super) batches_per_epoch: u64,
     /// With every default that shapes the order filled in.
     pub(super) options: Options,

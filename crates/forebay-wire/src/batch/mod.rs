@@ -17,6 +17,8 @@ pub use pool::{Buffer, BufferPool, PoolStats};
 pub const FLAG_SAMPLE: u8 = 0;
 /// Flag of padding: a repeated sample that fills the last batch of an epoch.
 pub const FLAG_PADDING: u8 = 1;
+/// Flag of a sample that could not be read or decoded, and was replaced. Added to [`FLAG_PADDING`] where both are so.
+pub const FLAG_FAILED: u8 = 2;
 
 /// The order of the axes of a batch's pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -91,7 +93,7 @@ pub struct Batch {
     pub labels: Vec<i64>,
     /// Index of each sample in its split.
     pub samples: Vec<u64>,
-    /// For each sample [`FLAG_SAMPLE`] or [`FLAG_PADDING`].
+    /// For each sample [`FLAG_SAMPLE`], or the sum of [`FLAG_PADDING`] and [`FLAG_FAILED`], as far as they hold.
     pub flags: Vec<u8>,
     /// [`digest::batch`] of the samples and their positions.
     pub digest: u64,

@@ -47,6 +47,10 @@ pub(super) fn open(url: &str, wish: Wish) -> Result<(Opened, Box<dyn Source>), F
         fingerprint: stream.fingerprint().to_owned(),
         split,
         records: stream.opened().records,
+        samples: match stream.opened().samples {
+            0 => stream.opened().records,
+            samples => samples,
+        },
         batches_per_epoch: stream.batches_per_epoch(),
         options: resolved,
         label_base,
@@ -121,6 +125,7 @@ impl Handle for Shared {
             busy_s: stats.receiving.as_secs_f64(),
             starved_s: stats.starved.as_secs_f64(),
             blocked_s: 0.0,
+            threads: 1,
         };
         Counters {
             wire: wire::Stats {

@@ -1,0 +1,300 @@
+//! One epoch of a stream: the order of its plan, over what was selected, each as often as was asked for.
+
+use std::ops::Range;
+
+use super::permutation::Key;
+use super::selection::{Picks, Selection};
+use super::{EpochPlan, PlanOptions, Run, Shuffle};
+use crate::error::{Error, Result};
+
+/// Most times that a sample comes in an epoch on purpose.
+pub(crate) const MAX_REPEATS: u64 = 1 << 16;
+/// Most positions of an epoch: sums stay far below 2^64.
+const MAX_POSITIONS: u64 = 1 << 48;
+
+/// What is at a position of an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pick {
+    /// The record's number in the split.
+    pub sample: u64,
+    /// How often this epoch has it elsewhere, under lower numbers: 0, 1, 2, ... for the repetitions of a sample, which
+    /// random transforms tell apart by it.
+    pub occurrence: u64,
+}
+
+/// A [`Pick`] and what to read for it: see [`Epoch::run_at`].
+pub(crate) struct Reading {
+    pub(crate) pick: Pick,
+    /// In numbers of picks, not of records.
+    pub(crate) run: Run,
+}
+
+/// One epoch: position to sample.
+///
+/// The plan orders the picks of the [`Selection`]. With `repeats` above 1 each of them comes so often: position `p` is in row
+/// `g = p / (w * repeats)` of `w` picks (the lanes; 1 without shuffle; what is left, in the last row), and is pick
+/// `g * w + o % w` of the plan for the `o / w`-th time, with `o = p % (w * repeats)`. So
+/// repetitions of a sample come to the same rank, near each other, and are read once.
+#[derive(Debug)]
+pub struct Epoch {
+    plan: EpochPlan,
+    picks: Picks,
+    repeats: u64,
+    row: u64,
+}
+
+impl Epoch {
+    /// An epoch of `options`, whose number of records is the selection's number of picks.
+    ///
+    /// # Errors
+    ///
+    /// As [`EpochPlan::new`]; another number of records; more repetitions, or more positions, than can be.
+    pub fn new(options: &PlanOptions, selection: &Selection, repeats: u64) -> Result<Self> {
+        if options.records != selection.len() {
+            return Err(Error::option("records", options.records, selection.len()));
+        }
+        if !(1..=MAX_REPEATS).contains(&repeats) || options.records > MAX_POSITIONS / repeats {
+            let expected = format!("1 to {MAX_REPEATS}, and epochs of at most 2^48 samples");
+            return Err(Error::option("repeats", repeats, expected));
+        }
+        Ok(Epoch {
+            plan: EpochPlan::new(options)?,
+            picks: selection.picks(Key::root(options.seed).child(options.epoch)),
+            repeats,
+            row: match options.shuffle {
+                Shuffle::None => 1,
+                Shuffle::Blocks { .. } | Shuffle::Full => options.lanes,
+            },
+        })
+    }
+
+    /// The epoch this is.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.plan.epoch()
+    }
+
+    /// Number of positions.
+    #[must_use]
+    pub fn positions(&self) -> u64 {
+        self.plan.records() * self.repeats
+    }
+
+    /// What is at `position`, taken modulo the number of positions.
+    #[must_use]
+    pub fn at(&self, position: u64) -> Pick {
+        let (place, time) = self.place(position);
+        self.pick(self.plan.sample_at(place), time)
+    }
+
+    /// What is at `position`, taken modulo the number of positions, and what to read for it.
+    pub(crate) fn run_at(&self, position: u64) -> Reading {
+        let (place, time) = self.place(position);
+        let run = self.plan.run_at(place);
+        Reading {
+            pick: self.pick(run.sample, time),
+            run,
+        }
+    }
+
+    /// The records to read together of a run: around its sample, as far as at most `gap` records that nobody
+    /// asked for lie between two.
+    pub(crate) fn stretch(&self, run: &Run, gap: u64) -> Range<u64> {
+        if matches!(self.picks, Picks::First) {
+            return run.records.clone();
+        }
+        let record = |v| self.picks.record(v);
+        let near = |a: u64, b: u64| b - a <= gap + 1;
+        let (mut from, mut to) = (run.sample, run.sample);
+        while from > run.records.start && near(record(from - 1), record(from)) {
+            from -= 1;
+        }
+        while to + 1 < run.records.end && near(record(to), record(to + 1)) {
+            to += 1;
+        }
+        record(from)..record(to) + 1
+    }
+
+    fn pick(&self, v: u64, time: u64) -> Pick {
+        Pick {
+            sample: self.picks.record(v),
+            occurrence: self.picks.occurrence(v) * self.repeats + time,
+        }
+    }
+
+    /// Place in the plan, and which of its repetitions.
+    fn place(&self, position: u64) -> (u64, u64) {
+        let position = position % self.positions();
+        if self.repeats == 1 {
+            return (position, 0);
+        }
+        let begin = position / (self.row * self.repeats) * self.row;
+        let offset = position - begin * self.repeats;
+        let width = self.row.min(self.plan.records() - begin);
+        (begin + offset % width, offset / width)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn epoch(selection: &Selection, lanes: u64, repeats: u64, shuffle: Shuffle) -> Epoch {
+        let options = PlanOptions {
+            records: selection.len(),
+            seed: 8,
+            epoch: 2,
+            lanes,
+            shuffle,
+            run_records: 16,
+        };
+        Epoch::new(&options, selection, repeats).unwrap()
+    }
+
+    fn shuffles() -> [Shuffle; 3] {
+        let blocks = Shuffle::Blocks {
+            block_records: 9,
+            window_blocks: 2,
+        };
+        [Shuffle::None, blocks, Shuffle::Full]
+    }
+
+    proptest! {
+        /// Each selected record comes `repeats` times, each time as another occurrence, at the same rank.
+        #[test]
+        fn selected_records_come_as_often_as_asked_for(
+            list in prop::collection::btree_set(0u32..3000, 1..400), lanes in 1u64..9, repeats in 1u64..6,
+        ) {
+            let list: Vec<u32> = list.into_iter().collect();
+            let selection = Selection::listed(list.clone());
+            for shuffle in shuffles() {
+                let epoch = epoch(&selection, lanes, repeats, shuffle);
+                prop_assert_eq!(epoch.positions(), list.len() as u64 * repeats);
+                let mut found: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
+                for p in 0..epoch.positions() {
+                    let pick = epoch.at(p);
+                    found.entry(pick.sample).or_default().push((pick.occurrence, p));
+                    let reading = epoch.run_at(p);
+                    prop_assert_eq!(reading.pick, pick);
+                    for gap in [0, 3, 1000] {
+                        let stretch = epoch.stretch(&reading.run, gap);
+                        prop_assert!(stretch.contains(&pick.sample));
+                        prop_assert!(list.contains(&(stretch.start as u32)));
+                        prop_assert!(list.contains(&(stretch.end as u32 - 1)));
+                    }
+                }
+                prop_assert_eq!(found.len(), list.len());
+                for (sample, times) in found {
+                    prop_assert!(list.contains(&(sample as u32)));
+                    let occurrences: Vec<u64> = times.iter().map(|time| time.0).collect();
+                    prop_assert_eq!(occurrences, (0..repeats).collect::<Vec<_>>());
+                    // Whole rows: the same lane each time. Never further apart than a row's repetitions.
+                    let (first, last) = (times[0].1, times[times.len() - 1].1);
+                    prop_assert!(last - first < lanes * repeats);
+                    if last < list.len() as u64 / lanes * lanes * repeats && shuffle != Shuffle::None {
+                        prop_assert!(times.iter().all(|time| time.1 % lanes == first % lanes));
+                    }
+                }
+            }
+        }
+
+        /// One repetition of everything is the plan itself.
+        #[test]
+        fn without_options_nothing_changes(records in 1u64..2000, lanes in 1u64..65) {
+            let selection = Selection::first(records);
+            for shuffle in shuffles() {
+                let epoch = epoch(&selection, lanes, 1, shuffle);
+                for p in 0..records {
+                    let expected = Pick { sample: epoch.plan.sample_at(p), occurrence: 0 };
+                    prop_assert_eq!(epoch.at(p), expected);
+                    let run = epoch.plan.run_at(p);
+                    prop_assert_eq!(epoch.stretch(&run, 0), run.records);
+                }
+            }
+        }
+    }
+
+    /// The contract of draws, computed a second time by `tools/epoch_order.py`.
+    #[test]
+    fn golden_draws() {
+        let members = vec![0, 3, 5, 6, 1, 2, 4, 7, 8, 9];
+        let weights = [1.0, 2.5, 0.25];
+        let selection = Selection::drawn(12, vec![0, 4, 6, 10], members, &weights).unwrap();
+        let blocks = Shuffle::Blocks {
+            block_records: 2,
+            window_blocks: 2,
+        };
+        let epoch = epoch(&selection, 2, 2, blocks);
+        let order: Vec<(u64, u64)> = (0..24)
+            .map(|p| (epoch.at(p).sample, epoch.at(p).occurrence))
+            .collect();
+        assert_eq!(order, GOLDEN);
+    }
+    const GOLDEN: [(u64, u64); 24] = [
+        (5, 2),
+        (5, 0),
+        (5, 3),
+        (5, 1),
+        (1, 2),
+        (3, 0),
+        (1, 3),
+        (3, 1),
+        (1, 0),
+        (2, 0),
+        (1, 1),
+        (2, 1),
+        (6, 0),
+        (1, 4),
+        (6, 1),
+        (1, 5),
+        (2, 4),
+        (2, 6),
+        (2, 5),
+        (2, 7),
+        (2, 2),
+        (2, 8),
+        (2, 3),
+        (2, 9),
+    ];
+
+    #[test]
+    fn each_epoch_draws_anew() {
+        let selection = Selection::drawn(100, vec![0, 50], (0..50).collect(), &[1.0]).unwrap();
+        let picks = |seed, epoch| {
+            let options = PlanOptions {
+                records: 100,
+                seed,
+                epoch,
+                lanes: 1,
+                shuffle: Shuffle::None,
+                run_records: 1,
+            };
+            let epoch = Epoch::new(&options, &selection, 1).unwrap();
+            (0..100).map(|p| epoch.at(p).sample).collect::<Vec<_>>()
+        };
+        assert_eq!(picks(1, 0), picks(1, 0));
+        assert_ne!(picks(1, 0), picks(1, 1));
+        assert_ne!(picks(1, 0), picks(2, 0));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let options = PlanOptions {
+            records: 10,
+            seed: 0,
+            epoch: 0,
+            lanes: 2,
+            shuffle: Shuffle::None,
+            run_records: 1,
+        };
+        let selection = Selection::first(10);
+        assert!(Epoch::new(&options, &selection, 1).is_ok());
+        assert!(Epoch::new(&options, &selection, 0).is_err());
+        assert!(Epoch::new(&options, &selection, u64::MAX).is_err());
+        assert!(Epoch::new(&options, &Selection::first(11), 1).is_err());
+    }
+}

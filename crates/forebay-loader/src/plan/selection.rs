@@ -1,0 +1,306 @@
+//! Which records an epoch is made of: all of a split, some of them, or draws with replacement.
+//!
+//! A [`Selection`] numbers the *picks* of an epoch from 0 on, in storage order, and the [plan](super) orders those
+//! numbers as it orders the records of a whole split. So neighbours stay neighbours, and what is read stays
+//! sequential, whatever was selected.
+//!
+//! Draws are made anew in each epoch, each on its own: the picks of an epoch are the drawn records, sorted. The
+//! arithmetic is a contract, as the plan's is. With `K` the epoch's key, `D = K.child(5)` and `k = D.child(v)`, draw
+//! `v` is:
+//!
+//! - its group: column `c = k.child(1).below(groups)` of an alias table; `c` itself where
+//!   `k.child(2).below(2^32)` is below the column's threshold, else the column's alias;
+//! - its record: member `k.child(3).below(members of the group)` of the group, in storage order.
+//!
+//! The table is Vose's, made in double precision from the weights of the groups in their order (see [`Alias::new`]).
+
+use std::sync::Arc;
+
+use super::permutation::Key;
+use crate::error::{Error, Result};
+
+/// Child of the epoch's key that draws belong to.
+const KEY_DRAWS: u64 = 5;
+
+/// What the epochs of a stream are made of.
+#[derive(Debug, Clone)]
+pub struct Selection(Kind);
+
+#[derive(Debug, Clone)]
+enum Kind {
+    /// The first so many records.
+    First(u64),
+    /// These records, ascending.
+    Listed(Arc<[u32]>),
+    Drawn(Arc<Urn>),
+}
+
+/// Groups of records, how likely each group is, and how often to draw.
+#[derive(Debug)]
+struct Urn {
+    draws: u64,
+    /// Where the members of each group begin, then how many there are.
+    starts: Vec<u32>,
+    /// Of all groups, one group after the other.
+    members: Vec<u32>,
+    alias: Alias,
+}
+
+impl Selection {
+    /// The first `records` records of a split.
+    #[must_use]
+    pub fn first(records: u64) -> Self {
+        Selection(Kind::First(records))
+    }
+
+    /// These records, which ascend.
+    pub(crate) fn listed(records: Vec<u32>) -> Self {
+        Selection(Kind::Listed(records.into()))
+    }
+
+    /// `draws` records in each epoch, with replacement: first a group by its weight, then one of its members.
+    /// `starts` says where each group's members begin, and ends with their number; no group is empty.
+    ///
+    /// # Errors
+    ///
+    /// Weights that are negative, not finite, or all zero.
+    pub(crate) fn drawn(
+        draws: u64,
+        starts: Vec<u32>,
+        members: Vec<u32>,
+        weights: &[f64],
+    ) -> Result<Self> {
+        let alias = Alias::new(weights)?;
+        Ok(Selection(Kind::Drawn(Arc::new(Urn {
+            draws,
+            starts,
+            members,
+            alias,
+        }))))
+    }
+
+    /// Picks of an epoch, the same in each.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match &self.0 {
+            Kind::First(records) => *records,
+            Kind::Listed(records) => records.len() as u64,
+            Kind::Drawn(urn) => urn.draws,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The picks of one epoch. Costs nothing but for draws, which are all made here.
+    pub(super) fn picks(&self, key: Key) -> Picks {
+        match &self.0 {
+            Kind::First(_) => Picks::First,
+            Kind::Listed(records) => Picks::Listed(Arc::clone(records)),
+            Kind::Drawn(urn) => Picks::Drawn(urn.draw(key.child(KEY_DRAWS))),
+        }
+    }
+}
+
+impl Urn {
+    fn draw(&self, key: Key) -> Vec<u32> {
+        let universe = self
+            .members
+            .iter()
+            .max()
+            .map_or(0, |&last| last as usize + 1);
+        let mut counts = vec![0u32; universe];
+        for v in 0..self.draws {
+            let key = key.child(v);
+            let group = self.alias.pick(key);
+            let (start, end) = (self.starts[group], self.starts[group + 1]);
+            let member = u64::from(start) + key.child(3).below(u64::from(end - start));
+            counts[self.members[member as usize] as usize] += 1;
+        }
+        let mut picks = Vec::with_capacity(usize::try_from(self.draws).unwrap_or(0));
+        for (record, &count) in (0u32..).zip(&counts) {
+            picks.extend(std::iter::repeat_n(record, count as usize));
+        }
+        picks
+    }
+}
+
+/// The picks of one epoch: pick number to record.
+#[derive(Debug)]
+pub(super) enum Picks {
+    /// Pick `v` is record `v`.
+    First,
+    Listed(Arc<[u32]>),
+    /// Ascending; a record that was drawn several times is there as often.
+    Drawn(Vec<u32>),
+}
+
+impl Picks {
+    /// The record of pick `v`, which is below the number of picks.
+    pub(super) fn record(&self, v: u64) -> u64 {
+        match self {
+            Picks::First => v,
+            Picks::Listed(records) => u64::from(records[v as usize]),
+            Picks::Drawn(records) => u64::from(records[v as usize]),
+        }
+    }
+
+    /// How many picks of the same record come before pick `v`.
+    pub(super) fn occurrence(&self, v: u64) -> u64 {
+        match self {
+            Picks::First | Picks::Listed(_) => 0,
+            Picks::Drawn(records) => {
+                let record = records[v as usize];
+                v - records.partition_point(|&other| other < record) as u64
+            }
+        }
+    }
+}
+
+/// Chooses among weighted groups in constant time.
+#[derive(Debug)]
+struct Alias {
+    /// Of each column: below this, of 2^32, it is the column's own group.
+    thresholds: Vec<u64>,
+    aliases: Vec<u32>,
+}
+
+const WHOLE: u64 = 1 << 32;
+
+impl Alias {
+    /// Columns of equal likelihood. With `p[i] = weights[i] * n / sum`, groups with `p < 1` and the others are two stacks,
+    /// filled in ascending order. As long as neither is empty: `s` and `l` are taken from them, column
+    /// `s` keeps `p[s]` (times 2^32, rounded down) and has the alias `l`, and `l`, with `p[l] = (p[l] + p[s]) - 1`,
+    /// goes back to the stack that it belongs to. Columns that are left keep everything.
+    fn new(weights: &[f64]) -> Result<Self> {
+        let refused = |found: String| {
+            Err(Error::option(
+                "weights",
+                found,
+                "finite numbers of at least 0, one of them above 0",
+            ))
+        };
+        if let Some(bad) = weights.iter().find(|w| !w.is_finite() || **w < 0.0) {
+            return refused(bad.to_string());
+        }
+        let sum: f64 = weights.iter().sum();
+        if !(sum > 0.0 && sum.is_finite()) {
+            return refused(format!("a sum of {sum}"));
+        }
+        let n = weights.len();
+        let mut parts: Vec<f64> = weights.iter().map(|w| w * n as f64 / sum).collect();
+        let mut thresholds = vec![WHOLE; n];
+        let mut aliases: Vec<u32> = (0u32..).take(n).collect();
+        let (mut small, mut large): (Vec<usize>, Vec<usize>) =
+            (0..n).partition(|&i| parts[i] < 1.0);
+        while let (Some(&s), Some(&l)) = (small.last(), large.last()) {
+            small.pop();
+            thresholds[s] = (parts[s] * WHOLE as f64) as u64;
+            aliases[s] = l as u32;
+            parts[l] = (parts[l] + parts[s]) - 1.0;
+            if parts[l] < 1.0 {
+                large.pop();
+                small.push(l);
+            }
+        }
+        Ok(Alias {
+            thresholds,
+            aliases,
+        })
+    }
+
+    fn pick(&self, key: Key) -> usize {
+        let column = key.child(1).below(self.thresholds.len() as u64) as usize;
+        if key.child(2).below(WHOLE) < self.thresholds[column] {
+            column
+        } else {
+            self.aliases[column] as usize
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(selection: &Selection, epochs: u64, records: usize) -> Vec<u64> {
+        let mut counts = vec![0; records];
+        for epoch in 0..epochs {
+            let picks = selection.picks(Key::root(3).child(epoch));
+            for v in 0..selection.len() {
+                counts[picks.record(v) as usize] += 1;
+            }
+        }
+        counts
+    }
+
+    #[test]
+    fn groups_are_drawn_by_their_weights() {
+        // Three groups of 1, 2 and 5 records; the second one is never drawn.
+        let starts = vec![0, 1, 3, 8];
+        let members = vec![4, 0, 7, 1, 2, 3, 5, 6];
+        let selection = Selection::drawn(1000, starts, members, &[3.0, 0.0, 1.0]).unwrap();
+        let counts = counts(&selection, 100, 8);
+        assert_eq!((counts[0], counts[7]), (0, 0));
+        let near = |found: u64, expected: f64| {
+            // Six standard deviations of a binomial distribution.
+            let sigma = (expected * (1.0 - expected / 1e5)).sqrt();
+            assert!((found as f64 - expected).abs() < 6.0 * sigma, "{counts:?}");
+        };
+        near(counts[4], 75_000.0);
+        for member in [1, 2, 3, 5, 6] {
+            near(counts[member], 5_000.0);
+        }
+    }
+
+    #[test]
+    fn alias_tables_hold_the_weights_exactly() {
+        let weights = [0.5, 7.0, 0.0, 1e-3, 2.0, 2.0, 40.0];
+        let table = Alias::new(&weights).unwrap();
+        let mut mass = vec![0u64; weights.len()];
+        for (column, (&threshold, &alias)) in
+            table.thresholds.iter().zip(&table.aliases).enumerate()
+        {
+            mass[column] += threshold;
+            mass[alias as usize] += WHOLE - threshold;
+        }
+        let sum: f64 = weights.iter().sum();
+        for (found, weight) in mass.iter().zip(weights) {
+            let part = *found as f64 / (WHOLE as f64 * weights.len() as f64);
+            assert!((part - weight / sum).abs() < 1e-9, "{part} {weight}");
+        }
+        assert_eq!(mass[2], 0, "a weight of 0 is never drawn");
+    }
+
+    #[test]
+    fn a_pick_knows_the_picks_of_its_record() {
+        let selection = Selection::drawn(50, vec![0, 3], vec![2, 5, 9], &[1.0]).unwrap();
+        let picks = selection.picks(Key::root(1).child(0));
+        let mut seen = [0u64; 10];
+        for v in 0..50 {
+            let record = picks.record(v) as usize;
+            assert_eq!(picks.occurrence(v), seen[record]);
+            seen[record] += 1;
+            assert!(v == 0 || picks.record(v - 1) <= picks.record(v));
+        }
+        assert_eq!(seen.iter().sum::<u64>(), 50);
+        assert_eq!(seen[2] + seen[5] + seen[9], 50);
+    }
+
+    #[test]
+    fn weights_that_cannot_be_are_refused() {
+        for bad in [
+            &[][..],
+            &[0.0],
+            &[-1.0, 2.0],
+            &[f64::NAN],
+            &[f64::MAX, f64::MAX],
+            &[1.0, f64::INFINITY],
+        ] {
+            assert!(Alias::new(bad).is_err(), "{bad:?}");
+        }
+    }
+}

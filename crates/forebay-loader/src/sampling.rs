@@ -1,0 +1,280 @@
+//! Which records the epochs of a stream are made of: options, checked against a split, become a [`Selection`].
+//!
+//! Owns what the options mean together: `indices` and `labels` both have to let a record through, `limit` cuts what they
+//! leave, weights draw from that. Labels come from the open index; no record is read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::plan::Selection;
+use crate::source::Source;
+
+mod wire;
+
+/// Draws of an epoch that are always allowed; more only up to [`MAX_DRAWS_A_RECORD`].
+const MAX_DRAWS: u64 = 1 << 24;
+const MAX_DRAWS_A_RECORD: u64 = 16;
+
+/// Which records epochs are made of, and how often. By default all of a split, each once.
+///
+/// ```
+/// use forebay_loader::{Sampling, Weights};
+///
+/// let mut sampling = Sampling::default();
+/// sampling.classes = vec!["n01440764".to_owned(), "n01443537".to_owned()];
+/// sampling.weights = Weights::Balanced;
+/// sampling.draws = 10_000;
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub struct Sampling {
+    /// Only these records, by number in the split, ascending and each once; empty for all.
+    pub indices: Arc<[u64]>,
+    /// Only records of these classes, by their names in the manifest.
+    pub classes: Vec<String>,
+    /// Only records with these labels, as stored. With `classes`: and those of these labels.
+    pub labels: Vec<i64>,
+    /// Only the first so many, in storage order, of the records that are left; 0 for all.
+    pub limit: u64,
+    /// How likely each of the records that are left is, if they are drawn.
+    pub weights: Weights,
+    /// Samples drawn for each epoch, where there are weights; 0 for as many as records are left.
+    pub draws: u64,
+    /// How often each sample comes in an epoch, transformed differently each time; 0 for once.
+    pub repeats: u64,
+}
+
+/// Whether samples are drawn with replacement, and by which weights.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub enum Weights {
+    /// Not drawn: each record comes once.
+    #[default]
+    None,
+    /// Each class as often as any other, on average.
+    Balanced,
+    /// The weight of a record by its label, as stored; labels that are not named weigh 1.
+    ByLabel(Vec<(i64, f64)>),
+    /// The weight of each record of the split.
+    BySample(Arc<[f32]>),
+}
+
+fn refused<T>(name: &'static str, found: impl ToString, expected: impl ToString) -> Result<T> {
+    Err(Error::option(name, found.to_string(), expected.to_string()))
+}
+
+impl Sampling {
+    /// Whether every record comes, once.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        let once = Sampling {
+            repeats: self.repeats,
+            ..Sampling::default()
+        };
+        self.repeats <= 1 && *self == once
+    }
+
+    /// How often each sample comes in an epoch: at least once.
+    #[must_use]
+    pub fn times(&self) -> u64 {
+        self.repeats.max(1)
+    }
+
+    /// What tells these options apart from others, in a word, for states that are resumed: of
+    /// [resolved](crate::Loader::options) options.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        if self.is_everything() {
+            return "all".to_owned();
+        }
+        wire::identity(self)
+    }
+
+    /// The same options with names and defaults replaced by what they come to, and what epochs are made of.
+    pub(crate) fn resolve(&self, source: &dyn Source) -> Result<(Sampling, Selection)> {
+        let records = source.records();
+        let mut resolved = self.clone();
+        if self.repeats == 1 {
+            resolved.repeats = 0;
+        }
+        if self.is_everything() {
+            return Ok((resolved, Selection::first(records)));
+        }
+        if u32::try_from(records).is_err() {
+            let expected = "a split of less than 2^32 records";
+            return refused("sampling", format!("asked of {records} records"), expected);
+        }
+        for class in std::mem::take(&mut resolved.classes) {
+            match source.class_label(&class) {
+                Some(label) => resolved.labels.push(label),
+                None => {
+                    return refused("classes", format!("{class:?}"), "a class of the dataset");
+                }
+            }
+        }
+        resolved.labels.sort_unstable();
+        resolved.labels.dedup();
+        self.check_indices(records)?;
+        let whole = self.indices.is_empty() && resolved.labels.is_empty();
+        let drawn = self.weights != Weights::None;
+        if self.draws > 0 && !drawn {
+            let expected = "0: only weights draw";
+            return refused("draws", self.draws, expected);
+        }
+        if whole && !drawn {
+            let first = match self.limit {
+                0 => records,
+                limit => records.min(limit),
+            };
+            return Ok((resolved, Selection::first(first)));
+        }
+        let list = resolved.list(source)?;
+        if list.is_empty() {
+            return refused("sampling", "no record at all", "at least one record");
+        }
+        if !drawn {
+            return Ok((resolved, Selection::listed(list)));
+        }
+        let selected = list.len() as u64;
+        resolved.draws = match self.draws {
+            0 => selected,
+            draws if draws <= MAX_DRAWS.max(selected * MAX_DRAWS_A_RECORD) => draws,
+            draws => {
+                let expected = format!("at most {MAX_DRAWS_A_RECORD} times the {selected} records");
+                return refused("draws", draws, expected);
+            }
+        };
+        let selection = resolved.draw(list, source)?;
+        Ok((resolved, selection))
+    }
+
+    fn check_indices(&self, records: u64) -> Result<()> {
+        let order = self.indices.windows(2).find(|pair| pair[0] >= pair[1]);
+        if let Some(pair) = order {
+            let found = format!("{} after {}", pair[1], pair[0]);
+            return refused("indices", found, "ascending numbers, each once");
+        }
+        match self.indices.last() {
+            Some(&last) if last >= records => {
+                let expected = format!("numbers below {records}, the records of the split");
+                refused("indices", last, expected)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The records that are let through, ascending.
+    fn list(&self, source: &dyn Source) -> Result<Vec<u32>> {
+        let limit = match self.limit {
+            0 => usize::MAX,
+            limit => usize::try_from(limit).unwrap_or(usize::MAX),
+        };
+        let mut list = Vec::new();
+        let mut found = vec![false; self.labels.len()];
+        let mut indices = self.indices.iter().peekable();
+        source.for_each_label(&mut |record, label| {
+            if !self.indices.is_empty() && indices.next_if(|&&index| index == record).is_none() {
+                return;
+            }
+            if !self.labels.is_empty() {
+                let at = label.and_then(|label| self.labels.binary_search(&label).ok());
+                let Some(at) = at else { return };
+                found[at] = true;
+            }
+            if list.len() < limit {
+                list.push(record as u32);
+            }
+        });
+        if let Some(at) = found.iter().position(|found| !found) {
+            let expected = match &self.indices[..] {
+                [] => "labels, as stored, that records of the split have",
+                _ => "labels, as stored, that records among indices have",
+            };
+            return refused("classes", format!("label {}", self.labels[at]), expected);
+        }
+        Ok(list)
+    }
+
+    fn draw(&self, list: Vec<u32>, source: &dyn Source) -> Result<Selection> {
+        let given = match &self.weights {
+            Weights::BySample(weights) => {
+                if weights.len() as u64 != source.records() {
+                    let expected = format!("{}, one for each record", source.records());
+                    return refused("weights", format!("{} numbers", weights.len()), expected);
+                }
+                let of = |&record: &u32| f64::from(weights[record as usize]);
+                let weights: Vec<f64> = list.iter().map(of).collect();
+                let starts = (0..=list.len() as u32).collect();
+                return Selection::drawn(self.draws, starts, list, &weights);
+            }
+            Weights::ByLabel(weights) => Some(weights),
+            Weights::Balanced | Weights::None => None,
+        };
+        let labels = labels_of(&list, source)?;
+        let mut sizes: BTreeMap<i64, u32> = BTreeMap::new();
+        for &label in &labels {
+            *sizes.entry(label).or_default() += 1;
+        }
+        let mut weights: BTreeMap<i64, f64> = match given {
+            None => sizes.keys().map(|&label| (label, 1.0)).collect(),
+            Some(_) => sizes
+                .iter()
+                .map(|(&l, &size)| (l, f64::from(size)))
+                .collect(),
+        };
+        for (label, weight) in given.into_iter().flatten() {
+            let Some(of_class) = weights.get_mut(label) else {
+                let expected = "labels that selected records have";
+                return refused("weights", format!("for label {label}"), expected);
+            };
+            *of_class = weight * f64::from(sizes[label]);
+        }
+        // The members of each label, one label after the other, in storage order.
+        let mut starts = vec![0u32];
+        let mut next = BTreeMap::new();
+        for (&label, &size) in &sizes {
+            let start = starts[starts.len() - 1];
+            next.insert(label, start);
+            starts.push(start + size);
+        }
+        let mut members = vec![0u32; list.len()];
+        for (record, label) in list.into_iter().zip(labels) {
+            if let Some(at) = next.get_mut(&label) {
+                members[*at as usize] = record;
+                *at += 1;
+            }
+        }
+        let weights: Vec<f64> = weights.into_values().collect();
+        Selection::drawn(self.draws, starts, members, &weights)
+    }
+}
+
+/// The label of each record of an ascending list.
+fn labels_of(list: &[u32], source: &dyn Source) -> Result<Vec<i64>> {
+    let mut labels = Vec::with_capacity(list.len());
+    let mut without = None;
+    let mut wanted = list.iter().peekable();
+    source.for_each_label(&mut |record, label| {
+        if wanted
+            .next_if(|&&index| u64::from(index) == record)
+            .is_none()
+        {
+            return;
+        }
+        match label {
+            Some(label) => labels.push(label),
+            None => without = without.or(Some(record)),
+        }
+    });
+    match without {
+        None => Ok(labels),
+        Some(record) => {
+            let found = format!("asked for, but the index has no label of record {record}");
+            refused("weights", found, "records with labels")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
