@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::plan::Selection;
+use crate::plan::{MAX_REPEATS, Selection};
 use crate::source::Source;
 
 mod wire;
@@ -56,6 +56,8 @@ pub enum Weights {
     Balanced,
     /// The weight of a record by its label, as stored; labels that are not named weigh 1.
     ByLabel(Vec<(i64, f64)>),
+    /// The same, by the names of classes.
+    ByClass(Vec<(String, f64)>),
     /// The weight of each record of the split.
     BySample(Arc<[f32]>),
 }
@@ -95,6 +97,9 @@ impl Sampling {
     pub(crate) fn resolve(&self, source: &dyn Source) -> Result<(Sampling, Selection)> {
         let records = source.records();
         let mut resolved = self.clone();
+        if self.repeats > MAX_REPEATS {
+            return refused("repeats", self.repeats, format!("0 to {MAX_REPEATS}"));
+        }
         if self.repeats == 1 {
             resolved.repeats = 0;
         }
@@ -105,13 +110,20 @@ impl Sampling {
             let expected = "a split of less than 2^32 records";
             return refused("sampling", format!("asked of {records} records"), expected);
         }
+        let label = |name, class: &str| match source.class_label(class) {
+            Some(label) => Ok(label),
+            None => refused(
+                name,
+                format!("for {class:?}"),
+                "names of the dataset's classes",
+            ),
+        };
         for class in std::mem::take(&mut resolved.classes) {
-            match source.class_label(&class) {
-                Some(label) => resolved.labels.push(label),
-                None => {
-                    return refused("classes", format!("{class:?}"), "a class of the dataset");
-                }
-            }
+            resolved.labels.push(label("classes", &class)?);
+        }
+        if let Weights::ByClass(weights) = &self.weights {
+            let of = |(class, weight): &(String, f64)| Ok((label("weights", class)?, *weight));
+            resolved.weights = Weights::ByLabel(weights.iter().map(of).collect::<Result<_>>()?);
         }
         resolved.labels.sort_unstable();
         resolved.labels.dedup();
@@ -209,7 +221,8 @@ impl Sampling {
                 return Selection::drawn(self.draws, starts, list, &weights);
             }
             Weights::ByLabel(weights) => Some(weights),
-            Weights::Balanced | Weights::None => None,
+            // Names were resolved before.
+            Weights::Balanced | Weights::ByClass(_) | Weights::None => None,
         };
         let labels = labels_of(&list, source)?;
         let mut sizes: BTreeMap<i64, u32> = BTreeMap::new();

@@ -8,7 +8,7 @@ use forebay_image::{
     TrainTransform, Transform, TransformList, TrivialAugmentWide,
 };
 use forebay_loader::plan::{EpochPlan, PlanOptions};
-use forebay_loader::{Error, Loader, Options, Shuffle};
+use forebay_loader::{Error, Loader, OnError, Options, Sampling, Shuffle, Weights};
 use forebay_shard::{Codec, ShardFormat, Split, image_and_label};
 use forebay_wire::Batch;
 use forebay_wire::batch::digest;
@@ -316,4 +316,190 @@ fn a_resolved_spec_gives_the_same_batches() {
     let again = Options::from_spec(&spec, 1 << 20).unwrap();
     assert_eq!(&again, loader.options());
     assert_eq!(epoch(&mut loader), epochs(&split, &again, 1));
+}
+
+/// Epochs of options that select, draw and repeat: what is in them, and that nothing but the options decides it.
+#[test]
+fn epochs_of_selected_samples_are_as_reproducible_as_others() {
+    let (_directory, split) = dataset::split(&Recipe::default());
+    let changes: [fn(&mut Sampling); 6] = [
+        |s| s.limit = 61,
+        |s| s.labels = vec![2, 3, 9],
+        |s| s.indices = (0..100).filter(|i| i % 7 < 3).collect(),
+        |s| s.repeats = 3,
+        |s| {
+            s.weights = Weights::Balanced;
+            s.indices = (0..90).filter(|i| i % 11 != 0).collect();
+            s.draws = 150;
+        },
+        |s| {
+            s.weights = Weights::ByLabel(vec![(1, 9.0), (2, 0.0)]);
+            s.repeats = 2;
+        },
+    ];
+    let lengths = [61, 30, 44, 300, 150, 200];
+    for (change, length) in changes.into_iter().zip(lengths) {
+        for shuffle in [Shuffle::None, Shuffle::Full, options(1).shuffle] {
+            let mut whole = options(24);
+            (whole.shuffle, whole.keep_last) = (shuffle, true);
+            change(&mut whole.sampling);
+            let mut loader = Loader::new(split.clone(), whole.clone()).unwrap();
+            assert_eq!(loader.epoch_samples(), length);
+            let base = [epoch(&mut loader), epoch(&mut loader)].concat();
+            assert_eq!(base.len() as u64, 2 * length.div_ceil(24));
+            let (first, second) = base.split_at(base.len() / 2);
+            let all = |batches: &[Seen]| -> Vec<u64> {
+                let mut all: Vec<u64> = batches
+                    .iter()
+                    .flat_map(|batch| batch.samples.iter().zip(&batch.flags))
+                    .filter_map(|(&sample, &flag)| (flag == 0).then_some(sample))
+                    .collect();
+                all.sort_unstable();
+                all
+            };
+            assert_eq!(all(first).len() as u64, length);
+            match whole.sampling.weights {
+                Weights::None => assert_eq!(all(first), all(second)),
+                _ => assert_ne!(all(first), all(second), "each epoch draws anew"),
+            }
+            // Random transforms tell the repetitions of a sample apart.
+            if whole.sampling.repeats == 3 {
+                let mut looks: Vec<(u64, &[u8])> = first
+                    .iter()
+                    .flat_map(|batch| batch.samples.iter().copied().zip(batch.images.chunks(300)))
+                    .take(300)
+                    .collect();
+                looks.sort_unstable();
+                looks.dedup();
+                assert!(
+                    looks.len() > 260,
+                    "{} different pictures of 300",
+                    looks.len()
+                );
+            }
+            // Another machine, a split world, and a resumed run.
+            let mut small = whole.clone();
+            (small.threads, small.memory_bytes) = (1, 2 * 24 * 300 + 3000);
+            assert!(
+                epochs(&split, &small, 2) == base,
+                "memory changed {small:?}"
+            );
+            for rank in 0..3 {
+                let mut part = whole.clone();
+                (part.rank, part.world_size, part.batch_size) = (rank, 3, 8);
+                for (mine, base) in epochs(&split, &part, 2).iter().zip(&base) {
+                    for i in 0..8 {
+                        let at = rank as usize + i * 3;
+                        assert_eq!(mine.samples[i], base.samples[at]);
+                        assert_eq!(mine.flags[i], base.flags[at]);
+                        let (a, b) = (i * 300, at * 300);
+                        assert!(mine.images[a..a + 300] == base.images[b..b + 300]);
+                    }
+                }
+            }
+            let spec = loader.spec();
+            let again = Options::from_spec(&spec, 1 << 20).unwrap();
+            let mut again = Loader::resume(split.clone(), again, 1, 24, None).unwrap();
+            assert_eq!(again.spec(), spec);
+            assert_eq!(epoch(&mut again), second[1..]);
+            assert!(loader.seek(0, length).is_ok() && loader.seek(0, length + 1).is_err());
+        }
+    }
+}
+
+#[test]
+fn samples_that_fail_are_replaced_and_marked() {
+    let bad = |i: u64| i % 9 == 4;
+    let (_directory, split) = dataset::split(&Recipe {
+        image: |i| match i % 18 {
+            4 => None,
+            13 => Some(b"GIF89a no picture".to_vec()),
+            _ => Some(dataset::picture(i)),
+        },
+        // Shards of many records a block, which are read in one go.
+        block_bytes: 4000,
+        ..Recipe::default()
+    });
+    let good = dataset::split(&Recipe::default());
+    let mut asked = options(16);
+    asked.keep_last = true;
+    let base = epochs(&good.1, &asked, 1);
+    for on_error in [OnError::Skip, OnError::Zero] {
+        for threads in [1, 4] {
+            let mut options = asked.clone();
+            (options.on_error, options.threads) = (on_error, threads);
+            let mut loader = Loader::new(split.clone(), options).unwrap();
+            let found = epoch(&mut loader);
+            assert_eq!(found.len(), base.len());
+            let mut failed = 0;
+            for (found, base) in found.iter().zip(&base) {
+                for i in 0..16 {
+                    let pixels = |seen: &Seen, i: usize| seen.images[i * 300..][..300].to_vec();
+                    if !bad(base.samples[i]) {
+                        assert_eq!(pixels(found, i), pixels(base, i));
+                        assert_eq!(found.flags[i], base.flags[i]);
+                        assert_eq!(found.samples[i], base.samples[i]);
+                        continue;
+                    }
+                    failed += 1;
+                    assert_eq!(found.flags[i], base.flags[i] | 2);
+                    if on_error == OnError::Zero {
+                        assert_eq!((found.labels[i], found.samples[i]), (-1, base.samples[i]));
+                        assert!(pixels(found, i).iter().all(|&byte| byte == 0));
+                        continue;
+                    }
+                    let next = (i + 1..16)
+                        .chain(0..i)
+                        .find(|&j| !bad(base.samples[j]))
+                        .unwrap();
+                    assert_eq!(found.samples[i], base.samples[next]);
+                    assert_eq!(found.labels[i], base.labels[next]);
+                    assert_eq!(pixels(found, i), pixels(base, next));
+                }
+            }
+            let stats = loader.stats();
+            assert!(
+                failed >= 11 && stats.failed >= failed,
+                "{failed} {}",
+                stats.failed
+            );
+            assert!(stats.failures.len() <= 16);
+            for part in ["train-0000", "record", "class"] {
+                assert!(
+                    stats.failures.iter().all(|what| what.contains(part)),
+                    "{stats:?}"
+                );
+            }
+        }
+    }
+}
+
+/// A record that is damaged in its shard fails alone, though it was read with its neighbours.
+#[test]
+fn a_damaged_record_does_not_fail_its_neighbours() {
+    for format in [ShardFormat::TfRecord, ShardFormat::Indexed] {
+        let (directory, split) = dataset::split(&Recipe {
+            format,
+            shards: 1,
+            block_bytes: 1,
+            ..Recipe::default()
+        });
+        let shard = split.shards()[0].path().to_owned();
+        let range = split.shards()[0].byte_range(31..32).unwrap();
+        let mut bytes = std::fs::read(&shard).unwrap();
+        bytes[(range.start as usize + range.end as usize) / 2] ^= 0x20;
+        std::fs::write(&shard, bytes).unwrap();
+        let mut options = options(20);
+        options.shuffle = Shuffle::None;
+        let split = dataset::open(directory.path());
+        options.on_error = OnError::Zero;
+        let mut loader = Loader::new(split, options).unwrap();
+        for batch in epoch(&mut loader) {
+            for (sample, flag) in batch.samples.iter().zip(&batch.flags) {
+                assert_eq!(*flag, if *sample == 31 { 2 } else { 0 }, "{sample}");
+            }
+        }
+        let stats = loader.stats();
+        assert!(stats.failures[0].contains("class1/31.png"), "{stats:?}");
+    }
 }

@@ -3,7 +3,7 @@
 //! Owns the names and the conversions to numpy and torch; the memory is
 //! [`Array`]'s.
 
-use forebay_wire::batch::FLAG_PADDING;
+use forebay_wire::batch::{FLAG_FAILED, FLAG_PADDING};
 use forebay_wire::{Batch, Dtype, Layout};
 use pyo3::exceptions::{PyImportError, PyIndexError};
 use pyo3::prelude::*;
@@ -68,6 +68,7 @@ pub(crate) struct PyBatch {
     labels: Column,
     samples: Column,
     padding: Column,
+    failed: Column,
     shape: [usize; 4],
     layout: Layout,
     dtype: Dtype,
@@ -95,12 +96,14 @@ impl PyBatch {
             }
         }
         let samples = batch.samples.into_iter().map(|s| s as i64).collect();
-        let padding = batch.flags.iter().map(|&f| f == FLAG_PADDING).collect();
+        let flagged = |flag| batch.flags.iter().map(|&f| f & flag != 0).collect();
+        let (padding, failed) = (flagged(FLAG_PADDING), flagged(FLAG_FAILED));
         Ok(PyBatch {
             images: Column::new(py, Array::pixels(batch.images, batch.dtype, batch.shape))?,
             labels: Column::new(py, Array::numbers(labels))?,
             samples: Column::new(py, Array::numbers(samples))?,
             padding: Column::new(py, Array::mask(padding))?,
+            failed: Column::new(py, Array::mask(failed))?,
             shape: batch.shape,
             layout: batch.layout,
             dtype: batch.dtype,
@@ -146,6 +149,15 @@ impl PyBatch {
     #[getter]
     fn dtype(&self) -> &'static str {
         self.dtype.name()
+    }
+
+    /// Which samples could not be read or decoded, and were replaced: bool of shape (N,).
+    ///
+    /// Only with `on_error="skip"` or `on_error="zero"`. Metrics count samples where neither this
+    /// nor `padding` is true.
+    #[getter]
+    fn failed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.failed.numpy(py)
     }
 
     /// The order of the axes of `images`: "nhwc" or "nchw".

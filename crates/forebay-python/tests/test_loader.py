@@ -215,7 +215,11 @@ def test_statistics(source: str) -> None:
     assert stats["wait_s"] >= 0
     assert stats["stages"]
     for stage in stats["stages"].values():
-        assert set(stage) == {"busy_s", "starved_s", "blocked_s"}
+        assert set(stage) == {"busy_s", "starved_s", "blocked_s", "threads"}
+    # Over the network too: the server is asked.
+    assert {"fetch", "decode", "transform", "trainer"} <= set(stats["stages"])
+    assert stats["stages"]["decode"]["threads"] >= 1
+    assert stats["verdict"]
 
 
 def test_a_closed_loader(source: str) -> None:

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use forebay_client::{Client, ClientOptions, Error, OpenOptions};
 use forebay_image::{Dtype, EvalTransform, Layout, Normalize, TrainTransform, Transform};
-use forebay_loader::{Loader, Options};
+use forebay_loader::{Loader, OnError, Options, Weights};
 use forebay_pack::{Cancel, Format, PackOptions, pack};
 use forebay_server::{Server, ServerHandle};
 use forebay_shard::Dataset;
 use forebay_wire::Batch;
-use forebay_wire::wire::error::Kind;
+use forebay_wire::wire::{self, error::Kind};
 use support::{Log, options, url};
 
 fn packed(format: Format) -> (tempfile::TempDir, Dataset) {
@@ -102,6 +102,47 @@ fn batches_are_those_of_the_loader() {
 }
 
 #[test]
+fn sampling_is_the_same_over_the_network() {
+    let (_dir, dataset) = packed(Format::Indexed);
+    let server = serve(&dataset);
+    let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
+    let split = dataset.split("train").unwrap();
+    let class = split.classes()[1].name.clone();
+    let changes: [&dyn Fn(&mut Options); 4] = [
+        &|options| options.sampling.classes = vec![class.clone()],
+        &|options| {
+            options.sampling.indices = [0, 2, 3, 5].into();
+            options.sampling.repeats = 3;
+        },
+        &|options| {
+            options.sampling.weights = Weights::Balanced;
+            options.sampling.draws = 23;
+        },
+        &|options| {
+            options.sampling.weights =
+                Weights::BySample((0..split.len()).map(|i| i as f32).collect());
+            options.on_error = OnError::Zero;
+        },
+    ];
+    for change in changes {
+        let mut options = Options::new(4, Transform::Train(TrainTransform::new(16)));
+        options.keep_last = true;
+        change(&mut options);
+        let mut loader = Loader::new(split.clone(), options.clone()).unwrap();
+        let mut stream = client.open(options.to_spec("train")).unwrap();
+        assert_eq!(stream.opened().samples, loader.epoch_samples());
+        assert_eq!(stream.spec(), loader.spec());
+        for epoch in 0..2 {
+            while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
+            assert_eq!(stream.position(), (epoch + 1, 0));
+        }
+        loader.seek(1, 4).unwrap();
+        stream.seek(1, 4).unwrap();
+        while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
+    }
+}
+
+#[test]
 fn what_the_loader_refuses_arrives_typed() {
     let (_dir, dataset) = packed(Format::Indexed);
     let server = serve(&dataset);
@@ -127,6 +168,26 @@ fn what_the_loader_refuses_arrives_typed() {
         |o| o.spec.world_size = 3,
         |o| o.spec.lanes = u64::MAX,
         |o| o.position = 1 << 40,
+        |o| o.spec.on_error = 77,
+        |o| {
+            o.spec.sampling = Some(wire::Sampling {
+                class_balanced: true,
+                draws: u64::MAX,
+                ..Default::default()
+            });
+        },
+        |o| {
+            o.spec.sampling = Some(wire::Sampling {
+                repeats: u64::MAX,
+                ..Default::default()
+            });
+        },
+        |o| {
+            o.spec.sampling = Some(wire::Sampling {
+                index_gaps: vec![u64::MAX, u64::MAX],
+                ..Default::default()
+            });
+        },
     ] {
         assert_eq!(refused("train", change).0, Kind::Invalid);
     }
@@ -163,6 +224,21 @@ fn a_damaged_record_is_named_with_its_place() {
     };
     let name = shard.file_name().unwrap().to_str().unwrap();
     assert!(message.contains(name), "{message}");
+    // Where the server keeps its files is nobody's business.
+    let place = dir.path().to_str().unwrap();
+    assert!(!message.contains(place), "{message}");
+    let mut options = options;
+    options.on_error = OnError::Skip;
+    let mut stream = client.open(options.to_spec("train")).unwrap();
+    while stream.next_batch().unwrap().is_some() {}
+    let stats = stream.server_stats(support::LONG).unwrap();
+    assert!(stats.failed > 0 && !stats.failures.is_empty());
+    for failure in stats.failures {
+        assert!(
+            failure.contains(name) && !failure.contains(place),
+            "{failure}"
+        );
+    }
 }
 
 fn first_shard(root: &Path) -> PathBuf {

@@ -50,6 +50,7 @@ mod selection;
 mod shuffle;
 
 pub use batches::Batches;
+pub(crate) use epoch::MAX_REPEATS;
 pub use epoch::{Epoch, Pick};
 pub(crate) use permutation::Key;
 pub use selection::Selection;

@@ -134,6 +134,11 @@ fn classes_are_balanced_and_weighted() {
         weighted[1].abs_diff(3600) < 228 && weighted[3].abs_diff(1200) < 186,
         "{weighted:?}"
     );
+    let by_name = Sampling {
+        weights: Weights::ByClass(vec![("cat".into(), 3.0), ("dog".into(), 0.5)]),
+        ..sampling.clone()
+    };
+    assert_eq!(samples(&by_name, 1), samples(&sampling, 1));
     sampling.weights = Weights::BySample((0..40).map(|i| if i < 2 { 1.0 } else { 0.0 }).collect());
     sampling.draws = 0;
     let drawn = samples(&sampling, 0);
@@ -153,6 +158,7 @@ fn what_cannot_be_is_refused_by_name() {
     assert!(refused(&|s| s.indices = [2, 40].into()).contains("numbers below 40"));
     assert!(refused(&|s| s.classes = vec!["cow".into()]).contains("\"cow\""));
     assert!(refused(&|s| s.labels = vec![1, 9]).contains("label 9"));
+    assert!(refused(&|s| s.repeats = u64::MAX).contains("repeats"));
     assert!(refused(&|s| s.draws = 5).contains("only weights draw"));
     assert!(refused(&|s| s.weights = Weights::BySample([1.0; 3].into())).contains("3 numbers"));
     assert!(refused(&|s| s.weights = Weights::BySample([0.0; 40].into())).contains("sum of 0"));
@@ -181,6 +187,7 @@ fn options_travel_and_have_an_identity() {
         Weights::None,
         Weights::Balanced,
         Weights::ByLabel(vec![(1, 0.5), (-3, 2.0)]),
+        Weights::ByClass(vec![("cat".into(), 0.5), ("dog".into(), 2.0)]),
         Weights::BySample([0.5, 1.5].into()),
     ] {
         all.push(Sampling {

@@ -32,6 +32,14 @@ impl Sampling {
         }
         let weights = if message.class_balanced {
             Weights::Balanced
+        } else if !message.label_weights.is_empty()
+            && message
+                .label_weights
+                .iter()
+                .all(|weight| !weight.class.is_empty())
+        {
+            let of = |weight: &wire::LabelWeight| (weight.class.clone(), weight.weight);
+            Weights::ByClass(message.label_weights.iter().map(of).collect())
         } else if !message.label_weights.is_empty() {
             let of = |weight: &wire::LabelWeight| (weight.label, weight.weight);
             Weights::ByLabel(message.label_weights.iter().map(of).collect())
@@ -73,7 +81,19 @@ impl Sampling {
             Weights::None => {}
             Weights::Balanced => message.class_balanced = true,
             Weights::ByLabel(weights) => {
-                let of = |&(label, weight)| wire::LabelWeight { label, weight };
+                let of = |&(label, weight)| wire::LabelWeight {
+                    label,
+                    weight,
+                    class: String::new(),
+                };
+                message.label_weights = weights.iter().map(of).collect();
+            }
+            Weights::ByClass(weights) => {
+                let of = |(class, weight): &(String, f64)| wire::LabelWeight {
+                    label: 0,
+                    weight: *weight,
+                    class: class.clone(),
+                };
                 message.label_weights = weights.iter().map(of).collect();
             }
             Weights::BySample(weights) => message.sample_weights = weights.to_vec(),

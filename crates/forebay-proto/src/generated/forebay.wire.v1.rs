@@ -291,12 +291,15 @@ pub struct Sampling {
     #[prost(uint64, tag = "9")]
     pub repeats: u64,
 }
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LabelWeight {
     #[prost(sint64, tag = "1")]
     pub label: i64,
     #[prost(double, tag = "2")]
     pub weight: f64,
+    /// instead of the label, by name: in Open only, and then for all of them
+    #[prost(string, tag = "3")]
+    pub class: ::prost::alloc::string::String,
 }
 /// Everything that a stream of batches is a pure function of, besides the data.
 #[derive(Clone, PartialEq, ::prost::Message)]

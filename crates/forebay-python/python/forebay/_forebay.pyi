@@ -336,6 +336,13 @@ class Batch:
     def dtype(self) -> Literal["uint8", "float32", "float16", "bfloat16"]:
         """The type of the numbers in `images`: "uint8", "float32", "float16" or "bfloat16"."""
     @property
+    def failed(self) -> npt.NDArray[np.bool_]:
+        """Which samples could not be read or decoded, and were replaced: bool of shape (N,).
+
+        Only with `on_error="skip"` or `on_error="zero"`. Metrics count samples where neither this
+        nor `padding` is true.
+        """
+    @property
     def layout(self) -> Literal["nhwc", "nchw"]:
         """The order of the axes of `images`: "nhwc" or "nchw"."""
     @property
@@ -401,6 +408,7 @@ class _Stage(TypedDict):
     busy_s: float
     starved_s: float
     blocked_s: float
+    threads: int
 
 class _Stats(TypedDict):
     images: int
@@ -409,6 +417,8 @@ class _Stats(TypedDict):
     wait_s: float
     stages: dict[str, _Stage]
     verdict: str | None
+    failed: int
+    failures: list[str]
 
 @final
 class Loader:
@@ -455,7 +465,27 @@ class Loader:
         float32 with `Normalize`.
     drop_last : bool, default True
         Whether the short batch at the end of an epoch is left out. Otherwise it is filled
-        up, and `Batch.padding` tells with what.
+        up, so that every rank gets every step, and `Batch.padding` tells with what.
+    pad_last : bool, optional
+        The other word for it: the opposite of `drop_last`.
+    indices : sequence of int, optional
+        Only these records, by number in the split, in any order. Storage order is theirs.
+    classes : sequence of str or int, optional
+        Only records of these classes, by name or by label as batches show it.
+    limit : int, optional
+        Only the first so many records, in storage order, of what is left: the same in each epoch.
+    weights : dict or sequence of float, optional
+        Draw samples with replacement. A dictionary weighs records by class (name, or label), and
+        classes that are not in it weigh 1; anything else is one number for each record of the split.
+    class_balanced : bool, default False
+        Draw samples with replacement, each class as likely as any other.
+    draws : int, optional
+        Samples drawn for each epoch, by default as many as records are left.
+    repeats : int, default 1
+        How often each sample comes in an epoch, each time transformed with other random numbers.
+    on_error : {"raise", "skip", "zero"}, default "raise"
+        What becomes of a sample that is damaged. "skip" puts the next good sample of its batch
+        in its place, "zero" zeros and the label -1; `Batch.failed` tells where, `stats` how often and why.
     label_base : {0, 1}, optional
         The label of the first class. By default labels are as stored (see
         `Dataset.label_base`).
@@ -499,7 +529,20 @@ class Loader:
         lanes: int | None = None,
         layout: Literal["nhwc", "nchw"] = "nhwc",
         dtype: Literal["uint8", "float32", "float16", "bfloat16"] | None = None,
-        drop_last: bool = True,
+        drop_last: bool | None = None,
+        pad_last: bool | None = None,
+        indices: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None,
+        classes: Sequence[str | int] | None = None,
+        limit: int | None = None,
+        weights: Mapping[str, float]
+        | Mapping[int, float]
+        | Sequence[float]
+        | npt.NDArray[np.floating[Any]]
+        | None = None,
+        class_balanced: bool = False,
+        draws: int | None = None,
+        repeats: int = 1,
+        on_error: Literal["raise", "skip", "zero"] = "raise",
         label_base: Literal[0, 1] | None = None,
         threads: int = 0,
         memory: int | None = None,
@@ -517,6 +560,9 @@ class Loader:
     @property
     def records(self) -> int:
         """Records of the split."""
+    @property
+    def epoch_samples(self) -> int:
+        """Samples of an epoch, all ranks together and without padding: `records`, if no option says otherwise."""
     @property
     def batch_size(self) -> int:
         """Samples in a batch of this rank."""
@@ -584,7 +630,8 @@ class Loader:
             "images", "batches" and "bytes_read" of the pipeline, which works ahead; "wait_s",
             how long loops waited for batches; "stages", with "busy_s", "starved_s" (waiting
             for input) and "blocked_s" (waiting for room) of each; "verdict", a sentence that
-            tells what holds the trainer back, or None where a server decodes.
+            tells what holds the trainer back, or None where a server decodes; "failed", how many
+            samples were replaced (see `on_error`), and "failures", what was wrong with the last of them.
         """
     def close(self) -> None:
         """Stop threads and connections. Batches that were handed out stay.

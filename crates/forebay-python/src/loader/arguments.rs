@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use forebay_image::{Dtype, Layout, Normalize, TrainTransform, Transform};
-use forebay_loader::Options;
 use forebay_loader::plan::Shuffle;
+use forebay_loader::{OnError, Options};
 use pyo3::prelude::*;
 
 use crate::failure::{Failure, Kind};
 use crate::transform::AnyTransform;
+
+pub(crate) mod sampling;
 
 /// Side of the default transform's output: what models for ImageNet take.
 const DEFAULT_SIDE: u32 = 224;
@@ -24,7 +26,19 @@ pub(crate) enum ShuffleWish {
 pub(crate) struct Wish {
     pub(crate) options: Options,
     pub(crate) split: Option<String>,
+    /// What the labels of `options.sampling` count from, and those of batches; `None` is as stored.
+    pub(crate) label_base: Option<i64>,
     pub(crate) timeout: Option<Duration>,
+}
+
+impl Wish {
+    /// The options for a dataset whose labels count from `stored_base`.
+    pub(crate) fn options_for(&mut self, stored_base: i64) -> Options {
+        let mut options = self.options.clone();
+        let shift = self.label_base.map_or(0, |base| base - stored_base);
+        sampling::unshift(&mut options.sampling, shift);
+        options
+    }
 }
 
 /// An option that cannot be.
@@ -111,6 +125,37 @@ pub(crate) fn shuffle(
     Ok(shuffle)
 }
 
+/// Whether the last, short batch is filled up: two words for it.
+pub(crate) fn keep_last(drop_last: Option<bool>, pad_last: Option<bool>) -> Result<bool, Failure> {
+    match (drop_last, pad_last) {
+        (None, None) => Ok(false),
+        (Some(drop), None) => Ok(!drop),
+        (None, Some(pad)) => Ok(pad),
+        (Some(drop), Some(pad)) if drop != pad => Ok(pad),
+        (Some(drop), Some(_)) => {
+            let found = format!("{drop} as well as drop_last");
+            Err(refused(
+                "pad_last",
+                found,
+                "one of the two, as it is the other's opposite",
+            ))
+        }
+    }
+}
+
+pub(crate) fn on_error(name: &str) -> Result<OnError, Failure> {
+    match name {
+        "raise" => Ok(OnError::Raise),
+        "skip" => Ok(OnError::Skip),
+        "zero" => Ok(OnError::Zero),
+        _ => Err(refused(
+            "on_error",
+            format!("{name:?}"),
+            "'raise', 'skip' or 'zero'",
+        )),
+    }
+}
+
 pub(crate) fn layout(name: &str) -> Result<Layout, Failure> {
     match name.to_ascii_lowercase().as_str() {
         "nhwc" => Ok(Layout::Nhwc),
@@ -170,6 +215,18 @@ mod tests {
         let no = || ShuffleWish::Whether(false);
         assert_eq!(shuffle(no(), None, None).unwrap(), Shuffle::None);
         assert!(shuffle(no(), Some(4), None).is_err());
+    }
+
+    #[test]
+    fn the_last_batch_is_dropped_or_padded() {
+        assert!(!keep_last(None, None).unwrap());
+        assert!(!keep_last(Some(true), None).unwrap());
+        assert!(keep_last(Some(false), None).unwrap());
+        assert!(keep_last(None, Some(true)).unwrap());
+        assert!(keep_last(Some(false), Some(true)).unwrap());
+        assert!(keep_last(Some(true), Some(true)).is_err());
+        assert_eq!(on_error("zero").unwrap(), OnError::Zero);
+        assert!(on_error("ignore").is_err());
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::failure::{Failure, Kind};
 use crate::patience::{Deadline, SLICE, patiently};
 use crate::pump::{Event, NoEvent, Place, Pump};
 use crate::transform::AnyTransform;
+use arguments::sampling::{self, Class, Given};
 use arguments::{ShuffleWish, Wish};
 use source::{Handle, Opened};
 use state::Identity;
@@ -73,7 +74,27 @@ const CLOSING: Duration = Duration::from_secs(10);
 ///     float32 with `Normalize`.
 /// drop_last : bool, default True
 ///     Whether the short batch at the end of an epoch is left out. Otherwise it is filled
-///     up, and `Batch.padding` tells with what.
+///     up, so that every rank gets every step, and `Batch.padding` tells with what.
+/// pad_last : bool, optional
+///     The other word for it: the opposite of `drop_last`.
+/// indices : sequence of int, optional
+///     Only these records, by number in the split, in any order. Storage order is theirs.
+/// classes : sequence of str or int, optional
+///     Only records of these classes, by name or by label as batches show it.
+/// limit : int, optional
+///     Only the first so many records, in storage order, of what is left: the same in each epoch.
+/// weights : dict or sequence of float, optional
+///     Draw samples with replacement. A dictionary weighs records by class (name, or label), and
+///     classes that are not in it weigh 1; anything else is one number for each record of the split.
+/// class_balanced : bool, default False
+///     Draw samples with replacement, each class as likely as any other.
+/// draws : int, optional
+///     Samples drawn for each epoch, by default as many as records are left.
+/// repeats : int, default 1
+///     How often each sample comes in an epoch, each time transformed with other random numbers.
+/// on_error : {"raise", "skip", "zero"}, default "raise"
+///     What becomes of a sample that is damaged. "skip" puts the next good sample of its batch
+///     in its place, "zero" zeros and the label -1; `Batch.failed` tells where, `stats` how often and why.
 /// label_base : {0, 1}, optional
 ///     The label of the first class. By default labels are as stored (see
 ///     `Dataset.label_base`).
@@ -146,6 +167,8 @@ impl PyLoader {
             fingerprint: &self.opened.fingerprint,
             split: &self.opened.split,
             records: self.opened.records,
+            samples: self.opened.samples,
+            sampling: options.sampling.identity(),
             seed: options.seed,
             lanes: options.lanes,
             shuffle: options.shuffle,
@@ -202,10 +225,12 @@ impl PyLoader {
     #[pyo3(signature = (
         source, *, batch_size=32, split=None, transform=None, rank=None, world_size=None, seed=0,
         shuffle=ShuffleWish::Whether(true), block_records=None, window_blocks=None, lanes=None,
-        layout="nhwc", dtype=None, drop_last=true, label_base=None, threads=0, memory=None, timeout=Some(300.0),
+        layout="nhwc", dtype=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None,
+        class_balanced=false, draws=None, repeats=1, on_error="raise", label_base=None, threads=0, memory=None, timeout=Some(300.0),
     ), text_signature = "(source, *, batch_size=32, split=None, transform=TrainTransform(224), rank=None, \
         world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
-        layout='nhwc', dtype=None, drop_last=True, label_base=None, threads=0, memory=None, timeout=300.0)")]
+        layout='nhwc', dtype=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None, \
+        class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=None, threads=0, memory=None, timeout=300.0)")]
     #[allow(clippy::too_many_arguments)] // one each, as Python has them
     fn new(
         py: Python<'_>,
@@ -222,7 +247,16 @@ impl PyLoader {
         lanes: Option<u64>,
         layout: &str,
         dtype: Option<&str>,
-        drop_last: bool,
+        drop_last: Option<bool>,
+        pad_last: Option<bool>,
+        indices: Option<Vec<u64>>,
+        classes: Option<Vec<Class>>,
+        limit: Option<u64>,
+        weights: Option<Bound<'_, PyAny>>,
+        class_balanced: bool,
+        draws: Option<u64>,
+        repeats: u64,
+        on_error: &str,
         label_base: Option<i64>,
         threads: usize,
         memory: Option<u64>,
@@ -243,7 +277,17 @@ impl PyLoader {
             None if normalize.is_some() => Dtype::Float32,
             None => Dtype::Uint8,
         };
-        options.keep_last = !drop_last;
+        options.keep_last = arguments::keep_last(drop_last, pad_last)?;
+        options.sampling = sampling::sampling(Given {
+            indices,
+            classes,
+            limit,
+            weights,
+            class_balanced,
+            draws,
+            repeats,
+        })?;
+        options.on_error = arguments::on_error(on_error)?;
         options.threads = threads;
         options.memory_bytes = memory.unwrap_or(0);
         let label_base = arguments::label_base(label_base)?;
@@ -251,6 +295,7 @@ impl PyLoader {
         let wish = Wish {
             options,
             split,
+            label_base,
             timeout,
         };
         let waits_for = || format!("an answer from {name}");
@@ -297,6 +342,12 @@ impl PyLoader {
     #[getter]
     fn records(&self) -> u64 {
         self.opened.records
+    }
+
+    /// Samples of an epoch, all ranks together and without padding: `records`, if no option says otherwise.
+    #[getter]
+    fn epoch_samples(&self) -> u64 {
+        self.opened.samples
     }
 
     /// Samples in a batch of this rank.
@@ -408,7 +459,8 @@ impl PyLoader {
     ///     "images", "batches" and "bytes_read" of the pipeline, which works ahead; "wait_s",
     ///     how long loops waited for batches; "stages", with "busy_s", "starved_s" (waiting
     ///     for input) and "blocked_s" (waiting for room) of each; "verdict", a sentence that
-    ///     tells what holds the trainer back, or None where a server decodes.
+    ///     tells what holds the trainer back, or None where a server decodes; "failed", how many
+    ///     samples were replaced (see `on_error`), and "failures", what was wrong with the last of them.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counters = self.handle.counters();
         let stats = counters.wire;
@@ -428,6 +480,8 @@ impl PyLoader {
         all.set_item("wait_s", waited.as_secs_f64())?;
         all.set_item("stages", stages)?;
         all.set_item("verdict", counters.verdict)?;
+        all.set_item("failed", stats.failed)?;
+        all.set_item("failures", stats.failures)?;
         Ok(all)
     }
 

@@ -16,6 +16,10 @@ pub(crate) struct Identity<'a> {
     pub(crate) fingerprint: &'a str,
     pub(crate) split: &'a str,
     pub(crate) records: u64,
+    /// Of an epoch.
+    pub(crate) samples: u64,
+    /// Which records epochs are made of, in a word.
+    pub(crate) sampling: String,
     pub(crate) seed: u64,
     pub(crate) lanes: u64,
     pub(crate) shuffle: Shuffle,
@@ -43,6 +47,7 @@ impl Identity<'_> {
         state.set_item("seed", self.seed)?;
         state.set_item("lanes", self.lanes)?;
         state.set_item("shuffle", shuffle_name(self.shuffle))?;
+        state.set_item("sampling", &self.sampling)?;
         state.set_item("epoch", place.epoch)?;
         state.set_item("position", place.position)?;
         Ok(state)
@@ -66,14 +71,19 @@ impl Identity<'_> {
         agree("lanes", field::<u64>(state, "lanes")?, self.lanes)?;
         let shuffle = shuffle_name(self.shuffle);
         agree("shuffle", field::<String>(state, "shuffle")?, shuffle)?;
+        agree(
+            "sampling",
+            field::<String>(state, "sampling")?,
+            self.sampling.as_str(),
+        )?;
         let place = Place {
             epoch: field(state, "epoch")?,
             position: field(state, "position")?,
         };
-        if place.position > self.records {
+        if place.position > self.samples {
             let message = format!(
-                "the state's position is {}, an epoch has {} records",
-                place.position, self.records
+                "the state's position is {}, an epoch has {} samples",
+                place.position, self.samples
             );
             return Err(Failure::new(Kind::State, message).into());
         }

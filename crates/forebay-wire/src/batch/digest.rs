@@ -10,7 +10,7 @@
 //! ```
 //!
 //! with all arithmetic modulo 2^64 (`mix` is the finaliser of SplitMix64). The
-//! digest of a batch is the sum of the values of its samples, padding left out;
+//! digest of a batch is the sum of the values of its samples, padding and failed ones left out;
 //! the digest of an epoch is the sum of the digests of its batches, and the sum
 //! over all ranks is the digest of the whole epoch.
 //!

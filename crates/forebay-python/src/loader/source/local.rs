@@ -11,10 +11,11 @@ use crate::failure::Failure;
 use crate::loader::arguments::Wish;
 use crate::pump::{Place, Source};
 
-pub(super) fn open(path: &Path, wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
+pub(super) fn open(path: &Path, mut wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
     let dataset = forebay_shard::Dataset::open(path)?;
     let name = choose(wish.split.as_deref(), dataset.splits(), &path.display())?;
-    let loader = Loader::new(dataset.split(&name)?, wish.options)?;
+    let options = wish.options_for(dataset.manifest().label_base);
+    let loader = Loader::new(dataset.split(&name)?, options)?;
     let opened = Opened {
         fingerprint: dataset.fingerprint().to_owned(),
         split: name,

@@ -17,7 +17,7 @@ use crate::pump::{Place, Source};
 /// A wait without an end, for the client: a hundred years.
 const ENDLESS: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-pub(super) fn open(url: &str, wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
+pub(super) fn open(url: &str, mut wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
     let mut options = ClientOptions {
         name: concat!("forebay-python/", env!("CARGO_PKG_VERSION")).to_owned(),
         // Whoever takes batches counts the time that is allowed; a client that
@@ -33,7 +33,9 @@ pub(super) fn open(url: &str, wish: Wish) -> Result<(Opened, Box<dyn Source>), F
     let names = client.splits().iter().map(|split| split.name.as_str());
     let split = choose(wish.split.as_deref(), names, &url)?;
     let label_base = i64::from(client.welcome().label_base);
-    let stream = client.open(OpenOptions::from(wish.options.to_spec(&split)))?;
+    let stream = client.open(OpenOptions::from(
+        wish.options_for(label_base).to_spec(&split),
+    ))?;
     let resolved = Options::from_spec(&stream.spec(), u64::MAX)?;
     let shared = Arc::new(Shared {
         batch_size: resolved.batch_size,
