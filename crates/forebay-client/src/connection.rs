@@ -190,7 +190,18 @@ impl Connection {
             payload_checksum: checksum,
             epochs: open.epochs,
         };
-        let written = self.writer.write(&request.into(), &[]);
+        let request = Message::from(request);
+        let (bytes, most) = (request.encoded_len(), Limits::from_client().header_bytes);
+        if bytes > most as usize {
+            return Err(Error::Option {
+                name: "spec",
+                expected: format!(
+                    "at most {most} bytes: shorter lists of indices or weights, or a loader in process"
+                ),
+                found: format!("{bytes} bytes"),
+            });
+        }
+        let written = self.writer.write(&request, &[]);
         match self.answer("Opened", what, timeout) {
             Ok(Message::Opened(opened)) => Ok(opened),
             Ok(_) => unreachable!("answer() gives what was expected"),

@@ -245,6 +245,14 @@ impl Queue {
         let _ = writer.write(&wire::Credit { bytes }.into(), &[]);
     }
 
+    /// Asks the server where its time went.
+    pub(crate) fn ask_stats(&self, wait: Duration) -> Option<wire::Stats> {
+        self.note(|state| state.server_stats = None);
+        self.send(&wire::StatsRequest {}.into());
+        // Left there for others who asked at the same time.
+        self.wait_for(wait, |state| state.server_stats.clone())
+    }
+
     /// Waits for `ready`, at most `wait`; none when it did not come or nothing comes any more.
     pub(crate) fn wait_for<T>(
         &self,

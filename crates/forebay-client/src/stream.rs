@@ -176,9 +176,7 @@ impl Stream {
     /// Where the server's time went, asked now; `None` if it does not say within `wait`.
     #[must_use]
     pub fn server_stats(&self, wait: Duration) -> Option<wire::Stats> {
-        self.queue.note(|state| state.server_stats = None);
-        self.queue.send(&wire::StatsRequest {}.into());
-        self.queue.wait_for(wait, |state| state.server_stats.take())
+        self.queue.ask_stats(wait)
     }
 
     /// A handle that interrupts this stream from another thread.
@@ -260,7 +258,7 @@ impl Drop for Stream {
     }
 }
 
-/// Interrupts a [`Stream`] from another thread.
+/// Interrupts a [`Stream`] from another thread, or looks at its counters.
 #[derive(Clone)]
 pub struct Interrupter {
     queue: Arc<Queue>,
@@ -271,5 +269,17 @@ impl Interrupter {
     /// [`Error::Interrupted`] at once, and ends the connection.
     pub fn interrupt(&self) {
         self.queue.interrupt();
+    }
+
+    /// As [`Stream::stats`].
+    #[must_use]
+    pub fn stats(&self) -> StreamStats {
+        self.queue.state().stats
+    }
+
+    /// As [`Stream::server_stats`], while another thread has the stream.
+    #[must_use]
+    pub fn server_stats(&self, wait: Duration) -> Option<wire::Stats> {
+        self.queue.ask_stats(wait)
     }
 }

@@ -112,6 +112,7 @@ fn crops_are_planned_in_the_turned_picture() {
                     seed: 3,
                     epoch: 1,
                     sample,
+                    occurrence: 0,
                 };
                 let mut expected = vec![0; transform.output_values()];
                 let mut got = expected.clone();

@@ -28,4 +28,4 @@ pub use options::{DEFAULT_MEMORY_BYTES, DEFAULT_READERS, OnError, Options};
 pub use plan::Shuffle;
 pub use sampling::{Sampling, Weights};
 pub use spec::MAX_BATCH_BYTES;
-pub use stats::{Bound, StageStats, Stats, Verdict};
+pub use stats::{Bound, Network, StageStats, Stats, Verdict};

@@ -69,7 +69,8 @@ pub struct Options {
     pub sampling: Sampling,
     /// What becomes of samples that cannot be read or decoded.
     pub on_error: OnError,
-    /// Threads that decode; 0 for as many as this process may use (CPU affinity and cgroup limits count).
+    /// Threads that decode; 0 for as many as this process may use (CPU affinity and cgroup limits count), which then
+    /// are shared with all its other loaders that were left the choice, sample by sample.
     pub threads: usize,
     /// Threads that read, most of the time waiting for storage; 0 for [`DEFAULT_READERS`].
     pub readers: usize,
@@ -187,6 +188,11 @@ impl Options {
     }
 }
 
+/// Cores that this process may use: affinity and cgroup limits count.
+pub(crate) fn usable_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MAX_THREADS))
+}
+
 /// How a loader uses this machine: threads, and how its memory is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Machine {
@@ -206,8 +212,7 @@ impl Machine {
             }
             Ok(if found == 0 { default } else { found })
         };
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = count("threads", options.threads, cores.min(MAX_THREADS))?;
+        let threads = count("threads", options.threads, usable_cores())?;
         let readers = count("readers", options.readers, DEFAULT_READERS)?;
         let budget = match options.memory_bytes {
             0 => DEFAULT_MEMORY_BYTES,

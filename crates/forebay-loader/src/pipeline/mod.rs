@@ -6,6 +6,7 @@
 //! Every wait ends when the pipeline is stopped. No thread holds the lock while it reads, decodes or allocates.
 
 mod canvas;
+mod cores;
 mod extent;
 mod fetch;
 mod planner;
@@ -27,6 +28,7 @@ use crate::plan::{Batches, Selection};
 use crate::source::Source;
 use crate::stats::{Activity, Clock, StageStats, Stats};
 use canvas::Canvas;
+use cores::Cores;
 use planner::{Planner, Reach};
 use state::{Making, Sizes, State};
 
@@ -53,6 +55,8 @@ pub(crate) struct Shared {
     workers: Vec<Clock>,
     trainer: Clock,
     began: Instant,
+    /// Where the number of threads was left to this process: those it shares.
+    cores: Option<Arc<Cores>>,
     transform_ns: AtomicU64,
     images: AtomicU64,
     batches_out: AtomicU64,
@@ -136,6 +140,7 @@ impl Pipeline {
         };
         // Besides those in the making, one or two are at the trainer.
         let kept = batch_bytes.saturating_mul(machine.batches_ahead + 2);
+        let cores = (options.threads == 0).then(cores::of_this_process);
         let shared = Arc::new(Shared {
             source,
             options,
@@ -157,6 +162,7 @@ impl Pipeline {
                 .collect(),
             trainer: Clock::new(Activity::Busy),
             began: Instant::now(),
+            cores,
             transform_ns: AtomicU64::new(0),
             images: AtomicU64::new(0),
             batches_out: AtomicU64::new(0),
@@ -384,6 +390,7 @@ impl Shared {
             single_reads,
             failed,
             failures,
+            network: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use forebay_image::{Decoder, Encoded, SampleSeed, Timing};
 use forebay_shard::{RecordBlock, image_record};
 
 use super::Shared;
+use super::cores::Seat;
 use super::state::{Job, Task, Working};
 use crate::error::{Error, Result};
 use crate::options::OnError;
@@ -20,8 +21,11 @@ const NO_LABEL: i64 = -1;
 /// Decodes until the pipeline is stopped, as decode thread number `me`.
 pub(super) fn run(shared: &Shared, me: usize) {
     let mut decoder = Decoder::new(shared.options.limits);
-    while let Some(job) = take(shared, me) {
+    let mut seat = Seat::new(shared.cores.clone());
+    while let Some(job) = take(shared, me, &mut seat) {
+        // Waiting for a core that another loader has counts as work: it is what more of them would shorten.
         shared.workers[me].switch(Activity::Busy);
+        seat.take();
         match job {
             Job::Sample(task) => sample(shared, me, &mut decoder, task),
             Job::Buffer { generation } => buffer(shared, generation),
@@ -30,7 +34,7 @@ pub(super) fn run(shared: &Shared, me: usize) {
 }
 
 /// The next job; `None` when the pipeline is stopped.
-fn take(shared: &Shared, me: usize) -> Option<Job> {
+fn take(shared: &Shared, me: usize, seat: &mut Seat) -> Option<Job> {
     let mut state = shared.lock();
     loop {
         if state.stopped {
@@ -58,6 +62,7 @@ fn take(shared: &Shared, me: usize) -> Option<Job> {
             // Those that sleep already wait for the same from now on.
             shared.to_workers.notify_all();
         }
+        seat.leave();
         state.idle_workers += 1;
         state = Shared::wait(&shared.to_workers, state);
         state.idle_workers -= 1;

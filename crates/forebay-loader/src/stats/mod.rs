@@ -1,6 +1,7 @@
 //! Where the time went.
 
 mod clock;
+mod remote;
 mod verdict;
 
 use std::time::Duration;
@@ -56,6 +57,19 @@ pub struct Stats {
     pub failed: u64,
     /// What was wrong with the last of them, shard and key included; the latest one last.
     pub failures: Vec<String>,
+    /// How batches come to the trainer, where a server makes them.
+    pub network: Option<Network>,
+}
+
+/// How a server spent its time on a stream, besides making batches.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Network {
+    /// Part of the time that it was sending, or waited for the client to take what it has.
+    pub sending: f64,
+    /// Part of the time that it waited for a batch to be made.
+    pub waiting: f64,
+    /// Bytes of pixels that arrived in a second.
+    pub bytes_per_s: f64,
 }
 
 impl Stats {

@@ -2,11 +2,11 @@
 //!
 //! Waiting is looked at from the end of the pipeline: if the trainer hardly waits, it is the limit and
 //! nothing before it matters. Otherwise the decode threads are: at work all the time, they are the limit;
-//! waiting for records, storage is.
+//! waiting for records, storage is. Where a server makes the batches and hardly waits for one itself, the network is.
 
 use std::fmt;
 
-use super::Stats;
+use super::{Network, Stats};
 
 /// The part that sets the pace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,10 +19,12 @@ pub enum Bound {
     Decode,
     /// Reading.
     Storage,
+    /// The way from a server to its client.
+    Network,
 }
 
 impl Bound {
-    /// `unknown`, `trainer`, `decode` or `storage`.
+    /// `unknown`, `trainer`, `decode`, `storage` or `network`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -30,6 +32,7 @@ impl Bound {
             Bound::Trainer => "trainer",
             Bound::Decode => "decode",
             Bound::Storage => "storage",
+            Bound::Network => "network",
         }
     }
 }
@@ -52,6 +55,7 @@ pub struct Verdict {
     threads: usize,
     readers: usize,
     bytes_per_s: f64,
+    network: Option<Network>,
 }
 
 /// A trainer that waits less is fed well enough.
@@ -90,11 +94,17 @@ pub(super) fn judge(stats: &Stats) -> Verdict {
         threads: decode.threads,
         readers: fetch.threads,
         bytes_per_s: rate(stats.bytes_read),
+        network: stats.network,
     };
     verdict.bound = if stats.batches == 0 || stats.images == 0 {
         Bound::Unknown
     } else if verdict.trainer_waits < TRAINER_WAITS {
         Bound::Trainer
+    } else if verdict
+        .network
+        .is_some_and(|network| network.sending > network.waiting)
+    {
+        Bound::Network
     } else if verdict.decode_starved > DECODE_STARVED
         && verdict.decode_starved > part(decode.blocked_s, decode_time)
     {
@@ -131,6 +141,18 @@ impl fmt::Display for Verdict {
                 percent(self.trainer_waits),
                 times(self.fetch_busy),
             ),
+            Bound::Network => {
+                let network = self.network.unwrap_or_default();
+                write!(
+                    f,
+                    "network-bound: the server spent {} % of its time sending, at {:.1} MB/s, the trainer waited {} % of its time; \
+                     decoding could give {}; use a faster network, or smaller images",
+                    percent(network.sending),
+                    network.bytes_per_s / 1e6,
+                    percent(self.trainer_waits),
+                    times(self.decode_busy),
+                )
+            }
             Bound::Storage => write!(
                 f,
                 "storage-bound: decode threads waited {} % of their time for records, {} busy {} % gave {:.1} MB/s; \
@@ -177,6 +199,7 @@ mod tests {
             single_reads: false,
             failed: 0,
             failures: Vec::new(),
+            network: None,
         }
     }
 

@@ -629,8 +629,9 @@ class Loader:
         dict
             "images", "batches" and "bytes_read" of the pipeline, which works ahead; "wait_s",
             how long loops waited for batches; "stages", with "busy_s", "starved_s" (waiting
-            for input) and "blocked_s" (waiting for room) of each; "verdict", a sentence that
-            tells what holds the trainer back, or None where a server decodes; "failed", how many
+            for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
+            included; "verdict", a sentence that tells what holds the trainer back, or None while a
+            server does not answer; "failed", how many
             samples were replaced (see `on_error`), and "failures", what was wrong with the last of them.
         """
     def close(self) -> None:

@@ -458,11 +458,13 @@ impl PyLoader {
     /// dict
     ///     "images", "batches" and "bytes_read" of the pipeline, which works ahead; "wait_s",
     ///     how long loops waited for batches; "stages", with "busy_s", "starved_s" (waiting
-    ///     for input) and "blocked_s" (waiting for room) of each; "verdict", a sentence that
-    ///     tells what holds the trainer back, or None where a server decodes; "failed", how many
+    ///     for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
+    ///     included; "verdict", a sentence that tells what holds the trainer back, or None while a
+    ///     server does not answer; "failed", how many
     ///     samples were replaced (see `on_error`), and "failures", what was wrong with the last of them.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counters = self.handle.counters();
+        // A server is asked.
+        let counters = py.detach(|| self.handle.counters());
         let stats = counters.wire;
         let stages = PyDict::new(py);
         for stage in &stats.stages {
@@ -470,6 +472,7 @@ impl PyLoader {
             times.set_item("busy_s", stage.busy_s)?;
             times.set_item("starved_s", stage.starved_s)?;
             times.set_item("blocked_s", stage.blocked_s)?;
+            times.set_item("threads", stage.threads)?;
             stages.set_item(&stage.name, times)?;
         }
         let waited = Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed));

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_client::{Client, ClientOptions, Interrupter, OpenOptions, Stream, StreamStats};
-use forebay_loader::Options;
+use forebay_loader::{Options, Stats};
 use forebay_proto::wire;
 use forebay_wire::Batch;
 
@@ -38,6 +38,7 @@ pub(super) fn open(url: &str, mut wish: Wish) -> Result<(Opened, Box<dyn Source>
     ))?;
     let resolved = Options::from_spec(&stream.spec(), u64::MAX)?;
     let shared = Arc::new(Shared {
+        opened: Instant::now(),
         batch_size: resolved.batch_size,
         cancelled: AtomicBool::new(false),
         now: Mutex::new(Now {
@@ -72,8 +73,12 @@ struct Remote {
     failed: bool,
 }
 
+/// How long a look at the counters waits for the server's.
+const STATS_PATIENCE: Duration = Duration::from_secs(2);
+
 /// What other threads see.
 struct Shared {
+    opened: Instant,
     batch_size: u64,
     cancelled: AtomicBool,
     now: Mutex<Now>,
@@ -121,7 +126,10 @@ impl Handle for Shared {
     }
 
     fn counters(&self) -> Counters {
-        let stats = self.now().stats;
+        let (stats, interrupter) = {
+            let now = self.now();
+            (now.stats, now.interrupter.clone())
+        };
         let receive = wire::Stage {
             name: "receive".to_owned(),
             busy_s: stats.receiving.as_secs_f64(),
@@ -129,15 +137,33 @@ impl Handle for Shared {
             blocked_s: 0.0,
             threads: 1,
         };
+        let Some(mut server) = interrupter.server_stats(STATS_PATIENCE) else {
+            // It is gone, or being looked for: what is known here.
+            return Counters {
+                wire: wire::Stats {
+                    stages: vec![receive],
+                    images: stats.batches * self.batch_size,
+                    batches: stats.batches,
+                    payload_bytes: stats.payload_bytes,
+                    ..wire::Stats::default()
+                },
+                verdict: None,
+            };
+        };
+        let all = Stats::from_server(&server, stats.starved, self.opened.elapsed());
+        // The trainer of the server's pipeline is the thread that sends.
+        server.stages.retain(|stage| stage.name != "trainer");
+        server.stages.push(receive);
+        server.stages.push(wire::Stage {
+            name: "trainer".to_owned(),
+            busy_s: all.trainer.busy_s,
+            starved_s: all.trainer.starved_s,
+            blocked_s: 0.0,
+            threads: 1,
+        });
         Counters {
-            wire: wire::Stats {
-                stages: vec![receive],
-                images: stats.batches * self.batch_size,
-                batches: stats.batches,
-                bytes_read: stats.payload_bytes,
-                ..wire::Stats::default()
-            },
-            verdict: None,
+            verdict: Some(all.verdict().to_string()),
+            wire: server,
         }
     }
 }

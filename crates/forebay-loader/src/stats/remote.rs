@@ -1,0 +1,120 @@
+//! The counters of a loader behind a server, seen from the client.
+
+use std::time::Duration;
+
+use forebay_proto::wire;
+
+use super::{Network, StageStats, Stats};
+
+impl Stats {
+    /// From what a server says of a stream, and from how long its client waited for batches (`starved`) since it was
+    /// opened (`elapsed`). Numbers of a stranger: any of them may be anything.
+    #[must_use]
+    pub fn from_server(server: &wire::Stats, starved: Duration, elapsed: Duration) -> Stats {
+        let stage = |name: &'static str| {
+            let found = server.stages.iter().find(|stage| stage.name == name);
+            found.map_or(
+                StageStats {
+                    name,
+                    ..StageStats::default()
+                },
+                |found| StageStats {
+                    name,
+                    threads: usize::try_from(found.threads).unwrap_or(usize::MAX),
+                    busy_s: found.busy_s,
+                    starved_s: found.starved_s,
+                    blocked_s: found.blocked_s,
+                },
+            )
+        };
+        let send = stage("send");
+        let all = send.busy_s + send.starved_s + send.blocked_s;
+        let part = |some: f64| if all > 0.0 { some / all } else { 0.0 };
+        let starved_s = starved.as_secs_f64();
+        Stats {
+            wall_s: server.elapsed_s,
+            fetch: stage("fetch"),
+            decode: stage("decode"),
+            transform: stage("transform"),
+            trainer: StageStats {
+                name: "trainer",
+                threads: 1,
+                busy_s: (elapsed.as_secs_f64() - starved_s).max(0.0),
+                starved_s,
+                blocked_s: 0.0,
+            },
+            images: server.images,
+            batches: server.batches,
+            bytes_read: server.bytes_read,
+            memory_bytes: 0,
+            memory_peak_bytes: 0,
+            single_reads: false,
+            failed: server.failed,
+            failures: server.failures.clone(),
+            network: Some(Network {
+                sending: part(send.busy_s + send.blocked_s),
+                waiting: part(send.starved_s),
+                bytes_per_s: if server.elapsed_s > 0.0 {
+                    server.payload_bytes as f64 / server.elapsed_s
+                } else {
+                    0.0
+                },
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bound;
+
+    fn server(decode: [f64; 3], send: [f64; 3]) -> wire::Stats {
+        let stage = |name: &str, threads, [busy_s, starved_s, blocked_s]: [f64; 3]| wire::Stage {
+            name: name.to_owned(),
+            busy_s,
+            starved_s,
+            blocked_s,
+            threads,
+        };
+        wire::Stats {
+            stages: vec![
+                stage("fetch", 4, [4.0, 0.0, 36.0]),
+                stage("decode", 2, decode),
+                stage("transform", 2, [1.0, 0.0, 0.0]),
+                stage("trainer", 1, [1.0, 9.0, 0.0]),
+                stage("send", 1, send),
+            ],
+            images: 1000,
+            batches: 10,
+            payload_bytes: 150_000_000,
+            elapsed_s: 10.0,
+            ..wire::Stats::default()
+        }
+    }
+
+    #[test]
+    fn the_limit_is_found_on_either_side() {
+        let seconds = Duration::from_secs;
+        let judge = |server: &wire::Stats, starved| {
+            Stats::from_server(server, seconds(starved), seconds(10)).verdict()
+        };
+        let slow_network = server([4.0, 0.0, 15.0], [8.0, 1.0, 1.0]);
+        let verdict = judge(&slow_network, 7);
+        assert_eq!(verdict.bound, Bound::Network);
+        let text = verdict.to_string();
+        assert!(
+            text.contains("15.0 MB/s") && text.contains("4.0x"),
+            "{text}"
+        );
+        assert_eq!(judge(&slow_network, 0).bound, Bound::Trainer);
+        let slow_decoding = server([18.5, 0.2, 0.3], [1.0, 9.0, 0.0]);
+        assert_eq!(judge(&slow_decoding, 7).bound, Bound::Decode);
+        let slow_storage = server([2.0, 17.0, 0.0], [1.0, 9.0, 0.0]);
+        assert_eq!(judge(&slow_storage, 7).bound, Bound::Storage);
+        // A server may say anything.
+        let odd = server([f64::NAN, f64::INFINITY, -1.0], [f64::NAN; 3]);
+        let _ = judge(&odd, 5).to_string();
+        let _ = judge(&wire::Stats::default(), 5).to_string();
+    }
+}
