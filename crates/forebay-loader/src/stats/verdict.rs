@@ -1,7 +1,7 @@
 //! What holds the trainer back, in one sentence.
 //!
-//! Waiting is looked at from the end of the pipeline: if the trainer hardly waits, it is the limit and
-//! nothing before it matters. Otherwise the decode threads are: at work all the time, they are the limit;
+//! Waiting is looked at from the end of the pipeline: if the trainer hardly waits, or the decode threads wait for room most of the
+//! time, it is the limit and nothing before it matters. Otherwise the decode threads are: at work all the time, they are the limit;
 //! waiting for records, storage is. Where a server makes the batches and hardly waits for one itself, the network is.
 
 use std::fmt;
@@ -60,6 +60,8 @@ pub struct Verdict {
 
 /// A trainer that waits less is fed well enough.
 const TRAINER_WAITS: f64 = 0.05;
+/// Decode threads that wait more for room are ahead of the trainer: what it waits itself is the time it takes to wake up.
+const DECODE_BLOCKED: f64 = 0.5;
 /// Decode threads that wait more for records are held back by them.
 const DECODE_STARVED: f64 = 0.15;
 
@@ -105,6 +107,8 @@ pub(super) fn judge(stats: &Stats) -> Verdict {
         .is_some_and(|network| network.sending > network.waiting)
     {
         Bound::Network
+    } else if part(decode.blocked_s, decode_time) > DECODE_BLOCKED {
+        Bound::Trainer
     } else if verdict.decode_starved > DECODE_STARVED
         && verdict.decode_starved > part(decode.blocked_s, decode_time)
     {
@@ -226,6 +230,9 @@ mod tests {
             trainer.to_string().contains("waited 1 % of its time"),
             "{trainer}"
         );
+        // On a busy machine it takes a while to wake up, and nothing that is added before the trainer would help.
+        let late = stats([2.0, 0.0, 38.0], [1.0, 0.0, 18.5], 0.5, [9.3, 0.7]).verdict();
+        assert_eq!(late.bound, Bound::Trainer);
         let mut nothing = stats([0.0; 3], [0.0; 3], 0.0, [0.0; 2]);
         assert!(nothing.verdict().to_string().contains("could give"));
         nothing.batches = 0;
