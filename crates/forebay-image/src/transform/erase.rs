@@ -228,6 +228,7 @@ mod tests {
             seed: 1,
             epoch: 0,
             sample,
+            occurrence: 0,
         };
         Draws::new(seed, purpose)
     }

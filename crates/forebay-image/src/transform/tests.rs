@@ -168,6 +168,7 @@ fn sample(sample: usize) -> SampleSeed {
         seed: 1,
         epoch: 2,
         sample: sample as u64,
+        occurrence: 0,
     }
 }
 
