@@ -64,12 +64,11 @@ impl Source for DatasetSource {
         let split = self.split(&request.spec.split)?;
         let fail = |error| self.discretion.failure(error);
         let mut options =
-            Options::from_spec(request.spec, request.max_batch_bytes).map_err(|e| fail(e))?;
+            Options::from_spec(request.spec, request.max_batch_bytes).map_err(&fail)?;
         options.memory_bytes = request.memory_bytes.unwrap_or(0);
         options.threads = request.threads.unwrap_or(0);
         let (epoch, position) = (request.epoch, request.position);
-        let loader =
-            Loader::resume(split.clone(), options, epoch, position, None).map_err(|e| fail(e))?;
+        let loader = Loader::resume(split.clone(), options, epoch, position, None).map_err(fail)?;
         Ok(Box::new(Batches {
             loader,
             discretion: self.discretion.clone(),
