@@ -1,5 +1,6 @@
 //! What can stop a pack or an export.
 
+use crate::part::Part;
 use crate::report::Finding;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,31 @@ pub enum Error {
         /// What differs, each as `name: then X, now Y`.
         differences: Vec<String>,
     },
+    /// The parts of a pack do not agree: on the arguments, or on what the source holds.
+    #[error("{}: {part} differs from the plan that the parts share: {}", path.display(), differences.join("; "))]
+    DifferentPart {
+        /// The destination.
+        path: PathBuf,
+        /// Which part, or what else, differs.
+        part: String,
+        /// What differs, each as `name: then X, now Y`: then in the plan, now in that part.
+        differences: Vec<String>,
+    },
+    /// A pack cannot be finished: shards are missing or damaged.
+    #[error("{}: {} of {total} shards are not there or not whole: {}", path.display(), missing.len(), some_of(missing))]
+    Missing {
+        /// The destination.
+        path: PathBuf,
+        /// Their names.
+        missing: Vec<String>,
+        /// The parts that write them, if all were begun with one number of parts.
+        parts: Vec<Part>,
+        /// Shards of the plan.
+        total: u64,
+    },
+    /// A file vanished, or changed its size, between the census and its reading: the plan is no longer that of the source.
+    #[error("the source changed while it was packed: {0}")]
+    SourceChanged(Box<Finding>),
     /// The destination has too little room.
     #[error("{} has {free_bytes} bytes free, and the shards need about {needed_bytes}", path.display())]
     NoSpace {
@@ -137,6 +163,15 @@ impl Error {
                 "repeat the earlier arguments to continue it, choose another destination, or start over with --overwrite"
                     .into(),
             ),
+            (Self::DifferentPart { .. }, _) => Some(
+                "give all parts the same arguments; if the source has changed, plan anew with --plan and run all parts again"
+                    .into(),
+            ),
+            (Self::Missing { parts, .. }, _) => Some(missing_hint(parts)),
+            (Self::SourceChanged(_), _) => Some(
+                "nothing is published; the same command again packs the source as it is then (parts: after --plan)"
+                    .into(),
+            ),
             (Self::NoSpace { .. }, _) => Some("free some space or choose another destination".into()),
             (Self::BadImage(_), _) => Some("--on-bad-image skip leaves such files out and lists them, quarantine:DIR copies them there too".into()),
             (Self::Interrupted { .. }, _) => Some("the same command again continues".into()),
@@ -148,6 +183,28 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// More names than this are counted, not listed.
+const NAMES_SHOWN: usize = 5;
+
+fn some_of(names: &[String]) -> String {
+    let shown = names.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>();
+    match names.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+fn missing_hint(parts: &[Part]) -> String {
+    if parts.is_empty() {
+        return "run the parts again, or the same command without --part".into();
+    }
+    let names: Vec<String> = parts.iter().map(Part::to_string).collect();
+    format!(
+        "run --part {} again, or the same command without --part for all that is missing",
+        some_of(&names)
+    )
 }
 
 fn how_far(finished: u64, total: u64) -> String {

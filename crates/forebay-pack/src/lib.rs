@@ -12,12 +12,14 @@ mod export;
 mod input;
 mod observer;
 mod options;
+mod part;
 mod plan;
 mod prepare;
 mod publish;
 mod report;
 mod resume;
 mod run;
+mod run_part;
 mod sniff;
 mod write;
 
@@ -32,7 +34,9 @@ pub use observer::{Cancel, Observer, ShardDone, Stage};
 pub use options::{
     DEFAULT_SHARD_BYTES, Format, MAX_SHARDS, OnBadImage, PackOptions, Sharding, ShuffleWhen,
 };
+pub use part::Part;
 pub use plan::{Plan, PlannedShard, PlannedSplit};
 pub use prepare::{Prepared, prepare};
 pub use report::{Action, Finding, Reason, SeekPointCount, SplitSummary, Summary, escape};
 pub use run::pack;
+pub use run_part::{FinishOptions, PartSummary, finish};

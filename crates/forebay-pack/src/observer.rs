@@ -56,6 +56,12 @@ pub trait Observer: Sync {
     fn counted(&self, _files: u64, _bytes: u64) {}
     /// The plan stands. Comes before the first shard.
     fn planned(&self, _census: &Census, _plan: &Plan) {}
+    /// The source is not what it was when an earlier, unfinished pack of it began: its shards are removed, and everything
+    /// is packed anew. `differences` says what changed.
+    fn begins_anew(&self, _differences: &[String]) {}
+    /// This run writes a part of the plan, of so many files and bytes (sizes as in the census). Comes before the
+    /// first shard.
+    fn assigned(&self, _files: u64, _bytes: u64) {}
     /// This many more files of the plan are dealt with, of this many bytes (sizes as in the census): packed,
     /// found bad, or found finished by an earlier run. They add up to the plan's totals.
     fn advanced(&self, _files: u64, _bytes: u64) {}

@@ -29,6 +29,11 @@ impl Prepared {
         &self.plan
     }
 
+    /// The directory that it is packed into.
+    pub fn destination(&self) -> &Path {
+        &self.dst
+    }
+
     /// The options that it was prepared from.
     pub fn options(&self) -> &PackOptions {
         &self.options

@@ -1,10 +1,9 @@
 //! The end of a pack: the report, the manifest, and the summary of what is there.
 
 use crate::census::FindingList;
-use crate::destination::{Destination, PACK_DIR, ShardLine};
+use crate::destination::{Destination, Outline, PACK_DIR, ShardLine};
 use crate::error::{Error, Result};
 use crate::options::Format;
-use crate::plan::{Plan, PlannedShard};
 use crate::prepare::Prepared;
 use crate::report::{Action, Finding, Reason, SeekPointCount, SplitSummary, Summary, escape};
 use crate::write::write_file;
@@ -15,7 +14,9 @@ use forebay_shard::manifest::{
 };
 use forebay_store::AtomicFile;
 use std::collections::BTreeMap;
-use std::io::{self, BufWriter, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::Path;
 use std::time::Duration;
 
 /// Under this name the manifest keeps the digest of the plan, so that the same command finds its work done.
@@ -31,77 +32,108 @@ const LAYOUT_KEY: &str = "layout";
 /// What was published.
 pub(crate) struct Published {
     pub(crate) manifest: Manifest,
-    pub(crate) findings: Vec<((Action, Reason), u64)>,
-    pub(crate) skipped_examples: Vec<Finding>,
+    pub(crate) tally: Tally,
 }
 
-/// Writes the report, then the manifest. All shards are there and durable.
+/// Writes the report, then the manifest. All `shards`, in the order of the plan, are there and durable.
 pub(crate) fn publish(
-    prepared: &Prepared,
     destination: &Destination,
-    shards: &[PlannedShard],
+    outline: &Outline,
+    census: &FindingList,
+    shards: &[String],
     done: &BTreeMap<String, ShardLine>,
 ) -> Result<Published> {
-    let census = prepared.census.finding_list();
     // Shards come in the order of the plan, whoever finished first.
-    let lines: Vec<&ShardLine> = shards
-        .iter()
-        .filter_map(|shard| done.get(&shard.name))
-        .collect();
-    let mut counts: BTreeMap<(Action, Reason), u64> = BTreeMap::new();
-    let mut skipped_examples = Vec::new();
-    for finding in census
-        .iter()
-        .chain(lines.iter().flat_map(|line| line.findings.iter().cloned()))
-    {
-        *counts.entry((finding.action, finding.reason)).or_default() += 1;
-        if finding.action.leaves_out() && skipped_examples.len() < Summary::EXAMPLES {
-            skipped_examples.push(finding);
-        }
+    let lines: Vec<&ShardLine> = shards.iter().filter_map(|name| done.get(name)).collect();
+    let mut tally = Tally::default();
+    for finding in findings(census, &lines) {
+        tally.add(finding);
     }
-    if counts.is_empty() {
+    if tally.counts.is_empty() {
         destination.remove(&destination.report())?;
     } else {
-        write_report(prepared, destination, census, &lines)?;
+        write_report(destination, census, &lines)?;
     }
-    let manifest = manifest(prepared, shards, done);
+    let manifest = manifest(outline, shards, done);
     let json = manifest.to_json()?;
     write_file(
         &destination.path(FILE_NAME),
         json.as_bytes(),
-        prepared.options.durability,
+        destination.durability(),
     )?;
     let manifest = Manifest {
         fingerprint: manifest.fingerprint(),
         ..manifest
     };
-    Ok(Published {
-        manifest,
-        findings: counts.into_iter().collect(),
-        skipped_examples,
-    })
+    Ok(Published { manifest, tally })
 }
 
-/// Whether a data set is what this plan would give.
-pub(crate) fn is_of_plan(manifest: &Manifest, plan: &Plan) -> bool {
+/// Counts findings, and keeps the first of the files that were left out.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) counts: BTreeMap<(Action, Reason), u64>,
+    pub(crate) skipped_examples: Vec<Finding>,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, finding: Finding) {
+        *self
+            .counts
+            .entry((finding.action, finding.reason))
+            .or_default() += 1;
+        if finding.action.leaves_out() && self.skipped_examples.len() < Summary::EXAMPLES {
+            self.skipped_examples.push(finding);
+        }
+    }
+
+    /// Of a report that was written earlier. Lines that a newer version wrote are passed over.
+    fn of_report(path: &Path) -> Result<Self> {
+        let mut tally = Self::default();
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(tally),
+            Err(error) => return Err(Error::io(path, "open", error)),
+        };
+        for line in BufReader::new(file).split(b'\n') {
+            let line = line.map_err(|error| Error::io(path, "read", error))?;
+            if let Ok(finding) = serde_json::from_slice(&line) {
+                tally.add(finding);
+            }
+        }
+        Ok(tally)
+    }
+}
+
+fn findings<'a>(
+    census: &'a FindingList,
+    lines: &'a [&ShardLine],
+) -> impl Iterator<Item = Finding> + 'a {
+    let of_shards = lines.iter().flat_map(|line| line.findings.iter().cloned());
+    census.iter().chain(of_shards)
+}
+
+/// Whether a data set is what the plan of this digest would give.
+pub(crate) fn is_of_plan(manifest: &Manifest, plan: &str) -> bool {
     manifest
         .pack
         .get(PLAN_KEY)
         .and_then(|digest| digest.as_str())
-        == Some(plan.digest())
+        == Some(plan)
 }
 
 /// The summary of a published data set. What this run did is left at "nothing".
-pub(crate) fn summary_of(
-    prepared: &Prepared,
-    destination: &Destination,
-    manifest: &Manifest,
-) -> Summary {
+pub(crate) fn summary_of(destination: &Destination, manifest: &Manifest) -> Result<Summary> {
+    let tally = Tally::of_report(&destination.report())?;
+    Ok(summary(destination, manifest, tally))
+}
+
+/// The same where the findings are known.
+pub(crate) fn summary(destination: &Destination, manifest: &Manifest, tally: Tally) -> Summary {
     let splits = manifest.splits.iter().map(SplitSummary::of);
     let report = destination.report();
     let number = |key: &str| manifest.pack.get(key).and_then(|n| n.as_u64()).unwrap_or(0);
     Summary {
-        root: prepared.dst.clone(),
+        root: destination.root().to_path_buf(),
         fingerprint: manifest.fingerprint.clone(),
         splits: splits.collect(),
         image_bytes: number(IMAGE_BYTES_KEY),
@@ -111,17 +143,16 @@ pub(crate) fn summary_of(
         packed_bytes: 0,
         packed_files: 0,
         already_complete: true,
-        findings: Vec::new(),
-        skipped_examples: Vec::new(),
+        findings: tally.counts.into_iter().collect(),
+        skipped_examples: tally.skipped_examples,
         report: report.exists().then_some(report),
-        warnings: prepared.census.warnings().to_vec(),
-        census_time: prepared.census_time,
+        warnings: Vec::new(),
+        census_time: Duration::ZERO,
         write_time: Duration::ZERO,
     }
 }
 
 fn write_report(
-    prepared: &Prepared,
     destination: &Destination,
     census: &FindingList,
     lines: &[&ShardLine],
@@ -130,17 +161,14 @@ fn write_report(
     let path = destination.report();
     let fail = |error: io::Error| Error::io(&path, "write", error);
     let mut report = BufWriter::new(AtomicFile::create(&path)?);
-    for finding in census
-        .iter()
-        .chain(lines.iter().flat_map(|line| line.findings.iter().cloned()))
-    {
+    for finding in findings(census, lines) {
         serde_json::to_writer(&mut report, &finding).map_err(|error| fail(error.into()))?;
         report.write_all(b"\n").map_err(fail)?;
     }
     let report = report
         .into_inner()
         .map_err(|error| fail(error.into_error()))?;
-    Ok(report.commit(prepared.options.durability)?)
+    Ok(report.commit(destination.durability())?)
 }
 
 /// A finished shard in the words of the manifest.
@@ -201,35 +229,44 @@ impl SplitSummary {
     }
 }
 
-fn manifest(
-    prepared: &Prepared,
-    shards: &[PlannedShard],
-    done: &BTreeMap<String, ShardLine>,
-) -> Manifest {
+/// The outline with its shards.
+fn manifest(outline: &Outline, shards: &[String], done: &BTreeMap<String, ShardLine>) -> Manifest {
+    let mut manifest = outline.manifest.clone();
+    let mut names = shards.iter();
+    for (split, count) in &outline.splits {
+        let count = usize::try_from(*count).unwrap_or(usize::MAX);
+        let lines = names.by_ref().take(count).filter_map(|name| done.get(name));
+        let shards = SplitEntry::new(split.as_str(), lines.map(shard_entry).collect());
+        let mut entries = manifest.splits.iter_mut();
+        if let Some(entry) = entries.find(|entry| entry.name == *split) {
+            *entry = shards;
+        }
+    }
+    let image_bytes: u64 = done.values().map(|line| line.image_bytes).sum();
+    manifest
+        .pack
+        .insert(IMAGE_BYTES_KEY.into(), image_bytes.into());
+    // Which images have seek points is known only when they are written.
+    let seek_points: SeekPointCount = done.values().map(|line| line.seek_points).sum();
+    seek_points.record(&mut manifest);
+    manifest
+}
+
+/// All that the manifest will hold but the shards.
+pub(crate) fn outline(prepared: &Prepared) -> Outline {
     let (census, plan) = (&prepared.census, &prepared.plan);
     let format = match prepared.options.format {
         Format::TfRecord => ShardFormat::TfRecord,
         Format::Indexed | Format::IndexedZstd(_) => ShardFormat::Indexed,
     };
-    let mut entries: Vec<Vec<ShardEntry>> = plan.splits().iter().map(|_| Vec::new()).collect();
-    for shard in shards {
-        if let (Some(line), Some(split)) = (done.get(&shard.name), entries.get_mut(shard.split)) {
-            split.push(shard_entry(line));
-        }
-    }
-    let splits = plan
-        .splits()
-        .iter()
-        .zip(entries)
-        .map(|(split, shards)| SplitEntry::new(split.name(), shards));
+    let splits = plan.splits().iter();
+    let splits = splits.map(|split| SplitEntry::new(split.name(), Vec::new()));
     let mut manifest = Manifest::new(
         format,
         i64::from(prepared.options.label_base),
         splits.collect(),
     );
-    let seek_points: SeekPointCount = done.values().map(|line| line.seek_points).sum();
     manifest.features = features(prepared);
-    seek_points.record(&mut manifest);
     let classes = census.classes().iter();
     manifest.classes = classes
         .map(|class| ClassEntry {
@@ -237,7 +274,6 @@ fn manifest(
             text: class.text.clone(),
         })
         .collect();
-    let image_bytes: u64 = done.values().map(|line| line.image_bytes).sum();
     for (name, value) in plan.arguments() {
         manifest.pack.insert(name.clone(), value.as_str().into());
     }
@@ -245,10 +281,14 @@ fn manifest(
     manifest
         .pack
         .insert(LAYOUT_KEY.into(), census.layout().name().into());
-    manifest
-        .pack
-        .insert(IMAGE_BYTES_KEY.into(), image_bytes.into());
-    manifest
+    let splits = plan.splits().iter();
+    Outline {
+        manifest,
+        splits: splits
+            .map(|split| (split.name().to_owned(), u64::from(split.shard_count())))
+            .collect(),
+        warnings: census.warnings().to_vec(),
+    }
 }
 
 /// The features that the records have, by name.

@@ -3,9 +3,8 @@
 use crate::destination::{Destination, INDEX_DIR, ShardLine};
 use crate::error::{Error, Result};
 use crate::observer::Cancel;
-use crate::plan::PlannedShard;
 use forebay_shard::checksum::Crc32c;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -15,19 +14,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Bytes read at a time while a file is summed.
 const READ_BYTES: usize = 1 << 20;
 
-/// The journal's shards whose files are there with the right size and checksum, in the journal's order. The others
-/// are written again.
+/// Those of the shards `wanted` that are there with the size and checksum that a line says, by name. The others have
+/// to be written again. Several journals may have a line for one shard: one that is true is enough.
 pub(crate) fn check(
     destination: &Destination,
-    shards: &[PlannedShard],
+    wanted: &BTreeSet<&str>,
     lines: Vec<ShardLine>,
     jobs: usize,
     cancel: &Cancel,
-) -> Result<Vec<ShardLine>> {
-    let planned: BTreeSet<&str> = shards.iter().map(|shard| shard.name.as_str()).collect();
+) -> Result<BTreeMap<String, ShardLine>> {
+    let lines = lines.into_iter();
     let slots: Vec<Mutex<Option<ShardLine>>> = lines
-        .into_iter()
-        .filter(|line| planned.contains(line.name.as_str()))
+        .filter(|line| wanted.contains(line.name.as_str()))
         .map(|line| Mutex::new(Some(line)))
         .collect();
     let next = AtomicUsize::new(0);
@@ -53,13 +51,13 @@ pub(crate) fn check(
     if cancel.is_cancelled() {
         return Err(Error::Interrupted {
             finished: slots.len() as u64,
-            total: shards.len() as u64,
+            total: wanted.len() as u64,
         });
     }
-    Ok(slots
+    let good = slots
         .into_iter()
-        .filter_map(|slot| slot.into_inner().unwrap_or_else(|e| e.into_inner()))
-        .collect())
+        .filter_map(|slot| slot.into_inner().unwrap_or_else(|e| e.into_inner()));
+    Ok(good.map(|line| (line.name.clone(), line)).collect())
 }
 
 fn is_intact(destination: &Destination, line: &ShardLine, buffer: &mut [u8]) -> bool {

@@ -1,6 +1,6 @@
 //! Running a prepared pack: take the destination, continue or begin, write, publish.
 
-use crate::destination::{Destination, Header, INDEX_DIR, State};
+use crate::destination::{Destination, Difference, Header, INDEX_DIR, ShardLine, State};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
 use crate::options::{Format, PackOptions};
@@ -11,11 +11,20 @@ use crate::report::Summary;
 use crate::resume;
 use crate::write::write_shards;
 use forebay_image::SeekDensity;
+use forebay_shard::Manifest;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Beside the shards: indexes, manifest, journal.
 const SPACE_BESIDE_BYTES: u64 = 1 << 20;
+
+/// What a run begins with.
+enum Begin {
+    /// The data set is whole.
+    Complete(Box<Manifest>),
+    /// These shards were finished by earlier runs, nothing if there were none.
+    Lines(Vec<ShardLine>),
+}
 
 /// Packs a directory of images: [`prepare`], then [`Prepared::run`].
 ///
@@ -47,67 +56,13 @@ impl Prepared {
         let options = &self.options;
         let destination = Destination::open(&self.dst, options.durability)?;
         let header = Header::new(&self.census, &self.plan);
-        let mut state = destination.state()?;
-        if options.overwrite {
-            destination.clear(state)?;
-            state = State::Empty;
-        }
-        let shards: Vec<PlannedShard> = self.plan.shards().collect();
-        let mut done = BTreeMap::new();
-        let journal = match state {
-            State::Complete(manifest) => {
-                if !publish::is_of_plan(&manifest, &self.plan) {
-                    let what = "the destination holds another data set: choose another one, or replace it with --overwrite";
-                    return Err(Error::destination(&self.dst, what));
-                }
-                // The last run may have been killed between publishing and tidying up.
-                destination.finish()?;
-                return Ok(publish::summary_of(self, &destination, &manifest));
-            }
-            State::Unfinished(found) => {
-                let differences = found.header.differences(&header);
-                if !differences.is_empty() {
-                    return Err(Error::DifferentPack {
-                        path: self.dst.clone(),
-                        differences,
-                    });
-                }
-                observer.stage(Stage::Checking);
-                let good = resume::check(
-                    &destination,
-                    &shards,
-                    found.shards,
-                    options.decided_jobs(),
-                    cancel,
-                )?;
-                self.check_space(
-                    &shards,
-                    &good
-                        .iter()
-                        .map(|line| line.name.as_str())
-                        .collect::<Vec<_>>(),
-                )?;
-                let journal = destination.resume(&header, &good)?;
-                done.extend(good.into_iter().map(|line| (line.name.clone(), line)));
-                journal
-            }
-            State::Empty => {
-                self.check_space(&shards, &[])?;
-                destination.begin(&header)?
-            }
+        let lines = match self.begin(&destination, &header, observer)? {
+            Begin::Complete(manifest) => return self.complete(&destination, &manifest),
+            Begin::Lines(lines) => lines,
         };
-        if options.format == Format::TfRecord {
-            destination.create_dir(INDEX_DIR)?;
-        }
-        observer.stage(Stage::Writing);
-        let resumed = done.len() as u64;
-        self.announce(&shards, &done, observer);
-        let missing: Vec<PlannedShard> = shards
-            .iter()
-            .filter(|s| !done.contains_key(&s.name))
-            .cloned()
-            .collect();
-        let written = write_shards(self, &destination, journal, &missing, observer, cancel)?;
+        let shards: Vec<PlannedShard> = self.plan.shards().collect();
+        let (mut done, resumed) = self.check(&destination, &shards, lines, observer, cancel)?;
+        let written = self.write(&destination, &header, &shards, &done, observer, cancel)?;
         let (packed_files, packed_bytes) = written.iter().fold((0, 0), |(files, bytes), line| {
             (files + line.records, bytes + line.image_bytes)
         });
@@ -120,23 +75,142 @@ impl Prepared {
         }
         let write_time = begin.elapsed();
         observer.stage(Stage::Publishing);
-        let published = publish::publish(self, &destination, &shards, &done)?;
+        let published = publish::publish(
+            &destination,
+            &publish::outline(self),
+            self.census.finding_list(),
+            &header.shards,
+            &done,
+        )?;
         destination.finish()?;
-        let mut summary = publish::summary_of(self, &destination, &published.manifest);
-        summary.already_complete = false;
-        summary.resumed_shards = resumed;
-        summary.findings = published.findings;
-        summary.skipped_examples = published.skipped_examples;
-        (summary.packed_files, summary.packed_bytes) = (packed_files, packed_bytes);
-        summary.write_time = write_time;
-        Ok(summary)
+        Ok(Summary {
+            already_complete: false,
+            resumed_shards: resumed,
+            packed_files,
+            packed_bytes,
+            warnings: self.census.warnings().to_vec(),
+            census_time: self.census_time,
+            write_time,
+            ..publish::summary(&destination, &published.manifest, published.tally)
+        })
+    }
+
+    /// Records the plan in the destination, so that parts begin with it. Says whether it was there already.
+    ///
+    /// # Errors
+    /// As [`pack`].
+    pub fn record_plan(&self, observer: &dyn Observer) -> Result<bool> {
+        let destination = Destination::open(&self.dst, self.options.durability)?;
+        let header = Header::new(&self.census, &self.plan);
+        let begin = self.begin(&destination, &header, observer)?;
+        if matches!(begin, Begin::Complete(_)) || destination.has_plan() {
+            return Ok(true);
+        }
+        destination.publish_plan(&header, &publish::outline(self), self.census.finding_list())?;
+        Ok(false)
+    }
+
+    /// Finds out what earlier runs left of this pack. What they left of a source that has changed since is removed.
+    fn begin(
+        &self,
+        destination: &Destination,
+        header: &Header,
+        observer: &dyn Observer,
+    ) -> Result<Begin> {
+        let state = destination.state()?;
+        if self.options.overwrite {
+            destination.clear(state)?;
+            return Ok(Begin::Lines(Vec::new()));
+        }
+        let begun = match state {
+            State::Empty => return Ok(Begin::Lines(Vec::new())),
+            State::Complete(manifest) => {
+                self.refuse_other(&manifest)?;
+                return Ok(Begin::Complete(manifest));
+            }
+            State::Unfinished(begun) => begun,
+        };
+        match begun.difference(header) {
+            Difference::None => Ok(Begin::Lines(begun.into_lines())),
+            Difference::Source(differences) => {
+                observer.begins_anew(&differences);
+                destination.clear(State::Unfinished(begun))?;
+                Ok(Begin::Lines(Vec::new()))
+            }
+            Difference::Arguments(differences) => Err(Error::DifferentPack {
+                path: self.dst.clone(),
+                differences,
+            }),
+        }
+    }
+
+    /// A data set that is whole stays what it is.
+    pub(crate) fn refuse_other(&self, manifest: &Manifest) -> Result<()> {
+        if publish::is_of_plan(manifest, self.plan.digest()) {
+            return Ok(());
+        }
+        let what = "the destination holds another data set, or this one of a source that has changed since: \
+                    choose another one, or replace it with --overwrite";
+        Err(Error::destination(&self.dst, what))
+    }
+
+    fn complete(&self, destination: &Destination, manifest: &Manifest) -> Result<Summary> {
+        // The last run may have been killed between publishing and tidying up.
+        destination.finish()?;
+        Ok(Summary {
+            warnings: self.census.warnings().to_vec(),
+            census_time: self.census_time,
+            ..publish::summary_of(destination, manifest)?
+        })
+    }
+
+    /// The shards of `lines` that are still good, by name, and how many those are.
+    pub(crate) fn check(
+        &self,
+        destination: &Destination,
+        shards: &[PlannedShard],
+        lines: Vec<ShardLine>,
+        observer: &dyn Observer,
+        cancel: &Cancel,
+    ) -> Result<(BTreeMap<String, ShardLine>, u64)> {
+        if lines.is_empty() {
+            return Ok((BTreeMap::new(), 0));
+        }
+        observer.stage(Stage::Checking);
+        let names = shards.iter().map(|shard| shard.name.as_str()).collect();
+        let jobs = self.options.decided_jobs();
+        let good = resume::check(destination, &names, lines, jobs, cancel)?;
+        let resumed = good.len() as u64;
+        Ok((good, resumed))
+    }
+
+    /// Writes the shards that are not done, and keeps the journal meanwhile.
+    pub(crate) fn write(
+        &self,
+        destination: &Destination,
+        header: &Header,
+        shards: &[PlannedShard],
+        done: &BTreeMap<String, ShardLine>,
+        observer: &dyn Observer,
+        cancel: &Cancel,
+    ) -> Result<Vec<ShardLine>> {
+        let missing = shards.iter().filter(|s| !done.contains_key(&s.name));
+        let missing: Vec<PlannedShard> = missing.cloned().collect();
+        self.check_space(&missing)?;
+        let journal = destination.begin(header, done.values())?;
+        if self.options.format == Format::TfRecord {
+            destination.create_dir(INDEX_DIR)?;
+        }
+        observer.stage(Stage::Writing);
+        self.announce(shards, done, observer);
+        write_shards(self, destination, journal, &missing, observer, cancel)
     }
 
     /// Tells the observer what earlier runs did.
     fn announce(
         &self,
         shards: &[PlannedShard],
-        done: &BTreeMap<String, crate::destination::ShardLine>,
+        done: &BTreeMap<String, ShardLine>,
         observer: &dyn Observer,
     ) {
         for shard in shards {
@@ -162,15 +236,12 @@ impl Prepared {
         }
     }
 
-    fn check_space(&self, shards: &[PlannedShard], done: &[&str]) -> Result<()> {
+    fn check_space(&self, missing: &[PlannedShard]) -> Result<()> {
         // How far compression goes is not known before.
         if !self.options.check_space || matches!(self.options.format, Format::IndexedZstd(_)) {
             return Ok(());
         }
-        let missing = shards
-            .iter()
-            .filter(|shard| !done.contains(&shard.name.as_str()));
-        let shard_bytes: u64 = missing.map(|shard| shard.bytes).sum();
+        let shard_bytes: u64 = missing.iter().map(|shard| shard.bytes).sum();
         // What seek points take at most, or nearly always.
         let extra_bytes = match self.options.seek_points {
             None => 0,

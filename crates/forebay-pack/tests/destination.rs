@@ -2,7 +2,7 @@
 
 mod support;
 
-use forebay_pack::{Cancel, Error, Observer, ShuffleWhen, pack};
+use forebay_pack::{Cancel, Error, Observer, Reason, ShuffleWhen, pack};
 use forebay_store::{DirLock, Location};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -104,13 +104,14 @@ fn other_arguments_or_another_source_are_refused_by_name() {
         refused(&|o| o.format = forebay_pack::Format::Indexed)
             .contains("format: then tfrecord, now indexed")
     );
-    put(&src, b"n00000002/new.jpg", &jpeg(20, 20, 3, b"new"));
-    assert!(refused(&|_| ()).contains("train: n00000002: then 100 files"));
-    std::fs::remove_file(src.join("n00000002/new.jpg")).unwrap();
-    let touched = src.join("n00000001/n00000001_1.JPEG");
-    let bytes = std::fs::read(&touched).unwrap();
-    std::fs::write(&touched, bytes).unwrap();
-    assert!(refused(&|_| ()).contains("train: n00000001: files were modified since"));
+    // The same pictures elsewhere are another source, unless they are the same to the byte and the second.
+    let moved = dir.path().join("moved");
+    tree(&moved, 4, 99);
+    let error = run(&options(&moved, &dst)).unwrap_err().to_string();
+    assert!(
+        error.contains("source: then /") && error.contains("moved"),
+        "{error}"
+    );
     // And --overwrite is the way out.
     let mut over = options(&src, &dst);
     (over.overwrite, over.seed) = (true, 7);
@@ -120,6 +121,127 @@ fn other_arguments_or_another_source_are_refused_by_name() {
     same.seed = 7;
     run(&same).unwrap();
     assert_same(&dst, &clean);
+}
+
+/// Remembers why a pack began anew.
+#[derive(Default)]
+struct Anew(std::sync::Mutex<Vec<String>>);
+
+impl Observer for Anew {
+    fn begins_anew(&self, differences: &[String]) {
+        self.0.lock().unwrap().extend_from_slice(differences);
+    }
+}
+
+#[test]
+fn a_source_that_changed_meanwhile_is_packed_as_it_is_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let src = dir.path().join("src");
+    tree(&src, 4, 100);
+    let touched = src.join("n00000001/n00000001_1.JPEG");
+    let changes: [(&dyn Fn(), &str); 3] = [
+        (
+            &|| put(&src, b"n00000002/new.jpg", &jpeg(20, 20, 3, b"new")),
+            "train: n00000002: then 100 files",
+        ),
+        (
+            &|| {
+                let bytes = std::fs::read(&touched).unwrap();
+                std::fs::write(&touched, bytes).unwrap();
+            },
+            "train: n00000001: files were modified since",
+        ),
+        (
+            &|| std::fs::remove_dir_all(src.join("n00000003")).unwrap(),
+            "train: n00000003 is gone from the source",
+        ),
+    ];
+    for (number, (change, said)) in changes.into_iter().enumerate() {
+        let dst = dir.path().join(format!("dst {number}"));
+        interrupted(&src, &dst, 2);
+        change();
+        let anew = Anew::default();
+        let summary = pack(&options(&src, &dst), &anew, &Cancel::new()).unwrap();
+        let differences = anew.0.into_inner().unwrap().join("; ");
+        assert!(differences.contains(said), "{differences}");
+        assert_eq!(summary.resumed_shards, 0);
+        let undisturbed = dir.path().join(format!("undisturbed {number}"));
+        run(&options(&src, &undisturbed)).unwrap();
+        assert_same(&undisturbed, &dst);
+    }
+}
+
+/// Changes the source when the plan stands, and so between census and reading.
+struct Meanwhile<'a>(&'a (dyn Fn() + Sync));
+
+impl Observer for Meanwhile<'_> {
+    fn planned(&self, _: &forebay_pack::Census, _: &forebay_pack::Plan) {
+        self.0();
+    }
+}
+
+#[test]
+fn a_file_that_vanishes_or_changes_under_the_pack_is_never_left_out_silently() {
+    let dir = tempfile::tempdir().unwrap();
+    let src = dir.path().join("src");
+    tree(&src, 4, 30);
+    let victim = |number: u32| src.join(format!("n00000002/n00000002_{number}.JPEG"));
+    let changes: [(&(dyn Fn() + Sync), Reason); 4] = [
+        (
+            &|| std::fs::remove_file(victim(3)).unwrap(),
+            Reason::Vanished,
+        ),
+        (
+            &|| std::fs::write(victim(4), jpeg(9, 9, 3, b"shorter")).unwrap(),
+            Reason::SizeChanged,
+        ),
+        (
+            &|| std::fs::write(victim(5), jpeg(9, 9, 3, &noise(1, 70_000))).unwrap(),
+            Reason::SizeChanged,
+        ),
+        (
+            &|| std::fs::rename(src.join("n00000003"), dir.path().join("away")).unwrap(),
+            Reason::Vanished,
+        ),
+    ];
+    for (number, (change, expected)) in changes.into_iter().enumerate() {
+        for jobs in [1, 3] {
+            let dst = dir.path().join(format!("dst {number} {jobs}"));
+            let mut options = options(&src, &dst);
+            options.jobs = Some(jobs);
+            if jobs == 3 {
+                // The change has been made: one that nobody sees between census and reading.
+                run(&options).unwrap();
+            } else {
+                let error = pack(&options, &Meanwhile(change), &Cancel::new()).unwrap_err();
+                let Error::SourceChanged(found) = &error else {
+                    panic!("{error}")
+                };
+                assert_eq!(found.reason, expected, "{error}");
+                assert!(found.path.contains("n0000000"), "{error}");
+                assert!(error.hint().unwrap().contains("same command again"));
+                assert!(!dst.join("forebay.json").exists());
+                run(&options).unwrap();
+            }
+        }
+        assert_same(
+            &dir.path().join(format!("dst {number} 1")),
+            &dir.path().join(format!("dst {number} 3")),
+        );
+    }
+}
+
+#[test]
+fn a_rerun_still_tells_what_was_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
+    tree(&src, 2, 5);
+    put(&src, b"n00000001/bad.jpg", b"bad");
+    let first = run(&options(&src, &dst)).unwrap();
+    let again = run(&options(&src, &dst)).unwrap();
+    assert!(again.already_complete);
+    assert_eq!((again.skipped(), &again.findings), (1, &first.findings));
+    assert_eq!(again.skipped_examples, first.skipped_examples);
 }
 
 #[test]

@@ -249,38 +249,23 @@ impl<F: Fn() + Sync> Observer for Meddler<F> {
 }
 
 #[test]
-fn files_that_change_after_the_census_are_left_out() {
+fn a_directory_in_the_place_of_a_file_is_a_changed_source() {
     let dir = tempfile::tempdir().unwrap();
     let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
     tree(&src, 2, 5);
-    let class = src.join("n00000000");
     let meddler = Meddler(|| {
-        std::fs::remove_file(class.join("n00000000_0.JPEG")).unwrap();
-        std::fs::write(class.join("n00000000_1.JPEG"), jpeg(1, 1, 3, b"shorter")).unwrap();
-        std::fs::write(
-            class.join("n00000000_2.JPEG"),
-            jpeg(1, 1, 3, &noise(1, 100_000)),
-        )
-        .unwrap();
-        std::fs::remove_file(class.join("n00000000_3.JPEG")).unwrap();
-        std::fs::create_dir(class.join("n00000000_3.JPEG")).unwrap();
+        let file = src.join("n00000000/n00000000_3.JPEG");
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
     });
     let prepared = prepare(&options(&src, &dst), &meddler, &Cancel::new()).unwrap();
-    let summary = prepared.run(&(), &Cancel::new()).unwrap();
-    assert_eq!((summary.records(), summary.skipped()), (6, 4));
-    let mut found: Vec<_> = report(&dst)
-        .into_iter()
-        .map(|f| (f.path, f.reason))
-        .collect();
-    found.sort();
-    let path = |n| format!("n00000000/n00000000_{n}.JPEG");
-    let expected = [
-        (path(0), Reason::Vanished),
-        (path(1), Reason::SizeChanged),
-        (path(2), Reason::SizeChanged),
-        (path(3), Reason::Unreadable),
-    ];
-    assert_eq!(found, expected);
+    let error = prepared.run(&(), &Cancel::new()).unwrap_err();
+    let Error::SourceChanged(found) = &error else {
+        panic!("{error}")
+    };
+    assert_eq!(found.reason, Reason::Vanished);
+    assert!(error.to_string().contains("directory now"), "{error}");
+    assert!(!dst.join("forebay.json").exists());
 }
 
 #[test]
@@ -295,6 +280,6 @@ fn a_source_that_goes_away_stops_the_pack() {
         std::fs::remove_dir_all(src.join(format!("n{class:08}"))).unwrap();
     }
     let error = prepared.run(&(), &Cancel::new()).unwrap_err().to_string();
-    assert!(error.contains("100 files in a row"), "{error}");
+    assert!(error.contains("vanished after the census"), "{error}");
     assert!(!dst.join("forebay.json").exists());
 }

@@ -3,6 +3,8 @@
 //! The lock is `flock` on a file in the directory. It belongs to the open file, so it dies with its process
 //! however that ends; a file that stays behind after a crash locks nobody out. Where the file system has no `flock`
 //! (some network file systems), a second file that only one process can create takes its place: see `owner_file`.
+//!
+//! A lock can also be shared: by any number of processes, none of which has it alone.
 
 mod owner_file;
 
@@ -20,14 +22,23 @@ const LOCK_NAME: &str = ".forebay-lock";
 /// A holder's note is shorter than this (a host name has at most 255 bytes); a foreign file is not read on.
 const NOTE_MAX_BYTES: u64 = 512;
 
-/// An exclusive lock on a directory, held until it is dropped.
+/// A lock on a directory, held until it is dropped.
 #[derive(Debug)]
 pub struct DirLock {
     path: PathBuf,
     // Held for its flock.
     _file: File,
+    hold: Hold,
+    has_flock: bool,
     // Held where there is no flock.
     _owner: Option<OwnerFile>,
+}
+
+/// Whether others may hold the lock as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    Alone,
+    Shared,
 }
 
 impl DirLock {
@@ -39,16 +50,39 @@ impl DirLock {
     /// Locks `dir`, which must exist. Never waits: if another process holds the lock the error names its
     /// host and process id.
     pub fn acquire(dir: &Path) -> Result<Self> {
-        Self::acquire_by(dir, |file| {
-            rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
+        Self::acquire_by(dir, Hold::Alone, |file, operation| {
+            rustix::fs::flock(file, operation)
         })
+    }
+
+    /// Locks `dir` together with others that share it, so that nobody can [`acquire`](Self::acquire) it. Never waits.
+    ///
+    /// Where the file system has no `flock` nobody is kept out by this: take a lock in a place of your own after it,
+    /// which whoever acquires `dir` looks at, and then ask [`confirm`](Self::confirm).
+    pub fn share(dir: &Path) -> Result<Self> {
+        Self::acquire_by(dir, Hold::Shared, |file, operation| {
+            rustix::fs::flock(file, operation)
+        })
+    }
+
+    /// Whether nobody has acquired a directory that is shared without `flock`. An error names who has.
+    pub fn confirm(&self) -> Result<()> {
+        match (self.has_flock, self.path.parent()) {
+            (false, Some(dir)) if self.hold == Hold::Shared => owner_file::refuse_owned(dir),
+            _ => Ok(()),
+        }
     }
 
     fn acquire_by(
         dir: &Path,
-        flock: impl Fn(&File) -> std::result::Result<(), Errno>,
+        hold: Hold,
+        flock: impl Fn(&File, FlockOperation) -> std::result::Result<(), Errno>,
     ) -> Result<Self> {
         let path = dir.join(LOCK_NAME);
+        let operation = match hold {
+            Hold::Alone => FlockOperation::NonBlockingLockExclusive,
+            Hold::Shared => FlockOperation::NonBlockingLockShared,
+        };
         loop {
             let mut file = OpenOptions::new()
                 .read(true)
@@ -57,11 +91,15 @@ impl DirLock {
                 .truncate(false)
                 .open(&path)
                 .map_err(|source| Error::io(&path, "create", source))?;
-            let mut owner = None;
-            match flock(&file) {
+            let (mut owner, mut has_flock) = (None, true);
+            match flock(&file, operation) {
                 Ok(()) => {}
                 Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {
-                    owner = Some(OwnerFile::create(dir)?);
+                    has_flock = false;
+                    match hold {
+                        Hold::Alone => owner = Some(OwnerFile::create(dir)?),
+                        Hold::Shared => owner_file::refuse_owned(dir)?,
+                    }
                 }
                 Err(Errno::WOULDBLOCK) => {
                     return Err(Error::Locked {
@@ -81,6 +119,8 @@ impl DirLock {
                 return Ok(Self {
                     path,
                     _file: file,
+                    hold,
+                    has_flock,
                     _owner: owner,
                 });
             }
@@ -91,8 +131,11 @@ impl DirLock {
 impl Drop for DirLock {
     fn drop(&mut self) {
         // Removed while still locked, so nobody can have taken the lock on the file that goes away. If it
-        // cannot be removed it stays as an unlocked file, which does no harm.
-        let _ = std::fs::remove_file(&self.path);
+        // cannot be removed it stays as an unlocked file, which does no harm. Those who share it leave it: to find
+        // out who is the last, each would have to have it alone for a moment, in which it would refuse others.
+        if self.hold == Hold::Alone {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -163,7 +206,7 @@ mod tests {
     fn without_flock_there_is_one_holder_too() {
         let dir = tempfile::tempdir().unwrap();
         for errno in [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS] {
-            let acquire = || DirLock::acquire_by(dir.path(), |_| Err(errno));
+            let acquire = || DirLock::acquire_by(dir.path(), Hold::Alone, |_, _| Err(errno));
             let first = acquire().unwrap();
             let Err(Error::Locked { holder, .. }) = acquire() else {
                 panic!("locked twice")
@@ -176,9 +219,44 @@ mod tests {
     }
 
     #[test]
+    fn many_share_and_nobody_has_it_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = DirLock::share(dir.path()).unwrap();
+        let two = DirLock::share(dir.path()).unwrap();
+        for lock in [one, two] {
+            lock.confirm().unwrap();
+            let Err(Error::Locked { holder, .. }) = DirLock::acquire(dir.path()) else {
+                panic!("a shared lock was acquired")
+            };
+            assert!(holder.contains(&std::process::id().to_string()), "{holder}");
+            drop(lock);
+        }
+        let alone = DirLock::acquire(dir.path()).unwrap();
+        let shared = DirLock::share(dir.path());
+        assert!(matches!(shared, Err(Error::Locked { .. })));
+        drop(alone);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        DirLock::share(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn without_flock_a_shared_lock_sees_whoever_is_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let acquire = |hold| DirLock::acquire_by(dir.path(), hold, |_, _| Err(Errno::NOLCK));
+        let shared = acquire(Hold::Shared).unwrap();
+        shared.confirm().unwrap();
+        let alone = acquire(Hold::Alone).unwrap();
+        assert!(matches!(shared.confirm(), Err(Error::Locked { .. })));
+        assert!(matches!(acquire(Hold::Shared), Err(Error::Locked { .. })));
+        drop(alone);
+        shared.confirm().unwrap();
+        acquire(Hold::Shared).unwrap();
+    }
+
+    #[test]
     fn other_failures_of_flock_are_errors() {
         let dir = tempfile::tempdir().unwrap();
-        let failed = DirLock::acquire_by(dir.path(), |_| Err(Errno::IO));
+        let failed = DirLock::acquire_by(dir.path(), Hold::Alone, |_, _| Err(Errno::IO));
         assert!(matches!(failed, Err(Error::Io { op: "lock", .. })));
     }
 

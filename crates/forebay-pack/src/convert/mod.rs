@@ -27,7 +27,7 @@ use forebay_shard::{Dataset, RecordMeta, ShardFormat};
 use forebay_store::{Durability, Location};
 use plan::Plan;
 use source::Source;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -210,7 +210,12 @@ pub fn convert(
         time: Duration::ZERO,
     };
     let mut done = BTreeMap::new();
-    let journal = match state {
+    let names: BTreeSet<&str> = plan
+        .shards
+        .iter()
+        .map(|shard| shard.name.as_str())
+        .collect();
+    match state {
         State::Complete(manifest) => {
             let digest = manifest.pack.get(CONVERSION_KEY).and_then(|d| d.as_str());
             if digest != Some(&plan.digest) {
@@ -221,8 +226,8 @@ pub fn convert(
             summary.already_complete = true;
             return Ok(summarise(summary, &manifest, begin));
         }
-        State::Unfinished(found) => {
-            let differences = found.header.differences(&header);
+        State::Unfinished(begun) => {
+            let differences = begun.difference(&header).into_words();
             if !differences.is_empty() {
                 return Err(Error::DifferentPack {
                     path: root.to_path_buf(),
@@ -230,19 +235,16 @@ pub fn convert(
                 });
             }
             observer.stage(Stage::Checking);
-            let jobs = of_shards.decided_jobs();
-            let good = resume::check(&destination, &plan.shards, found.shards, jobs, cancel)?;
-            let journal = destination.resume(&header, &good)?;
-            done.extend(good.into_iter().map(|line| (line.name.clone(), line)));
-            journal
+            let (lines, jobs) = (begun.into_lines(), of_shards.decided_jobs());
+            done = resume::check(&destination, &names, lines, jobs, cancel)?;
         }
         State::Empty => {
             if options.check_space {
                 check_space(root, &plan)?;
             }
-            destination.begin(&header)?
         }
     };
+    let journal = destination.begin(&header, done.values())?;
     if options.format == Format::TfRecord {
         destination.create_dir(INDEX_DIR)?;
     }
@@ -276,7 +278,7 @@ pub fn convert(
     // What this run wrote is read back before anybody is told of it.
     observer.stage(Stage::Checking);
     let (count, jobs) = (written.len(), of_shards.decided_jobs());
-    if resume::check(&destination, &plan.shards, written, jobs, cancel)?.len() != count {
+    if resume::check(&destination, &names, written, jobs, cancel)?.len() != count {
         let what = "a shard that was just written reads back as something else: the storage cannot be trusted";
         return Err(Error::destination(root, what));
     }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Raised when older journals cannot be continued.
@@ -26,21 +27,35 @@ const DIFFERENCES_SHOWN: usize = 5;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Header {
     version: u32,
+    /// Where the source was. Machines may see it under different paths, so it is no part of what must be the same.
+    #[serde(default)]
+    source: String,
     plan: String,
     arguments: BTreeMap<String, String>,
     classes: u64,
     pub(crate) shards: Vec<String>,
-    parts: Vec<Part>,
+    parts: Vec<Directory>,
 }
 
 /// A class directory as the census saw it, so that a change of the source can be named.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Part {
+struct Directory {
     place: String,
     files: u64,
     bytes: u64,
     content: u64,
     times: u64,
+}
+
+/// How an earlier pack differs from this one, in words.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Difference {
+    /// Not at all: this one continues it.
+    None,
+    /// The same arguments and the same source, which is not what it was.
+    Source(Vec<String>),
+    /// Other arguments, another source, or another version of this program.
+    Arguments(Vec<String>),
 }
 
 /// A finished shard.
@@ -93,7 +108,7 @@ impl Header {
                     b"" => split.name().to_owned(),
                     class => format!("{}: {}", split.name(), escape(class)),
                 };
-                parts.push(Part {
+                parts.push(Directory {
                     place,
                     files: chunk.len(),
                     bytes: chunk.bytes(),
@@ -104,6 +119,7 @@ impl Header {
         }
         Self {
             version: JOURNAL_VERSION,
+            source: escape(source_path(census).as_os_str().as_bytes()),
             plan: plan.digest().to_owned(),
             arguments: plan.arguments().clone(),
             classes: census.classes().len() as u64,
@@ -120,6 +136,7 @@ impl Header {
     ) -> Self {
         Self {
             version: JOURNAL_VERSION,
+            source: String::new(),
             plan: plan.to_owned(),
             arguments,
             classes: 0,
@@ -128,11 +145,8 @@ impl Header {
         }
     }
 
-    /// What of an earlier pack differs from this one, in words; nothing if this one continues it.
-    pub(crate) fn differences(&self, now: &Self) -> Vec<String> {
-        if self == now {
-            return Vec::new();
-        }
+    /// What of an earlier pack differs from this one.
+    pub(crate) fn difference(&self, now: &Self) -> Difference {
         let mut all = Vec::new();
         if self.version != now.version {
             all.push("it was begun by another version of forebay".to_owned());
@@ -153,16 +167,35 @@ impl Header {
                 all.push(format!("{name}: then {}, now {}", value(self), value(now)));
             }
         }
+        let mut same_arguments = all.is_empty();
         self.source_differences(now, &mut all);
-        if all.is_empty() {
+        if all.is_empty()
+            && (&self.plan, self.classes, &self.shards) != (&now.plan, now.classes, &now.shards)
+        {
+            // Lists of classes and files of labels are arguments, though their content is not among the named ones.
             all.push("the class list was another".to_owned());
+            same_arguments = false;
+        }
+        if all.is_empty() {
+            return Difference::None;
+        }
+        let same_source = self.source == now.source;
+        if !same_source {
+            all.insert(
+                0,
+                format!("source: then {}, now {}", self.source, now.source),
+            );
         }
         if all.len() > DIFFERENCES_SHOWN {
             let more = all.len() - DIFFERENCES_SHOWN;
             all.truncate(DIFFERENCES_SHOWN);
             all.push(format!("and {more} more"));
         }
-        all
+        if same_arguments && same_source {
+            Difference::Source(all)
+        } else {
+            Difference::Arguments(all)
+        }
     }
 
     fn source_differences(&self, now: &Self, all: &mut Vec<String>) {
@@ -192,21 +225,23 @@ impl Header {
     }
 }
 
-impl Journal {
-    /// Begins a journal with its first line in place, so that whoever finds a journal finds out what it is about.
-    pub(crate) fn create(path: &Path, header: &Header, durability: Durability) -> Result<Self> {
-        let mut file = AtomicFile::create(path)?;
-        file.write_all(&line(path, header)?)
-            .map_err(|e| Error::io(path, "write", e))?;
-        file.commit(durability)?;
-        Self::open(path, durability)
+impl Difference {
+    /// The words, whatever they are about.
+    pub(crate) fn into_words(self) -> Vec<String> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Source(words) | Self::Arguments(words) => words,
+        }
     }
+}
 
-    /// Continues a journal: rewritten with the lines that count, so that no torn tail is in the way.
-    pub(crate) fn resume(
+impl Journal {
+    /// Begins a journal with its first line in place, so that whoever finds a journal finds out what it is about. One
+    /// that is continued is rewritten with the lines that count, so that no torn tail is in the way.
+    pub(crate) fn begin<'a>(
         path: &Path,
         header: &Header,
-        shards: &[ShardLine],
+        shards: impl Iterator<Item = &'a ShardLine>,
         durability: Durability,
     ) -> Result<Self> {
         let mut text = line(path, header)?;
@@ -267,7 +302,13 @@ impl Journal {
     }
 }
 
-fn line<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>> {
+/// Where the source really is, as far as that can be found out.
+fn source_path(census: &Census) -> PathBuf {
+    let path = census.src();
+    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
+}
+
+pub(super) fn line<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>> {
     let json = serde_json::to_string(value).map_err(|e| Error::io(path, "encode", e))?;
     Ok(format!(
         "{:08x} {json}\n",
@@ -276,7 +317,7 @@ fn line<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>> {
     .into_bytes())
 }
 
-fn parse<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
+pub(super) fn parse<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
     let text = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
     let (sum, json) = text.split_once(' ')?;
     let intact = sum == format!("{:08x}", forebay_shard::checksum::crc32c(json.as_bytes()));
@@ -294,11 +335,12 @@ mod tests {
     fn header() -> Header {
         Header {
             version: JOURNAL_VERSION,
+            source: "/src".into(),
             plan: "p".into(),
             arguments: BTreeMap::from([("seed".into(), "0".into())]),
             classes: 1,
             shards: vec!["train-00000-of-00001".into()],
-            parts: vec![Part {
+            parts: vec![Directory {
                 place: "train: a".into(),
                 files: 1,
                 bytes: 2,
@@ -326,7 +368,7 @@ mod tests {
     fn cut_anywhere_it_gives_the_lines_before_the_cut() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
-        let mut journal = Journal::create(&path, &header(), Durability::Cached).unwrap();
+        let mut journal = Journal::begin(&path, &header(), [].iter(), Durability::Cached).unwrap();
         let first = std::fs::read(&path).unwrap().len();
         journal.append(&shard("a")).unwrap();
         let second = std::fs::read(&path).unwrap().len();
@@ -366,7 +408,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let mut journal =
-            Journal::resume(&path, &header(), &[shard("a")], Durability::Synced).unwrap();
+            Journal::begin(&path, &header(), [shard("a")].iter(), Durability::Synced).unwrap();
         journal.append(&shard("b")).unwrap();
         journal.append(&shard("a")).unwrap();
         let found = Journal::read(&path).unwrap().unwrap();
@@ -384,26 +426,46 @@ mod tests {
     #[test]
     fn differences_are_named() {
         let then = header();
-        assert!(then.differences(&then).is_empty());
-        let differences = |change: &dyn Fn(&mut Header)| {
-            let mut now = header();
+        assert_eq!(then.difference(&then), Difference::None);
+        let moved = Header {
+            source: "/elsewhere".into(),
+            ..header()
+        };
+        assert_eq!(then.difference(&moved), Difference::None);
+        let with = |now: Header, change: &dyn Fn(&mut Header)| {
+            let mut now = now;
             change(&mut now);
-            then.differences(&now).join("; ")
+            then.difference(&now)
+        };
+        let arguments = |change: &dyn Fn(&mut Header)| match with(header(), change) {
+            Difference::Arguments(words) => words.join("; "),
+            other => panic!("{other:?}"),
+        };
+        let source = |change: &dyn Fn(&mut Header)| match with(header(), change) {
+            Difference::Source(words) => words.join("; "),
+            other => panic!("{other:?}"),
         };
         assert_eq!(
-            differences(&|h| _ = h.arguments.insert("seed".into(), "1".into())),
+            arguments(&|h| _ = h.arguments.insert("seed".into(), "1".into())),
             "seed: then 0, now 1"
         );
         assert_eq!(
-            differences(&|h| _ = h.arguments.insert("x".into(), "1".into())),
+            arguments(&|h| _ = h.arguments.insert("x".into(), "1".into())),
             "x: then not given, now 1"
         );
         assert!(
-            differences(&|h| h.parts[0].files = 9)
+            source(&|h| h.parts[0].files = 9)
                 .contains("train: a: then 1 files of 2 bytes, now 9 of 2")
         );
-        assert!(differences(&|h| h.parts[0].times = 9).contains("modified"));
-        assert!(differences(&|h| h.parts.clear()).contains("gone"));
-        assert!(differences(&|h| h.plan = "q".into()).contains("class list"));
+        assert!(source(&|h| h.parts[0].times = 9).contains("modified"));
+        assert!(source(&|h| h.parts.clear()).contains("gone"));
+        assert!(arguments(&|h| h.plan = "q".into()).contains("class list"));
+        let Difference::Arguments(words) = with(moved, &|h| h.parts.clear()) else {
+            panic!("another source passed for the same one")
+        };
+        assert!(
+            words[0].contains("source: then /src, now /elsewhere"),
+            "{words:?}"
+        );
     }
 }

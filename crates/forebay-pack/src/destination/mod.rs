@@ -2,20 +2,29 @@
 //!
 //! While a pack runs it holds, besides finished shards, the lock, `.forebay-pack/journal` and temporary files; all of
 //! these are gone at the end. A reader finds no `forebay.json` before everything else is in place.
+//!
+//! Where several machines share the work, each part has a directory `.forebay-pack/part-00003-of-00016` with a lock
+//! and a journal of its own, and all of them agree on `.forebay-pack/plan`.
 
 mod journal;
+mod locks;
+mod plan_file;
 
-pub(crate) use journal::{Header, Journal, ShardLine, Sidecar};
+pub(crate) use journal::{Difference, Found, Header, Journal, ShardLine, Sidecar};
+pub(crate) use plan_file::{Outline, PlanFile};
 
+use crate::census::FindingList;
 use crate::error::{Error, Result};
+use crate::part::Part;
 use forebay_shard::manifest::{FILE_NAME as MANIFEST, Manifest};
-use forebay_store::{DirLock, Durability, clean_stale, is_temporary, sync_dir};
+use forebay_store::{AtomicFile, DirLock, Durability, clean_stale, is_temporary, sync_dir};
+use locks::Locks;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Where sidecar indexes are: never beside the shards, because readers glob `train-*`.
@@ -27,6 +36,8 @@ pub(crate) const REPORT: &str = "report.jsonl";
 /// Where the journal is while the pack is unfinished.
 const WORK_DIR: &str = ".forebay-pack";
 const JOURNAL: &str = "journal";
+/// The plan that parts share.
+const PLAN: &str = "plan";
 /// Decoded images of a compressed archive. The ending is that of temporary files, which `open` clears away.
 const SPOOL: &str = ".spool.forebay-tmp";
 /// Made by mkfs at the top of a file system, and nobody's data.
@@ -37,28 +48,64 @@ const LOST_AND_FOUND: &str = "lost+found";
 pub(crate) struct Destination {
     root: PathBuf,
     durability: Durability,
-    _lock: DirLock,
+    /// The part that is written, if not all of it is.
+    part: Option<Part>,
+    _locks: Locks,
 }
 
 /// What was found in it.
 pub(crate) enum State {
     /// Nothing.
     Empty,
-    /// An unfinished pack: these shards of it are finished.
-    Unfinished(journal::Found),
+    /// An unfinished pack.
+    Unfinished(Box<Begun>),
     /// A whole data set.
     Complete(Box<Manifest>),
+}
+
+/// The work of earlier runs and of parts.
+pub(crate) struct Begun {
+    pub(crate) plan: Option<PlanFile>,
+    /// Journals with the parts that wrote them; none for a run that had the destination alone.
+    pub(crate) journals: Vec<(Option<Part>, Found)>,
+}
+
+impl Begun {
+    /// The first lines of all there is.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = &Header> {
+        let plan = self.plan.iter().map(|plan| &plan.header);
+        plan.chain(self.journals.iter().map(|(_, found)| &found.header))
+    }
+
+    /// How the work so far differs from what is wanted now; the gravest difference, if there are several.
+    pub(crate) fn difference(&self, now: &Header) -> Difference {
+        let mut gravest = Difference::None;
+        for header in self.headers() {
+            match header.difference(now) {
+                Difference::None => {}
+                Difference::Source(words) => gravest = Difference::Source(words),
+                other => return other,
+            }
+        }
+        gravest
+    }
+
+    /// All finished shards.
+    pub(crate) fn into_lines(self) -> Vec<ShardLine> {
+        let journals = self.journals.into_iter();
+        journals.flat_map(|(_, found)| found.shards).collect()
+    }
 }
 
 impl Destination {
     /// Makes the directory if it is not there, locks it, and clears what a killed process left half-written.
     pub(crate) fn open(root: &Path, durability: Durability) -> Result<Self> {
         create_dirs(root, durability)?;
-        let lock = DirLock::acquire(root)?;
         let destination = Self {
             root: root.to_path_buf(),
             durability,
-            _lock: lock,
+            part: None,
+            _locks: locks::alone(root)?,
         };
         for dir in [
             root.to_path_buf(),
@@ -69,6 +116,42 @@ impl Destination {
             clean_stale(&dir)?;
         }
         Ok(destination)
+    }
+
+    /// Makes the directory if it is not there, and locks it for one part: others may be written at the same time.
+    pub(crate) fn open_part(root: &Path, durability: Durability, part: Part) -> Result<Self> {
+        create_dirs(root, durability)?;
+        let shared = locks::share(root)?;
+        // Nothing is put into a directory that holds something else.
+        if locks::parts(root).next().is_none()
+            && plan_file::read(&plan_path(root))?.is_none()
+            && !root.join(MANIFEST).exists()
+            && Journal::read(&root.join(WORK_DIR).join(JOURNAL))?.is_none()
+            && let Err(foreign) = refuse_foreign(root, &BTreeSet::new())
+            // Another part may have begun in between: then its shards are what is there.
+            && !plan_path(root).exists()
+        {
+            return Err(foreign);
+        }
+        let dir = locks::dir(root, part);
+        create_dirs(&dir, durability)?;
+        let locks = locks::part(root, shared, part)?;
+        // What this part left in the shards' own directory is replaced when the shard is written again.
+        clean_stale(&dir)?;
+        Ok(Self {
+            root: root.to_path_buf(),
+            durability,
+            part: Some(part),
+            _locks: locks,
+        })
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -83,27 +166,90 @@ impl Destination {
         self.root.join(PACK_DIR).join(REPORT)
     }
 
-    pub(crate) fn journal(&self) -> PathBuf {
-        self.root.join(WORK_DIR).join(JOURNAL)
+    /// Where what only an unfinished pack needs is.
+    fn work_dir(&self) -> PathBuf {
+        match self.part {
+            Some(part) => locks::dir(&self.root, part),
+            None => self.path(WORK_DIR),
+        }
     }
 
-    /// Looks at what is there. Files that no pack put there are an error.
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.work_dir().join(JOURNAL)
+    }
+
+    /// Looks at what is there. Files that no pack put there are an error. A part does not read the journals of
+    /// others, of which there may be a thousand.
     pub(crate) fn state(&self) -> Result<State> {
         if self.path(MANIFEST).exists() {
             return Ok(State::Complete(Box::new(Manifest::load(&self.root)?)));
         }
-        if let Some(found) = Journal::read(&self.journal())? {
-            return Ok(State::Unfinished(found));
+        let plan = plan_file::read(&plan_path(&self.root))?;
+        let mut journals = Vec::new();
+        if let Some(found) = Journal::read(&self.path(WORK_DIR).join(JOURNAL))? {
+            journals.push((None, found));
         }
-        self.refuse_foreign(&BTreeSet::new())?;
+        let of_interest = |part: &Part| {
+            self.part
+                .is_none_or(|own| own == *part || own.count() != part.count())
+        };
+        for part in locks::parts(&self.root).filter(of_interest) {
+            if let Some(found) = Journal::read(&locks::dir(&self.root, part).join(JOURNAL))? {
+                journals.push((Some(part), found));
+            }
+        }
+        if plan.is_some() || !journals.is_empty() {
+            return Ok(State::Unfinished(Box::new(Begun { plan, journals })));
+        }
+        if self.part.is_none() {
+            refuse_foreign(&self.root, &BTreeSet::new())?;
+        }
         Ok(State::Empty)
+    }
+
+    pub(crate) fn has_plan(&self) -> bool {
+        plan_path(&self.root).exists()
+    }
+
+    /// Publishes the plan for all parts. Whoever does that first wins; the one that counts is returned.
+    pub(crate) fn publish_plan(
+        &self,
+        header: &Header,
+        outline: &Outline,
+        findings: &FindingList,
+    ) -> Result<PlanFile> {
+        let target = plan_path(&self.root);
+        create_dirs(&self.work_dir(), self.durability)?;
+        // On disk before it has its final name, under which parts find it.
+        let own = self.work_dir().join(PLAN);
+        let mut file = AtomicFile::create(&own)?;
+        file.write_all(&plan_file::encode(&target, header, outline, findings)?)
+            .map_err(|error| Error::io(&target, "write", error))?;
+        file.commit(self.durability)?;
+        if self.part.is_some() {
+            match std::fs::hard_link(&own, &target) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                // Without links the last one wins, and whoever has read another one is found out at the end.
+                Err(_) => std::fs::rename(&own, &target)
+                    .map_err(|error| Error::io(&target, "publish", error))?,
+            }
+            self.remove(&own)?;
+            self.sync(&self.path(WORK_DIR))?;
+        }
+        let published = plan_file::read(&target)?;
+        published.ok_or_else(|| Error::io(&target, "read", io::ErrorKind::NotFound))
     }
 
     /// Removes the data set or unfinished pack that is there; refuses if there is anything else.
     pub(crate) fn clear(&self, state: State) -> Result<()> {
         let shards: Vec<String> = match state {
             State::Empty => return Ok(()),
-            State::Unfinished(found) => found.header.shards,
+            State::Unfinished(begun) => begun
+                .headers()
+                .flat_map(|header| &header.shards)
+                .cloned()
+                .collect(),
             State::Complete(manifest) => manifest
                 .splits
                 .iter()
@@ -116,7 +262,7 @@ impl Destination {
             .into_iter()
             .filter(|name| is_shard_name(name))
             .collect();
-        self.refuse_foreign(&shards)?;
+        refuse_foreign(&self.root, &shards)?;
         // The manifest first: from here on no reader takes what is left for a data set.
         self.remove(&self.path(MANIFEST))?;
         self.sync(&self.root)?;
@@ -127,31 +273,36 @@ impl Destination {
             }
         }
         self.remove(&self.report())?;
+        // A journal that is gone while a shard is still there would make that shard a foreign file.
+        for dir in [self.index_dir(), self.root.clone()] {
+            if dir.is_dir() {
+                self.sync(&dir)?;
+            }
+        }
         self.finish()
     }
 
-    /// Begins the journal of a new pack.
-    pub(crate) fn begin(&self, header: &Header) -> Result<Journal> {
-        create_dirs(&self.path(WORK_DIR), self.durability)?;
-        Journal::create(&self.journal(), header, self.durability)
-    }
-
-    /// Continues the journal with the shards that are still good.
-    pub(crate) fn resume(&self, header: &Header, shards: &[ShardLine]) -> Result<Journal> {
-        Journal::resume(&self.journal(), header, shards, self.durability)
+    /// Begins the journal, or continues it: with the shards that are good.
+    pub(crate) fn begin<'a>(
+        &self,
+        header: &Header,
+        shards: impl Iterator<Item = &'a ShardLine>,
+    ) -> Result<Journal> {
+        create_dirs(&self.work_dir(), self.durability)?;
+        Journal::begin(&self.journal(), header, shards, self.durability)
     }
 
     /// A file for a while: it has no name, so whatever happens to this process, nothing of it stays.
     pub(crate) fn unnamed_file(&self) -> Result<File> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        match rustix::fs::open(&self.root, flags, Mode::from_raw_mode(0o600)) {
+        match rustix::fs::open(self.work_dir(), flags, Mode::from_raw_mode(0o600)) {
             Ok(fd) => return Ok(fd.into()),
             // Not every file system has such files.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
             Err(errno) => return Err(Error::io(&self.root, "create an unnamed file in", errno)),
         }
         // A crash between both lines leaves a name that the next run takes for what it is.
-        let path = self.path(SPOOL);
+        let path = self.work_dir().join(SPOOL);
         let file = File::options()
             .read(true)
             .write(true)
@@ -169,17 +320,18 @@ impl Destination {
 
     /// Removes what only an unfinished pack needs, and directories that turned out empty.
     pub(crate) fn finish(&self) -> Result<()> {
+        for part in locks::parts(&self.root) {
+            let dir = locks::dir(&self.root, part);
+            for name in [JOURNAL, PLAN, DirLock::FILE_NAME, DirLock::OWNER_FILE_NAME] {
+                self.remove(&dir.join(name))?;
+            }
+            clean_stale(&dir)?;
+            remove_empty(&dir)?;
+        }
+        self.remove(&plan_path(&self.root))?;
         self.remove(&self.journal())?;
         for dir in [WORK_DIR, INDEX_DIR, PACK_DIR] {
-            match std::fs::remove_dir(self.path(dir)) {
-                Ok(()) => {}
-                Err(e)
-                    if matches!(
-                        e.kind(),
-                        io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
-                    ) => {}
-                Err(e) => return Err(Error::io(self.path(dir), "remove", e)),
-            }
+            remove_empty(&self.path(dir))?;
         }
         self.sync(&self.root)
     }
@@ -204,53 +356,73 @@ impl Destination {
             Durability::Cached => Ok(()),
         }
     }
+}
 
-    fn refuse_foreign(&self, shards: &BTreeSet<String>) -> Result<()> {
-        let known = |name: &OsStr| {
-            is_temporary(name)
-                || [
-                    MANIFEST,
-                    INDEX_DIR,
-                    PACK_DIR,
-                    WORK_DIR,
-                    DirLock::FILE_NAME,
-                    DirLock::OWNER_FILE_NAME,
-                    LOST_AND_FOUND,
-                ]
-                .iter()
-                .any(|k| name == *k)
-                || name.to_str().is_some_and(|name| shards.contains(name))
-        };
-        let mut foreign: Vec<OsString> = list(&self.root)?
-            .into_iter()
-            .filter(|name| !known(name))
-            .collect();
-        if shards.is_empty() {
-            // Before any shard there is nothing in these directories either.
-            for dir in [INDEX_DIR, PACK_DIR] {
-                foreign.extend(
-                    list(&self.path(dir))?
-                        .into_iter()
-                        .map(|name| Path::new(dir).join(name).into_os_string()),
-                );
-            }
+fn plan_path(root: &Path) -> PathBuf {
+    root.join(WORK_DIR).join(PLAN)
+}
+
+/// Removes a directory unless it holds something.
+fn remove_empty(dir: &Path) -> Result<()> {
+    match std::fs::remove_dir(dir) {
+        Err(error)
+            if !matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
+            ) =>
+        {
+            Err(Error::io(dir, "remove", error))
         }
-        foreign.sort();
-        match foreign.first() {
-            None => Ok(()),
-            Some(first) => Err(Error::destination(
-                &self.root,
-                format!(
-                    "the destination holds {} that no pack of this data set put there ({}): choose an empty or new directory",
-                    if foreign.len() == 1 {
-                        "a file".to_owned()
-                    } else {
-                        format!("{} files", foreign.len())
-                    },
-                    first.display()
-                ),
-            )),
+        _ => Ok(()),
+    }
+}
+
+/// An error if there are files that no pack with these shards put there.
+fn refuse_foreign(root: &Path, shards: &BTreeSet<String>) -> Result<()> {
+    let known = |name: &OsStr| {
+        is_temporary(name)
+            || [
+                MANIFEST,
+                INDEX_DIR,
+                PACK_DIR,
+                WORK_DIR,
+                DirLock::FILE_NAME,
+                DirLock::OWNER_FILE_NAME,
+                LOST_AND_FOUND,
+            ]
+            .iter()
+            .any(|k| name == *k)
+            || name.to_str().is_some_and(|name| shards.contains(name))
+    };
+    let mut foreign: Vec<OsString> = list(root)?
+        .into_iter()
+        .filter(|name| !known(name))
+        .collect();
+    if shards.is_empty() {
+        // Before any shard there is nothing in these directories either.
+        for dir in [INDEX_DIR, PACK_DIR] {
+            foreign.extend(
+                list(&root.join(dir))?
+                    .into_iter()
+                    .map(|name| Path::new(dir).join(name).into_os_string()),
+            );
         }
+    }
+    foreign.sort();
+    match foreign.first() {
+        None => Ok(()),
+        Some(first) => Err(Error::destination(
+            root,
+            format!(
+                "the destination holds {} that no pack of this data set put there ({}): choose an empty or new directory",
+                if foreign.len() == 1 {
+                    "a file".to_owned()
+                } else {
+                    format!("{} files", foreign.len())
+                },
+                first.display()
+            ),
+        )),
     }
 }
 

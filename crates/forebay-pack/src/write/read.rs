@@ -130,7 +130,7 @@ pub(super) fn append_file(file: &OwnedFd, size: u64, buffer: &mut Vec<u8>) -> Re
 fn refusal(errno: Errno) -> Refusal {
     match errno {
         Errno::NOENT | Errno::NOTDIR => (Reason::Vanished, String::new()),
-        Errno::ISDIR => (Reason::Unreadable, "it is a directory now".into()),
+        Errno::ISDIR => (Reason::Vanished, "it is a directory now".into()),
         errno => (Reason::Unreadable, std::io::Error::from(errno).to_string()),
     }
 }
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(read("empty", 1), Err(Reason::SizeChanged));
         assert_eq!(read("missing", 1), Err(Reason::Vanished));
         assert_eq!(read("file/below", 1), Err(Reason::Vanished));
-        assert_eq!(read("dir", 1), Err(Reason::Unreadable));
+        assert_eq!(read("dir", 1), Err(Reason::Vanished));
     }
 
     #[test]

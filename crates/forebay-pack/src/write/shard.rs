@@ -72,10 +72,14 @@ impl OpenShard {
             let mut lost = false;
             for found in file.said.drain(..) {
                 observer.finding(&found);
+                // A data set without the file would be that of no source there ever was.
+                if matches!(found.reason, Reason::Vanished | Reason::SizeChanged) {
+                    return Err(Error::SourceChanged(Box::new(found)));
+                }
                 if found.action.leaves_out() && prepared.options.on_bad_image == OnBadImage::Fail {
                     return Err(Error::BadImage(Box::new(found)));
                 }
-                lost |= matches!(found.reason, Reason::Vanished | Reason::Unreadable);
+                lost |= found.reason == Reason::Unreadable;
                 if lost && self.lost_in_a_row + 1 == LOST_IN_A_ROW {
                     let what = format!(
                         "{LOST_IN_A_ROW} files in a row could not be read, the last one was {found}"

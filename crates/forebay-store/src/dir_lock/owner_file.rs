@@ -54,6 +54,20 @@ impl Drop for OwnerFile {
     }
 }
 
+/// An error if somebody who is still there, or may be, has the lock.
+pub(super) fn refuse_owned(dir: &Path) -> Result<()> {
+    let path = dir.join(NAME);
+    if !path.exists() {
+        return Ok(());
+    }
+    let found = read(&path)?;
+    // Read as empty: it went away in this moment, or its owner is about to write.
+    if is_gone(&found) || (found.is_empty() && !path.exists()) {
+        return Ok(());
+    }
+    Err(locked(dir, &found))
+}
+
 /// Who holds the lock. `began` tells a process from a later one with the same number.
 fn note(process: u32) -> String {
     format!(

@@ -1,6 +1,7 @@
 //! `forebay pack`: a directory of images becomes a dataset of shards.
 
 mod dry_run;
+mod part;
 mod summary;
 mod watch;
 
@@ -9,7 +10,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args as ClapArgs;
-use forebay_pack::{Action, Cancel, Format, LayoutKind, OnBadImage, PackOptions, Sharding, ShuffleWhen};
+use forebay_pack::{
+    Action, Cancel, FinishOptions, Format, LayoutKind, OnBadImage, PackOptions, Part, Sharding,
+    ShuffleWhen, finish, prepare,
+};
 use forebay_store::Location;
 
 use crate::command::seek_points::SeekPoints;
@@ -32,6 +36,8 @@ Examples:
   forebay pack imagenet/ shards/ --format indexed --shard-size 256MiB --jobs 8
   forebay pack imagenet/ shards/ --format indexed --resize-short 400 --quality 90
   forebay pack photos/ shards/ --format tfrecord --dry-run
+  forebay pack photos/ shards/ --format tfrecord --part 3/16     on the third of 16 machines
+  forebay pack --finish shards/                                  when all parts are there
 
 SRC holds <class>/<file> or <split>/<class>/<file>, or is an archive of that, or ILSVRC as it is
 downloaded: --help shows the trees under --layout. JPEG, PNG and WebP are told apart by content.
@@ -44,8 +50,8 @@ pub(crate) struct Args {
     source: PathBuf,
 
     /// Where the dataset goes
-    #[arg(value_name = "DST")]
-    destination: PathBuf,
+    #[arg(value_name = "DST", required_unless_present = "finish")]
+    destination: Option<PathBuf>,
 
     /// What to write: tfrecord (as TensorFlow does) or indexed (.fbs, one file with random access)
     #[arg(
@@ -53,9 +59,10 @@ pub(crate) struct Args {
         long,
         value_name = "FORMAT",
         hide_possible_values = true,
+        required_unless_present = "finish",
         help_heading = "Shards"
     )]
-    format: Kind,
+    format: Option<Kind>,
 
     /// Number of shards for each split
     #[arg(
@@ -180,6 +187,28 @@ pub(crate) struct Args {
     /// Replace the dataset, or the unfinished pack, that is in DST
     #[arg(long, help_heading = "Run")]
     overwrite: bool,
+
+    /// Write only part I of N, numbered from 1; other machines write the others into the same DST
+    #[arg(
+        long,
+        value_name = "I/N",
+        conflicts_with_all = ["finish", "plan", "dry_run", "overwrite"],
+        help_heading = "Cluster"
+    )]
+    part: Option<Part>,
+
+    /// Check that all parts are there and publish the dataset: `--finish DST`, or with SRC and all options of the
+    /// parts to check as well that SRC is still what was packed
+    #[arg(
+        long,
+        conflicts_with_all = ["plan", "dry_run", "overwrite"],
+        help_heading = "Cluster"
+    )]
+    finish: bool,
+
+    /// Only record the plan in DST, before the first part; a plan of a SRC that has changed since is replaced
+    #[arg(long, conflicts_with = "dry_run", help_heading = "Cluster")]
+    plan: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -270,10 +299,14 @@ fn parse_layout(text: &str) -> Result<LayoutKind, String> {
 impl Args {
     /// The options, decided.
     fn config(&self) -> Result<PackOptions, Failure> {
-        let format = format_of(self.format, self.codec)?;
+        let (Some(destination), Some(format)) = (&self.destination, self.format) else {
+            return Err(Failure::usage("SRC, DST and --format go together")
+                .hint("with --finish, DST alone is enough"));
+        };
+        let format = format_of(format, self.codec)?;
         let mut options = PackOptions::new(
             Location::parse(&self.source)?,
-            Location::parse(&self.destination)?,
+            Location::parse(destination)?,
         );
         options.format = format;
         if let Some(shards) = self.shards {
@@ -330,15 +363,51 @@ fn fate(action: Action) -> &'static str {
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
-    let options = args.config()?;
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
+    if args.finish {
+        return join(&args, &cancel, console);
+    }
+    let options = args.config()?;
     let watch = Watch::new(console);
     if args.dry_run {
         return dry_run::show(&options, &cancel, watch, console);
     }
+    if args.plan {
+        let prepared = prepare(&options, &watch, &cancel)?;
+        let was_there = prepared.record_plan(&watch)?;
+        drop(watch);
+        part::print_plan(&prepared, was_there, console);
+        return Ok(Outcome::Done);
+    }
+    if let Some(part) = args.part {
+        let summary = prepare(&options, &watch, &cancel)?.run_part(part, &watch, &cancel)?;
+        drop(watch);
+        part::print(&summary, console);
+        return Ok(Outcome::Done);
+    }
     let summary = forebay_pack::pack(&options, &watch, &cancel)?;
     drop(watch);
     let packed = Packed::new(&summary);
+    packed.print(console);
+    Ok(packed.outcome())
+}
+
+/// Joins parts: with one path that is the destination, with two the source is looked at again.
+fn join(args: &Args, cancel: &Cancel, console: &Console) -> Result<Outcome, Failure> {
+    let watch = Watch::new(console);
+    let (dst, source) = match &args.destination {
+        None => (Location::parse(&args.source)?, None),
+        Some(_) => {
+            let options = args.config()?;
+            let dst = options.dst.clone();
+            (dst, Some(prepare(&options, &watch, cancel)?))
+        }
+    };
+    let mut options = FinishOptions::new(dst);
+    options.jobs = args.jobs.map(NonZeroUsize::get);
+    let summary = finish(&options, source.as_ref(), &watch, cancel)?;
+    drop(watch);
+    let packed = Packed::joined(&summary);
     packed.print(console);
     Ok(packed.outcome())
 }

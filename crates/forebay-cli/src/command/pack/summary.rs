@@ -1,8 +1,9 @@
 //! What a pack did, for people and for programs.
 
 use std::path::Path;
+use std::time::Duration;
 
-use forebay_pack::{Action, Summary};
+use forebay_pack::{Action, Finding, Summary};
 use serde::Serialize;
 
 use crate::console::Console;
@@ -15,6 +16,8 @@ use crate::table::{Align, Table};
 /// The summary of a pack, ready to be printed.
 pub(crate) struct Packed<'a> {
     summary: &'a Summary,
+    /// It was joined from parts, which packed it.
+    joined: bool,
 }
 
 #[derive(Serialize)]
@@ -59,7 +62,13 @@ struct FindingCount {
 
 impl<'a> Packed<'a> {
     pub(crate) fn new(summary: &'a Summary) -> Self {
-        Self { summary }
+        let joined = false;
+        Self { summary, joined }
+    }
+
+    pub(crate) fn joined(summary: &'a Summary) -> Self {
+        let joined = true;
+        Self { summary, joined }
     }
 
     pub(crate) fn outcome(&self) -> Outcome {
@@ -112,10 +121,21 @@ impl<'a> Packed<'a> {
         }
         console.blank();
         let mut facts = Table::new(&[("", Align::Left), ("", Align::Left)]);
-        if !summary.already_complete {
-            facts.row(["time".to_owned(), self.time()]);
+        if self.joined && !summary.already_complete {
+            facts.row([
+                "joined".to_owned(),
+                format!(
+                    "{} of all parts checked in {}",
+                    quantity::counted(summary.resumed_shards, "shard", "shards"),
+                    quantity::duration(summary.write_time),
+                ),
+            ]);
+        } else if !summary.already_complete {
+            let (files, bytes) = (summary.packed_files, summary.packed_bytes);
+            let time = time(summary.census_time, summary.write_time, files, bytes);
+            facts.row(["time".to_owned(), time]);
         }
-        if summary.resumed_shards > 0 {
+        if summary.resumed_shards > 0 && !self.joined {
             facts.row([
                 "continued".to_owned(),
                 format!(
@@ -144,21 +164,7 @@ impl<'a> Packed<'a> {
         for line in facts.lines(console.paint()) {
             console.line(line);
         }
-        if summary.skipped() > 0 {
-            self.print_skipped(console);
-        }
-    }
-
-    fn time(&self) -> String {
-        let summary = self.summary;
-        let write = summary.write_time;
-        format!(
-            "census {}, writing {} ({} files/s, {})",
-            quantity::duration(summary.census_time),
-            quantity::duration(write),
-            quantity::rate(summary.packed_files, write),
-            quantity::byte_rate(summary.packed_bytes, write),
-        )
+        print_skipped(summary.skipped(), &summary.skipped_examples, console);
     }
 
     fn findings(&self, report: &Path) -> String {
@@ -187,24 +193,6 @@ impl<'a> Packed<'a> {
             show(report)
         } else {
             format!("{} ({})", show(report), parts.join(", "))
-        }
-    }
-
-    /// Skipped files are said on stderr: they are why the exit code is 3.
-    fn print_skipped(&self, console: &Console) {
-        let summary = self.summary;
-        let skipped = summary.skipped();
-        console.warning(format!(
-            "{} could not be packed and {} left out:",
-            quantity::counted(skipped, "file", "files"),
-            if skipped == 1 { "was" } else { "were" },
-        ));
-        for finding in &summary.skipped_examples {
-            console.warning_detail(printable(&finding.to_string()));
-        }
-        let more = skipped.saturating_sub(summary.skipped_examples.len() as u64);
-        if more > 0 {
-            console.warning_detail(format!("and {} more, in the report", quantity::count(more)));
         }
     }
 
@@ -253,5 +241,35 @@ impl<'a> Packed<'a> {
                 write_seconds: summary.write_time.as_secs_f64(),
             },
         );
+    }
+}
+
+/// How long it took, and how fast that was.
+pub(super) fn time(census: Duration, write: Duration, files: u64, bytes: u64) -> String {
+    format!(
+        "census {}, writing {} ({} files/s, {})",
+        quantity::duration(census),
+        quantity::duration(write),
+        quantity::rate(files, write),
+        quantity::byte_rate(bytes, write),
+    )
+}
+
+/// Skipped files are said on stderr: they are why the exit code is 3.
+pub(super) fn print_skipped(skipped: u64, examples: &[Finding], console: &Console) {
+    if skipped == 0 {
+        return;
+    }
+    console.warning(format!(
+        "{} could not be packed and {} left out:",
+        quantity::counted(skipped, "file", "files"),
+        if skipped == 1 { "was" } else { "were" },
+    ));
+    for finding in examples {
+        console.warning_detail(printable(&finding.to_string()));
+    }
+    let more = skipped.saturating_sub(examples.len() as u64);
+    if more > 0 {
+        console.warning_detail(format!("and {} more, in the report", quantity::count(more)));
     }
 }

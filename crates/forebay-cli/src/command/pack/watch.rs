@@ -133,6 +133,20 @@ impl Observer for Watch<'_> {
         ));
     }
 
+    fn assigned(&self, files: u64, bytes: u64) {
+        if let Ok(mut view) = self.view.lock() {
+            view.total_files = files;
+            view.total_bytes = bytes;
+        }
+    }
+
+    fn begins_anew(&self, differences: &[String]) {
+        let differences = printable(&differences.join("; "));
+        self.console.warning(format!(
+            "the source has changed since this pack was begun, so it begins anew: {differences}"
+        ));
+    }
+
     fn advanced(&self, files: u64, bytes: u64) {
         self.add(files, bytes);
     }

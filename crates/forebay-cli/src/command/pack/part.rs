@@ -1,0 +1,127 @@
+//! What one part of a pack did, and a plan that was recorded for parts.
+
+use forebay_pack::{PartSummary, Prepared};
+use serde::Serialize;
+
+use super::summary::{print_skipped, time};
+use crate::console::Console;
+use crate::input::show;
+use crate::paint::printable;
+use crate::quantity;
+
+/// The summary of a part.
+pub(super) fn print(summary: &PartSummary, console: &Console) {
+    for warning in &summary.warnings {
+        console.warning(printable(warning));
+    }
+    let (part, root) = (summary.part, show(&summary.root));
+    if summary.already_complete {
+        console.line(format!("{root} is complete already, part {part} included"));
+    } else if summary.shards == 0 {
+        let all = quantity::counted(summary.all_shards, "shard", "shards");
+        console.line(format!("Part {part} has nothing to do: there are {all} in all"));
+    } else {
+        console.line(format!(
+            "Packed part {part} into {root}: {}, {}, {} of {}",
+            quantity::counted(summary.records, "image", "images"),
+            quantity::bytes(summary.shard_bytes),
+            quantity::counted(summary.shards, "shard", "shards"),
+            quantity::count(summary.all_shards),
+        ));
+        if summary.resumed_shards > 0 {
+            let kept = quantity::counted(summary.resumed_shards, "shard", "shards");
+            console.line(format!("{kept} of an earlier run checked and kept"));
+        }
+        let (files, bytes) = (summary.packed_files, summary.packed_bytes);
+        console.line(time(summary.census_time, summary.write_time, files, bytes));
+    }
+    print_skipped(summary.skipped(), &summary.skipped_examples, console);
+    if !summary.already_complete {
+        let program = console.program();
+        console.note(format!("when all parts are done: {program} pack --finish {root}"));
+    }
+    #[derive(Serialize)]
+    struct Event {
+        command: &'static str,
+        exit_code: i32,
+        root: String,
+        part: String,
+        shards: u64,
+        all_shards: u64,
+        records: u64,
+        shard_bytes: u64,
+        skipped: u64,
+        already_complete: bool,
+        resumed_shards: u64,
+        packed_files: u64,
+        packed_bytes: u64,
+        census_seconds: f64,
+        write_seconds: f64,
+    }
+    console.event(
+        "summary",
+        &Event {
+            command: "pack",
+            exit_code: 0,
+            root: summary.root.display().to_string(),
+            part: part.to_string(),
+            shards: summary.shards,
+            all_shards: summary.all_shards,
+            records: summary.records,
+            shard_bytes: summary.shard_bytes,
+            skipped: summary.skipped(),
+            already_complete: summary.already_complete,
+            resumed_shards: summary.resumed_shards,
+            packed_files: summary.packed_files,
+            packed_bytes: summary.packed_bytes,
+            census_seconds: summary.census_time.as_secs_f64(),
+            write_seconds: summary.write_time.as_secs_f64(),
+        },
+    );
+}
+
+/// A plan that parts can begin with.
+pub(super) fn print_plan(prepared: &Prepared, was_there: bool, console: &Console) {
+    let (census, plan) = (prepared.census(), prepared.plan());
+    for warning in census.warnings() {
+        console.warning(printable(warning));
+    }
+    console.line(format!(
+        "{}: {}, {}, {} for {}",
+        if was_there {
+            "The plan is there already"
+        } else {
+            "Recorded the plan"
+        },
+        quantity::counted(census.files(), "image", "images"),
+        quantity::bytes(census.bytes()),
+        quantity::counted(plan.shard_count(), "shard", "shards"),
+        show(prepared.destination()),
+    ));
+    #[derive(Serialize)]
+    struct Event<'a> {
+        command: &'static str,
+        exit_code: i32,
+        root: String,
+        plan: &'a str,
+        was_there: bool,
+        files: u64,
+        bytes: u64,
+        shards: u64,
+        census_seconds: f64,
+    }
+    console.event(
+        "summary",
+        &Event {
+            command: "pack",
+            exit_code: 0,
+            root: prepared.destination().display().to_string(),
+            plan: plan.digest(),
+            was_there,
+            files: census.files(),
+            bytes: census.bytes(),
+            shards: plan.shard_count(),
+            census_seconds: prepared.census_time().as_secs_f64(),
+        },
+    );
+}

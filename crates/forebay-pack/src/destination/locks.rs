@@ -1,0 +1,105 @@
+//! Who may work in a destination at once: one process that has it alone, or the parts of one pack, each of them once.
+
+use super::WORK_DIR;
+use crate::error::Result;
+use crate::part::Part;
+use forebay_store::{DirLock, Error as StoreError};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Whoever is refused the whole destination looks who is there, for which it has each part's lock for a moment. A part
+/// that begins in just that moment tries again.
+const TRIES: u32 = 3;
+const BETWEEN_TRIES: Duration = Duration::from_millis(200);
+
+/// Held until dropped.
+#[derive(Debug)]
+pub(super) struct Locks {
+    // Dropped first: whoever sees no part lock may take the root.
+    _part: Option<DirLock>,
+    _root: DirLock,
+}
+
+/// Has the destination alone.
+pub(super) fn alone(root: &Path) -> Result<Locks> {
+    let lock = DirLock::acquire(root);
+    // Parts share the root: they are the ones to name. And where there is no flock, only their own locks tell of them.
+    if (lock.is_ok() || matches!(lock, Err(StoreError::Locked { .. })))
+        && let Some((part, holder)) = parts(root).find_map(|part| holder(root, part))
+    {
+        return Err(refusal(root, part, &holder).into());
+    }
+    Ok(Locks {
+        _part: None,
+        _root: lock?,
+    })
+}
+
+/// The first step of a part: nobody has the destination alone.
+pub(super) fn share(root: &Path) -> Result<DirLock> {
+    Ok(DirLock::share(root)?)
+}
+
+/// The second step: nobody writes the same part, and nobody divides the pack into another number of parts. The
+/// part's directory exists.
+pub(super) fn part(root: &Path, shared: DirLock, part: Part) -> Result<Locks> {
+    let lock = acquire(root, part)?;
+    shared.confirm()?;
+    let others = parts(root).filter(|other| other.count() != part.count());
+    for other in others {
+        if let Some((_, holder)) = holder(root, other) {
+            return Err(refusal(root, other, &holder).into());
+        }
+    }
+    Ok(Locks {
+        _part: Some(lock),
+        _root: shared,
+    })
+}
+
+fn acquire(root: &Path, part: Part) -> Result<DirLock> {
+    let mut tries = 1;
+    loop {
+        match DirLock::acquire(&dir(root, part)) {
+            Err(StoreError::Locked { .. }) if tries < TRIES => {
+                tries += 1;
+                std::thread::sleep(BETWEEN_TRIES);
+            }
+            Err(StoreError::Locked { holder, .. }) => {
+                return Err(refusal(root, part, &holder).into());
+            }
+            lock => return Ok(lock?),
+        }
+    }
+}
+
+fn refusal(root: &Path, part: Part, holder: &str) -> StoreError {
+    StoreError::Locked {
+        dir: root.to_path_buf(),
+        holder: format!("{holder}, which packs part {part}"),
+    }
+}
+
+/// Who writes a part, if anybody does.
+fn holder(root: &Path, part: Part) -> Option<(Part, String)> {
+    match DirLock::acquire(&dir(root, part)) {
+        Err(StoreError::Locked { holder, .. }) => Some((part, holder)),
+        // Whatever else is wrong with it, nobody writes it.
+        _ => None,
+    }
+}
+
+/// The directory of a part.
+pub(super) fn dir(root: &Path, part: Part) -> PathBuf {
+    root.join(WORK_DIR).join(part.dir_name())
+}
+
+/// The parts that have been begun, in order.
+pub(super) fn parts(root: &Path) -> impl Iterator<Item = Part> {
+    let names = std::fs::read_dir(root.join(WORK_DIR)).into_iter().flatten();
+    let mut parts: Vec<Part> = names
+        .filter_map(|entry| Part::of_dir_name(entry.ok()?.file_name().to_str()?))
+        .collect();
+    parts.sort_by_key(|part| (part.count(), part.number()));
+    parts.into_iter()
+}
