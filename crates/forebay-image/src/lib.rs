@@ -5,6 +5,7 @@
 //! - [`Transform`] decodes the part that a crop needs and resizes it straight into the batch, with the pixels
 //!   of Pillow, OpenCV or TensorFlow ([`Profile`]); what it draws at random is a pure function of [`SampleSeed`].
 //! - [`encode_jpeg`] writes the pictures that cannot stay as they are, [`Shrink`] says how small.
+//! - [`progressive_to_baseline`] makes JPEGs whose regions can be decoded, [`restore_progressive`] gives the originals back.
 //! - [`contact_sheet`] shows a batch to people.
 //!
 //! Where images come from, and what becomes of batches, is other crates' business. Errors carry no file
@@ -20,6 +21,7 @@ mod probe;
 mod random;
 mod resize;
 mod sheet;
+mod transcode;
 mod transform;
 
 pub use decode::{Decoder, Region, RgbImage, SeekDensity, SeekPointBuilder, build_seek_points};
@@ -31,6 +33,7 @@ pub use orientation::{orientation, set_orientation};
 pub use probe::{Color, Ending, Format, Probe, ending, probe, sniff, trailing_bytes};
 pub use random::SampleSeed;
 pub use sheet::{contact_sheet, encode_png};
+pub use transcode::{Transcoded, progressive_to_baseline, restore_progressive};
 pub use transform::{
     Bounds, ColorJitter, Dtype, Encoded, EvalTransform, Fill, Layout, Normalize, Output,
     RandAugment, RandomErasing, RandomGrayscale, RandomResizedCrop, ResizeTo, Size, Step, Timing,

@@ -12,6 +12,7 @@ mod export;
 mod input;
 mod observer;
 mod options;
+mod original;
 mod part;
 mod plan;
 mod prepare;
@@ -25,7 +26,8 @@ mod write;
 
 pub use census::{Census, ClassList, ClassName, EntryRef, SplitCensus};
 pub use convert::{
-    ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, SeekPointChange, convert,
+    ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, ProgressiveChange,
+    SeekPointChange, convert,
 };
 pub use error::{Error, Result};
 pub use export::{ExportOptions, ExportSummary, export};
@@ -34,9 +36,12 @@ pub use observer::{Cancel, Observer, ShardDone, Stage};
 pub use options::{
     DEFAULT_SHARD_BYTES, Format, MAX_SHARDS, OnBadImage, PackOptions, Sharding, ShuffleWhen,
 };
+pub use original::original_image;
 pub use part::Part;
 pub use plan::{Plan, PlannedShard, PlannedSplit};
 pub use prepare::{Prepared, prepare};
-pub use report::{Action, Finding, Reason, SeekPointCount, SplitSummary, Summary, escape};
+pub use report::{
+    Action, Finding, ProgressiveCount, Reason, SeekPointCount, SplitSummary, Summary, escape,
+};
 pub use run::pack;
 pub use run_part::{FinishOptions, PartSummary, finish};

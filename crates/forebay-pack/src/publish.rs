@@ -5,10 +5,12 @@ use crate::destination::{Destination, Outline, PACK_DIR, ShardLine};
 use crate::error::{Error, Result};
 use crate::options::Format;
 use crate::prepare::Prepared;
-use crate::report::{Action, Finding, Reason, SeekPointCount, SplitSummary, Summary, escape};
+use crate::report::{
+    Action, Finding, ProgressiveCount, Reason, SeekPointCount, SplitSummary, Summary, escape,
+};
 use crate::write::write_file;
 use forebay_shard::ShardFormat;
-use forebay_shard::example::{FeatureKind, IMAGE_SEEK_POINTS};
+use forebay_shard::example::{FeatureKind, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
 use forebay_shard::manifest::{
     ClassEntry, FILE_NAME, FeatureEntry, Manifest, ShardEntry, SplitEntry,
 };
@@ -24,6 +26,9 @@ const PLAN_KEY: &str = "plan";
 /// And under these ones how many images have seek points, and the bytes of these.
 const SEEK_POINT_IMAGES_KEY: &str = "seek_point_images";
 const SEEK_POINT_BYTES_KEY: &str = "seek_point_bytes";
+/// And under these ones how many progressive JPEGs became baseline ones, and how many did not.
+const PROGRESSIVE_CHANGED_KEY: &str = "progressive_changed";
+const PROGRESSIVE_LEFT_KEY: &str = "progressive_left";
 /// And under this one the bytes of all images.
 const IMAGE_BYTES_KEY: &str = "image_bytes";
 /// And the layout of the source.
@@ -214,6 +219,47 @@ impl SeekPointCount {
             });
             manifest.features.sort_by(|a, b| a.name.cmp(&b.name));
         }
+    }
+}
+
+impl ProgressiveCount {
+    /// What a manifest says of progressive JPEGs.
+    pub(crate) fn of(manifest: &Manifest) -> Self {
+        let number = |key: &str| manifest.pack.get(key).and_then(|n| n.as_u64()).unwrap_or(0);
+        Self {
+            changed: number(PROGRESSIVE_CHANGED_KEY),
+            left: number(PROGRESSIVE_LEFT_KEY),
+        }
+    }
+
+    /// Says in a manifest that these became baseline ones, besides those that were already.
+    pub(crate) fn record(self, manifest: &mut Manifest) {
+        for (name, value) in [
+            (PROGRESSIVE_CHANGED_KEY, self.changed),
+            (PROGRESSIVE_LEFT_KEY, self.left),
+        ] {
+            manifest.pack.insert(name.into(), value.into());
+        }
+        let listed = manifest
+            .features
+            .iter()
+            .any(|feature| feature.name == IMAGE_PROGRESSIVE);
+        if self.changed > 0 && !listed {
+            manifest.features.push(FeatureEntry {
+                name: IMAGE_PROGRESSIVE.into(),
+                kind: FeatureKind::Bytes,
+                shape: Vec::new(),
+            });
+            manifest.features.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+    }
+
+    /// Says in a manifest that all are what they were.
+    pub(crate) fn remove(manifest: &mut Manifest) {
+        manifest.pack.remove(PROGRESSIVE_CHANGED_KEY);
+        manifest.pack.remove(PROGRESSIVE_LEFT_KEY);
+        let features = &mut manifest.features;
+        features.retain(|feature| feature.name != IMAGE_PROGRESSIVE);
     }
 }
 

@@ -166,6 +166,24 @@ impl SeekPointCount {
     }
 }
 
+/// What became of progressive JPEGs that were to become baseline ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProgressiveCount {
+    /// They are baseline now, and their originals can be restored.
+    pub changed: u64,
+    /// Left alone, because their originals could not be.
+    pub left: u64,
+}
+
+impl std::iter::Sum for ProgressiveCount {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |a, b| Self {
+            changed: a.changed + b.changed,
+            left: a.left + b.left,
+        })
+    }
+}
+
 impl std::iter::Sum for SeekPointCount {
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
         counts.fold(Self::default(), |a, b| Self {

@@ -5,11 +5,11 @@ mod support;
 use forebay_image::{SeekDensity, build_seek_points};
 use forebay_pack::{
     Cancel, ConvertOptions, ConvertSource, ConvertSummary, Error, ForeignFiles, Format, Observer,
-    Result, SeekPointChange, ShardDone, Sharding, convert,
+    ProgressiveChange, Result, SeekPointChange, ShardDone, Sharding, convert,
 };
 use forebay_shard::checksum::crc32c;
 use forebay_shard::verify::{self, verify_dataset};
-use forebay_shard::{Dataset, ExampleBuilder, ExampleView, Manifest, tfrecord};
+use forebay_shard::{Dataset, ExampleBuilder, ExampleView, Manifest, image_record, tfrecord};
 use forebay_store::{Durability, Location};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -276,6 +276,82 @@ fn records_of_other_tools_are_converted_as_they_are() {
             old.iter().count() + usize::from(points.is_some())
         );
     }
+}
+
+/// The project's pictures, made progressive, and one that is not.
+fn progressive_pictures(src: &Path) {
+    use libjpeg_turbo_rs::{read_coefficients, write_coefficients_progressive};
+    let pictures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images/val");
+    let mut number = 0;
+    for (path, bytes) in contents(&pictures) {
+        if !bytes.starts_with(&[0xff, 0xd8]) {
+            continue;
+        }
+        let coefficients = read_coefficients(&bytes).unwrap();
+        let bytes = match number {
+            0 => bytes,
+            _ => write_coefficients_progressive(&coefficients, None).unwrap(),
+        };
+        let name = path.file_name().unwrap().as_encoded_bytes();
+        put(src, &[b"class/", name].concat(), &bytes);
+        number += 1;
+    }
+    assert!(number > 3);
+}
+
+#[test]
+fn progressive_images_become_baseline_and_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    progressive_pictures(&at("src"));
+    run(&options(&at("src"), &at("packed"))).unwrap();
+    let records = all(&at("packed")).len() as u64;
+    let mut options = of(&at("packed"), &at("baseline"), Format::Indexed);
+    options.progressive = ProgressiveChange::Baseline;
+    options.seek_points = SeekPointChange::Make(SeekDensity::Auto);
+    let summary = done(&options);
+    assert_eq!(
+        (summary.progressive.changed, summary.progressive.left),
+        (records - 1, 0)
+    );
+    assert!(
+        summary.seek_points.images > 1,
+        "progressive ones can have none"
+    );
+    let listed = |root: &Path, name: &str| {
+        let features = Manifest::load(root).unwrap().features;
+        features.iter().any(|feature| feature.name == name)
+    };
+    assert!(listed(&at("baseline"), "image/progressive"));
+    let limits = forebay_image::Limits::default();
+    let mut decoder = forebay_image::Decoder::new(limits);
+    for (old, new) in all(&at("packed")).iter().zip(&all(&at("baseline"))) {
+        let [old, new] = [old, new].map(|seen| image_record(&seen.3).unwrap().image);
+        assert!(!forebay_image::probe(new, &limits).unwrap().progressive);
+        assert_eq!(decoder.decode(old), decoder.decode(new));
+    }
+    // Exported, they are what they were.
+    let export = forebay_pack::ExportOptions::new(at("baseline").as_path(), at("out").as_path());
+    forebay_pack::export(&export, &(), &Cancel::new()).unwrap();
+    for (path, bytes) in contents(&at("src")) {
+        assert!(
+            std::fs::read(at("out").join(&path)).unwrap() == bytes,
+            "{path:?}"
+        );
+    }
+    // And converted back.
+    let mut options = of(&at("baseline"), &at("back"), Format::TfRecord);
+    options.progressive = ProgressiveChange::Original;
+    options.seek_points = SeekPointChange::Make(SeekDensity::Auto);
+    done(&options);
+    assert_eq!(data(&at("back")), data(&at("packed")));
+    assert!(!listed(&at("back"), "image/progressive"));
+    // Seek points of the image that it is no more do not stay.
+    options.dst = Location::from(at("kept").as_path());
+    options.seek_points = SeekPointChange::Keep;
+    let summary = done(&options);
+    assert_eq!(summary.seek_points.images, 1);
+    assert_eq!(data(&at("kept")), data(&at("packed")));
 }
 
 /// Stops after a number of shards.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::Args as ClapArgs;
 use forebay_pack::{
     Cancel, ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, Observer,
-    SeekPointChange, ShardDone, Sharding, Stage, convert,
+    ProgressiveChange, SeekPointChange, ShardDone, Sharding, Stage, convert,
 };
 use forebay_shard::example::IMAGE_LABEL;
 use forebay_shard::{Manifest, ShardFormat};
@@ -35,6 +35,7 @@ Examples:
   forebay convert shards/ indexed/ --format indexed
   forebay convert shards/ faster/ --seek-points auto        loaders decode crops faster
   forebay convert shards/ plain/ --format tfrecord --seek-points off
+  forebay convert shards/ faster/ --progressive baseline --seek-points auto
   forebay convert imagenet-tfrecords/ fbs/ --format indexed --shard-size 512MiB
   forebay convert part.tfrecord dataset/ --label-base 0
 
@@ -84,6 +85,16 @@ pub(crate) struct Args {
     )]
     seek_points: Option<SeekPoints>,
 
+    /// Progressive JPEGs: keep, baseline (same pixels, crops decode faster, the original can be had back) or original
+    #[arg(
+        long,
+        value_name = "WHAT",
+        default_value = "keep",
+        hide_possible_values = true,
+        help_heading = "Shards"
+    )]
+    progressive: Progressive,
+
     /// Put a BLAKE3 hash of each shard into the manifest
     #[arg(long, help_heading = "Shards")]
     blake3: bool,
@@ -128,6 +139,14 @@ pub(crate) struct Args {
     overwrite: bool,
 }
 
+/// What becomes of progressive JPEGs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Progressive {
+    Keep,
+    Baseline,
+    Original,
+}
+
 impl Args {
     /// The source, and the format it has.
     fn source(&self) -> Result<(ConvertSource, Kind), Failure> {
@@ -169,6 +188,11 @@ impl Args {
                 None => SeekPointChange::Remove,
             };
         }
+        options.progressive = match self.progressive {
+            Progressive::Keep => ProgressiveChange::Keep,
+            Progressive::Baseline => ProgressiveChange::Baseline,
+            Progressive::Original => ProgressiveChange::Original,
+        };
         options.index_text = !self.no_idx;
         options.blake3 = self.blake3;
         options.jobs = self.jobs.map(NonZeroUsize::get);
@@ -292,6 +316,14 @@ fn print(summary: &ConvertSummary, console: &Console) {
             quantity::bytes(summary.seek_points.bytes),
         ));
     }
+    let progressive = summary.progressive;
+    if progressive.changed + progressive.left > 0 {
+        console.line(format!(
+            "  {} made baseline, {} left alone",
+            quantity::counted(progressive.changed, "progressive image", "progressive images"),
+            quantity::count(progressive.left),
+        ));
+    }
     console.line(format!("  manifest {}", show(&summary.root.join(MANIFEST))));
     console.line(format!("  fingerprint {}", summary.fingerprint));
 
@@ -307,6 +339,8 @@ fn print(summary: &ConvertSummary, console: &Console) {
         shard_bytes: u64,
         seek_point_images: u64,
         seek_point_bytes: u64,
+        progressive_changed: u64,
+        progressive_left: u64,
         already_complete: bool,
         resumed_shards: u64,
         seconds: f64,
@@ -324,6 +358,8 @@ fn print(summary: &ConvertSummary, console: &Console) {
             shard_bytes: bytes,
             seek_point_images: summary.seek_points.images,
             seek_point_bytes: summary.seek_points.bytes,
+            progressive_changed: progressive.changed,
+            progressive_left: progressive.left,
             already_complete: summary.already_complete,
             resumed_shards: summary.resumed_shards,
             seconds: summary.time.as_secs_f64(),

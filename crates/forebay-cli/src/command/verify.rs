@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use clap::Args as ClapArgs;
 use forebay_image::{Decoder, Limits, SeekPointBuilder};
 use forebay_shard::example::IMAGE_SEEK_POINTS;
-use forebay_shard::image_record;
+use forebay_shard::{ExampleView, image_record};
+use forebay_pack::original_image;
 use forebay_shard::verify::{Options, Progress, Report, verify_dataset, verify_shard};
 use serde::Serialize;
 
@@ -117,8 +118,9 @@ fn decode_image(record: &[u8], decoded: &AtomicU64) -> Result<(), String> {
         static DECODER: RefCell<Decoder> = RefCell::new(Decoder::new(Limits::default()));
         static SEEK_POINTS: RefCell<SeekPointBuilder> = RefCell::default();
     }
+    let bytes = record;
     let record =
-        image_record(record).map_err(|error| format!("no record of an image: {error}"))?;
+        image_record(bytes).map_err(|error| format!("no record of an image: {error}"))?;
     DECODER.with_borrow_mut(|decoder| {
         let decoded = decoder.decode(record.image);
         decoded.map_err(|error| error.to_string())
@@ -129,6 +131,9 @@ fn decode_image(record: &[u8], decoded: &AtomicU64) -> Result<(), String> {
         return Err(format!(
             "{IMAGE_SEEK_POINTS} is not of this image: loaders decode it without, slower; `forebay convert` makes new ones"
         ));
+    }
+    if let Ok(example) = ExampleView::parse(bytes) {
+        original_image(&example)?;
     }
     decoded.fetch_add(1, Ordering::Relaxed);
     Ok(())

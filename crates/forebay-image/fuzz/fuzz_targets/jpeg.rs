@@ -6,7 +6,7 @@
 //! The input is a length (one byte), so many bytes of seek points, and the JPEG.
 #![no_main]
 
-use forebay_image::{Decoder, Limits, Region, build_seek_points, probe};
+use forebay_image::{Decoder, Limits, Region, SeekDensity, SeekPointBuilder, probe};
 use libfuzzer_sys::fuzz_target;
 use libjpeg_turbo_rs::PixelFormat;
 
@@ -38,10 +38,17 @@ fuzz_target!(|input: &[u8]| {
     let mut decoder = Decoder::new(limits);
     let (mut plain, mut other) = (Vec::new(), Vec::new());
     let decoded = decoder.decode_region_into(jpeg, &header, region, None, &mut plain);
-    let own = build_seek_points(jpeg);
+    let damage = usize::from(points.first().copied().unwrap_or(0));
+    let density = match damage % 3 {
+        0 => SeekDensity::Auto,
+        1 => SeekDensity::Rows,
+        _ => SeekDensity::Fine,
+    };
+    let mut builder = SeekPointBuilder::default();
+    let own = builder.build(jpeg, density);
     let _ = decoder.decode_region_into(jpeg, &header, region, Some(points), &mut other);
     if let Some(mut own) = own {
-        let damage = usize::from(points.first().copied().unwrap_or(0));
+        assert!(builder.is_right(jpeg, &own));
         for change in [0, 1] {
             if let Some(byte) = own.get_mut(damage) {
                 *byte ^= change;

@@ -18,7 +18,7 @@ use crate::options::{Format, PackOptions, Sharding};
 use crate::plan::PlannedShard;
 use crate::prepare::refuse_nesting;
 use crate::publish::shard_entry;
-use crate::report::{SeekPointCount, SplitSummary};
+use crate::report::{ProgressiveCount, SeekPointCount, SplitSummary};
 use crate::resume;
 use crate::write::{WrittenShard, open_shard, write_file};
 use forebay_image::SeekDensity;
@@ -54,6 +54,19 @@ pub enum SeekPointChange {
     Make(SeekDensity),
 }
 
+/// What becomes of progressive JPEGs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProgressiveChange {
+    /// They stay as they are.
+    #[default]
+    Keep,
+    /// They become baseline ones with the same pixels, of which the original can be made again, byte for byte; those of
+    /// which it could not stay as they are.
+    Baseline,
+    /// The originals come back.
+    Original,
+}
+
 /// Everything that a conversion can be told. Start from [`ConvertOptions::new`] and change fields.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -68,6 +81,8 @@ pub struct ConvertOptions {
     pub sharding: Option<Sharding>,
     /// What becomes of seek points.
     pub seek_points: SeekPointChange,
+    /// What becomes of progressive JPEGs.
+    pub progressive: ProgressiveChange,
     /// Writes the text index (`.idx`) for TFRecord shards beside the binary one.
     pub index_text: bool,
     /// Adds a BLAKE3 hash of each shard to the manifest.
@@ -91,6 +106,7 @@ impl ConvertOptions {
             format,
             sharding: None,
             seek_points: SeekPointChange::Keep,
+            progressive: ProgressiveChange::Keep,
             index_text: true,
             blake3: false,
             jobs: None,
@@ -142,6 +158,11 @@ impl ConvertOptions {
             SeekPointChange::Make(SeekDensity::Rows) => set("seek_points", "on".into()),
             SeekPointChange::Make(SeekDensity::Fine) => set("seek_points", "fine".into()),
         };
+        match self.progressive {
+            ProgressiveChange::Keep => None,
+            ProgressiveChange::Baseline => set("progressive", "baseline".into()),
+            ProgressiveChange::Original => set("progressive", "original".into()),
+        };
         if self.blake3 {
             set("blake3", "true".into());
         }
@@ -159,8 +180,10 @@ pub struct ConvertSummary {
     pub fingerprint: String,
     /// The splits in the order of the manifest.
     pub splits: Vec<SplitSummary>,
-    /// Seek points that were made.
+    /// Seek points in all records.
     pub seek_points: SeekPointCount,
+    /// What became of progressive JPEGs that were to become baseline ones.
+    pub progressive: ProgressiveCount,
     /// Bytes of the source's shards.
     pub source_bytes: u64,
     /// Shards that an earlier, interrupted run had finished.
@@ -204,6 +227,7 @@ pub fn convert(
         fingerprint: String::new(),
         splits: Vec::new(),
         seek_points: SeekPointCount::default(),
+        progressive: ProgressiveCount::default(),
         source_bytes: source.bytes(),
         resumed_shards: 0,
         already_complete: false,
@@ -256,7 +280,7 @@ pub fn convert(
     }
     let run = Run {
         options: &of_shards,
-        seek_points: options.seek_points,
+        changes: (options.seek_points, options.progressive),
         source: &source,
         destination: &destination,
         observer,
@@ -307,6 +331,7 @@ fn summarise(mut summary: ConvertSummary, manifest: &Manifest, begin: Instant) -
     summary.fingerprint.clone_from(&manifest.fingerprint);
     summary.splits = manifest.splits.iter().map(SplitSummary::of).collect();
     summary.seek_points = SeekPointCount::of(manifest);
+    summary.progressive = ProgressiveCount::of(manifest);
     summary.time = begin.elapsed();
     summary
 }
@@ -329,7 +354,7 @@ fn check_space(root: &Path, plan: &Plan) -> Result<()> {
 /// A conversion that runs.
 struct Run<'a> {
     options: &'a PackOptions,
-    seek_points: SeekPointChange,
+    changes: (SeekPointChange, ProgressiveChange),
     source: &'a Source,
     destination: &'a Destination,
     observer: &'a dyn Observer,
@@ -355,7 +380,7 @@ impl Run<'_> {
             for _ in 0..jobs {
                 let sender = sender.clone();
                 scope.spawn(move || {
-                    let mut converter = record::Converter::new(self.seek_points);
+                    let mut converter = record::Converter::new(self.changes);
                     while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
                         if stopped() {
                             return;
@@ -405,6 +430,7 @@ impl Run<'_> {
         let path = self.destination.path(&planned.name);
         let mut writer = open_shard(&path, self.options)?;
         let mut seek_points = SeekPointCount::default();
+        let mut progressive = ProgressiveCount::default();
         let (mut source_bytes, mut records, mut bytes) = (0, 0, 0);
         for (number, range) in split.pieces(planned.positions.clone()) {
             let mut piece = split.read(number, range)?;
@@ -413,6 +439,11 @@ impl Run<'_> {
                     .convert(record.bytes)
                     .map_err(|what| piece_error(&split.shards[number], record.number, what))?;
                 seek_points.add(converted.seek_point_bytes);
+                match converted.is_baseline_now {
+                    Some(true) => progressive.changed += 1,
+                    Some(false) => progressive.left += 1,
+                    None => {}
+                }
                 let meta = RecordMeta {
                     label: record.label,
                     key: record.key,
@@ -435,7 +466,7 @@ impl Run<'_> {
         let name = planned.name.clone();
         let file = writer.finish()?;
         let written = WrittenShard::new(name, file, source_bytes, seek_points, self.options);
-        Ok(Some(written))
+        Ok(Some(written.with_progressive(progressive)))
     }
 }
 
@@ -483,9 +514,13 @@ fn manifest(
         manifest.pack.remove("shards");
         manifest.pack.remove("shard_size");
     }
-    if options.seek_points != SeekPointChange::Keep {
-        let count: SeekPointCount = done.values().map(|line| line.seek_points).sum();
-        count.record(&mut manifest);
+    let seek_points: SeekPointCount = done.values().map(|line| line.seek_points).sum();
+    seek_points.record(&mut manifest);
+    let progressive: ProgressiveCount = done.values().map(|line| line.progressive).sum();
+    match options.progressive {
+        ProgressiveChange::Keep => {}
+        ProgressiveChange::Baseline => progressive.record(&mut manifest),
+        ProgressiveChange::Original => ProgressiveCount::remove(&mut manifest),
     }
     for (name, value) in options.arguments() {
         manifest.pack.insert(name, value.into());

@@ -1,58 +1,124 @@
 //! One record, changed as little as was asked for.
 
-use super::SeekPointChange;
-use forebay_image::SeekPointBuilder;
-use forebay_shard::example::{IMAGE_SEEK_POINTS, set_bytes};
-use forebay_shard::{ExampleView, image_record};
+use super::{ProgressiveChange, SeekPointChange};
+use crate::original::original_image;
+use forebay_image::{Limits, SeekPointBuilder, probe, progressive_to_baseline};
+use forebay_shard::ExampleView;
+use forebay_shard::example::{IMAGE_ENCODED, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS, set_bytes};
 
 /// A worker's tools.
 pub(super) struct Converter {
-    change: SeekPointChange,
+    seek_points: SeekPointChange,
+    progressive: ProgressiveChange,
     builder: SeekPointBuilder,
+    limits: Limits,
     record: Vec<u8>,
 }
 
 /// A record as it is to be written.
 pub(super) struct Converted<'a> {
     pub(super) bytes: &'a [u8],
-    /// Bytes of the seek points that were made for it, if any were.
+    /// Bytes of its seek points, if it has any.
     pub(super) seek_point_bytes: Option<u64>,
+    /// Whether a progressive JPEG, which was to become a baseline one, is one now.
+    pub(super) is_baseline_now: Option<bool>,
+}
+
+/// What an image becomes.
+enum Image {
+    Same,
+    /// Another one, and how to make the original of it.
+    Baseline(Vec<u8>, Vec<u8>),
+    /// The one that it was before.
+    Original(Vec<u8>),
 }
 
 impl Converter {
-    pub(super) fn new(change: SeekPointChange) -> Self {
+    pub(super) fn new((seek_points, progressive): (SeekPointChange, ProgressiveChange)) -> Self {
         Self {
-            change,
+            seek_points,
+            progressive,
             builder: SeekPointBuilder::default(),
+            limits: Limits::default(),
             record: Vec::new(),
         }
     }
 
     /// The record to write. Records that hold no image stay as they are, whatever they are.
     pub(super) fn convert<'a>(&'a mut self, record: &'a [u8]) -> Result<Converted<'a>, String> {
-        let unchanged = Converted {
+        let mut converted = Converted {
             bytes: record,
             seek_point_bytes: None,
-        };
-        let points = match self.change {
-            SeekPointChange::Keep => return Ok(unchanged),
-            SeekPointChange::Remove => None,
-            SeekPointChange::Make(density) => match image_record(record) {
-                Ok(found) => self.builder.build(found.image, density),
-                Err(_) => return Ok(unchanged),
-            },
+            is_baseline_now: None,
         };
         let Ok(example) = ExampleView::parse(record) else {
-            return Ok(unchanged);
+            return Ok(converted);
         };
-        if points.is_none() && example.get(IMAGE_SEEK_POINTS).is_none() {
-            return Ok(unchanged);
+        let old_points = example.bytes(IMAGE_SEEK_POINTS).ok().flatten();
+        converted.seek_point_bytes = old_points.map(|points| points.len() as u64);
+        let image = example.bytes(IMAGE_ENCODED).ok().flatten();
+        let mut edits: Vec<(&str, Option<&[u8]>)> = Vec::new();
+        let changed = match image {
+            Some(image) => self.image(image, &example, &mut converted)?,
+            None => Image::Same,
+        };
+        let new_image = match &changed {
+            Image::Same => None,
+            Image::Baseline(jpeg, recipe) => {
+                edits.push((IMAGE_ENCODED, Some(jpeg)));
+                edits.push((IMAGE_PROGRESSIVE, Some(recipe)));
+                Some(&jpeg[..])
+            }
+            Image::Original(jpeg) => {
+                edits.push((IMAGE_ENCODED, Some(jpeg)));
+                edits.push((IMAGE_PROGRESSIVE, None));
+                Some(&jpeg[..])
+            }
+        };
+        let points = match (self.seek_points, new_image.or(image)) {
+            (SeekPointChange::Make(density), Some(image)) => self.builder.build(image, density),
+            _ => None,
+        };
+        // Points are of an image's bytes: with these they go, if new ones were not asked for.
+        let keeps_points = self.seek_points == SeekPointChange::Keep && new_image.is_none();
+        let has_points = example.get(IMAGE_SEEK_POINTS).is_some();
+        let nothing_to_say = image.is_none() && self.seek_points != SeekPointChange::Remove;
+        if !keeps_points && !nothing_to_say && (points.is_some() || has_points) {
+            edits.push((IMAGE_SEEK_POINTS, points.as_deref()));
         }
-        let edits = [(IMAGE_SEEK_POINTS, points.as_deref())];
+        if edits.is_empty() {
+            return Ok(converted);
+        }
         set_bytes(record, &edits, &mut self.record).map_err(|error| error.to_string())?;
-        Ok(Converted {
-            bytes: &self.record,
-            seek_point_bytes: points.map(|points| points.len() as u64),
-        })
+        if let Some((IMAGE_SEEK_POINTS, points)) = edits.last() {
+            converted.seek_point_bytes = points.map(|points| points.len() as u64);
+        }
+        converted.bytes = &self.record;
+        Ok(converted)
+    }
+
+    fn image(
+        &self,
+        image: &[u8],
+        example: &ExampleView<'_>,
+        converted: &mut Converted<'_>,
+    ) -> Result<Image, String> {
+        let has_recipe = example.get(IMAGE_PROGRESSIVE).is_some();
+        match self.progressive {
+            ProgressiveChange::Original if has_recipe => {
+                let original = original_image(example)?.unwrap_or_default();
+                Ok(Image::Original(original.into_owned()))
+            }
+            ProgressiveChange::Baseline if !has_recipe => {
+                let header = probe(image, &self.limits);
+                if !header.is_ok_and(|header| header.progressive) {
+                    return Ok(Image::Same);
+                }
+                let new = progressive_to_baseline(image, &self.limits);
+                converted.is_baseline_now = Some(new.is_some());
+                Ok(new.map_or(Image::Same, |new| Image::Baseline(new.jpeg, new.recipe)))
+            }
+            _ => Ok(Image::Same),
+        }
     }
 }

@@ -8,7 +8,7 @@
 use crate::census::Census;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
-use crate::report::{Finding, SeekPointCount, escape};
+use crate::report::{Finding, ProgressiveCount, SeekPointCount, escape};
 use forebay_store::{AtomicFile, Durability};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -72,6 +72,9 @@ pub(crate) struct ShardLine {
     /// Records that have seek points.
     #[serde(default)]
     pub(crate) seek_points: SeekPointCount,
+    /// Progressive JPEGs that were turned into baseline ones, and those that were not.
+    #[serde(default)]
+    pub(crate) progressive: ProgressiveCount,
     pub(crate) sidecars: Vec<Sidecar>,
     pub(crate) findings: Vec<Finding>,
 }
@@ -359,6 +362,7 @@ mod tests {
             blake3: None,
             image_bytes: 1,
             seek_points: SeekPointCount::default(),
+            progressive: ProgressiveCount::default(),
             sidecars: vec![],
             findings: vec![],
         }

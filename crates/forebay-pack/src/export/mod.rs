@@ -6,6 +6,7 @@ mod tree;
 
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
+use crate::original::original_image;
 use crate::report::escape;
 use forebay_shard::{Dataset, ExampleView, Shard};
 use forebay_store::{Durability, Location};
@@ -182,10 +183,10 @@ fn export_shard(
             what,
         };
         let example = ExampleView::parse(record.bytes).map_err(|e| fail(e.to_string()))?;
-        let image = match example.bytes("image/encoded") {
+        let image = match original_image(&example) {
             Ok(Some(image)) => image,
             Ok(None) => return Err(fail("it has no image/encoded".into())),
-            Err(error) => return Err(fail(error.to_string())),
+            Err(what) => return Err(fail(what)),
         };
         let made_up;
         let key = if stored_key.is_empty() {
@@ -195,7 +196,7 @@ fn export_shard(
         } else {
             stored_key
         };
-        match writer.put(prefix, key, image) {
+        match writer.put(prefix, key, &image) {
             Ok(Placed::New) => {
                 counts.files.fetch_add(1, Ordering::Relaxed);
                 counts

@@ -8,7 +8,7 @@ use crate::observer::Observer;
 use crate::options::{Format, OnBadImage, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
-use crate::report::{Finding, Reason, SeekPointCount};
+use crate::report::{Finding, ProgressiveCount, Reason, SeekPointCount};
 use forebay_shard::checksum::crc32c;
 use forebay_shard::{Codec, ShardSummary, ShardWriter, indexed, tfrecord};
 use forebay_store::{AtomicFile, Durability};
@@ -37,6 +37,7 @@ pub(crate) struct WrittenShard {
     summary: ShardSummary,
     image_bytes: u64,
     seek_points: SeekPointCount,
+    progressive: ProgressiveCount,
     findings: Vec<Finding>,
     with_sidecars: bool,
     index_text: bool,
@@ -123,9 +124,18 @@ impl WrittenShard {
             summary,
             image_bytes,
             seek_points,
+            progressive: ProgressiveCount::default(),
             findings: Vec::new(),
             with_sidecars: options.format == Format::TfRecord,
             index_text: options.index_text,
+        }
+    }
+
+    /// Says what became of progressive JPEGs.
+    pub(crate) fn with_progressive(self, progressive: ProgressiveCount) -> Self {
+        Self {
+            progressive,
+            ..self
         }
     }
 
@@ -166,6 +176,7 @@ impl WrittenShard {
                 .map(|hasher| hasher.finalize().to_hex().to_string()),
             image_bytes: self.image_bytes,
             seek_points: self.seek_points,
+            progressive: self.progressive,
             sidecars,
             findings: self.findings,
         };

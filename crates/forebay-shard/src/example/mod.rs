@@ -19,6 +19,8 @@ pub use view::{
 pub const IMAGE_ENCODED: &str = "image/encoded";
 /// The feature that holds a class label.
 pub const IMAGE_LABEL: &str = "image/class/label";
+/// The feature that tells how to make a progressive JPEG again of the baseline one that is stored.
+pub const IMAGE_PROGRESSIVE: &str = "image/progressive";
 /// The feature that holds the seek points of a JPEG.
 pub const IMAGE_SEEK_POINTS: &str = "image/seek_points";
 

@@ -1,0 +1,405 @@
+//! Codes the scans of a progressive JPEG (ITU-T T.81, annex G) with given Huffman tables, making the choices that the
+//! standard leaves open as libjpeg makes them.
+
+use super::{DHT, DRI, SOF2, SOS};
+use libjpeg_turbo_rs::JpegCoefficients;
+
+/// Longest run of blocks without a further coefficient that one code tells.
+const MAX_RUN: u32 = 0x7fff;
+/// Correction bits that are held back at most: a run ends where more could come.
+const MAX_HELD: usize = 1000 - 64 + 1;
+
+/// Code and length by symbol; length 0 for symbols without a code.
+type Codes = [(u16, u8); 256];
+
+/// A component of the frame.
+#[derive(Debug, Clone, Copy)]
+struct Component {
+    id: u8,
+    /// Blocks of it in an MCU: in a row, in a column.
+    factors: (usize, usize),
+    /// Blocks that the picture needs, without those that only fill up MCUs.
+    size: (usize, usize),
+}
+
+/// What one scan codes.
+#[derive(Debug, Default)]
+struct Scan {
+    /// Components by number, with their tables for DC and AC.
+    components: Vec<(usize, usize, usize)>,
+    /// First and last coefficient, in zigzag order.
+    band: (usize, usize),
+    /// Bits that earlier scans have coded from, and that this one codes down to.
+    high: u8,
+    low: u8,
+}
+
+/// The state from scan to scan.
+pub(super) struct Scans<'a> {
+    coefficients: &'a JpegCoefficients,
+    components: Vec<Component>,
+    /// MCUs of an interleaved scan.
+    mcus: (usize, usize),
+    dc: [Option<Box<Codes>>; 4],
+    ac: [Option<Box<Codes>>; 4],
+    restart: usize,
+    scan: Scan,
+}
+
+impl<'a> Scans<'a> {
+    pub(super) fn new(coefficients: &'a JpegCoefficients) -> Self {
+        Self {
+            coefficients,
+            components: Vec::new(),
+            mcus: (0, 0),
+            dc: [const { None }; 4],
+            ac: [const { None }; 4],
+            restart: 0,
+            scan: Scan::default(),
+        }
+    }
+
+    /// Learns from a marker segment.
+    pub(super) fn segment(&mut self, marker: u8, payload: &[u8]) -> Option<()> {
+        match marker {
+            DHT => self.tables(payload),
+            DRI => {
+                let &[high, low] = payload else { return None };
+                self.restart = usize::from(u16::from_be_bytes([high, low]));
+                Some(())
+            }
+            SOF2 => self.frame(payload),
+            SOS => self.header(payload),
+            _ => Some(()),
+        }
+    }
+
+    fn tables(&mut self, mut payload: &[u8]) -> Option<()> {
+        while let Some((&target, rest)) = payload.split_first() {
+            let (counts, rest) = rest.split_first_chunk::<16>()?;
+            let total = counts.iter().map(|&n| usize::from(n)).sum();
+            let (symbols, rest) = rest.split_at_checked(total)?;
+            let mut codes = Box::new([(0, 0); 256]);
+            let (mut code, mut at) = (0u32, 0);
+            for (length, &count) in (1u8..).zip(counts) {
+                for _ in 0..count {
+                    if code >= 1 << length {
+                        return None;
+                    }
+                    codes[usize::from(symbols[at])] = (code as u16, length);
+                    code += 1;
+                    at += 1;
+                }
+                code <<= 1;
+            }
+            let tables = match target >> 4 {
+                0 => &mut self.dc,
+                1 => &mut self.ac,
+                _ => return None,
+            };
+            *tables.get_mut(usize::from(target & 15))? = Some(codes);
+            payload = rest;
+        }
+        Some(())
+    }
+
+    fn frame(&mut self, payload: &[u8]) -> Option<()> {
+        let &[8, h1, h0, w1, w0, count, ref rest @ ..] = payload else {
+            return None;
+        };
+        let width = usize::from(u16::from_be_bytes([w1, w0]));
+        let height = usize::from(u16::from_be_bytes([h1, h0]));
+        let found = self.coefficients;
+        if (width, height) != (usize::from(found.width), usize::from(found.height))
+            || usize::from(count) != found.components.len()
+            || rest.len() != 3 * found.components.len()
+        {
+            return None;
+        }
+        let factors: Vec<(usize, usize)> = rest
+            .chunks_exact(3)
+            .map(|c| (usize::from(c[1] >> 4), usize::from(c[1] & 15)))
+            .collect();
+        let most = (
+            factors.iter().map(|f| f.0).max()?,
+            factors.iter().map(|f| f.1).max()?,
+        );
+        if factors.iter().any(|&(h, v)| h == 0 || v == 0) {
+            return None;
+        }
+        self.mcus = (width.div_ceil(8 * most.0), height.div_ceil(8 * most.1));
+        self.components.clear();
+        for ((c, &(h, v)), blocks) in rest.chunks_exact(3).zip(&factors).zip(&found.components) {
+            let (wide, high) = (self.mcus.0 * h, self.mcus.1 * v);
+            // What is coded is what was read: of the same shape.
+            if (blocks.blocks_x, blocks.blocks_y) != (wide, high)
+                || blocks.blocks.len() != wide * high
+            {
+                return None;
+            }
+            self.components.push(Component {
+                id: c[0],
+                factors: (h, v),
+                size: (
+                    (width * h).div_ceil(8 * most.0),
+                    (height * v).div_ceil(8 * most.1),
+                ),
+            });
+        }
+        Some(())
+    }
+
+    fn header(&mut self, payload: &[u8]) -> Option<()> {
+        let (&count, rest) = payload.split_first()?;
+        let (selectors, rest) = rest.split_at_checked(2 * usize::from(count))?;
+        let &[first, last, bits] = rest else {
+            return None;
+        };
+        let scan = &mut self.scan;
+        scan.components.clear();
+        for selector in selectors.chunks_exact(2) {
+            let number = self.components.iter().position(|c| c.id == selector[0])?;
+            let tables = (usize::from(selector[1] >> 4), usize::from(selector[1] & 15));
+            scan.components.push((number, tables.0, tables.1));
+        }
+        scan.band = (usize::from(first), usize::from(last));
+        (scan.high, scan.low) = (bits >> 4, bits & 15);
+        let sound = if first == 0 {
+            last == 0 && !scan.components.is_empty()
+        } else {
+            first <= last && last < 64 && scan.components.len() == 1
+        };
+        (sound && scan.low <= 13).then_some(())
+    }
+
+    /// Appends the data of the scan whose header was last. None if it cannot be coded, or `out` would grow beyond `limit`.
+    pub(super) fn encode(&self, out: &mut Vec<u8>, limit: usize) -> Option<()> {
+        let scan = &self.scan;
+        let &(only, ..) = scan.components.first()?;
+        let single = scan.components.len() == 1;
+        let (columns, rows) = if single {
+            self.components[only].size
+        } else {
+            self.mcus
+        };
+        let mut writer = Writer::new(out);
+        let mut run = Run::default();
+        let mut predictors = [0i32; 4];
+        let mut restarts = 0usize;
+        for mcu in 0..columns * rows {
+            if self.restart > 0 && mcu > 0 && mcu % self.restart == 0 {
+                self.end_run(&mut run, &mut writer)?;
+                writer.pad();
+                writer.out.extend([0xff, 0xd0 + (restarts % 8) as u8]);
+                restarts += 1;
+                predictors = [0; 4];
+            }
+            let (x, y) = (mcu % columns, mcu / columns);
+            if scan.band.0 > 0 {
+                let block = self.block(only, x, y)?;
+                if scan.high == 0 {
+                    self.first(block, &mut run, &mut writer)?;
+                } else {
+                    self.refine(block, &mut run, &mut writer)?;
+                }
+            } else {
+                for &(number, dc, _) in &scan.components {
+                    let (h, v) = if single {
+                        (1, 1)
+                    } else {
+                        self.components[number].factors
+                    };
+                    for i in 0..h * v {
+                        let block = self.block(number, x * h + i % h, y * v + i / h)?;
+                        let value = i32::from(block[0]) >> scan.low;
+                        if scan.high > 0 {
+                            writer.put(value as u32 & 1, 1);
+                            continue;
+                        }
+                        let predictor = predictors.get_mut(number)?;
+                        let difference = value - *predictor;
+                        *predictor = value;
+                        let size = 32 - difference.unsigned_abs().leading_zeros();
+                        writer.code(self.dc.get(dc)?.as_deref()?, size)?;
+                        writer.value(difference, size);
+                    }
+                }
+            }
+            if writer.out.len() > limit {
+                return None;
+            }
+        }
+        self.end_run(&mut run, &mut writer)?;
+        writer.pad();
+        Some(())
+    }
+
+    fn block(&self, component: usize, x: usize, y: usize) -> Option<&[i16; 64]> {
+        let component = self.coefficients.components.get(component)?;
+        component.blocks.get(y * component.blocks_x + x)
+    }
+
+    fn ac(&self) -> Option<&Codes> {
+        let &(_, _, table) = self.scan.components.first()?;
+        self.ac.get(table)?.as_deref()
+    }
+
+    /// The first scan of a band.
+    fn first(&self, block: &[i16; 64], run: &mut Run, writer: &mut Writer<'_>) -> Option<()> {
+        let mut zeros = 0;
+        for &coefficient in &block[self.scan.band.0..=self.scan.band.1] {
+            // Magnitudes are shifted, so that values near zero become zero on both sides.
+            let magnitude = i32::from(coefficient.unsigned_abs()) >> self.scan.low;
+            if magnitude == 0 {
+                zeros += 1;
+                continue;
+            }
+            self.end_run(run, writer)?;
+            while zeros > 15 {
+                writer.code(self.ac()?, 0xf0)?;
+                zeros -= 16;
+            }
+            let value = if coefficient < 0 {
+                -magnitude
+            } else {
+                magnitude
+            };
+            let size = 32 - magnitude.leading_zeros();
+            writer.code(self.ac()?, zeros << 4 | size)?;
+            writer.value(value, size);
+            zeros = 0;
+        }
+        if zeros > 0 {
+            run.blocks += 1;
+            if run.blocks == MAX_RUN {
+                self.end_run(run, writer)?;
+            }
+        }
+        Some(())
+    }
+
+    /// A later scan of a band: one more bit of each coefficient.
+    fn refine(&self, block: &[i16; 64], run: &mut Run, writer: &mut Writer<'_>) -> Option<()> {
+        let (from, to) = self.scan.band;
+        let magnitude = |coefficient: i16| coefficient.unsigned_abs() >> self.scan.low;
+        let band = &block[from..=to];
+        // One past the last coefficient that was zero until now.
+        let new = band
+            .iter()
+            .rposition(|c| magnitude(*c) == 1)
+            .map_or(0, |k| k + 1);
+        let mut zeros = 0;
+        let mut bits: Vec<bool> = Vec::new();
+        for (k, &coefficient) in band.iter().enumerate() {
+            let value = magnitude(coefficient);
+            if value == 0 {
+                zeros += 1;
+                continue;
+            }
+            while zeros > 15 && k < new {
+                self.end_run(run, writer)?;
+                writer.code(self.ac()?, 0xf0)?;
+                zeros -= 16;
+                writer.bits(&bits);
+                bits.clear();
+            }
+            if value > 1 {
+                bits.push(value & 1 == 1);
+                continue;
+            }
+            self.end_run(run, writer)?;
+            writer.code(self.ac()?, zeros << 4 | 1)?;
+            writer.put(u32::from(coefficient >= 0), 1);
+            writer.bits(&bits);
+            bits.clear();
+            zeros = 0;
+        }
+        if zeros > 0 || !bits.is_empty() {
+            run.blocks += 1;
+            run.held.extend_from_slice(&bits);
+            if run.blocks == MAX_RUN || run.held.len() > MAX_HELD {
+                self.end_run(run, writer)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Writes the code of a run of finished blocks, and the bits that were held back.
+    fn end_run(&self, run: &mut Run, writer: &mut Writer<'_>) -> Option<()> {
+        if run.blocks > 0 {
+            let size = 31 - run.blocks.leading_zeros();
+            writer.code(self.ac()?, size << 4)?;
+            writer.put(run.blocks & ((1 << size) - 1), size);
+            run.blocks = 0;
+            writer.bits(&run.held);
+            run.held.clear();
+        }
+        Some(())
+    }
+}
+
+/// Blocks that have no further coefficients, and the correction bits in them.
+#[derive(Debug, Default)]
+struct Run {
+    blocks: u32,
+    held: Vec<bool>,
+}
+
+/// Bits into bytes, with a zero behind each `ff`.
+struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+    bits: u64,
+    count: u32,
+}
+
+impl<'a> Writer<'a> {
+    fn new(out: &'a mut Vec<u8>) -> Self {
+        Self {
+            out,
+            bits: 0,
+            count: 0,
+        }
+    }
+
+    /// The lowest `count` bits of `bits`, up to 16.
+    fn put(&mut self, bits: u32, count: u32) {
+        self.bits = self.bits << count | u64::from(bits);
+        self.count += count;
+        while self.count >= 8 {
+            self.count -= 8;
+            let byte = (self.bits >> self.count) as u8;
+            self.out.push(byte);
+            if byte == 0xff {
+                self.out.push(0);
+            }
+        }
+        self.bits &= (1 << self.count) - 1;
+    }
+
+    fn code(&mut self, codes: &Codes, symbol: u32) -> Option<()> {
+        let &(code, length) = codes.get(symbol as usize)?;
+        if length == 0 {
+            return None;
+        }
+        self.put(u32::from(code), u32::from(length));
+        Some(())
+    }
+
+    /// The bits of a value that has `size` of them: one less where it is negative.
+    fn value(&mut self, value: i32, size: u32) {
+        let bits = if value < 0 { value - 1 } else { value };
+        self.put(bits as u32 & ((1 << size) - 1), size);
+    }
+
+    fn bits(&mut self, bits: &[bool]) {
+        for &bit in bits {
+            self.put(u32::from(bit), 1);
+        }
+    }
+
+    /// Fills the last byte with ones.
+    fn pad(&mut self) {
+        let missing = (8 - self.count) % 8;
+        self.put((1 << missing) - 1, missing);
+    }
+}
