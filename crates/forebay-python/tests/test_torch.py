@@ -127,9 +127,9 @@ def test_what_a_function_put_on_the_gpu_is_waited_for(late: None, source: str) -
 
     half = ((0.0,) * 3, (0.5,) * 3)
     with of(source, device="cuda", map_batch=there, normalize=half) as it, loader(source) as plain:
-        for (images, _), batch in zip(it, plain, strict=True):
-            got = read(images)
-            fake_torch.cuda.default.run(len(fake_torch.cuda.default.queue))
+        seen = [read(images) for images, _ in it]
+        fake_torch.cuda.default.run(len(fake_torch.cuda.default.queue))
+        for got, batch in zip(seen, plain, strict=True):
             np.testing.assert_allclose(got[0].transpose(0, 2, 3, 1), batch.images / 127.5, atol=1e-5)
 
 
