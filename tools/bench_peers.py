@@ -1,146 +1,205 @@
 #!/usr/bin/env python3
-"""Decode + RandomResizedCrop(224) + flip with other loaders, on the same TFRecord shards.
+"""Forebay beside other loaders: the same pictures, the same output, in turns.
 
-    python tools/bench_peers.py PEER DATASET [--threads N] [--seconds S] [--split train]
+    python3 tools/bench_peers.py IMAGES [--peers A,B] [--threads 1,2] [--transforms train,eval]
+                                 [--rounds 3] [--seconds 5] [--work DIRECTORY] [--forebay PYTHON]
 
-PEER is `tfdata` (tf.data with decode_and_crop_jpeg; needs TensorFlow), `tfdata-fast` (the same
-with the fast DCT and plain upsampling), or `pillow` (Pillow through a thread pool; needs Pillow and
-numpy). DATASET is a directory that `forebay pack --format tfrecord` made. Prints images/s of the passes
-that fit into S seconds, after one that does not count, and the seconds to the first batch.
+IMAGES is an image folder, `<class>/<file>`. It is packed once, as TFRecords for the peers that read them and as
+indexed shards for Forebay; the others read the files themselves. All is in the page cache: each round begins with
+a pass that does not count.
 
-Pin it with `taskset -c 0` for figures of one core. `tfdata` does not antialias; `pillow` does, and
-so does Forebay.
+A peer that is not there is installed into an environment of its own below --work; one that cannot be installed
+here is named in the result, with the reason, and left out. Forebay itself is built from this checkout in the
+release profile, unless --forebay names an interpreter that has it. Each round runs every peer once, as a process of
+its own pinned to as many cores as threads, in turns, so that a disturbance meets all alike. What each peer
+does, and with which settings, is in tools/bench_peer.py.
+
+Prints Markdown, with medians over the rounds; progress goes to stderr. --json FILE keeps every run.
 """
 
+from __future__ import annotations
+
 import argparse
-import glob
 import json
-import math
 import os
-import random
-import struct
-import time
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import venv
 
-SIZE, BATCH = 224, 64
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+WORKER = ROOT / "tools/bench_peer.py"
 
-
-def shard_paths(dataset, split):
-    manifest = json.load(open(os.path.join(dataset, "forebay.json")))
-    names = [shard["name"] for part in manifest["splits"] if part["name"] == split for shard in part["shards"]]
-    return [os.path.join(dataset, name) for name in names] or sorted(glob.glob(os.path.join(dataset, split + "-*")))
-
-
-def tfdata(paths, threads, fast):
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    import tensorflow as tf
-
-    tf.config.threading.set_inter_op_parallelism_threads(threads)
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-
-    def parse(record):
-        features = tf.io.parse_single_example(record, {
-            "image/encoded": tf.io.FixedLenFeature([], tf.string),
-            "image/class/label": tf.io.FixedLenFeature([], tf.int64),
-        })
-        encoded = features["image/encoded"]
-        whole = tf.constant([[[0.0, 0.0, 1.0, 1.0]]])
-        begin, size, _ = tf.image.sample_distorted_bounding_box(
-            tf.image.extract_jpeg_shape(encoded), whole, min_object_covered=0.0,
-            aspect_ratio_range=(3 / 4, 4 / 3), area_range=(0.08, 1.0), max_attempts=10,
-            use_image_if_no_bounding_boxes=True)
-        window = tf.stack([begin[0], begin[1], size[0], size[1]])
-        image = tf.image.decode_and_crop_jpeg(
-            encoded, window, channels=3, fancy_upscaling=not fast,
-            dct_method="INTEGER_FAST" if fast else "INTEGER_ACCURATE")
-        image = tf.cast(tf.image.resize(image, (SIZE, SIZE)), tf.uint8)
-        return tf.image.random_flip_left_right(image), features["image/class/label"]
-
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = threads
-    options.deterministic = True
-    data = tf.data.TFRecordDataset(paths).map(parse, num_parallel_calls=threads)
-    return data.batch(BATCH).prefetch(2).with_options(options)
+# Peer: what pip installs for it, and what a reader has to know about its pixels and settings.
+PEERS = {
+    "forebay": ([], "antialiased, Pillow's pixels, checksums verified"),
+    "forebay-torch": (["torch"], "forebay.torch.Loader, float32 normalised on the CPU as a GPU would do it"),
+    "tfdata": (["tensorflow-cpu"], "TFRecord, decode_and_crop_jpeg, default options, not antialiased"),
+    "tfdata-fast": (["tensorflow-cpu"], "as above with the fast DCT and plain upsampling"),
+    "dali": (["nvidia-dali-cuda120", "numpy"], "files, CPU pipeline, linear, antialiased"),
+    "pillow": (["pillow", "numpy"], "files, thread pool, antialiased, crop and resize in one call"),
+    "pillow-simd": (["pillow-simd", "numpy"], "as pillow, with its SIMD resize"),
+    "opencv": (["opencv-python-headless", "numpy"], "files, thread pool, 2-tap linear, not antialiased"),
+    "opencv-reduced": (["opencv-python-headless", "numpy"], "as above, decoded at 1/2 or 1/4 where the crop allows"),
+    "simplejpeg": (["simplejpeg", "opencv-python-headless", "numpy"], "files, thread pool, fast DCT, area resize"),
+    "torchvision": (["torch", "torchvision"], "files, thread pool, decode_jpeg, v2 transforms on tensors, antialiased"),
+    "torch-dataloader": (["torch", "torchvision", "pillow"], "ImageFolder, one worker process a thread, antialiased"),
+    "kornia-rs": (["kornia-rs", "numpy"], "files, thread pool, libjpeg-turbo, its resize"),
+    "datago": (["datago", "numpy"], "files, its own threads; no random crop: it resizes, and cuts the middle out"),
+    "spdl": (["spdl-core", "spdl-io", "numpy"], "files, thread pool, bilinear scaler; needs FFmpeg's libraries on the machine"),
+    "ffcv": (["ffcv"], "needs OpenCV's and libjpeg-turbo's headers to build"),
+}
 
 
-def records(paths):
-    """Payloads of TFRecords, checksums unread."""
-    for path in paths:
-        with open(path, "rb") as file:
-            while head := file.read(12):
-                payload = file.read(struct.unpack("<Q", head[:8])[0])
-                file.read(4)
-                yield payload
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
-def jpeg_of(example):
-    """The encoded image of a record: from its first JPEG or PNG mark to the longest end."""
-    starts = [at for at in (example.find(b"\xff\xd8\xff"), example.find(b"\x89PNG")) if at >= 0]
-    return example[min(starts):]
+def environment(peer: str, work: pathlib.Path) -> tuple[str | None, str]:
+    """An interpreter with the peer's packages, or why there is none."""
+    packages, _ = PEERS[peer]
+    folder = work / "venvs" / "-".join(sorted(packages)).replace("/", "_")
+    python = folder / "bin/python"
+    if (folder / "ready").exists():
+        return str(python), ""
+    if (folder / "failed").exists():
+        return None, (folder / "failed").read_text()
+    say(f"installing {' '.join(packages)}")
+    venv.create(folder, with_pip=False)
+    command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", *packages]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+        reason = "" if done.returncode == 0 else next(
+            (line for line in done.stderr.splitlines() if "rror" in line), "pip failed")
+    except subprocess.TimeoutExpired:
+        reason = "pip took more than half an hour"
+    (folder / ("failed" if reason else "ready")).write_text(reason.strip())
+    return (None, reason.strip()) if reason else (str(python), "")
 
 
-def pillow(paths, threads):
-    from concurrent.futures import ThreadPoolExecutor
-    import io
-
-    import numpy
-    from PIL import Image
-
-    def one(example):
-        image = Image.open(io.BytesIO(jpeg_of(example)))
-        width, height = image.size
-        for _ in range(10):
-            area = width * height * random.uniform(0.08, 1.0)
-            ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
-            w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-            if 0 < w <= width and 0 < h <= height:
-                break
-        else:
-            w = h = min(width, height)
-        x, y = random.randint(0, width - w), random.randint(0, height - h)
-        image = image.convert("RGB").crop((x, y, x + w, y + h)).resize((SIZE, SIZE), Image.Resampling.BILINEAR)
-        if random.random() < 0.5:
-            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return numpy.asarray(image)
-
-    class Batches:
-        def __iter__(self):
-            with ThreadPoolExecutor(threads) as pool:
-                batch = []
-                for image in pool.map(one, list(records(paths))):
-                    batch.append(image)
-                    if len(batch) == BATCH:
-                        yield numpy.stack(batch), None
-                        batch = []
-                if batch:
-                    yield numpy.stack(batch), None
-
-    return Batches()
+def forebay(work: pathlib.Path, extra: list[str]) -> str:
+    """An interpreter with this checkout's package in the release profile."""
+    folder = work / "venvs" / "-".join(["forebay", *extra])
+    python = folder / "bin/python"
+    if not (folder / "ready").exists():
+        say("building Forebay in the release profile; this takes minutes")
+        venv.create(folder, with_pip=False)
+        pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+        package = ROOT / "crates/forebay-python"
+        subprocess.run([*pip, "numpy", *extra], check=True)
+        subprocess.run([*pip, "--config-settings=build-args=--profile=release --locked", package], check=True)
+        (folder / "ready").write_text("")
+    return str(python)
 
 
-def main():
+def pack(python: str, images: pathlib.Path, work: pathlib.Path) -> None:
+    for form in ("tfrecord", "indexed"):
+        target = work / form
+        if not (target / "forebay.json").exists():
+            say(f"packing {target}")
+            words = ["-m", "forebay", "pack", images, target, "--format", form, "--split", "train", "--shards", "8"]
+            subprocess.run([python, *words], check=True, stdout=subprocess.DEVNULL)
+
+
+def run(python: str, peer: str, transform: str, threads: int, args: argparse.Namespace) -> dict[str, float] | str:
+    """What one process measured, or why it did not."""
+    cores = sorted(os.sched_getaffinity(0))[:threads]
+    command = [
+        "taskset", "-c", ",".join(map(str, cores)), python, WORKER, peer, args.images, args.work,
+        "--transform", transform, "--threads", threads, "--seconds", args.seconds, "--batch", args.batch,
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(
+            [str(word) for word in command], capture_output=True, text=True, timeout=120 + 20 * args.seconds
+        )
+    except subprocess.TimeoutExpired:
+        return "took far too long"
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or ["it failed without a word"])[-1][:200]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def table(runs: list[dict], transform: str, threads: int) -> list[str]:
+    """A row a peer, the fastest first."""
+    mine = [run for run in runs if (run["transform"], run["threads"]) == (transform, threads)]
+    peers = {run["peer"] for run in mine}
+
+    def median(peer: str, what: str) -> float | None:
+        values = [run[what] for run in mine if run["peer"] == peer and run[what] is not None]
+        return statistics.median(values) if values else None
+
+    rates = {peer: median(peer, "images_per_s") for peer in peers}
+    name = {"train": "RandomResizedCrop(224) + flip", "eval": "Resize(256) + CentreCrop(224)"}[transform]
+    out = [f"\n{name}, {threads} thread{'s' * (threads > 1)}:\n"]
+    out.append("| | images/s | lowest - highest | Forebay is | first batch, s | hand-over, us a batch | RSS, MiB |")
+    out.append("| --- | --- | --- | --- | --- | --- | --- |")
+    for peer in sorted(peers, key=lambda peer: -rates[peer]):
+        each = [run["images_per_s"] for run in mine if run["peer"] == peer]
+        ratio = f"{rates['forebay'] / rates[peer]:.2f}x" if "forebay" in rates and peer != "forebay" else ""
+        hand = median(peer, "hand_over_us")
+        out.append(
+            f"| {peer} | {rates[peer]:,.0f} | {min(each):,.0f} - {max(each):,.0f} | {ratio} | "
+            f"{median(peer, 'first_batch_s'):.2f} | {'' if hand is None else f'{hand:,.0f}'} | "
+            f"{median(peer, 'rss_mib'):,.0f} |"
+        )
+    return out
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("peer", choices=["tfdata", "tfdata-fast", "pillow"])
-    parser.add_argument("dataset")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--split", default="train")
+    parser.add_argument("images", type=pathlib.Path)
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--transforms", default="train,eval")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "forebay-peers")
+    parser.add_argument("--forebay", help="an interpreter with the package, built in the release profile")
+    parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
-    begin = time.perf_counter()
-    paths = shard_paths(args.dataset, args.split)
-    data = pillow(paths, args.threads) if args.peer == "pillow" else tfdata(
-        paths, args.threads, args.peer == "tfdata-fast")
-    next(iter(data))
-    first = time.perf_counter() - begin
-    for _ in data:
-        pass
-    images, begin = 0, time.perf_counter()
-    while time.perf_counter() - begin < args.seconds:
-        for batch, _ in data:
-            images += len(batch)
-    rate = images / (time.perf_counter() - begin)
-    print(json.dumps({"peer": args.peer, "threads": args.threads, "images_per_s": round(rate, 1),
-                      "first_batch_s": round(first, 2)}))
+    wanted = args.peers.split(",")
+    if unknown := set(wanted) - set(PEERS):
+        parser.error(f"no such peer: {', '.join(unknown)}; there are {', '.join(PEERS)}")
+    args.work.mkdir(parents=True, exist_ok=True)
+
+    pythons, missing = {}, {}
+    base = args.forebay or forebay(args.work, [])
+    pack(base, args.images, args.work)
+    for peer in wanted:
+        if peer.startswith("forebay"):
+            pythons[peer] = base if args.forebay or peer == "forebay" else forebay(args.work, ["torch"])
+            continue
+        python, reason = environment(peer, args.work)
+        if python:
+            pythons[peer] = python
+        else:
+            missing[peer] = reason
+    runs = []
+    for number in range(args.rounds):
+        for transform in args.transforms.split(","):
+            for threads in map(int, args.threads.split(",")):
+                for peer in [peer for peer in wanted if peer in pythons]:
+                    measured = run(pythons[peer], peer, transform, threads, args)
+                    if isinstance(measured, str):
+                        missing[peer] = measured
+                        del pythons[peer]
+                        continue
+                    say(f"round {number + 1}, {transform}, {threads} threads, {peer}: {measured['images_per_s']:.0f}")
+                    runs.append({"peer": peer, "transform": transform, "threads": threads, **measured})
+    for transform in args.transforms.split(","):
+        for threads in map(int, args.threads.split(",")):
+            print("\n".join(table(runs, transform, threads)))
+    print(f"\nBatches of {args.batch}, medians of {args.rounds} rounds.\n")
+    for peer in wanted:
+        text = f"not to be had here: {missing[peer]}" if peer in missing else PEERS[peer][1]
+        print(f"- {peer}: {text}")
+    if args.json:
+        args.json.write_text(json.dumps(runs, indent=1))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

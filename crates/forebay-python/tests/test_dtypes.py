@@ -29,7 +29,7 @@ def bits_of_bfloat16(values: np.ndarray) -> np.ndarray:
 def test_numbers_are_the_bytes_divided_by_255(source: str, layout: str) -> None:
     bytes_ = batch_of(source, layout=layout).images
     single = batch_of(source, layout=layout, dtype="float32")
-    assert (single.dtype, single.images.dtype) == ("float32", np.float32)
+    assert single.dtype == "float32" and single.images.dtype == np.float32
     assert single.images.shape == bytes_.shape
     expected = bytes_.astype(np.float32) * np.float32(1 / 255)
     assert (single.images == expected).all()
