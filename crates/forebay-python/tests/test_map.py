@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import multiprocessing
 import pathlib
 import pickle
 import threading
@@ -332,3 +333,14 @@ def test_a_fork_is_refused_with_the_remedy(source: str) -> None:
     assert left == "9"
 
 
+
+
+def _first(source: str) -> bytes:
+    with mapped(source, map_batch=negative) as it:
+        return bytes(next(iter(it)).images.tobytes())
+
+
+def test_spawned_processes_make_their_own(source: str) -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        there = pool.map(_first, [source] * 2, chunksize=1)
+    assert there == [_first(source)] * 2

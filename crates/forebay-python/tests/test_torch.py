@@ -249,6 +249,30 @@ def test_a_pin_without_a_gpu_is_no_error(source: str) -> None:
             assert a.is_pinned() == torch.cuda.is_available()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_worker_processes_are_told_the_remedy(packed: dict[str, pathlib.Path]) -> None:
+    """A loader inside torch's own, whose workers are forks."""
+    torch = pytest.importorskip("torch")
+
+    class Inside(torch.utils.data.IterableDataset):  # type: ignore[misc, name-defined]
+        def __init__(self, loader: Any) -> None:
+            self.loader = loader
+
+        def __iter__(self) -> Any:
+            return iter(self.loader)
+
+    for inner in (loader(packed["indexed"]), of(packed["indexed"], normalize=(MEAN, STD))):
+        workers = torch.utils.data.DataLoader(
+            Inside(inner), batch_size=None, num_workers=1, multiprocessing_context="fork"
+        )
+        with inner, pytest.raises(forebay.ForkError, match="spawn"):
+            next(iter(workers))
+    # Without workers it works, and gains nothing.
+    with of(packed["indexed"]) as inner:
+        alone = torch.utils.data.DataLoader(Inside(inner), batch_size=None, num_workers=0)
+        assert sum(len(labels) for _, labels in alone) == 40
+
+
 def test_a_gpu(packed: dict[str, pathlib.Path]) -> None:
     """The same tensors as on the CPU, with work queued that is slower than the loader."""
     torch = pytest.importorskip("torch")
