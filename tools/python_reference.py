@@ -112,7 +112,7 @@ def class_of(thing: type, name: str, level: int) -> list[str]:
         made += ["```python", f"{name}{signature(thing)}", "```", ""]
     made += documented(doc)
     own = sorted(key for key in vars(thing) if not key.startswith("_"))
-    properties = [key for key in own if not callable(getattr(thing, key, None)) and getattr(thing, key).__doc__]
+    properties = [key for key in own if inspect.isdatadescriptor(inspect.getattr_static(thing, key))]
     if properties:
         made += ["*Properties*", ""]
         for key in properties:
@@ -121,7 +121,7 @@ def class_of(thing: type, name: str, level: int) -> list[str]:
         made.append("")
     for key in own:
         method = getattr(thing, key)
-        if callable(method):
+        if callable(method) and key not in properties:
             made += [f"**`{key}{signature(method)}`**", "", *documented(inspect.getdoc(method))]
     if inherited := inherits(thing):
         made += [f"As in `forebay.Loader`: {', '.join(f'`{key}`' for key in inherited)}.", ""]
