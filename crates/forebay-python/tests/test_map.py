@@ -56,6 +56,7 @@ def test_a_function_of_batches(source: str) -> None:
             assert labels.tolist() == before.labels.tolist()
             assert after.samples.tolist() == before.samples.tolist()
             assert after.padding.tolist() == before.padding.tolist()
+            assert after.failed.tolist() == before.failed.tolist()
             assert (after.epoch, after.step, after.position, after.layout) == (
                 before.epoch, before.step, before.position, before.layout,
             )  # fmt: skip

@@ -26,7 +26,7 @@ def loader(source: str | os.PathLike[str], **options: Any) -> forebay.Loader:
 def epoch(source: str | os.PathLike[str], **options: Any) -> list[tuple[int, int]]:
     """Sample and label of each position, padding left out."""
     with loader(source, pad_last=True, **options) as it:
-        found = []
+        found: list[tuple[int, int]] = []
         for batch in it:
             good = ~batch.padding
             found += zip(
@@ -143,7 +143,7 @@ def test_damaged_samples_are_replaced(dataset: pathlib.Path, tmp_path: pathlib.P
     at = data.index(b"\x89PNG")
     data[at + 60] ^= 0xFF
     shard.write_bytes(data)
-    with loader(damaged, shuffle=False) as it, pytest.raises(forebay.ForebayError):
+    with loader(damaged, shuffle=False) as it, pytest.raises(forebay.Error):
         for _ in it:
             pass
     with loader(dataset, shuffle=False) as it:

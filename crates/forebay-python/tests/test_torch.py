@@ -211,6 +211,7 @@ def test_tensors_are_the_memory_of_the_batch(source: str) -> None:
             assert images.permute(0, 2, 3, 1).contiguous().numpy().tobytes() == expected[6]
             assert labels.dtype == torch.int64 and labels.tolist() == expected[7]
             assert batch.padding.dtype == torch.bool and batch.padding.tolist() == expected[9]
+            assert batch.failed.dtype == torch.bool and not batch.failed.any()
             assert images.data_ptr() % 4096 == 0, "not a copy"
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from forebay._batch import TensorBatch
 from forebay._errors import (
@@ -97,8 +98,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
-    # `forebay.torch` without an import of its own, and without the price of one.
-    if name in ("jax", "tf", "torch"):
-        return importlib.import_module(f"forebay.{name}")
-    raise AttributeError(f"module 'forebay' has no attribute '{name}'")
+if not TYPE_CHECKING:  # A checker would take every misspelt name for a module.
+
+    def __getattr__(name: str) -> ModuleType:
+        # `forebay.torch` without an import of its own, and without the price of one.
+        if name in ("jax", "tf", "torch"):
+            return importlib.import_module(f"forebay.{name}")
+        raise AttributeError(f"module 'forebay' has no attribute '{name}'")

@@ -20,14 +20,15 @@ class TensorBatch(tuple[Array, Array]):
         The images and the labels.
     of : Batch, optional
         The batch that they were made of: where they are in the epoch.
-    padding : array, optional
-        `of.padding`, in the library of the images.
+    padding, failed : array, optional
+        `of.padding` and `of.failed`, in the library of the images.
     layout : {"nhwc", "nchw"}, optional
         By default that of `of`.
     """
 
     _samples: Any
     _padding: Any
+    _failed: Any
     _layout: str | None
     _place: tuple[int | None, int | None, int | None]
 
@@ -37,12 +38,14 @@ class TensorBatch(tuple[Array, Array]):
         *,
         of: Any = None,
         padding: Any = None,
+        failed: Any = None,
         layout: str | None = None,
     ) -> TensorBatch[Array]:
         images, labels = pair
         self = super().__new__(cls, (images, labels))
         self._samples = getattr(of, "samples", None)
         self._padding = getattr(of, "padding", None) if padding is None else padding
+        self._failed = getattr(of, "failed", None) if failed is None else failed
         self._layout = layout or getattr(of, "layout", None)
         self._place = (
             getattr(of, "epoch", None),
@@ -54,7 +57,9 @@ class TensorBatch(tuple[Array, Array]):
     def _with(self, function: Callable[[Any], Any]) -> TensorBatch[Any]:
         """The same place, with `function` of each array in the place of the array."""
         pair = (function(self[0]), function(self[1]))
-        return TensorBatch(pair, of=self, padding=function(self.padding))
+        return TensorBatch(
+            pair, of=self, padding=function(self.padding), failed=function(self.failed)
+        )
 
     @property
     def images(self) -> Array:
@@ -78,6 +83,14 @@ class TensorBatch(tuple[Array, Array]):
         Only the last batch of an epoch has any, and only with `drop_last=False`.
         """
         return self._padding
+
+    @property
+    def failed(self) -> Any:
+        """Which samples could not be read or decoded, and were replaced: bool of shape (N,), as `padding`.
+
+        Only with `on_error="skip"` or `on_error="zero"`.
+        """
+        return self._failed
 
     @property
     def layout(self) -> str | None:

@@ -42,6 +42,8 @@ class Source(Protocol):
     @property
     def records(self) -> int: ...
     @property
+    def epoch_samples(self) -> int: ...
+    @property
     def batch_size(self) -> int: ...
     @property
     def rank(self) -> int: ...
@@ -347,6 +349,11 @@ class Front(Generic[Prepared, Item]):
     def records(self) -> int:
         """Records of the split."""
         return self._inner.records
+
+    @property
+    def epoch_samples(self) -> int:
+        """Samples of an epoch, all ranks together and without padding: `records`, if no option says otherwise."""
+        return self._inner.epoch_samples
 
     @property
     def batch_size(self) -> int:

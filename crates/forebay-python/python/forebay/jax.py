@@ -30,7 +30,7 @@ class Loader(Front[Any, Any]):
 
     A loop gives `TensorBatch`, the pair `(images, labels)`: images of shape (N, H, W, 3) or, with
     ``layout="nchw"``, (N, 3, H, W); labels of shape (N,), int32 unless JAX is set to 64 bits;
-    `padding` on the devices beside them. On a CPU the arrays are the batch's memory, not a copy, wherever JAX
+    `padding` and `failed` on the devices beside them. On a CPU the arrays are the batch's memory, not a copy, wherever JAX
     can take it so.
 
     A thread puts each batch on its devices while the batches before are worked on.

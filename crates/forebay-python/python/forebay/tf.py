@@ -28,7 +28,7 @@ class Loader(Front[Any, Any]):
     """Batches as tensors of TensorFlow.
 
     A loop gives `TensorBatch`, the pair `(images, labels)`: images of shape (N, H, W, 3) or, with
-    ``layout="nchw"``, (N, 3, H, W); labels int64 of shape (N,); `padding` as a tensor beside them. On a
+    ``layout="nchw"``, (N, 3, H, W); labels int64 of shape (N,); `padding` and `failed` as tensors beside them. On a
     CPU the images are the batch's memory, not a copy; they must not be written.
 
     Parameters

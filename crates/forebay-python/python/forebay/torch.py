@@ -40,7 +40,7 @@ class Loader(Front[Any, Any]):
     """Batches as tensors of PyTorch.
 
     A loop gives `TensorBatch`, the pair `(images, labels)`: images of shape (N, 3, H, W), labels
-    int64 of shape (N,). `Batch.padding` is a tensor beside them, for validation. It takes the
+    int64 of shape (N,). `padding` and `failed` are tensors beside them, for validation. It takes the
     place of `torch.utils.data.DataLoader`, with no worker processes: decoding runs in native
     threads, or on a server.
 
@@ -239,10 +239,10 @@ class _Mover:
         torch = self.torch
         if isinstance(batch, Batch):
             # Not through numpy, which knows not every type that the loader has.
-            return TensorBatch(batch.torch(), of=batch, padding=torch.as_tensor(batch.padding))
+            batch = TensorBatch(batch.torch(), of=batch)
 
         def tensor(value: Any) -> Any:
-            if not hasattr(value, "__array_interface__"):
+            if isinstance(value, torch.Tensor) or not hasattr(value, "__array_interface__"):
                 return value
             if value.dtype.name == "bfloat16":
                 # A type of ml_dtypes, which torch does not take from numpy.
