@@ -1,7 +1,8 @@
 //! One writer for either format, for code that does not care which.
 
-use std::io::Write;
+use std::io::{self, Write};
 
+use crate::checksum::Crc32c;
 use crate::error::{Error, Result};
 use crate::frame::{MAX_RECORD_BYTES, Payload};
 use crate::frames::Frames;
@@ -29,6 +30,27 @@ impl ShardSummary {
     /// The sidecar `.fbi` of a TFRecord file.
     pub fn to_fbi(&self) -> Option<Vec<u8>> {
         self.index.as_ref().map(|index| index.to_fbi(self.crc32c))
+    }
+
+    /// Writes that sidecar, without putting it together in memory first.
+    /// Gives the sum of its bytes; `None` where there is no index.
+    ///
+    /// # Errors
+    /// The writer's own.
+    pub fn write_fbi(&self, out: &mut impl Write) -> io::Result<Option<Crc32c>> {
+        let index = self.index.as_ref();
+        index
+            .map(|index| index.write_fbi(self.crc32c, out))
+            .transpose()
+    }
+
+    /// Writes the text index `.idx` of a TFRecord file, in the same way.
+    ///
+    /// # Errors
+    /// The writer's own.
+    pub fn write_idx(&self, out: &mut impl Write) -> io::Result<Option<Crc32c>> {
+        let index = self.index.as_ref();
+        index.map(|index| index.write_idx(out)).transpose()
     }
 
     /// The text index `.idx` of a TFRecord file.
@@ -117,6 +139,14 @@ impl<W: Write> ShardWriter<W> {
         match self {
             Self::TfRecord(writer) => writer.commit(meta),
             Self::Indexed(writer) => writer.commit(meta),
+        }
+    }
+
+    /// Makes room in the index; see [`IndexBuilder::reserve`].
+    pub fn reserve(&mut self, records: u64, key_bytes: u64) {
+        match self {
+            Self::TfRecord(writer) => writer.reserve(records, key_bytes),
+            Self::Indexed(writer) => writer.reserve(records, key_bytes),
         }
     }
 

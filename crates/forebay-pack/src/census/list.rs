@@ -2,6 +2,7 @@
 
 use super::extras::Extras;
 use crate::input::Place;
+use std::collections::BTreeMap;
 
 /// One image file of the source.
 #[derive(Debug, Clone, Copy)]
@@ -46,12 +47,16 @@ pub(crate) struct Chunk {
     pub(crate) class: Option<u32>,
     /// Of the class directory, empty for a flat split.
     name: Vec<u8>,
-    /// Directories one after the other, and where each ends.
+    /// Directories one after the other.
     dir_bytes: Vec<u8>,
-    dir_ends: Vec<u64>,
+    /// Where each ends, and its first file.
+    dirs: Vec<(u64, u64)>,
     /// File names one after the other.
     name_bytes: Vec<u8>,
-    entries: Vec<Entry>,
+    name_lens: Narrow<u8>,
+    /// Where the name of every `MARK_FILES`th file begins.
+    name_marks: Vec<u64>,
+    sizes: Narrow<u32>,
     /// Where the files are in an archive; empty for files of a directory.
     offsets: Vec<u64>,
     volume: u16,
@@ -70,12 +75,44 @@ pub(crate) struct ChunkBuilder {
     times: blake3::Hasher,
 }
 
-/// 24 bytes a file; the name is in `name_bytes`, from the end of the one before.
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    size: u64,
-    name_end: u64,
-    dir: u32,
+/// The place of a name is where the last mark is, and the lengths of the names since.
+const MARK_FILES: usize = 64;
+
+/// Numbers that are nearly always small. With these a file takes little more than five bytes and its name.
+#[derive(Debug)]
+struct Narrow<T> {
+    /// The largest value says that the number is in `wide`.
+    values: Vec<T>,
+    wide: BTreeMap<usize, u64>,
+}
+
+impl<T> Default for Narrow<T> {
+    fn default() -> Self {
+        Self {
+            values: Vec::new(),
+            wide: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T: Copy + TryFrom<u64> + Into<u64>> Narrow<T> {
+    const MARK: u64 = (1 << (8 * size_of::<T>())) - 1;
+
+    fn push(&mut self, number: u64) {
+        let narrow = number.min(Self::MARK);
+        if narrow == Self::MARK {
+            self.wide.insert(self.values.len(), number);
+        }
+        // The mark is the largest value of the type, so this always fits.
+        self.values.extend(T::try_from(narrow));
+    }
+
+    fn get(&self, index: usize) -> u64 {
+        match self.values[index].into() {
+            number if number == Self::MARK => self.wide.get(&index).copied().unwrap_or(number),
+            number => number,
+        }
+    }
 }
 
 impl ChunkBuilder {
@@ -91,8 +128,9 @@ impl ChunkBuilder {
 
     /// Starts a directory: the files pushed from here on are in it.
     pub(crate) fn enter(&mut self, dir: &[u8]) {
-        self.chunk.dir_bytes.extend_from_slice(dir);
-        self.chunk.dir_ends.push(self.chunk.dir_bytes.len() as u64);
+        let chunk = &mut self.chunk;
+        chunk.dir_bytes.extend_from_slice(dir);
+        chunk.dirs.push((chunk.dir_bytes.len() as u64, chunk.len()));
         // Neither a directory nor a name can hold a NUL, so what is hashed is unambiguous.
         self.content.update(dir).update(b"\0\0");
     }
@@ -101,16 +139,15 @@ impl ChunkBuilder {
     pub(crate) fn push(&mut self, name: &[u8], size: u64, modified: i128) {
         let chunk = &mut self.chunk;
         debug_assert!(
-            !chunk.dir_ends.is_empty(),
+            !chunk.dirs.is_empty(),
             "a directory is entered before its files come"
         );
-        let dir = (chunk.dir_ends.len() - 1) as u32;
+        if chunk.len().is_multiple_of(MARK_FILES as u64) {
+            chunk.name_marks.push(chunk.name_bytes.len() as u64);
+        }
         chunk.name_bytes.extend_from_slice(name);
-        chunk.entries.push(Entry {
-            size,
-            name_end: chunk.name_bytes.len() as u64,
-            dir,
-        });
+        chunk.name_lens.push(name.len() as u64);
+        chunk.sizes.push(size);
         chunk.bytes += size;
         self.content
             .update(name)
@@ -143,7 +180,9 @@ impl ChunkBuilder {
     pub(crate) fn finish(self) -> Chunk {
         let mut chunk = self.chunk;
         chunk.name_bytes.shrink_to_fit();
-        chunk.entries.shrink_to_fit();
+        chunk.name_lens.values.shrink_to_fit();
+        chunk.name_marks.shrink_to_fit();
+        chunk.sizes.values.shrink_to_fit();
         chunk.offsets.shrink_to_fit();
         chunk.content = digest(&self.content);
         chunk.times = digest(&self.times);
@@ -163,7 +202,7 @@ impl Chunk {
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.entries.len() as u64
+        self.sizes.values.len() as u64
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -171,19 +210,17 @@ impl Chunk {
     }
 
     pub(crate) fn get(&self, index: u64) -> EntryRef<'_> {
+        let dir = self.dirs.partition_point(|(_, first)| *first <= index) - 1;
+        let dir_start = if dir == 0 { 0 } else { self.dirs[dir - 1].0 };
         let index = index as usize;
-        let entry = self.entries[index];
-        let name_start = if index == 0 {
-            0
-        } else {
-            self.entries[index - 1].name_end
-        };
-        let dir = entry.dir as usize;
-        let dir_start = if dir == 0 { 0 } else { self.dir_ends[dir - 1] };
+        let mark = index / MARK_FILES;
+        let since = (mark * MARK_FILES..index).map(|before| self.name_lens.get(before));
+        let name_start = self.name_marks[mark] + since.sum::<u64>();
+        let name_end = name_start + self.name_lens.get(index);
         EntryRef {
-            dir: &self.dir_bytes[dir_start as usize..self.dir_ends[dir] as usize],
-            name: &self.name_bytes[name_start as usize..entry.name_end as usize],
-            size: entry.size,
+            dir: &self.dir_bytes[dir_start as usize..self.dirs[dir].0 as usize],
+            name: &self.name_bytes[name_start as usize..name_end as usize],
+            size: self.sizes.get(index),
             class: self.class,
             place: self.offsets.get(index).map(|offset| Place {
                 volume: self.volume,
@@ -235,7 +272,25 @@ mod tests {
             ]
         );
         assert_eq!(chunk.get(1).size, u64::MAX >> 8);
-        assert_eq!(std::mem::size_of::<Entry>(), 24);
+    }
+
+    #[test]
+    fn long_names_and_large_files_come_back_among_many() {
+        let name = |n: usize| vec![b'a' + (n % 26) as u8; [1, 254, 255, 256, 70_000][n % 5]];
+        let size = |n: usize| u64::from(u32::MAX) - 2 + n as u64 % 5;
+        let mut chunk = ChunkBuilder::new(b"c");
+        for n in 0..1000 {
+            if n % 130 == 0 {
+                chunk.enter(format!("c/{n}").as_bytes());
+            }
+            chunk.push(&name(n), size(n), 0);
+        }
+        let chunk = chunk.finish();
+        for n in 0..1000 {
+            let entry = chunk.get(n as u64);
+            assert_eq!(entry.dir, format!("c/{}", n / 130 * 130).as_bytes());
+            assert!(entry.name == name(n) && entry.size == size(n), "{n}");
+        }
     }
 
     #[test]

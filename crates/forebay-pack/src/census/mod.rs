@@ -1,7 +1,7 @@
 //! The census: every image file of the source with its size, before the first byte is written.
 //!
-//! Owns walking, sorting and compact keeping (about 40 bytes and the name for each file, so a million files stay
-//! far under 200 MB). What a class is comes from the layout; whether a file with an image's name is one is
+//! Owns walking, sorting and compact keeping (about six bytes and the name for each file, so a million files take
+//! some 25 MB). What a class is comes from the layout; whether a file with an image's name is one is
 //! found out when its bytes are read for the shard, so that they are read once.
 
 mod class_list;

@@ -68,9 +68,10 @@ struct Listing {
 #[derive(Clone, Copy)]
 struct Item {
     start: usize,
-    end: usize,
+    len: u32,
+    modified_nanos: u32,
+    modified: i64,
     size: u64,
-    modified: i128,
 }
 
 impl Listing {
@@ -80,19 +81,30 @@ impl Listing {
         if meta.is_dir() {
             self.names.push(b'/');
         }
-        let modified = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
         self.items.push(Item {
             start,
-            end: self.names.len(),
+            // No system lists names of 4 GiB, nor seconds of more than a second.
+            len: (self.names.len() - start) as u32,
+            modified_nanos: meta.mtime_nsec() as u32,
+            modified: meta.mtime(),
             size: meta.len(),
-            modified,
         });
     }
 
     fn sort(&mut self) {
         let names = &self.names;
         self.items
-            .sort_unstable_by(|a, b| names[a.start..a.end].cmp(&names[b.start..b.end]));
+            .sort_unstable_by(|a, b| a.name(names).cmp(b.name(names)));
+    }
+}
+
+impl Item {
+    fn name<'n>(&self, names: &'n [u8]) -> &'n [u8] {
+        &names[self.start..self.start + self.len as usize]
+    }
+
+    fn modified(&self) -> i128 {
+        i128::from(self.modified) * 1_000_000_000 + i128::from(self.modified_nanos)
     }
 }
 
@@ -127,7 +139,7 @@ impl Walk<'_> {
         let mut entered = false;
         let (mut files, mut bytes) = (0, 0);
         for item in &listing.items {
-            let name = &listing.names[item.start..item.end];
+            let name = item.name(&listing.names);
             if let Some(below) = name.strip_suffix(b"/") {
                 self.directory(&join(dir, below));
                 entered = false;
@@ -140,7 +152,7 @@ impl Walk<'_> {
                 self.chunk.enter(dir);
                 entered = true;
             }
-            self.chunk.push(name, item.size, item.modified);
+            self.chunk.push(name, item.size, item.modified());
             files += 1;
             bytes += item.size;
         }

@@ -258,9 +258,7 @@ impl<'p> Board<'p> {
             drop(state);
             let mut open = match open {
                 Some(open) => open,
-                None => {
-                    OpenShard::create(destination, &self.prepared.options, self.planned(run.shard))?
-                }
+                None => OpenShard::create(destination, self.prepared, self.planned(run.shard))?,
             };
             let spare = open.append(piece, self.prepared, observer)?;
             state = self.lock();

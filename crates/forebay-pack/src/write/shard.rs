@@ -9,10 +9,10 @@ use crate::options::{Format, OnBadImage, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
 use crate::report::{Finding, ProgressiveCount, Reason, SeekPointCount};
-use forebay_shard::checksum::crc32c;
+use forebay_shard::checksum::Crc32c;
 use forebay_shard::{Codec, ShardSummary, ShardWriter, indexed, tfrecord};
 use forebay_store::{AtomicFile, Durability};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// So many files in a row that the system does not give: the source itself is gone, and leaving out the rest of it
@@ -29,6 +29,9 @@ pub(super) struct OpenShard {
     findings: Vec<Finding>,
     lost_in_a_row: u32,
 }
+
+/// What writing an index gives: the sum of its bytes.
+type Summed = io::Result<Option<Crc32c>>;
 
 /// A shard that is written whole, under its temporary name.
 pub(crate) struct WrittenShard {
@@ -47,13 +50,22 @@ impl OpenShard {
     /// Begins the file.
     pub(super) fn create(
         destination: &Destination,
-        options: &PackOptions,
+        prepared: &Prepared,
         planned: &PlannedShard,
     ) -> Result<Self> {
         let path = destination.path(&planned.name);
+        let mut writer = open(&path, &prepared.options)?;
+        let census = &prepared.census.splits()[planned.split];
+        let split = &prepared.plan.splits()[planned.split];
+        let entries = split.entries(census, planned.positions.clone());
+        let key_bytes = entries.map(|entry| (entry.dir.len() + 1 + entry.name.len()) as u64);
+        writer.reserve(
+            planned.positions.end - planned.positions.start,
+            key_bytes.sum(),
+        );
         Ok(Self {
             name: planned.name.clone(),
-            writer: open(&path, options)?,
+            writer,
             image_bytes: 0,
             seek_points: SeekPointCount::default(),
             findings: Vec::new(),
@@ -141,30 +153,37 @@ impl WrittenShard {
 
     /// Sidecars, then the shard, then the journal's line; each durable before the next.
     pub(crate) fn publish(
-        self,
+        mut self,
         destination: &Destination,
         journal: &mut Journal,
         durability: Durability,
     ) -> Result<ShardLine> {
         let mut sidecars = Vec::new();
         if self.with_sidecars {
-            let binary = self.summary.to_fbi().map(|bytes| ("fbi", bytes));
-            let text = self
-                .summary
-                .to_idx()
-                .filter(|_| self.index_text)
-                .map(|text| ("idx", text.into_bytes()));
-            for (extension, bytes) in binary.into_iter().chain(text) {
+            let summary = &self.summary;
+            let mut sidecar = |extension: &str, write: &dyn Fn(&mut AtomicFile) -> Summed| {
                 let name = format!("{}.{extension}", self.name);
                 let path = destination.path(INDEX_DIR).join(&name);
-                write_file(&path, &bytes, durability)?;
-                sidecars.push(Sidecar {
-                    name,
-                    bytes: bytes.len() as u64,
-                    crc32c: crc32c(&bytes),
-                });
+                let mut file = AtomicFile::create(&path)?;
+                let sum = write(&mut file).map_err(|error| Error::io(&path, "write", error))?;
+                // The files of a pack are never compressed as a whole, so they have an index.
+                if let Some(sum) = sum {
+                    file.commit(durability)?;
+                    sidecars.push(Sidecar {
+                        name,
+                        bytes: sum.len(),
+                        crc32c: sum.value(),
+                    });
+                }
+                Ok::<_, Error>(())
+            };
+            sidecar("fbi", &|file| summary.write_fbi(file))?;
+            if self.index_text {
+                sidecar("idx", &|file| summary.write_idx(file))?;
             }
         }
+        // Of a million records it is tens of megabytes, and the next shard's grows already.
+        self.summary.index = None;
         let line = ShardLine {
             name: self.name,
             records: self.summary.records,

@@ -1,12 +1,15 @@
 //! Collecting an index while a shard is written.
 
+use std::io::{self, Write};
 use std::path::Path;
 
 use super::column::{Labels, NO_LABEL, Offsets};
-use super::keys;
-use super::layout::{Features, FileKind, Header, IndexHead, PIECE_BYTES, Trailer};
+use super::keys::PageBuilder;
+use super::layout::{
+    BLOCK_ENTRY_BYTES, Features, FileKind, Header, IndexHead, PIECE_BYTES, Trailer,
+};
 use super::{Block, Index, MAX_KEY_BYTES};
-use crate::checksum::crc32c;
+use crate::checksum::Crc32c;
 use crate::error::{Corruption, Error, Result};
 use crate::frame::OVERHEAD_BYTES;
 
@@ -45,13 +48,49 @@ impl<'a> RecordMeta<'a> {
     }
 }
 
+/// Lines of a text index that are put together at once.
+const LINES_AT_ONCE: usize = 4096;
+/// Bytes of a column that are put together at once.
+const COLUMN_BYTES: usize = 64 << 10;
+
+/// Writes pieces and sums them.
+struct Summing<'w, W: Write> {
+    inner: &'w mut W,
+    sum: Crc32c,
+}
+
+impl<'w, W: Write> Summing<'w, W> {
+    fn new(inner: &'w mut W) -> Self {
+        Self {
+            inner,
+            sum: Crc32c::default(),
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.sum.update(bytes);
+        self.inner.write_all(bytes)
+    }
+
+    fn put_all<const N: usize>(&mut self, items: impl Iterator<Item = [u8; N]>) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(COLUMN_BYTES);
+        for item in items {
+            if bytes.len() + N > COLUMN_BYTES {
+                self.put(&bytes)?;
+                bytes.clear();
+            }
+            bytes.extend_from_slice(&item);
+        }
+        self.put(&bytes)
+    }
+}
+
 /// An index that is being collected.
 #[derive(Debug, Clone)]
 pub struct IndexBuilder {
     offsets: Vec<u64>,
     labels: Vec<i64>,
-    keys: Vec<u8>,
-    key_ends: Vec<u64>,
+    keys: PageBuilder,
     blocks: Vec<Block>,
 }
 
@@ -60,8 +99,7 @@ impl Default for IndexBuilder {
         Self {
             offsets: vec![0],
             labels: Vec::new(),
-            keys: Vec::new(),
-            key_ends: Vec::new(),
+            keys: PageBuilder::default(),
             blocks: Vec::new(),
         }
     }
@@ -71,6 +109,16 @@ impl IndexBuilder {
     /// An index of no records.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Makes room for so many records with so many bytes of keys, which saves
+    /// the memory that growing takes. Numbers are taken at their word: they
+    /// must not come from a file that may be damaged.
+    pub fn reserve(&mut self, records: u64, key_bytes: u64) {
+        let count = usize::try_from(records).unwrap_or(0);
+        self.offsets.reserve_exact(count);
+        self.labels.reserve_exact(count);
+        self.keys.reserve(records, key_bytes);
     }
 
     /// Adds the next record, of `len` payload bytes.
@@ -84,8 +132,7 @@ impl IndexBuilder {
         let end = end.ok_or_else(|| Error::invalid("a shard of more than 2^64 bytes"))?;
         self.offsets.push(end);
         self.labels.push(meta.label.unwrap_or(NO_LABEL));
-        self.keys.extend_from_slice(meta.key);
-        self.key_ends.push(self.keys.len() as u64);
+        self.keys.push(meta.key);
         Ok(())
     }
 
@@ -126,16 +173,29 @@ impl IndexBuilder {
     /// The sidecar `.fbi` of the TFRecord file that these records make, whose
     /// bytes sum to `data_crc32c`.
     pub fn to_fbi(&self, data_crc32c: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        // Writing to a Vec cannot fail.
+        let _ = self.write_fbi(data_crc32c, &mut out);
+        out
+    }
+
+    /// Writes that sidecar, without putting it together in memory first.
+    /// Gives the sum of its bytes.
+    ///
+    /// # Errors
+    /// The writer's own.
+    pub fn write_fbi(&self, data_crc32c: u32, out: &mut impl Write) -> io::Result<Crc32c> {
         let features = Features::default();
-        let mut out = Header {
+        let header = Header {
             kind: FileKind::Sidecar,
             features,
-        }
-        .encode()
-        .to_vec();
+        };
+        let mut out = Summing::new(out);
+        out.put(&header.encode())?;
         let binding = (FileKind::Sidecar, features, self.logical_len(), data_crc32c);
-        out.extend_from_slice(&self.encode(PIECE_BYTES as u64, binding));
-        out
+        let rest = self.write_to(PIECE_BYTES as u64, binding, out.inner)?;
+        out.sum.join(rest.value(), rest.len());
+        Ok(out.sum)
     }
 
     /// The text index of the TFRecord file that these records make, as
@@ -144,19 +204,36 @@ impl IndexBuilder {
         super::write_idx(self.frames())
     }
 
-    /// Keys, index and trailer, to be put at byte `at` of a file.
-    pub(crate) fn encode(
+    /// Writes that text, without putting it together in memory first. Gives
+    /// the sum of its bytes.
+    ///
+    /// # Errors
+    /// The writer's own.
+    pub fn write_idx(&self, out: &mut impl Write) -> io::Result<Crc32c> {
+        let mut out = Summing::new(out);
+        let mut frames = self.frames();
+        loop {
+            let text = super::write_idx(frames.by_ref().take(LINES_AT_ONCE));
+            if text.is_empty() {
+                return Ok(out.sum);
+            }
+            out.put(text.as_bytes())?;
+        }
+    }
+
+    /// Writes keys, index and trailer, which are to stand at byte `at` of a
+    /// file. Gives the sum of them.
+    pub(crate) fn write_to(
         &self,
         at: u64,
         (kind, features, data_len, data_crc): (FileKind, Features, u64, u32),
-    ) -> Vec<u8> {
-        let mut out = Vec::new();
-        let keys = !self.keys.is_empty();
-        let directory = if keys {
-            keys::encode(&self.keys, &self.key_ends, &mut out)
-        } else {
-            Vec::new()
-        };
+        out: &mut impl Write,
+    ) -> io::Result<Crc32c> {
+        let mut out = Summing::new(out);
+        let (pages, last_page, directory) = self.keys.finish();
+        out.put(pages)?;
+        out.put(&last_page)?;
+        let keys = out.sum;
         let head = IndexHead {
             kind,
             records: self.records(),
@@ -164,38 +241,38 @@ impl IndexBuilder {
             data_len,
             data_crc,
             keys_offset: at,
-            keys_len: out.len() as u64,
-            keys_crc: crc32c(&out),
-            keys,
+            keys_len: keys.len(),
+            keys_crc: keys.value(),
+            keys: self.keys.has_keys(),
         };
-        let start = out.len();
-        out.extend_from_slice(&head.encode());
-        self.offsets
-            .iter()
-            .for_each(|offset| out.extend_from_slice(&offset.to_le_bytes()));
-        self.labels
-            .iter()
-            .for_each(|label| out.extend_from_slice(&label.to_le_bytes()));
-        for block in &self.blocks {
-            out.extend_from_slice(&block.offset.to_le_bytes());
-            out.extend_from_slice(&block.stored_len.to_le_bytes());
-            out.extend_from_slice(&block.first_record.to_le_bytes());
-            out.extend_from_slice(&block.crc.to_le_bytes());
-            out.extend_from_slice(&[block.codec.code(), 0, 0, 0]);
-        }
-        directory
-            .iter()
-            .for_each(|page| out.extend_from_slice(&page.to_le_bytes()));
+        // From here on the sum is that of the index alone, which its trailer wants.
+        out.sum = Crc32c::default();
+        out.put(&head.encode())?;
+        out.put_all(self.offsets.iter().map(|offset| offset.to_le_bytes()))?;
+        out.put_all(self.labels.iter().map(|label| label.to_le_bytes()))?;
+        out.put_all(self.blocks.iter().map(|block| {
+            let mut entry = [0; BLOCK_ENTRY_BYTES as usize];
+            entry[..8].copy_from_slice(&block.offset.to_le_bytes());
+            entry[8..16].copy_from_slice(&block.stored_len.to_le_bytes());
+            entry[16..24].copy_from_slice(&block.first_record.to_le_bytes());
+            entry[24..28].copy_from_slice(&block.crc.to_le_bytes());
+            entry[28] = block.codec.code();
+            entry
+        }))?;
+        out.put_all(directory.iter().map(|page| page.to_le_bytes()))?;
+        let index = out.sum;
         let trailer = Trailer {
             kind,
             features,
-            index_offset: at + start as u64,
-            index_len: (out.len() - start) as u64,
-            index_crc: crc32c(&out[start..]),
-            file_len: at + (out.len() + PIECE_BYTES) as u64,
+            index_offset: at + keys.len(),
+            index_len: index.len(),
+            index_crc: index.value(),
+            file_len: at + keys.len() + index.len() + PIECE_BYTES as u64,
         };
-        out.extend_from_slice(&trailer.encode());
-        out
+        out.put(&trailer.encode())?;
+        let mut sum = keys;
+        sum.join(out.sum.value(), out.sum.len());
+        Ok(sum)
     }
 
     /// The index as it is once open, of a TFRecord file and without keys.

@@ -23,26 +23,72 @@ pub(crate) fn page_records(page: u64, records: u64) -> u64 {
         .min(KEY_PAGE_RECORDS)
 }
 
-/// Appends the pages of all keys; `ends` are where each key ends in `keys`.
-/// Gives the directory: where each page starts, then where the last ends.
-pub(crate) fn encode(keys: &[u8], ends: &[u64], out: &mut Vec<u8>) -> Vec<u64> {
-    let base = out.len();
-    let mut directory = vec![0];
-    let mut start = 0;
-    for page in ends.chunks(KEY_PAGE_RECORDS as usize) {
-        let at = out.len();
-        out.extend_from_slice(&[0; 4]);
-        let first = start;
-        for &end in page {
-            out.extend_from_slice(&((end - start) as u32).to_le_bytes());
-            start = end;
-        }
-        out.extend_from_slice(&keys[first as usize..start as usize]);
-        let crc = crc32c(&out[at + 4..]);
-        out[at..at + 4].copy_from_slice(&crc.to_le_bytes());
-        directory.push((out.len() - base) as u64);
+/// Keys on their way into pages, each of which is encoded as soon as it is full.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PageBuilder {
+    /// The full pages.
+    pages: Vec<u8>,
+    /// Where each of them ends.
+    ends: Vec<u64>,
+    /// The keys of the page that is not full, and the length of each.
+    keys: Vec<u8>,
+    lengths: Vec<u32>,
+    has_keys: bool,
+}
+
+impl PageBuilder {
+    /// Makes room for so many keys of so many bytes together.
+    pub(crate) fn reserve(&mut self, keys: u64, bytes: u64) {
+        let pages = bytes.saturating_add(keys.saturating_mul(4) + pages(keys) * 4);
+        self.pages
+            .reserve_exact(usize::try_from(pages).unwrap_or(0));
     }
-    directory
+
+    /// Adds the next key.
+    pub(crate) fn push(&mut self, key: &[u8]) {
+        self.has_keys |= !key.is_empty();
+        self.keys.extend_from_slice(key);
+        self.lengths.push(key.len() as u32);
+        if self.lengths.len() as u64 == KEY_PAGE_RECORDS {
+            encode(&self.keys, &self.lengths, &mut self.pages);
+            self.ends.push(self.pages.len() as u64);
+            self.keys.clear();
+            self.lengths.clear();
+        }
+    }
+
+    /// Whether any key has a byte; if not, there are no pages.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.has_keys
+    }
+
+    /// The full pages, the last one, and the directory: where each starts, then where the last ends.
+    pub(crate) fn finish(&self) -> (&[u8], Vec<u8>, Vec<u64>) {
+        let mut last = Vec::new();
+        if !self.has_keys {
+            return (&[], last, Vec::new());
+        }
+        let mut directory = Vec::with_capacity(self.ends.len() + 2);
+        directory.push(0);
+        directory.extend_from_slice(&self.ends);
+        if !self.lengths.is_empty() {
+            encode(&self.keys, &self.lengths, &mut last);
+            directory.push((self.pages.len() + last.len()) as u64);
+        }
+        (&self.pages, last, directory)
+    }
+}
+
+/// Appends a page.
+fn encode(keys: &[u8], lengths: &[u32], out: &mut Vec<u8>) {
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    for length in lengths {
+        out.extend_from_slice(&length.to_le_bytes());
+    }
+    out.extend_from_slice(keys);
+    let crc = crc32c(&out[at + 4..]);
+    out[at..at + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// A page whose checksum and lengths are right.

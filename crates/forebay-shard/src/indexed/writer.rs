@@ -177,6 +177,12 @@ impl<W: Write> Writer<W> {
         self.frames.begin()
     }
 
+    /// Makes room in the index; see
+    /// [`IndexBuilder::reserve`](crate::IndexBuilder::reserve).
+    pub fn reserve(&mut self, records: u64, key_bytes: u64) {
+        self.index.reserve(records, key_bytes);
+    }
+
     /// Appends records that were put together elsewhere; see
     /// [`tfrecord::Writer::append_frames`](crate::tfrecord::Writer::append_frames).
     ///
@@ -261,10 +267,12 @@ impl<W: Write> Writer<W> {
             self.sum.len(),
             self.sum.value(),
         );
-        let end = self.index.encode(self.sum.len(), binding);
-        let written = self
-            .put(&end, crc32c(&end))
-            .and_then(|()| self.writer.flush());
+        let at = self.sum.len();
+        let written = self.index.write_to(at, binding, &mut self.writer);
+        let written = written.and_then(|end| {
+            self.sum.join(end.value(), end.len());
+            self.writer.flush()
+        });
         written.map_err(|error| Error::io(&self.path, "write", error))?;
         let summary = ShardSummary {
             records: self.index.records(),

@@ -134,6 +134,12 @@ impl<W: Write> Writer<W> {
         Ok(RecordInfo { index, offset, len })
     }
 
+    /// Makes room in the index; see
+    /// [`IndexBuilder::reserve`](crate::IndexBuilder::reserve).
+    pub fn reserve(&mut self, records: u64, key_bytes: u64) {
+        self.index.reserve(records, key_bytes);
+    }
+
     /// Appends records that were put together elsewhere, with what the index
     /// is to know of each. Their bytes are written as they are, not copied.
     /// Gives back `Frames` whose bytes are written, empty and with their
