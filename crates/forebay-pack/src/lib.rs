@@ -45,3 +45,4 @@ pub use report::{
 };
 pub use run::pack;
 pub use run_part::{FinishOptions, PartSummary, finish};
+pub use write::{Sample, SourceProbe};

@@ -9,6 +9,7 @@ mod board;
 mod examine;
 mod output;
 mod piece;
+mod probe;
 mod quarantine;
 mod read;
 mod record;
@@ -17,6 +18,7 @@ mod shard;
 mod source;
 mod stream;
 
+pub use probe::{Sample, SourceProbe};
 pub(crate) use shard::{WrittenShard, open as open_shard, write_file};
 
 use crate::destination::{Destination, Journal, ShardLine};

@@ -1,15 +1,17 @@
 //! The next few files of a shard, read and put together as records by one worker, ready to be written in their turn.
 
 use super::board::Run;
-use super::read::{Clock, ReadAhead};
+use super::read::{Clock, ReadAhead, Refusal};
 use super::record::Recorder;
+use super::source::Opened;
 use super::stream::Stream;
-use crate::census::finding;
+use crate::census::{EntryRef, finding};
 use crate::error::Result;
 use crate::input::join;
 use crate::prepare::Prepared;
 use crate::report::Finding;
 use forebay_shard::{Frames, RecordMeta};
+use std::rc::Rc;
 
 /// Of memory that is used again so much is kept.
 const KEEP_BYTES: usize = 1 << 20;
@@ -60,6 +62,12 @@ impl Piece {
             ..self
         }
     }
+
+    /// This piece, empty.
+    pub(super) fn emptied(mut self) -> Self {
+        let frames = std::mem::take(&mut self.frames);
+        self.recycle(frames)
+    }
 }
 
 /// What a worker reads and puts records together with.
@@ -67,16 +75,17 @@ pub(super) struct Maker<'a> {
     prepared: &'a Prepared,
     recorder: Recorder<'a>,
     ahead: ReadAhead<'a>,
-    clock: Clock,
+    clock: Rc<Clock>,
 }
 
 impl<'a> Maker<'a> {
+    /// For the thread that calls it.
     pub(super) fn new(prepared: &'a Prepared, recorder: Recorder<'a>) -> Self {
         Self {
             prepared,
             recorder,
             ahead: ReadAhead::default(),
-            clock: Clock::default(),
+            clock: Rc::new(Clock::of_this_thread()),
         }
     }
 
@@ -104,32 +113,9 @@ impl<'a> Maker<'a> {
                 Some(recorder.open(split, &entry))
             });
             self.clock.end(begin);
-            let file = file.map(|file| file.timed(&self.clock));
-            let mut payload = piece.frames.begin();
-            let put = self
-                .recorder
-                .put(planned.split, file, &entry, &mut payload)?;
-            let said = put.said.into_iter().map(|(action, (reason, detail))| {
-                let path = join(census.dir(), &self.recorder.key);
-                finding(action, reason, &path, detail)
-            });
-            let said = said.collect();
-            // A record that was begun and not committed is dropped when the next one begins.
-            let record = match put.label {
-                Some(label) => {
-                    piece.frames.commit()?;
-                    piece.keys.extend_from_slice(&self.recorder.key);
-                    Some((label, piece.keys.len()))
-                }
-                None => None,
-            };
-            piece.files.push(PieceFile {
-                record,
-                image_bytes: put.image_bytes,
-                seek_point_bytes: put.seek_point_bytes,
-                said,
-            });
-            piece.source_bytes += entry.size;
+            let clock = Rc::clone(&self.clock);
+            let file = file.map(|file| file.timed(&clock));
+            self.add(planned.split, file, &entry, &mut piece)?;
             if self.clock.file_done() {
                 self.ahead.begin();
                 stream.is_slow();
@@ -137,5 +123,39 @@ impl<'a> Maker<'a> {
         }
         piece.frames.rollback();
         Ok(Some(piece))
+    }
+
+    /// Adds a file to a piece: its record, or why it has none.
+    pub(super) fn add(
+        &mut self,
+        split: usize,
+        file: Result<Opened<'_>, Refusal>,
+        entry: &EntryRef<'_>,
+        piece: &mut Piece,
+    ) -> Result<()> {
+        let dir = self.prepared.census.splits()[split].dir();
+        let mut payload = piece.frames.begin();
+        let put = self.recorder.put(split, file, entry, &mut payload)?;
+        let said = put.said.into_iter().map(|(action, (reason, detail))| {
+            finding(action, reason, &join(dir, &self.recorder.key), detail)
+        });
+        let said = said.collect();
+        // A record that was begun and not committed is dropped when the next one begins.
+        let record = match put.label {
+            Some(label) => {
+                piece.frames.commit()?;
+                piece.keys.extend_from_slice(&self.recorder.key);
+                Some((label, piece.keys.len()))
+            }
+            None => None,
+        };
+        piece.files.push(PieceFile {
+            record,
+            image_bytes: put.image_bytes,
+            seek_point_bytes: put.seek_point_bytes,
+            said,
+        });
+        piece.source_bytes += entry.size;
+        Ok(())
     }
 }

@@ -19,19 +19,30 @@ const SLACK_BYTES: usize = 64;
 
 /// Files that a thread opens ahead of the one that it reads.
 pub(super) const AHEAD_FILES: usize = 8;
-/// A file takes far less than this from the page cache (30 us for 100 KB), and more from any disk.
-const SLOW_FILE: Duration = Duration::from_micros(150);
+/// Who waits this long for a file waits for a disk or a network: the page cache does not let anybody wait.
+pub(super) const SLOW_FILE: Duration = Duration::from_micros(100);
 /// So many files decide whether they are slow.
 const DECIDE_FILES: u32 = 32;
 
 /// How long files take to open and to read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Clock {
     files: Cell<u32>,
     time: Cell<Duration>,
+    /// Time that the thread was on a core or queued for one, when the first of these files began.
+    busy: Cell<Duration>,
 }
 
 impl Clock {
+    /// For the thread that calls it.
+    pub(super) fn of_this_thread() -> Self {
+        Self {
+            files: Cell::new(0),
+            time: Cell::default(),
+            busy: Cell::new(busy_time()),
+        }
+    }
+
     pub(super) fn begin() -> Instant {
         Instant::now()
     }
@@ -41,17 +52,29 @@ impl Clock {
         self.time.set(self.time.get() + begin.elapsed());
     }
 
-    /// Ends a file. Tells each time that enough files were slow.
+    /// Ends a file. Tells each time that enough files were slow: not because the thread had to share its core with
+    /// others, where more threads would not help, but because it waited.
     pub(super) fn file_done(&self) -> bool {
         self.files.set(self.files.get() + 1);
         if self.files.get() < DECIDE_FILES {
             return false;
         }
-        let is_slow = self.time.get() > SLOW_FILE * DECIDE_FILES;
+        let now = busy_time();
+        let busy = now.saturating_sub(self.busy.replace(now));
         self.files.set(0);
-        self.time.set(Duration::ZERO);
-        is_slow
+        let waited = self.time.replace(Duration::ZERO).saturating_sub(busy);
+        waited > SLOW_FILE * DECIDE_FILES
     }
+}
+
+/// How long this thread has been on a core or queued for one; zero where the system does not say.
+fn busy_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text
+        .split_ascii_whitespace()
+        .take(2)
+        .map_while(|n| n.parse::<u64>().ok());
+    Duration::from_nanos(nanos.sum())
 }
 
 /// Opens entries some way ahead of their reading and tells the kernel that they will be needed. What comes from the
@@ -200,10 +223,15 @@ mod tests {
 
     #[test]
     fn slow_files_are_noticed() {
-        let clock = Clock::default();
+        let clock = Clock::of_this_thread();
         for slow in [true, false, true] {
             for file in 1..=DECIDE_FILES {
-                let time = if slow { SLOW_FILE * 2 } else { SLOW_FILE / 2 };
+                // Far beyond what this thread can have been busy, or far below.
+                let time = if slow {
+                    SLOW_FILE * 1_000_000
+                } else {
+                    SLOW_FILE / 2
+                };
                 clock.time.set(clock.time.get() + time);
                 assert_eq!(clock.file_done(), slow && file == DECIDE_FILES);
             }

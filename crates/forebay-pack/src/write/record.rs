@@ -94,6 +94,14 @@ impl<'a> Recorder<'a> {
         }
     }
 
+    /// Keeps no copies of bad images: for a trial.
+    pub(super) fn without_quarantine(self) -> Self {
+        Self {
+            quarantine: None,
+            ..self
+        }
+    }
+
     /// Opens an entry.
     pub(super) fn open(&self, split: usize, entry: &EntryRef<'_>) -> Result<Opened<'a>, Refusal> {
         self.sources.entry(split, entry)

@@ -11,9 +11,11 @@ use crate::input::{OpenVolume, Place};
 use crate::observer::{Observer, Stage};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Advice, Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::ffi::OsStr;
+use std::io::IoSliceMut;
 use std::os::unix::ffi::OsStrExt;
 
 /// The source of a pack, open for reading.
@@ -50,18 +52,8 @@ impl Sources {
         stopped: &dyn Fn() -> bool,
     ) -> Result<Option<Self>> {
         let census = &prepared.census;
-        if census.volumes().is_empty() {
-            let open = |dir: &[u8]| {
-                let path = census.src().join(OsStr::from_bytes(dir));
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                rustix::fs::open(&path, flags, Mode::empty())
-                    .map_err(|errno| Error::io(path, "open", errno))
-            };
-            let dirs = census.splits().iter().map(|split| open(split.dir()));
-            return Ok(Some(Self {
-                dirs: dirs.collect::<Result<_>>()?,
-                volumes: Vec::new(),
-            }));
+        if let Some(sources) = Self::open_plain(prepared)? {
+            return Ok(Some(sources));
         }
         let mut volumes = Vec::new();
         for (number, seen) in (0u16..).zip(census.volumes()) {
@@ -81,6 +73,32 @@ impl Sources {
         Ok(Some(Self {
             dirs: Vec::new(),
             volumes,
+        }))
+    }
+
+    /// Opens a source that can be read as it is; none if it is of compressed archives.
+    pub(super) fn open_plain(prepared: &Prepared) -> Result<Option<Self>> {
+        let census = &prepared.census;
+        if census.volumes().is_empty() {
+            let open = |dir: &[u8]| {
+                let path = census.src().join(OsStr::from_bytes(dir));
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                rustix::fs::open(&path, flags, Mode::empty())
+                    .map_err(|errno| Error::io(path, "open", errno))
+            };
+            let dirs = census.splits().iter().map(|split| open(split.dir()));
+            return Ok(Some(Self {
+                dirs: dirs.collect::<Result<_>>()?,
+                volumes: Vec::new(),
+            }));
+        }
+        if census.volumes().iter().any(|v| v.is_compressed_stream()) {
+            return Ok(None);
+        }
+        let volumes = census.volumes().iter().map(OpenVolume::open);
+        Ok(Some(Self {
+            dirs: Vec::new(),
+            volumes: volumes.collect::<Result<_>>()?,
         }))
     }
 
@@ -132,6 +150,14 @@ impl<'a> Opened<'a> {
         }
     }
 
+    /// Whether the beginning is in memory, so that reading it needs no disk; none if the system does not say.
+    pub(super) fn is_in_memory(&self) -> Option<bool> {
+        match &self.what {
+            What::File(file) => is_in_memory(file, 0),
+            What::Member(volume, place, _) => is_in_memory(volume.file(), place.offset),
+        }
+    }
+
     /// Has the reading timed.
     pub(super) fn timed<'b>(self, clock: &'b Clock) -> Opened<'b>
     where
@@ -154,5 +180,15 @@ impl<'a> Opened<'a> {
             clock.end(begin);
         }
         read
+    }
+}
+
+fn is_in_memory(file: impl AsFd, at: u64) -> Option<bool> {
+    let mut byte = [0];
+    let mut into = [IoSliceMut::new(&mut byte)];
+    match preadv2(file, &mut into, at, ReadWriteFlags::NOWAIT) {
+        Ok(_) => Some(true),
+        Err(Errno::AGAIN) => Some(false),
+        Err(_) => None,
     }
 }

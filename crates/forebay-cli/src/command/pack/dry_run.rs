@@ -1,6 +1,6 @@
-//! `forebay pack --dry-run`: the census and the plan, nothing written.
+//! `forebay pack --dry-run`: the census, the plan and an estimate of the time; nothing written.
 
-use forebay_pack::{Cancel, Finding, PackOptions, Prepared, prepare};
+use forebay_pack::{Cancel, Finding, PackOptions, Prepared, SourceProbe, prepare};
 use serde::Serialize;
 
 use super::Watch;
@@ -69,6 +69,20 @@ pub(super) fn show(
     console.blank();
     print_plan(&prepared, console);
     console.blank();
+    if cancel.is_cancelled() {
+        return Err(Failure::from(forebay_pack::Error::Interrupted {
+            finished: 0,
+            total: 0,
+        }));
+    }
+    match prepared.probe_source(cancel)? {
+        Some(probe) => print_probe(&prepared, &probe, console),
+        None => console.line(format!(
+            "A compressed archive is decoded once more before it is packed: about as long as this census, {}.",
+            quantity::duration(prepared.census_time()),
+        )),
+    }
+    console.blank();
     console.line(
         console
             .paint()
@@ -91,6 +105,105 @@ pub(super) fn show(
         },
     );
     Ok(Outcome::Done)
+}
+
+#[derive(Serialize)]
+struct ProbeEvent {
+    sampled_files: u64,
+    sampled_bytes: u64,
+    cached_share: Option<f64>,
+    opens_per_second: f64,
+    files_per_second_one_by_one: f64,
+    bytes_per_second_one_by_one: f64,
+    metadata_share: f64,
+    threads: usize,
+    files_per_second: f64,
+    bytes_per_second: f64,
+    estimated_seconds: f64,
+    gain_at_least: f64,
+}
+
+/// What a sample of the source says about the time of the pack, and about reading files instead of shards.
+fn print_probe(prepared: &Prepared, probe: &SourceProbe, console: &Console) {
+    let (alone, together) = (&probe.alone, &probe.together);
+    let share = alone.metadata_share();
+    // Whoever reads shards opens nothing; what else is faster about them a sample of files cannot tell.
+    let gain = 1.0 / (1.0 - share).max(0.01);
+    console.heading(format!(
+        "Source: {} of it read, nothing written",
+        quantity::counted(alone.files + together.files, "file", "files"),
+    ));
+    let mut table = Table::new(&[
+        ("", Align::Left),
+        ("files/s", Align::Right),
+        ("bytes/s", Align::Right),
+        ("", Align::Left),
+    ]);
+    let rates = |sample: &forebay_pack::Sample| {
+        (
+            quantity::rate(sample.files, sample.time),
+            quantity::byte_rate(sample.bytes, sample.time),
+        )
+    };
+    let (files, bytes) = rates(alone);
+    table.row([
+        "one by one".to_owned(),
+        files,
+        bytes,
+        format!(
+            "{:.0} % of the time is for opening them ({}/s)",
+            share * 100.0,
+            quantity::rate(alone.files, alone.open_time),
+        ),
+    ]);
+    let (files, bytes) = rates(together);
+    table.row([
+        "as this pack reads".to_owned(),
+        files,
+        bytes,
+        quantity::counted(probe.threads as u64, "thread", "threads"),
+    ]);
+    for line in table.lines(console.paint()) {
+        console.line(line);
+    }
+    console.line(format!(
+        "  All of it takes about {}, or longer where the destination is slower.",
+        quantity::duration(probe.estimate),
+    ));
+    console.line(format!(
+        "  Reading shards needs no opening of files: at least {gain:.1} times as fast as one by one from the same place."
+    ));
+    match probe.cached_share {
+        Some(cached) if cached > 0.05 => console.line(format!(
+            "  {:.0} % of the sample was in memory already: files that are not take longer, and shards gain more then.",
+            cached * 100.0,
+        )),
+        Some(_) => console.line("  The sample was not in memory; the names of the files were, after the census."),
+        None => console.line("  How much of the sample was in memory already the system does not say."),
+    }
+    console.event(
+        "probe",
+        &ProbeEvent {
+            sampled_files: alone.files + together.files,
+            sampled_bytes: alone.bytes + together.bytes,
+            cached_share: probe.cached_share,
+            opens_per_second: alone.opens_per_second(),
+            files_per_second_one_by_one: alone.files_per_second(),
+            bytes_per_second_one_by_one: alone.bytes_per_second(),
+            metadata_share: share,
+            threads: probe.threads,
+            files_per_second: together.files_per_second(),
+            bytes_per_second: together.bytes_per_second(),
+            estimated_seconds: probe.estimate.as_secs_f64(),
+            gain_at_least: gain,
+        },
+    );
+    if prepared.census_time().as_secs() > 0 {
+        console.line(format!(
+            "  The census found {} files a second.",
+            quantity::rate(prepared.census().files(), prepared.census_time()),
+        ));
+    }
 }
 
 fn print_census(prepared: &Prepared, findings: &[Finding], console: &Console) {

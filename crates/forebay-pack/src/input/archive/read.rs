@@ -75,6 +75,11 @@ impl OpenVolume {
         Ok(true)
     }
 
+    /// The archive, or the file that its images were decoded into.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Tells the system that a member will be needed.
     pub(crate) fn will_need(&self, place: Place, size: u64) {
         let at = match self.volume.kind {

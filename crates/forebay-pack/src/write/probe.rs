@@ -1,0 +1,190 @@
+//! How fast a source is: a bounded sample of the plan's files, opened and read one by one, and put together as records
+//! as a pack would, without writing anything.
+
+use super::piece::{Maker, Piece};
+use super::read::SLOW_FILE;
+use super::record::Recorder;
+use super::remake::Room;
+use super::source::Sources;
+use super::threads;
+use crate::census::EntryRef;
+use crate::error::Result;
+use crate::observer::Cancel;
+use crate::prepare::Prepared;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The sample ends with the first of these.
+const SAMPLE_FILES: u64 = 512;
+const SAMPLE_BYTES: u64 = 128 << 20;
+const SAMPLE_TIME: Duration = Duration::from_secs(2);
+
+/// What a sample of the source tells.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct SourceProbe {
+    /// Files opened and read one after the other by one thread.
+    pub alone: Sample,
+    /// Files put together as records by all threads that a pack would use, the disk's or network's waits overlapped.
+    pub together: Sample,
+    /// Threads of the second sample.
+    pub threads: usize,
+    /// The part of the first sample's files that was in memory already; none if the system does not say.
+    pub cached_share: Option<f64>,
+    /// Time for all files at the pace of the second sample. Writing comes on top where the destination is slower.
+    pub estimate: Duration,
+}
+
+/// Files that were read, and what they took.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Sample {
+    /// How many.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The time from the first to the last.
+    pub time: Duration,
+    /// The part of it that went into finding and opening files; zero in the second sample.
+    pub open_time: Duration,
+}
+
+impl Sample {
+    /// Files a second.
+    pub fn files_per_second(&self) -> f64 {
+        self.files as f64 / self.time.as_secs_f64().max(1e-9)
+    }
+
+    /// Bytes a second.
+    pub fn bytes_per_second(&self) -> f64 {
+        self.bytes as f64 / self.time.as_secs_f64().max(1e-9)
+    }
+
+    /// Opens a second, were there nothing else.
+    pub fn opens_per_second(&self) -> f64 {
+        self.files as f64 / self.open_time.as_secs_f64().max(1e-9)
+    }
+
+    /// The part of the time that went into finding and opening files, which a reader of shards does not have.
+    pub fn metadata_share(&self) -> f64 {
+        self.open_time.as_secs_f64() / self.time.as_secs_f64().max(1e-9)
+    }
+}
+
+impl Prepared {
+    /// Samples the source for a few seconds at most. None where a sample tells nothing: of compressed archives, whose
+    /// images are decoded in one pass before they are packed, and after a stop.
+    ///
+    /// # Errors
+    /// When the source cannot be opened. Files that cannot be read are part of the sample like others.
+    pub fn probe_source(&self, cancel: &Cancel) -> Result<Option<SourceProbe>> {
+        let Some(sources) = Sources::open_plain(self)? else {
+            return Ok(None);
+        };
+        let total = self.census.files();
+        let half = (SAMPLE_FILES / 2).min(total.div_ceil(2)).max(1);
+        // Two files of each stretch of the plan: one for each sample, so that the second finds nothing read.
+        let pick = |number: u64, second: u64| {
+            let at = (2 * number + second) * total / (2 * half);
+            self.entry_in_plan(at)
+        };
+        let is_over = |begin: Instant, bytes: u64| {
+            begin.elapsed() > SAMPLE_TIME / 2 || bytes > SAMPLE_BYTES / 2 || cancel.is_cancelled()
+        };
+        let mut alone = Sample::default();
+        let mut cached = Some(0);
+        let mut buffer = Vec::new();
+        let begin = Instant::now();
+        for number in 0..half {
+            if is_over(begin, alone.bytes) {
+                break;
+            }
+            let Some((split, entry)) = pick(number, 0) else {
+                break;
+            };
+            let opening = Instant::now();
+            let opened = sources.entry(split, &entry);
+            alone.open_time += opening.elapsed();
+            buffer.clear();
+            if let Ok(opened) = opened {
+                let is_cached = opened.is_in_memory();
+                cached = cached.zip(is_cached).map(|(n, more)| n + u64::from(more));
+                // What cannot be read shows in the pack; here only the time counts.
+                let _ = opened.append_to(entry.size, &mut buffer);
+            }
+            alone.files += 1;
+            alone.bytes += entry.size;
+        }
+        alone.time = begin.elapsed();
+        if cancel.is_cancelled() {
+            return Ok(None);
+        }
+        // As the pack does where it meets slow files.
+        let is_slow = alone.time > SLOW_FILE * alone.files as u32;
+        let (jobs, readers) = threads(self, 1)?;
+        let threads = if is_slow { jobs + readers } else { jobs };
+        let room = Room::new(jobs);
+        let next = AtomicU64::new(0);
+        let (files, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let failure = Mutex::new(None);
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let recorder = Recorder::new(self, &sources, &room).without_quarantine();
+                    let mut maker = Maker::new(self, recorder);
+                    let mut piece = Piece::default();
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let entry = pick(number, 1).filter(|_| number < half);
+                        let Some((split, entry)) = entry else { return };
+                        if is_over(begin, bytes.load(Ordering::Relaxed)) {
+                            return;
+                        }
+                        let file = sources.entry(split, &entry);
+                        if let Err(error) = maker.add(split, file, &entry, &mut piece) {
+                            failure
+                                .lock()
+                                .unwrap_or_else(|e| e.into_inner())
+                                .get_or_insert(error);
+                            return;
+                        }
+                        piece = piece.emptied();
+                        files.fetch_add(1, Ordering::Relaxed);
+                        bytes.fetch_add(entry.size, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        if let Some(error) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+            return Err(error);
+        }
+        let together = Sample {
+            files: files.into_inner(),
+            bytes: bytes.into_inner(),
+            time: begin.elapsed(),
+            open_time: Duration::ZERO,
+        };
+        let estimate = total as f64 / together.files_per_second().max(1e-9);
+        Ok((!cancel.is_cancelled()).then(|| SourceProbe {
+            alone,
+            together,
+            threads,
+            cached_share: cached.map(|cached| cached as f64 / alone.files.max(1) as f64),
+            estimate: Duration::try_from_secs_f64(estimate).unwrap_or(Duration::MAX),
+        }))
+    }
+
+    /// File number `at` of the plan, all splits one after the other; none beyond the last.
+    fn entry_in_plan(&self, mut at: u64) -> Option<(usize, EntryRef<'_>)> {
+        let splits = self.census.splits().iter().zip(self.plan.splits());
+        for (index, (census, split)) in splits.enumerate() {
+            match at.checked_sub(census.len()) {
+                Some(beyond) => at = beyond,
+                None => return Some((index, census.get(split.entry_at(at)))),
+            }
+        }
+        None
+    }
+}
