@@ -1,10 +1,12 @@
 //! The loader in this process: decoded batches by number of threads.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_image::{EvalTransform, TrainTransform, Transform};
-use forebay_loader::{Loader, Options};
+use forebay_loader::{Loader, Options, Stats};
 use forebay_shard::Split;
 
 use crate::Result;
@@ -42,18 +44,25 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<Report> {
             Transform::Eval(EvalTransform::new(256, 224)),
         ),
     ];
+    // Of the last run of each alternative, in their order.
+    let accounts: RefCell<BTreeMap<usize, Vec<String>>> = RefCell::default();
     let mut alternatives = Vec::new();
     for (name, transform) in transforms {
         for &threads in &options.threads {
             let (split, transform) = (split.clone(), transform.clone());
-            alternatives.push(Alternative::here(
-                format!(
-                    "{name}, {threads} thread{}",
-                    if threads == 1 { "" } else { "s" }
-                ),
-                "images/s",
-                move || epochs(&split, &transform, threads, options),
-            ));
+            let name = format!(
+                "{name}, {threads} thread{}",
+                if threads == 1 { "" } else { "s" }
+            );
+            let (accounts, number, title) = (&accounts, alternatives.len(), name.clone());
+            let run = move || {
+                let (sample, stats) = epochs(&split, &transform, threads, options)?;
+                accounts
+                    .borrow_mut()
+                    .insert(number, account(&title, &stats));
+                Ok(sample)
+            };
+            alternatives.push(Alternative::here(name, "images/s", run));
         }
     }
     let title = format!(
@@ -62,7 +71,36 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<Report> {
         split.len(),
         options.batch_size
     );
-    side_by_side(title, options.runs, alternatives)
+    let mut report = side_by_side(title, options.runs, alternatives)?;
+    report
+        .notes
+        .extend(accounts.into_inner().into_values().flatten());
+    Ok(report)
+}
+
+/// What each stage did with the time of its threads in a run, and what held it back.
+fn account(title: &str, stats: &Stats) -> Vec<String> {
+    let mut lines = vec![format!("{title}: {}", stats.verdict())];
+    // Decode and transform share their threads, and the waits of both are the former's.
+    let work = stats.transform.busy_s;
+    for stage in stats.stages() {
+        let shared = if stage.name == "decode" { work } else { 0.0 };
+        let all = match stage.name {
+            "transform" => {
+                stats.decode.busy_s + stats.decode.starved_s + stats.decode.blocked_s + work
+            }
+            _ => stage.busy_s + stage.starved_s + stage.blocked_s + shared,
+        };
+        let percent = |some: f64| 100.0 * some / all.max(f64::MIN_POSITIVE);
+        lines.push(format!(
+            "    {:<9} busy {:5.1} %   starved {:5.1} %   blocked {:5.1} %",
+            stage.name,
+            percent(stage.busy_s),
+            percent(stage.starved_s),
+            percent(stage.blocked_s),
+        ));
+    }
+    lines
 }
 
 /// Whole epochs until the time is up. The first batch is taken before the clock starts, so that
@@ -72,12 +110,13 @@ fn epochs(
     transform: &Transform,
     threads: usize,
     options: &LoadOptions,
-) -> Result<Sample> {
+) -> Result<(Sample, Stats)> {
     let mut asked = Options::new(options.batch_size, transform.clone());
     asked.threads = threads;
     asked.keep_last = true;
     let mut loader = Loader::new(split.clone(), asked)?;
     loader.next_batch()?;
+    let begun = loader.stats();
     let start = Instant::now();
     let mut images = 0;
     loop {
@@ -87,8 +126,9 @@ fn epochs(
             None => {}
         }
     }
-    Ok(Sample {
+    let sample = Sample {
         amount: images as f64,
         seconds: start.elapsed().as_secs_f64(),
-    })
+    };
+    Ok((sample, loader.stats().since(&begun)))
 }

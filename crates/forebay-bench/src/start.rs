@@ -5,7 +5,7 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use forebay_image::{TrainTransform, Transform, encode_png};
-use forebay_loader::{Loader, Options};
+use forebay_loader::{Loader, Options, Sampling, Weights};
 use forebay_shard::manifest::{FILE_NAME, ShardEntry, SplitEntry};
 use forebay_shard::{
     Dataset, ExampleBuilder, Manifest, RecordMeta, ShardFormat, ShardWriter, indexed,
@@ -42,20 +42,34 @@ pub fn start(directory: &Path, records: u64, runs: usize) -> Result<Report> {
             Ok(())
         })
     };
-    let first = || {
-        once(&|| {
-            let split = Dataset::open(directory)?.split("train")?;
-            let transform = Transform::Train(TrainTransform::new(224));
-            Loader::new(split, Options::new(256, transform))?.next_batch()?;
-            Ok(())
-        })
+    let first = |change: fn(&mut Sampling)| {
+        move || {
+            once(&|| {
+                let split = Dataset::open(directory)?.split("train")?;
+                let transform = Transform::Train(TrainTransform::new(224));
+                let mut options = Options::new(256, transform);
+                change(&mut options.sampling);
+                Loader::new(split, options)?.next_batch()?;
+                Ok(())
+            })
+        }
     };
     side_by_side(
         format!("Starting on {records} records in {SHARDS} shards, warm page cache"),
         runs,
         vec![
             Alternative::here("open the dataset and its split", "ms", open),
-            Alternative::here("open, and take the first batch of 256", "ms", first),
+            Alternative::here("open, and take the first batch of 256", "ms", first(|_| ())),
+            Alternative::here(
+                "the same, of 100 classes",
+                "ms",
+                first(|sampling| sampling.labels = (1..=100).collect()),
+            ),
+            Alternative::here(
+                "the same, drawn from balanced classes",
+                "ms",
+                first(|sampling| sampling.weights = Weights::Balanced),
+            ),
         ],
     )
 }

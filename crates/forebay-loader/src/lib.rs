@@ -24,7 +24,7 @@ mod tests;
 
 pub use error::{Error, Place, Result};
 pub use loader::{Loader, Monitor};
-pub use options::{DEFAULT_MEMORY_BYTES, DEFAULT_READERS, OnError, Options};
+pub use options::{DEFAULT_MEMORY_BYTES, DEFAULT_READERS, OnError, Options, PageCache};
 pub use plan::Shuffle;
 pub use sampling::{Sampling, Weights};
 pub use spec::MAX_BATCH_BYTES;

@@ -82,7 +82,7 @@ impl Loader {
         pool: Option<BufferPool>,
     ) -> Result<Self> {
         let (name, fingerprint) = (split.name().to_owned(), split.fingerprint().to_owned());
-        let source = Box::new(SplitSource::new(split)?);
+        let source = Box::new(SplitSource::new(split)?.keeping(options.page_cache));
         Self::from_source(source, name, fingerprint, options, (epoch, position), pool)
     }
 

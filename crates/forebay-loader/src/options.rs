@@ -33,6 +33,16 @@ pub enum OnError {
     Zero,
 }
 
+/// What becomes of the system's copies of records that were read from local files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum PageCache {
+    /// The system decides. Right where the dataset fits into memory, or nothing else wants it.
+    #[default]
+    Keep,
+    /// Given up as soon as they were read. Right where a dataset larger than memory would drive out what others read.
+    Drop,
+}
+
 /// What a loader is asked to do. A number of 0 means: choose well.
 ///
 /// ```
@@ -81,6 +91,8 @@ pub struct Options {
     /// handed out are not counted. A single record or batch that is larger is still made; memory that is used again may be
     /// somewhat larger than what it holds.
     pub memory_bytes: u64,
+    /// What becomes of the system's copies of records.
+    pub page_cache: PageCache,
     /// Limits against decompression bombs.
     pub limits: Limits,
 }
@@ -105,6 +117,7 @@ impl Options {
             readers: 0,
             batches_ahead: 0,
             memory_bytes: 0,
+            page_cache: PageCache::default(),
             limits: Limits::default(),
         }
     }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use forebay_shard::{RecordBlock, Shard, Split};
 
 use crate::error::{Place, Result};
+use crate::options::PageCache;
 
 /// Records by number, read in pieces, from several threads at once.
 pub(crate) trait Source: Send + Sync {
@@ -52,6 +53,7 @@ pub(crate) trait Source: Send + Sync {
 pub(crate) struct SplitSource {
     split: Split,
     bytes: u64,
+    page_cache: PageCache,
 }
 
 impl SplitSource {
@@ -61,7 +63,16 @@ impl SplitSource {
             let range = shard.byte_range(0..shard.len())?;
             bytes += range.end - range.start;
         }
-        Ok(SplitSource { split, bytes })
+        Ok(SplitSource {
+            split,
+            bytes,
+            page_cache: PageCache::default(),
+        })
+    }
+
+    /// The same source with another wish for the system's copies.
+    pub(crate) fn keeping(self, page_cache: PageCache) -> Self {
+        SplitSource { page_cache, ..self }
     }
 
     /// The shard of a piece, and the piece's numbers there.
@@ -104,7 +115,11 @@ impl Source for SplitSource {
 
     fn read(&self, piece: &Range<u64>, block: &mut RecordBlock) -> Result<()> {
         let (shard, records) = self.within(piece)?;
-        Ok(shard.read_range(records, block)?)
+        let result = shard.read_range(records.clone(), block);
+        if self.page_cache == PageCache::Drop {
+            shard.forget_range(records)?;
+        }
+        Ok(result?)
     }
 
     fn locate(&self, record: u64) -> Place {

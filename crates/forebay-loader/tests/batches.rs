@@ -8,7 +8,7 @@ use forebay_image::{
     TrainTransform, Transform, TransformList, TrivialAugmentWide,
 };
 use forebay_loader::plan::{EpochPlan, PlanOptions};
-use forebay_loader::{Error, Loader, OnError, Options, Sampling, Shuffle, Weights};
+use forebay_loader::{Error, Loader, OnError, Options, PageCache, Sampling, Shuffle, Weights};
 use forebay_shard::{Codec, ShardFormat, Split, image_and_label};
 use forebay_wire::Batch;
 use forebay_wire::batch::digest;
@@ -182,6 +182,9 @@ fn neither_threads_nor_memory_change_a_byte() {
             "{threads} threads, {readers} readers, {ahead} ahead, {memory} bytes"
         );
     }
+    let mut options = options(16);
+    options.page_cache = PageCache::Drop;
+    assert!(epochs(&split, &options, 2) == base);
 }
 
 #[test]

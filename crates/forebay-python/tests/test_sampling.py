@@ -128,11 +128,16 @@ def test_states_belong_to_what_was_selected(source: str) -> None:
         ({"weights": {1: 2.0}, "class_balanced": True}, "class_balanced"),
         ({"drop_last": True, "pad_last": True}, "pad_last"),
         ({"on_error": "hide"}, "on_error"),
+        ({"page_cache": "lose"}, "page_cache"),
     ],
 )
 def test_what_cannot_be(dataset: pathlib.Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(forebay.OptionError, match=message):
         loader(dataset, **options)
+
+
+def test_the_page_cache_changes_nothing(dataset: pathlib.Path) -> None:
+    assert epoch(dataset, page_cache="drop") == epoch(dataset)
 
 
 def test_damaged_samples_are_replaced(dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:

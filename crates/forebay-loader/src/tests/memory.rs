@@ -11,6 +11,23 @@ use crate::Shuffle;
 /// Larger than any record here, with its frame.
 const RECORD_BYTES: u64 = 2000;
 
+/// The end of an epoch is no reason to wait: the next one's batches are made before anybody asks for them.
+#[test]
+fn the_next_epoch_is_made_ahead() {
+    let (_directory, mut loader) = gated(&Recipe::default(), options(), &Arc::default());
+    for _ in 0..loader.batches_per_epoch() {
+        loader.next_batch().unwrap().unwrap();
+    }
+    // Batches that nobody asked for, of an epoch that was not begun.
+    let stats = until(&loader, "read beyond the epoch", |stats| {
+        stats.images >= (12 + 4) * 8
+    });
+    assert_eq!(stats.batches, 12);
+    assert_eq!(loader.epoch(), 0);
+    assert!(loader.next_batch().unwrap().is_none());
+    assert_eq!(loader.next_batch().unwrap().unwrap().epoch, 1);
+}
+
 #[test]
 fn a_trainer_that_takes_nothing_stops_the_pipeline_within_its_budget() {
     let recipe = Recipe {

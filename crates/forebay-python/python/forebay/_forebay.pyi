@@ -493,6 +493,9 @@ class Loader:
         Threads that decode; 0 for as many as this process may use. A server has its own.
     memory : int, optional
         Bytes for records and batches on their way. A server has its own.
+    page_cache : {"keep", "drop"}, default "keep"
+        Whether the system keeps copies of what was read from local files. "drop" is for a dataset
+        larger than memory that would drive out what others read. A server decides for itself.
     timeout : float or None, default 300.0
         The longest wait for a batch in seconds.
 
@@ -546,6 +549,7 @@ class Loader:
         label_base: Literal[0, 1] | None = None,
         threads: int = 0,
         memory: int | None = None,
+        page_cache: Literal["keep", "drop"] = "keep",
         timeout: float | None = 300.0,
     ) -> Self: ...
     @property

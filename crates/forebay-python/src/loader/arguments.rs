@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_image::{Dtype, Layout, Normalize, TrainTransform, Transform};
 use forebay_loader::plan::Shuffle;
-use forebay_loader::{OnError, Options};
+use forebay_loader::{OnError, Options, PageCache};
 use pyo3::prelude::*;
 
 use crate::failure::{Failure, Kind};
@@ -140,6 +140,18 @@ pub(crate) fn keep_last(drop_last: Option<bool>, pad_last: Option<bool>) -> Resu
                 "one of the two, as it is the other's opposite",
             ))
         }
+    }
+}
+
+pub(crate) fn page_cache(name: &str) -> Result<PageCache, Failure> {
+    match name {
+        "keep" => Ok(PageCache::Keep),
+        "drop" => Ok(PageCache::Drop),
+        _ => Err(refused(
+            "page_cache",
+            format!("{name:?}"),
+            "'keep' or 'drop'",
+        )),
     }
 }
 

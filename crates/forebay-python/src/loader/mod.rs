@@ -102,6 +102,9 @@ const CLOSING: Duration = Duration::from_secs(10);
 ///     Threads that decode; 0 for as many as this process may use. A server has its own.
 /// memory : int, optional
 ///     Bytes for records and batches on their way. A server has its own.
+/// page_cache : {"keep", "drop"}, default "keep"
+///     Whether the system keeps copies of what was read from local files. "drop" is for a dataset
+///     larger than memory that would drive out what others read. A server decides for itself.
 /// timeout : float or None, default 300.0
 ///     The longest wait for a batch in seconds.
 ///
@@ -226,11 +229,11 @@ impl PyLoader {
         source, *, batch_size=32, split=None, transform=None, rank=None, world_size=None, seed=0,
         shuffle=ShuffleWish::Whether(true), block_records=None, window_blocks=None, lanes=None,
         layout="nhwc", dtype=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None,
-        class_balanced=false, draws=None, repeats=1, on_error="raise", label_base=None, threads=0, memory=None, timeout=Some(300.0),
+        class_balanced=false, draws=None, repeats=1, on_error="raise", label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0),
     ), text_signature = "(source, *, batch_size=32, split=None, transform=TrainTransform(224), rank=None, \
         world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
         layout='nhwc', dtype=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None, \
-        class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=None, threads=0, memory=None, timeout=300.0)")]
+        class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=None, threads=0, memory=None, page_cache='keep', timeout=300.0)")]
     #[allow(clippy::too_many_arguments)] // one each, as Python has them
     fn new(
         py: Python<'_>,
@@ -260,6 +263,7 @@ impl PyLoader {
         label_base: Option<i64>,
         threads: usize,
         memory: Option<u64>,
+        page_cache: &str,
         timeout: Option<f64>,
     ) -> PyResult<PyLoader> {
         let source: OsString = source.into_os_string();
@@ -290,6 +294,7 @@ impl PyLoader {
         options.on_error = arguments::on_error(on_error)?;
         options.threads = threads;
         options.memory_bytes = memory.unwrap_or(0);
+        options.page_cache = arguments::page_cache(page_cache)?;
         let label_base = arguments::label_base(label_base)?;
         let timeout = arguments::timeout(timeout)?;
         let wish = Wish {

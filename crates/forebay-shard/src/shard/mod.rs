@@ -386,6 +386,28 @@ impl Shard {
         self.decode(records, out)
     }
 
+    /// Tells the system that the bytes of records will not be read again soon, so that its page cache gives their room to
+    /// others. Advice: nothing comes of it where the system takes none.
+    ///
+    /// # Errors
+    /// When there are no such records, or the file cannot be opened.
+    pub fn forget_range(&self, records: Range<u64>) -> Result<()> {
+        let bytes = self.byte_range(records)?;
+        let file = self.file()?;
+        #[cfg(target_os = "linux")]
+        {
+            let len = std::num::NonZeroU64::new(bytes.end - bytes.start);
+            // A length of 0 would mean everything.
+            if len.is_some() {
+                let advice = rustix::fs::Advice::DontNeed;
+                let _ = rustix::fs::fadvise(&*file, bytes.start, len, advice);
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (bytes, file);
+        Ok(())
+    }
+
     /// Reads one record, replacing what is in `out`. Of a raw block or a
     /// TFRecord file only the record itself is read and verified. After an
     /// error `out` holds nothing of use.
