@@ -87,6 +87,19 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Whether an image that the census passed over for it counts as a bad image.
+    pub(crate) fn is_bad_image(self) -> bool {
+        matches!(
+            self,
+            Self::OtherFormat
+                | Self::Unreadable
+                | Self::DanglingLink
+                | Self::LinkLoop
+                | Self::Link
+                | Self::UnsafeName
+        )
+    }
+
     /// The reason in words.
     pub fn text(self) -> &'static str {
         match self {

@@ -3,11 +3,11 @@
 use crate::destination::{Destination, Difference, Header, INDEX_DIR, ShardLine, State};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
-use crate::options::{Format, PackOptions};
+use crate::options::{Format, OnBadImage, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::{Prepared, prepare};
 use crate::publish;
-use crate::report::Summary;
+use crate::report::{Action, Summary};
 use crate::resume;
 use crate::write::write_shards;
 use forebay_image::SeekDensity;
@@ -60,6 +60,7 @@ impl Prepared {
             Begin::Complete(manifest) => return self.complete(&destination, &manifest),
             Begin::Lines(lines) => lines,
         };
+        self.check_findings()?;
         let shards: Vec<PlannedShard> = self.plan.shards().collect();
         let (mut done, resumed) = self.check(&destination, &shards, lines, observer, cancel)?;
         let written = self.write(&destination, &header, &shards, &done, observer, cancel)?;
@@ -162,6 +163,16 @@ impl Prepared {
             census_time: self.census_time,
             ..publish::summary_of(destination, manifest)?
         })
+    }
+
+    /// Stops for the first bad image that the census passed over, if that is to be done.
+    pub(crate) fn check_findings(&self) -> Result<()> {
+        if self.options.on_bad_image != OnBadImage::Fail {
+            return Ok(());
+        }
+        let mut findings = self.census.findings();
+        let bad = findings.find(|f| f.action == Action::Skipped && f.reason.is_bad_image());
+        bad.map_or(Ok(()), |finding| Err(Error::BadImage(Box::new(finding))))
     }
 
     /// The shards of `lines` that are still good, by name, and how many those are.

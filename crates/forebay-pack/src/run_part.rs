@@ -127,6 +127,7 @@ impl Prepared {
         }
         let (files, bytes) = self.extent(&shards);
         observer.assigned(files, bytes);
+        self.check_findings()?;
         let (mut done, resumed) = self.check(&destination, &shards, lines, observer, cancel)?;
         let written = self.write(&destination, &header, &shards, &done, observer, cancel)?;
         for line in &written {

@@ -178,6 +178,7 @@ fn bad_images_go_into_quarantine_and_nothing_there_is_lost() {
         ("n00000000/empty.jpg", b""),
         ("n00000000/text.jpg", b"this is text"),
         ("n00000001/deep/gif.png", b"GIF89a and so on"),
+        ("n00000001/deep/by name.gif", b"GIF89a found by the census"),
     ];
     for (path, content) in bad {
         put(&src, path.as_bytes(), content);
@@ -189,21 +190,38 @@ fn bad_images_go_into_quarantine_and_nothing_there_is_lost() {
     let mut tar = tar::Builder::new(std::fs::File::create(&archive).unwrap());
     tar.append_dir_all("", &src).unwrap();
     tar.into_inner().unwrap();
-    for (source, name) in [(&src, "directory"), (&archive, "archive")] {
+    let packed = dir.path().join("src.tar.gz");
+    let gz = std::fs::File::create(&packed).unwrap();
+    let mut gz = flate2::write::GzEncoder::new(gz, flate2::Compression::fast());
+    std::io::Write::write_all(&mut gz, &std::fs::read(&archive).unwrap()).unwrap();
+    gz.finish().unwrap();
+    let sources = [
+        (&src, "directory"),
+        (&archive, "archive"),
+        (&packed, "compressed"),
+    ];
+    for (source, name) in sources {
+        // Each finds those of the one before in place, and the last one has them all anew.
+        if name == "compressed" {
+            std::fs::remove_dir_all(&aside).unwrap();
+            put(&aside, b"n00000000/text.jpg", b"somebody else's");
+        }
         let dst = dir.path().join(name);
         let mut options = options(source, &dst);
         options.on_bad_image = OnBadImage::Quarantine(aside.clone());
         let summary = run(&options).unwrap();
-        assert_eq!((summary.records(), summary.skipped()), (20, 4));
+        assert_eq!((summary.records(), summary.skipped()), (20, 5));
         assert_eq!(summary.fingerprint, skipped.fingerprint);
         let quarantined = |f: &Finding| f.action == Action::Quarantined;
-        assert_eq!(report(&dst).iter().filter(|f| quarantined(f)).count(), 4);
+        assert_eq!(report(&dst).iter().filter(|f| quarantined(f)).count(), 5);
         let found = contents(&aside);
-        assert_eq!(found.len(), 5, "{:?}", found.keys());
+        assert_eq!(found.len(), 6, "{:?}", found.keys());
         assert_eq!(found[Path::new("n00000000/empty.jpg")], b"");
         assert_eq!(found[Path::new("n00000000/text.jpg")], b"somebody else's");
         assert_eq!(found[Path::new("n00000000/text.jpg.1")], b"this is text");
-        assert_eq!(found[Path::new("n00000001/deep/gif.png")], bad[2].1);
+        for (path, content) in &bad[2..] {
+            assert_eq!(found[Path::new(path)], *content);
+        }
     }
     for inside in ["src/aside", "directory/aside"] {
         let mut options = options(&src, &dir.path().join("directory"));
@@ -223,8 +241,15 @@ fn the_first_bad_image_stops_a_pack_that_is_told_to_fail() {
     );
     tree(&src, 2, 20);
     put(&src, b"n00000001/bad.jpg", b"bad");
+    put(&src, b"n00000001/by name.gif", b"GIF89a");
     let mut strict = options(&src, &dst);
     strict.on_bad_image = OnBadImage::Fail;
+    let error = run(&strict).unwrap_err();
+    assert!(
+        matches!(&error, Error::BadImage(finding) if finding.path == "n00000001/by name.gif"),
+        "{error}"
+    );
+    std::fs::remove_file(src.join("n00000001/by name.gif")).unwrap();
     let error = run(&strict).unwrap_err();
     assert!(
         matches!(&error, Error::BadImage(finding) if finding.path == "n00000001/bad.jpg"),

@@ -1,6 +1,7 @@
 //! Many findings in little memory: a data set may well have a text file beside each of a million images.
 
 use crate::report::{Action, Finding, Reason};
+use std::collections::BTreeSet;
 
 /// Findings in the order in which they were pushed.
 #[derive(Debug, Default, Clone)]
@@ -44,6 +45,18 @@ impl FindingList {
             detail_end: item.detail_end + shift,
             ..*item
         }));
+    }
+
+    /// Says of images in other formats, given by their paths, that they go into quarantine.
+    pub(crate) fn quarantine(&mut self, paths: &BTreeSet<String>) {
+        for item in &mut self.items {
+            let path = &self.text[item.start as usize..item.path_end as usize];
+            if (item.action, item.reason) == (Action::Skipped, Reason::OtherFormat)
+                && paths.contains(path)
+            {
+                item.action = Action::Quarantined;
+            }
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -37,6 +37,7 @@ impl<'a> LabelJoin<'a> {
         let mut kept = ChunkBuilder::new(chunk.name());
         // What has changed since, and when.
         kept.changed_at(i128::from(chunk.times_digest()));
+        kept.leave_out_all_of(chunk);
         let mut listed = split.listed_classes.take().unwrap_or_default();
         let mut dir: Option<&[u8]> = None;
         for index in 0..chunk.len() {

@@ -63,6 +63,15 @@ pub(crate) struct Chunk {
     bytes: u64,
     content: u64,
     times: u64,
+    left_out: Vec<LeftOut>,
+}
+
+/// An image in a format that is not packed: it has no place in the plan, and may have one in quarantine.
+#[derive(Debug, Clone)]
+struct LeftOut {
+    key: Vec<u8>,
+    size: u64,
+    place: Option<Place>,
 }
 
 /// A chunk that still grows.
@@ -164,6 +173,16 @@ impl ChunkBuilder {
         self.chunk.offsets.push(place.offset);
     }
 
+    /// Keeps where an image is that cannot be packed.
+    pub(crate) fn leave_out(&mut self, key: Vec<u8>, size: u64, place: Option<Place>) {
+        self.chunk.left_out.push(LeftOut { key, size, place });
+    }
+
+    /// And those of another chunk.
+    pub(crate) fn leave_out_all_of(&mut self, chunk: &Chunk) {
+        self.chunk.left_out.extend_from_slice(&chunk.left_out);
+    }
+
     /// Takes over when an archive was last changed.
     pub(crate) fn changed_at(&mut self, modified: i128) {
         self.times.update(&modified.to_le_bytes());
@@ -184,6 +203,8 @@ impl ChunkBuilder {
         chunk.name_marks.shrink_to_fit();
         chunk.sizes.values.shrink_to_fit();
         chunk.offsets.shrink_to_fit();
+        // A system lists names in any order.
+        chunk.left_out.sort_by(|a, b| a.key.cmp(&b.key));
         chunk.content = digest(&self.content);
         chunk.times = digest(&self.times);
         chunk
@@ -228,6 +249,18 @@ impl Chunk {
             }),
             extras: Extras::default(),
         }
+    }
+
+    /// Images that were left out because of their format; their names are whole keys.
+    pub(crate) fn left_out(&self) -> impl Iterator<Item = EntryRef<'_>> {
+        self.left_out.iter().map(|left| EntryRef {
+            dir: b"",
+            name: &left.key,
+            size: left.size,
+            class: None,
+            place: left.place,
+            extras: Extras::default(),
+        })
     }
 
     /// A digest of keys and sizes.

@@ -61,6 +61,7 @@ pub(super) fn collect(
                 volume = Some(member.place.volume);
             }
             Kind::OtherImage(format) => {
+                chunk.leave_out(key.to_vec(), member.size, Some(member.place));
                 note(Action::Skipped, Reason::OtherFormat, member.path, format)
             }
             _ if crate::census::is_list_path(member.path) => {}

@@ -23,10 +23,10 @@ pub use list::EntryRef;
 use crate::error::{Error, Result};
 use crate::input::{self, Ask, Labels, LayoutKind, Source, Tree, Unit, Volume};
 use crate::observer::{Cancel, Observer, Stage};
-use crate::options::PackOptions;
+use crate::options::{OnBadImage, PackOptions};
 use crate::report::{Action, Finding, Reason};
-use forebay_shard::ExampleBuilder;
-use std::collections::BTreeMap;
+use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -178,7 +178,7 @@ impl Census {
         for split in &mut splits {
             split.knowledge = Arc::clone(&knowledge);
         }
-        let census = Self {
+        let mut census = Self {
             src: src.to_path_buf(),
             layout,
             splits,
@@ -188,6 +188,9 @@ impl Census {
             volumes: source.volumes,
             knowledge,
         };
+        if matches!(options.on_bad_image, OnBadImage::Quarantine(_)) {
+            census.quarantine_left_out();
+        }
         if census.files() == 0 {
             let what = match census.findings.len() {
                 0 => "there are no images in it".to_owned(),
@@ -196,6 +199,16 @@ impl Census {
             return Err(Error::source(src, what));
         }
         Ok(census)
+    }
+
+    /// Images in a format that is not packed are in quarantine when the pack is done.
+    fn quarantine_left_out(&mut self) {
+        let mut paths = BTreeSet::new();
+        for split in &self.splits {
+            let keys = split.left_out().map(|entry| entry.key());
+            paths.extend(keys.map(|key| crate::report::escape(&input::join(&split.dir, &key))));
+        }
+        self.findings.quarantine(&paths);
     }
 
     /// The source.
@@ -331,6 +344,13 @@ impl SplitCensus {
             .iter()
             .map(|chunk| (chunk.class, chunk.len()))
             .collect()
+    }
+
+    /// Images that were left out because of their format, and that are not too large to be looked at; their names are
+    /// whole keys.
+    pub(crate) fn left_out(&self) -> impl Iterator<Item = EntryRef<'_>> {
+        let entries = self.chunks.iter().flat_map(Chunk::left_out);
+        entries.filter(|entry| entry.size <= MAX_RECORD_BYTES)
     }
 
     pub(crate) fn chunks(&self) -> &[Chunk] {

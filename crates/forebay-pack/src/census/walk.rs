@@ -145,7 +145,7 @@ impl Walk<'_> {
                 entered = false;
                 continue;
             }
-            if !self.is_candidate(&path, dir, name) {
+            if !self.is_candidate(&path, dir, name, item.size) {
                 continue;
             }
             if !entered {
@@ -207,13 +207,14 @@ impl Walk<'_> {
     }
 
     /// Whether a file goes into the plan: by its name, or else by its first bytes.
-    fn is_candidate(&mut self, path: &Path, dir: &[u8], name: &[u8]) -> bool {
+    fn is_candidate(&mut self, path: &Path, dir: &[u8], name: &[u8], size: u64) -> bool {
         if sniff::has_image_name(name) {
             return true;
         }
         match first_bytes(&path.join(OsStr::from_bytes(name))) {
             Ok(Content::Jpeg | Content::Png | Content::WebP) => true,
             Ok(Content::OtherImage(format)) => {
+                self.chunk.leave_out(join(dir, name), size, None);
                 self.note(
                     Action::Skipped,
                     Reason::OtherFormat,

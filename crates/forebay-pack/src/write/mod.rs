@@ -68,6 +68,9 @@ pub(crate) fn write_shards(
             .get_or_insert(error);
     };
     let stopped = || stop.load(Ordering::Relaxed) || cancel.is_cancelled();
+    if let Some(quarantine) = quarantine::Quarantine::of(&prepared.options) {
+        quarantine.keep_left_out(&prepared.census, &sources, &stopped)?;
+    }
     let (sender, receiver) = sync_channel::<shard::WrittenShard>(jobs.max(1));
     let mut lines = Vec::new();
     std::thread::scope(|scope| {

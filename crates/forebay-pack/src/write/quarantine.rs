@@ -1,6 +1,11 @@
 //! The directory into which bad files are copied, under the paths that they have in the source.
 
+use super::source::Sources;
+use crate::census::Census;
 use crate::error::{Error, Result};
+use crate::input::join;
+use crate::options::{OnBadImage, PackOptions};
+use crate::report::escape;
 use forebay_store::{AtomicFile, Durability};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -24,6 +29,43 @@ pub(super) struct Quarantine<'a> {
 impl<'a> Quarantine<'a> {
     pub(super) fn new(dir: &'a Path, durability: Durability) -> Self {
         Self { dir, durability }
+    }
+
+    /// The quarantine of a pack, if it has one.
+    pub(super) fn of(options: &'a PackOptions) -> Option<Self> {
+        match &options.on_bad_image {
+            OnBadImage::Quarantine(dir) => Some(Self::new(dir, options.durability)),
+            OnBadImage::Skip | OnBadImage::Fail => None,
+        }
+    }
+
+    /// Puts there what the census left out because of its format.
+    pub(super) fn keep_left_out(
+        &self,
+        census: &Census,
+        sources: &Sources,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let mut content = Vec::new();
+        for (number, split) in census.splits().iter().enumerate() {
+            for entry in split.left_out() {
+                if stopped() {
+                    return Ok(());
+                }
+                content.clear();
+                let file = sources.entry(number, &entry);
+                let read = file.and_then(|file| file.append_to(entry.size, &mut content));
+                let path = join(split.dir(), &entry.key());
+                // The report says that it is there, and the next census may see it otherwise.
+                read.map_err(|(reason, detail)| {
+                    let (path, reason) = (escape(&path), reason.text());
+                    let what = format!("{path}, which belongs into quarantine: {reason} {detail}");
+                    Error::source(census.src(), what.trim_end())
+                })?;
+                self.keep(&path, &content)?;
+            }
+        }
+        Ok(())
     }
 
     /// Puts a file there, whole or not at all, and replaces nothing: if another file has its name, it gets a number

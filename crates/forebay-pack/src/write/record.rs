@@ -14,7 +14,6 @@ use super::source::{Opened, Sources};
 use crate::census::{ClassName, EntryRef};
 use crate::error::Result;
 use crate::input::join;
-use crate::options::OnBadImage;
 use crate::prepare::Prepared;
 use crate::report::{Action, Reason};
 use forebay_image::{Color, Format, Probe, SeekDensity, SeekPointBuilder};
@@ -76,14 +75,10 @@ const GUESS: Header = Header {
 impl<'a> Recorder<'a> {
     pub(super) fn new(prepared: &'a Prepared, sources: &'a Sources, room: &'a Room) -> Self {
         let options = &prepared.options;
-        let quarantine = match &options.on_bad_image {
-            OnBadImage::Quarantine(dir) => Some(Quarantine::new(dir, options.durability)),
-            OnBadImage::Skip | OnBadImage::Fail => None,
-        };
         Self {
             prepared,
             sources,
-            quarantine,
+            quarantine: Quarantine::of(options),
             remaker: Remaker::new(options, room),
             seek_points: options.seek_points,
             seek_point_builder: SeekPointBuilder::default(),

@@ -9,6 +9,7 @@ use crate::destination::Destination;
 use crate::error::{Error, Result};
 use crate::input::{OpenVolume, Place};
 use crate::observer::{Observer, Stage};
+use crate::options::OnBadImage;
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
 use rustix::fd::{AsFd, OwnedFd};
@@ -119,6 +120,13 @@ fn places(prepared: &Prepared, shards: &[PlannedShard], volume: u16) -> Vec<(u64
         let census = &prepared.census.splits()[shard.split];
         let split = &prepared.plan.splits()[shard.split];
         for entry in split.entries(census, shard.positions.clone()) {
+            let place = entry.place.filter(|place| place.volume == volume);
+            places.extend(place.map(|place| (place.offset, entry.size)));
+        }
+    }
+    if matches!(prepared.options.on_bad_image, OnBadImage::Quarantine(_)) {
+        let splits = prepared.census.splits().iter();
+        for entry in splits.flat_map(|split| split.left_out()) {
             let place = entry.place.filter(|place| place.volume == volume);
             places.extend(place.map(|place| (place.offset, entry.size)));
         }
