@@ -7,7 +7,8 @@ Run it with an interpreter that has TensorFlow. DIRECTORY holds TFRecords and
 expected.json as `cargo run -p forebay-shard --example interop_shards` writes
 them; without it they are written to a temporary one. Where the command
 `forebay` is on the PATH, it also packs testdata/images, and TensorFlow reads
-and decodes each image from the shards. The exit status is 0 if all is equal.
+and decodes each image from the shards; then the odd images of testdata/dirty
+as RGB JPEG, and all of them smaller. The exit status is 0 if all is equal.
 """
 
 import json
@@ -95,6 +96,42 @@ def check_packed(forebay: str, directory: pathlib.Path) -> None:
     print(f"packed images: {count} records equal")
 
 
+def check_remade(forebay: str, directory: pathlib.Path) -> None:
+    """Packs odd images as RGB JPEG, and others smaller: TensorFlow decodes what the features say."""
+    source = directory / "source" / "odd"
+    source.mkdir(parents=True)
+    for path in (ROOT / "testdata" / "dirty").glob("*.jpg"):
+        shutil.copy(path, source)
+    picture = tf.constant([[[x * 5, y * 7, 90] for x in range(50)] for y in range(36)], tf.uint8)
+    (source / "png.JPEG").write_bytes(tf.io.encode_png(picture).numpy())
+    (source / "jpeg.JPEG").write_bytes(tf.io.encode_jpeg(picture).numpy())
+    spec = {
+        "image/encoded": tf.io.FixedLenFeature([], tf.string),
+        "image/format": tf.io.FixedLenFeature([], tf.string),
+        "image/colorspace": tf.io.FixedLenFeature([], tf.string),
+        "image/channels": tf.io.FixedLenFeature([], tf.int64),
+        "image/height": tf.io.FixedLenFeature([], tf.int64),
+        "image/width": tf.io.FixedLenFeature([], tf.int64),
+    }
+    for name, options in (("converted", []), ("smaller", ["--resize-short", "20"])):
+        packed = directory / name
+        command = [forebay, "pack", str(source.parent), str(packed), "--format", "tfrecord"]
+        subprocess.run([*command, "--convert-odd", *options], check=True, stdout=subprocess.DEVNULL)
+        count = 0
+        for shard in packed.glob("train-*"):
+            for record in read(shard):
+                sample = tf.io.parse_single_example(record, spec)
+                pixels = tf.io.decode_jpeg(sample["image/encoded"])
+                size = [int(sample[f"image/{side}"]) for side in ("height", "width", "channels")]
+                assert list(pixels.shape) == size and size[2] == 3, size
+                assert not options or min(size[:2]) == 20, size
+                words = sample["image/format"].numpy(), sample["image/colorspace"].numpy()
+                assert words == (b"JPEG", b"RGB"), words
+                count += 1
+        assert count == len(list(source.iterdir())), count
+        print(f"{name} images: {count} records decode as RGB JPEG")
+
+
 def main() -> None:
     print(f"TensorFlow {tf.__version__}")
     if len(sys.argv) > 1:
@@ -110,6 +147,7 @@ def main() -> None:
             print("packed images: skipped, there is no command forebay on the PATH")
         else:
             check_packed(forebay, pathlib.Path(temporary) / "packed")
+            check_remade(forebay, pathlib.Path(temporary) / "remade")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ fn too_few_open_files_are_a_failure_that_says_how_many_it_takes() {
         .output()
         .unwrap()
         .into();
-    ran.failed_with(&["30 open files", "ulimit -n 44"]);
+    ran.failed_with(&["30 open files", "ulimit -n 37"]);
 }
 
 #[test]
@@ -287,4 +287,43 @@ fn a_record_that_is_no_example() {
     writer.write(payload).unwrap();
     writer.finish().unwrap();
     run(["cat", text(&path), "0"]).failed_with(&["train-00000-of-00001", "record 0", "Example"]);
+}
+
+#[test]
+fn what_is_done_to_images_is_counted_and_senseless_wishes_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, aside) = (dir.path().join("in"), dir.path().join("aside"));
+    let class = source.join("a");
+    fs::create_dir_all(&class).unwrap();
+    let dirty = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/dirty");
+    for name in ["cmyk.jpg", "ycck.jpg"] {
+        fs::copy(dirty.join(name), class.join(name)).unwrap();
+    }
+    fs::write(class.join("text.jpg"), "no image").unwrap();
+    let policy = format!("quarantine:{}", text(&aside));
+    let more = [
+        "--convert-odd",
+        "--max-side",
+        "24",
+        "--quality",
+        "80",
+        "--on-bad-image",
+        &policy,
+    ];
+    let ran = pack(&source, &dir.path().join("out"), &more).code(3);
+    for said in ["1 in quarantine", "2 made smaller", "2 converted"] {
+        assert!(ran.stdout.contains(said), "{said}: {}", ran.stdout);
+    }
+    assert_eq!(fs::read(aside.join("a/text.jpg")).unwrap(), b"no image");
+    let other = dir.path().join("other");
+    for (more, says) in [
+        (&["--quality", "80"][..], "made smaller or converted"),
+        (&["--on-bad-image", "quarantine:"], "quarantine:DIR"),
+        (&["--on-bad-image", "burn"], "quarantine:DIR"),
+        (&["--resize-short", "0"], "--resize-short"),
+    ] {
+        let ran = pack(&source, &other, more);
+        assert!(ran.code != 0 && ran.stderr.contains(says), "{}", ran.stderr);
+        assert!(!other.exists());
+    }
 }
