@@ -94,6 +94,9 @@ pub struct PackOptions {
     /// Seek points that are stored with each JPEG: loaders then reach a crop without decoding all above it. None: no
     /// seek points, which spares about as much CPU time as a third of decoding each image.
     pub seek_points: Option<SeekDensity>,
+    /// Stores progressive JPEGs as baseline ones of the same pixels, of which [`export`](crate::export()) makes the original
+    /// files again; those that would not come back byte for byte stay as they are.
+    pub progressive_to_baseline: bool,
     /// What to do with bad images.
     pub on_bad_image: OnBadImage,
     /// Writes images anew as RGB JPEG that other readers stumble over: PNG or WebP under a JPEG's name, CMYK and YCCK, JPEGs
@@ -138,6 +141,7 @@ impl PackOptions {
             shuffle: ShuffleWhen::Training,
             seed: 0,
             seek_points: Some(SeekDensity::Auto),
+            progressive_to_baseline: false,
             on_bad_image: OnBadImage::Skip,
             convert_odd: false,
             resize_short: None,

@@ -143,6 +143,7 @@ pub(crate) fn summary(destination: &Destination, manifest: &Manifest, tally: Tal
         splits: splits.collect(),
         image_bytes: number(IMAGE_BYTES_KEY),
         seek_points: SeekPointCount::of(manifest),
+        progressive: ProgressiveCount::of(manifest),
         classes: manifest.classes.len() as u64,
         resumed_shards: 0,
         packed_bytes: 0,
@@ -295,6 +296,11 @@ fn manifest(outline: &Outline, shards: &[String], done: &BTreeMap<String, ShardL
     // Which images have seek points is known only when they are written.
     let seek_points: SeekPointCount = done.values().map(|line| line.seek_points).sum();
     seek_points.record(&mut manifest);
+    // An argument of the pack: where nobody asked, there is nothing to count.
+    if manifest.pack.contains_key("progressive") {
+        let count: ProgressiveCount = done.values().map(|line| line.progressive).sum();
+        count.record(&mut manifest);
+    }
     manifest
 }
 

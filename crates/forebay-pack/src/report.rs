@@ -188,6 +188,17 @@ pub struct ProgressiveCount {
     pub left: u64,
 }
 
+impl ProgressiveCount {
+    /// Counts an image; none is one that this is not about.
+    pub(crate) fn add(&mut self, is_baseline_now: Option<bool>) {
+        match is_baseline_now {
+            Some(true) => self.changed += 1,
+            Some(false) => self.left += 1,
+            None => {}
+        }
+    }
+}
+
 impl std::iter::Sum for ProgressiveCount {
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
         counts.fold(Self::default(), |a, b| Self {
@@ -233,6 +244,8 @@ pub struct Summary {
     pub image_bytes: u64,
     /// Seek points in all records.
     pub seek_points: SeekPointCount,
+    /// What became of progressive JPEGs that were to become baseline ones.
+    pub progressive: ProgressiveCount,
     /// Classes that labels refer to.
     pub classes: u64,
     /// Shards that an earlier, interrupted run had finished.

@@ -14,6 +14,7 @@ use forebay_store::{Durability, Location};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use support::options as pack_options;
 use support::*;
 
 /// The project's pictures, packed into three shards for each split.
@@ -304,7 +305,7 @@ fn progressive_images_become_baseline_and_come_back() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     progressive_pictures(&at("src"));
-    run(&options(&at("src"), &at("packed"))).unwrap();
+    run(&pack_options(&at("src"), &at("packed"))).unwrap();
     let records = all(&at("packed")).len() as u64;
     let mut options = of(&at("packed"), &at("baseline"), Format::Indexed);
     options.progressive = ProgressiveChange::Baseline;
@@ -339,6 +340,15 @@ fn progressive_images_become_baseline_and_come_back() {
             "{path:?}"
         );
     }
+    // Packed so in the first place, they are the same.
+    let mut direct = pack_options(&at("src"), &at("direct"));
+    (direct.format, direct.progressive_to_baseline) = (Format::Indexed, true);
+    let packed = run(&direct).unwrap();
+    assert_eq!(
+        (packed.progressive, packed.seek_points),
+        (summary.progressive, summary.seek_points)
+    );
+    assert_eq!(data(&at("direct")), data(&at("baseline")));
     // And converted back.
     let mut options = of(&at("baseline"), &at("back"), Format::TfRecord);
     options.progressive = ProgressiveChange::Original;

@@ -439,11 +439,7 @@ impl Run<'_> {
                     .convert(record.bytes)
                     .map_err(|what| piece_error(&split.shards[number], record.number, what))?;
                 seek_points.add(converted.seek_point_bytes);
-                match converted.is_baseline_now {
-                    Some(true) => progressive.changed += 1,
-                    Some(false) => progressive.left += 1,
-                    None => {}
-                }
+                progressive.add(converted.is_baseline_now);
                 let meta = RecordMeta {
                     label: record.label,
                     key: record.key,

@@ -37,6 +37,8 @@ const RESERVED: &[&str] = &[
     "image/object/bbox/xmin",
     "image/object/bbox/ymax",
     "image/object/bbox/ymin",
+    "image/progressive",
+    "image/seek_points",
     "image/width",
 ];
 

@@ -272,6 +272,9 @@ fn arguments(options: &PackOptions) -> BTreeMap<String, String> {
         Some(SeekDensity::Fine) => "fine",
     };
     set("seek_points", seek_points.into());
+    if options.progressive_to_baseline {
+        set("progressive", "baseline".into());
+    }
     set("seed", options.seed.to_string());
     set("label_base", options.label_base.to_string());
     if options.convert_odd {

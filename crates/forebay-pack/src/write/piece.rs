@@ -37,6 +37,8 @@ pub(super) struct PieceFile {
     pub(super) image_bytes: u64,
     /// Bytes of its seek points, if it has any.
     pub(super) seek_point_bytes: Option<u64>,
+    /// Whether a progressive JPEG, which was to become a baseline one, is one now.
+    pub(super) is_baseline_now: Option<bool>,
     pub(super) said: Vec<Finding>,
 }
 
@@ -153,6 +155,7 @@ impl<'a> Maker<'a> {
             record,
             image_bytes: put.image_bytes,
             seek_point_bytes: put.seek_point_bytes,
+            is_baseline_now: put.is_baseline_now,
             said,
         });
         piece.source_bytes += entry.size;

@@ -16,8 +16,10 @@ use crate::error::Result;
 use crate::input::join;
 use crate::prepare::Prepared;
 use crate::report::{Action, Reason};
-use forebay_image::{Color, Format, Probe, SeekDensity, SeekPointBuilder};
-use forebay_shard::example::IMAGE_SEEK_POINTS;
+use forebay_image::{
+    Color, Format, Probe, SeekDensity, SeekPointBuilder, Transcoded, progressive_to_baseline,
+};
+use forebay_shard::example::{IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
 use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES, Payload};
 
 /// Largest image: what a record may have, less room for the other features.
@@ -49,6 +51,8 @@ pub(super) struct Put {
     pub(super) image_bytes: u64,
     /// Bytes of its seek points, if the record has any.
     pub(super) seek_point_bytes: Option<u64>,
+    /// Whether a progressive JPEG, which was to become a baseline one, is one now.
+    pub(super) is_baseline_now: Option<bool>,
     /// What there is to say about it.
     pub(super) said: Vec<(Action, Refusal)>,
 }
@@ -137,7 +141,7 @@ impl<'a> Recorder<'a> {
         let base = i64::from(self.prepared.options.label_base);
         let label = entry.class.map_or(-1, |class| i64::from(class) + base);
         let len = entry.size as usize;
-        self.surround(entry, label, &GUESS, None, len);
+        self.surround(entry, label, &GUESS, [None; 2], len);
         payload.push(&self.before);
         let start = payload.len();
         let unread = |refusal| (refusal, None);
@@ -149,7 +153,8 @@ impl<'a> Recorder<'a> {
         let examined = examine(image, entry.name, self.remaker.limits()).map_err(bad)?;
         if let Some(remade) = self.remaker.remake(image, &examined).map_err(bad)? {
             let (image, points) = (&remade.image, self.points(&remade.header, &remade.image));
-            self.surround(entry, label, &remade.header, points.as_deref(), image.len());
+            let more = [None, points.as_deref()];
+            self.surround(entry, label, &remade.header, more, image.len());
             payload.clear();
             payload.push(&self.before);
             payload.push(image);
@@ -158,14 +163,38 @@ impl<'a> Recorder<'a> {
                 label: Some(label),
                 image_bytes: image.len() as u64,
                 seek_point_bytes: points.map(|points| points.len() as u64),
+                is_baseline_now: None,
                 said: remade.said,
             });
         }
         let header = Header::of(&examined.probe);
+        let to_baseline =
+            self.prepared.options.progressive_to_baseline && examined.probe.progressive;
         let said = self.remaker.keep(image, examined).map_err(bad)?;
+        let mut is_baseline_now = None;
+        if to_baseline {
+            let new = progressive_to_baseline(image, self.remaker.limits());
+            is_baseline_now = Some(new.is_some());
+            if let Some(Transcoded { jpeg, recipe }) = new {
+                let points = self.points(&header, &jpeg);
+                let more = [Some(&recipe[..]), points.as_deref()];
+                self.surround(entry, label, &header, more, jpeg.len());
+                payload.clear();
+                payload.push(&self.before);
+                payload.push(&jpeg);
+                payload.push(&self.after);
+                return Ok(Put {
+                    label: Some(label),
+                    image_bytes: jpeg.len() as u64,
+                    seek_point_bytes: points.map(|points| points.len() as u64),
+                    is_baseline_now,
+                    said,
+                });
+            }
+        }
         let points = self.points(&header, image);
         let guessed = self.before.len();
-        self.surround(entry, label, &header, points.as_deref(), len);
+        self.surround(entry, label, &header, [None, points.as_deref()], len);
         if guessed == self.before.len() {
             payload.as_mut_slice()[..start].copy_from_slice(&self.before);
         } else {
@@ -180,6 +209,7 @@ impl<'a> Recorder<'a> {
             label: Some(label),
             image_bytes: entry.size,
             seek_point_bytes: points.map(|points| points.len() as u64),
+            is_baseline_now,
             said,
         })
     }
@@ -205,24 +235,30 @@ impl<'a> Recorder<'a> {
             label: None,
             image_bytes: 0,
             seek_point_bytes: None,
+            is_baseline_now: None,
             said: vec![(action, refusal)],
         })
     }
 
-    /// What comes before and after an image of `len` bytes.
+    /// What comes before and after an image of `len` bytes, of which there may be a recipe and seek points.
     fn surround(
         &mut self,
         entry: &EntryRef<'_>,
         label: i64,
         header: &Header,
-        seek_points: Option<&[u8]>,
+        [recipe, seek_points]: [Option<&[u8]>; 2],
         len: usize,
     ) {
         let classes = self.prepared.census.classes();
         let class = entry.class.and_then(|class| classes.get(class));
         let mut example = example(entry, label, class, header);
-        if let Some(points) = seek_points {
-            example.add_bytes(IMAGE_SEEK_POINTS, points);
+        for (name, value) in [
+            (IMAGE_PROGRESSIVE, recipe),
+            (IMAGE_SEEK_POINTS, seek_points),
+        ] {
+            if let Some(value) = value {
+                example.add_bytes(name, value);
+            }
         }
         example.encode_around(ENCODED, len, &mut self.before, &mut self.after);
     }

@@ -26,6 +26,7 @@ pub(super) struct OpenShard {
     writer: ShardWriter<Output>,
     image_bytes: u64,
     seek_points: SeekPointCount,
+    progressive: ProgressiveCount,
     findings: Vec<Finding>,
     lost_in_a_row: u32,
 }
@@ -68,6 +69,7 @@ impl OpenShard {
             writer,
             image_bytes: 0,
             seek_points: SeekPointCount::default(),
+            progressive: ProgressiveCount::default(),
             findings: Vec::new(),
             lost_in_a_row: 0,
         })
@@ -104,6 +106,7 @@ impl OpenShard {
             self.lost_in_a_row = if lost { self.lost_in_a_row + 1 } else { 0 };
             self.image_bytes += file.image_bytes;
             self.seek_points.add(file.seek_point_bytes);
+            self.progressive.add(file.is_baseline_now);
         }
         let frames = std::mem::take(&mut piece.frames);
         let spent = self.writer.append_frames(frames, piece.metas())?;
@@ -116,6 +119,7 @@ impl OpenShard {
         let file = self.writer.finish()?;
         Ok(WrittenShard {
             findings: self.findings,
+            progressive: self.progressive,
             ..WrittenShard::new(self.name, file, self.image_bytes, self.seek_points, options)
         })
     }

@@ -91,6 +91,16 @@ pub(crate) struct Args {
     )]
     seek_points: SeekPoints,
 
+    /// Progressive JPEGs: keep, or baseline (same pixels, crops decode faster, export gives the original back)
+    #[arg(
+        long,
+        value_name = "WHAT",
+        default_value = "keep",
+        hide_possible_values = true,
+        help_heading = "Shards"
+    )]
+    progressive: Progressive,
+
     /// Put a BLAKE3 hash of each shard into the manifest
     #[arg(long, help_heading = "Shards")]
     blake3: bool,
@@ -211,6 +221,13 @@ pub(crate) struct Args {
     plan: bool,
 }
 
+/// What becomes of progressive JPEGs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Progressive {
+    Keep,
+    Baseline,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
     Tfrecord,
@@ -325,6 +342,7 @@ impl Args {
             options.shuffle = ShuffleWhen::Never;
         }
         options.seek_points = self.seek_points.density();
+        options.progressive_to_baseline = self.progressive == Progressive::Baseline;
         options.on_bad_image = self.on_bad_image.clone();
         options.convert_odd = self.convert_odd;
         options.resize_short = self.resize_short.map(NonZeroU32::get);

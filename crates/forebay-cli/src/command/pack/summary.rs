@@ -33,6 +33,8 @@ struct Event<'a> {
     shard_bytes: u64,
     seek_point_images: u64,
     seek_point_bytes: u64,
+    progressive_changed: u64,
+    progressive_left: u64,
     skipped: u64,
     findings: Vec<FindingCount>,
     report: Option<String>,
@@ -144,6 +146,17 @@ impl<'a> Packed<'a> {
                 ),
             ]);
         }
+        let progressive = summary.progressive;
+        if progressive.changed + progressive.left > 0 {
+            facts.row([
+                "progressive".to_owned(),
+                format!(
+                    "{} made baseline, {} left alone",
+                    quantity::count(progressive.changed),
+                    quantity::count(progressive.left),
+                ),
+            ]);
+        }
         let points = summary.seek_points;
         if points.images > 0 {
             facts.row([
@@ -221,6 +234,8 @@ impl<'a> Packed<'a> {
                 shard_bytes: summary.shard_bytes(),
                 seek_point_images: summary.seek_points.images,
                 seek_point_bytes: summary.seek_points.bytes,
+                progressive_changed: summary.progressive.changed,
+                progressive_left: summary.progressive.left,
                 skipped: summary.skipped(),
                 findings: summary
                     .findings
