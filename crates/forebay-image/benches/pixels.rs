@@ -3,8 +3,9 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay_image::{
-    Decoder, EvalTransform, Layout, Limits, RgbImage, SampleSeed, TrainTransform, Transform, probe,
-    resize,
+    BatchTransform, Decoder, Dtype, EvalTransform, Layout, Limits, Mixing, Normalize, Output,
+    RandAugment, RandomErasing, RandomResizedCrop, RgbImage, SampleSeed, Step, TrainTransform,
+    Transform, TransformList, probe, resize,
 };
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -82,23 +83,62 @@ fn bench_folder(c: &mut Criterion, name: &str, folder: &Path) {
     group.bench_function("resize", |b| {
         b.iter(|| resize(&crops[next(crops.len())], 224, 224))
     });
+    let augment = TransformList::new(vec![
+        Step::RandomResizedCrop(RandomResizedCrop {
+            size: (224, 224),
+            scale: crop.scale,
+            ratio: crop.ratio,
+        }),
+        Step::RandomHorizontalFlip(0.5),
+        Step::RandAugment(RandAugment {
+            num_ops: 2,
+            magnitude: 9,
+            num_magnitude_bins: 31,
+        }),
+        Step::RandomErasing(RandomErasing::new()),
+    ])
+    .expect("an order that works");
+    let (bytes, half) = (
+        Output::default(),
+        Output {
+            layout: Layout::Nchw,
+            dtype: Dtype::Float16,
+            normalize: Some(Normalize {
+                mean: [0.485, 0.456, 0.406],
+                std: [0.229, 0.224, 0.225],
+            }),
+        },
+    );
     let transforms = [
-        ("train-224", Transform::Train(crop)),
-        ("eval-224", Transform::Eval(EvalTransform::new(256, 224))),
+        ("train-224", Transform::Train(crop), bytes),
+        ("train-224-float16", Transform::Train(crop), half),
+        (
+            "eval-224",
+            Transform::Eval(EvalTransform::new(256, 224)),
+            bytes,
+        ),
+        ("randaugment-224", Transform::List(augment), bytes),
     ];
-    for (name, transform) in transforms {
-        let mut out = vec![0; transform.output_values()];
+    for (name, transform, output) in transforms {
+        let mut out = vec![0; transform.output_values() * output.dtype.bytes()];
         group.bench_function(name, |b| {
             b.iter(|| {
                 let i = next(images.len());
-                transform.apply(
-                    &mut decoder,
-                    &images[i],
-                    seed(i),
-                    &Layout::Nhwc.into(),
-                    &mut out,
-                )
+                transform.apply(&mut decoder, &images[i], seed(i), &output, &mut out)
             })
+        });
+    }
+    for dtype in [Dtype::Uint8, Dtype::Float32, Dtype::Float16] {
+        let output = Output {
+            dtype,
+            ..Output::default()
+        };
+        let mixup = BatchTransform::new(vec![(Mixing::Mixup { alpha: 1.0 }, 1.0)]);
+        let mix = mixup.expect("as it should be").draw(1, 0, 0, (224, 224));
+        let mut batch = vec![0; 16 * 224 * 224 * 3 * dtype.bytes()];
+        let members: Vec<usize> = (0..16).collect();
+        group.bench_function(format!("mixup-16-of-224-{}", dtype.name()), |b| {
+            b.iter(|| mix.apply(&output, &members, &mut batch))
         });
     }
     group.finish();

@@ -15,6 +15,7 @@ mod decode;
 mod encode;
 mod error;
 mod limits;
+mod mix;
 mod options;
 mod orientation;
 mod probe;
@@ -28,6 +29,7 @@ pub use decode::{Decoder, Region, RgbImage, SeekDensity, SeekPointBuilder, build
 pub use encode::{Shrink, encode_jpeg};
 pub use error::{ImageError, Result};
 pub use limits::Limits;
+pub use mix::{BatchTransform, Mix, Mixing};
 pub use options::{DecodeOptions, Profile};
 pub use orientation::{orientation, set_orientation};
 pub use probe::{Color, Ending, Format, Probe, ending, probe, sniff, trailing_bytes};

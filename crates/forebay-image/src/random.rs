@@ -56,6 +56,8 @@ pub(crate) enum Purpose {
     Erase = 8,
     /// What is written where something was erased.
     Noise = 9,
+    /// How the samples of a batch are mixed; the sample is the position of the global batch.
+    Mix = 10,
 }
 
 /// The draws for one purpose of one sample.

@@ -181,6 +181,7 @@ impl Loader {
             shape,
             layout,
             labels: made.labels,
+            mixed: made.mixed.map(Box::new),
             samples: made.samples,
             flags: made.flags,
         }

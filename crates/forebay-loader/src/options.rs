@@ -3,7 +3,7 @@
 //! Owns defaults and validation. Where a value shapes the order of samples, its default is in
 //! [`plan::defaults`] and depends on the dataset alone.
 
-use forebay_image::{Limits, Output, Transform};
+use forebay_image::{BatchTransform, Limits, Output, Transform};
 
 use crate::error::{Error, Result};
 use crate::plan::{self, Batches, Shuffle, defaults};
@@ -73,6 +73,8 @@ pub struct Options {
     pub transform: Transform,
     /// Order of the axes of a batch, type of its numbers, normalisation.
     pub output: Output,
+    /// How the samples of a batch are mixed with each other, if they are.
+    pub batch_transform: Option<BatchTransform>,
     /// Whether the last, short batch of an epoch is filled up with padding rather than left out.
     pub keep_last: bool,
     /// Which records epochs are made of.
@@ -110,6 +112,7 @@ impl Options {
             shuffle: Shuffle::default(),
             transform,
             output: Output::default(),
+            batch_transform: None,
             keep_last: false,
             sampling: Sampling::default(),
             on_error: OnError::default(),

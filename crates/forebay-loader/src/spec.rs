@@ -3,6 +3,7 @@
 //! A spec comes from somebody else: every value is checked here or when the options are resolved, and nothing
 //! is allocated from it before.
 
+mod mixing;
 mod steps;
 
 use forebay_image::{Dtype, EvalTransform, Layout, Normalize, Output, TrainTransform, Transform};
@@ -36,6 +37,7 @@ impl Options {
         options.seed = spec.seed;
         options.shuffle = shuffle_from(spec.shuffle.as_ref())?;
         options.output = output_from(spec)?;
+        options.batch_transform = mixing::from_wire(spec.batch_transform.as_ref())?;
         options.keep_last = spec.keep_last;
         options.sampling = Sampling::from_wire(spec.sampling.as_ref())?;
         options.on_error = match wire::OnError::try_from(spec.on_error) {
@@ -82,6 +84,7 @@ impl Options {
                 OnError::Zero => wire::OnError::Zero,
             }
             .into(),
+            batch_transform: self.batch_transform.as_ref().map(mixing::to_wire),
         }
     }
 }

@@ -4,8 +4,8 @@ mod dataset;
 
 use dataset::Recipe;
 use forebay_image::{
-    Decoder, Dtype, EvalTransform, Layout, Limits, RandomErasing, ResizeTo, SampleSeed, Step,
-    TrainTransform, Transform, TransformList, TrivialAugmentWide,
+    BatchTransform, Decoder, Dtype, EvalTransform, Layout, Limits, Mixing, RandomErasing, ResizeTo,
+    SampleSeed, Step, TrainTransform, Transform, TransformList, TrivialAugmentWide,
 };
 use forebay_loader::plan::{EpochPlan, PlanOptions};
 use forebay_loader::{Error, Loader, OnError, Options, PageCache, Sampling, Shuffle, Weights};
@@ -504,5 +504,50 @@ fn a_damaged_record_does_not_fail_its_neighbours() {
         }
         let stats = loader.stats();
         assert!(stats.failures[0].contains("class1/31.png"), "{stats:?}");
+    }
+}
+
+#[test]
+fn mixing_is_done_to_the_batches_that_would_have_been() {
+    let (_directory, split) = dataset::split(&Recipe::default());
+    let mut options = options(16);
+    options.keep_last = true;
+    let plain = epochs(&split, &options, 2);
+    let choices = vec![
+        (Mixing::Mixup { alpha: 0.4 }, 1.0),
+        (Mixing::CutMix { alpha: 1.0 }, 1.0),
+    ];
+    let transform = BatchTransform::new(choices).unwrap();
+    options.batch_transform = Some(transform.clone());
+    for threads in [1, 4] {
+        options.threads = threads;
+        let mut loader = Loader::new(split.clone(), options.clone()).unwrap();
+        let mut found = Vec::new();
+        for _ in 0..2 {
+            found.extend(std::iter::from_fn(|| loader.next_batch().unwrap()));
+        }
+        assert_eq!(found.len(), plain.len());
+        for (mixed, plain) in found.iter().zip(&plain) {
+            let members: Vec<usize> = (0..16).filter(|&i| plain.flags[i] == 0).collect();
+            let size = options.transform.output_size();
+            let mix = transform.draw(options.seed, plain.epoch, plain.position, size);
+            let mut images = plain.images.clone();
+            mix.apply(&options.output, &members, &mut images);
+            assert!(mixed.images[..] == images);
+            let partners = mixed.mixed.as_ref().unwrap();
+            for i in 0..16 {
+                let member = members.iter().position(|&member| member == i);
+                let (partner, lam) = match member {
+                    Some(at) => {
+                        let last = members.len() - 1;
+                        (members[at.checked_sub(1).unwrap_or(last)], mix.lam())
+                    }
+                    None => (i, 1.0),
+                };
+                assert_eq!(partners.labels[i], plain.labels[partner]);
+                assert_eq!(partners.lam[i], lam);
+            }
+            assert_eq!(mixed.labels, plain.labels);
+        }
     }
 }

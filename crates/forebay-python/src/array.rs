@@ -87,6 +87,7 @@ struct Memory {
 enum Owner {
     Pixels(Buffer),
     Numbers(Vec<i64>),
+    Floats(Vec<f32>),
     Bytes(Vec<u8>),
 }
 
@@ -148,6 +149,13 @@ impl Array {
     pub(crate) fn numbers(mut values: Vec<i64>) -> Array {
         let (address, len) = (values.as_mut_ptr().cast(), values.len());
         Array::new(address, Owner::Numbers(values), Element::I64, vec![len])
+    }
+
+    /// Numbers of a shape that multiplies to as many.
+    pub(crate) fn floats(mut values: Vec<f32>, shape: Vec<usize>) -> Array {
+        debug_assert_eq!(shape.iter().product::<usize>(), values.len());
+        let address = values.as_mut_ptr().cast();
+        Array::new(address, Owner::Floats(values), Element::F32, shape)
     }
 
     /// A column of booleans, one byte each.

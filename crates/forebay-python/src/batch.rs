@@ -4,13 +4,14 @@
 //! [`Array`]'s.
 
 use forebay_wire::batch::{FLAG_FAILED, FLAG_PADDING};
-use forebay_wire::{Batch, Dtype, Layout};
+use forebay_wire::{Batch, Dtype, Layout, Mixed};
 use pyo3::exceptions::{PyImportError, PyIndexError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyIterator, PyTuple};
 
 use crate::array::Array;
+use crate::failure::{Failure, Kind};
 
 /// One of a batch's arrays, with the numpy view of it once somebody asked.
 struct Column {
@@ -66,6 +67,11 @@ impl Column {
 pub(crate) struct PyBatch {
     images: Column,
     labels: Column,
+    /// Labels of partners, and shares.
+    mixed: Option<(Column, Column)>,
+    /// The labels and what they were mixed with, for [`PyBatch::one_hot`].
+    classes: Vec<i64>,
+    partners: Option<Mixed>,
     samples: Column,
     padding: Column,
     failed: Column,
@@ -90,17 +96,32 @@ impl PyBatch {
     /// Takes over a batch, its labels moved by `shift` where there is one.
     pub(crate) fn new(py: Python<'_>, batch: Batch, shift: i64) -> PyResult<PyBatch> {
         let mut labels = batch.labels;
+        let mut partners = batch.mixed.map(|mixed| *mixed);
         if shift != 0 {
-            for label in labels.iter_mut().filter(|label| **label >= 0) {
+            let others = partners.iter_mut().flat_map(|mixed| &mut mixed.labels);
+            for label in labels.iter_mut().chain(others).filter(|label| **label >= 0) {
                 *label += shift;
             }
         }
+        let mixed = match &partners {
+            None => None,
+            Some(Mixed { labels, lam }) => {
+                let (lam, count) = (lam.clone(), lam.len());
+                Some((
+                    Column::new(py, Array::numbers(labels.clone()))?,
+                    Column::new(py, Array::floats(lam, vec![count]))?,
+                ))
+            }
+        };
         let samples = batch.samples.into_iter().map(|s| s as i64).collect();
         let flagged = |flag| batch.flags.iter().map(|&f| f & flag != 0).collect();
         let (padding, failed) = (flagged(FLAG_PADDING), flagged(FLAG_FAILED));
         Ok(PyBatch {
             images: Column::new(py, Array::pixels(batch.images, batch.dtype, batch.shape))?,
-            labels: Column::new(py, Array::numbers(labels))?,
+            labels: Column::new(py, Array::numbers(labels.clone()))?,
+            mixed,
+            classes: labels,
+            partners,
             samples: Column::new(py, Array::numbers(samples))?,
             padding: Column::new(py, Array::mask(padding))?,
             failed: Column::new(py, Array::mask(failed))?,
@@ -129,6 +150,83 @@ impl PyBatch {
     #[getter]
     fn labels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.labels.numpy(py)
+    }
+
+    /// The label of each sample's partner: int64 of shape (N,); None without `batch_transform`.
+    ///
+    /// Its own where a sample was not mixed, as padding never is.
+    #[getter]
+    fn labels_b<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let labels = self.mixed.as_ref().map(|(labels, _)| labels.numpy(py));
+        labels.transpose()
+    }
+
+    /// The share of each sample itself: float32 of shape (N,); None without `batch_transform`.
+    ///
+    /// The rest is its partner's: the loss is `lam * loss(labels) + (1 - lam) * loss(labels_b)`.
+    #[getter]
+    fn lam<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let lam = self.mixed.as_ref().map(|(_, lam)| lam.numpy(py));
+        lam.transpose()
+    }
+
+    /// Labels as probabilities of classes, mixed as the samples are.
+    ///
+    /// Parameters
+    /// ----------
+    /// num_classes : int
+    ///     Number of classes. Labels are 0 to one less: see `label_base` of the loader.
+    /// smoothing : float, default 0.0
+    ///     What is taken from the classes of a sample and spread over all of them.
+    ///
+    /// Returns
+    /// -------
+    /// numpy.ndarray
+    ///     float32 of shape (N, num_classes); rows sum to 1, or to 0 for a record without a label.
+    ///
+    /// Raises
+    /// ------
+    /// OptionError
+    ///     A label that is no class.
+    #[pyo3(signature = (num_classes, *, smoothing=0.0))]
+    fn one_hot<'py>(
+        &self,
+        py: Python<'py>,
+        num_classes: u32,
+        smoothing: f32,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let classes = num_classes as usize;
+        if classes == 0 || !(0.0..=1.0).contains(&smoothing) {
+            let what = format!("one_hot of {num_classes} classes with smoothing {smoothing}");
+            let message = format!("{what}: expected 1 class or more, and 0 to 1");
+            return Err(Failure::new(Kind::Option, message).into());
+        }
+        let mut rows = vec![0.0; self.classes.len() * classes];
+        for (i, row) in rows.chunks_exact_mut(classes).enumerate() {
+            let own = self.classes[i];
+            let (other, lam) = match &self.partners {
+                Some(mixed) => (mixed.labels[i], mixed.lam[i]),
+                None => (own, 1.0),
+            };
+            for (label, share) in [(own, lam), (other, 1.0 - lam)] {
+                if label < 0 {
+                    continue;
+                }
+                let Some(class) = usize::try_from(label).ok().filter(|&class| class < classes)
+                else {
+                    let message = format!(
+                        "label {label} is none of {classes} classes, 0 to {}: see the loader's label_base",
+                        classes - 1
+                    );
+                    return Err(Failure::new(Kind::Option, message).into());
+                };
+                row[class] += share * (1.0 - smoothing);
+                let part = share * smoothing / classes as f32;
+                row.iter_mut().for_each(|v| *v += part);
+            }
+        }
+        let shape = vec![self.classes.len(), classes];
+        Column::new(py, Array::floats(rows, shape))?.numpy(py)
     }
 
     /// The number of each sample in its split: int64 of shape (N,).

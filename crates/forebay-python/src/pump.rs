@@ -397,6 +397,7 @@ mod tests {
                 position: self.at.position - 2,
                 images: BufferPool::new(0).take(0),
                 dtype: Dtype::Uint8,
+                mixed: None,
                 shape: [0, 1, 1, 3],
                 layout: Layout::Nhwc,
                 labels: Vec::new(),

@@ -1,8 +1,9 @@
-//! Lists of transforms: the values of `forebay/_transforms.py`, read into the engine's.
+//! Lists of transforms, and of batches: the values of `forebay/_transforms.py`, read into the engine's.
 
 use forebay_image::{
-    Bounds, ColorJitter, Dtype, Fill, Normalize, Output, RandAugment, RandomErasing,
-    RandomGrayscale, RandomResizedCrop, ResizeTo, Step, TransformList, TrivialAugmentWide,
+    BatchTransform, Bounds, ColorJitter, Dtype, Fill, Mixing, Normalize, Output, RandAugment,
+    RandomErasing, RandomGrayscale, RandomResizedCrop, ResizeTo, Step, TransformList,
+    TrivialAugmentWide,
 };
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
@@ -124,6 +125,48 @@ pub(crate) fn _check_transform(transform: &Bound<'_, PyAny>) -> PyResult<()> {
         .validate(),
     }
     .map_err(invalid)
+}
+
+/// A way to mix a batch, or a choice of several.
+pub(crate) fn batch_transform(item: &Bound<'_, PyAny>) -> PyResult<BatchTransform> {
+    let one = |item: &Bound<'_, PyAny>| -> PyResult<Mixing> {
+        if item.is_none() {
+            return Ok(Mixing::Nothing);
+        }
+        match item.get_type().name()?.to_str()? {
+            "Mixup" => Ok(Mixing::Mixup {
+                alpha: field(item, "alpha")?,
+            }),
+            "CutMix" => Ok(Mixing::CutMix {
+                alpha: field(item, "alpha")?,
+            }),
+            other => Err(PyTypeError::new_err(format!(
+                "a {other} for a batch: expected forebay.Mixup, forebay.CutMix or forebay.RandomChoice"
+            ))),
+        }
+    };
+    let choices = if item.get_type().name()? == "RandomChoice" {
+        let items: Vec<Bound<'_, PyAny>> = field(item, "transforms")?;
+        let weights: Vec<f64> = field(item, "p")?;
+        if items.len() != weights.len() {
+            let (items, weights) = (items.len(), weights.len());
+            return Err(invalid(format!(
+                "RandomChoice of {items} with {weights} probabilities"
+            )));
+        }
+        let mixings: PyResult<Vec<Mixing>> = items.iter().map(one).collect();
+        mixings?.into_iter().zip(weights).collect()
+    } else {
+        vec![(one(item)?, 1.0)]
+    };
+    BatchTransform::new(choices).map_err(invalid)
+}
+
+/// Refuses a way to mix a batch whose numbers cannot be.
+#[pyfunction]
+#[pyo3(signature = (transform, /))]
+pub(crate) fn _check_batch_transform(transform: &Bound<'_, PyAny>) -> PyResult<()> {
+    batch_transform(transform).map(|_| ())
 }
 
 /// A list, compiled, and the normalisation that is in it.

@@ -203,6 +203,7 @@ impl BatchSource for SyntheticBatches {
             position: self.position,
             images,
             dtype: Dtype::Uint8,
+            mixed: None,
             shape: self.shape,
             layout: self.layout,
             labels: samples.iter().map(|&s| Synthetic::label(s)).collect(),

@@ -6,7 +6,9 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use forebay_client::{Client, ClientOptions, Error, OpenOptions};
-use forebay_image::{Dtype, EvalTransform, Layout, Normalize, TrainTransform, Transform};
+use forebay_image::{
+    BatchTransform, Dtype, EvalTransform, Layout, Mixing, Normalize, TrainTransform, Transform,
+};
 use forebay_loader::{Loader, OnError, Options, Weights};
 use forebay_pack::{Cancel, Format, PackOptions, pack};
 use forebay_server::{Server, ServerHandle};
@@ -41,6 +43,7 @@ fn same(here: Option<Batch>, there: Option<Batch>) -> bool {
     assert_eq!(format!("{here:?}"), format!("{there:?}"));
     assert!(here.images[..] == there.images[..], "{here:?}");
     assert_eq!(here.labels, there.labels);
+    assert_eq!(here.mixed, there.mixed);
     assert_eq!(here.samples, there.samples);
     assert_eq!(here.flags, there.flags);
     true
@@ -77,6 +80,8 @@ fn batches_are_those_of_the_loader() {
                     std: [0.229, 0.224, 0.225],
                 });
             }
+            let choices = vec![(Mixing::Mixup { alpha: 1.0 }, 1.0), (Mixing::Nothing, 1.0)];
+            options.batch_transform = Some(BatchTransform::new(choices).unwrap());
             options.threads = 2;
             let split = dataset.split("train").unwrap();
             let mut loader = Loader::new(split, options.clone()).unwrap();

@@ -60,6 +60,7 @@ fn worked_bytes_are_right() {
         step: 2,
         position: 4,
         dtype: Dtype::Uint8,
+        mixed: None,
         shape: [2, 1, 1, 3],
         layout: Layout::Nhwc,
         labels: vec![5, -1],

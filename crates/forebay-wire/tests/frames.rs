@@ -6,7 +6,8 @@ use std::io::{Cursor, Read};
 use forebay_wire::batch::digest;
 use forebay_wire::frame::{self, HEAD_LEN, Limits};
 use forebay_wire::{
-    Batch, BufferPool, Dtype, Error, FrameReader, FrameWriter, Kind, Layout, Message, Side, wire,
+    Batch, BufferPool, Dtype, Error, FrameReader, FrameWriter, Kind, Layout, Message, Mixed, Side,
+    wire,
 };
 use proptest::prelude::*;
 
@@ -24,6 +25,10 @@ fn batch(pool: &BufferPool) -> Batch {
         position: 6,
         images,
         dtype: Dtype::Uint8,
+        mixed: Some(Box::new(Mixed {
+            labels: vec![999, -1, 5],
+            lam: vec![0.25, 0.25, 1.0],
+        })),
         shape: [3, 2, 2, 3],
         layout: Layout::Nhwc,
         labels: vec![-1, 5, 999],
@@ -87,8 +92,8 @@ fn a_batch_arrives_as_it_was_sent() {
     assert_eq!((got.epoch, got.step, got.position), (1, 2, 6));
     assert_eq!((got.shape, got.digest), (sent.shape, sent.digest));
     assert_eq!(
-        (got.labels, got.samples, got.flags),
-        (sent.labels, sent.samples, sent.flags)
+        (got.labels, got.mixed, got.samples, got.flags),
+        (sent.labels, sent.mixed, sent.samples, sent.flags)
     );
     let (message, payload, rest) = frame::decode(&bytes, &SERVER).unwrap().unwrap();
     assert_eq!(
@@ -227,7 +232,9 @@ fn a_timeout_in_the_middle_of_a_frame_loses_nothing() {
 fn batches_that_do_not_add_up_are_refused() {
     let pool = BufferPool::new(1 << 20);
     let sent = batch(&pool);
-    let tries: [fn(&mut wire::Batch); 8] = [
+    let tries: [fn(&mut wire::Batch); 10] = [
+        |b| b.lam.push(0.5),
+        |b| b.labels_b.clear(),
         |b| b.dtype = 77,
         |b| b.dtype = wire::Dtype::Float16.into(),
         |b| b.shape = vec![3, 2, 2],

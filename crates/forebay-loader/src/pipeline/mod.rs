@@ -19,8 +19,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_wire::BufferPool;
-use forebay_wire::batch::FLAG_FAILED;
+use forebay_image::Mix;
+use forebay_wire::batch::{FLAG_FAILED, FLAG_SAMPLE};
+use forebay_wire::{BufferPool, Mixed};
 
 use crate::error::{Error, Result};
 use crate::options::{Machine, OnError, Options};
@@ -69,6 +70,7 @@ pub(crate) struct Made {
     pub(crate) start: u64,
     pub(crate) images: forebay_wire::Buffer,
     pub(crate) labels: Vec<i64>,
+    pub(crate) mixed: Option<Mixed>,
     pub(crate) samples: Vec<u64>,
     pub(crate) flags: Vec<u8>,
 }
@@ -92,6 +94,29 @@ impl Made {
             self.labels[i] = self.labels[good];
             self.samples[i] = self.samples[good];
         }
+    }
+
+    /// Mixes the samples with each other, where the options say so. Padding and samples that failed take no part.
+    fn mix(&mut self, options: &Options) {
+        let Some(transform) = &options.batch_transform else {
+            return;
+        };
+        let size = options.transform.output_size();
+        let mix = transform.draw(options.seed, self.epoch, self.start, size);
+        let whole = |&i: &usize| self.flags[i] == FLAG_SAMPLE;
+        let members: Vec<usize> = (0..self.flags.len()).filter(whole).collect();
+        let mut mixed = Mixed {
+            labels: self.labels.clone(),
+            lam: vec![1.0; self.labels.len()],
+        };
+        if members.len() > 1 {
+            mix.apply(&options.output, &members, &mut self.images);
+            for (sample, partner) in Mix::partners(&members) {
+                mixed.labels[sample] = self.labels[partner];
+                mixed.lam[sample] = mix.lam();
+            }
+        }
+        self.mixed = Some(mixed);
     }
 }
 
@@ -316,12 +341,14 @@ impl Shared {
                 start: making.start,
                 images,
                 labels: making.labels,
+                mixed: None,
                 samples: making.samples,
                 flags: making.flags,
             };
             if self.options.on_error == OnError::Skip {
                 made.fill_gaps();
             }
+            made.mix(&self.options);
             Ok(made)
         });
         self.trainer.switch(Activity::Busy);

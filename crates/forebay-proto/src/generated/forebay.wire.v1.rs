@@ -208,6 +208,48 @@ pub mod transform {
         List(super::TransformList),
     }
 }
+/// Weighted sums of two samples of a batch.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Mixup {
+    /// the share is of Beta(alpha, alpha)
+    #[prost(double, tag = "1")]
+    pub alpha: f64,
+}
+/// A rectangle of one sample in another.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct CutMix {
+    #[prost(double, tag = "1")]
+    pub alpha: f64,
+}
+/// How the samples of a batch are mixed: one choice, drawn for each batch.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct BatchTransform {
+    #[prost(message, repeated, tag = "1")]
+    pub choices: ::prost::alloc::vec::Vec<batch_transform::Choice>,
+}
+/// Nested message and enum types in `BatchTransform`.
+pub mod batch_transform {
+    #[derive(Clone, Copy, PartialEq, ::prost::Message)]
+    pub struct Choice {
+        /// of this choice among all
+        #[prost(double, tag = "3")]
+        pub weight: f64,
+        /// none: the batch as it is
+        #[prost(oneof = "choice::Kind", tags = "1, 2")]
+        pub kind: ::core::option::Option<choice::Kind>,
+    }
+    /// Nested message and enum types in `Choice`.
+    pub mod choice {
+        /// none: the batch as it is
+        #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+        pub enum Kind {
+            #[prost(message, tag = "1")]
+            Mixup(super::super::Mixup),
+            #[prost(message, tag = "2")]
+            Cutmix(super::super::CutMix),
+        }
+    }
+}
 /// In which order the samples of an epoch come.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Shuffle {
@@ -334,6 +376,9 @@ pub struct StreamSpec {
     pub sampling: ::core::option::Option<Sampling>,
     #[prost(enumeration = "OnError", tag = "14")]
     pub on_error: i32,
+    /// none: samples stay apart
+    #[prost(message, optional, tag = "15")]
+    pub batch_transform: ::core::option::Option<BatchTransform>,
 }
 /// First message of a client.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -417,7 +462,7 @@ pub struct Opened {
     pub batch_bytes: u64,
 }
 /// One batch; its pixels are the frame's payload.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Batch {
     #[prost(uint64, tag = "1")]
     pub epoch: u64,
@@ -445,6 +490,12 @@ pub struct Batch {
     /// of the payload's numbers
     #[prost(enumeration = "Dtype", tag = "20")]
     pub dtype: i32,
+    /// of the partners, where samples were mixed
+    #[prost(sint64, repeated, tag = "21")]
+    pub labels_b: ::prost::alloc::vec::Vec<i64>,
+    /// the share of each sample itself, where samples were mixed
+    #[prost(float, repeated, tag = "22")]
+    pub lam: ::prost::alloc::vec::Vec<f32>,
 }
 /// All batches of an epoch were sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -10,9 +10,12 @@ from typing_extensions import CapsuleType, Self
 from forebay._transforms import (
     CentreCrop,
     ColorJitter,
+    CutMix,
     Grayscale,
+    Mixup,
     Normalize,
     RandAugment,
+    RandomChoice,
     RandomErasing,
     RandomGrayscale,
     RandomHorizontalFlip,
@@ -35,6 +38,7 @@ __all__ = [
     "Records",
     "TrainTransform",
     "__version__",
+    "_check_batch_transform",
     "_check_transform",
     "_main",
     "_reopen",
@@ -85,6 +89,9 @@ def open(path: str | os.PathLike[str]) -> Dataset:
 def _reopen(
     path: str, fingerprint: str, splits: list[str], cut: tuple[int, int, int]
 ) -> Dataset: ...
+_BatchTransform: TypeAlias = Mixup | CutMix | RandomChoice
+
+def _check_batch_transform(transform: _BatchTransform, /) -> None: ...
 def _check_transform(transform: _Step, /) -> None: ...
 def _main(args: Sequence[str]) -> int: ...
 
@@ -324,6 +331,38 @@ class Batch:
     def labels(self) -> npt.NDArray[np.int64]:
         """The label of each sample: int64 of shape (N,); -1 for a record without one."""
     @property
+    def labels_b(self) -> npt.NDArray[np.int64] | None:
+        """The label of each sample's partner: int64 of shape (N,); None without `batch_transform`.
+
+        Its own where a sample was not mixed, as padding never is.
+        """
+    @property
+    def lam(self) -> npt.NDArray[np.float32] | None:
+        """The share of each sample itself: float32 of shape (N,); None without `batch_transform`.
+
+        The rest is its partner's: the loss is `lam * loss(labels) + (1 - lam) * loss(labels_b)`.
+        """
+    def one_hot(self, num_classes: int, *, smoothing: float = 0.0) -> npt.NDArray[np.float32]:
+        """Labels as probabilities of classes, mixed as the samples are.
+
+        Parameters
+        ----------
+        num_classes : int
+            Number of classes. Labels are 0 to one less: see `label_base` of the loader.
+        smoothing : float, default 0.0
+            What is taken from the classes of a sample and spread over all of them.
+
+        Returns
+        -------
+        numpy.ndarray
+            float32 of shape (N, num_classes); rows sum to 1, or to 0 for a record without a label.
+
+        Raises
+        ------
+        OptionError
+            A label that is no class.
+        """
+    @property
     def samples(self) -> npt.NDArray[np.int64]:
         """The number of each sample in its split: int64 of shape (N,)."""
     @property
@@ -463,6 +502,9 @@ class Loader:
         The type of the numbers of images. In a floating-point type they are divided by 255,
         and normalised where the list of transforms has `Normalize`. By default uint8, or
         float32 with `Normalize`.
+    batch_transform : Mixup, CutMix or RandomChoice, optional
+        How the samples of a batch are mixed with each other: see `Batch.labels_b`, `Batch.lam`
+        and `Batch.one_hot`.
     drop_last : bool, default True
         Whether the short batch at the end of an epoch is left out. Otherwise it is filled
         up, so that every rank gets every step, and `Batch.padding` tells with what.
@@ -532,6 +574,7 @@ class Loader:
         lanes: int | None = None,
         layout: Literal["nhwc", "nchw"] = "nhwc",
         dtype: Literal["uint8", "float32", "float16", "bfloat16"] | None = None,
+        batch_transform: _BatchTransform | None = None,
         drop_last: bool | None = None,
         pad_last: bool | None = None,
         indices: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None,

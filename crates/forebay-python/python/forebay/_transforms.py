@@ -9,14 +9,17 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from forebay._forebay import _check_transform
+from forebay._forebay import _check_batch_transform, _check_transform
 
 __all__ = [
     "CentreCrop",
     "ColorJitter",
+    "CutMix",
     "Grayscale",
+    "Mixup",
     "Normalize",
     "RandAugment",
+    "RandomChoice",
     "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
@@ -363,6 +366,84 @@ class RandomErasing(_Value):
             value = (value, value, value)
         self._set("value", value if isinstance(value, str) else tuple(map(float, value)))
         _check_transform(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixup(_Value):
+    """Each sample of a batch becomes a weighted sum of itself and the one before it.
+
+    For `batch_transform` of a loader. The share of the sample itself is one number for the
+    whole batch, of the distribution Beta(alpha, alpha).
+
+    Parameters
+    ----------
+    alpha : float, default 1.0
+        Of the distribution: at 1 all shares are as probable, below it those near 0 and 1 are
+        more so.
+
+    Raises
+    ------
+    OptionError
+        A value out of its range.
+    """
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_batch_transform(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class CutMix(_Value):
+    """A rectangle of each sample of a batch is that of the one before it.
+
+    For `batch_transform` of a loader. The rectangle is one for the whole batch; the part that is
+    kept is of the distribution Beta(alpha, alpha) before it is cut at the border.
+
+    Parameters
+    ----------
+    alpha : float, default 1.0
+        Of the distribution.
+
+    Raises
+    ------
+    OptionError
+        A value out of its range.
+    """
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_batch_transform(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomChoice(_Value):
+    """One of several ways to mix a batch, drawn anew for each batch.
+
+    For `batch_transform` of a loader.
+
+    Parameters
+    ----------
+    transforms : sequence of Mixup, CutMix or None
+        The ways; None leaves the batch as it is.
+    p : sequence of float, optional
+        How often each is drawn, in proportion; by default all as often.
+
+    Raises
+    ------
+    OptionError
+        A value out of its range.
+    """
+
+    transforms: Sequence[Mixup | CutMix | None]
+    p: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        self._set("transforms", tuple(self.transforms))
+        weights = self.p if self.p is not None else [1.0] * len(self.transforms)
+        self._set("p", tuple(map(float, weights)))
+        _check_batch_transform(self)
 
 
 # Where users find them; pickle looks there.

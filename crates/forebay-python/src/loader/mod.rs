@@ -21,6 +21,7 @@ use crate::batch::PyBatch;
 use crate::failure::{Failure, Kind};
 use crate::patience::{Deadline, SLICE, patiently};
 use crate::pump::{Event, NoEvent, Place, Pump};
+use crate::steps;
 use crate::transform::AnyTransform;
 use arguments::sampling::{self, Class, Given};
 use arguments::{ShuffleWish, Wish};
@@ -72,6 +73,9 @@ const CLOSING: Duration = Duration::from_secs(10);
 ///     The type of the numbers of images. In a floating-point type they are divided by 255,
 ///     and normalised where the list of transforms has `Normalize`. By default uint8, or
 ///     float32 with `Normalize`.
+/// batch_transform : Mixup, CutMix or RandomChoice, optional
+///     How the samples of a batch are mixed with each other: see `Batch.labels_b`, `Batch.lam`
+///     and `Batch.one_hot`.
 /// drop_last : bool, default True
 ///     Whether the short batch at the end of an epoch is left out. Otherwise it is filled
 ///     up, so that every rank gets every step, and `Batch.padding` tells with what.
@@ -228,11 +232,11 @@ impl PyLoader {
     #[pyo3(signature = (
         source, *, batch_size=32, split=None, transform=None, rank=None, world_size=None, seed=0,
         shuffle=ShuffleWish::Whether(true), block_records=None, window_blocks=None, lanes=None,
-        layout="nhwc", dtype=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None,
+        layout="nhwc", dtype=None, batch_transform=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None,
         class_balanced=false, draws=None, repeats=1, on_error="raise", label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0),
     ), text_signature = "(source, *, batch_size=32, split=None, transform=TrainTransform(224), rank=None, \
         world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
-        layout='nhwc', dtype=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None, \
+        layout='nhwc', dtype=None, batch_transform=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None, \
         class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=None, threads=0, memory=None, page_cache='keep', timeout=300.0)")]
     #[allow(clippy::too_many_arguments)] // one each, as Python has them
     fn new(
@@ -250,6 +254,7 @@ impl PyLoader {
         lanes: Option<u64>,
         layout: &str,
         dtype: Option<&str>,
+        batch_transform: Option<Bound<'_, PyAny>>,
         drop_last: Option<bool>,
         pad_last: Option<bool>,
         indices: Option<Vec<u64>>,
@@ -275,6 +280,10 @@ impl PyLoader {
         options.shuffle = arguments::shuffle(shuffle, block_records, window_blocks)?;
         options.lanes = lanes.unwrap_or(0);
         options.output.layout = arguments::layout(layout)?;
+        options.batch_transform = match batch_transform {
+            Some(transform) => Some(steps::batch_transform(&transform)?),
+            None => None,
+        };
         options.output.normalize = normalize;
         options.output.dtype = match dtype {
             Some(name) => arguments::dtype(name)?,

@@ -3,7 +3,7 @@
 use forebay_proto::prost::bytes::Bytes;
 use forebay_proto::wire;
 
-use super::{Batch, Buffer, Dtype, Layout};
+use super::{Batch, Buffer, Dtype, Layout, Mixed};
 use crate::error::{Error, Result};
 use crate::message::Kind;
 
@@ -65,6 +65,11 @@ impl Batch {
             flags: Bytes::copy_from_slice(&self.flags),
             payload_crc32c,
             digest: self.digest,
+            labels_b: self
+                .mixed
+                .as_ref()
+                .map_or_else(Vec::new, |m| m.labels.clone()),
+            lam: self.mixed.as_ref().map_or_else(Vec::new, |m| m.lam.clone()),
             // Nothing where it is the default: old clients read those batches too.
             dtype: match self.dtype {
                 Dtype::Uint8 => 0,
@@ -93,6 +98,10 @@ impl Batch {
             shape: shape(&header)?,
             layout,
             labels: header.labels,
+            mixed: match (header.labels_b, header.lam) {
+                (labels, lam) if labels.is_empty() && lam.is_empty() => None,
+                (labels, lam) => Some(Box::new(Mixed { labels, lam })),
+            },
             samples: header.samples,
             flags: header.flags.to_vec(),
             digest: header.digest,

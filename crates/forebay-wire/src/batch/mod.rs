@@ -67,6 +67,15 @@ impl Dtype {
     }
 }
 
+/// What samples were mixed with.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Mixed {
+    /// Label of each sample's partner; its own where it was not mixed.
+    pub labels: Vec<i64>,
+    /// Share of each sample itself, 0 to 1; the rest is its partner's.
+    pub lam: Vec<f32>,
+}
+
 /// Decoded samples, in the order of the plan, and where in the epoch they are.
 ///
 /// `shape`, `labels`, `samples` and `flags` all speak of the same number of
@@ -91,6 +100,8 @@ pub struct Batch {
     pub layout: Layout,
     /// Label of each sample as stored; -1 for a record without one.
     pub labels: Vec<i64>,
+    /// What the samples were mixed with, if they were.
+    pub mixed: Option<Box<Mixed>>,
     /// Index of each sample in its split.
     pub samples: Vec<u64>,
     /// For each sample [`FLAG_SAMPLE`], or the sum of [`FLAG_PADDING`] and [`FLAG_FAILED`], as far as they hold.
@@ -131,11 +142,17 @@ impl Batch {
                 product.checked_mul(side)
             })
             .unwrap_or(usize::MAX);
+        let (partners, shares) = match &self.mixed {
+            Some(mixed) => (mixed.labels.len(), mixed.lam.len()),
+            None => (samples, samples),
+        };
         for (what, expected, found) in [
             ("bytes of pixels", bytes, self.images.len()),
             ("labels", samples, self.labels.len()),
             ("sample numbers", samples, self.samples.len()),
             ("flags", samples, self.flags.len()),
+            ("labels of partners", samples, partners),
+            ("shares", samples, shares),
         ] {
             if expected != found {
                 return Err(Uneven {
@@ -189,6 +206,7 @@ mod tests {
             shape: [2, 4, 4, 3],
             layout: Layout::Nhwc,
             labels: vec![1, 2],
+            mixed: None,
             samples: vec![10, 11],
             flags: vec![0, 0],
             digest: 0,
@@ -207,6 +225,12 @@ mod tests {
         b.images = pool.take(192);
         b.check().unwrap();
         assert_eq!(b.image(1).unwrap().len(), 96);
+        b.mixed = Some(Box::new(Mixed {
+            labels: vec![2, 1],
+            lam: vec![0.5],
+        }));
+        assert_eq!(b.check().unwrap_err().what, "shares");
+        b.mixed = None;
         b.labels.pop();
         assert_eq!(b.check().unwrap_err().what, "labels");
         b.shape = [usize::MAX, 2, 2, 2];
