@@ -184,3 +184,35 @@ fn two_packs_into_one_place_are_not_let() {
     assert!(first.wait().unwrap().success());
     run(["verify", text(&root)]).done();
 }
+
+#[test]
+fn a_verification_that_is_stopped_tells_how_far_it_came() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("packed");
+    run(pack(&images(), &root, "2")).done();
+    // So many times the same dataset that its end is far away.
+    let mut args = vec!["verify", "--deep"];
+    args.resize(5000, text(&root));
+    let mut child = forebay()
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with("ok"));
+    let pid = child.id().to_string();
+    let kill = Command::new("kill").args(["-s", "INT", &pid]).status();
+    assert!(kill.unwrap().success());
+    let last = lines.map(Result::unwrap).last().unwrap_or_default();
+    assert!(last.starts_with("stopped"), "{last}");
+    let mut stderr = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut stderr)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{stderr}");
+    assert!(stderr.contains("were verified"), "{stderr}");
+}

@@ -4,6 +4,7 @@
 //! which shard in which order, and only then is the first byte written. So any thread can write any shard on its
 //! own, a continued run writes the same bytes, and the output is the same for any number of jobs.
 
+mod against;
 mod census;
 mod convert;
 mod destination;
@@ -24,6 +25,7 @@ mod run_part;
 mod sniff;
 mod write;
 
+pub use against::{Against, AgainstReport, Difference, DifferenceKind};
 pub use census::{Census, ClassList, ClassName, EntryRef, SplitCensus};
 pub use convert::{
     ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, ProgressiveChange,

@@ -37,6 +37,9 @@ pub fn verify_dataset(
             let (Some(entry), Some(slot)) = (entries.get(at), slots.get(at)) else {
                 return;
             };
+            if options.stop.is_some_and(|stop| stop()) {
+                return;
+            }
             // Each slot is set once: its number was drawn once.
             let _ = slot.set(verify_entry(root, &manifest, entry, options, observer));
         }
@@ -53,7 +56,10 @@ pub fn verify_dataset(
         }
         work();
     });
-    let mut report = Report::default();
+    let mut report = Report {
+        stopped: slots.iter().any(|slot| slot.get().is_none()),
+        ..Report::default()
+    };
     slots
         .into_iter()
         .filter_map(OnceLock::into_inner)
@@ -84,6 +90,7 @@ fn verify_entry(
     };
     match verified {
         Err(error) => check.found(error),
+        Ok(()) if check.report.stopped => {}
         Ok(()) => {
             check.compare(
                 "bytes, against the manifest",

@@ -37,6 +37,9 @@ pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
         }
         None => by_walking(check, &file, len)?,
     }
+    if check.stopped() {
+        return Ok(());
+    }
     // The index may be what is damaged: the sum is of the file as it is.
     let mut summed = SummedFile::new(file, check.want_blake3, &|_| {});
     let (crc, blake3) = summed
@@ -78,6 +81,9 @@ fn by_index(check: &mut ShardCheck<'_>, file: &File, index: &Index) -> Result<()
         if let Some((piece, stored)) = rest.split_first_chunk::<PIECE_BYTES>() {
             check_block_header(check, index, block, piece, &records);
             check_block(check, index, block, stored, records, &mut expanded);
+        }
+        if check.stopped() {
+            return Ok(());
         }
         end = payload.end;
     }
@@ -234,6 +240,9 @@ fn by_walking(check: &mut ShardCheck<'_>, file: &File, len: u64) -> Result<()> {
                 check.damaged(damage.record(header.first_record));
                 check.lost(Some(met.records()), block.payload());
             }
+        }
+        if check.stopped() {
+            return Ok(());
         }
     }
 }

@@ -43,6 +43,9 @@ use crate::shard::{ShardFormat, detect_format, find_sidecar};
 /// What it refuses becomes a finding.
 pub type RecordCheck<'a> = dyn Fn(&Path, u64, &[u8]) -> Result<(), String> + Sync + 'a;
 
+/// Whether to stop.
+pub type StopCheck<'a> = dyn Fn() -> bool + Sync + 'a;
+
 /// What to verify, and how.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
@@ -55,6 +58,8 @@ pub struct Options<'a> {
     pub label_feature: Option<&'a str>,
     /// A further check of every record, such as decoding its image.
     pub record_check: Option<&'a RecordCheck<'a>>,
+    /// Asked often, by every thread: whether to stop. The report then says so, and what was found until then.
+    pub stop: Option<&'a StopCheck<'a>>,
 }
 
 impl Default for Options<'_> {
@@ -64,6 +69,7 @@ impl Default for Options<'_> {
             threads: 0,
             label_feature: Some(IMAGE_LABEL),
             record_check: None,
+            stop: None,
         }
     }
 }
@@ -75,6 +81,7 @@ impl std::fmt::Debug for Options<'_> {
             .field("threads", &self.threads)
             .field("label_feature", &self.label_feature)
             .field("record_check", &self.record_check.is_some())
+            .field("stop", &self.stop.is_some())
             .finish()
     }
 }
@@ -168,6 +175,12 @@ impl<'a> ShardCheck<'a> {
             ..Progress::default()
         });
         self.report
+    }
+
+    /// Whether somebody asked to stop. From then on the report is one of what was read.
+    fn stopped(&mut self) -> bool {
+        self.report.stopped |= self.options.stop.is_some_and(|stop| stop());
+        self.report.stopped
     }
 
     /// A finding, of whatever file it is in.

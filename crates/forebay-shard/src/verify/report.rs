@@ -21,12 +21,14 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Which records cannot be read for it.
     pub lost: Vec<Lost>,
+    /// The verification was stopped before its end: nothing is known of what was not read.
+    pub stopped: bool,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Whether everything was read and nothing is wrong.
     pub fn is_ok(&self) -> bool {
-        self.findings.is_empty()
+        self.findings.is_empty() && !self.stopped
     }
 
     /// How many records are lost, as far as the indexes tell.
@@ -41,6 +43,7 @@ impl Report {
         self.bytes += other.bytes;
         self.findings.extend(other.findings);
         self.lost.extend(other.lost);
+        self.stopped |= other.stopped;
     }
 }
 
@@ -54,11 +57,12 @@ impl fmt::Display for Report {
             .try_for_each(|lost| writeln!(f, "{lost}"))?;
         write!(
             f,
-            "{} shards, {} intact records, {} bytes: {} findings",
+            "{} shards, {} intact records, {} bytes: {} findings{}",
             self.shards,
             self.records,
             self.bytes,
-            self.findings.len()
+            self.findings.len(),
+            if self.stopped { ", stopped" } else { "" }
         )
     }
 }

@@ -24,6 +24,9 @@ pub(super) fn verify(check: &mut ShardCheck<'_>, sidecar: Option<&Path>) -> Resu
     let mut summed = SummedFile::new(file, check.want_blake3, check.observer);
     let mut walked = Walked::default();
     walk(check, &mut summed, index.as_ref(), &mut walked)?;
+    if check.stopped() {
+        return Ok(());
+    }
     let sums = summed
         .drain()
         .map_err(|error| Error::io(path, "read", error))?;
@@ -86,6 +89,9 @@ fn walk(
         }
         check.record(at, &record, index);
         walked.records += 1;
+        if check.stopped() {
+            return Ok(());
+        }
     }
     walked.compression = reader.compression().unwrap_or_default();
     if index.is_none() {

@@ -47,10 +47,28 @@ impl OpenVolume {
         stopped: &dyn Fn() -> bool,
     ) -> Result<bool> {
         let path = self.volume.path.clone();
+        let whole = self.decode(images, stopped, &mut |at, bytes| {
+            spool
+                .write_all_at(bytes, at)
+                .map_err(|error| Error::io(&path, "decode into the destination", error))
+        })?;
+        self.file = spool;
+        Ok(whole)
+    }
+
+    /// Decodes the images of a compressed archive, given as (position, size) in ascending order: `take` gets them piece
+    /// by piece, each with its position. Returns false if it was stopped.
+    pub(crate) fn decode(
+        &self,
+        images: &[(u64, u64)],
+        stopped: &dyn Fn() -> bool,
+        take: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<bool> {
+        let path = &self.volume.path;
         let archive = self
             .file
             .try_clone()
-            .map_err(|error| Error::io(&path, "open", error))?;
+            .map_err(|error| Error::io(path, "open", error))?;
         let mut stream = self.volume.stream(archive)?;
         let mut buffer = vec![0; COPY_BYTES];
         for (position, size) in images {
@@ -62,16 +80,13 @@ impl OpenVolume {
                 let at = position + done;
                 let step = (size - done).min(buffer.len() as u64) as usize;
                 super::read_exact(&mut stream, at, &mut buffer[..step])
-                    .map_err(|trouble| trouble.of(&path))?;
-                spool
-                    .write_all_at(&buffer[..step], at)
-                    .map_err(|error| Error::io(&path, "decode into the destination", error))?;
+                    .map_err(|trouble| trouble.of(path))?;
+                take(at, &buffer[..step])?;
                 done += step as u64;
             }
         }
         // To its end: its checksum is the last thing in it.
-        super::drain(&mut stream).map_err(|trouble| trouble.of(&path))?;
-        self.file = spool;
+        super::drain(&mut stream).map_err(|trouble| trouble.of(path))?;
         Ok(true)
     }
 

@@ -1,5 +1,7 @@
 //! `forebay verify`: is every byte as it was written.
 
+mod against;
+
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -7,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
+use forebay_pack::{Against, AgainstReport};
 use forebay_image::{Decoder, Limits, SeekPointBuilder};
 use forebay_shard::example::IMAGE_SEEK_POINTS;
 use forebay_shard::{ExampleView, image_record};
@@ -27,9 +30,15 @@ use crate::quantity;
 Reads all bytes and compares them with the checksums in records, blocks, indexes and manifest.
 Damage is listed with shard, record and byte, and the exit code is 1.
 
+--against SRC proves a dataset against what it was packed from, a directory or archives: the bytes of
+every file are in exactly one record. What the pack's report says was left out or written anew is
+counted apart. Files that are missing, extra, doubled or changed make the exit code 1; files that
+cannot be read now make it 3.
+
 Examples:
   forebay verify shards/
   forebay verify shards/ --deep               decode every image as well
+  forebay verify shards/ --against photos/    is every file in exactly one record
   forebay verify shards/train-00000-of-00004")]
 pub(crate) struct Args {
     /// Datasets (directories with forebay.json) or single shards
@@ -39,6 +48,10 @@ pub(crate) struct Args {
     /// Decode every image too
     #[arg(long)]
     deep: bool,
+
+    /// Compare every image with its file in the directory or archives that the dataset was packed from
+    #[arg(long, value_name = "SRC")]
+    against: Option<PathBuf>,
 
     /// Shards read at the same time [default: what the machine allows]
     #[arg(short, long, value_name = "N")]
@@ -60,18 +73,36 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         .collect::<Result<_, Failure>>()?;
     let started = Instant::now();
     let jobs = args.jobs.map_or(0, NonZeroUsize::get);
+    // From here on a first Ctrl-C is answered: what was found until then is told.
+    console.interrupt().answer();
+    let against = match &args.against {
+        None => None,
+        Some(source) => Some(against::open(&inputs, source, console)?),
+    };
     let (mut total, mut damaged) = (Totals::default(), Vec::new());
     for input in &inputs {
-        let verified = verify(input, args.deep, jobs, console)?;
+        let verified = verify_with(input, args.deep, against.as_ref(), jobs, console)?;
         print(input, &verified, args.deep, console);
         total.add(&verified);
+        if verified.report.stopped {
+            return Err(stopped(&verified.report));
+        }
         if !verified.report.is_ok() {
             damaged.push(show(input.path()));
         }
     }
-    total.event(started.elapsed(), console);
+    let compared = against.map(Against::finish).transpose()?;
+    if let Some(report) = &compared {
+        against::print(report, console);
+    }
+    let outcome = compared.as_ref().map_or(Ok(Outcome::Done), against::outcome);
+    let exit_code = match (&outcome, damaged.is_empty()) {
+        (Ok(outcome), true) => outcome.exit_code(),
+        _ => 1,
+    };
+    total.event(exit_code, compared.as_ref(), started.elapsed(), console);
     if damaged.is_empty() {
-        return Ok(Outcome::Done);
+        return outcome;
     }
     let lost = match total.lost {
         0 => String::new(),
@@ -85,20 +116,54 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     .hint("restore the files that are named from where they came, or pack again"))
 }
 
-/// Verifies a dataset or a shard, with a bar.
+fn stopped(report: &Report) -> Failure {
+    Failure::interrupted(format!(
+        "{} in {} were verified, and {} found",
+        quantity::counted(report.records, "record", "records"),
+        quantity::counted(report.shards, "shard", "shards"),
+        quantity::counted(report.findings.len() as u64, "finding", "findings"),
+    ))
+}
+
+/// Verifies a dataset or a shard, with a bar. A stop is an error.
 pub(crate) fn verify(
     input: &Input,
     deep: bool,
     jobs: usize,
     console: &Console,
 ) -> Result<Verified, Failure> {
+    let verified = verify_with(input, deep, None, jobs, console)?;
+    if verified.report.stopped {
+        return Err(stopped(&verified.report));
+    }
+    Ok(verified)
+}
+
+fn verify_with(
+    input: &Input,
+    deep: bool,
+    against: Option<&Against>,
+    jobs: usize,
+    console: &Console,
+) -> Result<Verified, Failure> {
     let started = Instant::now();
     let bar = Watch::start(input, console);
     let decoded = AtomicU64::new(0);
-    let decode = |_: &Path, _: u64, record: &[u8]| decode_image(record, &decoded);
+    let check = |shard: &Path, number: u64, record: &[u8]| {
+        if let Some(against) = against {
+            against.check(shard, number, record);
+        }
+        if deep {
+            decode_image(record, &decoded)
+        } else {
+            Ok(())
+        }
+    };
+    let stop = || console.interrupt().is_asked();
     let options = Options {
         threads: jobs,
-        record_check: if deep { Some(&decode) } else { None },
+        record_check: Some(&check),
+        stop: Some(&stop),
         ..Options::default()
     };
     let observer = |progress: Progress| bar.advance(progress);
@@ -206,7 +271,9 @@ fn print(input: &Input, verified: &Verified, deep: bool, console: &Console) {
         quantity::duration(verified.elapsed),
         quantity::byte_rate(report.bytes, verified.elapsed),
     );
-    if report.is_ok() {
+    if report.stopped {
+        console.line(format!("stopped  {}: {read}", show(input.path())));
+    } else if report.is_ok() {
         console.line(format!(
             "{}  {}: {read}",
             console.paint().green("ok"),
@@ -243,7 +310,13 @@ impl Totals {
         self.lost += verified.report.lost_records();
     }
 
-    fn event(&self, elapsed: Duration, console: &Console) {
+    fn event(
+        &self,
+        exit_code: i32,
+        compared: Option<&AgainstReport>,
+        elapsed: Duration,
+        console: &Console,
+    ) {
         #[derive(Serialize)]
         struct Event {
             command: &'static str,
@@ -254,19 +327,22 @@ impl Totals {
             decoded: u64,
             damage: u64,
             lost_records: u64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            against: Option<against::Figures>,
             seconds: f64,
         }
         console.event(
             "summary",
             &Event {
                 command: "verify",
-                exit_code: i32::from(self.damage > 0),
+                exit_code,
                 shards: self.shards,
                 records: self.records,
                 bytes: self.bytes,
                 decoded: self.decoded,
                 damage: self.damage,
                 lost_records: self.lost,
+                against: compared.map(against::Figures::new),
                 seconds: elapsed.as_secs_f64(),
             },
         );

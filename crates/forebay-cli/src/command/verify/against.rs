@@ -1,0 +1,154 @@
+//! `forebay verify --against`: a dataset and the source that it was packed from.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_pack::{Against, AgainstReport, Cancel, DifferenceKind, Observer, Stage};
+use forebay_store::Location;
+use serde::Serialize;
+
+use crate::console::Console;
+use crate::failure::{Failure, Outcome};
+use crate::input::Input;
+use crate::paint::printable;
+use crate::progress::Bar;
+use crate::quantity;
+
+/// More differences of a kind than this are counted, not listed; `--json` has more of them.
+const SHOWN: u64 = 20;
+
+/// The figures of a comparison, for programs.
+#[derive(Serialize)]
+pub(super) struct Figures {
+    files: u64,
+    verbatim: u64,
+    remade: u64,
+    left_out: u64,
+    missing: u64,
+    extra: u64,
+    doubled: u64,
+    changed: u64,
+    unreadable: u64,
+}
+
+impl Figures {
+    pub(super) fn new(report: &AgainstReport) -> Self {
+        Self {
+            files: report.files,
+            verbatim: report.verbatim,
+            remade: report.remade,
+            left_out: report.left_out,
+            missing: report.count(DifferenceKind::Missing),
+            extra: report.count(DifferenceKind::Extra),
+            doubled: report.count(DifferenceKind::Doubled),
+            changed: report.count(DifferenceKind::Changed),
+            unreadable: report.count(DifferenceKind::Unreadable),
+        }
+    }
+}
+
+/// The bar of the census.
+struct Watch {
+    bar: Bar,
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Observer for Watch {
+    fn stage(&self, _stage: Stage) {}
+
+    fn counted(&self, files: u64, bytes: u64) {
+        let files = self.files.fetch_add(files, Ordering::Relaxed) + files;
+        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.bar.update(bytes, files, "files", bytes);
+    }
+}
+
+/// Looks at the source of the one dataset that is verified.
+pub(super) fn open(inputs: &[Input], source: &Path, console: &Console) -> Result<Against, Failure> {
+    let [Input::Dataset(root)] = inputs else {
+        return Err(
+            Failure::usage("--against goes with one dataset").hint("name the directory that holds forebay.json")
+        );
+    };
+    let watch = Watch {
+        bar: console.bar("census", None),
+        files: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+    };
+    let cancel = Cancel::from_flag(console.interrupt().flag());
+    let source = Location::parse(source)?;
+    Against::open(root, source, &watch, &cancel).map_err(|error| match error {
+        forebay_pack::Error::Interrupted { .. } => {
+            Failure::interrupted("the source was not yet looked at as a whole")
+        }
+        error => error.into(),
+    })
+}
+
+pub(super) fn print(report: &AgainstReport, console: &Console) {
+    let mut shown = (None, 0);
+    for difference in &report.differences {
+        console.event("difference", difference);
+        if shown.0 != Some(difference.kind) {
+            shown = (Some(difference.kind), 0);
+        }
+        shown.1 += 1;
+        if shown.1 <= SHOWN {
+            let kind = format!("{:<8}", difference.kind.name());
+            let line = printable(&difference.to_string());
+            console.line(format!("{} {line}", console.paint().red(&kind)));
+        } else if shown.1 == SHOWN + 1 {
+            let more = report.count(difference.kind) - SHOWN;
+            console.line(format!(
+                "{:<8} and {} more",
+                difference.kind.name(),
+                quantity::count(more)
+            ));
+        }
+    }
+    let mut figures = vec![format!(
+        "{} in one record each, byte for byte",
+        quantity::counted(report.verbatim, "file is", "files are")
+    )];
+    for (count, text) in [
+        (report.remade, "written anew as the report says"),
+        (report.left_out, "left out as the report says"),
+    ] {
+        if count > 0 {
+            figures.push(format!("{} {text}", quantity::count(count)));
+        }
+    }
+    for (kind, count) in &report.counts {
+        figures.push(format!("{} {}", quantity::count(*count), kind.name()));
+    }
+    let figures = format!(
+        "of {} in the source: {}",
+        quantity::counted(report.files, "file", "files"),
+        figures.join(", ")
+    );
+    if report.counts.is_empty() {
+        console.line(format!("{}  {figures}", console.paint().green("ok")));
+    } else {
+        console.line(figures);
+    }
+}
+
+/// What the comparison means for the exit code.
+pub(super) fn outcome(report: &AgainstReport) -> Result<Outcome, Failure> {
+    if report.is_ok() {
+        return Ok(match report.count(DifferenceKind::Unreadable) {
+            0 => Outcome::Done,
+            _ => Outcome::SomeUnreadable,
+        });
+    }
+    let wrong: Vec<String> = report
+        .counts
+        .iter()
+        .map(|(kind, count)| format!("{} {}", quantity::count(*count), kind.name()))
+        .collect();
+    Err(
+        Failure::new(format!("the dataset is not what the source holds: {}", wrong.join(", ")))
+            .hint("pack again with --overwrite, or name the source that it was packed from"),
+    )
+}

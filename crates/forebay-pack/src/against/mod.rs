@@ -1,0 +1,331 @@
+//! A data set against its source: the bytes of each file are in exactly one record, and each record is of one file.
+//!
+//! Records are found by their keys, so it does not matter how the set was shuffled, cut or packed. For each file there
+//! is what the census keeps, one byte that counts its records, and for each record the number of its file.
+
+mod report;
+mod source;
+
+pub use report::{AgainstReport, Difference, DifferenceKind};
+
+use crate::census::{Census, SplitCensus};
+use crate::error::{Error, Result};
+use crate::input::{LayoutKind, join};
+use crate::observer::{Cancel, Observer};
+use crate::options::PackOptions;
+use crate::report::escape;
+use forebay_image::Limits;
+use forebay_shard::{ExampleView, Manifest, Shard, image_and_label};
+use forebay_store::Location;
+use report::{Accounts, Fate};
+use source::{SourceBytes, Verdict};
+use std::cell::RefCell;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering as Memory};
+use std::sync::{Mutex, OnceLock};
+
+/// The number of a record that is of no file.
+const NO_FILE: u32 = u32::MAX;
+
+/// A comparison of a data set with its source. Records are shown to it one by one, in any order, by any thread.
+#[derive(Debug)]
+pub struct Against {
+    census: Census,
+    source: SourceBytes,
+    shards: Vec<ShardFiles>,
+    by_path: HashMap<PathBuf, usize>,
+    splits: Vec<SplitFiles>,
+    fates: HashMap<String, Fate>,
+    accounts: Mutex<Accounts>,
+}
+
+/// What is known of the files of a split.
+#[derive(Debug)]
+struct SplitFiles {
+    /// Numbers of files in the order of keys, where the census has another one.
+    order: Option<Vec<u32>>,
+    /// How many records each file has; two stands for more.
+    records: Vec<AtomicU8>,
+}
+
+/// A shard, and the files that its records are of.
+#[derive(Debug)]
+struct ShardFiles {
+    path: PathBuf,
+    split_name: String,
+    split: Option<usize>,
+    /// The number of each record's file in the split; empty if the shard's keys cannot be read.
+    files: OnceLock<Vec<u32>>,
+}
+
+impl Against {
+    /// Takes the census of a source, as the manifest of the data set says that it was packed.
+    ///
+    /// # Errors
+    /// When either cannot be read, or the records have no keys.
+    pub fn open(
+        dataset: &Path,
+        src: impl Into<Location>,
+        observer: &dyn Observer,
+        cancel: &Cancel,
+    ) -> Result<Self> {
+        let manifest = Manifest::load(dataset)?;
+        let mut options = PackOptions::new(src, dataset);
+        let packed = |name: &str| manifest.pack.get(name).and_then(|value| value.as_str());
+        options.split = packed("split").map(str::to_owned);
+        let layouts = LayoutKind::ALL.iter();
+        options.layout = layouts
+            .copied()
+            .find(|layout| packed("layout") == Some(layout.name()));
+        let census = Census::take(&options, observer, cancel)?;
+        let source = SourceBytes::open(&census, observer, cancel)?;
+        let mut shards = Vec::new();
+        for split in &manifest.splits {
+            let mut known = census.splits().iter();
+            let at = known.position(|known| known.name() == split.name);
+            shards.extend(split.shards.iter().map(|shard| ShardFiles {
+                path: dataset.join(&shard.name),
+                split_name: split.name.clone(),
+                split: at,
+                files: OnceLock::new(),
+            }));
+        }
+        if let Some(first) = shards.first()
+            && let Ok(shard) = Shard::open_path(&first.path)
+            && !shard.is_empty()
+            && !shard.index().has_keys()
+        {
+            let what = "its records have no keys, by which files could be found";
+            return Err(Error::destination(&first.path, what));
+        }
+        let paths = shards.iter().map(|shard| shard.path.clone());
+        Ok(Self {
+            by_path: paths.zip(0..).collect(),
+            splits: census.splits().iter().map(SplitFiles::new).collect(),
+            fates: report::fates(dataset)?,
+            accounts: Mutex::default(),
+            census,
+            source,
+            shards,
+        })
+    }
+
+    /// Files of the source.
+    pub fn files(&self) -> u64 {
+        self.census.files()
+    }
+
+    /// Compares a record with its file. What is found is in the report at the end.
+    pub fn check(&self, shard: &Path, record: u64, payload: &[u8]) {
+        let Some(shard) = self.by_path.get(shard).and_then(|at| self.shards.get(*at)) else {
+            return;
+        };
+        let files = self.files_of(shard);
+        let file = usize::try_from(record).ok().and_then(|at| files.get(at));
+        let (Some(file), Some(at)) = (file.filter(|file| **file != NO_FILE), shard.split) else {
+            // What has no file is listed at the end.
+            return;
+        };
+        let split = &self.census.splits()[at];
+        let entry = split.get(u64::from(*file));
+        let key = entry.key();
+        let note = |kind, detail: String| {
+            self.accounts().note(Difference {
+                kind,
+                split: split.name().to_owned(),
+                key: escape(&key),
+                shard: Some(shard.path.clone()),
+                record: Some(record),
+                detail,
+            });
+        };
+        let Ok((image, _)) = image_and_label(payload) else {
+            return note(DifferenceKind::Changed, "the record holds no image".into());
+        };
+        thread_local! {
+            static FILE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        FILE.with_borrow_mut(|buffer| {
+            let fate = self.fates.get(&escape(&join(split.dir(), &key)));
+            if let Some(fate @ (Fate::Converted | Fate::Resized)) = fate {
+                let remade = match self.source.read(at, &entry, buffer) {
+                    Some(Ok(())) => check_remade(*fate, payload, image, Some(buffer)),
+                    Some(Err(why)) => return note(DifferenceKind::Unreadable, why),
+                    None => check_remade(*fate, payload, image, None),
+                };
+                match remade {
+                    Ok(()) => self.accounts().remade += 1,
+                    Err(what) => note(DifferenceKind::Changed, what),
+                }
+                return;
+            }
+            match self.source.compare(at, &entry, image, buffer) {
+                Verdict::Same => self.accounts().verbatim += 1,
+                Verdict::Differs(how) => note(DifferenceKind::Changed, how),
+                Verdict::Unreadable(why) => note(DifferenceKind::Unreadable, why),
+            }
+        });
+    }
+
+    /// What was found, once every record was shown.
+    ///
+    /// # Errors
+    /// When the keys of a shard cannot be read.
+    pub fn finish(self) -> Result<AgainstReport> {
+        for shard in &self.shards {
+            let files = self.files_of(shard);
+            let counts = shard.split.map(|at| &self.splits[at].records);
+            let is_odd = |file: u32| match counts.and_then(|counts| counts.get(file as usize)) {
+                _ if file == NO_FILE => Some(DifferenceKind::Extra),
+                Some(count) if count.load(Memory::Relaxed) > 1 => Some(DifferenceKind::Doubled),
+                _ => None,
+            };
+            if !files.iter().any(|file| is_odd(*file).is_some()) {
+                continue;
+            }
+            Shard::open_path(&shard.path)?.for_each_key(|record, key| {
+                let file = usize::try_from(record).ok().and_then(|at| files.get(at));
+                if let Some(kind) = file.and_then(|file| is_odd(*file)) {
+                    self.accounts().note(Difference {
+                        kind,
+                        split: shard.split_name.clone(),
+                        key: escape(key),
+                        shard: Some(shard.path.clone()),
+                        record: Some(record),
+                        detail: String::new(),
+                    });
+                }
+            })?;
+        }
+        for (split, known) in self.census.splits().iter().zip(&self.splits) {
+            for (entry, records) in split.iter().zip(&known.records) {
+                if records.load(Memory::Relaxed) > 0 {
+                    continue;
+                }
+                let key = entry.key();
+                let path = escape(&join(split.dir(), &key));
+                if self.fates.get(&path) == Some(&Fate::LeftOut) {
+                    self.accounts().left_out += 1;
+                    continue;
+                }
+                self.accounts().note(Difference {
+                    kind: DifferenceKind::Missing,
+                    split: split.name().to_owned(),
+                    key: escape(&key),
+                    shard: None,
+                    record: None,
+                    detail: String::new(),
+                });
+            }
+        }
+        let files = self.census.files();
+        let accounts = self.accounts.into_inner();
+        Ok(accounts.unwrap_or_else(|e| e.into_inner()).report(files))
+    }
+
+    fn accounts(&self) -> std::sync::MutexGuard<'_, Accounts> {
+        self.accounts.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The files of a shard's records; counted when they are looked up first.
+    fn files_of<'a>(&self, shard: &'a ShardFiles) -> &'a [u32] {
+        shard.files.get_or_init(|| {
+            let mut files = Vec::new();
+            let keys = Shard::open_path(&shard.path).and_then(|opened| {
+                opened.for_each_key(|_, key| {
+                    let found = shard.split.and_then(|at| {
+                        let number = self.splits[at].find(&self.census.splits()[at], key)?;
+                        let count = &self.splits[at].records[number as usize];
+                        let more = |count: u8| Some((count + 1).min(2));
+                        let _ = count.fetch_update(Memory::Relaxed, Memory::Relaxed, more);
+                        Some(number)
+                    });
+                    files.push(found.unwrap_or(NO_FILE));
+                })
+            });
+            // The verification tells of a shard that is damaged; here the files behind the damage are missing.
+            drop(keys);
+            files
+        })
+    }
+}
+
+impl SplitFiles {
+    fn new(split: &SplitCensus) -> Self {
+        let keys = || split.iter().map(|entry| entry.key());
+        let order = (!keys().is_sorted()).then(|| {
+            let mut order: Vec<u32> = (0..split.len() as u32).collect();
+            order.sort_by_cached_key(|at| split.get(u64::from(*at)).key());
+            order
+        });
+        Self {
+            order,
+            records: (0..split.len()).map(|_| AtomicU8::new(0)).collect(),
+        }
+    }
+
+    /// The number of the file with this key.
+    fn find(&self, split: &SplitCensus, key: &[u8]) -> Option<u32> {
+        let (mut low, mut high) = (0, self.records.len() as u64);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let number = match &self.order {
+                Some(order) => u64::from(order[middle as usize]),
+                None => middle,
+            };
+            let entry = split.get(number);
+            let slash: &[u8] = if entry.dir.is_empty() { b"" } else { b"/" };
+            let there = entry.dir.iter().chain(slash).chain(entry.name);
+            match there.cmp(key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return u32::try_from(number).ok(),
+            }
+        }
+        None
+    }
+}
+
+/// An image that was written anew is no copy of its file, but its size in pixels follows from it.
+fn check_remade(
+    fate: Fate,
+    record: &[u8],
+    image: &[u8],
+    file: Option<&[u8]>,
+) -> Result<(), String> {
+    let limits = Limits::default();
+    let probe = forebay_image::probe(image, &limits)
+        .map_err(|error| format!("the image that was made of it: {error}"))?;
+    let (width, height) = (i64::from(probe.width), i64::from(probe.height));
+    let stored = ExampleView::parse(record).ok().and_then(|example| {
+        let number = |name| example.int64(name).ok().flatten();
+        Some((number("image/width")?, number("image/height")?))
+    });
+    if stored != Some((width, height)) {
+        return Err(format!(
+            "the image that was made of it is {width}x{height}, its record says {stored:?}"
+        ));
+    }
+    let Some(Ok(source)) = file.map(|file| forebay_image::probe(file, &limits)) else {
+        return Ok(());
+    };
+    let (from_width, from_height) = (i64::from(source.width), i64::from(source.height));
+    // A picture that is turned upright has its sides swapped.
+    let fits = |from_width: i64, from_height: i64| match fate {
+        Fate::Resized => {
+            let (w, h) = (width * from_height, height * from_width);
+            width <= from_width
+                && height <= from_height
+                && (w - h).abs() <= from_width.max(from_height)
+        }
+        _ => (width, height) == (from_width, from_height),
+    };
+    if fits(from_width, from_height) || fits(from_height, from_width) {
+        return Ok(());
+    }
+    Err(format!(
+        "the image that was made of it is {width}x{height}, the file's {from_width}x{from_height}"
+    ))
+}

@@ -1,0 +1,190 @@
+//! What a comparison found, and what the pack's own report says of files.
+
+use crate::destination::{PACK_DIR, REPORT};
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+/// How a data set and its source differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum DifferenceKind {
+    /// A file is in no record, and the pack's report does not say why.
+    Missing,
+    /// A record is of no file.
+    Extra,
+    /// A file is in more than one record; each of them is listed.
+    Doubled,
+    /// A record's image is not the file's.
+    Changed,
+    /// A file cannot be read, so its record was not compared.
+    Unreadable,
+}
+
+impl DifferenceKind {
+    /// The kind in a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Extra => "extra",
+            Self::Doubled => "doubled",
+            Self::Changed => "changed",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// One difference.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Difference {
+    /// How they differ.
+    pub kind: DifferenceKind,
+    /// The split.
+    pub split: String,
+    /// The key, which is the path below the split's directory; odd bytes as reports write them.
+    pub key: String,
+    /// The shard of the record, if there is one.
+    pub shard: Option<PathBuf>,
+    /// The record's number in the shard.
+    pub record: Option<u64>,
+    /// Details, if there are any.
+    pub detail: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.split, self.key)?;
+        if let (Some(shard), Some(record)) = (&self.shard, self.record) {
+            write!(f, ", {}: record {record}", shard.display())?;
+        }
+        if !self.detail.is_empty() {
+            write!(f, ": {}", self.detail)?;
+        }
+        Ok(())
+    }
+}
+
+/// The whole comparison.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AgainstReport {
+    /// Files of the source.
+    pub files: u64,
+    /// Records whose image is the file's, byte for byte.
+    pub verbatim: u64,
+    /// Records whose image was written anew when it was packed, and has the right size in pixels.
+    pub remade: u64,
+    /// Files in no record, as the pack's report says.
+    pub left_out: u64,
+    /// How many differences there are of each kind.
+    pub counts: BTreeMap<DifferenceKind, u64>,
+    /// The first of each kind, up to [`AgainstReport::KEPT`], in the order of kinds, shards and records.
+    pub differences: Vec<Difference>,
+}
+
+impl AgainstReport {
+    /// So many differences of a kind are kept.
+    pub const KEPT: usize = 10_000;
+
+    /// Differences of one kind.
+    pub fn count(&self, kind: DifferenceKind) -> u64 {
+        self.counts.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// Whether every file that could be read is in one record, and every record is of one file.
+    pub fn is_ok(&self) -> bool {
+        let mut wrong = self.counts.keys();
+        wrong.all(|kind| *kind == DifferenceKind::Unreadable)
+    }
+}
+
+/// The report while it grows.
+#[derive(Debug, Default)]
+pub(super) struct Accounts {
+    pub(super) verbatim: u64,
+    pub(super) remade: u64,
+    pub(super) left_out: u64,
+    kinds: BTreeMap<DifferenceKind, (u64, Vec<Difference>)>,
+}
+
+impl Accounts {
+    pub(super) fn note(&mut self, difference: Difference) {
+        let (count, kept) = self.kinds.entry(difference.kind).or_default();
+        *count += 1;
+        if kept.len() < AgainstReport::KEPT {
+            kept.push(difference);
+        }
+    }
+
+    pub(super) fn report(self, files: u64) -> AgainstReport {
+        let mut report = AgainstReport {
+            files,
+            verbatim: self.verbatim,
+            remade: self.remade,
+            left_out: self.left_out,
+            ..AgainstReport::default()
+        };
+        for (kind, (count, mut kept)) in self.kinds {
+            let place = |d: &Difference| (d.shard.clone(), d.record);
+            kept.sort_by(|a, b| place(a).cmp(&place(b)).then_with(|| a.key.cmp(&b.key)));
+            report.counts.insert(kind, count);
+            report.differences.append(&mut kept);
+        }
+        report
+    }
+}
+
+/// What became of a file when it was packed, where that is worth a line in the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fate {
+    /// In its record is an image that was made of it.
+    Converted,
+    /// And made smaller.
+    Resized,
+    /// It is in no record.
+    LeftOut,
+}
+
+/// The fates of files by their paths, as the pack's report has them.
+pub(super) fn fates(dataset: &Path) -> Result<HashMap<String, Fate>> {
+    /// All that is wanted of a line.
+    #[derive(Deserialize)]
+    struct Line {
+        action: String,
+        reason: String,
+        path: String,
+    }
+    let path = dataset.join(PACK_DIR).join(REPORT);
+    let mut fates = HashMap::new();
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(fates),
+        Err(error) => return Err(Error::io(&path, "open", error)),
+    };
+    for (number, line) in (1..).zip(BufReader::new(file).split(b'\n')) {
+        let line = line.map_err(|error| Error::io(&path, "read", error))?;
+        let line: Line = serde_json::from_slice(&line).map_err(|error| {
+            Error::destination(
+                &path,
+                format!("line {number} is not one of a report: {error}"),
+            )
+        })?;
+        let fate = match line.action.as_str() {
+            "converted" => Fate::Converted,
+            "resized" => Fate::Resized,
+            "kept" => continue,
+            // Never meant to be an image, so no file of the census; there may be as many of these as of images.
+            "ignored" if line.reason != "unlisted" => continue,
+            _ => Fate::LeftOut,
+        };
+        let known = fates.entry(line.path).or_insert(fate);
+        *known = fate.max(*known);
+    }
+    Ok(fates)
+}

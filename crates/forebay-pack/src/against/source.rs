@@ -1,0 +1,182 @@
+//! The bytes of the source, to compare images with: read where they are, or, of archives that can only be decoded from
+//! their beginning, a digest of each image.
+
+use crate::census::{Census, EntryRef};
+use crate::error::{Error, Result};
+use crate::input::OpenVolume;
+use crate::observer::{Cancel, Observer, Stage};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Half of a BLAKE3 hash: two images that differ have the same one as often as no hash at all would matter.
+type Digest = [u8; 16];
+
+/// The open source.
+#[derive(Debug)]
+pub(super) struct SourceBytes {
+    /// The directory of each split; none where archives are the source.
+    dirs: Vec<PathBuf>,
+    volumes: Vec<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    volume: OpenVolume,
+    /// Of images by their position, in ascending order; none where images can be read.
+    digests: Option<Vec<(u64, Digest)>>,
+}
+
+/// What a comparison says of an image.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Same,
+    /// How it differs.
+    Differs(String),
+    /// Why the file cannot be read.
+    Unreadable(String),
+}
+
+impl SourceBytes {
+    /// Opens archives, and decodes those that are compressed as a whole once.
+    pub(super) fn open(census: &Census, observer: &dyn Observer, cancel: &Cancel) -> Result<Self> {
+        let dirs = census.splits().iter();
+        let dirs = dirs.map(|split| census.src().join(OsStr::from_bytes(split.dir())));
+        let mut volumes = Vec::new();
+        for (number, seen) in (0u16..).zip(census.volumes()) {
+            let volume = OpenVolume::open(seen)?;
+            let digests = if seen.is_compressed_stream() {
+                observer.stage(Stage::Decoding);
+                Some(digests(&volume, &places(census, number), cancel)?)
+            } else {
+                None
+            };
+            volumes.push(Opened { volume, digests });
+        }
+        Ok(Self {
+            dirs: dirs.collect(),
+            volumes,
+        })
+    }
+
+    /// Reads a file into `buffer`, replacing what is in it. None where only a digest is known.
+    pub(super) fn read(
+        &self,
+        split: usize,
+        entry: &EntryRef<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Result<(), String>> {
+        buffer.clear();
+        if let Some(place) = entry.place {
+            let opened = &self.volumes[usize::from(place.volume)];
+            if opened.digests.is_some() {
+                return None;
+            }
+            let read = opened.volume.append_to(place, entry.size, buffer);
+            return Some(read.map_err(|(reason, detail)| format!("{} ({detail})", reason.text())));
+        }
+        let path = self.dirs[split].join(OsStr::from_bytes(&entry.key()));
+        Some(read_file(&path, entry.size, buffer).map_err(|error| error.to_string()))
+    }
+
+    /// Compares an image with its file.
+    pub(super) fn compare(
+        &self,
+        split: usize,
+        entry: &EntryRef<'_>,
+        image: &[u8],
+        buffer: &mut Vec<u8>,
+    ) -> Verdict {
+        let sizes = || format!("it has {} bytes, the file {}", image.len(), entry.size);
+        match self.read(split, entry, buffer) {
+            Some(Ok(())) if buffer.as_slice() == image => Verdict::Same,
+            Some(Ok(())) if buffer.len() != image.len() => Verdict::Differs(format!(
+                "it has {} bytes, the file {}",
+                image.len(),
+                buffer.len()
+            )),
+            Some(Ok(())) => {
+                let at = buffer.iter().zip(image).position(|(a, b)| a != b);
+                Verdict::Differs(format!("byte {} is another", at.unwrap_or(0)))
+            }
+            Some(Err(why)) => Verdict::Unreadable(why),
+            None if image.len() as u64 != entry.size => Verdict::Differs(sizes()),
+            None if self.digest(entry) == Some(digest(&blake3::hash(image))) => Verdict::Same,
+            None => Verdict::Differs("its bytes are others".into()),
+        }
+    }
+
+    fn digest(&self, entry: &EntryRef<'_>) -> Option<Digest> {
+        let place = entry.place?;
+        let digests = self
+            .volumes
+            .get(usize::from(place.volume))?
+            .digests
+            .as_ref()?;
+        let at = digests
+            .binary_search_by_key(&place.offset, |(at, _)| *at)
+            .ok()?;
+        digests.get(at).map(|(_, digest)| *digest)
+    }
+}
+
+/// Reads a file that should have this many bytes, and no more than one beyond: a file that grew shows.
+fn read_file(path: &std::path::Path, size: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+    let file = File::open(path)?;
+    buffer.reserve(
+        usize::try_from(size)
+            .unwrap_or(usize::MAX)
+            .saturating_add(1)
+            .min(1 << 30),
+    );
+    file.take(size.saturating_add(1)).read_to_end(buffer)?;
+    Ok(())
+}
+
+/// Where the images of an archive are: (position, size), in ascending order.
+fn places(census: &Census, volume: u16) -> Vec<(u64, u64)> {
+    let entries = census.splits().iter().flat_map(|split| split.iter());
+    let mut places: Vec<(u64, u64)> = entries
+        .filter_map(|entry| entry.place.map(|place| (place, entry.size)))
+        .filter(|(place, _)| place.volume == volume)
+        .map(|(place, size)| (place.offset, size))
+        .collect();
+    places.sort_unstable();
+    places
+}
+
+fn digests(
+    volume: &OpenVolume,
+    images: &[(u64, u64)],
+    cancel: &Cancel,
+) -> Result<Vec<(u64, Digest)>> {
+    let mut digests = Vec::with_capacity(images.len());
+    let mut hasher = blake3::Hasher::new();
+    let mut image = images.iter().filter(|(_, size)| *size > 0).peekable();
+    let whole = volume.decode(images, &|| cancel.is_cancelled(), &mut |at, bytes| {
+        hasher.update(bytes);
+        if let Some((position, size)) = image.peek()
+            && at + bytes.len() as u64 == position + size
+        {
+            digests.push((*position, digest(&hasher.finalize())));
+            hasher.reset();
+            image.next();
+        }
+        Ok(())
+    })?;
+    if whole {
+        Ok(digests)
+    } else {
+        Err(Error::Interrupted {
+            finished: 0,
+            total: 0,
+        })
+    }
+}
+
+fn digest(hash: &blake3::Hash) -> Digest {
+    let (half, _) = hash.as_bytes().split_at(size_of::<Digest>());
+    half.try_into().unwrap_or_default()
+}
