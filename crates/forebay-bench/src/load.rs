@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay_image::{EvalTransform, TrainTransform, Transform};
+use forebay_image::{DecodeOptions, EvalTransform, TrainTransform, Transform};
 use forebay_loader::{Loader, Options, Stats};
 use forebay_shard::Split;
 
@@ -24,6 +24,8 @@ pub struct LoadOptions {
     pub threads: Vec<usize>,
     /// Seconds a run takes at least; runs are whole epochs.
     pub seconds: f64,
+    /// How images are decoded.
+    pub decode: DecodeOptions,
     /// Counted runs of each alternative.
     pub runs: usize,
 }
@@ -113,6 +115,7 @@ fn epochs(
 ) -> Result<(Sample, Stats)> {
     let mut asked = Options::new(options.batch_size, transform.clone());
     asked.threads = threads;
+    asked.decode = options.decode;
     asked.keep_last = true;
     let mut loader = Loader::new(split.clone(), asked)?;
     loader.next_batch()?;

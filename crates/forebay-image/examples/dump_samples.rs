@@ -1,17 +1,28 @@
-//! Writes raw samples of a folder's images for `tools/make_golden_pixels.py --compare`:
-//! `cargo run --release --example dump_samples -- IMAGES DESTINATION`.
+//! Writes raw samples of a folder's images for `tools/measure_parity.py` and `tools/make_golden_pixels.py --compare`:
+//! `cargo run --release --example dump_samples -- IMAGES DESTINATION [PROFILE] [--dct-scaling]`.
 
 use forebay_image::{
-    Decoder, EvalTransform, Layout, Limits, SampleSeed, TrainTransform, Transform, sniff,
+    DecodeOptions, Decoder, EvalTransform, Layout, Limits, SampleSeed, TrainTransform, Transform,
+    sniff,
 };
 use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args_os().skip(1).map(PathBuf::from);
-    let (Some(images), Some(to)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: dump_samples IMAGES DESTINATION".into());
+    let mut options = DecodeOptions::new(Limits::default());
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(at) = arguments.iter().position(|a| a == "--dct-scaling") {
+        arguments.remove(at);
+        options.scaled = true;
+    }
+    let (images, to) = match &arguments[..] {
+        [images, to] => (PathBuf::from(images), PathBuf::from(to)),
+        [images, to, profile] => {
+            options.profile = profile.parse()?;
+            (PathBuf::from(images), PathBuf::from(to))
+        }
+        _ => return Err("usage: dump_samples IMAGES DESTINATION [PROFILE] [--dct-scaling]".into()),
     };
     std::fs::create_dir_all(&to)?;
     let mut files = Vec::new();
@@ -21,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("train", Transform::Train(TrainTransform::new(224))),
         ("eval", Transform::Eval(EvalTransform::new(256, 224))),
     ];
-    let mut decoder = Decoder::new(Limits::default());
+    let mut decoder = Decoder::with_options(options);
     let mut index = String::new();
     let mut sample = 0;
     for path in files {

@@ -2,7 +2,8 @@
 //! (testdata/golden-pixels, made by tools/make_golden_pixels.py).
 
 use forebay_image::{
-    Decoder, EvalTransform, Layout, Limits, Region, SampleSeed, TrainTransform, Transform, probe,
+    DecodeOptions, Decoder, EvalTransform, Layout, Limits, Profile, Region, SampleSeed,
+    TrainTransform, Transform, probe,
 };
 use std::path::PathBuf;
 
@@ -143,4 +144,67 @@ fn crops_are_torchvisions_with_the_documented_random_numbers() {
         let got = [crop.x, crop.y, crop.width, crop.height, u32::from(flip)].map(u64::from);
         assert_eq!(got, n[5..], "{row:?}");
     }
+}
+
+/// What a table of testdata/golden-pixels says of two transforms of the shipped images, with some options.
+fn check_profile(name: &str, change: impl Fn(&mut DecodeOptions), transforms: [Transform; 2]) {
+    let mut options = DecodeOptions::new(Limits::default());
+    change(&mut options);
+    let mut decoder = Decoder::with_options(options);
+    let rows = table(name);
+    assert_eq!(rows.len(), 60);
+    for (sample, row) in rows.iter().enumerate() {
+        let bytes = std::fs::read(testdata("images").join(&row[0])).unwrap();
+        let seed = SampleSeed {
+            seed: 1,
+            epoch: 2,
+            sample: sample as u64,
+            occurrence: 0,
+        };
+        for (transform, expected) in transforms.iter().zip(&row[1..]) {
+            let mut pixels = vec![0; transform.output_values()];
+            transform
+                .apply(
+                    &mut decoder,
+                    &bytes,
+                    seed,
+                    &Layout::Nhwc.into(),
+                    &mut pixels,
+                )
+                .unwrap();
+            assert_eq!(
+                format!("{:08x}", crc32(&pixels)),
+                *expected,
+                "{name}: {} {transform:?}",
+                row[0]
+            );
+        }
+    }
+}
+
+fn at_224() -> [Transform; 2] {
+    [
+        Transform::Train(TrainTransform::new(224)),
+        Transform::Eval(EvalTransform::new(256, 224)),
+    ]
+}
+
+#[test]
+fn the_opencv_profile_is_opencvs() {
+    check_profile("opencv.txt", |o| o.profile = Profile::OpenCv, at_224());
+}
+
+#[test]
+fn the_tensorflow_profile_is_tensorflows_rounded() {
+    let tensorflow = |o: &mut DecodeOptions| o.profile = Profile::TensorFlow;
+    check_profile("tensorflow.txt", tensorflow, at_224());
+}
+
+#[test]
+fn scaled_decoding_is_pillows_draft_mode() {
+    let transforms = [
+        Transform::Train(TrainTransform::new(64)),
+        Transform::Eval(EvalTransform::new(72, 64)),
+    ];
+    check_profile("scaled.txt", |o| o.scaled = true, transforms);
 }

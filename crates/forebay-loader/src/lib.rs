@@ -10,6 +10,7 @@
 //! Where records are is `forebay-shard`'s business, pixels are `forebay-image`'s, and how a batch travels
 //! is `forebay-wire`'s.
 
+mod decode;
 mod error;
 mod loader;
 mod options;

@@ -3,7 +3,7 @@
 //! Owns defaults and validation. Where a value shapes the order of samples, its default is in
 //! [`plan::defaults`] and depends on the dataset alone.
 
-use forebay_image::{BatchTransform, Limits, Output, Transform};
+use forebay_image::{BatchTransform, DecodeOptions, Output, Transform};
 
 use crate::error::{Error, Result};
 use crate::plan::{self, Batches, Shuffle, defaults};
@@ -95,8 +95,8 @@ pub struct Options {
     pub memory_bytes: u64,
     /// What becomes of the system's copies of records.
     pub page_cache: PageCache,
-    /// Limits against decompression bombs.
-    pub limits: Limits,
+    /// How images are decoded: whose pixels, EXIF orientation, scaled decoding, limits against decompression bombs.
+    pub decode: DecodeOptions,
 }
 
 impl Options {
@@ -121,7 +121,7 @@ impl Options {
             batches_ahead: 0,
             memory_bytes: 0,
             page_cache: PageCache::default(),
-            limits: Limits::default(),
+            decode: DecodeOptions::default(),
         }
     }
 

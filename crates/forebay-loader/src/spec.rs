@@ -9,6 +9,7 @@ mod steps;
 use forebay_image::{Dtype, EvalTransform, Layout, Normalize, Output, TrainTransform, Transform};
 use forebay_proto::wire;
 
+use crate::decode;
 use crate::error::{Error, Result};
 use crate::options::{OnError, Options};
 use crate::plan::Shuffle;
@@ -49,6 +50,7 @@ impl Options {
                 return Err(Error::option("on_error", spec.on_error, expected));
             }
         };
+        options.decode = decode::from_wire(spec.decode.as_ref())?;
         let bytes = options.batch_bytes()? as u64;
         if bytes > max_batch_bytes {
             let expected = format!("batches of at most {max_batch_bytes} bytes");
@@ -85,6 +87,7 @@ impl Options {
             }
             .into(),
             batch_transform: self.batch_transform.as_ref().map(mixing::to_wire),
+            decode: decode::to_wire(&self.decode),
         }
     }
 }
@@ -243,6 +246,9 @@ mod tests {
         options.keep_last = true;
         options.sampling.limit = 77;
         options.on_error = OnError::Skip;
+        options.decode.profile = forebay_image::Profile::OpenCv;
+        options.decode.exif = true;
+        options.decode.limits.max_pixels = 1 << 20;
         options
     }
 

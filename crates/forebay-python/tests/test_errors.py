@@ -102,6 +102,9 @@ def test_a_manifest_of_other_shards(
         {"batch_size": 8, "label_base": 2},
         {"batch_size": 8, "timeout": -1.0},
         {"batch_size": 10_000},
+        {"profile": "bicubic"},
+        {"max_pixels": 0},
+        {"max_image_bytes": 0},
     ],
 )
 def test_impossible_options(source: str, options: dict[str, object]) -> None:

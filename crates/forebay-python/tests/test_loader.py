@@ -66,6 +66,28 @@ def test_a_batch(source: str) -> None:
     assert ds_labels is not None and ds_labels.sum() > 0, "arrays outlive the loader"
 
 
+def test_how_images_are_decoded(packed: dict[str, pathlib.Path], serve: Serve) -> None:
+    source = packed["indexed"]
+    url = serve(source)
+    plain = epochs(source, batch_size=4)
+    for options in (
+        {"profile": "opencv"},
+        {"profile": "tensorflow"},
+        {"dct_scaling": True},
+        {"exif_orientation": True, "max_pixels": 1 << 20, "max_image_bytes": 1 << 24},
+    ):
+        here = epochs(source, batch_size=4, **options)
+        assert here == epochs(url, batch_size=4, **options)
+        # The images are PNGs without an orientation.
+        assert (here == plain) == ("profile" not in options), options
+        assert [batch[:5] for batch in here] == [batch[:5] for batch in plain]
+    for where in (source, url):
+        with loader(where, max_pixels=100) as it, pytest.raises(forebay.ImageError, match="the limit is 100"):
+            next(iter(it))
+    with pytest.raises(forebay.OptionError, match="max_pixels"):
+        loader(url, max_pixels=1 << 50)
+
+
 def test_a_server_gives_the_same_bytes(packed: dict[str, pathlib.Path], serve: Serve) -> None:
     """Also with crop bounds that no short float can hold, and over epochs."""
     for form in packed:

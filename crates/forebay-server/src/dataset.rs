@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use forebay_image::Limits;
 use forebay_loader::{Error as LoadError, Loader, Options};
 use forebay_shard::{Dataset, Split};
 use forebay_wire::Batch;
@@ -65,6 +66,7 @@ impl Source for DatasetSource {
         let fail = |error| self.discretion.failure(error);
         let mut options =
             Options::from_spec(request.spec, request.max_batch_bytes).map_err(&fail)?;
+        options.decode.limits = limits(request)?;
         options.memory_bytes = request.memory_bytes.unwrap_or(0);
         options.threads = request.threads.unwrap_or(0);
         let (epoch, position) = (request.epoch, request.position);
@@ -74,6 +76,29 @@ impl Source for DatasetSource {
             discretion: self.discretion.clone(),
         }))
     }
+}
+
+/// What the client asks for, or else the server's limits, which are never exceeded.
+fn limits(request: &StreamRequest<'_>) -> Result<Limits, Failure> {
+    let allowed = request.image_limits;
+    let asked = request.spec.decode.unwrap_or_default();
+    let within = |name: &str, asked: u64, allowed: u64| match asked {
+        0 => Ok(allowed),
+        asked if asked <= allowed => Ok(asked),
+        asked => {
+            let text = format!("option {name} is {asked}: this server allows at most {allowed}");
+            Err(Failure::new(Kind::Invalid, text))
+        }
+    };
+    Ok(Limits {
+        max_pixels: within("max_pixels", asked.max_pixels, allowed.max_pixels)?,
+        max_decoded_bytes: within(
+            "max_image_bytes",
+            asked.max_image_bytes,
+            allowed.max_decoded_bytes,
+        )?,
+        ..allowed
+    })
 }
 
 /// The batches of one loader.

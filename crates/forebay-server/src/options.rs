@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_image::Limits;
+
 use crate::error::{Error, Result};
 use crate::observer::{Observer, Silent};
 
@@ -40,6 +42,8 @@ pub struct ServerOptions {
     pub drain_timeout: Duration,
     /// Largest batch, in bytes of its payload.
     pub max_batch_bytes: u64,
+    /// Largest image that is decoded; a client may ask for less, not for more.
+    pub image_limits: Limits,
     /// Memory of one stream's pipeline, in bytes; `None` leaves it to the loader.
     pub stream_memory_bytes: Option<u64>,
     /// Decoding threads of one stream; `None` leaves it to the loader.
@@ -62,6 +66,7 @@ impl Default for ServerOptions {
             stall_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(10),
             max_batch_bytes: 1 << 30,
+            image_limits: Limits::default(),
             stream_memory_bytes: None,
             stream_threads: None,
             observer: Arc::new(Silent),

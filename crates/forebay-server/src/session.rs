@@ -112,6 +112,7 @@ impl<'a> Session<'a> {
                 epoch: open.epoch,
                 position: open.position,
                 max_batch_bytes,
+                image_limits: server.options.image_limits,
                 memory_bytes: server.options.stream_memory_bytes,
                 threads: server.options.stream_threads,
             })

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use forebay_image::Limits;
 use forebay_wire::{Batch, wire};
 
 /// Something a server serves under a name. One for all clients, so everything
@@ -46,6 +47,8 @@ pub struct StreamRequest<'a> {
     pub position: u64,
     /// Largest batch.
     pub max_batch_bytes: u64,
+    /// Largest image that may be decoded.
+    pub image_limits: Limits,
     /// Memory for the stream; `None`: the source's default.
     pub memory_bytes: Option<u64>,
     /// Decoding threads; `None`: the source's default.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use forebay_client::{Client, ClientOptions, Error, OpenOptions};
 use forebay_image::{
-    BatchTransform, Dtype, EvalTransform, Layout, Mixing, Normalize, TrainTransform, Transform,
+    BatchTransform, Dtype, EvalTransform, Layout, Mixing, Normalize, Profile, TrainTransform,
+    Transform,
 };
 use forebay_loader::{Loader, OnError, Options, Weights};
 use forebay_pack::{Cancel, Format, PackOptions, pack};
@@ -83,6 +84,9 @@ fn batches_are_those_of_the_loader() {
             let choices = vec![(Mixing::Mixup { alpha: 1.0 }, 1.0), (Mixing::Nothing, 1.0)];
             options.batch_transform = Some(BatchTransform::new(choices).unwrap());
             options.threads = 2;
+            options.decode.exif = rank == 0;
+            options.decode.profile = [Profile::OpenCv, Profile::TensorFlow][rank as usize];
+            options.decode.scaled = rank == 1;
             let split = dataset.split("train").unwrap();
             let mut loader = Loader::new(split, options.clone()).unwrap();
             let mut stream = client.open(options.to_spec("train")).unwrap();
@@ -173,6 +177,9 @@ fn what_the_loader_refuses_arrives_typed() {
         |o| o.spec.world_size = 3,
         |o| o.spec.lanes = u64::MAX,
         |o| o.position = 1 << 40,
+        |o| o.spec.decode.get_or_insert_default().profile = 99,
+        |o| o.spec.decode.get_or_insert_default().max_pixels = 1 << 40,
+        |o| o.spec.decode.get_or_insert_default().max_image_bytes = 1 << 40,
         |o| o.spec.on_error = 77,
         |o| {
             o.spec.sampling = Some(wire::Sampling {
@@ -196,6 +203,22 @@ fn what_the_loader_refuses_arrives_typed() {
     ] {
         assert_eq!(refused("train", change).0, Kind::Invalid);
     }
+}
+
+#[test]
+fn a_server_has_limits_of_its_own() {
+    let (_dir, dataset) = packed(Format::Indexed);
+    let mut own = options(&Log::default());
+    own.image_limits.max_pixels = 1000;
+    let mut server = Server::bind(own).unwrap();
+    server.add_dataset("set", &dataset).unwrap();
+    let server = server.spawn().unwrap();
+    let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
+    let options = Options::new(4, Transform::Train(TrainTransform::new(32)));
+    let mut stream = client.open(options.to_spec("train")).unwrap();
+    assert_eq!(stream.spec().decode.unwrap().max_pixels, 1000);
+    let error = stream.next_batch().unwrap_err().to_string();
+    assert!(error.contains("pixels, the limit is 1000"), "{error}");
 }
 
 #[test]

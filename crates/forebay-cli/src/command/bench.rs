@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
+use forebay_image::{DecodeOptions, Limits, Profile};
 use forebay_bench::{LoadOptions, PackBenchOptions, Report, Row};
 
 use crate::console::Console;
@@ -69,6 +70,15 @@ enum What {
         /// Seconds a run takes at least
         #[arg(long, value_name = "S", default_value_t = 3.0)]
         seconds: f64,
+        /// Whose pixels: pillow, opencv or tensorflow
+        #[arg(long, value_name = "NAME", default_value_t = Profile::Pillow)]
+        profile: Profile,
+        /// Turn images as EXIF says
+        #[arg(long)]
+        exif_orientation: bool,
+        /// Decode JPEG smaller where the crop allows it
+        #[arg(long)]
+        dct_scaling: bool,
     },
     /// Decoded batches through a server on loopback, beside the loader in process
     Stream {
@@ -126,12 +136,20 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
             threads,
             batch_size,
             seconds,
+            profile,
+            exif_orientation,
+            dct_scaling,
         } => {
+            let mut decode = DecodeOptions::new(Limits::default());
+            decode.profile = profile;
+            decode.exif = exif_orientation;
+            decode.scaled = dct_scaling;
             let options = LoadOptions {
                 split,
                 batch_size,
                 threads,
                 seconds,
+                decode,
                 runs,
             };
             forebay_bench::load(&dataset, &options).map(|report| vec![report])

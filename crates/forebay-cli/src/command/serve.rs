@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use forebay_image::Limits;
 use forebay_server::{Event, Server, ServerOptions};
 use forebay_shard::Dataset;
 use serde::Serialize;
@@ -46,6 +47,14 @@ pub(crate) struct Args {
     /// Memory for one stream's records and batches [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     memory: Option<u64>,
+
+    /// Largest image that is decoded, in pixels
+    #[arg(long, value_name = "N", default_value_t = Limits::default().max_pixels, help_heading = "Limits")]
+    max_pixels: u64,
+
+    /// Largest image when decoded, what the decoder needs beside it included
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size, help_heading = "Limits")]
+    max_image_bytes: u64,
 
     /// Trainers at the same time; a further one is told that the server is busy
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Limits")]
@@ -129,6 +138,11 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         listen: args.listen,
         allow_remote: args.insecure,
         max_connections: args.max_connections,
+        image_limits: Limits {
+            max_pixels: args.max_pixels,
+            max_decoded_bytes: args.max_image_bytes,
+            ..Limits::default()
+        },
         drain_timeout: args.drain_timeout,
         stream_memory_bytes: args.memory,
         stream_threads: args.threads.map(NonZeroUsize::get),

@@ -2,7 +2,9 @@
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run decode` in crates/forebay-image.
 #![no_main]
 
-use forebay_image::{Decoder, ImageError, Limits, Region, probe};
+use forebay_image::{
+    DecodeOptions, Decoder, EvalTransform, ImageError, Layout, Limits, Region, SampleSeed, Transform, probe,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -17,6 +19,24 @@ fuzz_target!(|bytes: &[u8]| {
         !matches!(whole, Err(ImageError::Decoder { .. })),
         "{whole:?}"
     );
+    // Turned and scaled: EXIF of any bytes, and the smaller transforms.
+    let mut options = DecodeOptions::new(limits);
+    (options.exif, options.scaled) = (true, true);
+    let mut turned = Decoder::with_options(options);
+    let transform = Transform::Eval(EvalTransform::new(12, 8));
+    let mut out = vec![0; transform.output_values()];
+    let output = Layout::Nchw.into();
+    let done = transform.apply(&mut turned, bytes, SampleSeed::default(), &output, &mut out);
+    assert!(!matches!(done, Err(ImageError::Decoder { .. })), "{done:?}");
+    // Turned and scaled: EXIF of any bytes, and the smaller transforms.
+    let mut options = DecodeOptions::new(limits);
+    (options.exif, options.scaled) = (true, true);
+    let mut turned = Decoder::with_options(options);
+    let transform = Transform::Eval(EvalTransform::new(12, 8));
+    let mut out = vec![0; transform.output_values()];
+    let output = Layout::Nchw.into();
+    let done = transform.apply(&mut turned, bytes, SampleSeed::default(), &output, &mut out);
+    assert!(!matches!(done, Err(ImageError::Decoder { .. })), "{done:?}");
     let Ok(header) = probe(bytes, &limits) else {
         return;
     };

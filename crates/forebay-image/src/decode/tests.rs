@@ -235,7 +235,8 @@ fn scaled_pictures_are_libjpegs() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/formats");
     let mut decoder = Decoder::new(Limits::default());
     let text = std::fs::read_to_string(folder.join("scaled.txt")).unwrap();
-    let mut seen = 0;
+    let mut scratch = Scratch::default();
+    let (mut seen, mut own) = (0, 0);
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let fields: Vec<&str> = line.split(' ').collect();
         let [name, scale, width, height, crc] = fields[..] else {
@@ -251,14 +252,81 @@ fn scaled_pictures_are_libjpegs() {
             .unwrap();
         let whole = decoder.canvas.cut(&region);
         assert_eq!(format!("{:08x}", crc32(&whole.data)), crc, "{line}");
+        let points = build_seek_points(&bytes);
         for region in regions(width, height, 20) {
-            decoder
-                .fill_scaled(&bytes, &probe, scale, region, None)
-                .unwrap();
-            let got = decoder.canvas.cut(&region);
-            assert!(got.data == cut(&whole, &region), "{line}: {region:?}");
+            for points in [None, points.as_deref()] {
+                decoder
+                    .fill_scaled(&bytes, &probe, scale, region, points)
+                    .unwrap();
+                let got = decoder.canvas.cut(&region);
+                assert!(got.data == cut(&whole, &region), "{line}: {region:?}");
+            }
+            let job = Job {
+                bytes: &bytes,
+                probe: &probe,
+                scale,
+                region,
+                limits: &Limits::default(),
+                seek_points: None,
+            };
+            let mut canvas = Canvas::default();
+            let outcome = baseline::decode(&job, &mut scratch, &mut canvas).unwrap();
+            own += usize::from(outcome == Outcome::Done);
         }
         seen += 1;
     }
     assert_eq!(seen, 21);
+    assert_eq!(own, 18 * 23, "regions that went through the faster decoder");
+}
+
+/// Every sampling, small sizes and damaged edges: the own decoder against the general one, at every scale.
+#[test]
+fn scaled_generated_pictures_equal_the_reference() {
+    use libjpeg_turbo_rs::{Encoder, Subsampling};
+    let samplings = [
+        Subsampling::S444,
+        Subsampling::S422,
+        Subsampling::S420,
+        Subsampling::S440,
+        Subsampling::S411,
+    ];
+    let mut scratch = Scratch::default();
+    let sizes = [1, 5, 8, 16, 17, 33, 40, 64, 71];
+    for (i, &width) in sizes.iter().enumerate() {
+        for (j, &height) in sizes.iter().enumerate() {
+            let pixels = picture(width, height);
+            let sampling = samplings[(i * 3 + j) % samplings.len()];
+            let bytes = Encoder::new(&pixels, width, height, libjpeg_turbo_rs::PixelFormat::Rgb)
+                .quality([40, 90, 100][(i + j) % 3])
+                .subsampling(sampling)
+                .restart_blocks([0, 2][(i + j) % 2])
+                .encode()
+                .unwrap();
+            let probe = probe(&bytes, &Limits::default()).unwrap();
+            for scale in [2, 4, 8] {
+                let region = Region::whole(
+                    (width as u32).div_ceil(scale),
+                    (height as u32).div_ceil(scale),
+                );
+                let job = Job {
+                    bytes: &bytes,
+                    probe: &probe,
+                    scale,
+                    region,
+                    limits: &Limits::default(),
+                    seek_points: None,
+                };
+                let mut canvases = [Canvas::default(), Canvas::default()];
+                let [reference, own] = &mut canvases;
+                let outcome = jpeg_turbo::decode(&job, &mut scratch, reference).unwrap();
+                assert_eq!(outcome, Outcome::Done);
+                if baseline::decode(&job, &mut scratch, own).unwrap() == Outcome::Done {
+                    assert!(
+                        own.cut(&region) == reference.cut(&region),
+                        "{width}x{height} {sampling:?} 1/{scale}"
+                    );
+                }
+            }
+        }
+    }
 }

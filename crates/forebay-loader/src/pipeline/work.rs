@@ -20,7 +20,7 @@ const NO_LABEL: i64 = -1;
 
 /// Decodes until the pipeline is stopped, as decode thread number `me`.
 pub(super) fn run(shared: &Shared, me: usize) {
-    let mut decoder = Decoder::new(shared.options.limits);
+    let mut decoder = Decoder::with_options(shared.options.decode);
     let mut seat = Seat::new(shared.cores.clone());
     while let Some(job) = take(shared, me, &mut seat) {
         // Waiting for a core that another loader has counts as work: it is what more of them would shorten.
@@ -89,7 +89,7 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task) {
     let result = catch_unwind(AssertUnwindSafe(|| decode(shared, decoder, &mut task)));
     let result = result.unwrap_or_else(|panic| {
         // Its scratch memory may be in any state.
-        *decoder = Decoder::new(shared.options.limits);
+        *decoder = Decoder::with_options(shared.options.decode);
         let message = panic
             .downcast_ref::<String>()
             .map(String::as_str)

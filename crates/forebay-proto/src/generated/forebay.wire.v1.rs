@@ -250,6 +250,24 @@ pub mod batch_transform {
         }
     }
 }
+/// How an image is decoded.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DecodeOptions {
+    #[prost(enumeration = "Profile", tag = "1")]
+    pub profile: i32,
+    /// turn pictures as EXIF says
+    #[prost(bool, tag = "2")]
+    pub exif_orientation: bool,
+    /// decode JPEG smaller where the crop is still no smaller than the output
+    #[prost(bool, tag = "3")]
+    pub dct_scaling: bool,
+    /// of an image; 0: the server's limit, which it reports
+    #[prost(uint64, tag = "4")]
+    pub max_pixels: u64,
+    /// of an image when decoded; 0: the server's limit, which it reports
+    #[prost(uint64, tag = "5")]
+    pub max_image_bytes: u64,
+}
 /// In which order the samples of an epoch come.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Shuffle {
@@ -372,6 +390,9 @@ pub struct StreamSpec {
     /// none: bytes
     #[prost(message, optional, tag = "11")]
     pub output: ::core::option::Option<Output>,
+    /// none: Pillow's pixels, as stored, at full size
+    #[prost(message, optional, tag = "12")]
+    pub decode: ::core::option::Option<DecodeOptions>,
     #[prost(message, optional, tag = "13")]
     pub sampling: ::core::option::Option<Sampling>,
     #[prost(enumeration = "OnError", tag = "14")]
@@ -782,6 +803,43 @@ impl Dtype {
             "DTYPE_FLOAT32" => Some(Self::Float32),
             "DTYPE_FLOAT16" => Some(Self::Float16),
             "DTYPE_BFLOAT16" => Some(Self::Bfloat16),
+            _ => None,
+        }
+    }
+}
+/// Whose pixels a decoded and resized picture has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Profile {
+    /// as PROFILE_PILLOW
+    Unspecified = 0,
+    /// antialiased triangle
+    Pillow = 1,
+    /// INTER_LINEAR on bytes
+    Opencv = 2,
+    /// tf.image.resize, bilinear, without antialiasing
+    Tensorflow = 3,
+}
+impl Profile {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PROFILE_UNSPECIFIED",
+            Self::Pillow => "PROFILE_PILLOW",
+            Self::Opencv => "PROFILE_OPENCV",
+            Self::Tensorflow => "PROFILE_TENSORFLOW",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PROFILE_UNSPECIFIED" => Some(Self::Unspecified),
+            "PROFILE_PILLOW" => Some(Self::Pillow),
+            "PROFILE_OPENCV" => Some(Self::Opencv),
+            "PROFILE_TENSORFLOW" => Some(Self::Tensorflow),
             _ => None,
         }
     }

@@ -505,6 +505,17 @@ class Loader:
     batch_transform : Mixup, CutMix or RandomChoice, optional
         How the samples of a batch are mixed with each other: see `Batch.labels_b`, `Batch.lam`
         and `Batch.one_hot`.
+    profile : {"pillow", "opencv", "tensorflow"}, default "pillow"
+        Whose pixels a resized image has: Pillow's (antialiased, as torchvision's default),
+        those of OpenCV's INTER_LINEAR, or those of tf.image.resize without antialiasing.
+    exif_orientation : bool, default False
+        Whether images are turned as their EXIF orientation says.
+    dct_scaling : bool, default False
+        Whether a JPEG is decoded at a half, a quarter or an eighth of its size where the
+        crop is still no smaller than the output: faster, with slightly other pixels.
+    max_pixels, max_image_bytes : int, optional
+        Images of more pixels, or of more bytes when decoded, are refused before they are
+        decoded. By default 64 Mi pixels and 256 MiB; a server has limits of its own.
     drop_last : bool, default True
         Whether the short batch at the end of an epoch is left out. Otherwise it is filled
         up, so that every rank gets every step, and `Batch.padding` tells with what.
@@ -575,6 +586,11 @@ class Loader:
         layout: Literal["nhwc", "nchw"] = "nhwc",
         dtype: Literal["uint8", "float32", "float16", "bfloat16"] | None = None,
         batch_transform: _BatchTransform | None = None,
+        profile: Literal["pillow", "opencv", "tensorflow"] = "pillow",
+        exif_orientation: bool = False,
+        dct_scaling: bool = False,
+        max_pixels: int | None = None,
+        max_image_bytes: int | None = None,
         drop_last: bool | None = None,
         pad_last: bool | None = None,
         indices: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_image::{Dtype, Layout, Normalize, TrainTransform, Transform};
+use forebay_image::{Dtype, Layout, Limits, Normalize, Profile, TrainTransform, Transform};
 use forebay_loader::plan::Shuffle;
 use forebay_loader::{OnError, Options, PageCache};
 use pyo3::prelude::*;
@@ -189,6 +189,35 @@ pub(crate) fn dtype(name: &str) -> Result<Dtype, Failure> {
             let expected = "'uint8', 'float32', 'float16' or 'bfloat16'";
             refused("dtype", format!("{name:?}"), expected)
         })
+}
+
+pub(crate) fn profile(name: &str) -> Result<Profile, Failure> {
+    name.parse().map_err(|_| {
+        let expected = "'pillow', 'opencv' or 'tensorflow'";
+        refused("profile", format!("{name:?}"), expected)
+    })
+}
+
+pub(crate) fn limits(
+    limits: &mut Limits,
+    max_pixels: Option<u64>,
+    max_image_bytes: Option<u64>,
+) -> Result<(), Failure> {
+    for (name, given, limit) in [
+        ("max_pixels", max_pixels, &mut limits.max_pixels),
+        (
+            "max_image_bytes",
+            max_image_bytes,
+            &mut limits.max_decoded_bytes,
+        ),
+    ] {
+        match given {
+            Some(0) => return Err(refused(name, 0, "1 or more")),
+            Some(given) => *limit = given,
+            None => {}
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn label_base(given: Option<i64>) -> Result<Option<i64>, Failure> {

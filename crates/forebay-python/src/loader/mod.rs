@@ -76,6 +76,17 @@ const CLOSING: Duration = Duration::from_secs(10);
 /// batch_transform : Mixup, CutMix or RandomChoice, optional
 ///     How the samples of a batch are mixed with each other: see `Batch.labels_b`, `Batch.lam`
 ///     and `Batch.one_hot`.
+/// profile : {"pillow", "opencv", "tensorflow"}, default "pillow"
+///     Whose pixels a resized image has: Pillow's (antialiased, as torchvision's default),
+///     those of OpenCV's INTER_LINEAR, or those of tf.image.resize without antialiasing.
+/// exif_orientation : bool, default False
+///     Whether images are turned as their EXIF orientation says.
+/// dct_scaling : bool, default False
+///     Whether a JPEG is decoded at a half, a quarter or an eighth of its size where the
+///     crop is still no smaller than the output: faster, with slightly other pixels.
+/// max_pixels, max_image_bytes : int, optional
+///     Images of more pixels, or of more bytes when decoded, are refused before they are
+///     decoded. By default 64 Mi pixels and 256 MiB; a server has limits of its own.
 /// drop_last : bool, default True
 ///     Whether the short batch at the end of an epoch is left out. Otherwise it is filled
 ///     up, so that every rank gets every step, and `Batch.padding` tells with what.
@@ -232,11 +243,13 @@ impl PyLoader {
     #[pyo3(signature = (
         source, *, batch_size=32, split=None, transform=None, rank=None, world_size=None, seed=0,
         shuffle=ShuffleWish::Whether(true), block_records=None, window_blocks=None, lanes=None,
-        layout="nhwc", dtype=None, batch_transform=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None,
+        layout="nhwc", dtype=None, batch_transform=None, profile="pillow", exif_orientation=false, dct_scaling=false,
+        max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None,
         class_balanced=false, draws=None, repeats=1, on_error="raise", label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0),
     ), text_signature = "(source, *, batch_size=32, split=None, transform=TrainTransform(224), rank=None, \
         world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
-        layout='nhwc', dtype=None, batch_transform=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None, \
+        layout='nhwc', dtype=None, batch_transform=None, profile='pillow', exif_orientation=False, dct_scaling=False, \
+        max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None, \
         class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=None, threads=0, memory=None, page_cache='keep', timeout=300.0)")]
     #[allow(clippy::too_many_arguments)] // one each, as Python has them
     fn new(
@@ -255,6 +268,11 @@ impl PyLoader {
         layout: &str,
         dtype: Option<&str>,
         batch_transform: Option<Bound<'_, PyAny>>,
+        profile: &str,
+        exif_orientation: bool,
+        dct_scaling: bool,
+        max_pixels: Option<u64>,
+        max_image_bytes: Option<u64>,
         drop_last: Option<bool>,
         pad_last: Option<bool>,
         indices: Option<Vec<u64>>,
@@ -290,6 +308,10 @@ impl PyLoader {
             None if normalize.is_some() => Dtype::Float32,
             None => Dtype::Uint8,
         };
+        options.decode.profile = arguments::profile(profile)?;
+        options.decode.exif = exif_orientation;
+        options.decode.scaled = dct_scaling;
+        arguments::limits(&mut options.decode.limits, max_pixels, max_image_bytes)?;
         options.keep_last = arguments::keep_last(drop_last, pad_last)?;
         options.sampling = sampling::sampling(Given {
             indices,

@@ -12,7 +12,7 @@
 //! - [`header`] reads markers and tables; [`huffman`], [`bits`] and [`entropy`] turn bits into coefficients,
 //!   [`strides`] makes walking over unwanted ones faster;
 //!   [`scan`] moves about in the entropy-coded data, [`seek`] lets it begin in the middle.
-//! - [`idct`], [`upsample`] and [`color`] are the portable arithmetic; [`simd`] chooses something faster.
+//! - [`idct`], [`scaled`] (the same to fewer samples), [`upsample`] and [`color`] are the portable arithmetic; [`simd`] chooses something faster.
 //! - [`region`] decodes no more rows and columns than a region needs.
 
 mod bits;
@@ -22,6 +22,7 @@ mod header;
 mod huffman;
 mod idct;
 mod region;
+mod scaled;
 mod scan;
 mod seek;
 mod simd;
@@ -40,15 +41,12 @@ pub(super) use region::Baseline;
 /// Decodes a region, or declines.
 pub(super) fn decode(job: &Job<'_>, scratch: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
     let (region, probe) = (job.region, job.probe);
-    if job.scale != 1 {
-        return Ok(Outcome::Declined);
-    }
     canvas.reset(region.width as usize, region.height as usize);
     let out = &mut canvas.data[..region.width as usize * region.height as usize * 3];
     let size = (probe.width, probe.height);
     let outcome = scratch
         .baseline
-        .decode(job.bytes, job.seek_points, size, region, out);
+        .decode(job.bytes, job.seek_points, size, job.scale, region, out);
     Ok(match outcome {
         Ok(()) => Outcome::Done,
         Err(_) => Outcome::Declined,

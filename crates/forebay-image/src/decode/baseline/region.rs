@@ -33,6 +33,53 @@ pub(in crate::decode) struct Baseline {
     strides_pay: StridesPay,
 }
 
+/// Sizes of a picture at the scale of a decode.
+#[derive(Debug, Clone, Copy, Default)]
+struct Geometry {
+    width: usize,
+    height: usize,
+    /// Side of what becomes of a block of luma (or of the only component), and of chroma.
+    luma: usize,
+    chroma: usize,
+    /// Luma samples to a chroma sample.
+    sampling: Sampling,
+    /// Pixels of an MCU.
+    mcu: (usize, usize),
+    /// Whether upsampling interpolates.
+    smooth: bool,
+}
+
+impl Geometry {
+    /// `scale` is 1, 2, 4 or 8. Chroma that is stored at half size is transformed to twice the samples of luma if that
+    /// saves upsampling in both directions (libjpeg's rule).
+    fn new(header: &Header, scale: usize) -> Self {
+        let Sampling { h, v } = header.sampling;
+        let luma = 8 / scale;
+        let double = luma < 8 && h % 2 == 0 && v % 2 == 0;
+        let chroma = if double { 2 * luma } else { luma };
+        Self {
+            width: header.width.div_ceil(scale),
+            height: header.height.div_ceil(scale),
+            luma,
+            chroma,
+            sampling: Sampling {
+                h: h * luma / chroma,
+                v: v * luma / chroma,
+            },
+            mcu: (h * luma, v * luma),
+            smooth: luma > 1,
+        }
+    }
+
+    fn block(&self, component: usize) -> usize {
+        if component == 0 {
+            self.luma
+        } else {
+            self.chroma
+        }
+    }
+}
+
 /// Where the region lies among MCUs.
 #[derive(Debug, Clone, Default)]
 struct Window {
@@ -42,17 +89,17 @@ struct Window {
 
 impl Window {
     /// The MCUs that a region needs, those that its margin lies in included.
-    fn new(header: &Header, area: &Area) -> Self {
-        let Sampling { h, v } = header.sampling;
-        let span = |from: &Range<usize>, factor: usize, limit: usize| {
+    fn new(geometry: &Geometry, area: &Area) -> Self {
+        let Sampling { h, v } = geometry.sampling;
+        let span = |from: &Range<usize>, factor: usize, mcu: usize, limit: usize| {
             let margin = if factor == 2 { 2 } else { 0 };
-            let start = from.start.saturating_sub(margin) / (8 * factor);
-            let end = (from.end + margin).min(limit).div_ceil(8 * factor);
+            let start = from.start.saturating_sub(margin) / mcu;
+            let end = (from.end + margin).min(limit).div_ceil(mcu);
             start..end
         };
         Self {
-            columns: span(&area.columns, h, header.width),
-            rows: span(&area.rows, v, header.height),
+            columns: span(&area.columns, h, geometry.mcu.0, geometry.width),
+            rows: span(&area.rows, v, geometry.mcu.1, geometry.height),
         }
     }
 
@@ -90,13 +137,14 @@ impl Baseline {
         new
     }
 
-    /// Decodes a region, which is inside the image: rows of RGB without gaps, as many bytes as `out` has. `size`
+    /// Decodes a region at a scale (1, or one part in 2, 4 or 8), which is inside the image of that scale: rows of RGB without gaps, as many bytes as `out` has. `size`
     /// is what the image's size is known to be; `points` are its seek points, if there are any.
     pub(in crate::decode) fn decode(
         &mut self,
         bytes: &[u8],
         points: Option<&[u8]>,
         size: (u32, u32),
+        scale: u32,
         region: Region,
         out: &mut [u8],
     ) -> Result<(), Refusal> {
@@ -112,7 +160,8 @@ impl Baseline {
             columns: region.x as usize..(region.x + region.width) as usize,
             rows: region.y as usize..(region.y + region.height) as usize,
         };
-        let window = Window::new(header, &area);
+        let geometry = Geometry::new(header, scale as usize);
+        let window = Window::new(&geometry, &area);
         debug_assert_eq!(out.len(), area.columns.len() * area.rows.len() * 3);
         let points = points
             .filter(|_| header.restart_interval == 0)
@@ -126,7 +175,7 @@ impl Baseline {
             coefficients.clear();
             coefficients.resize(self.layout.coefficients(), 0);
         }
-        self.pixels.set(header, window, area);
+        self.pixels.set(header, geometry, window, area);
         let scan = Scan {
             bytes,
             start: header.scan,
@@ -261,6 +310,7 @@ impl Plane {
 #[derive(Debug, Default)]
 struct Pixels {
     level: Level,
+    geometry: Geometry,
     window: Window,
     area: Area,
     planes: [Plane; 3],
@@ -271,23 +321,25 @@ struct Pixels {
 }
 
 impl Pixels {
-    fn set(&mut self, header: &Header, window: Window, area: Area) {
+    fn set(&mut self, header: &Header, geometry: Geometry, window: Window, area: Area) {
         for (component, plane) in self.planes.iter_mut().enumerate() {
             let (h, v) = header.factors(component);
-            plane.stride = window.columns.len() * h * 8 + PLANE_SLACK;
-            plane.rows = RING * v * 8;
+            let block = geometry.block(component);
+            plane.stride = window.columns.len() * h * block + PLANE_SLACK;
+            plane.rows = RING * v * block;
             let size = plane.stride * plane.rows;
             if plane.samples.len() < size {
                 plane.samples.resize(size, 0);
             }
         }
-        let width = window.columns.len() * 8 * header.sampling.h;
+        let width = window.columns.len() * geometry.mcu.0;
         for wide in &mut self.wide {
             if wide.len() < width {
                 wide.resize(width, 0);
             }
         }
         self.next = area.rows.start;
+        self.geometry = geometry;
         self.window = window;
         self.area = area;
     }
@@ -306,13 +358,14 @@ impl Pixels {
         let planes = self.planes.iter_mut().take(header.components);
         for (component, plane) in planes.enumerate() {
             let (h, v) = header.factors(component);
+            let block = self.geometry.block(component);
             let pairs = (count * h).div_ceil(2);
             for block_row in 0..v {
                 let from = &mut coefficients[base * PAIR..][..pairs * PAIR];
-                let line = (row % RING * v + block_row) * 8;
-                let to = &mut plane.samples[line * plane.stride + column * h * 8..];
+                let line = (row % RING * v + block_row) * block;
+                let to = &mut plane.samples[line * plane.stride + column * h * block..];
                 self.level
-                    .idct(from, header.steps(component), to, plane.stride);
+                    .idct(block, from, header.steps(component), to, plane.stride);
                 base += pairs_in_row(h);
             }
         }
@@ -320,10 +373,10 @@ impl Pixels {
 
     /// Makes the rows of the region that are complete when all rows of MCUs before `done` are decoded.
     fn emit(&mut self, header: &Header, done: usize, out: &mut [u8]) {
-        let v = header.sampling.v;
-        let lines = done * 8 * v;
+        let v = self.geometry.sampling.v;
+        let lines = done * self.geometry.mcu.1;
         // The last row looks at the chroma row below it, unless the image ends there.
-        let complete = if v == 1 || lines >= header.height {
+        let complete = if v == 1 || lines >= self.geometry.height {
             lines
         } else {
             lines - 1
@@ -338,14 +391,14 @@ impl Pixels {
     }
 
     fn line(&mut self, header: &Header, y: usize, out: &mut [u8]) {
-        let left = self.window.columns.start * 8 * header.sampling.h;
+        let left = self.window.columns.start * self.geometry.mcu.0;
         let columns = self.area.columns.start - left..self.area.columns.end - left;
         if header.output != Output::Grey {
-            self.widen(header, y);
+            self.widen(y);
         }
         let luma = self.planes[0].row(y, columns.clone());
         let chroma = |i: usize| {
-            if (header.sampling.h, header.sampling.v) == (1, 1) {
+            if self.geometry.sampling == Sampling::default() {
                 self.planes[i + 1].row(y, columns.clone())
             } else {
                 &self.wide[i][columns.clone()]
@@ -359,14 +412,15 @@ impl Pixels {
     }
 
     /// Makes a row of chroma at full size, for the window's columns that are inside the image.
-    fn widen(&mut self, header: &Header, y: usize) {
-        let Sampling { h, v } = header.sampling;
+    fn widen(&mut self, y: usize) {
+        let geometry = self.geometry;
+        let Sampling { h, v } = geometry.sampling;
         if (h, v) == (1, 1) {
             return;
         }
-        let (width, height) = (header.width.div_ceil(h), header.height.div_ceil(v));
-        let left = self.window.columns.start * 8;
-        let columns = 0..(width - left).min(self.window.columns.len() * 8);
+        let (width, height) = (geometry.width.div_ceil(h), geometry.height.div_ceil(v));
+        let left = self.window.columns.start * geometry.chroma;
+        let columns = 0..(width - left).min(self.window.columns.len() * geometry.chroma);
         let near_row = y / v;
         let odd = y % 2 == 1;
         let far_row = if odd {
@@ -378,6 +432,7 @@ impl Pixels {
             let near = plane.row(near_row, columns.clone());
             let far = plane.row(far_row, columns.clone());
             match (h, v) {
+                _ if !geometry.smooth => upsample::repeat(near, h, wide),
                 (2, _) if width <= REPEAT_UP_TO => upsample::repeat(near, 2, wide),
                 (2, 1) => self.level.horizontal(near, wide),
                 (2, _) => self.level.both(near, far, wide),

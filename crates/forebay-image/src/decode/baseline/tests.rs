@@ -144,7 +144,7 @@ fn decode(
 ) -> Result<Vec<u8>, Refusal> {
     let mut out = vec![0; region.width as usize * region.height as usize * 3];
     let size = (width as u32, height as u32);
-    decoder.decode(jpeg, points, size, region, &mut out)?;
+    decoder.decode(jpeg, points, size, 1, region, &mut out)?;
     Ok(out)
 }
 

@@ -261,3 +261,14 @@ fn pass<const SHIFT: i32>(v: Rows) -> Rows {
         even[0].minus(odd[0]).cut::<SHIFT>(),
     ]
 }
+
+/// The portable loops of the scaled transforms, which the compiler turns into vectors.
+#[target_feature(enable = "avx2")]
+pub(super) fn scaled<const N: usize>(
+    pairs: &mut [i16],
+    steps: &Steps,
+    plane: &mut [u8],
+    stride: usize,
+) {
+    super::scaled::strip::<N>(pairs, steps, plane, stride);
+}

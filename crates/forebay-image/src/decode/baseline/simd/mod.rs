@@ -13,7 +13,7 @@ mod avx2_rows;
 
 use super::entropy::{self, PAIR, Reader, Slot, Tables};
 use super::header::Steps;
-use super::{color, idct, upsample};
+use super::{color, idct, scaled, upsample};
 
 /// Which instructions may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,14 +113,34 @@ impl Level {
         )
     }
 
-    /// [`idct::strip`].
-    pub(super) fn idct(self, pairs: &mut [i16], steps: &Steps, plane: &mut [u8], stride: usize) {
+    /// [`idct::strip`], or [`scaled::strip`] where blocks become `block` samples wide and high instead of 8.
+    pub(super) fn idct(
+        self,
+        block: usize,
+        pairs: &mut [i16],
+        steps: &Steps,
+        plane: &mut [u8],
+        stride: usize,
+    ) {
         assert!(pairs.len().is_multiple_of(PAIR));
-        dispatch!(
-            self,
-            avx2_idct::strip(pairs, steps, plane, stride),
-            idct::strip(pairs, steps, plane, stride)
-        );
+        match block {
+            1 => scaled::strip::<1>(pairs, steps, plane, stride),
+            2 => dispatch!(
+                self,
+                avx2_idct::scaled::<2>(pairs, steps, plane, stride),
+                scaled::strip::<2>(pairs, steps, plane, stride)
+            ),
+            4 => dispatch!(
+                self,
+                avx2_idct::scaled::<4>(pairs, steps, plane, stride),
+                scaled::strip::<4>(pairs, steps, plane, stride)
+            ),
+            _ => dispatch!(
+                self,
+                avx2_idct::strip(pairs, steps, plane, stride),
+                idct::strip(pairs, steps, plane, stride)
+            ),
+        }
     }
 
     /// [`upsample::horizontal`].
