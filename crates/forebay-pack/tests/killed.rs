@@ -4,7 +4,7 @@
 
 mod support;
 
-use forebay_pack::{Format, Sharding};
+use forebay_pack::{Cancel, FinishOptions, Format, Sharding, finish, prepare};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
@@ -12,6 +12,8 @@ use support::*;
 
 const SRC: &str = "FOREBAY_TEST_KILLED_SRC";
 const DST: &str = "FOREBAY_TEST_KILLED_DST";
+/// Set to a part, such as 1/2: only that is packed.
+const PART: &str = "FOREBAY_TEST_KILLED_PART";
 
 /// The victim's work; without its environment this is no test at all.
 #[test]
@@ -24,7 +26,14 @@ fn child() {
     if Path::new(&dst).to_string_lossy().contains("indexed") {
         options.format = Format::Indexed;
     }
-    run(&options).unwrap();
+    match std::env::var(PART) {
+        Ok(part) => {
+            let prepared = prepare(&options, &(), &Cancel::new()).unwrap();
+            let part = part.parse().unwrap();
+            prepared.run_part(part, &(), &Cancel::new()).unwrap();
+        }
+        Err(_) => drop(run(&options).unwrap()),
+    }
 }
 
 /// The command that packs `src` into `dst`, with something in front of it.
@@ -180,13 +189,55 @@ fn an_error_of_any_step_is_told_and_a_rerun_recovers() {
     }
 }
 
-/// So many kills at random moments; `FOREBAY_TEST_KILLS` asks for more.
+/// How many kills at random moments; `FOREBAY_TEST_KILLS` asks for more.
+fn kills(by_default: u64) -> u64 {
+    let asked = std::env::var("FOREBAY_TEST_KILLS").ok();
+    asked.and_then(|n| n.parse().ok()).unwrap_or(by_default)
+}
+
+#[test]
+fn parts_killed_at_random_moments() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, whole) = (source(dir.path()), dir.path().join("whole"));
+    let begin = Instant::now();
+    assert!(victim(&[], &src, &whole).status().unwrap().success());
+    let duration = begin.elapsed();
+    let dst = dir.path().join("dst");
+    let part = |number: u64| {
+        let mut part = victim(&[], &src, &dst);
+        part.env(PART, format!("{number}/2"));
+        part
+    };
+    for kill in 0..kills(12) {
+        let moment = duration.mul_f64(f64::from(noise(kill + 1000, 1)[0]) / 255.0);
+        let begin = Instant::now();
+        let mut running: Vec<_> = (1..=2).map(|n| part(n).spawn().unwrap()).collect();
+        while begin.elapsed() < moment {
+            std::hint::spin_loop();
+        }
+        // One of them dies, or both.
+        for (number, process) in running.iter_mut().enumerate() {
+            if kill % 3 == 2 || kill % 3 == number as u64 {
+                process.kill().unwrap();
+            }
+            process.wait().unwrap();
+        }
+        assert!(!dst.join("forebay.json").exists());
+        if kill % 3 == 2 {
+            for number in [2, 1] {
+                assert!(part(number).status().unwrap().success(), "kill {kill}");
+            }
+            let options = FinishOptions::new(dst.as_path());
+            finish(&options, None, &(), &Cancel::new()).unwrap();
+            assert_same(&whole, &dst);
+            std::fs::remove_dir_all(&dst).unwrap();
+        }
+    }
+}
+
 #[test]
 fn killed_at_random_moments() {
-    let kills: u64 = std::env::var("FOREBAY_TEST_KILLS")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(25);
+    let kills = kills(25);
     let dir = tempfile::tempdir().unwrap();
     let src = source(dir.path());
     let whole = dir.path().join("whole");
