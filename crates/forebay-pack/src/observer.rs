@@ -54,6 +54,8 @@ pub trait Observer: Sync {
     fn stage(&self, _stage: Stage) {}
     /// The census has seen this many more image files of this many bytes together.
     fn counted(&self, _files: u64, _bytes: u64) {}
+    /// An archive is read through, in the census or while its images are decoded: this far, of so many bytes of its file.
+    fn archive_read(&self, _bytes: u64, _len: u64) {}
     /// The plan stands. Comes before the first shard.
     fn planned(&self, _census: &Census, _plan: &Plan) {}
     /// The source is not what it was when an earlier, unfinished pack of it began: its shards are removed, and everything

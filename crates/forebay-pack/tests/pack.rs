@@ -430,3 +430,44 @@ fn what_the_project_ships_can_be_packed() {
         summary.skipped_examples
     );
 }
+
+/// How far an archive was read, as it was told.
+#[derive(Default)]
+struct ArchiveReads(std::sync::Mutex<Vec<(u64, u64)>>);
+
+impl forebay_pack::Observer for ArchiveReads {
+    fn archive_read(&self, bytes: u64, len: u64) {
+        self.0.lock().unwrap().push((bytes, len));
+    }
+}
+
+#[test]
+fn it_is_told_how_far_an_archive_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let src = dir.path().join("images.tar.gz");
+    let gz = flate2::write::GzEncoder::new(
+        std::fs::File::create(&src).unwrap(),
+        flate2::Compression::none(),
+    );
+    let mut archive = tar::Builder::new(gz);
+    for number in 0..600u64 {
+        let image = jpeg(300, 200, 3, &noise(number, 4000));
+        let mut header = tar::Header::new_gnu();
+        header.set_size(image.len() as u64);
+        header.set_mode(0o644);
+        let name = format!("class/{number}.jpg");
+        archive
+            .append_data(&mut header, name, image.as_slice())
+            .unwrap();
+    }
+    archive.into_inner().unwrap().finish().unwrap();
+    let seen = ArchiveReads::default();
+    let options = options(&src, &dir.path().join("dst"));
+    forebay_pack::pack(&options, &seen, &Cancel::new()).unwrap();
+    let seen = seen.0.into_inner().unwrap();
+    let len = std::fs::metadata(&src).unwrap().len();
+    assert!(seen.iter().all(|(done, of)| *of == len && *done <= len));
+    // Once in the census, and once more while the images are decoded.
+    let restarts = seen.windows(2).filter(|pair| pair[1].0 < pair[0].0);
+    assert_eq!(restarts.count(), 1, "{seen:?}");
+}

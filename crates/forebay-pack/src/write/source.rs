@@ -63,7 +63,7 @@ impl Sources {
                 let images = places(prepared, shards, number);
                 if !images.is_empty() {
                     observer.stage(Stage::Decoding);
-                    if !volume.spool(&images, destination.unnamed_file()?, stopped)? {
+                    if !volume.spool(&images, destination.unnamed_file()?, observer, stopped)? {
                         return Ok(None);
                     }
                     observer.stage(Stage::Writing);

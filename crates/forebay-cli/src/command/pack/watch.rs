@@ -28,6 +28,8 @@ struct View {
     total_files: u64,
     total_bytes: u64,
     last_event: Option<Instant>,
+    /// How far an archive is read through, and its length, in the stages in which one is.
+    archive: Option<(u64, u64)>,
 }
 
 #[derive(Serialize)]
@@ -37,6 +39,10 @@ struct Progress {
     bytes: u64,
     total_files: Option<u64>,
     total_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    archive_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    archive_total_bytes: Option<u64>,
 }
 
 impl<'a> Watch<'a> {
@@ -61,6 +67,7 @@ impl<'a> Watch<'a> {
                 total_files: 0,
                 total_bytes: 0,
                 last_event: None,
+                archive: None,
             }),
         }
     }
@@ -71,7 +78,9 @@ impl<'a> Watch<'a> {
         // A worker that finds another one drawing goes on with its work.
         if let Ok(mut view) = self.view.try_lock() {
             if let Some(bar) = &view.bar {
-                bar.update(bytes, files, "files", bytes);
+                // The share and the time left are those of what is read: of the archive where it is one.
+                let (position, read) = view.archive.map_or((bytes, bytes), |(done, _)| (done, done));
+                bar.update(position, files, "files", read);
             }
             let due = view
                 .last_event
@@ -87,6 +96,8 @@ impl<'a> Watch<'a> {
                         bytes,
                         total_files: known(view.total_files),
                         total_bytes: known(view.total_bytes),
+                        archive_bytes: view.archive.map(|(done, _)| done),
+                        archive_total_bytes: view.archive.map(|(_, len)| len),
                     },
                 );
             }
@@ -100,6 +111,7 @@ impl Observer for Watch<'_> {
             return;
         };
         view.stage = stage.name();
+        view.archive = None;
         if stage == Stage::Census {
             return;
         }
@@ -113,6 +125,19 @@ impl Observer for Watch<'_> {
         self.add(files, bytes);
     }
 
+    fn archive_read(&self, bytes: u64, len: u64) {
+        if let Ok(mut view) = self.view.lock() {
+            // Another archive, or the first: its bar has its own length.
+            if view.archive.is_none_or(|(_, before)| before != len) {
+                let stage = view.stage;
+                view.bar = None;
+                view.bar = Some(self.console.bar(stage, Some(len)));
+            }
+            view.archive = Some((bytes, len));
+        }
+        self.add(0, 0);
+    }
+
     fn planned(&self, census: &Census, plan: &Plan) {
         self.files.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
@@ -120,6 +145,7 @@ impl Observer for Watch<'_> {
             view.total_files = census.files();
             view.total_bytes = census.bytes();
             view.last_event = None;
+            view.archive = None;
         }
         if !self.tells {
             return;

@@ -266,7 +266,7 @@ impl<'a> Collector<'a> {
         inner: bool,
     ) -> Result<(), Trouble> {
         while let Some(member) = reader.next(stream)? {
-            if self.step() {
+            if self.step(stream) {
                 return Ok(());
             }
             let Some(path) = self.path(&member.name, mount, inside) else {
@@ -337,7 +337,7 @@ impl<'a> Collector<'a> {
         let mut directory = zip::Directory::find(&file, volume.len)?;
         let base = directory.base;
         while let Some(member) = directory.next(stream)? {
-            if self.step() {
+            if self.step(stream) {
                 return Ok(());
             }
             let Some(path) = self.path(&member.name, mount, b"") else {
@@ -473,10 +473,15 @@ impl<'a> Collector<'a> {
     }
 
     /// Counts a member; true if somebody asked to stop.
-    fn step(&mut self) -> bool {
+    fn step(&mut self, stream: &Stream) -> bool {
         self.members += 1;
         if self.members.is_multiple_of(STEP_MEMBERS) {
             self.tell();
+            let (done, len) = stream.progress();
+            // Of a zip archive only the list of members is read, at its end.
+            if done > 0 {
+                self.observer.archive_read(done, len);
+            }
         }
         self.cancel.is_cancelled()
     }

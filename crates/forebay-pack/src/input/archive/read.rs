@@ -5,6 +5,7 @@
 
 use super::{Place, Trouble, Volume, VolumeKind, zip};
 use crate::error::{Error, Result};
+use crate::observer::Observer;
 use crate::report::Reason;
 use rustix::fs::Advice;
 use std::fs::File;
@@ -44,6 +45,7 @@ impl OpenVolume {
         &mut self,
         images: &[(u64, u64)],
         spool: File,
+        observer: &dyn Observer,
         stopped: &dyn Fn() -> bool,
     ) -> Result<bool> {
         let path = self.volume.path.clone();
@@ -71,9 +73,16 @@ impl OpenVolume {
             .map_err(|error| Error::io(path, "open", error))?;
         let mut stream = self.volume.stream(archive)?;
         let mut buffer = vec![0; COPY_BYTES];
+        let mut decoded = 0;
         for (position, size) in images {
             if stopped() {
                 return Ok(false);
+            }
+            decoded += size;
+            if decoded >= COPY_BYTES as u64 {
+                decoded = 0;
+                let (done, len) = stream.progress();
+                observer.archive_read(done, len);
             }
             let mut done = 0;
             while done < *size {

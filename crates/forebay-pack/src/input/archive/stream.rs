@@ -6,7 +6,7 @@
 
 use super::VolumeKind;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 pub(crate) struct Stream {
     input: Input,
     position: u64,
+    /// Of a compressed archive: the file, whose offset tells how much of it the decoder has taken.
+    compressed: Option<File>,
 }
 
 enum Input {
@@ -52,6 +54,10 @@ struct Forward {
 impl Stream {
     /// Reads `file` as what `kind` says, a zip archive as it is.
     pub(crate) fn new(file: File, kind: VolumeKind) -> io::Result<Self> {
+        let compressed = match kind {
+            VolumeKind::Tar | VolumeKind::Zip { .. } => None,
+            VolumeKind::TarGz | VolumeKind::TarZst => Some(file.try_clone()?),
+        };
         let input = match kind {
             VolumeKind::Tar | VolumeKind::Zip { .. } => {
                 let len = file.metadata()?.len();
@@ -76,7 +82,25 @@ impl Stream {
                 Input::Decoded(Box::new(decoder))
             }
         };
-        Ok(Self { input, position: 0 })
+        Ok(Self {
+            input,
+            position: 0,
+            compressed,
+        })
+    }
+
+    /// How far the archive's file is read, and its length: for showing progress.
+    pub(crate) fn progress(&self) -> (u64, u64) {
+        match (&self.input, &self.compressed) {
+            (Input::File(file), _) => (self.position, file.len),
+            // A file that does not say shows no progress.
+            (Input::Decoded(_), Some(file)) => {
+                let mut file: &File = file;
+                let len = file.metadata().map_or(0, |meta| meta.len());
+                (file.stream_position().unwrap_or(0).min(len), len)
+            }
+            (Input::Decoded(_), None) => (0, 0),
+        }
     }
 
     /// Where the next byte comes from.
@@ -220,6 +244,8 @@ mod tests {
             if let Input::File(file) = &mut stream.input {
                 file.sequential = sequential;
             }
+            let len = std::fs::metadata(path).unwrap().len();
+            assert_eq!(stream.progress().1, len);
             let mut position = 0;
             let mut out = vec![0; 10_000];
             for step in [0, 1, 511, 5000, 90_000, 400_000, 3] {
@@ -236,6 +262,7 @@ mod tests {
             }
             assert!(stream.skip_to(3_000_000).unwrap());
             assert_eq!(stream.fill(&mut out).unwrap(), 0);
+            assert_eq!(stream.progress(), (len, len), "{kind:?}");
             assert!(!stream.skip_to(3_000_001).unwrap());
         }
     }
