@@ -155,7 +155,7 @@ fn digests(
     let mut digests = Vec::with_capacity(images.len());
     let mut hasher = blake3::Hasher::new();
     let mut image = images.iter().filter(|(_, size)| *size > 0).peekable();
-    let whole = volume.decode(images, &|| cancel.is_cancelled(), &mut |at, bytes| {
+    let whole = volume.decode(images, &(), &|| cancel.is_cancelled(), &mut |at, bytes| {
         hasher.update(bytes);
         if let Some((position, size)) = image.peek()
             && at + bytes.len() as u64 == position + size

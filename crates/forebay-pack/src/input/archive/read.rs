@@ -49,7 +49,7 @@ impl OpenVolume {
         stopped: &dyn Fn() -> bool,
     ) -> Result<bool> {
         let path = self.volume.path.clone();
-        let whole = self.decode(images, stopped, &mut |at, bytes| {
+        let whole = self.decode(images, observer, stopped, &mut |at, bytes| {
             spool
                 .write_all_at(bytes, at)
                 .map_err(|error| Error::io(&path, "decode into the destination", error))
@@ -63,6 +63,7 @@ impl OpenVolume {
     pub(crate) fn decode(
         &self,
         images: &[(u64, u64)],
+        observer: &dyn Observer,
         stopped: &dyn Fn() -> bool,
         take: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<bool> {
