@@ -133,6 +133,18 @@ def test_what_a_function_put_on_the_gpu_is_waited_for(late: None, source: str) -
             np.testing.assert_allclose(got[0].transpose(0, 2, 3, 1), batch.images / 127.5, atol=1e-5)
 
 
+def test_mixed_labels_go_to_the_gpu(late: None, source: str) -> None:
+    options = {"batch_transform": forebay.Mixup(0.4)}
+    with of(source, device="cuda", map_batch=pair, **options) as it, loader(source, **options) as plain:
+        seen = [(read(b.images), read(b.labels_b), read(b.lam)) for b in it]
+        fake_torch.cuda.default.run(len(fake_torch.cuda.default.queue))
+        for (images, partners, shares), batch in zip(seen, plain, strict=True):
+            assert batch.labels_b is not None and batch.lam is not None
+            assert (images[0].transpose(0, 2, 3, 1) == batch.images).all()
+            assert partners[0].tolist() == batch.labels_b.tolist()
+            assert shares[0].tolist() == batch.lam.tolist()
+
+
 def test_pinned_buffers_are_few(late: None, source: str) -> None:
     fake_torch.pinned_bytes.clear()
     with of(source, device="cuda:0", map_batch=pair, prefetch=4) as it:

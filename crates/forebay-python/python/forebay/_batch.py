@@ -20,8 +20,8 @@ class TensorBatch(tuple[Array, Array]):
         The images and the labels.
     of : Batch, optional
         The batch that they were made of: where they are in the epoch.
-    padding, failed : array, optional
-        `of.padding` and `of.failed`, in the library of the images.
+    padding, failed, labels_b, lam : array, optional
+        Those of `of`, in the library of the images.
     layout : {"nhwc", "nchw"}, optional
         By default that of `of`.
     """
@@ -29,6 +29,8 @@ class TensorBatch(tuple[Array, Array]):
     _samples: Any
     _padding: Any
     _failed: Any
+    _labels_b: Any
+    _lam: Any
     _layout: str | None
     _place: tuple[int | None, int | None, int | None]
 
@@ -39,6 +41,8 @@ class TensorBatch(tuple[Array, Array]):
         of: Any = None,
         padding: Any = None,
         failed: Any = None,
+        labels_b: Any = None,
+        lam: Any = None,
         layout: str | None = None,
     ) -> TensorBatch[Array]:
         images, labels = pair
@@ -46,6 +50,8 @@ class TensorBatch(tuple[Array, Array]):
         self._samples = getattr(of, "samples", None)
         self._padding = getattr(of, "padding", None) if padding is None else padding
         self._failed = getattr(of, "failed", None) if failed is None else failed
+        self._labels_b = getattr(of, "labels_b", None) if labels_b is None else labels_b
+        self._lam = getattr(of, "lam", None) if lam is None else lam
         self._layout = layout or getattr(of, "layout", None)
         self._place = (
             getattr(of, "epoch", None),
@@ -58,7 +64,12 @@ class TensorBatch(tuple[Array, Array]):
         """The same place, with `function` of each array in the place of the array."""
         pair = (function(self[0]), function(self[1]))
         return TensorBatch(
-            pair, of=self, padding=function(self.padding), failed=function(self.failed)
+            pair,
+            of=self,
+            padding=function(self.padding),
+            failed=function(self.failed),
+            labels_b=function(self.labels_b),
+            lam=function(self.lam),
         )
 
     @property
@@ -68,7 +79,7 @@ class TensorBatch(tuple[Array, Array]):
 
     @property
     def labels(self) -> Array:
-        """The second of the pair: (N,), or (N, classes) where labels were mixed."""
+        """The second of the pair: (N,)."""
         return self[1]
 
     @property
@@ -91,6 +102,19 @@ class TensorBatch(tuple[Array, Array]):
         Only with `on_error="skip"` or `on_error="zero"`.
         """
         return self._failed
+
+    @property
+    def labels_b(self) -> Any:
+        """The label of each sample's partner: int64 of shape (N,), as `padding`; None without `batch_transform`."""
+        return self._labels_b
+
+    @property
+    def lam(self) -> Any:
+        """The share of each sample itself: float32 of shape (N,), as `padding`; None without `batch_transform`.
+
+        The rest is its partner's: the loss is `lam * loss(labels) + (1 - lam) * loss(labels_b)`.
+        """
+        return self._lam
 
     @property
     def layout(self) -> str | None:
