@@ -13,9 +13,10 @@ use crate::error::{Error, Result};
 use crate::input::{LayoutKind, join};
 use crate::observer::{Cancel, Observer};
 use crate::options::PackOptions;
+use crate::original::original_image;
 use crate::report::escape;
 use forebay_image::Limits;
-use forebay_shard::{ExampleView, Manifest, Shard, image_and_label};
+use forebay_shard::{ExampleView, Manifest, Shard};
 use forebay_store::Location;
 use report::{Accounts, Fate};
 use source::{SourceBytes, Verdict};
@@ -141,8 +142,12 @@ impl Against {
                 detail,
             });
         };
-        let Ok((image, _)) = image_and_label(payload) else {
-            return note(DifferenceKind::Changed, "the record holds no image".into());
+        let no_image = || "the record holds no image".to_owned();
+        let example = ExampleView::parse(payload).map_err(|_| no_image());
+        let original = example.and_then(|example| original_image(&example)?.ok_or_else(no_image));
+        let image = match &original {
+            Ok(image) => &image[..],
+            Err(what) => return note(DifferenceKind::Changed, what.clone()),
         };
         thread_local! {
             static FILE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
