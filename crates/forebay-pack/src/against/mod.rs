@@ -166,6 +166,13 @@ impl Against {
                 }
                 return;
             }
+            // A progressive file that was made baseline comes back from its record byte for byte.
+            let original = match ExampleView::parse(payload).map(|record| original_image(&record)) {
+                Ok(Ok(original)) => original,
+                Ok(Err(what)) => return note(DifferenceKind::Changed, what),
+                Err(_) => None,
+            };
+            let image = original.as_deref().unwrap_or(image);
             match self.source.compare(at, &entry, image, buffer) {
                 Verdict::Same => self.accounts().verbatim += 1,
                 Verdict::Differs(how) => note(DifferenceKind::Changed, how),
