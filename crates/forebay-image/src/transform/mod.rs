@@ -48,13 +48,14 @@ pub enum Transform {
 /// An image as it is stored: its encoded bytes and, if it has them, its seek points.
 ///
 /// ```
-/// use forebay_image::{Encoded, build_seek_points};
+/// use forebay_image::{Encoded, RgbImage, build_seek_points, encode_jpeg};
 ///
-/// # let jpeg: &[u8] = include_bytes!("../../../../testdata/images/train/flag/flag_0.jpeg");
-/// let points = build_seek_points(jpeg);
-/// let encoded = Encoded { bytes: jpeg, seek_points: points.as_deref() };
-/// assert_eq!(Encoded::from(jpeg).seek_points, None);
-/// # let _ = encoded;
+/// let grey = RgbImage { width: 40, height: 30, data: vec![90; 40 * 30 * 3] };
+/// let jpeg = encode_jpeg(&grey, 95, false)?;
+/// let points = build_seek_points(&jpeg);
+/// let encoded = Encoded { bytes: &jpeg, seek_points: points.as_deref() };
+/// assert_eq!(Encoded::from(&jpeg[..]), Encoded { seek_points: None, ..encoded });
+/// # Ok::<(), forebay_image::ImageError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoded<'a> {
