@@ -29,7 +29,8 @@ const DECIDE_FILES: u32 = 32;
 pub(super) struct Clock {
     files: Cell<u32>,
     time: Cell<Duration>,
-    /// Time that the thread was on a core or queued for one, when the first of these files began.
+    /// When the first of these files began, and the time that the thread had been on a core or queued for one by then.
+    began: Cell<Instant>,
     busy: Cell<Duration>,
 }
 
@@ -39,6 +40,7 @@ impl Clock {
         Self {
             files: Cell::new(0),
             time: Cell::default(),
+            began: Cell::new(Instant::now()),
             busy: Cell::new(busy_time()),
         }
     }
@@ -62,8 +64,11 @@ impl Clock {
         let now = busy_time();
         let busy = now.saturating_sub(self.busy.replace(now));
         self.files.set(0);
-        let waited = self.time.replace(Duration::ZERO).saturating_sub(busy);
-        waited > SLOW_FILE * DECIDE_FILES
+        let began = self.began.replace(Instant::now());
+        // It waited while it was not busy, but for files no longer than it took to open and to read them: what it
+        // makes of them and writes may be most of the work.
+        let waited = began.elapsed().saturating_sub(busy);
+        waited.min(self.time.replace(Duration::ZERO)) > SLOW_FILE * DECIDE_FILES
     }
 }
 
@@ -182,6 +187,23 @@ mod tests {
         let file = open_file(&fd, name.as_bytes()).map_err(|refusal| refusal.0)?;
         append_file(&file, size, &mut buffer).map_err(|refusal| refusal.0)?;
         Ok(buffer)
+    }
+
+    #[test]
+    fn waiting_for_files_is_seen_however_much_is_made_of_them() {
+        let clock = Clock::of_this_thread();
+        let mut slow = false;
+        for _ in 0..DECIDE_FILES {
+            let begin = Clock::begin();
+            std::thread::sleep(Duration::from_millis(2));
+            clock.end(begin);
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(3) {
+                std::hint::spin_loop();
+            }
+            slow = clock.file_done();
+        }
+        assert!(slow);
     }
 
     #[test]
