@@ -74,6 +74,8 @@ pub enum Reason {
     BadData,
     /// It is larger than the size that was asked for.
     LargerThanAsked,
+    /// A progressive JPEG that was to become a baseline one, from which its bytes could not be restored.
+    Progressive,
     /// A link in an archive.
     Link,
     /// A name in an archive that is no path below it.
@@ -122,6 +124,7 @@ impl Reason {
             Self::NoEnd => "the end of the image is missing",
             Self::BadData => "image data that cannot be decoded",
             Self::LargerThanAsked => "larger than asked for",
+            Self::Progressive => "progressive, and cannot be restored from a baseline JPEG",
             Self::Link => "a link in an archive",
             Self::UnsafeName => "an unsafe name in an archive",
             Self::BadAnnotation => "its boxes cannot be read",
@@ -202,8 +205,8 @@ impl ProgressiveCount {
 impl std::iter::Sum for ProgressiveCount {
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
         counts.fold(Self::default(), |a, b| Self {
-            changed: a.changed + b.changed,
-            left: a.left + b.left,
+            changed: a.changed.saturating_add(b.changed),
+            left: a.left.saturating_add(b.left),
         })
     }
 }
@@ -211,8 +214,8 @@ impl std::iter::Sum for ProgressiveCount {
 impl std::iter::Sum for SeekPointCount {
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
         counts.fold(Self::default(), |a, b| Self {
-            images: a.images + b.images,
-            bytes: a.bytes + b.bytes,
+            images: a.images.saturating_add(b.images),
+            bytes: a.bytes.saturating_add(b.bytes),
         })
     }
 }

@@ -1,10 +1,12 @@
 //! Files that are not what they should be: left out or kept, and in either case said.
 
+mod layout;
 mod support;
 
 use forebay_pack::{
     Action, Cancel, Census, Error, Finding, Observer, OnBadImage, Plan, Reason, Sharding, prepare,
 };
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use support::*;
@@ -195,14 +197,17 @@ fn bad_images_go_into_quarantine_and_nothing_there_is_lost() {
     let mut gz = flate2::write::GzEncoder::new(gz, flate2::Compression::fast());
     std::io::Write::write_all(&mut gz, &std::fs::read(&archive).unwrap()).unwrap();
     gz.finish().unwrap();
+    let zip = dir.path().join("src.zip");
+    std::fs::write(&zip, zip_tree(&src)).unwrap();
     let sources = [
         (&src, "directory"),
         (&archive, "archive"),
         (&packed, "compressed"),
+        (&zip, "zip"),
     ];
     for (source, name) in sources {
-        // Each finds those of the one before in place, and the last one has them all anew.
-        if name == "compressed" {
+        // The tar finds those of the directory in place, and the last ones have them all anew.
+        if ["compressed", "zip"].contains(&name) {
             std::fs::remove_dir_all(&aside).unwrap();
             put(&aside, b"n00000000/text.jpg", b"somebody else's");
         }
@@ -229,6 +234,95 @@ fn bad_images_go_into_quarantine_and_nothing_there_is_lost() {
         let error = run(&options).unwrap_err().to_string();
         assert!(error.contains("the quarantine lies in"), "{error}");
     }
+}
+
+/// All files of a tree as a zip archive, names that are no text included.
+fn zip_tree(src: &Path) -> Vec<u8> {
+    // The zip crate takes only text: a byte in its place, until the archive is there.
+    let files: Vec<_> = contents(src)
+        .into_iter()
+        .map(|(path, content)| {
+            let mut name = path.as_os_str().as_bytes().to_vec();
+            for byte in name.iter_mut().filter(|byte| **byte == 0xff) {
+                *byte = 1;
+            }
+            (String::from_utf8(name).unwrap(), content)
+        })
+        .collect();
+    let mut zip = layout::zip_of(&files);
+    let odd: Vec<_> = files
+        .iter()
+        .filter(|(name, _)| name.contains('\u{1}'))
+        .collect();
+    for (name, _) in odd {
+        let places: Vec<_> = (0..zip.len() - name.len())
+            .filter(|at| zip[*at..].starts_with(name.as_bytes()))
+            .collect();
+        assert_eq!(places.len(), 2, "before the file and in the directory");
+        for at in places {
+            for byte in zip[at..at + name.len()]
+                .iter_mut()
+                .filter(|byte| **byte == 1)
+            {
+                *byte = 0xff;
+            }
+        }
+    }
+    zip
+}
+
+#[test]
+fn what_a_zip_does_not_give_back_is_skipped_and_the_rest_goes_into_quarantine() {
+    let dir = tempfile::tempdir().unwrap();
+    let (archive, dst, aside) = (
+        dir.path().join("src.zip"),
+        dir.path().join("dst"),
+        dir.path().join("aside"),
+    );
+    let files: Vec<(String, Vec<u8>)> = [
+        // Stored and deflated in turn.
+        ("a/good.jpg", picture(40, 30)),
+        ("a/also good.jpg", picture(30, 40)),
+        ("a/stored.jpg", b"stored, and no image".to_vec()),
+        (
+            "a/deflated.jpg",
+            b"deflated, and no image either".repeat(20),
+        ),
+        ("a/damaged.jpg", b"this one will be damaged".to_vec()),
+    ]
+    .map(|(name, content)| (name.to_owned(), content))
+    .into();
+    let mut zip = layout::zip_of(&files);
+    let damaged = files[4].1.as_slice();
+    let at = zip
+        .windows(damaged.len())
+        .position(|bytes| bytes == damaged)
+        .unwrap();
+    zip[at] ^= 1;
+    std::fs::write(&archive, zip).unwrap();
+    let mut options = options(&archive, &dst);
+    options.on_bad_image = OnBadImage::Quarantine(aside.clone());
+    let summary = run(&options).unwrap();
+    assert_eq!((summary.records(), summary.skipped()), (2, 3));
+    let copies = contents(&aside);
+    assert_eq!(copies.len(), 2, "{:?}", copies.keys());
+    for (name, content) in &files[2..4] {
+        assert!(copies[Path::new(name)] == *content, "{name}");
+    }
+    let mut found: Vec<_> = report(&dst)
+        .into_iter()
+        .map(|f| (f.path, f.action, f.reason))
+        .collect();
+    found.sort();
+    let line = |name: &str, action, reason| (format!("a/{name}.jpg"), action, reason);
+    assert_eq!(
+        found,
+        [
+            line("damaged", Action::Skipped, Reason::Unreadable),
+            line("deflated", Action::Quarantined, Reason::NotAnImage),
+            line("stored", Action::Quarantined, Reason::NotAnImage),
+        ]
+    );
 }
 
 #[test]

@@ -269,3 +269,45 @@ fn damage_that_only_decoding_finds_is_a_bad_image() {
     options.jobs = whole.jobs;
     assert_eq!(run(&options).unwrap().records(), 31);
 }
+
+#[test]
+fn a_progressive_image_that_would_not_come_back_stays_and_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
+    let good = testdata("formats/420-progressive.jpg");
+    // Its table of quantisation once more behind the last scan: decoders do not mind, a baseline file has no place for it.
+    let table = good
+        .windows(2)
+        .position(|marker| marker == [0xff, 0xdb])
+        .unwrap();
+    let len = usize::from(u16::from_be_bytes([good[table + 2], good[table + 3]]));
+    let (body, end) = good.split_at(good.len() - 2);
+    assert_eq!(end, [0xff, 0xd9]);
+    let odd = [body, &good[table..table + 2 + len], end].concat();
+    put(&src, b"a/good.jpg", &good);
+    put(&src, b"a/odd.jpg", &odd);
+    put(&src, b"a/plain.jpg", &picture(40, 30));
+    let mut options = options(&src, &dst);
+    options.progressive_to_baseline = true;
+    let summary = run(&options).unwrap();
+    let count = summary.progressive;
+    assert_eq!(
+        (count.changed, count.left, summary.skipped()),
+        (1, 1, 0),
+        "{count:?}"
+    );
+    let found = records(&dst, "train");
+    assert!(found[b"a/odd.jpg".as_slice()].image == odd);
+    assert!(found[b"a/good.jpg".as_slice()].image != good);
+    let [line] = &report(&dst)[..] else {
+        panic!("{:?}", report(&dst));
+    };
+    assert_eq!(
+        (line.action, line.reason, line.path.as_str()),
+        (Action::Kept, Reason::Progressive, "a/odd.jpg")
+    );
+    // Nobody asked: nothing to say.
+    let as_it_is = dir.path().join("as_it_is");
+    options = support::options(&src, &as_it_is);
+    assert_eq!(run(&options).unwrap().report, None);
+}

@@ -170,7 +170,7 @@ impl<'a> Recorder<'a> {
         let header = Header::of(&examined.probe);
         let to_baseline =
             self.prepared.options.progressive_to_baseline && examined.probe.progressive;
-        let said = self.remaker.keep(image, examined).map_err(bad)?;
+        let mut said = self.remaker.keep(image, examined).map_err(bad)?;
         let mut is_baseline_now = None;
         if to_baseline {
             let new = progressive_to_baseline(image, self.remaker.limits());
@@ -191,6 +191,7 @@ impl<'a> Recorder<'a> {
                     said,
                 });
             }
+            said.push((Action::Kept, (Reason::Progressive, String::new())));
         }
         let points = self.points(&header, image);
         let guessed = self.before.len();
