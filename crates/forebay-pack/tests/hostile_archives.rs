@@ -88,6 +88,32 @@ fn nothing_outside_of_the_archive_is_named_or_followed() {
 }
 
 #[test]
+fn an_archive_in_an_archive_is_no_way_out_of_its_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let (archive, dst) = (dir.path().join("a.tar"), dir.path().join("dst"));
+    let inner = tar_of(&[("x.jpg".to_owned(), good("inner"))]);
+    // Without their ending they would be the directories `cat/`, `cat/.` and `cat/..`.
+    let names = ["cat/.tar", "cat/..tar", "cat/...tar", "cat/dog.tar"];
+    let mut files: Vec<_> = names.map(|name| (name.to_owned(), inner.clone())).into();
+    files.push(("cat/1.jpg".to_owned(), good("outer")));
+    write_archive(&archive, &files);
+    run(&options(&archive, &dst)).unwrap();
+    let keys: Vec<_> = records(&dst, "train").into_keys().collect();
+    assert_eq!(keys, [b"cat/1.jpg".to_vec(), b"cat/dog/x.jpg".to_vec()]);
+    let mut found = report(&dst);
+    found.sort();
+    let hidden = |name: &str| (name.to_owned(), Action::Ignored, Reason::Hidden);
+    assert_eq!(
+        found,
+        [
+            hidden("cat/...tar"),
+            hidden("cat/..tar"),
+            hidden("cat/.tar")
+        ]
+    );
+}
+
+#[test]
 fn a_member_twice_is_refused_by_name_and_offset() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["a.tar", "a.tar.gz"] {

@@ -2,7 +2,7 @@
 //!
 //! One column is the path (`path`, `file`, `filename` or `image`), one the class (`label` or `class`; of both, `label`
 //! counts and `class` is a column like any other). Every other column becomes a feature of that name: int64 if all
-//! of its values are integers, float if all are numbers, else bytes. Integers are written as programs write
+//! of its values are integers, float if all are numbers that a float32 reaches, else bytes. Integers are written as programs write
 //! them, so `007` is text. An empty value is an empty list, in a column of bytes an empty string.
 //!
 //! The file is read twice, first for the types of the columns, so that a million lines take little memory.
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::report::escape;
 use forebay_shard::ExampleBuilder;
 use forebay_shard::example::FeatureKind;
-use rows::{Cell, Rows};
+use rows::{COLUMNS_MAX, Cell, Rows};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -103,10 +103,10 @@ impl Kind {
         match cell {
             Cell::Empty => Self::Empty,
             Cell::Int64(_) => Self::Int64,
-            Cell::Float(_) => Self::Float,
+            Cell::Float(number) if (*number as f32).is_finite() => Self::Float,
             Cell::Text(text) if rows::integer(text).is_some() => Self::Int64,
             Cell::Text(text) if rows::float(text).is_some() => Self::Float,
-            Cell::Text(_) | Cell::String(_) => Self::Bytes,
+            Cell::Text(_) | Cell::String(_) | Cell::Float(_) => Self::Bytes,
         }
     }
 }
@@ -115,15 +115,19 @@ impl Labels {
     /// Reads and checks a file of labels.
     pub(crate) fn read(file: &Path) -> Result<Self> {
         let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
-        Rows::open(file)?.each(|_, cells| {
+        Rows::open(file)?.each(|line, cells| {
             for (name, cell) in cells {
                 let kind = Kind::of(cell);
-                match kinds.get_mut(*name) {
-                    Some(known) => *known = kind.max(*known),
-                    None => {
-                        kinds.insert((*name).to_owned(), kind);
-                    }
+                if let Some(known) = kinds.get_mut(*name) {
+                    *known = kind.max(*known);
+                    continue;
                 }
+                // JSON lines may have other names on each line, and a column takes memory for every row.
+                if kinds.len() == COLUMNS_MAX {
+                    let what = format!("line {line}: more than {COLUMNS_MAX} columns");
+                    return Err(Error::source(file, what));
+                }
+                kinds.insert((*name).to_owned(), kind);
             }
             Ok(())
         })?;
@@ -183,7 +187,10 @@ impl Labels {
             }
             let label = match cell(label_name) {
                 None | Some(Cell::Empty) => NONE,
-                Some(cell) if by_number => cell.to_int64().ok_or_else(|| changed(file))?,
+                Some(cell) if by_number => match cell.to_int64().ok_or_else(|| changed(file))? {
+                    NONE => return Err(at(format!("{NONE} is no label"))),
+                    number => number,
+                },
                 Some(cell) => {
                     let next = names.len() as i64;
                     *names.entry(cell.to_bytes().into_owned()).or_insert(next)

@@ -6,6 +6,8 @@ use std::io::Read;
 /// The real one has 1,860 synsets in under 3 MB.
 const INFLATED_MAX_BYTES: u64 = 16 << 20;
 const HEADER_BYTES: usize = 128;
+/// The real one's structs have 8.
+const FIELDS_MAX: usize = 256;
 /// Structs in structs; nothing here recurses deeper.
 const DEPTH_MAX: usize = 8;
 
@@ -223,6 +225,12 @@ impl Order {
         let (_, names) = self.element(&mut rest)?;
         if width == 0 || names.is_empty() {
             return Err("a struct has no field names".into());
+        }
+        let count_of_fields = names.len().div_ceil(width);
+        if count_of_fields > FIELDS_MAX {
+            return Err(format!(
+                "a struct of {count_of_fields} fields, at most {FIELDS_MAX} are read"
+            ));
         }
         let fields: Vec<String> = names
             .chunks(width)

@@ -145,6 +145,14 @@ fn no_small_file_becomes_a_large_one() {
             .unwrap_err()
             .contains("more than")
     );
+    let mut names = writer.element(5, &writer.u32(1));
+    names.extend(writer.element(1, &[b'a'; 1 << 20]));
+    let wide = writer.matrix(2, 0, "synsets", &names);
+    assert!(
+        synsets(&writer.file(&wide))
+            .unwrap_err()
+            .contains("1048576 fields")
+    );
     let mut nested = Vec::new();
     for _ in 0..100 {
         nested = writer.matrix(2, 1, "synsets", &[rest.clone(), nested].concat());

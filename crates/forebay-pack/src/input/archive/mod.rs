@@ -278,7 +278,7 @@ impl<'a> Collector<'a> {
                 TarKind::Link => self.refuse(&path, Reason::Link, ""),
                 TarKind::Special => self.refuse(&path, Reason::SpecialFile, ""),
                 TarKind::Sparse => self.refuse(&path, Reason::Unreadable, "a sparse member"),
-                TarKind::File if !inner && has_ending(&path, b".tar") => {
+                TarKind::File if !inner && inner_dir(&path).is_some() => {
                     let mut head = [0; 512];
                     let there = (member.size.min(512)) as usize;
                     read_exact(stream, member.data, &mut head[..there])?;
@@ -287,7 +287,7 @@ impl<'a> Collector<'a> {
                         continue;
                     }
                     // The head is read again: it is still in the buffer, or a decoder cannot go back.
-                    let dir = &path[..path.len() - b".tar".len()];
+                    let dir = inner_dir(&path).unwrap_or_default();
                     self.push(dir, 0, (volume, member.data), Kind::Directory);
                     let end = Some(member.data + member.size);
                     let reader = TarReader::with_first(member.data, end, head);
@@ -499,6 +499,16 @@ fn is_annotation(path: &[u8]) -> bool {
 
 fn has_ending(path: &[u8], ending: &[u8]) -> bool {
     path.len() > ending.len() && path[path.len() - ending.len()..].eq_ignore_ascii_case(ending)
+}
+
+/// The directory that an archive in an archive stands for: its path without `.tar`, if that leaves a name. Of `...tar` it
+/// would leave `..`.
+fn inner_dir(path: &[u8]) -> Option<&[u8]> {
+    if !has_ending(path, b".tar") {
+        return None;
+    }
+    let dir = &path[..path.len() - b".tar".len()];
+    (!matches!(base(dir), b"" | b"." | b"..")).then_some(dir)
 }
 
 fn read_exact(stream: &mut Stream, at: u64, out: &mut [u8]) -> Result<(), Trouble> {

@@ -11,7 +11,7 @@ use std::rc::Rc;
 /// A line longer than this is none, but perhaps a quote that was never closed.
 const LINE_MAX_BYTES: u64 = 1 << 20;
 /// More columns than this are a mistake.
-const COLUMNS_MAX: usize = 256;
+pub(super) const COLUMNS_MAX: usize = 256;
 
 /// One value.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,7 +64,7 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A decimal number; words such as `nan` and `inf` are text.
+/// A decimal number; words such as `nan` and `inf` are text, and so is what is beyond a float32.
 pub(super) fn float(text: &[u8]) -> Option<f32> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let leading_zero =
@@ -76,7 +76,8 @@ pub(super) fn float(text: &[u8]) -> Option<f32> {
     {
         return None;
     }
-    std::str::from_utf8(text).ok()?.parse().ok()
+    let number: f32 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    number.is_finite().then_some(number)
 }
 
 /// A file of labels, open at its beginning.

@@ -107,6 +107,12 @@ fn what_makes_no_sense_says_where() {
         ("l.jsonl", "{\"path\":\"a\",\"label\":[1]}\n", "line 1"),
         ("l.jsonl", "{\"path\":\"a\",\"label\":1}\n{\n", "line 2"),
         ("l.jsonl", "[1]\n", "line 1"),
+        // What stands for no label inside.
+        (
+            "l.csv",
+            "path,label\na,-9223372036854775808\n",
+            "line 2: -9223372036854775808 is no label",
+        ),
     ] {
         let error = read(name, text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains(expected), "{text:?}: {error}");
@@ -125,6 +131,32 @@ fn what_makes_no_sense_says_where() {
             .to_string()
             .contains("1 MiB")
     );
+}
+
+#[test]
+fn other_columns_on_each_line_do_not_add_up() {
+    let lines = (0..2000).map(|n| format!("{{\"path\":\"{n}\",\"label\":1,\"c{n}\":1}}\n"));
+    let error = read("l.jsonl", lines.collect::<String>().as_bytes()).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("line 255: more than 256 columns"), "{error}");
+}
+
+#[test]
+fn numbers_beyond_a_float_are_text() {
+    let csv = b"path,label,x,y\na,1,1e300,3e38\nb,2,0.5,1\n";
+    let json = b"{\"path\":\"a\",\"label\":1,\"x\":1e300,\"y\":3e38}\n{\"path\":\"b\",\"label\":2,\"x\":0.5,\"y\":1}\n";
+    for (name, text) in [("l.csv", &csv[..]), ("l.jsonl", json)] {
+        let labels = read(name, text).unwrap();
+        let expected = [
+            ("x", FeatureKind::Bytes, false),
+            ("y", FeatureKind::Float, false),
+        ];
+        assert_eq!(
+            features(&labels),
+            expected.map(|(name, kind, gaps)| (name.to_owned(), kind, gaps)),
+            "{name}"
+        );
+    }
 }
 
 #[test]
