@@ -10,6 +10,9 @@ mod convert;
 mod destination;
 mod error;
 mod export;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod input;
 mod observer;
 mod options;

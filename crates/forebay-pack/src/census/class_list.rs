@@ -357,6 +357,9 @@ fn is_wordnet_id(name: &[u8]) -> bool {
     name.len() == 9 && name.starts_with(b"n") && name.iter().skip(1).all(u8::is_ascii_digit)
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+
 #[cfg(test)]
 mod tests {
     use super::*;

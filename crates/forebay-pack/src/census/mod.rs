@@ -12,6 +12,8 @@ mod list;
 mod members;
 mod walk;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub use class_list::fuzzing::classes;
 pub use class_list::{ClassList, ClassName};
 pub(crate) use class_list::{FileClasses, is_list};
 use extras::{Extras, Knowledge};

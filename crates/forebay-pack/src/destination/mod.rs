@@ -6,6 +6,8 @@
 //! Where several machines share the work, each part has a directory `.forebay-pack/part-00003-of-00016` with a lock
 //! and a journal of its own, and all of them agree on `.forebay-pack/plan`.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod journal;
 mod locks;
 mod plan_file;

@@ -139,7 +139,7 @@ impl Archives {
     }
 }
 
-fn read_kit(path: &Path, academic: &mut Academic) -> Result<()> {
+pub(super) fn read_kit(path: &Path, academic: &mut Academic) -> Result<()> {
     let [meta, truth] = archive::read_files(path, [META, TRUTH], KIT_FILE_MAX_BYTES)?;
     let lacks = |what: &[u8]| {
         Error::source(

@@ -8,6 +8,8 @@ mod academic;
 mod archive;
 mod boxes;
 mod classes;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod kaggle;
 mod labels;
 mod mat;

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the fuzz targets of forebay-pack, and those of transcode in forebay-image:
+crates/*/fuzz/corpus/*/seed-*.
+
+    python3 tools/make_fuzz_seeds.py [PLAN JOURNAL SHARD]
+
+PLAN and JOURNAL are what `forebay pack SRC DST --part 1/2` leaves in DST/.forebay-pack, SHARD is a shard that
+`--format tfrecord --progressive baseline` made of a progressive JPEG. Without them what is made of them stays as it is.
+"""
+
+import gzip
+import io
+import json
+import pathlib
+import struct
+import sys
+import tarfile
+import zipfile
+
+ROOT = pathlib.Path(__file__).parent.parent
+CRATES = ROOT / "crates"
+JPEG = bytes.fromhex("ffd8ffc0000b080014000a01011100ffda00080101000003f00078ffd9")
+XML = b"""<annotation>
+\t<filename>%s</filename><size><width>200</width><height>100</height></size>
+\t<object><name>n1</name><bndbox><xmin>20</xmin><ymin>10</ymin><xmax>100</xmax><ymax>75</ymax></bndbox></object>
+\t<object><bndbox><xmin>150</xmin><xmax>50.5</xmax><ymin>90</ymin><ymax>-5</ymax></bndbox></object>
+</annotation>
+"""
+LISTS = b"n01440764 tench, Tinca tinca\nn01443537\tgoldfish\nplain\n"
+SOLUTION = b"ImageId,PredictionString\nval_1,n01443537 1 2 3 4 \nval.2,plain 1 2 3 4\n"
+
+
+def keep(target, name, content, crate="forebay-pack"):
+    folder = CRATES / crate / "fuzz/corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"seed-{name}").write_bytes(content)
+
+
+def tar(files, form=tarfile.GNU_FORMAT, pax=None):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form, pax_headers=pax) as archive:
+        for name, content in files:
+            member = tarfile.TarInfo(name)
+            if content is None:
+                member.type = tarfile.DIRTYPE
+            elif isinstance(content, str):
+                member.type, member.linkname = tarfile.SYMTYPE, content
+            else:
+                member.size = len(content)
+            archive.addfile(member, io.BytesIO(content) if isinstance(content, bytes) else None)
+    # Without the padding to ten kibibytes: the two blocks of the end are enough.
+    return trimmed(out.getvalue())
+
+
+def trimmed(archive):
+    end = len(archive)
+    while end >= 1536 and not any(archive[end - 1536 : end]):
+        end -= 512
+    return archive[:end]
+
+
+def raw_zstd(content):
+    """A frame of one raw block: single segment, the size in two bytes."""
+    assert 256 <= len(content) < 1 << 16
+    header = struct.pack("<IBH", 0xFD2FB528, 0x60, len(content) - 256)
+    return header + struct.pack("<I", 1 | len(content) << 3)[:3] + content
+
+
+def zipped(files, compression=zipfile.ZIP_DEFLATED, comment=b"", force=False):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compression) as archive:
+        archive.comment = comment
+        for name, content in files:
+            member = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
+            member.compress_type = compression
+            member.create_system = 3
+            with archive.open(member, "w", force_zip64=force) as file:
+                file.write(content)
+    return out.getvalue()
+
+
+def crc32c(content):
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def sealed(text):
+    """A line of a journal with its checksum."""
+    return b"%08x %s\n" % (crc32c(text), text)
+
+
+def fields(message):
+    """The length-delimited fields of a protobuf message."""
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    at = 0
+    while at < len(message):
+        key = varint()
+        length = varint()
+        if key & 7 == 2:
+            yield message[at : at + length]
+            at += length
+
+
+def transcode_seeds():
+    def seed(name, recipe, jpeg):
+        keep("transcode", name, struct.pack(">H", len(recipe)) + recipe + jpeg, "forebay-image")
+
+    formats = ROOT / "testdata/formats"
+    for name in ["420", "422", "440", "444", "grey", "orientation-5"]:
+        seed(name, b"", (formats / f"{name}-progressive.jpg").read_bytes())
+    seed("baseline", b"\1\2\0\0" + bytes(8), (formats / "420.jpg").read_bytes())
+    jpeg = (formats / "420-progressive.jpg").read_bytes()
+    seed("cut", b"", jpeg[: len(jpeg) * 2 // 3])
+    if len(sys.argv) == 4:
+        shard = pathlib.Path(sys.argv[3]).read_bytes()
+        length = struct.unpack_from("<Q", shard)[0]
+        (features,) = fields(shard[12 : 12 + length])
+        values = {}
+        for entry in fields(features):
+            name, feature = fields(entry)
+            values[name] = feature
+        (lists,) = zip(*[fields(values[name]) for name in (b"image/progressive", b"image/encoded")])
+        (recipe,), (jpeg,) = (list(fields(value)) for value in lists)
+        seed("recipe", recipe, jpeg)
+        seed("recipe-cut", recipe[:-20] + recipe[-8:], jpeg)
+
+
+def main():
+    images = [("a/1.jpg", JPEG), ("a/note.txt", b"text"), ("b/2.JPEG", JPEG)]
+    long = "d" * 120 + "/" + "e" * 60 + ".jpg"
+    keep("tar", "plain", tar(images))
+    keep("tar", "kinds", tar([("a", None), ("a/1.jpg", JPEG), ("a/link.jpg", "/etc/passwd"), ("../up.jpg", JPEG)]))
+    keep("tar", "gnu-long", tar([(long, JPEG)]))
+    keep("tar", "pax", tar([(long, JPEG), ("ü.jpg", JPEG)], tarfile.PAX_FORMAT, {"comment": "x"}))
+    keep("tar", "ustar", tar([("p" * 80 + "/" + "q" * 80, JPEG)], tarfile.USTAR_FORMAT))
+    keep("tar", "inner", tar([("n1.tar", tar(images[:1])), ("n2.tar", b"no archive"), (".tar", tar(images[:1]))]))
+    texts = [("Annotations/a/1.xml", XML), ("classes.txt", b"a\nb\n"), ("a/1.jpg", JPEG)]
+    keep("tar", "texts", tar(texts))
+    keep("tar", "gz", gzip.compress(tar(images), mtime=0))
+    keep("tar", "zst", raw_zstd(tar(images[:1])))
+    meta = (ROOT / "testdata/meta-scipy/meta.mat").read_bytes()
+    truth = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
+    keep("tar", "kit", tar([("ILSVRC2012_devkit_t12/data/meta.mat", meta), (truth, b"1\n6\n2\n")]))
+
+    keep("zip", "deflated", zipped(images))
+    keep("zip", "stored", zipped(images, zipfile.ZIP_STORED, b"a comment"))
+    keep("zip", "zip64", zipped(images, force=True))
+    keep("zip", "texts", zipped(texts))
+    keep("zip", "prefix", b"PK\x03\x04 elsewhere" + zipped(images[:1]))
+
+    keep("mat", "compressed", meta)
+    keep("mat", "plain", (ROOT / "testdata/meta-scipy/meta-plain.mat").read_bytes())
+    number = struct.pack("<IIIIII", 6, 8, 6, 0, 5, 8) + struct.pack("<IIII", 1, 1, 1 << 16 | 1, ord("x"))
+    number += struct.pack("<II", 1 << 16 | 2, 7)
+    body = struct.pack("<II", 14, len(number)) + number
+    keep("mat", "number", b" " * 124 + struct.pack("<H", 0x0100) + b"IM" + body)
+
+    keep("labels", "csv", b'path,class,n,x,note\n"a,b.jpg",dog,3,1.5,"q ""x"""\nc.jpg,cat,-4,-2e9,\n')
+    keep("labels", "tsv", b"image\tlabel\tcode\na/1.jpg\t7\t007\na/2.jpg\t\t1\n")
+    keep("labels", "jsonl", b'\xef\xbb\xbf{"path":"a","label":1,"x":0.5,"s":"\\u00fc"}\n\n{"path":"b","t":true}\n')
+    keep("labels", "numbers", b"file,label,x\na,-1,1e300\nb,9223372036854775807,.5\nc,-9223372036854775808,0\n")
+
+    keep("boxes", "annotation", XML)
+    keep("boxes", "none", b'<?xml version="1.0"?>\n<annotation/>')
+    keep("boxes", "odd", XML.replace(b"n1", b"<![CDATA[x]]>&lt;&#65;<!-- c -->").replace(b"200", b"1e-300"))
+
+    keep("classes", "plain", LISTS)
+    keep("classes", "lines", b"b\r\na\r\nb\r\n\r\na\r\n")
+    keep("classes", "solution", LISTS + b"\0" + SOLUTION)
+    keep("classes", "truth", b"val_00000002.JPEG\0\x01\x00\x02")
+
+    if len(sys.argv) == 4:
+        plan, journal = ([line[9:] for line in pathlib.Path(path).read_bytes().splitlines()] for path in sys.argv[1:3])
+        source = json.loads(plan[0])["source"].encode()
+        plan, journal = ([sealed(line.replace(source, b"/data")) for line in lines] for lines in (plan, journal))
+        keep("plan", "whole", b"".join(plan))
+        keep("plan", "cut", b"".join(plan)[:-40])
+        keep("plan", "without-findings", b"".join(plan[:2]) + sealed(b'{"findings":0}'))
+        keep("journal", "whole", b"".join(journal))
+        keep("journal", "torn", b"".join(journal)[:-7])
+        keep("journal", "twice", journal[0] + journal[1] + b"garbage\n" + journal[1])
+        numbers = b'{"changed":18446744073709551615,"left":18446744073709551615}'
+        large = [line[9:-1].replace(b'{"changed":0,"left":0}', numbers) for line in journal[1:]]
+        keep("journal", "large-numbers", journal[0] + b"".join(sealed(line) for line in large))
+    transcode_seeds()
+
+
+if __name__ == "__main__":
+    main()
