@@ -1,7 +1,8 @@
 //! The fuzz corpus, replayed without a fuzzer: what each target asserts holds for every kept input.
 
 use forebay_image::{
-    Decoder, ImageError, Limits, Region, build_seek_points, probe, trailing_bytes,
+    Decoder, ImageError, Limits, Region, build_seek_points, probe, progressive_to_baseline,
+    restore_progressive, trailing_bytes,
 };
 use std::path::Path;
 
@@ -105,4 +106,31 @@ fn seek_points() {
         }
     }
     assert!(used > 0);
+}
+
+#[test]
+fn transcoding() {
+    let limits = Limits::default();
+    let (mut changed, mut restored) = (0, 0);
+    for (name, bytes) in corpus("transcode") {
+        // Two bytes for the length of a recipe, the recipe, and a JPEG.
+        let Some((length, rest)) = bytes.split_first_chunk::<2>() else {
+            continue;
+        };
+        let length = usize::from(u16::from_be_bytes(*length));
+        let Some((recipe, jpeg)) = rest.split_at_checked(length) else {
+            continue;
+        };
+        if let Ok(original) = restore_progressive(jpeg, recipe, &limits) {
+            restored += 1;
+            let again = progressive_to_baseline(&original, &limits).unwrap();
+            assert!(again.jpeg == jpeg && again.recipe == recipe, "{name}");
+        }
+        if let Some(new) = progressive_to_baseline(jpeg, &limits) {
+            changed += 1;
+            let original = restore_progressive(&new.jpeg, &new.recipe, &limits);
+            assert!(original.as_deref() == Ok(jpeg), "{name}");
+        }
+    }
+    assert!(changed >= 5 && restored >= 1, "{changed} {restored}");
 }

@@ -1,16 +1,20 @@
 //! A JPEG of any bytes, with seek points of any bytes: the decoder of regions gives the pixels of the general
 //! decoder or none, and points never change them (but for forged ones, which a fuzzer can make: they must only do
 //! no harm).
-//! `RUSTC_BOOTSTRAP=1 cargo fuzz run jpeg` in crates/forebay-image.
+//! `tools/fuzz forebay-image jpeg`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run jpeg` in crates/forebay-image.
 //!
 //! The input is a length (one byte), so many bytes of seek points, and the JPEG.
 #![no_main]
+
+#[path = "../quiet.rs"]
+mod quiet;
 
 use forebay_image::{Decoder, Limits, Region, SeekDensity, SeekPointBuilder, probe};
 use libfuzzer_sys::fuzz_target;
 use libjpeg_turbo_rs::PixelFormat;
 
 fuzz_target!(|input: &[u8]| {
+    quiet::init();
     let Some((points, jpeg)) = input
         .split_first()
         .and_then(|(&length, rest)| rest.split_at_checked(usize::from(length)))
@@ -58,8 +62,8 @@ fuzz_target!(|input: &[u8]| {
             assert!(again.is_err() || other == plain);
         }
     }
-    let general = libjpeg_turbo_rs::decompress_to(jpeg, PixelFormat::Rgb);
-    if let (Ok(()), Ok(general)) = (decoded, general) {
+    let general = std::panic::catch_unwind(|| libjpeg_turbo_rs::decompress_to(jpeg, PixelFormat::Rgb));
+    if let (Ok(()), Ok(Ok(general))) = (decoded, general) {
         let row = region.width as usize * 3;
         for (i, line) in plain.chunks_exact(row).enumerate() {
             let at = ((y as usize + i) * general.width + x as usize) * 3;

@@ -1,13 +1,17 @@
 //! Any JPEG made baseline and back; any recipe with any JPEG: the original or an error, never a panic.
-//! `RUSTC_BOOTSTRAP=1 cargo fuzz run transcode` in crates/forebay-image.
+//! `tools/fuzz forebay-image transcode`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run transcode` in crates/forebay-image.
 //!
 //! The input is a length (two bytes, the higher first), so many bytes of a recipe, and the JPEG.
 #![no_main]
+
+#[path = "../quiet.rs"]
+mod quiet;
 
 use forebay_image::{Limits, progressive_to_baseline, restore_progressive};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
+    quiet::init();
     let Some((recipe, jpeg)) = input.split_first_chunk::<2>().and_then(|(length, rest)| {
         rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
     }) else {

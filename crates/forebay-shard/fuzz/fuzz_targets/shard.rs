@@ -1,4 +1,4 @@
-//! `RUSTC_BOOTSTRAP=1 cargo fuzz run shard` in crates/forebay-shard.
+//! `tools/fuzz forebay-shard shard`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run shard` in crates/forebay-shard.
 #![no_main]
 
 #[path = "../entries.rs"]

@@ -1,4 +1,4 @@
-//! `RUSTC_BOOTSTRAP=1 cargo fuzz run sidecar` in crates/forebay-shard.
+//! `tools/fuzz forebay-shard sidecar`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run sidecar` in crates/forebay-shard.
 #![no_main]
 
 #[path = "../entries.rs"]

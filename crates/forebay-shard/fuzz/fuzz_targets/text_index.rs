@@ -1,4 +1,4 @@
-//! `RUSTC_BOOTSTRAP=1 cargo fuzz run text_index` in crates/forebay-shard.
+//! `tools/fuzz forebay-shard text_index`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run text_index` in crates/forebay-shard.
 #![no_main]
 
 #[path = "../entries.rs"]

@@ -1,4 +1,4 @@
-//! `RUSTC_BOOTSTRAP=1 cargo fuzz run frames` in `crates/forebay-wire`.
+//! `tools/fuzz forebay-wire frames`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run frames` in `crates/forebay-wire`.
 #![no_main]
 
 mod check;
