@@ -79,6 +79,12 @@ struct Inner {
     files: Arc<Files>,
 }
 
+/// What the system is told about bytes.
+enum Advice {
+    Forget,
+    WillNeed,
+}
+
 impl Shard {
     /// Opens a shard. An indexed shard has its index in it; for a TFRecord
     /// file `sidecar` names it (`.fbi`, or DALI's text `.idx`). Without one
@@ -392,6 +398,19 @@ impl Shard {
     /// # Errors
     /// When there are no such records, or the file cannot be opened.
     pub fn forget_range(&self, records: Range<u64>) -> Result<()> {
+        self.advise(records, Advice::Forget)
+    }
+
+    /// Tells the system that the bytes of records will be read soon, so that it begins to read them now. Returns before they are there. Advice, as
+    /// [`forget_range`](Self::forget_range).
+    ///
+    /// # Errors
+    /// When there are no such records, or the file cannot be opened.
+    pub fn will_need_range(&self, records: Range<u64>) -> Result<()> {
+        self.advise(records, Advice::WillNeed)
+    }
+
+    fn advise(&self, records: Range<u64>, advice: Advice) -> Result<()> {
         let bytes = self.byte_range(records)?;
         let file = self.file()?;
         #[cfg(target_os = "linux")]
@@ -399,12 +418,15 @@ impl Shard {
             let len = std::num::NonZeroU64::new(bytes.end - bytes.start);
             // A length of 0 would mean everything.
             if len.is_some() {
-                let advice = rustix::fs::Advice::DontNeed;
+                let advice = match advice {
+                    Advice::Forget => rustix::fs::Advice::DontNeed,
+                    Advice::WillNeed => rustix::fs::Advice::WillNeed,
+                };
                 let _ = rustix::fs::fadvise(&*file, bytes.start, len, advice);
             }
         }
         #[cfg(not(target_os = "linux"))]
-        let _ = (bytes, file);
+        let _ = (bytes, file, advice);
         Ok(())
     }
 
