@@ -112,6 +112,21 @@ def draws(count, groups, weights, seed, epoch):
     return sorted(picks)
 
 
+def portions(count, groups, weights, seed, epoch):
+    """The picks of an epoch that has a portion of each group, sorted."""
+    total, partial, before, picks = 0.0, 0.0, 0, []
+    for weight in weights:
+        total += weight
+    for g, (members, weight) in enumerate(zip(groups, weights)):
+        partial += weight
+        end = int(count * (partial / total) + 0.5)
+        portion, before = end - before, end
+        for i in range(epoch * portion, (epoch + 1) * portion):
+            key = child(child(child(root(seed), 6), g), i // len(members))
+            picks.append(members[permutation(len(members), key)(i % len(members))])
+    return sorted(picks)
+
+
 def epoch_order(picks, repeats, row, at):
     """(sample, occurrence) at each position; `at` orders the picks."""
     order = []
@@ -140,6 +155,8 @@ def main():
     groups = [[0, 3, 5, 6], [1, 2], [4, 7, 8, 9]]
     picks = draws(12, groups, [1.0, 2.5, 0.25], 8, 2)
     print("draws:", epoch_order(picks, 2, 2, blocks(12, 8, 2, 2, 2, 2)))
+    picks = portions(7, [[0, 1, 2], [4, 6, 7, 8, 9]], [1.5, 0.5], 8, 2)
+    print("portions:", epoch_order(picks, 1, 2, blocks(7, 8, 2, 2, 2, 2)))
     print("doc:", [large(p) for p in range(4)])
 
 

@@ -21,7 +21,7 @@ import sys
 REFERENCE = pathlib.Path(__file__).parents[1] / "docs/python.md"
 ADAPTERS = ("torch", "jax", "tf")
 DATASETS = ("open", "Dataset", "Record")
-LOADERS = ("Loader", "Batch", "Mapped", "TensorBatch")
+LOADERS = ("Loader", "Mix", "Batch", "Mapped", "TensorBatch")
 
 HEAD = """\
 # Python reference

@@ -4,6 +4,7 @@
 //!   which part of it each rank gets.
 //! - [`Loader`]: makes the batches of one rank, ahead of whoever takes them, with threads and
 //!   memory bounded by [`Options`].
+//! - [`Mix`]: several datasets as one, each with its share of the epoch.
 //! - [`Stats`]: what each stage did with its time, and the [`Verdict`]: what holds the trainer back.
 //! - [`Options::from_spec`]: a stream that a client asks a server for.
 //!
@@ -13,6 +14,7 @@
 mod decode;
 mod error;
 mod loader;
+mod mix;
 mod options;
 mod pipeline;
 pub mod plan;
@@ -25,6 +27,7 @@ mod tests;
 
 pub use error::{Error, Place, Result};
 pub use loader::{Loader, Monitor};
+pub use mix::{Mix, MixLabels};
 pub use options::{DEFAULT_MEMORY_BYTES, DEFAULT_READERS, OnError, Options, PageCache};
 pub use plan::Shuffle;
 pub use sampling::{Sampling, Weights};

@@ -10,6 +10,7 @@ use forebay_wire::batch::digest;
 use forebay_wire::{Batch, BufferPool};
 
 use crate::error::{Error, Result};
+use crate::mix::Mix;
 use crate::options::Options;
 use crate::pipeline::{Made, Pipeline, Shared};
 use crate::plan::Batches;
@@ -86,6 +87,17 @@ impl Loader {
         Self::from_source(source, name, fingerprint, options, (epoch, position), pool)
     }
 
+    /// A loader of several datasets, that begins with the first batch of epoch 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::new`]; weights or labels that cannot be.
+    pub fn mixed(mix: &Mix, options: Options) -> Result<Self> {
+        let source = Box::new(mix.source(options.page_cache)?);
+        let (name, fingerprint) = (mix.split(), mix.fingerprint());
+        Self::from_source(source, name, fingerprint, options, (0, 0), None)
+    }
+
     pub(crate) fn from_source(
         source: Box<dyn Source>,
         split: String,
@@ -99,13 +111,20 @@ impl Loader {
         let (sampling, selection) = options.sampling.resolve(&*source)?;
         options.sampling = sampling;
         let picks = selection.len();
-        let picked_bytes = u128::from(bytes) * u128::from(picks) / u128::from(records.max(1));
-        let picked_bytes = u64::try_from(picked_bytes).unwrap_or(u64::MAX);
+        let picked_bytes = match (source.portions(), selection.portions()) {
+            (Some(portions), Some(counts)) => portions.bytes_of(counts),
+            _ => {
+                let bytes = u128::from(bytes) * u128::from(picks) / u128::from(records.max(1));
+                u64::try_from(bytes).unwrap_or(u64::MAX)
+            }
+        };
         let options = options.resolve(picks, picked_bytes)?;
         let samples = picks.saturating_mul(options.sampling.times());
         let batches = options.batches(samples)?;
         check_position(position, samples)?;
-        let pipeline = Pipeline::start(source, options.clone(), selection, pool, epoch, position)?;
+        let mean_bytes = (picked_bytes / picks.max(1)).max(1);
+        let picked = (selection, mean_bytes);
+        let pipeline = Pipeline::start(source, options.clone(), picked, pool, epoch, position)?;
         Ok(Loader {
             pipeline,
             options,
@@ -224,7 +243,7 @@ impl Loader {
         self.batches.remaining(self.position)
     }
 
-    /// Records of the split.
+    /// Records of the split, or of all splits of a [`Mix`].
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records
@@ -249,13 +268,13 @@ impl Loader {
         &self.options
     }
 
-    /// The resolved options as they travel.
+    /// The resolved options as they travel. They say nothing of a [`Mix`], which no server makes.
     #[must_use]
     pub fn spec(&self) -> StreamSpec {
         self.options.to_spec(&self.split)
     }
 
-    /// Identity of the dataset.
+    /// Identity of the dataset, or [of the mix](Mix::fingerprint).
     #[must_use]
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::plan::{MAX_REPEATS, Selection};
-use crate::source::Source;
+use crate::source::{Portions, Source};
 
 mod wire;
 
@@ -39,7 +39,7 @@ pub struct Sampling {
     pub limit: u64,
     /// How likely each of the records that are left is, if they are drawn.
     pub weights: Weights,
-    /// Samples drawn for each epoch, where there are weights; 0 for as many as records are left.
+    /// Samples drawn for each epoch, where there are weights, also those of a [`Mix`](crate::Mix); 0 for as many as records are left.
     pub draws: u64,
     /// How often each sample comes in an epoch, transformed differently each time; 0 for once.
     pub repeats: u64,
@@ -60,6 +60,19 @@ pub enum Weights {
     ByClass(Vec<(String, f64)>),
     /// The weight of each record of the split.
     BySample(Arc<[f32]>),
+}
+
+/// What the options leave of each part, as often as its weight says.
+fn portion(picks: u64, list: Vec<u32>, portions: &Portions) -> Result<Selection> {
+    let below = |&end: &u64| list.partition_point(|&record| u64::from(record) < end);
+    let starts: Vec<usize> = portions.starts.iter().map(below).collect();
+    for (part, weight) in portions.weights.iter().enumerate() {
+        if *weight > 0.0 && starts[part] == starts[part + 1] {
+            let found = format!("what leaves no record of dataset {part}, which weighs {weight}");
+            return refused("sampling", found, "records of each dataset with a weight");
+        }
+    }
+    Selection::portioned(picks, starts, list, &portions.weights)
 }
 
 fn refused<T>(name: &'static str, found: impl ToString, expected: impl ToString) -> Result<T> {
@@ -96,6 +109,7 @@ impl Sampling {
     /// The same options with names and defaults replaced by what they come to, and what epochs are made of.
     pub(crate) fn resolve(&self, source: &dyn Source) -> Result<(Sampling, Selection)> {
         let records = source.records();
+        let portions = source.portions();
         let mut resolved = self.clone();
         if self.repeats > MAX_REPEATS {
             return refused("repeats", self.repeats, format!("0 to {MAX_REPEATS}"));
@@ -103,14 +117,18 @@ impl Sampling {
         if self.repeats == 1 {
             resolved.repeats = 0;
         }
-        if self.is_everything() {
+        if self.is_everything() && portions.is_none() {
             return Ok((resolved, Selection::first(records)));
+        }
+        if portions.is_some() && self.weights != Weights::None {
+            let found = "given for records, of datasets that have weights";
+            return refused("weights", found, "weights of one of the two");
         }
         if u32::try_from(records).is_err() {
             let expected = "a split of less than 2^32 records";
             return refused("sampling", format!("asked of {records} records"), expected);
         }
-        let label = |name, class: &str| match source.class_label(class) {
+        let label = |name, class: &str| match source.class_label(class)? {
             Some(label) => Ok(label),
             None => refused(
                 name,
@@ -129,7 +147,7 @@ impl Sampling {
         resolved.labels.dedup();
         self.check_indices(records)?;
         let whole = self.indices.is_empty() && resolved.labels.is_empty();
-        let drawn = self.weights != Weights::None;
+        let drawn = self.weights != Weights::None || portions.is_some();
         if self.draws > 0 && !drawn {
             let expected = "0: only weights draw";
             return refused("draws", self.draws, expected);
@@ -157,7 +175,10 @@ impl Sampling {
                 return refused("draws", draws, expected);
             }
         };
-        let selection = resolved.draw(list, source)?;
+        let selection = match portions {
+            Some(portions) => portion(resolved.draws, list, &portions)?,
+            None => resolved.draw(list, source)?,
+        };
         Ok((resolved, selection))
     }
 

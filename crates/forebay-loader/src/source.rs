@@ -28,17 +28,30 @@ pub(crate) trait Source: Send + Sync {
     /// Reads a piece and checks it. Record `i` of the block is record `piece.start + i`.
     fn read(&self, piece: &Range<u64>, block: &mut RecordBlock) -> Result<()>;
 
+    /// Tells whoever keeps the bytes that this piece will be read soon. Advice: nothing may come of it.
+    fn will_need(&self, _piece: &Range<u64>) {}
+
     /// Where a record is, without its key: never reads.
     fn locate(&self, record: u64) -> Place;
 
     /// Key of a record, if there is one that can be read.
     fn key(&self, record: u64) -> Option<Vec<u8>>;
 
-    /// Tells the label of each record in order, as far as the index knows it: never reads.
+    /// The label of a record in batches, which is stored with it as `stored`.
+    fn label(&self, _record: u64, stored: i64) -> Result<i64> {
+        Ok(stored)
+    }
+
+    /// Tells the label of each record in order, as [`label`](Source::label) has it and as far as the index knows it: never reads.
     fn for_each_label(&self, each: &mut dyn FnMut(u64, Option<i64>));
 
-    /// The label, as stored, of the class with this name.
-    fn class_label(&self, name: &str) -> Option<i64>;
+    /// The label of the class with this name, as [`label`](Source::label) has it.
+    fn class_label(&self, name: &str) -> Result<Option<i64>>;
+
+    /// The parts that epochs have portions of, if they do.
+    fn portions(&self) -> Option<Portions> {
+        None
+    }
 
     /// Where a record is, with its key.
     fn place(&self, record: u64) -> Place {
@@ -46,6 +59,27 @@ pub(crate) trait Source: Send + Sync {
             key: self.key(record),
             ..self.locate(record)
         }
+    }
+}
+
+/// Parts of a source, and how much of an epoch each is.
+pub(crate) struct Portions {
+    /// The first record of each part, then the number of all records.
+    pub(crate) starts: Vec<u64>,
+    /// Bytes of each part as stored.
+    pub(crate) bytes: Vec<u64>,
+    /// Not negative.
+    pub(crate) weights: Vec<f64>,
+}
+
+impl Portions {
+    /// Bytes of so many picks of each part, if its records were all of one size.
+    pub(crate) fn bytes_of(&self, counts: &[u64]) -> u64 {
+        let of = |part: usize| {
+            let records = self.starts[part + 1] - self.starts[part];
+            u128::from(self.bytes[part]) * u128::from(counts[part]) / u128::from(records.max(1))
+        };
+        u64::try_from((0..counts.len()).map(of).sum::<u128>()).unwrap_or(u64::MAX)
     }
 }
 
@@ -122,6 +156,13 @@ impl Source for SplitSource {
         Ok(result?)
     }
 
+    fn will_need(&self, piece: &Range<u64>) {
+        if let Ok((shard, records)) = self.within(piece) {
+            // What cannot be opened is reported when it is read.
+            let _ = shard.will_need_range(records);
+        }
+    }
+
     fn locate(&self, record: u64) -> Place {
         let found = self.within(&(record..record + 1)).ok();
         let (shard, at) = match &found {
@@ -153,12 +194,12 @@ impl Source for SplitSource {
         }
     }
 
-    fn class_label(&self, name: &str) -> Option<i64> {
+    fn class_label(&self, name: &str) -> Result<Option<i64>> {
         let at = self
             .split
             .classes()
             .iter()
-            .position(|class| class.name == name)?;
-        Some(self.split.label_base() + at as i64)
+            .position(|class| class.name == name);
+        Ok(at.map(|at| self.split.label_base() + at as i64))
     }
 }

@@ -73,6 +73,8 @@ pub(crate) struct PyBatch {
     classes: Vec<i64>,
     partners: Option<Mixed>,
     samples: Column,
+    /// Number of its dataset, for each sample of a mix.
+    datasets: Option<Column>,
     padding: Column,
     failed: Column,
     shape: [usize; 4],
@@ -93,8 +95,14 @@ pub(crate) struct PyBatch {
 }
 
 impl PyBatch {
-    /// Takes over a batch, its labels moved by `shift` where there is one.
-    pub(crate) fn new(py: Python<'_>, batch: Batch, shift: i64) -> PyResult<PyBatch> {
+    /// Takes over a batch, its labels moved by `shift` where there is one. `starts` are the numbers of the first records of
+    /// the datasets of a mix.
+    pub(crate) fn new(
+        py: Python<'_>,
+        batch: Batch,
+        shift: i64,
+        starts: Option<&[u64]>,
+    ) -> PyResult<PyBatch> {
         let mut labels = batch.labels;
         let mut partners = batch.mixed.map(|mixed| *mixed);
         if shift != 0 {
@@ -113,6 +121,11 @@ impl PyBatch {
                 ))
             }
         };
+        let datasets = starts.map(|starts| {
+            let of = |sample: &u64| starts.partition_point(|start| start <= sample) as i64 - 1;
+            let datasets = batch.samples.iter().map(of).collect();
+            Column::new(py, Array::numbers(datasets))
+        });
         let samples = batch.samples.into_iter().map(|s| s as i64).collect();
         let flagged = |flag| batch.flags.iter().map(|&f| f & flag != 0).collect();
         let (padding, failed) = (flagged(FLAG_PADDING), flagged(FLAG_FAILED));
@@ -123,6 +136,7 @@ impl PyBatch {
             classes: labels,
             partners,
             samples: Column::new(py, Array::numbers(samples))?,
+            datasets: datasets.transpose()?,
             padding: Column::new(py, Array::mask(padding))?,
             failed: Column::new(py, Array::mask(failed))?,
             shape: batch.shape,
@@ -230,9 +244,18 @@ impl PyBatch {
     }
 
     /// The number of each sample in its split: int64 of shape (N,).
+    ///
+    /// The records of a `Mix` are numbered through: see `Loader.dataset_starts`.
     #[getter]
     fn samples<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.samples.numpy(py)
+    }
+
+    /// The number of each sample's dataset in the `Mix`: int64 of shape (N,); None without one.
+    #[getter]
+    fn datasets<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let datasets = self.datasets.as_ref().map(|datasets| datasets.numpy(py));
+        datasets.transpose()
     }
 
     /// Which samples are padding: bool of shape (N,).

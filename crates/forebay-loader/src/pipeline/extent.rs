@@ -51,6 +51,8 @@ pub(super) struct Store {
     used: u64,
     next_id: u64,
     reads: VecDeque<Arc<Extent>>,
+    /// How many of the first of `reads` the system was told of.
+    told: usize,
     /// Memory of extents that are gone: filling it again is several times faster than fresh pages.
     spare: Vec<RecordBlock>,
     max_spare: usize,
@@ -111,6 +113,7 @@ impl Store {
     /// The next extent to read, and memory for it.
     pub(super) fn next_read(&mut self) -> Option<(Arc<Extent>, RecordBlock)> {
         let extent = self.reads.pop_front()?;
+        self.told = self.told.saturating_sub(1);
         // Of about its size: what is much too large would only be counted, not used.
         let bytes = extent.bytes.load(Ordering::Relaxed);
         let sizes = self.spare.iter().map(|block| block.memory_bytes() as u64);
@@ -120,6 +123,15 @@ impl Store {
             .map(|(at, _)| at);
         let block = spare.map(|at| self.spare.swap_remove(at));
         Some((extent, block.unwrap_or_default()))
+    }
+
+    /// Records that will be read soon and that nobody was told of, each once: of the next `ahead` reads.
+    pub(super) fn coming(&mut self, ahead: usize) -> Vec<Range<u64>> {
+        let end = self.reads.len().min(ahead);
+        let first = self.told;
+        self.told = first.max(end);
+        let coming = self.reads.iter().take(end).skip(first);
+        coming.map(|extent| extent.records.clone()).collect()
     }
 
     /// The extent was read, or could not be.
@@ -148,8 +160,44 @@ impl Store {
 
     /// Gives up what is not being read yet.
     pub(super) fn forget_reads(&mut self) {
+        self.told = 0;
         while let Some(extent) = self.reads.pop_front() {
             self.release(extent);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_is_told_once() {
+        let mut store = Store::new(1000, 1);
+        let mut extents: Vec<_> = (0..5)
+            .map(|i| store.admit(i * 10..i * 10 + 10, 1))
+            .collect();
+        let starts = |ranges: Vec<Range<u64>>| ranges.iter().map(|r| r.start).collect::<Vec<_>>();
+        extents.extend(store.next_read().map(|(extent, _)| extent));
+        assert_eq!(starts(store.coming(2)), [10, 20]);
+        assert!(store.coming(2).is_empty());
+        extents.extend(store.next_read().map(|(extent, _)| extent));
+        assert_eq!(starts(store.coming(2)), [30]);
+        for _ in 0..2 {
+            extents.extend(store.next_read().map(|(extent, _)| extent));
+        }
+        assert_eq!(starts(store.coming(2)), [40]);
+        extents.push(store.admit(50..60, 1));
+        assert_eq!(starts(store.coming(2)), [50]);
+        // What is forgotten and wanted again is told again.
+        store.forget_reads();
+        extents.push(store.admit(40..50, 1));
+        assert_eq!(starts(store.coming(2)), [40]);
+        store.forget_reads();
+        assert!(store.coming(2).is_empty());
+        for extent in extents {
+            store.release(extent);
+        }
+        assert_eq!(store.used(), 0);
     }
 }

@@ -1,5 +1,6 @@
 //! What a reader does: read extents in the order in which they are needed.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,11 +14,18 @@ use super::state::Working;
 use crate::error::{Error, Result};
 use crate::stats::Activity;
 
+/// Reads that the system is told of beyond those that are under way: enough for a disk to have a queue, and little
+/// enough that what it reads ahead is still there when it is wanted.
+const TOLD_AHEAD: usize = 8;
+
 /// Reads until the pipeline is stopped, as reader number `me`.
 pub(super) fn run(shared: &Shared, me: usize) {
     let clock = &shared.readers[me];
-    while let Some((extent, block)) = take(shared, me) {
+    while let Some((extent, block, coming)) = take(shared, me) {
         clock.switch(Activity::Busy);
+        for piece in &coming {
+            shared.source.will_need(piece);
+        }
         let data = read(shared, &extent, block);
         let mut state = shared.lock();
         state.reading[me] = None;
@@ -29,8 +37,8 @@ pub(super) fn run(shared: &Shared, me: usize) {
     }
 }
 
-/// The next extent to read; `None` when the pipeline is stopped.
-fn take(shared: &Shared, me: usize) -> Option<(Arc<Extent>, RecordBlock)> {
+/// The next extent to read, memory for it, and what will be read after it; `None` when the pipeline is stopped.
+fn take(shared: &Shared, me: usize) -> Option<(Arc<Extent>, RecordBlock, Vec<Range<u64>>)> {
     let mut state = shared.lock();
     loop {
         if state.stopped {
@@ -42,8 +50,9 @@ fn take(shared: &Shared, me: usize) -> Option<(Arc<Extent>, RecordBlock)> {
                 count: extent.records.end - extent.records.start,
                 since: Instant::now(),
             });
+            let coming = state.store.coming(TOLD_AHEAD);
             shared.wake(&state);
-            return Some((extent, block));
+            return Some((extent, block, coming));
         }
         state.advance(&*shared.source);
         shared.wake(&state);

@@ -127,11 +127,12 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Starts threads that make batches from `position` of `epoch` on. `options` are resolved, into `selection` too.
+    /// Starts threads that make batches from `position` of `epoch` on. `options` are resolved, into the selection too;
+    /// with it come the mean bytes of a pick.
     pub(crate) fn start(
         source: Box<dyn Source>,
         options: Options,
-        selection: Selection,
+        (selection, mean_bytes): (Selection, u64),
         pool: Option<BufferPool>,
         epoch: u64,
         position: u64,
@@ -140,8 +141,8 @@ impl Pipeline {
         let batches = options.batches(selection.len() * options.sampling.times())?;
         let reach = Reach::new(
             &options,
-            &*source,
             selection.len(),
+            mean_bytes,
             machine.record_bytes,
             machine.readers,
         );

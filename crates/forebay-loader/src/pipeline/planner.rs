@@ -45,16 +45,15 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// Decides whether the windows of the order fit into `budget`, and how much to read ahead. The order itself
-    /// never depends on it.
+    /// Decides whether the windows of the order, with picks of `mean` bytes, fit into `budget`, and how much to read
+    /// ahead. The order itself never depends on it.
     pub(super) fn new(
         options: &Options,
-        source: &dyn Source,
         picks: u64,
+        mean: u64,
         budget: u64,
         readers: usize,
     ) -> Self {
-        let mean = (source.bytes() / source.records().max(1)).max(1);
         let records = picks.max(1);
         let readers = readers as u64;
         // Two reads in flight for each reader, and as many waiting.

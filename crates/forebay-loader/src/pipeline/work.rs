@@ -166,6 +166,10 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(i6
         place: place(task.sample),
         what: format!("not an Example with an image: {error}"),
     })?;
+    let label = match record.label {
+        Some(stored) => shared.source.label(task.sample, stored)?,
+        None => NO_LABEL,
+    };
     let options = &shared.options;
     let seed = SampleSeed {
         seed: options.seed,
@@ -184,5 +188,5 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(i6
             place: place(task.sample),
             source,
         })?;
-    Ok((record.label.unwrap_or(NO_LABEL), timing))
+    Ok((label, timing))
 }

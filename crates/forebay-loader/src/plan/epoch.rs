@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::permutation::Key;
 use super::selection::{Picks, Selection};
 use super::{EpochPlan, PlanOptions, Run, Shuffle};
 use crate::error::{Error, Result};
@@ -59,7 +58,7 @@ impl Epoch {
         }
         Ok(Epoch {
             plan: EpochPlan::new(options)?,
-            picks: selection.picks(Key::root(options.seed).child(options.epoch)),
+            picks: selection.picks(options.seed, options.epoch),
             repeats,
             row: match options.shuffle {
                 Shuffle::None => 1,
@@ -260,6 +259,24 @@ mod tests {
         (2, 3),
         (2, 9),
     ];
+
+    /// The contract of portions, computed a second time by `tools/epoch_order.py`.
+    #[test]
+    fn golden_portions() {
+        let members = vec![0, 1, 2, 4, 6, 7, 8, 9];
+        let selection = Selection::portioned(7, vec![0, 3, 8], members, &[1.5, 0.5]).unwrap();
+        let blocks = Shuffle::Blocks {
+            block_records: 2,
+            window_blocks: 2,
+        };
+        let epoch = epoch(&selection, 2, 1, blocks);
+        let order: Vec<(u64, u64)> = (0..7)
+            .map(|p| (epoch.at(p).sample, epoch.at(p).occurrence))
+            .collect();
+        assert_eq!(order, GOLDEN_PORTIONS);
+    }
+    const GOLDEN_PORTIONS: [(u64, u64); 7] =
+        [(0, 1), (2, 1), (0, 0), (2, 0), (9, 0), (6, 0), (1, 0)];
 
     #[test]
     fn each_epoch_draws_anew() {

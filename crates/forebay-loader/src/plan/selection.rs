@@ -1,4 +1,5 @@
-//! Which records an epoch is made of: all of a split, some of them, or draws with replacement.
+//! Which records an epoch is made of: all of a split, some of them, draws with replacement, or portions of several
+//! datasets.
 //!
 //! A [`Selection`] numbers the *picks* of an epoch from 0 on, in storage order, and the [plan](super) orders those
 //! numbers as it orders the records of a whole split. So neighbours stay neighbours, and what is read stays
@@ -13,14 +14,22 @@
 //! - its record: member `k.child(3).below(members of the group)` of the group, in storage order.
 //!
 //! The table is Vose's, made in double precision from the weights of the groups in their order (see [`Alias::new`]).
+//!
+//! Portions go through each group again and again, in a new order each time, and each epoch goes on where the one before
+//! ended: no record comes again before all others of its group came. With `T` picks an epoch and `s(g)` the sum of the weights
+//! of the groups up to `g`, in their order and in double precision, group `g` has the picks of each epoch from `floor(T * (s(g - 1) / s) + 0.5)`
+//! to `floor(T * (s(g) / s) + 0.5)`, `s` being the sum of all. With `c` picks of a group of `n` members, epoch `e` has numbers `e * c` to `(e + 1) * c`
+//! of the group's endless sequence: number `i` is member `permutation(n, K)(i % n)`, with `K = Key::root(seed).child(6).child(g).child(i / n)`.
 
 use std::sync::Arc;
 
-use super::permutation::Key;
+use super::permutation::{Key, Permutation};
 use crate::error::{Error, Result};
 
 /// Child of the epoch's key that draws belong to.
 const KEY_DRAWS: u64 = 5;
+/// Child of the seed's key that portions belong to.
+const KEY_PORTIONS: u64 = 6;
 
 /// What the epochs of a stream are made of.
 #[derive(Debug, Clone)]
@@ -33,6 +42,19 @@ enum Kind {
     /// These records, ascending.
     Listed(Arc<[u32]>),
     Drawn(Arc<Urn>),
+    Portioned(Arc<Portions>),
+}
+
+/// Groups of records, and how many picks of each an epoch has.
+#[derive(Debug)]
+struct Portions {
+    picks: u64,
+    /// Picks of each group.
+    counts: Vec<u64>,
+    /// Where the members of each group begin, then how many there are.
+    starts: Vec<usize>,
+    /// Ascending: groups are parts of the storage order.
+    members: Vec<u32>,
 }
 
 /// Groups of records, how likely each group is, and how often to draw.
@@ -79,6 +101,43 @@ impl Selection {
         }))))
     }
 
+    /// `picks` records in each epoch, of each group as its weight says: see the module. `members` ascend, and
+    /// `starts` says where those of each group begin, and ends with their number; no group with a weight is empty.
+    ///
+    /// # Errors
+    ///
+    /// Weights that are negative, not finite, or all zero.
+    pub(crate) fn portioned(
+        picks: u64,
+        starts: Vec<usize>,
+        members: Vec<u32>,
+        weights: &[f64],
+    ) -> Result<Self> {
+        let sum = checked_sum(weights)?;
+        let mut counts = Vec::with_capacity(weights.len());
+        let (mut partial, mut before) = (0.0, 0);
+        for weight in weights {
+            partial += weight;
+            let end = (picks as f64 * (partial / sum) + 0.5) as u64;
+            counts.push(end - before);
+            before = end;
+        }
+        Ok(Selection(Kind::Portioned(Arc::new(Portions {
+            picks,
+            counts,
+            starts,
+            members,
+        }))))
+    }
+
+    /// How many picks of each group an epoch has, where there are groups with portions.
+    pub(crate) fn portions(&self) -> Option<&[u64]> {
+        match &self.0 {
+            Kind::Portioned(portions) => Some(&portions.counts),
+            Kind::First(_) | Kind::Listed(_) | Kind::Drawn(_) => None,
+        }
+    }
+
     /// Picks of an epoch, the same in each.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -86,6 +145,7 @@ impl Selection {
             Kind::First(records) => *records,
             Kind::Listed(records) => records.len() as u64,
             Kind::Drawn(urn) => urn.draws,
+            Kind::Portioned(portions) => portions.picks,
         }
     }
 
@@ -95,14 +155,58 @@ impl Selection {
         self.len() == 0
     }
 
-    /// The picks of one epoch. Costs nothing but for draws, which are all made here.
-    pub(super) fn picks(&self, key: Key) -> Picks {
+    /// The picks of one epoch. Costs nothing but for draws and portions, which are all made here.
+    pub(super) fn picks(&self, seed: u64, epoch: u64) -> Picks {
+        let key = Key::root(seed);
         match &self.0 {
             Kind::First(_) => Picks::First,
             Kind::Listed(records) => Picks::Listed(Arc::clone(records)),
-            Kind::Drawn(urn) => Picks::Drawn(urn.draw(key.child(KEY_DRAWS))),
+            Kind::Drawn(urn) => Picks::Drawn(urn.draw(key.child(epoch).child(KEY_DRAWS))),
+            Kind::Portioned(portions) => {
+                Picks::Drawn(portions.deal(key.child(KEY_PORTIONS), epoch))
+            }
         }
     }
+}
+
+impl Portions {
+    fn deal(&self, key: Key, epoch: u64) -> Vec<u32> {
+        let mut picks = Vec::with_capacity(usize::try_from(self.picks).unwrap_or(0));
+        for (group, &count) in self.counts.iter().enumerate() {
+            let members = &self.members[self.starts[group]..self.starts[group + 1]];
+            let times = times(members.len(), key.child(group as u64), epoch, count);
+            for (&record, times) in members.iter().zip(times) {
+                picks.extend(std::iter::repeat_n(record, times as usize));
+            }
+        }
+        picks
+    }
+}
+
+/// How often each of `members` members is among the `count` picks of an epoch.
+fn times(members: usize, key: Key, epoch: u64, count: u64) -> Vec<u32> {
+    let mut times = vec![0u32; members];
+    let size = members as u128;
+    let mut at = u128::from(epoch) * u128::from(count);
+    let end = at + u128::from(count);
+    while at < end {
+        // Up to the end of this time through all members.
+        let (pass, first) = (at / size, at % size);
+        let until = end.min((pass + 1) * size);
+        if until - at == size {
+            // Whole passes are the same in any order.
+            let passes = (end - at) / size;
+            times.iter_mut().for_each(|times| *times += passes as u32);
+            at += passes * size;
+            continue;
+        }
+        let order = Permutation::new(members as u64, key.child(pass as u64));
+        for i in first..first + (until - at) {
+            times[order.at(i as u64) as usize] += 1;
+        }
+        at = until;
+    }
+    times
 }
 
 impl Urn {
@@ -170,26 +274,29 @@ struct Alias {
 
 const WHOLE: u64 = 1 << 32;
 
+/// The sum of weights, if they are weights.
+fn checked_sum(weights: &[f64]) -> Result<f64> {
+    let refused = |found: String| {
+        let expected = "finite numbers of at least 0, one of them above 0";
+        Err(Error::option("weights", found, expected))
+    };
+    if let Some(bad) = weights.iter().find(|w| !w.is_finite() || **w < 0.0) {
+        return refused(bad.to_string());
+    }
+    let sum: f64 = weights.iter().sum();
+    if !(sum > 0.0 && sum.is_finite()) {
+        return refused(format!("a sum of {sum}"));
+    }
+    Ok(sum)
+}
+
 impl Alias {
     /// Columns of equal likelihood. With `p[i] = weights[i] * n / sum`, groups with `p < 1` and the others are two stacks,
     /// filled in ascending order. As long as neither is empty: `s` and `l` are taken from them, column
     /// `s` keeps `p[s]` (times 2^32, rounded down) and has the alias `l`, and `l`, with `p[l] = (p[l] + p[s]) - 1`,
     /// goes back to the stack that it belongs to. Columns that are left keep everything.
     fn new(weights: &[f64]) -> Result<Self> {
-        let refused = |found: String| {
-            Err(Error::option(
-                "weights",
-                found,
-                "finite numbers of at least 0, one of them above 0",
-            ))
-        };
-        if let Some(bad) = weights.iter().find(|w| !w.is_finite() || **w < 0.0) {
-            return refused(bad.to_string());
-        }
-        let sum: f64 = weights.iter().sum();
-        if !(sum > 0.0 && sum.is_finite()) {
-            return refused(format!("a sum of {sum}"));
-        }
+        let sum = checked_sum(weights)?;
         let n = weights.len();
         let mut parts: Vec<f64> = weights.iter().map(|w| w * n as f64 / sum).collect();
         let mut thresholds = vec![WHOLE; n];
@@ -229,7 +336,7 @@ mod tests {
     fn counts(selection: &Selection, epochs: u64, records: usize) -> Vec<u64> {
         let mut counts = vec![0; records];
         for epoch in 0..epochs {
-            let picks = selection.picks(Key::root(3).child(epoch));
+            let picks = selection.picks(3, epoch);
             for v in 0..selection.len() {
                 counts[picks.record(v) as usize] += 1;
             }
@@ -278,7 +385,7 @@ mod tests {
     #[test]
     fn a_pick_knows_the_picks_of_its_record() {
         let selection = Selection::drawn(50, vec![0, 3], vec![2, 5, 9], &[1.0]).unwrap();
-        let picks = selection.picks(Key::root(1).child(0));
+        let picks = selection.picks(1, 0);
         let mut seen = [0u64; 10];
         for v in 0..50 {
             let record = picks.record(v) as usize;
@@ -288,6 +395,50 @@ mod tests {
         }
         assert_eq!(seen.iter().sum::<u64>(), 50);
         assert_eq!(seen[2] + seen[5] + seen[9], 50);
+    }
+
+    /// Over any number of epochs, records of a group differ by one at most in how often they came.
+    #[test]
+    fn portions_go_through_each_group_evenly() {
+        let starts = vec![0, 3, 3, 10, 110];
+        let members: Vec<u32> = (0..110).map(|i| i * 2).collect();
+        let weights = [0.5, 0.0, 0.2, 0.3];
+        let selection = Selection::portioned(97, starts.clone(), members, &weights).unwrap();
+        let portions = selection.portions().unwrap().to_vec();
+        assert_eq!(portions, [49, 0, 19, 29]);
+        assert_eq!(selection.len(), 97);
+        for epochs in [1, 2, 5, 31] {
+            let counts = counts(&selection, epochs, 220);
+            for (group, portion) in portions.iter().enumerate() {
+                let of = (starts[group]..starts[group + 1]).map(|member| counts[member * 2]);
+                let of: Vec<u64> = of.collect();
+                assert_eq!(of.iter().sum::<u64>(), portion * epochs);
+                if let (Some(most), Some(least)) = (of.iter().max(), of.iter().min()) {
+                    assert!(most - least <= 1, "{epochs} epochs: {of:?}");
+                }
+            }
+        }
+        // Far ahead nothing overflows.
+        let Picks::Drawn(far) = selection.picks(3, u64::MAX) else {
+            panic!("portions are dealt");
+        };
+        assert_eq!(far.len(), 97);
+        assert!(far.is_sorted());
+    }
+
+    #[test]
+    fn each_pass_has_an_order_of_its_own() {
+        let members = (0..100).collect();
+        let selection = Selection::portioned(50, vec![0, 100], members, &[2.0]).unwrap();
+        let half = |epoch| match selection.picks(8, epoch) {
+            Picks::Drawn(records) => records,
+            _ => panic!("portions are dealt"),
+        };
+        let mut pass = [half(0), half(1)].concat();
+        pass.sort_unstable();
+        assert!(pass.into_iter().eq(0..100));
+        assert_ne!(half(0), half(2));
+        assert_ne!(half(1), half(3));
     }
 
     #[test]
@@ -301,6 +452,8 @@ mod tests {
             &[1.0, f64::INFINITY],
         ] {
             assert!(Alias::new(bad).is_err(), "{bad:?}");
+            let starts = vec![0; bad.len() + 1];
+            assert!(Selection::portioned(1, starts, Vec::new(), bad).is_err());
         }
     }
 }

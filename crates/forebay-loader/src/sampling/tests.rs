@@ -52,11 +52,9 @@ impl Source for Labelled {
         }
     }
 
-    fn class_label(&self, name: &str) -> Option<i64> {
-        ["cat", "dog"]
-            .iter()
-            .position(|class| *class == name)
-            .map(|at| at as i64 + 1)
+    fn class_label(&self, name: &str) -> Result<Option<i64>> {
+        let at = ["cat", "dog"].iter().position(|class| *class == name);
+        Ok(at.map(|at| at as i64 + 1))
     }
 }
 

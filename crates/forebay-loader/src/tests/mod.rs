@@ -1,6 +1,7 @@
 //! The loader over sources that are slow, stuck or damaged on purpose.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,8 @@ use dataset::Recipe;
 #[path = "../../tests/dataset/mod.rs"]
 mod dataset;
 
+mod ahead;
+mod cores;
 mod failures;
 mod memory;
 mod verdicts;
@@ -42,6 +45,31 @@ struct Gate {
     delay: Duration,
     /// A read of this record panics.
     broken: Option<u64>,
+    /// What will be read soon, as the source was told.
+    told: Mutex<Vec<Range<u64>>>,
+    /// What was read.
+    read: Mutex<Vec<Range<u64>>>,
+    decoding: Crowd,
+}
+
+/// How many samples are being decoded at once, of all loaders with this gate.
+#[derive(Default)]
+struct Crowd {
+    now: AtomicUsize,
+    most: AtomicUsize,
+    /// How often a decode thread lets others run while it is counted.
+    patience: usize,
+}
+
+impl Crowd {
+    fn pass(&self) {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        for _ in 0..self.patience {
+            std::thread::yield_now();
+        }
+        self.now.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Gate {
@@ -95,7 +123,18 @@ impl Source for Gated {
         {
             panic!("a reader that breaks on purpose");
         }
+        self.gate.read.lock().unwrap().push(piece.clone());
         self.inner.read(piece, block)
+    }
+
+    fn will_need(&self, piece: &Range<u64>) {
+        self.gate.told.lock().unwrap().push(piece.clone());
+        self.inner.will_need(piece);
+    }
+
+    fn label(&self, record: u64, stored: i64) -> Result<i64> {
+        self.gate.decoding.pass();
+        self.inner.label(record, stored)
     }
 
     fn locate(&self, record: u64) -> Place {
@@ -110,7 +149,7 @@ impl Source for Gated {
         self.inner.for_each_label(each);
     }
 
-    fn class_label(&self, name: &str) -> Option<i64> {
+    fn class_label(&self, name: &str) -> Result<Option<i64>> {
         self.inner.class_label(name)
     }
 }

@@ -1,7 +1,7 @@
 """Forebay: shards of training images in, decoded batches out.
 
 - `open` a packed dataset for its records, by number or in order.
-- `Loader` gives batches of decoded images, from a dataset or from a server.
+- `Loader` gives batches of decoded images, from a dataset, a `Mix` of several, or a server.
 - `TrainTransform`, `EvalTransform` or a list of `RandomResizedCrop`, `RandAugment` and others say
   what becomes of each image.
 - `Mapped` puts Python functions of yours between a loader and the trainer.
@@ -44,6 +44,7 @@ from forebay._forebay import (
     open,
 )
 from forebay._map import Mapped
+from forebay._mix import Mix
 from forebay._transforms import (
     CentreCrop,
     ColorJitter,
@@ -80,6 +81,7 @@ __all__ = [
     "Mapped",
     "MismatchError",
     "MissingError",
+    "Mix",
     "Mixup",
     "Normalize",
     "OptionError",

@@ -10,10 +10,11 @@ from forebay._errors import OptionError
 from forebay._forebay import Loader
 from forebay._front import Source
 from forebay._map import Mapped
+from forebay._mix import Mix
 
 
 def loader_of(
-    source: str | os.PathLike[str] | Source,
+    source: str | os.PathLike[str] | Mix | Source,
     options: dict[str, Any],
     map_batch: Callable[[Any], Any] | None,
     map_sample: Callable[[Any, int], tuple[Any, Any]] | None,
@@ -22,7 +23,7 @@ def loader_of(
 ) -> Source:
     """The loader that an adapter stands in front of, with the functions in between."""
     loader: Source
-    if isinstance(source, str | os.PathLike):
+    if isinstance(source, str | os.PathLike | Mix):
         loader = Loader(source, **options)
     elif options:
         raise OptionError(

@@ -27,6 +27,7 @@ class TensorBatch(tuple[Array, Array]):
     """
 
     _samples: Any
+    _datasets: Any
     _padding: Any
     _failed: Any
     _labels_b: Any
@@ -48,6 +49,7 @@ class TensorBatch(tuple[Array, Array]):
         images, labels = pair
         self = super().__new__(cls, (images, labels))
         self._samples = getattr(of, "samples", None)
+        self._datasets = getattr(of, "datasets", None)
         self._padding = getattr(of, "padding", None) if padding is None else padding
         self._failed = getattr(of, "failed", None) if failed is None else failed
         self._labels_b = getattr(of, "labels_b", None) if labels_b is None else labels_b
@@ -86,6 +88,11 @@ class TensorBatch(tuple[Array, Array]):
     def samples(self) -> Any:
         """The number of each sample in its split: int64 of shape (N,), a numpy array."""
         return self._samples
+
+    @property
+    def datasets(self) -> Any:
+        """The number of each sample's dataset in the `Mix`: int64 of shape (N,), a numpy array; None without one."""
+        return self._datasets
 
     @property
     def padding(self) -> Any:

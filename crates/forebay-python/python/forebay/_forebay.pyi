@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import CapsuleType, Self
 
+from forebay._mix import Mix
 from forebay._transforms import (
     CentreCrop,
     ColorJitter,
@@ -364,7 +365,13 @@ class Batch:
         """
     @property
     def samples(self) -> npt.NDArray[np.int64]:
-        """The number of each sample in its split: int64 of shape (N,)."""
+        """The number of each sample in its split: int64 of shape (N,).
+
+        The records of a `Mix` are numbered through: see `Loader.dataset_starts`.
+        """
+    @property
+    def datasets(self) -> npt.NDArray[np.int64] | None:
+        """The number of each sample's dataset in the `Mix`: int64 of shape (N,); None without one."""
     @property
     def padding(self) -> npt.NDArray[np.bool_]:
         """Which samples are padding: bool of shape (N,).
@@ -474,8 +481,9 @@ class Loader:
 
     Parameters
     ----------
-    source : str or os.PathLike
-        The directory of a dataset, or `forebay://HOST:PORT/NAME` for one that a server has.
+    source : str, os.PathLike or Mix
+        The directory of a dataset, or `forebay://HOST:PORT/NAME` for one that a server has. A
+        `Mix` is several datasets as one.
     batch_size : int, default 32
         Samples in a batch of this rank.
     split : str, optional
@@ -533,7 +541,8 @@ class Loader:
     class_balanced : bool, default False
         Draw samples with replacement, each class as likely as any other.
     draws : int, optional
-        Samples drawn for each epoch, by default as many as records are left.
+        Samples drawn for each epoch, by default as many as records are left. Also where the datasets
+        of a `Mix` have weights.
     repeats : int, default 1
         How often each sample comes in an epoch, each time transformed with other random numbers.
     on_error : {"raise", "skip", "zero"}, default "raise"
@@ -571,7 +580,7 @@ class Loader:
     """
     def __new__(
         cls,
-        source: str | os.PathLike[str],
+        source: str | os.PathLike[str] | Mix,
         *,
         batch_size: int = 32,
         split: str | None = None,
@@ -623,6 +632,12 @@ class Loader:
     @property
     def records(self) -> int:
         """Records of the split."""
+    @property
+    def dataset_starts(self) -> list[int] | None:
+        """The number of the first record of each dataset of a `Mix`; None without one.
+
+        Sample `s` of dataset `d` is record `s - dataset_starts[d]` of its split.
+        """
     @property
     def epoch_samples(self) -> int:
         """Samples of an epoch, all ranks together and without padding: `records`, if no option says otherwise."""

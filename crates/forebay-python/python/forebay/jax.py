@@ -18,6 +18,7 @@ from forebay._batch import TensorBatch
 from forebay._errors import OptionError
 from forebay._forebay import Batch
 from forebay._front import Front, Source
+from forebay._mix import Mix
 
 if TYPE_CHECKING:
     import jax
@@ -37,7 +38,7 @@ class Loader(Front[Any, Any]):
 
     Parameters
     ----------
-    source : str, os.PathLike or Loader
+    source : str, os.PathLike, Mix or Loader
         As for `forebay.Loader`; or a `forebay.Loader` or `forebay.Mapped` that was made already.
     device : jax.Device, optional
         Where arrays are to be; by default JAX's own default.
@@ -70,7 +71,7 @@ class Loader(Front[Any, Any]):
 
     def __init__(
         self,
-        source: str | os.PathLike[str] | Source,
+        source: str | os.PathLike[str] | Mix | Source,
         *,
         device: jax.Device | None = None,
         sharding: jax.sharding.Sharding | None = None,
@@ -87,7 +88,7 @@ class Loader(Front[Any, Any]):
         if prefetch < 1:
             raise OptionError(f"prefetch is {prefetch}: one batch at least is on its way")
         told = {"RANK", "WORLD_SIZE"} & set(os.environ) or {"rank", "world_size"} & set(options)
-        if isinstance(source, str | os.PathLike) and not told and jax.process_count() > 1:
+        if isinstance(source, str | os.PathLike | Mix) and not told and jax.process_count() > 1:
             options["rank"], options["world_size"] = jax.process_index(), jax.process_count()
         self._jax = jax
         self._target = device if sharding is None else sharding

@@ -17,6 +17,7 @@ from forebay._batch import TensorBatch
 from forebay._errors import OptionError
 from forebay._forebay import Batch
 from forebay._front import Front, Source
+from forebay._mix import Mix
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -33,7 +34,7 @@ class Loader(Front[Any, Any]):
 
     Parameters
     ----------
-    source : str, os.PathLike or Loader
+    source : str, os.PathLike, Mix or Loader
         As for `forebay.Loader`; or a `forebay.Loader` or `forebay.Mapped` that was made already.
     device : str, optional
         Where tensors are to be, as "/GPU:0"; a thread copies each there while the one before is
@@ -61,7 +62,7 @@ class Loader(Front[Any, Any]):
 
     def __init__(
         self,
-        source: str | os.PathLike[str] | Source,
+        source: str | os.PathLike[str] | Mix | Source,
         *,
         device: str | None = None,
         prefetch: int = 2,
@@ -101,7 +102,7 @@ class Loader(Front[Any, Any]):
 
 
 def dataset(
-    source: str | os.PathLike[str] | Source,
+    source: str | os.PathLike[str] | Mix | Source,
     *,
     prefetch: int = 2,
     output_signature: Any = None,
@@ -115,7 +116,7 @@ def dataset(
 
     Parameters
     ----------
-    source : str, os.PathLike or Loader
+    source : str, os.PathLike, Mix or Loader
         As for `forebay.Loader`; or a loader that was made already.
     prefetch : int, default 2
         Batches that TensorFlow holds in store.
@@ -132,7 +133,7 @@ def dataset(
     """
     import tensorflow as tf
 
-    if isinstance(source, str | os.PathLike) or options:
+    if isinstance(source, str | os.PathLike | Mix) or options:
         loader: Source = Loader(source, **options)
     else:
         loader = source

@@ -20,6 +20,7 @@ from forebay._batch import TensorBatch
 from forebay._errors import OptionError
 from forebay._forebay import Batch
 from forebay._front import Front, Source
+from forebay._mix import Mix
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +51,7 @@ class Loader(Front[Any, Any]):
 
     Parameters
     ----------
-    source : str, os.PathLike or Loader
+    source : str, os.PathLike, Mix or Loader
         As for `forebay.Loader`; or a `forebay.Loader` or `forebay.Mapped` that was made already.
     device : str or torch.device, default "cpu"
         Where tensors are to be. "cuda" is the current device.
@@ -90,7 +91,7 @@ class Loader(Front[Any, Any]):
 
     def __init__(
         self,
-        source: str | os.PathLike[str] | Source,
+        source: str | os.PathLike[str] | Mix | Source,
         *,
         device: str | torch.device = "cpu",
         pin_memory: bool = False,
@@ -114,7 +115,7 @@ class Loader(Front[Any, Any]):
             raise OptionError("float_dtype is the type of normalised images: give normalize")
         place = _place(torch, device)
         finish = _Finish(torch, place, channels_last, normalize, float_dtype)
-        if isinstance(source, str | os.PathLike):
+        if isinstance(source, str | os.PathLike | Mix):
             # Functions are given pictures as everybody else has them.
             options["layout"] = "nhwc" if channels_last or mapped else "nchw"
         inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)

@@ -7,7 +7,6 @@ mod arguments;
 mod source;
 mod state;
 
-use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,7 +24,7 @@ use crate::steps;
 use crate::transform::AnyTransform;
 use arguments::sampling::{self, Class, Given};
 use arguments::{ShuffleWish, Wish};
-use source::{Handle, Opened};
+use source::{Handle, Opened, Origin};
 use state::Identity;
 
 /// How long `close` waits for the threads of a loader to end before it leaves them
@@ -45,8 +44,9 @@ const CLOSING: Duration = Duration::from_secs(10);
 ///
 /// Parameters
 /// ----------
-/// source : str or os.PathLike
-///     The directory of a dataset, or `forebay://HOST:PORT/NAME` for one that a server has.
+/// source : str, os.PathLike or Mix
+///     The directory of a dataset, or `forebay://HOST:PORT/NAME` for one that a server has. A
+///     `Mix` is several datasets as one.
 /// batch_size : int, default 32
 ///     Samples in a batch of this rank.
 /// split : str, optional
@@ -104,7 +104,8 @@ const CLOSING: Duration = Duration::from_secs(10);
 /// class_balanced : bool, default False
 ///     Draw samples with replacement, each class as likely as any other.
 /// draws : int, optional
-///     Samples drawn for each epoch, by default as many as records are left.
+///     Samples drawn for each epoch, by default as many as records are left. Also where the datasets
+///     of a `Mix` have weights.
 /// repeats : int, default 1
 ///     How often each sample comes in an epoch, each time transformed with other random numbers.
 /// on_error : {"raise", "skip", "zero"}, default "raise"
@@ -210,7 +211,10 @@ impl PyLoader {
             self.waited_ns.fetch_add(waited, Ordering::Relaxed);
         }
         match answer {
-            Ok(Event::Batch(batch)) => PyBatch::new(py, batch, self.shift).map(Some),
+            Ok(Event::Batch(batch)) => {
+                let starts = self.opened.starts.as_deref();
+                PyBatch::new(py, batch, self.shift, starts).map(Some)
+            }
             Ok(Event::EpochEnd) => Ok(None),
             Ok(Event::Failed(failure)) => Err(failure.into()),
             Err(NoEvent::Closed) => Err(closed().into()),
@@ -254,7 +258,7 @@ impl PyLoader {
     #[allow(clippy::too_many_arguments)] // one each, as Python has them
     fn new(
         py: Python<'_>,
-        source: std::path::PathBuf,
+        source: Bound<'_, PyAny>,
         batch_size: u64,
         split: Option<String>,
         transform: Option<AnyTransform<'_>>,
@@ -289,8 +293,8 @@ impl PyLoader {
         page_cache: &str,
         timeout: Option<f64>,
     ) -> PyResult<PyLoader> {
-        let source: OsString = source.into_os_string();
-        let name = source.to_string_lossy().into_owned();
+        let origin = Origin::of(&source)?;
+        let name = origin.to_string();
         let (transform, normalize) = arguments::transform(transform)?;
         let mut options = forebay_loader::Options::new(batch_size, transform);
         (options.rank, options.world_size) = arguments::ranks(rank, world_size)?;
@@ -336,7 +340,7 @@ impl PyLoader {
         };
         let waits_for = || format!("an answer from {name}");
         let (opened, batches) = patiently(py, Deadline::after(timeout), waits_for, move || {
-            source::open(&source, wish)
+            source::open(&origin, wish)
         })?;
         let stride = opened
             .options
@@ -378,6 +382,14 @@ impl PyLoader {
     #[getter]
     fn records(&self) -> u64 {
         self.opened.records
+    }
+
+    /// The number of the first record of each dataset of a `Mix`; None without one.
+    ///
+    /// Sample `s` of dataset `d` is record `s - dataset_starts[d]` of its split.
+    #[getter]
+    fn dataset_starts(&self) -> Option<Vec<u64>> {
+        self.opened.starts.clone()
     }
 
     /// Samples of an epoch, all ranks together and without padding: `records`, if no option says otherwise.

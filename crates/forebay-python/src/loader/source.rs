@@ -3,11 +3,14 @@
 mod local;
 mod remote;
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use forebay_loader::Options;
 use forebay_proto::wire;
+use pyo3::prelude::*;
 
 use super::arguments::Wish;
 use crate::failure::{Failure, Kind};
@@ -28,6 +31,8 @@ pub(super) struct Opened {
     pub(super) options: Options,
     /// The label of the first class, as stored.
     pub(super) label_base: i64,
+    /// The first records of the datasets of a mix.
+    pub(super) starts: Option<Vec<u64>>,
     pub(super) handle: Arc<dyn Handle>,
 }
 
@@ -46,8 +51,59 @@ pub(super) struct Counters {
     pub(super) verdict: Option<String>,
 }
 
-/// Opens what `source` names. Blocks.
-pub(super) fn open(source: &OsStr, wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
+/// Where samples come from, as given.
+pub(super) enum Origin {
+    One(OsString),
+    Several(GivenMix),
+}
+
+/// A `forebay.Mix`, by its attributes.
+#[derive(FromPyObject)]
+pub(super) struct GivenMix {
+    sources: Vec<PathBuf>,
+    weights: Option<Vec<f64>>,
+    labels: GivenLabels,
+}
+
+#[derive(FromPyObject)]
+enum GivenLabels {
+    Named(String),
+    Added(Vec<i64>),
+}
+
+impl Origin {
+    pub(super) fn of(source: &Bound<'_, PyAny>) -> PyResult<Origin> {
+        if let Ok(mix) = source.extract() {
+            return Ok(Origin::Several(mix));
+        }
+        let path: PathBuf = source.extract()?;
+        Ok(Origin::One(path.into_os_string()))
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mix = match self {
+            Origin::One(source) => return write!(f, "{}", source.to_string_lossy()),
+            Origin::Several(mix) => mix,
+        };
+        for (i, source) in mix.sources.iter().enumerate() {
+            let plus = if i == 0 { "" } else { " + " };
+            match &mix.weights {
+                None => write!(f, "{plus}{}", source.display())?,
+                Some(weights) => write!(f, "{plus}{}*{}", weights[i], source.display())?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens what `origin` names. Blocks.
+pub(super) fn open(origin: &Origin, wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
+    let source = match origin {
+        Origin::One(source) => source,
+        Origin::Several(mix) => return local::open_mix(mix, wish),
+    };
     match source.to_str() {
         Some(url) if url.starts_with(SCHEME) => remote::open(url, wish),
         Some(url) if url.contains("://") => {

@@ -3,31 +3,85 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_loader::{Loader, Monitor};
+use forebay_loader::{Loader, Mix, MixLabels, Monitor};
+use forebay_shard::{Dataset, Split};
 use forebay_wire::Batch;
 
-use super::{Counters, Handle, Opened, choose};
-use crate::failure::Failure;
+use super::{Counters, GivenLabels, GivenMix, Handle, Opened, choose};
+use crate::failure::{Failure, Kind};
 use crate::loader::arguments::Wish;
 use crate::pump::{Place, Source};
 
 pub(super) fn open(path: &Path, mut wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
-    let dataset = forebay_shard::Dataset::open(path)?;
+    let dataset = Dataset::open(path)?;
     let name = choose(wish.split.as_deref(), dataset.splits(), &path.display())?;
     let options = wish.options_for(dataset.manifest().label_base);
     let loader = Loader::new(dataset.split(&name)?, options)?;
+    Ok(opened(loader, name, dataset.manifest().label_base, None))
+}
+
+/// The split has to be in each dataset of the mix.
+pub(super) fn open_mix(
+    given: &GivenMix,
+    mut wish: Wish,
+) -> Result<(Opened, Box<dyn Source>), Failure> {
+    let mut splits = Vec::with_capacity(given.sources.len());
+    for path in &given.sources {
+        let dataset = Dataset::open(path)?;
+        let name = choose(wish.split.as_deref(), dataset.splits(), &path.display())?;
+        splits.push(dataset.split(&name)?);
+    }
+    let base = splits.first().map_or(0, Split::label_base);
+    let one_base = splits.iter().all(|split| split.label_base() == base);
+    let mut mix = Mix::new(splits);
+    mix.weights = given.weights.clone();
+    let by_class = matches!(&given.labels, GivenLabels::Named(name) if name != "stored");
+    mix.labels = match &given.labels {
+        GivenLabels::Added(offsets) => MixLabels::Add(offsets.clone()),
+        GivenLabels::Named(name) => match name.as_str() {
+            "stored" => MixLabels::Stored,
+            "offset" => MixLabels::Offset,
+            "names" => MixLabels::ByName,
+            other => {
+                let expected = "'stored', 'offset' or 'names'";
+                let message = format!("option labels is {other:?}: expected {expected}");
+                return Err(Failure::new(Kind::Option, message));
+            }
+        },
+    };
+    if let Some(wanted) = wish.label_base
+        && !one_base
+        && !by_class
+    {
+        let message = format!(
+            "option label_base is {wanted}: expected None, as the labels of some datasets count from 0 and \
+             those of others from 1; or a Mix with labels 'offset' or 'names', which count as those of the first do"
+        );
+        return Err(Failure::new(Kind::Option, message));
+    }
+    let loader = Loader::mixed(&mix, wish.options_for(base))?;
+    Ok(opened(loader, mix.split(), base, Some(mix.starts())))
+}
+
+fn opened(
+    loader: Loader,
+    split: String,
+    label_base: i64,
+    starts: Option<Vec<u64>>,
+) -> (Opened, Box<dyn Source>) {
     let opened = Opened {
-        fingerprint: dataset.fingerprint().to_owned(),
-        split: name,
+        fingerprint: loader.fingerprint().to_owned(),
+        split,
         records: loader.records(),
         samples: loader.epoch_samples(),
         batches_per_epoch: loader.batches_per_epoch(),
         options: loader.options().clone(),
-        label_base: dataset.manifest().label_base,
+        label_base,
+        starts,
         handle: Arc::new(loader.monitor()),
     };
     let failed = false;
-    Ok((opened, Box::new(Local { loader, failed })))
+    (opened, Box::new(Local { loader, failed }))
 }
 
 struct Local {

@@ -57,6 +57,7 @@ pub(super) fn open(url: &str, mut wish: Wish) -> Result<(Opened, Box<dyn Source>
         batches_per_epoch: stream.batches_per_epoch(),
         options: resolved,
         label_base,
+        starts: None,
         handle: Arc::clone(&shared) as Arc<dyn Handle>,
     };
     let source = Remote {

@@ -1,0 +1,35 @@
+//! What a source is told about coming reads.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::dataset::Recipe;
+use super::{Gate, SOON, gated, options};
+use crate::Shuffle;
+
+/// While the first read takes its time, the source learns what comes after it, in order, and each read once.
+#[test]
+fn the_source_is_told_what_will_be_read() {
+    for shuffle in [options().shuffle, Shuffle::None, Shuffle::Full] {
+        let gate = Arc::new(Gate::default());
+        gate.close(0..100);
+        let mut options = options();
+        options.shuffle = shuffle;
+        options.readers = 1;
+        let (_directory, mut loader) = gated(&Recipe::default(), options, &gate);
+        let begun = Instant::now();
+        while gate.told.lock().unwrap().len() < 8 {
+            assert!(begun.elapsed() < SOON, "nothing was told");
+            std::thread::yield_now();
+        }
+        let told = gate.told.lock().unwrap().clone();
+        assert_eq!(told.len(), 8, "not everything at once");
+        gate.open();
+        while loader.next_batch().unwrap().is_some() {}
+        let read = gate.read.lock().unwrap().clone();
+        assert_eq!(read[1..9], told[..], "{shuffle:?}");
+        let told = gate.told.lock().unwrap().clone();
+        let known = told.iter().filter(|piece| read.contains(piece)).count();
+        assert!(known + 8 >= told.len(), "{shuffle:?}: {told:?}, {read:?}");
+    }
+}

@@ -1,0 +1,208 @@
+"""Several datasets as one."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pathlib
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import forebay
+from conftest import CLASSES, IMAGES_PER_CLASS, Serve, forebay_command, png
+
+TOTAL = len(CLASSES) * IMAGES_PER_CLASS
+OTHERS = ["n01443537", "zebra"]
+EACH = 5
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A second dataset, with one class of the first."""
+    root = tmp_path_factory.mktemp("other")
+    for label, name in enumerate(OTHERS):
+        for number in range(EACH):
+            path = root / "images" / name / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(png(50, 40, 1000 + label * 10 + number))
+    done = forebay_command(
+        "pack", root / "images", root / "set", "--format", "tfrecord", "--split", "train", "--shards", "2"
+    )
+    assert done.returncode == 0, done.stderr
+    return root / "set"
+
+
+@pytest.fixture
+def first(packed: dict[str, pathlib.Path]) -> pathlib.Path:
+    return packed["indexed"]
+
+
+def loader(source: Any, **options: Any) -> forebay.Loader:
+    transform = forebay.EvalTransform(24, resize=32)
+    given = {"batch_size": 4, "transform": transform, "rank": 0, "world_size": 1, **options}
+    return forebay.Loader(source, **given)
+
+
+Sample = tuple[bytes, int, int, int]
+
+
+def epoch(it: forebay.Loader) -> list[Sample]:
+    """Pixels, label, number and dataset of each sample but for padding."""
+    found: list[Sample] = []
+    for batch in it:
+        assert batch.datasets is not None and batch.datasets.dtype == np.int64
+        for at in np.flatnonzero(~batch.padding):
+            label, sample, dataset = (int(a[at]) for a in (batch.labels, batch.samples, batch.datasets))
+            found.append((batch.images[at].tobytes(), label, sample, dataset))
+    return found
+
+
+def test_each_record_once(first: pathlib.Path, other: pathlib.Path) -> None:
+    alone: list[Sample] = []
+    for number, (path, start) in enumerate([(first, 0), (other, TOTAL)]):
+        with loader(path, shuffle=False, pad_last=True) as it:
+            assert it.dataset_starts is None
+            for batch in it:
+                assert batch.datasets is None
+                for at in np.flatnonzero(~batch.padding):
+                    sample = int(batch.samples[at]) + start
+                    alone.append((batch.images[at].tobytes(), int(batch.labels[at]), sample, number))
+    with loader(forebay.Mix([first, other]), pad_last=True) as it:
+        assert it.records == it.epoch_samples == TOTAL + 2 * EACH
+        assert it.dataset_starts == [0, TOTAL]
+        assert it.split == "train" and " + " in it.source
+        found = epoch(it)
+    assert found != alone
+    assert sorted(found, key=lambda sample: sample[2]) == alone
+
+
+def test_weights_are_shares(first: pathlib.Path, other: pathlib.Path) -> None:
+    mix = forebay.Mix([(first, 0.75), (other, 0.25)])
+    with loader(mix, draws=40) as it:
+        assert it.epoch_samples == 40 and len(it) == 10
+        epochs = [epoch(it) for _ in range(3)]
+    for found in epochs:
+        assert sum(sample[3] for sample in found) == 10
+    # 10 of 10 records in each epoch, 30 of 42.
+    seen = [sample[2] for found in epochs for sample in found]
+    counts = np.bincount(seen, minlength=TOTAL + 2 * EACH)
+    assert (counts[TOTAL:] == 3).all() and set(counts[:TOTAL].tolist()) == {2, 3}
+    # The same global batches for two ranks.
+    ranks: list[list[list[int]]] = []
+    for rank in range(2):
+        with loader(mix, draws=40, batch_size=2, rank=rank, world_size=2) as it:
+            ranks.append([batch.samples.tolist() for batch in it])
+    whole = [[s for pair in zip(a, b, strict=True) for s in pair] for a, b in zip(*ranks, strict=True)]
+    assert [s for batch in whole for s in batch] == [sample[2] for sample in epochs[0]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ("stored", [1, 2]),
+        ("offset", [4, 5]),
+        ("names", [2, 4]),
+        ([0, 100], [101, 102]),
+    ],
+)
+def test_labels(first: pathlib.Path, other: pathlib.Path, labels: Any, expected: list[int]) -> None:
+    for base in (None, 0):
+        shift = 0 if base is None else -1
+        with loader(forebay.Mix([first, other], labels=labels), pad_last=True, label_base=base) as it:
+            found = epoch(it)
+        for number, those in enumerate([[1, 2, 3], expected]):
+            mine = sorted({label for _, label, _, dataset in found if dataset == number})
+            assert mine == [label + shift for label in those]
+
+
+def test_classes_by_name(first: pathlib.Path, other: pathlib.Path) -> None:
+    mix = forebay.Mix([first, other], labels="names")
+    with loader(mix, classes=["n01443537"], pad_last=True) as it:
+        found = epoch(it)
+    assert len(found) == IMAGES_PER_CLASS + EACH and {label for _, label, _, _ in found} == {2}
+    with pytest.raises(forebay.OptionError, match="differ"):
+        loader(forebay.Mix([first, other]), classes=["n01443537"])
+
+
+def test_states_name_datasets_and_weights(first: pathlib.Path, other: pathlib.Path) -> None:
+    mix = forebay.Mix([(first, 0.5), (other, 0.5)])
+    with loader(mix) as it:
+        whole = [batch.samples.tolist() for batch in it]
+        steps = iter(it)
+        for _ in range(5):
+            next(steps)
+        state = json.loads(json.dumps(it.state_dict()))
+        second = [batch.samples.tolist() for batch in steps]
+    assert state["epoch"] == 1 and state["position"] == 20
+    for path in (first, other):
+        assert forebay.open(path).fingerprint in state["fingerprint"]
+    with loader(mix, batch_size=8) as it:
+        it.load_state_dict(state)
+        assert [s for batch in it for s in batch.samples.tolist()] == sum(second, [])[: 8 * 4]
+    assert len(whole) == 13 and len(second) == 8
+    for another in (
+        forebay.Mix([(first, 0.6), (other, 0.4)]),
+        forebay.Mix([(other, 0.5), (first, 0.5)]),
+        forebay.Mix([first, other]),
+        first,
+    ):
+        with loader(another) as it, pytest.raises(forebay.StateError, match="fingerprint"):
+            it.load_state_dict(state)
+
+
+def test_mapped_batches_know_their_datasets(first: pathlib.Path, other: pathlib.Path) -> None:
+    mix = forebay.Mix([first, other])
+    with loader(mix) as it:
+        plain = [batch.datasets.tolist() for batch in it if batch.datasets is not None]
+    mapped = forebay.Mapped(loader(mix), map_batch=lambda batch: (batch.images, batch.labels))
+    with mapped:
+        assert [batch.datasets.tolist() for batch in mapped] == plain
+
+
+def test_mixes_are_values() -> None:
+    datasets: list[Any] = [("a", 1), (pathlib.Path("b"), 2)]
+    mix = forebay.Mix(datasets, labels=[0, 5])
+    assert (mix.sources, mix.weights, mix.labels) == (("a", "b"), (1.0, 2.0), (0, 5))
+    for same in (copy.deepcopy(mix), pickle.loads(pickle.dumps(mix)), eval(repr(mix), {"Mix": forebay.Mix})):
+        assert same == mix and hash(same) == hash(mix)
+    assert repr(forebay.Mix(["a", "b"])) == "Mix(['a', 'b'])"
+    assert forebay.Mix(["a", "b"], labels="names") != forebay.Mix(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("datasets", "labels", "message"),
+    [
+        ([], "stored", "empty"),
+        ("packed/", "stored", "list of paths"),
+        ({"a": 1.0}, "stored", "pairs"),
+        ([("a", 1.0), "b"], "stored", "some have a weight"),
+        ([("a", -1.0)], "stored", "at least 0"),
+        ([("a", float("nan"))], "stored", "at least 0"),
+        ([("a", 0.0), ("b", 0.0)], "stored", "all 0"),
+        (["a", "forebay://host:1/b"], "stored", "in this process"),
+        (["a"], "somehow", "somehow"),
+        (["a", "b"], [1], "1 numbers"),
+    ],
+)
+def test_what_cannot_be(datasets: Any, labels: Any, message: str) -> None:
+    with pytest.raises(forebay.OptionError, match=message):
+        forebay.Mix(datasets, labels=labels)
+
+
+def test_loaders_that_cannot_be(first: pathlib.Path, other: pathlib.Path, serve: Serve) -> None:
+    weighted = forebay.Mix([(first, 1), (other, 1)])
+    with pytest.raises(forebay.OptionError, match="one of the two"):
+        loader(weighted, class_balanced=True)
+    with pytest.raises(forebay.OptionError, match="dataset 1, which weighs 1"):
+        loader(weighted, limit=5)
+    with pytest.raises(forebay.OptionError, match='no split "validation"'):
+        loader(weighted, split="validation")
+    with pytest.raises(forebay.MissingError):
+        loader(forebay.Mix([first, other / "nowhere"]))
+    with pytest.raises(forebay.OptionError, match="in this process"):
+        forebay.Mix([serve(first)])
+    with pytest.raises(TypeError):
+        loader(5)
