@@ -23,7 +23,7 @@ pub struct ClientOptions {
     /// before the stream fails. Zero: not at all.
     pub reconnect_for: Duration,
     /// Bytes of batches that may be on their way or waiting here; `None`: three
-    /// batches.
+    /// batches. With encoded images, whose batches vary in size, one may come beyond it.
     pub credit_bytes: Option<u64>,
     /// Whether the server adds a checksum to each payload, and it is checked
     /// here; `None`: unless the connection stays on this machine.

@@ -38,8 +38,10 @@ pub(crate) struct State {
     queued_bytes: u64,
     /// Bytes that may be in `items` and on their way, together.
     budget: u64,
-    /// Bytes the server may still send.
-    outstanding: u64,
+    /// Bytes the server may still send; less than none after a batch whose size it did not know before.
+    outstanding: i128,
+    /// Bytes in `items` beyond the budget when the connection came: not granted again when they are taken.
+    withheld: u64,
     /// Number of the connection that `outstanding` is about.
     connection: u64,
     socket: Option<TcpSocket>,
@@ -74,6 +76,7 @@ impl Queue {
                 queued_bytes: 0,
                 budget: 0,
                 outstanding: 0,
+                withheld: 0,
                 connection: 0,
                 socket: None,
                 failed: None,
@@ -119,10 +122,12 @@ impl Queue {
             let mut state = self.state();
             state.connection += 1;
             state.budget = budget;
-            state.outstanding = budget.saturating_sub(state.queued_bytes);
+            let room = budget.saturating_sub(state.queued_bytes);
+            state.outstanding = room.into();
+            state.withheld = state.queued_bytes.saturating_sub(budget);
             state.server = server.to_owned();
             state.last_sign = Some(Instant::now());
-            (state.connection, state.outstanding)
+            (state.connection, room)
         };
         writer.write(&wire::Credit { bytes: room }.into(), &[])?;
         *slot = Some((connection, writer));
@@ -152,16 +157,15 @@ impl Queue {
         }
     }
 
-    /// Whether the server may send `bytes`; uses that up.
-    pub(crate) fn expect(&self, bytes: u64) -> bool {
+    /// Whether the server may send `bytes`; uses that up. Where sizes vary it may if it may send anything.
+    pub(crate) fn expect(&self, bytes: u64, varies: bool) -> bool {
         let mut state = self.state();
-        match state.outstanding.checked_sub(bytes) {
-            Some(left) => {
-                state.outstanding = left;
-                true
-            }
-            None => false,
+        let needed = if varies { 1 } else { bytes };
+        let may = state.outstanding >= needed.into();
+        if may {
+            state.outstanding -= i128::from(bytes);
         }
+        may
     }
 
     pub(crate) fn push(&self, item: Item) {
@@ -241,8 +245,16 @@ impl Queue {
         if *current != connection {
             return;
         }
-        self.state().outstanding += bytes;
-        let _ = writer.write(&wire::Credit { bytes }.into(), &[]);
+        let bytes = {
+            let mut state = self.state();
+            let kept = state.withheld.min(bytes);
+            state.withheld -= kept;
+            state.outstanding += i128::from(bytes - kept);
+            bytes - kept
+        };
+        if bytes > 0 {
+            let _ = writer.write(&wire::Credit { bytes }.into(), &[]);
+        }
     }
 
     /// Asks the server where its time went.
@@ -305,5 +317,101 @@ impl Queue {
 
     pub(crate) fn is_interrupted(&self) -> bool {
         self.state().interrupted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use forebay_wire::{BufferPool, Dtype, EncodedImages, FrameReader, Layout, Limits};
+
+    use super::*;
+
+    fn batch(bytes: usize) -> Item {
+        Item::Batch(Batch {
+            epoch: 0,
+            step: 0,
+            position: 0,
+            images: BufferPool::new(0).take(bytes),
+            encoded: Some(Box::new(EncodedImages {
+                offsets: vec![0, bytes as u64],
+                widths: vec![1],
+                heights: vec![1],
+            })),
+            dtype: Dtype::Uint8,
+            mixed: None,
+            shape: [1, 0, 0, 0],
+            layout: Layout::Nhwc,
+            labels: vec![0],
+            samples: vec![0],
+            flags: vec![0],
+            digest: 0,
+        })
+    }
+
+    /// A new connection of the queue, and what its other end reads.
+    fn connect(queue: &Queue, budget: u64) -> FrameReader<TcpStream> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        let writer = FrameWriter::new(TcpSocket::new(near).unwrap());
+        queue.connected("server", writer, budget).unwrap();
+        FrameReader::new(far, Limits::from_client())
+    }
+
+    fn credit(reader: &mut FrameReader<TcpStream>) -> u64 {
+        match reader.read().unwrap() {
+            (Message::Credit(credit), 0) => credit.bytes,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn pop(queue: &Queue) {
+        assert!(matches!(
+            queue.pop(Duration::ZERO),
+            Ok(Some(Item::Batch(_)))
+        ));
+    }
+
+    #[test]
+    fn batches_of_any_size_overdraw_the_credit_once() {
+        let queue = Queue::new("server".to_owned());
+        let mut far = connect(&queue, 100);
+        assert_eq!(credit(&mut far), 100);
+        assert!(!queue.expect(101, false));
+        assert!(queue.expect(60, true));
+        queue.push(batch(60));
+        assert!(queue.expect(250, true));
+        queue.push(batch(250));
+        assert!(!queue.expect(1, true));
+        assert!(!queue.expect(0, true));
+        pop(&queue);
+        assert_eq!(credit(&mut far), 60);
+        assert!(!queue.expect(1, true), "150 are owed");
+        pop(&queue);
+        assert_eq!(credit(&mut far), 250);
+        assert!(queue.expect(100, false));
+        assert!(!queue.expect(1, true));
+    }
+
+    #[test]
+    fn what_is_queued_beyond_the_budget_is_not_granted_again() {
+        let queue = Queue::new("server".to_owned());
+        let mut far = connect(&queue, 100);
+        assert_eq!(credit(&mut far), 100);
+        for bytes in [90, 250] {
+            assert!(queue.expect(bytes, true));
+            queue.push(batch(bytes as usize));
+        }
+        // The next server knows nothing of the 240 that are owed.
+        let mut far = connect(&queue, 100);
+        assert_eq!(credit(&mut far), 0);
+        assert!(!queue.expect(1, true));
+        pop(&queue);
+        assert!(!queue.expect(1, true));
+        pop(&queue);
+        assert_eq!(credit(&mut far), 100);
+        assert!(queue.expect(100, false));
     }
 }

@@ -109,6 +109,7 @@ impl Receiver {
         } = &*Arc::clone(&self.terms);
         let server = connection.server.clone();
         let silence = connection.silence;
+        let raw = self.sequence.is_raw();
         let fail = |what: String, e| broken(&server, &what, silence, e);
         let disorder = |d: Disorder| Error::Disorder {
             server: server.clone(),
@@ -133,7 +134,7 @@ impl Receiver {
                         .check(&header, payload_len)
                         .map_err(disorder)?;
                     let digest = header.digest;
-                    if !self.queue.expect(payload_len) {
+                    if !self.queue.expect(payload_len, raw) {
                         return Err(disorder(Disorder {
                             what: "credit",
                             expected: "no more than was granted".to_owned(),

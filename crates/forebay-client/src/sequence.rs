@@ -1,6 +1,6 @@
 //! What must come next: each batch of the stream once, in order. No IO.
 
-use forebay_wire::batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE, digest};
+use forebay_wire::batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE, digest, is_raw};
 use forebay_wire::wire;
 
 /// Most records, and most samples of a global batch: what is added up here stays
@@ -51,6 +51,8 @@ pub(crate) struct Sequence {
     /// Whether samples may be replaced.
     replaces: bool,
     batch_bytes: u64,
+    /// Whether images are encoded, and batches as large as their images.
+    raw: bool,
     pub(crate) epoch: u64,
     pub(crate) position: u64,
     /// What this connection sent of the epoch.
@@ -71,6 +73,7 @@ impl Sequence {
             keep_last: spec.keep_last,
             replaces: matches!(spec.on_error(), wire::OnError::Skip | wire::OnError::Zero),
             batch_bytes: opened.batch_bytes,
+            raw: is_raw(opened.spec.as_ref()),
             epoch,
             position,
             batches: 0,
@@ -101,6 +104,11 @@ impl Sequence {
         self.batch_size * self.world_size
     }
 
+    /// Whether images are encoded, and batches as large as their images.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.raw
+    }
+
     /// A new connection: its counts begin again, the place stays.
     pub(crate) fn reconnected(&mut self) {
         self.batches = 0;
@@ -124,7 +132,10 @@ impl Sequence {
         }
         same("position", self.position, batch.position)?;
         same("step", self.position / self.global_size(), batch.step)?;
-        same("bytes of a batch", self.batch_bytes, payload_len)?;
+        same("encoded images", self.raw, !batch.offsets.is_empty())?;
+        if !self.raw {
+            same("bytes of a batch", self.batch_bytes, payload_len)?;
+        }
         let samples = batch.samples.len() as u64;
         same("samples of a batch", self.batch_size, samples)?;
         for (i, &sample) in batch.samples.iter().enumerate() {
@@ -316,6 +327,17 @@ mod tests {
         }
         let e = sequence.check(&batch(0, 4, 12), 7).unwrap_err();
         assert_eq!(e.what, "bytes of a batch");
+        let mut encoded = batch(0, 4, 12);
+        encoded.offsets = vec![0, 3, 7];
+        let e = sequence.check(&encoded, 7).unwrap_err();
+        assert_eq!(e.what, "encoded images");
+        let mut raw = opened(12, false);
+        let kind = Some(wire::transform::Kind::Raw(wire::Raw {}));
+        raw.spec.as_mut().unwrap().transform = Some(wire::Transform { kind });
+        let of_bytes = Sequence::new(&raw, 0, 4).unwrap();
+        of_bytes.check(&encoded, 7).unwrap();
+        let e = of_bytes.check(&batch(0, 4, 12), 6).unwrap_err();
+        assert_eq!(e.what, "encoded images");
         let end = wire::EpochEnd {
             batches: 1,
             ..Default::default()

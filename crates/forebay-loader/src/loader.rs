@@ -182,6 +182,7 @@ impl Loader {
         let (height, width) = (height as usize, width as usize);
         let count = made.samples.len();
         let (shape, layout) = match self.options.output.layout {
+            _ if made.encoded.is_some() => ([count, 0, 0, 0], forebay_wire::Layout::default()),
             Layout::Nhwc => ([count, height, width, 3], forebay_wire::Layout::Nhwc),
             Layout::Nchw => ([count, 3, height, width], forebay_wire::Layout::Nchw),
         };
@@ -191,6 +192,7 @@ impl Loader {
             position: made.start,
             digest: digest::batch(made.start, *rank, *world_size, &made.samples, &made.flags),
             images: made.images,
+            encoded: made.encoded,
             dtype: match self.options.output.dtype {
                 Dtype::Uint8 => forebay_wire::Dtype::Uint8,
                 Dtype::Float32 => forebay_wire::Dtype::Float32,

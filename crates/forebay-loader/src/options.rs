@@ -3,7 +3,7 @@
 //! Owns defaults and validation. Where a value shapes the order of samples, its default is in
 //! [`plan::defaults`] and depends on the dataset alone.
 
-use forebay_image::{BatchTransform, DecodeOptions, Output, Transform};
+use forebay_image::{BatchTransform, DecodeOptions, Dtype, Layout, Output, Profile, Transform};
 
 use crate::error::{Error, Result};
 use crate::plan::{self, Batches, Shuffle, defaults};
@@ -19,6 +19,9 @@ const DEFAULT_BATCHES_AHEAD: usize = 4;
 /// One is being finished while the next is being begun.
 const MIN_BATCHES_AHEAD: usize = 2;
 const MAX_THREADS: usize = 1024;
+/// Batches of encoded images that there is room for besides: one is there twice while it is put together, and some are
+/// larger than others.
+pub(crate) const RAW_EXTRA: u64 = 2;
 
 /// What becomes of a sample that cannot be read or decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -97,6 +100,17 @@ pub struct Options {
     pub page_cache: PageCache,
     /// How images are decoded: whose pixels, EXIF orientation, scaled decoding, limits against decompression bombs.
     pub decode: DecodeOptions,
+    /// Of images that stay encoded.
+    pub(crate) raw: RawSizes,
+}
+
+/// Batches of [`Transform::Raw`] are as large as their images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RawSizes {
+    /// Bytes of a sample on average, once that is resolved.
+    pub(crate) typical: u64,
+    /// Most bytes of a batch.
+    pub(crate) most: u64,
 }
 
 impl Options {
@@ -122,7 +136,17 @@ impl Options {
             memory_bytes: 0,
             page_cache: PageCache::default(),
             decode: DecodeOptions::default(),
+            raw: RawSizes {
+                typical: 0,
+                most: isize::MAX as u64 / 2,
+            },
         }
+    }
+
+    /// Whether images stay encoded: then batches have no pixels, and sizes of their own.
+    #[must_use]
+    pub fn is_raw(&self) -> bool {
+        matches!(self.transform, Transform::Raw)
     }
 
     /// The same options with everything filled in that shapes batches (not what concerns this machine: threads
@@ -159,8 +183,55 @@ impl Options {
             .output
             .validate()
             .map_err(|error| Error::option("output", "invalid", error))?;
-        resolved.batch_bytes()?;
+        if resolved.is_raw() {
+            resolved.check_raw()?;
+            resolved.raw.typical = (bytes / records.max(1)).max(1);
+        }
+        let bytes = resolved.batch_bytes()? as u64;
+        if resolved.is_raw() && bytes > resolved.raw.most {
+            return Err(resolved.too_large(bytes));
+        }
         Ok(resolved)
+    }
+
+    /// Refuses what is about pixels where there are none.
+    fn check_raw(&self) -> Result<()> {
+        let refused = |name, found: String| {
+            let expected = "nothing: with Raw images stay as they are, encoded";
+            Err(Error::option(name, found, expected))
+        };
+        let Output {
+            layout,
+            dtype,
+            normalize,
+        } = self.output;
+        let decode = &self.decode;
+        if dtype != Dtype::Uint8 || normalize.is_some() {
+            return refused("dtype", format!("{dtype:?}").to_lowercase());
+        }
+        if layout != Layout::default() {
+            return refused("layout", format!("{layout:?}").to_lowercase());
+        }
+        if self.batch_transform.is_some() {
+            return refused("batch_transform", "given".to_owned());
+        }
+        if decode.profile != Profile::default() {
+            return refused("profile", decode.profile.to_string());
+        }
+        if decode.exif {
+            return refused("exif_orientation", "asked for".to_owned());
+        }
+        if decode.scaled {
+            return refused("dct_scaling", "asked for".to_owned());
+        }
+        Ok(())
+    }
+
+    /// A batch of [`Transform::Raw`] that is larger than allowed.
+    pub(crate) fn too_large(&self, bytes: u64) -> Error {
+        let found = format!("{}, for a batch of {bytes} bytes", self.batch_size);
+        let expected = format!("batches of at most {} bytes", self.raw.most);
+        Error::option("batch_size", found, expected)
     }
 
     /// Which positions of an epoch of `records` samples this rank's batches hold.
@@ -178,13 +249,16 @@ impl Options {
         )
     }
 
-    /// Bytes of one sample of a batch.
+    /// Bytes of one sample of a batch; with [`Transform::Raw`] those of one on average, once they are resolved.
     #[must_use]
     pub fn sample_bytes(&self) -> usize {
+        if self.is_raw() {
+            return usize::try_from(self.raw.typical.max(1)).unwrap_or(usize::MAX);
+        }
         self.transform.output_values() * self.output.dtype.bytes()
     }
 
-    /// Bytes of pixels of one batch.
+    /// Bytes of pixels of one batch; with [`Transform::Raw`] what one has on average.
     ///
     /// # Errors
     ///
@@ -241,7 +315,8 @@ impl Machine {
             ahead => ahead,
         };
         let batches_ahead = wanted.max(MIN_BATCHES_AHEAD);
-        let for_batches = batch_bytes.saturating_mul(batches_ahead as u64);
+        let extra = if options.is_raw() { RAW_EXTRA } else { 0 };
+        let for_batches = batch_bytes.saturating_mul(batches_ahead as u64 + extra);
         // A default budget grows with the batches; one that was chosen is kept.
         let budget = match options.memory_bytes {
             0 => budget.max(for_batches.saturating_mul(2)),

@@ -51,6 +51,10 @@ impl Options {
             }
         };
         options.decode = decode::from_wire(spec.decode.as_ref())?;
+        if options.is_raw() {
+            // How large batches are is known once there is a split, and of each when it is made.
+            options.raw.most = options.raw.most.min(max_batch_bytes);
+        }
         let bytes = options.batch_bytes()? as u64;
         if bytes > max_batch_bytes {
             let expected = format!("batches of at most {max_batch_bytes} bytes");
@@ -158,10 +162,11 @@ fn transform_from(transform: Option<&wire::Transform>) -> Result<Transform> {
             crop: eval.crop,
         })),
         Some(wire::transform::Kind::List(list)) => steps::from_wire(list).map(Transform::List),
+        Some(wire::transform::Kind::Raw(_)) => Ok(Transform::Raw),
         None => Err(Error::option(
             "transform",
             "missing, or one that this release does not know",
-            "train, eval or list",
+            "train, eval, list or raw",
         )),
     }
 }
@@ -181,6 +186,7 @@ fn transform_to(transform: &Transform) -> Option<wire::Transform> {
             crop: eval.crop,
         }),
         Transform::List(list) => wire::transform::Kind::List(steps::to_wire(list)),
+        Transform::Raw => wire::transform::Kind::Raw(wire::Raw {}),
         // A transform that the wire has no words for is left out, and refused by the other side.
         _ => return None,
     };
@@ -275,6 +281,23 @@ mod tests {
                 assert_eq!(Options::from_spec(&spec, MAX_BATCH_BYTES).unwrap(), options);
             }
         }
+    }
+
+    #[test]
+    fn specs_say_that_images_stay_encoded() {
+        let mut options = Options::new(7, Transform::Raw);
+        options.on_error = OnError::Zero;
+        let spec = options.to_spec("train");
+        options.raw.most = MAX_BATCH_BYTES;
+        assert_eq!(Options::from_spec(&spec, MAX_BATCH_BYTES).unwrap(), options);
+        let mut pixels = spec.clone();
+        pixels.layout = wire::Layout::Nchw.into();
+        let options = Options::from_spec(&pixels, MAX_BATCH_BYTES).unwrap();
+        let error = options.resolve(1000, 1000).unwrap_err().to_string();
+        assert!(error.contains("layout is nchw"), "{error}");
+        let mut many = spec;
+        many.batch_size = u64::MAX;
+        assert!(Options::from_spec(&many, MAX_BATCH_BYTES).is_err());
     }
 
     #[test]

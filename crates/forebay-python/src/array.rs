@@ -140,6 +140,12 @@ impl Array {
         Array::new(address, Owner::Pixels(buffer), dtype.into(), shape.into())
     }
 
+    /// Encoded images, one after the other.
+    pub(crate) fn encoded(mut buffer: Buffer) -> Array {
+        let (address, len) = (buffer.as_mut_ptr(), buffer.len());
+        Array::new(address, Owner::Pixels(buffer), Element::U8, vec![len])
+    }
+
     /// Whether the numbers are of a type that numpy has no name for.
     pub(crate) fn is_bfloat16(&self) -> bool {
         self.element == Element::Bf16

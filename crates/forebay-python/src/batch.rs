@@ -4,11 +4,11 @@
 //! [`Array`]'s.
 
 use forebay_wire::batch::{FLAG_FAILED, FLAG_PADDING};
-use forebay_wire::{Batch, Dtype, Layout, Mixed};
+use forebay_wire::{Batch, Dtype, EncodedImages, Layout, Mixed};
 use pyo3::exceptions::{PyImportError, PyIndexError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyIterator, PyTuple};
+use pyo3::types::{PyIterator, PyList, PySlice, PyTuple};
 
 use crate::array::Array;
 use crate::failure::{Failure, Kind};
@@ -57,15 +57,28 @@ impl Column {
     }
 }
 
-/// Decoded samples, and where in the epoch they are.
+/// Where images that stay encoded are, and what their headers say.
+struct Encoded {
+    images: EncodedImages,
+    offsets: Column,
+    widths: Column,
+    heights: Column,
+}
+
+/// Samples, and where in the epoch they are.
 ///
 /// Also the pair `(images, labels)`: `images, labels = batch` works. All arrays are
 /// views of the batch's own memory, may be written, and keep it alive; it goes back to
 /// a pool when the last array or tensor of it is gone. `numpy.from_dlpack`,
 /// `torch.from_dlpack` and `jax.dlpack.from_dlpack` take the batch itself for its images.
+///
+/// With `transform=Raw()` images stay encoded: there are `encoded`, `offsets`, `image_bytes`, `widths`
+/// and `heights` in the place of `images`, and the first of the pair is a list of memoryviews.
 #[pyclass(frozen, module = "forebay", name = "Batch")]
 pub(crate) struct PyBatch {
+    /// Or the bytes of all images, where they are encoded.
     images: Column,
+    encoded: Option<Encoded>,
     labels: Column,
     /// Labels of partners, and shares.
     mixed: Option<(Column, Column)>,
@@ -129,8 +142,29 @@ impl PyBatch {
         let samples = batch.samples.into_iter().map(|s| s as i64).collect();
         let flagged = |flag| batch.flags.iter().map(|&f| f & flag != 0).collect();
         let (padding, failed) = (flagged(FLAG_PADDING), flagged(FLAG_FAILED));
+        let (images, encoded) = match batch.encoded {
+            None => {
+                let pixels = Array::pixels(batch.images, batch.dtype, batch.shape);
+                (pixels, None)
+            }
+            Some(images) => {
+                let sizes = |sizes: &[u32]| {
+                    let sizes = sizes.iter().map(|&size| size.into()).collect();
+                    Column::new(py, Array::numbers(sizes))
+                };
+                let offsets = images.offsets.iter().map(|&at| at as i64).collect();
+                let encoded = Encoded {
+                    offsets: Column::new(py, Array::numbers(offsets))?,
+                    widths: sizes(&images.widths)?,
+                    heights: sizes(&images.heights)?,
+                    images: *images,
+                };
+                (Array::encoded(batch.images), Some(encoded))
+            }
+        };
         Ok(PyBatch {
-            images: Column::new(py, Array::pixels(batch.images, batch.dtype, batch.shape))?,
+            images: Column::new(py, images)?,
+            encoded,
             labels: Column::new(py, Array::numbers(labels.clone()))?,
             mixed,
             classes: labels,
@@ -148,6 +182,72 @@ impl PyBatch {
             digest: batch.digest,
         })
     }
+
+    /// The pixels; `what` is the name of what needs them.
+    fn pixels(&self, what: &str) -> PyResult<&Column> {
+        if self.encoded.is_none() {
+            return Ok(&self.images);
+        }
+        let message = format!(
+            "{what}: the images of this batch stay encoded, as transform=Raw() has it: see \
+             image_bytes(), encoded and offsets"
+        );
+        Err(Failure::new(Kind::Option, message).into())
+    }
+
+    /// The encoded images; `what` is the name of what needs them.
+    fn raw(&self, what: &str) -> PyResult<&Encoded> {
+        self.encoded.as_ref().ok_or_else(|| {
+            let message = format!(
+                "{what}: the images of this batch are decoded: see images, or give the loader \
+                 transform=forebay.Raw()"
+            );
+            Failure::new(Kind::Option, message).into()
+        })
+    }
+
+    /// The images of an `array` of all encoded bytes, as views.
+    fn cut<'py>(
+        &self,
+        encoded: &Encoded,
+        array: &Bound<'py, PyAny>,
+        each: impl Fn(Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let images = (0..self.shape[0]).map(|i| each(slice(encoded, array, i)?));
+        PyList::new(array.py(), images.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// Images and labels, as numpy or, encoded, as memoryviews.
+    fn pair<'py>(&self, py: Python<'py>) -> PyResult<[Bound<'py, PyAny>; 2]> {
+        let bytes = self.images.numpy(py)?;
+        let images = match &self.encoded {
+            None => bytes,
+            Some(encoded) => self.cut(encoded, &bytes, memoryview)?.into_any(),
+        };
+        Ok([images, self.labels.numpy(py)?])
+    }
+}
+
+/// The bytes of image `i`, out of those of all.
+fn slice<'py>(
+    encoded: &Encoded,
+    array: &Bound<'py, PyAny>,
+    i: usize,
+) -> PyResult<Bound<'py, PyAny>> {
+    // Batches are checked where they are made and where they arrive.
+    let range = encoded.images.range(i).unwrap_or_default();
+    array.get_item(PySlice::new(
+        array.py(),
+        range.start as isize,
+        range.end as isize,
+        1,
+    ))
+}
+
+fn memoryview(array: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
+    static MEMORYVIEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let memoryview = MEMORYVIEW.import(array.py(), "builtins", "memoryview")?;
+    memoryview.call1((array,))
 }
 
 #[pymethods]
@@ -155,9 +255,93 @@ impl PyBatch {
     /// Pixels: of shape (N, height, width, 3), or (N, 3, height, width) with layout "nchw".
     ///
     /// uint8, or what the loader's `dtype` says. bfloat16 needs the package ml_dtypes.
+    ///
+    /// Raises
+    /// ------
+    /// OptionError
+    ///     When images stay encoded.
     #[getter]
     fn images<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.pixels("images")?.numpy(py)
+    }
+
+    /// With `transform=Raw()`: the encoded images, one after the other: uint8 of shape (bytes,).
+    ///
+    /// Raises
+    /// ------
+    /// OptionError
+    ///     When images are decoded.
+    #[getter]
+    fn encoded<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.raw("encoded")?;
         self.images.numpy(py)
+    }
+
+    /// With `transform=Raw()`: where each image begins in `encoded`: int64 of shape (N + 1,).
+    ///
+    /// The last one is the end of the last image.
+    ///
+    /// Raises
+    /// ------
+    /// OptionError
+    ///     When images are decoded.
+    #[getter]
+    fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.raw("offsets")?.offsets.numpy(py)
+    }
+
+    /// With `transform=Raw()`: columns of each image in pixels: int64 of shape (N,).
+    ///
+    /// As the image's header says; 0 for a format that Forebay does not read, or an image that failed.
+    ///
+    /// Raises
+    /// ------
+    /// OptionError
+    ///     When images are decoded.
+    #[getter]
+    fn widths<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.raw("widths")?.widths.numpy(py)
+    }
+
+    /// With `transform=Raw()`: rows of each image in pixels: int64 of shape (N,); see `widths`.
+    ///
+    /// Raises
+    /// ------
+    /// OptionError
+    ///     When images are decoded.
+    #[getter]
+    fn heights<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.raw("heights")?.heights.numpy(py)
+    }
+
+    /// With `transform=Raw()`: the bytes of one encoded image, without a copy.
+    ///
+    /// Parameters
+    /// ----------
+    /// index : int
+    ///     Which sample of the batch; from the end where it is negative.
+    ///
+    /// Returns
+    /// -------
+    /// memoryview
+    ///     Empty for a sample that failed, with `on_error="zero"`.
+    ///
+    /// Raises
+    /// ------
+    /// IndexError
+    ///     When there is no such sample.
+    /// OptionError
+    ///     When images are decoded.
+    #[pyo3(signature = (index, /))]
+    fn image_bytes<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
+        let encoded = self.raw("image_bytes")?;
+        let samples = self.shape[0];
+        let from = if index < 0 { samples } else { 0 };
+        let Some(i) = from.checked_add_signed(index).filter(|&i| i < samples) else {
+            let message = format!("sample {index} of a batch of {samples}");
+            return Err(PyIndexError::new_err(message));
+        };
+        memoryview(slice(encoded, &self.images.numpy(py)?, i)?)
     }
 
     /// The label of each sample: int64 of shape (N,); -1 for a record without one.
@@ -281,12 +465,13 @@ impl PyBatch {
         self.failed.numpy(py)
     }
 
-    /// The order of the axes of `images`: "nhwc" or "nchw".
+    /// The order of the axes of `images`: "nhwc" or "nchw"; None when they stay encoded.
     #[getter]
-    fn layout(&self) -> &'static str {
+    fn layout(&self) -> Option<&'static str> {
         match self.layout {
-            Layout::Nhwc => "nhwc",
-            Layout::Nchw => "nchw",
+            _ if self.encoded.is_some() => None,
+            Layout::Nhwc => Some("nhwc"),
+            Layout::Nchw => Some("nchw"),
         }
     }
 
@@ -301,8 +486,11 @@ impl PyBatch {
     /// ------
     /// ImportError
     ///     For bfloat16, when ml_dtypes is not installed.
+    /// OptionError
+    ///     When images stay encoded.
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, [self.images.numpy(py)?, self.labels.numpy(py)?])
+        let images = self.pixels("numpy")?.numpy(py)?;
+        PyTuple::new(py, [images, self.labels.numpy(py)?])
     }
 
     /// The images and the labels as tensors of torch, without a copy.
@@ -311,14 +499,20 @@ impl PyBatch {
     /// -------
     /// tuple of torch.Tensor
     ///     Of shape (N, H, W, 3) or (N, 3, H, W) and the batch's `dtype`, and int64 of shape (N,),
-    ///     on the CPU.
+    ///     on the CPU. With `transform=Raw()` the first is a list of N tensors, uint8 of shape (bytes,), as
+    ///     `torchvision.io.decode_jpeg` takes them.
     ///
     /// Raises
     /// ------
     /// ImportError
     ///     When torch is not installed.
     fn torch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, [self.images.torch(py)?, self.labels.torch(py)?])
+        let images = self.images.torch(py)?;
+        let images = match &self.encoded {
+            None => images,
+            Some(encoded) => self.cut(encoded, &images, Ok)?.into_any(),
+        };
+        PyTuple::new(py, [images, self.labels.torch(py)?])
     }
 
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
@@ -330,7 +524,7 @@ impl PyBatch {
         dl_device: Option<(u32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Py<PyAny>> {
-        self.images
+        self.pixels("__dlpack__")?
             .array
             .get()
             .__dlpack__(py, stream, max_version, dl_device, copy)
@@ -346,24 +540,29 @@ impl PyBatch {
 
     fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
         match index {
-            0 | -2 => self.images.numpy(py),
+            0 | -2 => self.pair(py).map(|[images, _]| images),
             1 | -1 => self.labels.numpy(py),
             _ => Err(PyIndexError::new_err("a batch is a pair: images, labels")),
         }
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        self.numpy(py)?.try_iter()
+        PyTuple::new(py, self.pair(py)?)?.try_iter()
     }
 
     fn __repr__(&self) -> String {
         let [n, a, b, c] = self.shape;
-        format!(
-            "Batch(epoch={}, step={}, images={}[{n}, {a}, {b}, {c}], layout='{}')",
-            self.epoch,
-            self.step,
-            self.dtype.name(),
-            self.layout()
-        )
+        let (epoch, step) = (self.epoch, self.step);
+        match (self.layout(), &self.encoded) {
+            (Some(layout), _) => format!(
+                "Batch(epoch={epoch}, step={step}, images={}[{n}, {a}, {b}, {c}], layout='{layout}')",
+                self.dtype.name(),
+            ),
+            (None, encoded) => {
+                let end = encoded.as_ref().and_then(|e| e.images.offsets.last());
+                let bytes = end.unwrap_or(&0);
+                format!("Batch(epoch={epoch}, step={step}, encoded={n} images in {bytes} bytes)")
+            }
+        }
     }
 }

@@ -34,6 +34,7 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(dataset::_reopen, module)?)?;
     module.add_class::<transform::PyTrainTransform>()?;
     module.add_class::<transform::PyEvalTransform>()?;
+    module.add_class::<transform::PyRaw>()?;
     module.add_function(wrap_pyfunction!(steps::_check_transform, module)?)?;
     module.add_function(wrap_pyfunction!(steps::_check_batch_transform, module)?)?;
     module.add_function(wrap_pyfunction!(_main, module)?)?;

@@ -398,6 +398,7 @@ mod tests {
                 images: BufferPool::new(0).take(0),
                 dtype: Dtype::Uint8,
                 mixed: None,
+                encoded: None,
                 shape: [0, 1, 1, 3],
                 layout: Layout::Nhwc,
                 labels: Vec::new(),

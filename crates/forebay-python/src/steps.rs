@@ -96,7 +96,7 @@ fn read(item: &Bound<'_, PyAny>) -> PyResult<Item> {
                 std: field(item, "std")?,
             }));
         }
-        "TrainTransform" | "EvalTransform" => {
+        "TrainTransform" | "EvalTransform" | "Raw" => {
             return Err(invalid(format!(
                 "{item} in a list: give it alone, or write out what it does"
             )));

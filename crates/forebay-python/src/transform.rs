@@ -196,9 +196,43 @@ impl PyEvalTransform {
     }
 }
 
+/// Nothing: images stay as they are stored, encoded, for those who decode them elsewhere.
+///
+/// Batches have `encoded`, `offsets` and `image_bytes` instead of `images`, and their sizes vary. Of each
+/// image the header is read, for `Batch.widths` and `Batch.heights`, and nothing else: an image that is
+/// damaged further on is handed out as it is. With `on_error="zero"` a sample whose record or header cannot
+/// be read is an empty image.
+///
+/// Options about pixels are refused with it: `layout`, `dtype`, `batch_transform`, `profile`,
+/// `exif_orientation` and `dct_scaling`.
+///
+/// Examples
+/// --------
+/// >>> loader = forebay.Loader("packed/", transform=forebay.Raw())  # doctest: +SKIP
+/// >>> for batch in loader:  # doctest: +SKIP
+/// ...     encoded, labels = batch.torch()
+/// ...     images = torchvision.io.decode_jpeg(encoded, device="cuda")
+#[pyclass(frozen, eq, hash, from_py_object, module = "forebay", name = "Raw")]
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PyRaw;
+
+#[pymethods]
+impl PyRaw {
+    #[new]
+    fn new() -> Self {
+        PyRaw
+    }
+
+    #[allow(clippy::unused_self)] // a method of Python's
+    fn __repr__(&self) -> &'static str {
+        "Raw()"
+    }
+}
+
 /// Any of them, as an argument.
 #[derive(FromPyObject)]
 pub(crate) enum AnyTransform<'py> {
+    Raw(PyRaw),
     Train(PyTrainTransform),
     Eval(PyEvalTransform),
     List(Vec<Bound<'py, PyAny>>),
@@ -208,6 +242,7 @@ impl AnyTransform<'_> {
     /// The transform, and the normalisation that a list may have.
     pub(crate) fn compile(self) -> PyResult<(Transform, Option<Normalize>)> {
         Ok(match self {
+            AnyTransform::Raw(PyRaw) => (Transform::Raw, None),
             AnyTransform::Train(train) => (Transform::Train(train.0), None),
             AnyTransform::Eval(eval) => (Transform::Eval(eval.0), None),
             AnyTransform::List(items) => {

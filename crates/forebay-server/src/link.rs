@@ -46,6 +46,8 @@ impl Ending {
 #[derive(Default)]
 struct Flow {
     credit: u64,
+    /// What was sent beyond the credit, by a batch whose size nobody knew before.
+    debt: u64,
     stop: Option<Stop>,
     monitor: Option<Arc<dyn Monitor>>,
     ending: Option<Ending>,
@@ -158,7 +160,9 @@ impl Link {
     /// Adds to the client's credit.
     pub(crate) fn grant(&self, bytes: u64) {
         let mut flow = lock(&self.flow);
-        flow.credit = flow.credit.saturating_add(bytes);
+        let paid = flow.debt.min(bytes);
+        flow.debt -= paid;
+        flow.credit = flow.credit.saturating_add(bytes - paid);
         drop(flow);
         self.changed.notify_all();
     }
@@ -179,6 +183,14 @@ impl Link {
                 .wait(flow)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Uses up credit for `bytes`, and more than there is: what is granted next pays for it.
+    pub(crate) fn charge(&self, bytes: u64) {
+        let mut flow = lock(&self.flow);
+        let paid = flow.credit.min(bytes);
+        flow.credit -= paid;
+        flow.debt = flow.debt.saturating_add(bytes - paid);
     }
 
     /// Ends the stream; the first reason counts.

@@ -79,6 +79,8 @@ struct Session<'a> {
     link: &'a Link,
     source: Box<dyn BatchSource>,
     batch_bytes: u64,
+    /// Whether batches have sizes of their own, of which `batch_bytes` is the usual one.
+    varies: bool,
     checksum: bool,
     stats: StreamStats,
 }
@@ -144,6 +146,7 @@ impl<'a> Session<'a> {
             position: open.position,
         });
         let batch_bytes = opened.batch_bytes;
+        let varies = forebay_wire::batch::is_raw(opened.spec.as_ref());
         link.send(&opened.into(), &[])?;
         link.grant(open.credit_bytes);
         Ok(Session {
@@ -151,6 +154,7 @@ impl<'a> Session<'a> {
             link,
             source: stream,
             batch_bytes,
+            varies,
             checksum: open.payload_checksum,
             stats: StreamStats::default(),
         })
@@ -166,7 +170,7 @@ impl<'a> Session<'a> {
             // Credit first, batch second: a client that takes nothing holds
             // nothing here but what the pipeline prepares within its own budget.
             let began = Instant::now();
-            self.link.spend(self.batch_bytes)?;
+            self.link.spend(self.needed())?;
             self.stats.blocked += began.elapsed();
             let began = Instant::now();
             let batch = self.source.next_batch();
@@ -181,7 +185,7 @@ impl<'a> Session<'a> {
                     self.send(batch)?;
                 }
                 None => {
-                    self.link.grant(self.batch_bytes);
+                    self.link.grant(self.needed());
                     self.link.send(&end.into(), &[])?;
                     self.server.tell(&Event::EpochEnd {
                         connection: self.link.id,
@@ -202,10 +206,18 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// The credit without which no batch is made: what one takes or, where nobody knows that before it is made, any.
+    fn needed(&self) -> u64 {
+        if self.varies { 1 } else { self.batch_bytes }
+    }
+
     fn send(&mut self, batch: Batch) -> Result<(), End> {
         let began = Instant::now();
         let payload_bytes = batch.images.len() as u64;
-        if payload_bytes != self.batch_bytes {
+        if self.varies {
+            self.link.grant(self.needed());
+            self.link.charge(payload_bytes);
+        } else if payload_bytes != self.batch_bytes {
             // The credit was for another size; no source of ours does this.
             return Err(End::Failure(Failure::new(
                 Kind::Internal,

@@ -89,7 +89,7 @@ impl Source for Synthetic {
         let side = match spec.transform.as_ref().and_then(|t| t.kind.as_ref()) {
             Some(transform::Kind::Train(train)) => train.size.into(),
             Some(transform::Kind::Eval(eval)) => eval.crop.into(),
-            Some(transform::Kind::List(_)) => {
+            Some(transform::Kind::List(_) | transform::Kind::Raw(_)) => {
                 let text = "made-up batches know TrainTransform and EvalTransform only";
                 return Err(Failure::new(Kind::Invalid, text));
             }
@@ -204,6 +204,7 @@ impl BatchSource for SyntheticBatches {
             images,
             dtype: Dtype::Uint8,
             mixed: None,
+            encoded: None,
             shape: self.shape,
             layout: self.layout,
             labels: samples.iter().map(|&s| Synthetic::label(s)).collect(),

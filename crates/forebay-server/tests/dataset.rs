@@ -45,6 +45,7 @@ fn same(here: Option<Batch>, there: Option<Batch>) -> bool {
     assert!(here.images[..] == there.images[..], "{here:?}");
     assert_eq!(here.labels, there.labels);
     assert_eq!(here.mixed, there.mixed);
+    assert_eq!(here.encoded, there.encoded);
     assert_eq!(here.samples, there.samples);
     assert_eq!(here.flags, there.flags);
     true
@@ -152,6 +153,98 @@ fn sampling_is_the_same_over_the_network() {
 }
 
 #[test]
+fn encoded_images_travel_in_batches_of_any_size() {
+    let (_dir, dataset) = packed(Format::Indexed);
+    let server = serve(&dataset);
+    let split = dataset.split("train").unwrap();
+    let mut options = Options::new(2, Transform::Raw);
+    options.keep_last = true;
+    let mut loader = Loader::new(split, options.clone()).unwrap();
+    let mut sizes = Vec::new();
+    while let Some(batch) = loader.next_batch().unwrap() {
+        sizes.push(batch.images.len() as u64);
+    }
+    let typical = loader.options().batch_bytes().unwrap() as u64;
+    assert!(
+        sizes.iter().any(|&size| size > typical),
+        "{sizes:?} of {typical}"
+    );
+    // With credit for one batch of average size at a time, and with more than enough.
+    for credit_bytes in [Some(typical), None, Some(1 << 30)] {
+        let own = ClientOptions {
+            credit_bytes,
+            payload_checksum: Some(true),
+            ..ClientOptions::default()
+        };
+        let client = Client::connect(&url(server.addr()), own).unwrap();
+        let mut stream = client.open(options.to_spec("train")).unwrap();
+        assert_eq!(stream.opened().batch_bytes, typical);
+        loader.seek(0, 0).unwrap();
+        for epoch in 0..3 {
+            while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
+            assert_eq!(stream.position(), (epoch + 1, 0));
+        }
+        loader.seek(1, 2).unwrap();
+        stream.seek(1, 2).unwrap();
+        while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
+    }
+    // A client bounds what it takes: a larger batch ends the stream.
+    let own = ClientOptions {
+        max_batch_bytes: sizes.iter().max().unwrap() - 1,
+        ..ClientOptions::default()
+    };
+    let client = Client::connect(&url(server.addr()), own).unwrap();
+    let mut stream = client.open(options.to_spec("train")).unwrap();
+    let error = loop {
+        match stream.next_batch() {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("a batch beyond the limit was taken"),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("limit"), "{error}");
+}
+
+#[test]
+fn a_server_makes_no_batch_of_encoded_images_beyond_its_limit() {
+    let (_dir, dataset) = packed(Format::Indexed);
+    let mut loader = Loader::new(
+        dataset.split("train").unwrap(),
+        Options::new(2, Transform::Raw),
+    )
+    .unwrap();
+    let typical = loader.options().batch_bytes().unwrap() as u64;
+    let mut largest = 0;
+    while let Some(batch) = loader.next_batch().unwrap() {
+        largest = largest.max(batch.images.len() as u64);
+    }
+    assert!(largest > typical, "{largest} of {typical}");
+    let mut own = options(&Log::default());
+    own.max_batch_bytes = largest - 1;
+    let mut server = Server::bind(own).unwrap();
+    server.add_dataset("set", &dataset).unwrap();
+    let server = server.spawn().unwrap();
+    let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
+    let spec = Options::new(2, Transform::Raw).to_spec("train");
+    let mut stream = client.open(spec).unwrap();
+    let error = loop {
+        match stream.next_batch() {
+            Ok(Some(batch)) => assert!((batch.images.len() as u64) < largest),
+            Ok(None) => panic!("a batch beyond the limit was made"),
+            Err(error) => break error,
+        }
+    };
+    let Error::Remote { kind, message, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(*kind, Kind::Invalid);
+    assert!(
+        message.contains(&format!("a batch of {largest} bytes")),
+        "{message}"
+    );
+}
+
+#[test]
 fn what_the_loader_refuses_arrives_typed() {
     let (_dir, dataset) = packed(Format::Indexed);
     let server = serve(&dataset);
@@ -174,6 +267,14 @@ fn what_the_loader_refuses_arrives_typed() {
         (|o| o.spec.transform = None) as fn(&mut OpenOptions),
         |o| o.spec.batch_size = 0,
         |o| o.spec.batch_size = 1 << 23,
+        |o| {
+            o.spec = Options::new(1 << 29, Transform::Raw).to_spec("train");
+            o.spec.keep_last = true;
+        },
+        |o| {
+            o.spec = Options::new(4, Transform::Raw).to_spec("train");
+            o.spec.layout = wire::Layout::Nchw.into();
+        },
         |o| o.spec.world_size = 3,
         |o| o.spec.lanes = u64::MAX,
         |o| o.position = 1 << 40,

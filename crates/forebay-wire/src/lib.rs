@@ -27,7 +27,7 @@ mod message;
 pub mod stream;
 pub mod transport;
 
-pub use batch::{Batch, Buffer, BufferPool, Dtype, Layout, Mixed, PoolStats};
+pub use batch::{Batch, Buffer, BufferPool, Dtype, EncodedImages, Layout, Mixed, PoolStats};
 pub use error::{Error, Result};
 pub use forebay_proto::wire;
 pub use frame::Limits;

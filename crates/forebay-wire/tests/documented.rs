@@ -61,6 +61,7 @@ fn worked_bytes_are_right() {
         position: 4,
         dtype: Dtype::Uint8,
         mixed: None,
+        encoded: None,
         shape: [2, 1, 1, 3],
         layout: Layout::Nhwc,
         labels: vec![5, -1],

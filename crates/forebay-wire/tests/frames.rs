@@ -6,8 +6,8 @@ use std::io::{Cursor, Read};
 use forebay_wire::batch::digest;
 use forebay_wire::frame::{self, HEAD_LEN, Limits};
 use forebay_wire::{
-    Batch, BufferPool, Dtype, Error, FrameReader, FrameWriter, Kind, Layout, Message, Mixed, Side,
-    wire,
+    Batch, BufferPool, Dtype, EncodedImages, Error, FrameReader, FrameWriter, Kind, Layout,
+    Message, Mixed, Side, wire,
 };
 use proptest::prelude::*;
 
@@ -25,6 +25,7 @@ fn batch(pool: &BufferPool) -> Batch {
         position: 6,
         images,
         dtype: Dtype::Uint8,
+        encoded: None,
         mixed: Some(Box::new(Mixed {
             labels: vec![999, -1, 5],
             lam: vec![0.25, 0.25, 1.0],
@@ -243,6 +244,74 @@ fn batches_that_do_not_add_up_are_refused() {
         |b| b.flags.clear(),
         |b| b.samples.push(1),
         |b| b.labels.clear(),
+    ];
+    for (i, change) in tries.iter().enumerate() {
+        let mut header = sent.to_wire(None);
+        change(&mut header);
+        let images = pool.take(sent.images.len());
+        assert!(
+            Batch::from_wire(header, Layout::Nhwc, images).is_err(),
+            "{i}"
+        );
+    }
+}
+
+/// The same batch with encoded images of 5, 0 and 31 bytes.
+fn encoded(pool: &BufferPool) -> Batch {
+    let mut batch = batch(pool);
+    batch.shape = [3, 0, 0, 0];
+    batch.mixed = None;
+    batch.encoded = Some(Box::new(EncodedImages {
+        offsets: vec![0, 5, 5, 36],
+        widths: vec![640, 0, 7],
+        heights: vec![480, 0, 9],
+    }));
+    batch
+}
+
+#[test]
+fn encoded_images_arrive_as_they_were_sent() {
+    let pool = BufferPool::new(1 << 20);
+    let sent = encoded(&pool);
+    let mut bytes = Vec::new();
+    FrameWriter::new(&mut bytes)
+        .write(&sent.to_wire(None).into(), &sent.images)
+        .unwrap();
+    let (message, payload, _) = frame::decode(&bytes, &SERVER).unwrap().unwrap();
+    let Message::Batch(header) = message else {
+        panic!("{message:?}");
+    };
+    assert_eq!(header.shape, [3]);
+    let mut images = pool.take(payload.len());
+    images.copy_from_slice(payload);
+    let got = Batch::from_wire(header, Layout::Nhwc, images).unwrap();
+    assert_eq!(got.encoded, sent.encoded);
+    assert_eq!(got.image(0), Some(&[0, 1, 2, 3, 4][..]));
+    assert_eq!(got.image(1), Some(&[][..]));
+    assert_eq!(got.image(2).unwrap().len(), 31);
+    assert_eq!((got.labels, got.samples), (sent.labels, sent.samples));
+}
+
+#[test]
+fn encoded_images_that_do_not_fit_their_payload_are_refused() {
+    let pool = BufferPool::new(1 << 20);
+    let sent = encoded(&pool);
+    let tries: [fn(&mut wire::Batch); 12] = [
+        |b| b.offsets[3] = 37,
+        |b| b.offsets[1] = u64::MAX,
+        |b| b.offsets[0] = 1,
+        |b| b.offsets[2] = 4,
+        |b| b.offsets.truncate(3),
+        |b| b.offsets.push(36),
+        |b| b.offsets.clear(),
+        |b| b.shape = vec![u64::MAX],
+        |b| b.shape = vec![3, 2, 2, 3],
+        |b| b.dtype = wire::Dtype::Float32.into(),
+        |b| b.widths.clear(),
+        |b| {
+            b.lam = vec![1.0; 3];
+            b.labels_b = vec![0; 3];
+        },
     ];
     for (i, change) in tries.iter().enumerate() {
         let mut header = sent.to_wire(None);

@@ -43,6 +43,8 @@ pub enum Transform {
     Eval(EvalTransform),
     /// A list of transforms.
     List(TransformList),
+    /// Nothing: images stay encoded, for those who decode them elsewhere. There is nothing to [`apply`](Self::apply).
+    Raw,
 }
 
 /// An image as it is stored: its encoded bytes and, if it has them, its seek points.
@@ -100,16 +102,17 @@ impl Transform {
             Self::Train(train) => train.validate(),
             Self::Eval(eval) => eval.validate(),
             // Was checked when it was made.
-            Self::List(_) => Ok(()),
+            Self::List(_) | Self::Raw => Ok(()),
         }
     }
 
-    /// Height and width of what comes out, in pixels.
+    /// Height and width of what comes out, in pixels; 0 and 0 where images stay encoded.
     pub fn output_size(&self) -> Size {
         match self {
             Self::Train(train) => (train.size, train.size),
             Self::Eval(eval) => (eval.crop, eval.crop),
             Self::List(list) => list.output_size(),
+            Self::Raw => (0, 0),
         }
     }
 
@@ -124,7 +127,7 @@ impl Transform {
     /// or the bytes alone.
     ///
     /// # Errors
-    /// Every [`ImageError`].
+    /// Every [`ImageError`]; [`ImageError::Transform`] for [`Transform::Raw`].
     ///
     /// ```
     /// use forebay_image::{Decoder, Layout, Limits, Output, SampleSeed, TrainTransform, Transform, encode_png};
@@ -164,6 +167,7 @@ impl Transform {
             Self::Train(train) => train.plan(width, height, seed),
             Self::Eval(eval) => eval.plan(width, height),
             Self::List(list) => list.plan(width, height, seed),
+            Self::Raw => return Err(invalid("Raw leaves images as they are, encoded".to_owned())),
         };
         let region = decoder.plan(&mut picture, crop, &resize);
         decoder.fill(bytes, &picture, region, seek_points)?;

@@ -10,6 +10,7 @@ mod cores;
 mod extent;
 mod fetch;
 mod planner;
+mod raw;
 mod state;
 mod waits;
 mod work;
@@ -21,10 +22,10 @@ use std::time::{Duration, Instant};
 
 use forebay_image::Mix;
 use forebay_wire::batch::{FLAG_FAILED, FLAG_SAMPLE};
-use forebay_wire::{BufferPool, Mixed};
+use forebay_wire::{BufferPool, EncodedImages, Mixed};
 
 use crate::error::{Error, Result};
-use crate::options::{Machine, OnError, Options};
+use crate::options::{Machine, OnError, Options, RAW_EXTRA};
 use crate::plan::{Batches, Selection};
 use crate::source::Source;
 use crate::stats::{Activity, Clock, StageStats, Stats};
@@ -46,7 +47,8 @@ pub(crate) struct Shared {
     batches: Batches,
     reach: Reach,
     pool: BufferPool,
-    batch_bytes: usize,
+    /// Of the buffer that samples are decoded into: none where images stay encoded.
+    buffer_bytes: usize,
     state: Mutex<State>,
     to_readers: Condvar,
     to_workers: Condvar,
@@ -69,6 +71,7 @@ pub(crate) struct Made {
     pub(crate) epoch: u64,
     pub(crate) start: u64,
     pub(crate) images: forebay_wire::Buffer,
+    pub(crate) encoded: Option<Box<EncodedImages>>,
     pub(crate) labels: Vec<i64>,
     pub(crate) mixed: Option<Mixed>,
     pub(crate) samples: Vec<u64>,
@@ -80,17 +83,18 @@ impl Made {
     fn fill_gaps(&mut self) {
         let count = self.flags.len();
         let bytes = self.images.len() / count.max(1);
-        let failed = |flags: &[u8], i: usize| flags[i] & FLAG_FAILED != 0;
         for i in 0..count {
-            if !failed(&self.flags, i) {
+            if self.flags[i] & FLAG_FAILED == 0 {
                 continue;
             }
-            let mut others = (i + 1..count).chain(0..i);
-            let Some(good) = others.find(|&other| !failed(&self.flags, other)) else {
+            let Some(good) = raw::stand_in(&self.flags, i) else {
                 return;
             };
-            self.images
-                .copy_within(good * bytes..(good + 1) * bytes, i * bytes);
+            // Encoded images were put together so.
+            if self.encoded.is_none() {
+                self.images
+                    .copy_within(good * bytes..(good + 1) * bytes, i * bytes);
+            }
             self.labels[i] = self.labels[good];
             self.samples[i] = self.samples[good];
         }
@@ -162,11 +166,16 @@ impl Pipeline {
             batches_ahead: machine.batches_ahead,
             batch_size,
             batch_bytes: batch_bytes as u64,
+            raw_budget: options.is_raw().then(|| {
+                let batches = machine.batches_ahead as u64 + RAW_EXTRA;
+                (batch_bytes as u64).saturating_mul(batches)
+            }),
             record_bytes: machine.record_bytes,
         };
         // Besides those in the making, one or two are at the trainer.
         let kept = batch_bytes.saturating_mul(machine.batches_ahead + 2);
         let cores = (options.threads == 0).then(cores::of_this_process);
+        let buffer_bytes = if options.is_raw() { 0 } else { batch_bytes };
         let shared = Arc::new(Shared {
             source,
             options,
@@ -174,7 +183,7 @@ impl Pipeline {
             batches,
             reach,
             pool: pool.unwrap_or_else(|| BufferPool::new(kept)),
-            batch_bytes,
+            buffer_bytes,
             state: Mutex::new(State::new(&sizes, planner, reach)),
             to_readers: Condvar::new(),
             to_workers: Condvar::new(),
@@ -331,16 +340,21 @@ impl Shared {
     pub(crate) fn next(&self, until: Option<Instant>) -> Result<Made> {
         self.trainer.switch(Activity::Starved);
         let begun = Instant::now();
+        let unfinished = || Error::System {
+            what: "hand out a batch",
+            source: Arc::new(std::io::Error::other("a sample is still being written")),
+        };
         let result = self.wait_for_front(begun, until).and_then(|making| {
             self.batches_out.fetch_add(1, Ordering::Relaxed);
-            let images = Canvas::whole(making.canvas).ok_or_else(|| Error::System {
-                what: "hand out a batch",
-                source: Arc::new(std::io::Error::other("a sample is still being written")),
-            })?;
+            let (images, encoded) = match making.gathered {
+                Some(gathered) => (gathered.payload, Some(Box::new(gathered.encoded))),
+                None => (Canvas::whole(making.canvas).ok_or_else(unfinished)?, None),
+            };
             let mut made = Made {
                 epoch: making.epoch,
                 start: making.start,
                 images,
+                encoded,
                 labels: making.labels,
                 mixed: None,
                 samples: making.samples,

@@ -15,6 +15,7 @@ use forebay_wire::batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE};
 use super::canvas::{Canvas, Slot};
 use super::extent::{Extent, Store};
 use super::planner::{Planned, Planner, Reach};
+use super::raw::{Gather, Gathered, RawImage};
 use crate::error::Error;
 use crate::source::Source;
 use crate::stats::Activity;
@@ -74,6 +75,27 @@ pub(super) struct Making {
     pub(super) flags: Vec<u8>,
     /// Samples that are not done.
     pub(super) left: usize,
+    /// Whether images are still to be put together: those that stay encoded, until that is done or failed.
+    gathering: bool,
+    /// Images that stay encoded, until they are put together.
+    images: Vec<RawImage>,
+    pub(super) gathered: Option<Gathered>,
+    /// Bytes of these.
+    raw_bytes: u64,
+}
+
+impl Making {
+    /// Whether it can be handed out.
+    fn is_whole(&self) -> bool {
+        self.left == 0 && !self.gathering
+    }
+}
+
+/// What became of a sample.
+pub(super) struct Done {
+    pub(super) label: i64,
+    /// Where images stay encoded.
+    pub(super) image: Option<RawImage>,
 }
 
 /// The first thing that went wrong, in the order of samples.
@@ -125,6 +147,10 @@ pub(super) struct State {
     batches_ahead: usize,
     batch_size: usize,
     batch_bytes: u64,
+    /// For batches whose images stay encoded: bytes for all of them.
+    raw_budget: Option<u64>,
+    /// The largest of the last of these batches, or what they are on average.
+    raw_batch: u64,
     allocating: bool,
     failure: Option<Failure>,
     /// Samples that were replaced, and what was wrong with the last of them.
@@ -146,6 +172,7 @@ pub(super) struct Sizes {
     pub(super) batches_ahead: usize,
     pub(super) batch_size: usize,
     pub(super) batch_bytes: u64,
+    pub(super) raw_budget: Option<u64>,
     pub(super) record_bytes: u64,
 }
 
@@ -168,6 +195,8 @@ impl State {
             batches_ahead: sizes.batches_ahead,
             batch_size: sizes.batch_size,
             batch_bytes: sizes.batch_bytes,
+            raw_budget: sizes.raw_budget,
+            raw_batch: sizes.batch_bytes,
             allocating: false,
             failure: None,
             failed: 0,
@@ -300,11 +329,23 @@ impl State {
         let next = self.front + self.making.len() as u64;
         !self.allocating
             && self.making.len() < self.batches_ahead
+            && self.has_room_for_raw()
             && self
                 .planned
                 .front()
                 .is_some_and(|planned| planned.batch == next)
             && !self.is_beyond_failure(next)
+    }
+
+    /// Batches of encoded images may be larger than what was reckoned with: then there are fewer. One is always made;
+    /// the next one is begun when of those before it most is known, and there is room to put one together.
+    fn has_room_for_raw(&self) -> bool {
+        let Some(budget) = self.raw_budget else {
+            return true;
+        };
+        let next = self.raw_batch.saturating_mul(2);
+        let fits = self.making_bytes().saturating_add(next) <= budget;
+        self.making.is_empty() || (fits && self.unfinished <= self.batch_size)
     }
 
     fn is_beyond_failure(&self, batch: u64) -> bool {
@@ -343,6 +384,13 @@ impl State {
                 start: planned.start,
                 canvas,
                 left: slots.len(),
+                gathering: self.raw_budget.is_some(),
+                images: match self.raw_budget {
+                    Some(_) => slots.iter().map(|_| RawImage::default()).collect(),
+                    None => Vec::new(),
+                },
+                gathered: None,
+                raw_bytes: 0,
                 labels: vec![-1; slots.len()],
                 samples: Vec::with_capacity(slots.len()),
                 flags: Vec::with_capacity(slots.len()),
@@ -368,26 +416,77 @@ impl State {
         self.failures.push_back(what);
     }
 
-    /// A task is done; `result` is its label, or that it was replaced. Its slot is gone already.
+    /// A task is done; `result` is what became of it, or that it was replaced. Its slot is gone already. Gives
+    /// the images to put together, if this was the last one of them.
     pub(super) fn finish(
         &mut self,
         (generation, batch, index): (u64, u64, usize),
         extent: Arc<Extent>,
-        result: Result<Option<i64>, Error>,
-    ) {
+        result: Result<Option<Done>, Error>,
+    ) -> Option<Gather> {
         self.store.release(extent);
         if generation != self.generation {
-            return;
+            return None;
         }
         self.unfinished -= 1;
         let at = usize::try_from(batch.wrapping_sub(self.front)).unwrap_or(usize::MAX);
-        if let Some(making) = self.making.get_mut(at) {
-            making.left -= 1;
-            match result {
-                Ok(Some(label)) => making.labels[index] = label,
-                Ok(None) => making.flags[index] |= FLAG_FAILED,
-                Err(error) => self.fail(batch, index, error),
+        let making = self.making.get_mut(at)?;
+        making.left -= 1;
+        let failed = match result {
+            Ok(Some(done)) => {
+                making.labels[index] = done.label;
+                if let Some(image) = done.image {
+                    making.raw_bytes += image.len();
+                    making.images[index] = image;
+                }
+                None
             }
+            Ok(None) => {
+                making.flags[index] |= FLAG_FAILED;
+                None
+            }
+            Err(error) => Some(error),
+        };
+        let gather = (making.gathering && making.left == 0).then(|| {
+            // Reckons with large ones for a while.
+            let bytes = making.raw_bytes.max(self.batch_bytes);
+            let fading = self.raw_batch - self.raw_batch / 8 + bytes / 8;
+            self.raw_batch = bytes.max(fading);
+            // The images and the payload.
+            making.raw_bytes *= 2;
+            Gather {
+                generation,
+                batch,
+                images: std::mem::take(&mut making.images),
+                flags: making.flags.clone(),
+            }
+        });
+        if let Some(error) = failed {
+            self.fail(batch, index, error);
+        }
+        gather
+    }
+
+    /// The images of a batch were put together; they are gone already.
+    pub(super) fn finish_gathering(
+        &mut self,
+        (generation, batch): (u64, u64),
+        result: Result<Gathered, Error>,
+    ) {
+        if generation != self.generation {
+            return;
+        }
+        let at = usize::try_from(batch.wrapping_sub(self.front)).unwrap_or(usize::MAX);
+        let Some(making) = self.making.get_mut(at) else {
+            return;
+        };
+        making.gathering = false;
+        match result {
+            Ok(gathered) => {
+                making.raw_bytes = gathered.payload.len() as u64;
+                making.gathered = Some(gathered);
+            }
+            Err(error) => self.fail(batch, self.batch_size, error),
         }
     }
 
@@ -405,7 +504,7 @@ impl State {
     /// The next batch, or why there will be none: `None` while neither is known.
     pub(super) fn take_front(&mut self) -> Option<Result<Making, Error>> {
         if let Some(making) = self.making.front()
-            && making.left > 0
+            && !making.is_whole()
         {
             return None;
         }
@@ -422,7 +521,7 @@ impl State {
     /// Whether [`State::take_front`] would give something.
     pub(super) fn has_front(&self) -> bool {
         match self.making.front() {
-            Some(making) => making.left == 0,
+            Some(making) => making.is_whole(),
             None => self
                 .failure
                 .as_ref()
@@ -437,7 +536,20 @@ impl State {
 
     /// Bytes of records and batches.
     pub(super) fn bytes(&self) -> u64 {
-        self.store.used() + self.batch_bytes * self.making.len() as u64
+        self.store.used() + self.making_bytes()
+    }
+
+    /// Bytes of batches; of those whose images stay encoded, as far as they are there, but what is reckoned with at
+    /// least while they are not whole.
+    fn making_bytes(&self) -> u64 {
+        if self.raw_budget.is_none() {
+            return self.batch_bytes * self.making.len() as u64;
+        }
+        let of = |making: &Making| {
+            let least = if making.left == 0 { 0 } else { self.raw_batch };
+            making.raw_bytes.max(least)
+        };
+        self.making.iter().map(of).sum()
     }
 
     /// Whether records are read one by one.

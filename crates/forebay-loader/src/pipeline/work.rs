@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use forebay_image::{Decoder, Encoded, SampleSeed, Timing};
+use forebay_image::{Decoder, Encoded, SampleSeed, Timing, Transform};
 use forebay_shard::{RecordBlock, image_record};
 
 use super::Shared;
 use super::cores::Seat;
-use super::state::{Job, Task, Working};
+use super::raw::{Gather, RawImage};
+use super::state::{Done, Job, Task, Working};
 use crate::error::{Error, Result};
 use crate::options::OnError;
 use crate::stats::Activity;
@@ -72,7 +73,7 @@ fn take(shared: &Shared, me: usize, seat: &mut Seat) -> Option<Job> {
 fn buffer(shared: &Shared, generation: u64) {
     let buffer = shared
         .pool
-        .try_take(shared.batch_bytes)
+        .try_take(shared.buffer_bytes)
         .map_err(|error| Error::System {
             what: "allocate a batch",
             source: Arc::new(error),
@@ -102,12 +103,12 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task) {
     });
     let mut replaced = None;
     let result = match result {
-        Ok((label, timing)) => {
+        Ok((done, timing)) => {
             shared
                 .transform_ns
                 .fetch_add(timing.transform_ns, Ordering::Relaxed);
             shared.images.fetch_add(1, Ordering::Relaxed);
-            Ok(Some(label))
+            Ok(Some(done))
         }
         Err(error) if shared.options.on_error == OnError::Raise || !error.is_of_one_sample() => {
             Err(error)
@@ -136,13 +137,28 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task) {
     if let Some(what) = replaced {
         state.note_failure(what);
     }
-    state.finish((generation, batch, index), extent, result);
+    let last = state.finish((generation, batch, index), extent, result);
+    state.advance(&*shared.source);
+    shared.wake(&state);
+    drop(state);
+    if let Some(last) = last {
+        gather(shared, last);
+    }
+}
+
+/// Puts the encoded images of a batch together.
+fn gather(shared: &Shared, images: Gather) {
+    let gathered = images.run(&shared.options, &shared.pool);
+    let place = (images.generation, images.batch);
+    drop(images);
+    let mut state = shared.lock();
+    state.finish_gathering(place, gathered);
     state.advance(&*shared.source);
     shared.wake(&state);
 }
 
-/// Decodes a sample into its slot; gives its label.
-fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(i64, Timing)> {
+/// Decodes a sample into its slot, or takes a copy of it as it is.
+fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Done, Timing)> {
     let place = |sample| Box::new(shared.source.place(sample));
     let mut alone = RecordBlock::default();
     let record = match task.extent.record(task.sample) {
@@ -171,6 +187,15 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(i6
         None => NO_LABEL,
     };
     let options = &shared.options;
+    let bad_image = |source| Error::Image {
+        place: place(task.sample),
+        source,
+    };
+    if let Transform::Raw = options.transform {
+        let image = RawImage::new(record.image, &options.decode.limits).map_err(bad_image)?;
+        let image = Some(image);
+        return Ok((Done { label, image }, Timing::default()));
+    }
     let seed = SampleSeed {
         seed: options.seed,
         epoch: task.epoch,
@@ -184,9 +209,6 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(i6
     let timing = options
         .transform
         .apply(decoder, encoded, seed, &options.output, task.slot.bytes())
-        .map_err(|source| Error::Image {
-            place: place(task.sample),
-            source,
-        })?;
-    Ok((label, timing))
+        .map_err(bad_image)?;
+    Ok((Done { label, image: None }, timing))
 }

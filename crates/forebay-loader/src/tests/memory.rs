@@ -124,3 +124,36 @@ fn a_slow_read_stalls_only_what_needs_it() {
     until(&loader, "all of five batches", |stats| stats.images == 40);
     assert!(loader.next_batch().unwrap().is_some());
 }
+
+/// Batches of encoded images are as large as their images: that they are larger than reckoned with makes them fewer.
+#[test]
+fn encoded_images_stay_within_the_budget() {
+    let recipe = Recipe {
+        records: 600,
+        // The first half of the records are five times as large as the others.
+        image: |i| {
+            let mut image = super::dataset::picture(i);
+            image.resize(if i < 300 { 5000 } else { 1000 }, 0);
+            Some(image)
+        },
+        ..Recipe::default()
+    };
+    let mut options = crate::Options::new(8, forebay_image::Transform::Raw);
+    options.threads = 2;
+    options.lanes = 4;
+    options.shuffle = Shuffle::None;
+    options.batches_ahead = 8;
+    // Ten batches of about 24,500 bytes, and some 200,000 for records.
+    options.memory_bytes = 450_000;
+    let (_directory, mut loader) = gated(&recipe, options, &Arc::default());
+    // Five of 40,000 and not eight.
+    let stats = until(&loader, "five batches", |stats| stats.images >= 5 * 8);
+    assert!(stats.images <= 6 * 8, "{stats:?}");
+    let mut bytes = 0;
+    while let Some(batch) = loader.next_batch().unwrap() {
+        bytes += batch.images.len();
+    }
+    assert_eq!(bytes, 300 * 6000);
+    let stats = loader.stats();
+    assert!(stats.memory_peak_bytes <= 450_000, "{stats:?}");
+}

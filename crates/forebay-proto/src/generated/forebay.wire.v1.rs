@@ -190,10 +190,14 @@ pub struct TransformList {
     #[prost(message, repeated, tag = "1")]
     pub steps: ::prost::alloc::vec::Vec<Step>,
 }
+/// Images as they are stored: the payload of a batch is their encoded bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Raw {
+}
 /// How a sample becomes pixels.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Transform {
-    #[prost(oneof = "transform::Kind", tags = "1, 2, 3")]
+    #[prost(oneof = "transform::Kind", tags = "1, 2, 3, 4")]
     pub kind: ::core::option::Option<transform::Kind>,
 }
 /// Nested message and enum types in `Transform`.
@@ -206,6 +210,8 @@ pub mod transform {
         Eval(super::EvalTransform),
         #[prost(message, tag = "3")]
         List(super::TransformList),
+        #[prost(message, tag = "4")]
+        Raw(super::Raw),
     }
 }
 /// Weighted sums of two samples of a batch.
@@ -478,11 +484,11 @@ pub struct Opened {
     pub samples: u64,
     #[prost(uint64, tag = "3")]
     pub batches_per_epoch: u64,
-    /// payload of every batch
+    /// payload of every batch; with Raw, what one has on average
     #[prost(uint64, tag = "4")]
     pub batch_bytes: u64,
 }
-/// One batch; its pixels are the frame's payload.
+/// One batch; its pixels, or its encoded images, are the frame's payload.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Batch {
     #[prost(uint64, tag = "1")]
@@ -492,7 +498,7 @@ pub struct Batch {
     /// samples of the epoch before this global batch, all ranks together
     #[prost(uint64, tag = "3")]
     pub position: u64,
-    /// of the payload
+    /// of the payload; with Raw, the number of samples alone
     #[prost(uint64, repeated, tag = "4")]
     pub shape: ::prost::alloc::vec::Vec<u64>,
     #[prost(sint64, repeated, tag = "5")]
@@ -517,6 +523,14 @@ pub struct Batch {
     /// the share of each sample itself, where samples were mixed
     #[prost(float, repeated, tag = "22")]
     pub lam: ::prost::alloc::vec::Vec<f32>,
+    /// With Raw: where in the payload each image begins, and the end of the last one.
+    #[prost(uint64, repeated, tag = "23")]
+    pub offsets: ::prost::alloc::vec::Vec<u64>,
+    /// with Raw: of each image as stored, pixels; 0: not known
+    #[prost(uint32, repeated, tag = "24")]
+    pub widths: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "25")]
+    pub heights: ::prost::alloc::vec::Vec<u32>,
 }
 /// All batches of an epoch were sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

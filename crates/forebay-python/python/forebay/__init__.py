@@ -3,7 +3,7 @@
 - `open` a packed dataset for its records, by number or in order.
 - `Loader` gives batches of decoded images, from a dataset, a `Mix` of several, or a server.
 - `TrainTransform`, `EvalTransform` or a list of `RandomResizedCrop`, `RandAugment` and others say
-  what becomes of each image.
+  what becomes of each image; `Raw` leaves it encoded.
 - `Mapped` puts Python functions of yours between a loader and the trainer.
 - `forebay.torch`, `forebay.jax` and `forebay.tf` have loaders that give their tensors, on the device.
 - `Error` is the base of every exception raised on purpose.
@@ -38,6 +38,7 @@ from forebay._forebay import (
     Dataset,
     EvalTransform,
     Loader,
+    Raw,
     Record,
     TrainTransform,
     __version__,
@@ -92,6 +93,7 @@ __all__ = [
     "RandomHorizontalFlip",
     "RandomResizedCrop",
     "RandomVerticalFlip",
+    "Raw",
     "Record",
     "Resize",
     "ServerError",

@@ -35,6 +35,7 @@ __all__ = [
     "Epoch",
     "EvalTransform",
     "Loader",
+    "Raw",
     "Record",
     "Records",
     "TrainTransform",
@@ -61,7 +62,7 @@ _Step: TypeAlias = (
     | Resize
     | TrivialAugmentWide
 )
-_Transform: TypeAlias = TrainTransform | EvalTransform | Sequence[_Step]
+_Transform: TypeAlias = TrainTransform | EvalTransform | Raw | Sequence[_Step]
 
 def open(path: str | os.PathLike[str]) -> Dataset:
     """Open a packed dataset.
@@ -292,6 +293,29 @@ class EvalTransform:
     def __getnewargs_ex__(self) -> tuple[tuple[int], dict[str, Any]]: ...
 
 @final
+class Raw:
+    """Nothing: images stay as they are stored, encoded, for those who decode them elsewhere.
+
+    Batches have `encoded`, `offsets` and `image_bytes` instead of `images`, and their sizes vary. Of each
+    image the header is read, for `Batch.widths` and `Batch.heights`, and nothing else: an image that is
+    damaged further on is handed out as it is. With `on_error="zero"` a sample whose record or header cannot
+    be read is an empty image.
+
+    Options about pixels are refused with it: `layout`, `dtype`, `batch_transform`, `profile`,
+    `exif_orientation` and `dct_scaling`.
+
+    Examples
+    --------
+    >>> loader = forebay.Loader("packed/", transform=forebay.Raw())  # doctest: +SKIP
+    >>> for batch in loader:  # doctest: +SKIP
+    ...     encoded, labels = batch.torch()
+    ...     images = torchvision.io.decode_jpeg(encoded, device="cuda")
+    """
+    def __new__(cls) -> Self: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
 class Array:
     """An array in the memory of a batch, for libraries to take without a copy.
 
@@ -315,18 +339,26 @@ class Array:
 
 @final
 class Batch:
-    """Decoded samples, and where in the epoch they are.
+    """Samples, and where in the epoch they are.
 
     Also the pair `(images, labels)`: `images, labels = batch` works. All arrays are
     views of the batch's own memory, may be written, and keep it alive; it goes back to
     a pool when the last array or tensor of it is gone. `numpy.from_dlpack`,
     `torch.from_dlpack` and `jax.dlpack.from_dlpack` take the batch itself for its images.
+
+    With `transform=Raw()` images stay encoded: there are `encoded`, `offsets`, `image_bytes`, `widths`
+    and `heights` in the place of `images`, and the first of the pair is a list of memoryviews.
     """
     @property
     def images(self) -> npt.NDArray[Any]:
         """Pixels: of shape (N, height, width, 3), or (N, 3, height, width) with layout "nchw".
 
         uint8, or what the loader's `dtype` says. bfloat16 needs the package ml_dtypes.
+
+        Raises
+        ------
+        OptionError
+            When images stay encoded.
         """
     @property
     def labels(self) -> npt.NDArray[np.int64]:
@@ -389,8 +421,68 @@ class Batch:
         nor `padding` is true.
         """
     @property
-    def layout(self) -> Literal["nhwc", "nchw"]:
-        """The order of the axes of `images`: "nhwc" or "nchw"."""
+    def layout(self) -> Literal["nhwc", "nchw"] | None:
+        """The order of the axes of `images`: "nhwc" or "nchw"; None when they stay encoded."""
+    @property
+    def encoded(self) -> npt.NDArray[np.uint8]:
+        """With `transform=Raw()`: the encoded images, one after the other: uint8 of shape (bytes,).
+
+        Raises
+        ------
+        OptionError
+            When images are decoded.
+        """
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """With `transform=Raw()`: where each image begins in `encoded`: int64 of shape (N + 1,).
+
+        The last one is the end of the last image.
+
+        Raises
+        ------
+        OptionError
+            When images are decoded.
+        """
+    @property
+    def widths(self) -> npt.NDArray[np.int64]:
+        """With `transform=Raw()`: columns of each image in pixels: int64 of shape (N,).
+
+        As the image's header says; 0 for a format that Forebay does not read, or an image that failed.
+
+        Raises
+        ------
+        OptionError
+            When images are decoded.
+        """
+    @property
+    def heights(self) -> npt.NDArray[np.int64]:
+        """With `transform=Raw()`: rows of each image in pixels: int64 of shape (N,); see `widths`.
+
+        Raises
+        ------
+        OptionError
+            When images are decoded.
+        """
+    def image_bytes(self, index: int, /) -> memoryview:
+        """With `transform=Raw()`: the bytes of one encoded image, without a copy.
+
+        Parameters
+        ----------
+        index : int
+            Which sample of the batch; from the end where it is negative.
+
+        Returns
+        -------
+        memoryview
+            Empty for a sample that failed, with `on_error="zero"`.
+
+        Raises
+        ------
+        IndexError
+            When there is no such sample.
+        OptionError
+            When images are decoded.
+        """
     @property
     def epoch(self) -> int:
         """The epoch, from 0."""
@@ -415,6 +507,8 @@ class Batch:
         ------
         ImportError
             For bfloat16, when ml_dtypes is not installed.
+        OptionError
+            When images stay encoded.
         """
     # Tensors of torch, which need not be installed.
     def torch(self) -> tuple[Any, Any]:
@@ -424,7 +518,8 @@ class Batch:
         -------
         tuple of torch.Tensor
             Of shape (N, H, W, 3) or (N, 3, H, W) and the batch's `dtype`, and int64 of shape (N,),
-            on the CPU.
+            on the CPU. With `transform=Raw()` the first is a list of N tensors, uint8 of shape (bytes,), as
+            `torchvision.io.decode_jpeg` takes them.
 
         Raises
         ------
@@ -441,7 +536,8 @@ class Batch:
     ) -> CapsuleType: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> npt.NDArray[Any]: ...
+    # An array, or a list of memoryviews.
+    def __getitem__(self, index: int, /) -> Any: ...
     def __iter__(self) -> Iterator[Any]: ...
 
 @final
@@ -488,9 +584,10 @@ class Loader:
         Samples in a batch of this rank.
     split : str, optional
         Name of the split; may be left out where there is only one.
-    transform : TrainTransform, EvalTransform or list of transforms, default TrainTransform(224)
+    transform : TrainTransform, EvalTransform, list of transforms or Raw, default TrainTransform(224)
         What becomes of each image. A list begins with `RandomResizedCrop`, or `Resize` and
-        `CentreCrop`; then come flips and changes of colour, `Normalize`, and `RandomErasing`.
+        `CentreCrop`; then come flips and changes of colour, `Normalize`, and `RandomErasing`. With
+        `Raw` images stay encoded.
     rank, world_size : int, optional
         This process among those that share an epoch. When neither is given, from the
         environment variables RANK and WORLD_SIZE, else 0 of 1. All ranks get the same

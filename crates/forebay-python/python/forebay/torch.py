@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from forebay._adapter import loader_of, tree_map
 from forebay._batch import TensorBatch
 from forebay._errors import OptionError
-from forebay._forebay import Batch
+from forebay._forebay import Batch, Raw
 from forebay._front import Front, Source
 from forebay._mix import Mix
 
@@ -44,6 +44,9 @@ class Loader(Front[Any, Any]):
     int64 of shape (N,). `padding` and `failed` are tensors beside them, for validation. It takes the
     place of `torch.utils.data.DataLoader`, with no worker processes: decoding runs in native
     threads, or on a server.
+
+    With `transform=Raw()` images are a list of tensors, uint8 of shape (bytes,), that stay on the CPU
+    whatever the device: what `torchvision.io.decode_jpeg(images, device="cuda")` takes.
 
     With a GPU a thread copies each batch into pinned memory and from there to the device, on a
     stream of its own, while the trainer works on the batch before. What the trainer's current stream
@@ -116,8 +119,11 @@ class Loader(Front[Any, Any]):
         place = _place(torch, device)
         finish = _Finish(torch, place, channels_last, normalize, float_dtype)
         if isinstance(source, str | os.PathLike | Mix):
-            # Functions are given pictures as everybody else has them.
-            options["layout"] = "nhwc" if channels_last or mapped else "nchw"
+            if not isinstance(options.get("transform"), Raw):
+                # Functions are given pictures as everybody else has them.
+                options["layout"] = "nhwc" if channels_last or mapped else "nchw"
+            elif not mapped:
+                finish.check_decoded()
         inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)
         self._mover: _Mover
         if place.type == "cuda":
@@ -179,6 +185,12 @@ class _Finish:
             self.constants = (mean, std)
         # Tensors on the device, once there are: (1, 3, 1, 1), in levels of 0..255.
         self.tensors: Any = None
+
+    def check_decoded(self) -> None:
+        """Refuses images that stay encoded, where something is to be made of their pixels."""
+        for name, wanted in (("normalize", self.constants), ("channels_last", self.channels_last)):
+            if wanted:
+                raise OptionError(f"{name}: the images stay encoded, as transform=Raw() has it")
 
     def __call__(self, images: Any, rows_first: bool) -> Any:
         """Of (N, H, W, 3) or, without `rows_first`, (N, 3, H, W)."""
@@ -257,6 +269,8 @@ class _Mover:
     def finished(self, tensors: Any) -> Any:
         """The tensors as the trainer wants them; computed where they are."""
         if not isinstance(tensors, TensorBatch) or getattr(tensors.images, "ndim", 0) != 4:
+            if isinstance(tensors, TensorBatch) and isinstance(tensors.images, list):
+                self.finish.check_decoded()
             return tensors
         images = self.finish(tensors.images, tensors.layout == "nhwc")
         return TensorBatch((images, tensors.labels), of=tensors, layout="nchw")

@@ -51,9 +51,10 @@ const CLOSING: Duration = Duration::from_secs(10);
 ///     Samples in a batch of this rank.
 /// split : str, optional
 ///     Name of the split; may be left out where there is only one.
-/// transform : TrainTransform, EvalTransform or list of transforms, default TrainTransform(224)
+/// transform : TrainTransform, EvalTransform, list of transforms or Raw, default TrainTransform(224)
 ///     What becomes of each image. A list begins with `RandomResizedCrop`, or `Resize` and
-///     `CentreCrop`; then come flips and changes of colour, `Normalize`, and `RandomErasing`.
+///     `CentreCrop`; then come flips and changes of colour, `Normalize`, and `RandomErasing`. With
+///     `Raw` images stay encoded.
 /// rank, world_size : int, optional
 ///     This process among those that share an epoch. When neither is given, from the
 ///     environment variables RANK and WORLD_SIZE, else 0 of 1. All ranks get the same

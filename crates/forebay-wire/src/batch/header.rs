@@ -3,7 +3,7 @@
 use forebay_proto::prost::bytes::Bytes;
 use forebay_proto::wire;
 
-use super::{Batch, Buffer, Dtype, Layout, Mixed};
+use super::{Batch, Buffer, Dtype, EncodedImages, Layout, Mixed};
 use crate::error::{Error, Result};
 use crate::message::Kind;
 
@@ -51,15 +51,26 @@ impl Dtype {
     }
 }
 
+/// Whether batches of a stream hold encoded images, and so have sizes of their own.
+#[must_use]
+pub fn is_raw(spec: Option<&wire::StreamSpec>) -> bool {
+    let kind = spec.and_then(|spec| spec.transform.as_ref()?.kind.as_ref());
+    matches!(kind, Some(wire::transform::Kind::Raw(_)))
+}
+
 impl Batch {
     /// The header of a frame whose payload is [`Batch::images`].
     #[must_use]
     pub fn to_wire(&self, payload_crc32c: Option<u32>) -> wire::Batch {
+        let encoded = self.encoded.as_deref().cloned().unwrap_or_default();
         wire::Batch {
             epoch: self.epoch,
             step: self.step,
             position: self.position,
-            shape: self.shape.iter().map(|&side| side as u64).collect(),
+            shape: match &self.encoded {
+                None => self.shape.iter().map(|&side| side as u64).collect(),
+                Some(_) => vec![self.shape[0] as u64],
+            },
             labels: self.labels.clone(),
             samples: self.samples.clone(),
             flags: Bytes::copy_from_slice(&self.flags),
@@ -75,6 +86,9 @@ impl Batch {
                 Dtype::Uint8 => 0,
                 other => other.to_wire().into(),
             },
+            offsets: encoded.offsets,
+            widths: encoded.widths,
+            heights: encoded.heights,
         }
     }
 
@@ -86,16 +100,24 @@ impl Batch {
     /// [`Error::Invalid`] for a shape or a type that is none, [`Error::Uneven`] when the
     /// parts disagree.
     pub fn from_wire(header: wire::Batch, layout: Layout, images: Buffer) -> Result<Batch> {
+        let shape = shape(&header)?;
         let batch = Batch {
             epoch: header.epoch,
             step: header.step,
             position: header.position,
             images,
+            encoded: (!header.offsets.is_empty()).then(|| {
+                Box::new(EncodedImages {
+                    offsets: header.offsets,
+                    widths: header.widths,
+                    heights: header.heights,
+                })
+            }),
             dtype: Dtype::from_wire(header.dtype).ok_or_else(|| Error::Invalid {
                 kind: Kind::Batch,
                 what: format!("numbers of the unknown type {}", header.dtype),
             })?,
-            shape: shape(&header)?,
+            shape,
             layout,
             labels: header.labels,
             mixed: match (header.labels_b, header.lam) {
@@ -112,6 +134,20 @@ impl Batch {
 }
 
 fn shape(header: &wire::Batch) -> Result<[usize; 4]> {
+    let invalid = |what| Error::Invalid {
+        kind: Kind::Batch,
+        what,
+    };
+    if !header.offsets.is_empty() {
+        // Encoded images are bytes, and cannot have been mixed.
+        let plain = header.dtype <= i32::from(wire::Dtype::Uint8) && header.lam.is_empty();
+        return match header.shape[..] {
+            [samples] if plain => Ok([usize::try_from(samples).unwrap_or(usize::MAX), 0, 0, 0]),
+            _ => Err(invalid(
+                "encoded images have one side, are bytes and not mixed".to_owned(),
+            )),
+        };
+    }
     let sides: Option<Vec<usize>> = header
         .shape
         .iter()
@@ -119,11 +155,10 @@ fn shape(header: &wire::Batch) -> Result<[usize; 4]> {
         .collect();
     sides
         .and_then(|sides| <[usize; 4]>::try_from(sides).ok())
-        .ok_or_else(|| Error::Invalid {
-            kind: Kind::Batch,
-            what: format!(
+        .ok_or_else(|| {
+            invalid(format!(
                 "a shape of four sides was expected, found {:?}",
                 header.shape.get(..header.shape.len().min(8))
-            ),
+            ))
         })
 }

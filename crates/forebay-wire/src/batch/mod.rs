@@ -11,6 +11,7 @@ pub mod digest;
 mod header;
 mod pool;
 
+pub use header::is_raw;
 pub use pool::{Buffer, BufferPool, PoolStats};
 
 /// Flag of an ordinary sample.
@@ -76,11 +77,64 @@ pub struct Mixed {
     pub lam: Vec<f32>,
 }
 
-/// Decoded samples, in the order of the plan, and where in the epoch they are.
+/// Where images that stay encoded are in the payload, and what their headers say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EncodedImages {
+    /// Byte at which each image begins, then the end of the last one: one more than there are samples.
+    pub offsets: Vec<u64>,
+    /// Columns of each image as stored, in pixels; 0 where that is not known.
+    pub widths: Vec<u32>,
+    /// Rows of each image as stored, in pixels; 0 where that is not known.
+    pub heights: Vec<u32>,
+}
+
+impl EncodedImages {
+    /// Where the bytes of sample `i` are.
+    #[must_use]
+    pub fn range(&self, i: usize) -> Option<std::ops::Range<usize>> {
+        let at = |i: usize| usize::try_from(*self.offsets.get(i)?).ok();
+        Some(at(i)?..at(i.checked_add(1)?)?)
+    }
+
+    /// Whether all parts speak of `samples` samples in `bytes` bytes.
+    fn check(&self, samples: usize, bytes: usize) -> Result<(), Uneven> {
+        let ends = samples.saturating_add(1);
+        // Those before the first one that is not where it could be.
+        let mut last = 0;
+        let ascending = self.offsets.iter().enumerate().take_while(|&(i, &offset)| {
+            let first = i > 0 || offset == 0;
+            let end = i < samples || offset == bytes as u64;
+            let good = first && end && (last..=bytes as u64).contains(&offset);
+            last = offset;
+            good
+        });
+        for (what, expected, found) in [
+            ("offsets", ends, self.offsets.len()),
+            (
+                "ascending offsets from 0 to the payload's end",
+                ends,
+                ascending.count(),
+            ),
+            ("widths", samples, self.widths.len()),
+            ("heights", samples, self.heights.len()),
+        ] {
+            if expected != found {
+                return Err(Uneven {
+                    what,
+                    expected,
+                    found,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Samples, decoded or as stored, in the order of the plan, and where in the epoch they are.
 ///
 /// `shape`, `labels`, `samples` and `flags` all speak of the same number of
 /// samples, and `images` holds exactly the product of `shape` numbers of type
-/// `dtype`; see [`Batch::check`].
+/// `dtype`, or what `encoded` says; see [`Batch::check`].
 pub struct Batch {
     /// Epoch, from 0.
     pub epoch: u64,
@@ -90,11 +144,15 @@ pub struct Batch {
     /// many samples all ranks together were given before it. To resume after
     /// this batch, add the size of the global batch.
     pub position: u64,
-    /// Pixels, without gaps, axes as `shape` and `layout` say, numbers as `dtype` says.
+    /// Pixels, without gaps, axes as `shape` and `layout` say, numbers as `dtype` says; or the bytes of encoded
+    /// images, one after the other, where `encoded` says.
     pub images: Buffer,
+    /// Of images that stay encoded; `None` for pixels.
+    pub encoded: Option<Box<EncodedImages>>,
     /// What the numbers in `images` are.
     pub dtype: Dtype,
-    /// Samples, then height, width, channels or channels, height, width.
+    /// Samples, then height, width, channels or channels, height, width; zeros after the samples where images are
+    /// encoded.
     pub shape: [usize; 4],
     /// Order of the axes in `shape`.
     pub layout: Layout,
@@ -123,9 +181,12 @@ impl Batch {
         self.len() == 0
     }
 
-    /// The pixels of sample `i`, in the batch's layout.
+    /// The pixels of sample `i`, in the batch's layout, or its encoded bytes.
     #[must_use]
     pub fn image(&self, i: usize) -> Option<&[u8]> {
+        if let Some(encoded) = &self.encoded {
+            return self.images.get(encoded.range(i)?);
+        }
         let bytes = self.shape[1..].iter().product::<usize>() * self.dtype.bytes();
         let start = i.checked_mul(bytes)?;
         self.images.get(start..start.checked_add(bytes)?)
@@ -135,13 +196,19 @@ impl Batch {
     /// part does not, with what was expected and found.
     pub fn check(&self) -> Result<(), Uneven> {
         let samples = self.shape[0];
-        let bytes = self
-            .shape
-            .iter()
-            .try_fold(self.dtype.bytes(), |product, &side| {
-                product.checked_mul(side)
-            })
-            .unwrap_or(usize::MAX);
+        let bytes = match &self.encoded {
+            Some(encoded) => {
+                encoded.check(samples, self.images.len())?;
+                self.images.len()
+            }
+            None => self
+                .shape
+                .iter()
+                .try_fold(self.dtype.bytes(), |product, &side| {
+                    product.checked_mul(side)
+                })
+                .unwrap_or(usize::MAX),
+        };
         let (partners, shares) = match &self.mixed {
             Some(mixed) => (mixed.labels.len(), mixed.lam.len()),
             None => (samples, samples),
@@ -202,6 +269,7 @@ mod tests {
             step: 0,
             position: 0,
             images: pool.take(2 * 4 * 4 * 3),
+            encoded: None,
             dtype: Dtype::Uint8,
             shape: [2, 4, 4, 3],
             layout: Layout::Nhwc,
@@ -235,5 +303,43 @@ mod tests {
         assert_eq!(b.check().unwrap_err().what, "labels");
         b.shape = [usize::MAX, 2, 2, 2];
         assert_eq!(b.check().unwrap_err().what, "bytes of pixels");
+    }
+
+    #[test]
+    fn encoded_images_lie_one_after_the_other() {
+        let pool = BufferPool::new(1 << 20);
+        let with = |offsets: &[u64], sizes: usize| {
+            let mut b = batch(&pool);
+            b.images = pool.take(9);
+            b.images.copy_from_slice(b"123456789");
+            b.shape = [2, 0, 0, 0];
+            b.encoded = Some(Box::new(EncodedImages {
+                offsets: offsets.to_vec(),
+                widths: vec![5; sizes],
+                heights: vec![6; 2],
+            }));
+            b
+        };
+        let good = with(&[0, 4, 9], 2);
+        good.check().unwrap();
+        assert_eq!(good.image(0), Some(&b"1234"[..]));
+        assert_eq!(good.image(1), Some(&b"56789"[..]));
+        assert_eq!(good.image(2), None);
+        assert_eq!(good.image(usize::MAX), None);
+        with(&[0, 0, 9], 2).check().unwrap();
+        for bad in [
+            &[1, 4, 9],
+            &[0, 4, 8],
+            &[0, 4, 10],
+            &[0, 10, 9],
+            &[0, u64::MAX, 9],
+        ] {
+            let what = with(bad, 2).check().unwrap_err().what;
+            assert!(what.starts_with("ascending"), "{bad:?}: {what}");
+        }
+        for few in [&[][..], &[0], &[0, 9], &[0, 1, 2, 9]] {
+            assert_eq!(with(few, 2).check().unwrap_err().what, "offsets");
+        }
+        assert_eq!(with(&[0, 4, 9], 1).check().unwrap_err().what, "widths");
     }
 }
