@@ -248,13 +248,11 @@ mod tests {
         let clock = Clock::of_this_thread();
         for slow in [true, false, true] {
             for file in 1..=DECIDE_FILES {
-                // Far beyond what this thread can have been busy, or far below.
-                let time = if slow {
-                    SLOW_FILE * 1_000_000
-                } else {
-                    SLOW_FILE / 2
-                };
+                // Far above what counts as slow, or below. What was waited for lies in the past as well.
+                let time = if slow { SLOW_FILE * 10 } else { SLOW_FILE / 2 };
                 clock.time.set(clock.time.get() + time);
+                let began = clock.began.get();
+                clock.began.set(began.checked_sub(time).unwrap_or(began));
                 assert_eq!(clock.file_done(), slow && file == DECIDE_FILES);
             }
         }
