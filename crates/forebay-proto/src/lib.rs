@@ -27,13 +27,13 @@
 pub use prost;
 
 /// `tensorflow.Example` and its parts.
-#[allow(missing_docs, clippy::all)]
+#[allow(missing_docs, clippy::all)] // Written by prost.
 pub mod tensorflow {
     include!("generated/tensorflow.rs");
 }
 
 /// Messages between client and server, version 1.
-#[allow(missing_docs, clippy::all)]
+#[allow(missing_docs, clippy::all)] // Written by prost.
 pub mod wire {
     include!("generated/forebay.wire.v1.rs");
 }

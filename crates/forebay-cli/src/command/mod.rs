@@ -14,6 +14,7 @@ macro_rules! commands {
         /// A command with its arguments. What each does is said in its file.
         #[derive(Debug, Subcommand)]
         pub(crate) enum Command {
+            // Documented by the `Args` of each: a comment here would be the help text instead of it.
             $(#[allow(missing_docs)] $variant($module::Args),)+
         }
 

@@ -1,5 +1,5 @@
 //! Builders of sources in every layout, from the pictures of testdata.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub)] // Each test file is a crate that uses its own part.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! Servers with short patience, raw clients, and sources that misbehave.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub)] // Each test file is a crate that uses its own part.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};

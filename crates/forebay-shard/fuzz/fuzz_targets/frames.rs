@@ -2,7 +2,7 @@
 #![no_main]
 
 #[path = "../entries.rs"]
-#[allow(dead_code)]
+#[allow(dead_code)] // Each target is a crate that uses its own entry.
 mod entries;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::frames(bytes));
