@@ -24,6 +24,7 @@ mod resize;
 mod sheet;
 mod transcode;
 mod transform;
+mod varint;
 
 pub use decode::{Decoder, Region, RgbImage, SeekDensity, SeekPointBuilder, build_seek_points};
 pub use encode::{Shrink, encode_jpeg};

@@ -13,6 +13,7 @@ use crate::error::{ImageError, Result};
 use crate::limits::Limits;
 use crate::probe::jpeg::{self, EOI, SOS};
 use crate::probe::{Format, probe};
+use crate::varint::{put_varint, varint};
 use libjpeg_turbo_rs::{JpegCoefficients, read_coefficients, write_coefficients_optimized};
 use scans::Scans;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -195,11 +196,11 @@ impl Skeleton {
         let pairs = bytes[..first].iter().zip(jpeg);
         let shared = pairs.take_while(|(a, b)| a == b).count();
         let mut out = vec![VERSION];
-        put_varint(&mut out, shared);
-        put_varint(&mut out, self.data.len());
+        put_varint(&mut out, shared as u64);
+        put_varint(&mut out, self.data.len() as u64);
         let mut from = shared;
         for &(start, end) in self.data.iter().chain([&(bytes.len(), bytes.len())]) {
-            put_varint(&mut out, start - from);
+            put_varint(&mut out, (start - from) as u64);
             out.extend_from_slice(&bytes[from..start]);
             from = end;
         }
@@ -218,27 +219,6 @@ fn end_of_data(bytes: &[u8], mut at: usize) -> Option<usize> {
             _ => return Some(at),
         }
     }
-}
-
-fn put_varint(out: &mut Vec<u8>, mut value: usize) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in [0, 7, 14, 21, 28] {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use super::entropy::Predictors;
 use super::header::Header;
 use super::scan::{Cursor, Layout, Scan};
 use super::simd::Level;
+use crate::varint::{put_varint, varint};
 
 const VERSION: u8 = 1;
 /// Bytes before the first point.
@@ -364,28 +365,6 @@ impl Place {
         }
         Some(())
     }
-}
-
-fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-/// A varint of at most five bytes: 35 bits, which is more than any field has.
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in [0, 7, 14, 21, 28] {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 fn unsigned(value: i64) -> u64 {
