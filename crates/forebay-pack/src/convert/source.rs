@@ -1,6 +1,7 @@
 //! What is converted: shards in order, with whatever is known about their records.
 
 use crate::error::{Error, Result};
+use forebay_shard::example::feature_kinds;
 use forebay_shard::example::{FeatureKind, IMAGE_LABEL};
 use forebay_shard::manifest::{ClassEntry, FeatureEntry};
 use forebay_shard::{Dataset, ExampleView, Scan, Shard};
@@ -307,25 +308,11 @@ impl Piece<'_> {
 
 /// The features of a shard's first record: their kinds, and whether each holds one value.
 fn first_features(shard: &Shard) -> Result<BTreeMap<String, (FeatureKind, bool)>> {
-    let mut features = BTreeMap::new();
     if shard.is_empty() {
-        return Ok(features);
+        return Ok(BTreeMap::new());
     }
     let mut record = Vec::new();
     shard.read(0, &mut record)?;
     // Records that are no Examples have no features: they are converted all the same.
-    let Ok(example) = ExampleView::parse(&record) else {
-        return Ok(features);
-    };
-    for feature in example.iter() {
-        let Ok(kind) = feature.kind() else { continue };
-        let values = match kind {
-            FeatureKind::Bytes => feature.bytes_list().map(|list| list.len()),
-            FeatureKind::Float => feature.floats().map(|list| list.len()),
-            FeatureKind::Int64 => feature.int64s().map(|list| list.len()),
-            FeatureKind::Unset => continue,
-        };
-        features.insert(feature.name().to_owned(), (kind, values == Ok(1)));
-    }
-    Ok(features)
+    Ok(feature_kinds(&record))
 }

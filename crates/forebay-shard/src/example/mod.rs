@@ -6,11 +6,13 @@
 
 mod builder;
 mod edit;
+mod kinds;
 mod view;
 mod wire;
 
 pub use builder::ExampleBuilder;
 pub use edit::set_bytes;
+pub use kinds::feature_kinds;
 pub use view::{
     ExampleView, FeatureKind, FeatureView, Features, ImageRecord, image_and_label, image_record,
 };

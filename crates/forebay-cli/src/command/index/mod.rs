@@ -17,7 +17,8 @@ use forebay_shard::dataset::INDEX_DIRECTORY;
 use forebay_shard::example::{FeatureKind, IMAGE_LABEL};
 use forebay_shard::index::build_sidecar;
 use forebay_shard::manifest::{FeatureEntry, Manifest, ShardEntry, SplitEntry};
-use forebay_shard::{Dataset, ExampleView, Shard, ShardFormat};
+use forebay_shard::example::feature_kinds;
+use forebay_shard::{Dataset, Shard, ShardFormat};
 use forebay_store::{AtomicFile, Durability, sync_dir};
 use serde::Serialize;
 
@@ -276,27 +277,13 @@ fn index_file(root: &Path, path: &Path, args: &Args) -> Result<Indexed, Failure>
 
 /// The features of a shard's first record: their kinds, and whether each holds one value.
 fn first_features(shard: &Shard) -> Result<BTreeMap<String, (FeatureKind, bool)>, Failure> {
-    let mut features = BTreeMap::new();
     if shard.is_empty() {
-        return Ok(features);
+        return Ok(BTreeMap::new());
     }
     let mut record = Vec::new();
     shard.read(0, &mut record)?;
     // Records that are no Examples have no features: the index serves them all the same.
-    let Ok(example) = ExampleView::parse(&record) else {
-        return Ok(features);
-    };
-    for feature in example.iter() {
-        let Ok(kind) = feature.kind() else { continue };
-        let values = match kind {
-            FeatureKind::Bytes => feature.bytes_list().map(|list| list.len()),
-            FeatureKind::Float => feature.floats().map(|list| list.len()),
-            FeatureKind::Int64 => feature.int64s().map(|list| list.len()),
-            FeatureKind::Unset => continue,
-        };
-        features.insert(feature.name().to_owned(), (kind, values == Ok(1)));
-    }
-    Ok(features)
+    Ok(feature_kinds(&record))
 }
 
 fn publish(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
