@@ -4,11 +4,12 @@
 //! that fetches them is [`Pump`]'s.
 
 mod arguments;
+mod epoch;
 mod source;
 mod state;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_image::Dtype;
@@ -24,6 +25,7 @@ use crate::steps;
 use crate::transform::AnyTransform;
 use arguments::sampling::{self, Class, Given};
 use arguments::{ShuffleWish, Wish};
+pub(crate) use epoch::Epoch;
 use source::{Handle, Opened, Origin};
 use state::Identity;
 
@@ -444,11 +446,7 @@ impl PyLoader {
         let this = loader.get();
         this.check_open()?;
         let generation = this.pump.begin();
-        Ok(Epoch {
-            loader: loader.unbind(),
-            generation,
-            over: AtomicBool::new(false),
-        })
+        Ok(Epoch::new(loader.unbind(), generation))
     }
 
     /// Make the next loop one over `epoch`.
@@ -605,31 +603,5 @@ impl Drop for PyLoader {
             std::mem::forget(Arc::clone(&self.pump));
             std::mem::forget(Arc::clone(&self.handle));
         }
-    }
-}
-
-/// One loop over a loader.
-#[pyclass(frozen, module = "forebay._forebay", name = "Epoch")]
-pub(crate) struct Epoch {
-    loader: Py<PyLoader>,
-    generation: u64,
-    over: AtomicBool,
-}
-
-#[pymethods]
-impl Epoch {
-    fn __iter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
-        this
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<PyBatch>> {
-        if self.over.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let batch = self.loader.get().next(py, self.generation)?;
-        if batch.is_none() {
-            self.over.store(true, Ordering::Relaxed);
-        }
-        Ok(batch)
     }
 }

@@ -1,0 +1,45 @@
+//! One loop over a loader, as Python's iterator.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::prelude::*;
+
+use super::PyLoader;
+use crate::batch::PyBatch;
+
+/// One loop over a loader.
+#[pyclass(frozen, module = "forebay._forebay", name = "Epoch")]
+pub(crate) struct Epoch {
+    loader: Py<PyLoader>,
+    generation: u64,
+    over: AtomicBool,
+}
+
+impl Epoch {
+    /// The loop that the loader calls its newest.
+    pub(super) fn new(loader: Py<PyLoader>, generation: u64) -> Self {
+        Epoch {
+            loader,
+            generation,
+            over: AtomicBool::new(false),
+        }
+    }
+}
+
+#[pymethods]
+impl Epoch {
+    fn __iter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<PyBatch>> {
+        if self.over.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let batch = self.loader.get().next(py, self.generation)?;
+        if batch.is_none() {
+            self.over.store(true, Ordering::Relaxed);
+        }
+        Ok(batch)
+    }
+}
