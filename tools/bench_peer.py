@@ -90,15 +90,19 @@ def box_of(args, width, height):
 # ---- peers: each gives batches for ever -----------------------------------------------------------
 
 
-def forebay(args):
+def forebay(args, form="indexed"):
     import forebay
 
     train = args.transform == "train"
     transform = forebay.TrainTransform(SIZE) if train else forebay.EvalTransform(SIZE, resize=RESIZE)
-    loader = forebay.Loader(args.work / "indexed", batch_size=args.batch, transform=transform, threads=args.threads)
+    loader = forebay.Loader(args.work / form, batch_size=args.batch, transform=transform, threads=args.threads)
     while True:
         for images, _labels in loader:
             yield images
+
+
+def forebay_plain(args):
+    return forebay(args, "plain")
 
 
 def forebay_torch(args):
@@ -363,7 +367,7 @@ def spdl(args):
 
 
 # Loaders that prepare batches before they are asked for.
-AHEAD = {"forebay", "forebay-torch", "tfdata", "tfdata-fast", "dali", "torch-dataloader", "datago"}
+AHEAD = {"forebay", "forebay-plain", "forebay-torch", "tfdata", "tfdata-fast", "dali", "torch-dataloader", "datago"}
 
 
 def main():

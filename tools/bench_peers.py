@@ -34,7 +34,8 @@ WORKER = ROOT / "tools/bench_peer.py"
 
 # Peer: what pip installs for it, and what a reader has to know about its pixels and settings.
 PEERS = {
-    "forebay": ([], "antialiased, Pillow's pixels, checksums verified"),
+    "forebay": ([], "antialiased, Pillow's pixels, checksums verified, seek points as pack makes them"),
+    "forebay-plain": ([], "as above, packed with --seek-points off"),
     "forebay-torch": (["torch"], "forebay.torch.Loader, float32 normalised on the CPU as a GPU would do it"),
     "tfdata": (["tensorflow-cpu"], "TFRecord, decode_and_crop_jpeg, default options, not antialiased"),
     "tfdata-fast": (["tensorflow-cpu"], "as above with the fast DCT and plain upsampling"),
@@ -95,11 +96,12 @@ def forebay(work: pathlib.Path, extra: list[str]) -> str:
 
 
 def pack(python: str, images: pathlib.Path, work: pathlib.Path) -> None:
-    for form in ("tfrecord", "indexed"):
+    for form in ("tfrecord", "indexed", "plain"):
         target = work / form
         if not (target / "forebay.json").exists():
             say(f"packing {target}")
-            words = ["-m", "forebay", "pack", images, target, "--format", form, "--split", "train", "--shards", "8"]
+            words = ["-m", "forebay", "pack", images, target, "--format", "indexed" if form == "plain" else form]
+            words += ["--split", "train", "--shards", "8", "--seek-points", "off" if form == "plain" else "auto"]
             subprocess.run([python, *words], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -170,7 +172,7 @@ def main() -> int:
     pack(base, args.images, args.work)
     for peer in wanted:
         if peer.startswith("forebay"):
-            pythons[peer] = base if args.forebay or peer == "forebay" else forebay(args.work, ["torch"])
+            pythons[peer] = base if args.forebay or peer != "forebay-torch" else forebay(args.work, ["torch"])
             continue
         python, reason = environment(peer, args.work)
         if python:
