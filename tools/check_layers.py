@@ -34,6 +34,7 @@ FORBIDDEN = {
 PERMISSIVE = {
     "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "IJG", "ISC", "MIT",
     "MIT-0", "Unicode-3.0", "Unlicense", "Zlib", "Apache-2.0 WITH LLVM-exception",
+    "CDLA-Permissive-2.0",  # of root certificates, which are data
 }
 
 
