@@ -1,14 +1,16 @@
-//! A dataset on disk: a manifest, its shards, their indexes.
+//! A dataset: a manifest, its shards, their indexes.
 
-use std::num::NonZero;
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Result};
-use crate::files::Files;
 use crate::manifest::{ClassEntry, Manifest, ShardEntry, SplitEntry};
-use crate::shard::{OpenOptions, Shard, ShardFormat};
+use crate::shard::{OpenOptions, Shard, ShardFormat, find_sidecar_in};
+use crate::storage::{self, LocalFiles, Storage};
 
 /// The directory of sidecar indexes, in the dataset's. Never beside the
 /// shards: readers take `train-*` for data.
@@ -25,7 +27,7 @@ struct Inner {
     root: PathBuf,
     manifest: Manifest,
     options: OpenOptions,
-    files: Arc<Files>,
+    storage: Arc<dyn Storage>,
     splits: Vec<OnceLock<Split>>,
 }
 
@@ -45,12 +47,24 @@ impl Dataset {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with(root: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
+        Self::open_in(root, options, Arc::new(LocalFiles::within_limits()))
+    }
+
+    /// [`open_with`](Self::open_with) in any storage: `root` is the dataset's path there.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_in(
+        root: impl AsRef<Path>,
+        options: &OpenOptions,
+        storage: Arc<dyn Storage>,
+    ) -> Result<Self> {
         let root = root.as_ref().to_owned();
-        let manifest = Manifest::load(&root)?;
+        let manifest = Manifest::load_in(&root, &*storage)?;
         let inner = Inner {
             root,
             options: options.clone(),
-            files: Arc::new(Files::within_limits()),
+            storage,
             splits: manifest.splits.iter().map(|_| OnceLock::new()).collect(),
             manifest,
         };
@@ -62,6 +76,11 @@ impl Dataset {
     /// Its directory.
     pub fn root(&self) -> &Path {
         &self.inner.root
+    }
+
+    /// The storage that it is in.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.inner.storage
     }
 
     /// Its manifest.
@@ -261,8 +280,44 @@ pub fn sidecar_path(root: &Path, shard: &str) -> PathBuf {
     root.join(INDEX_DIRECTORY).join(format!("{shard}.fbi"))
 }
 
+/// The files beside the shards that may be their indexes.
+#[derive(Debug, Default)]
+pub(crate) struct Sidecars {
+    /// Their names; none where they cannot be listed, and each has to be asked for.
+    names: Option<HashSet<OsString>>,
+}
+
+impl Sidecars {
+    /// Looks for those of so many shards of a dataset, with one question where that is possible.
+    pub(crate) fn of(root: &Path, storage: &dyn Storage, shards: usize) -> Self {
+        let dir = root.join(INDEX_DIRECTORY);
+        let names = match storage.list(&dir) {
+            Ok(names) => Some(names.into_iter().collect::<HashSet<_>>()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(HashSet::new()),
+            Err(_) => None,
+        };
+        if names.as_ref().is_none_or(|names| !names.is_empty()) {
+            storage.expect(&dir, shards);
+        }
+        Self { names }
+    }
+
+    /// The sidecar of the shard at `path`.
+    pub(crate) fn find(&self, path: &Path, storage: &dyn Storage) -> Option<PathBuf> {
+        find_sidecar_in(path, &|sidecar| match (&self.names, sidecar.file_name()) {
+            (Some(names), Some(name)) => names.contains(name),
+            _ => storage::exists(storage, sidecar),
+        })
+    }
+}
+
 /// Opens shards with several threads: most of it is waiting for storage.
 fn open_all(dataset: &Inner, entries: &[ShardEntry]) -> Result<Vec<Shard>> {
+    dataset.storage.expect(&dataset.root, entries.len());
+    let sidecars = match dataset.manifest.shard_format {
+        ShardFormat::TfRecord => Sidecars::of(&dataset.root, &*dataset.storage, entries.len()),
+        ShardFormat::Indexed => Sidecars::default(),
+    };
     let slots: Vec<OnceLock<Result<Shard>>> = entries.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
     let work = || {
@@ -272,12 +327,12 @@ fn open_all(dataset: &Inner, entries: &[ShardEntry]) -> Result<Vec<Shard>> {
                 return;
             };
             // Each slot is set once: its number was drawn once.
-            let _ = slot.set(open_one(dataset, entry));
+            let _ = slot.set(open_one(dataset, entry, &sidecars));
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = dataset.storage.pace().parallel;
     std::thread::scope(|scope| {
-        for _ in 1..threads.min(8).min(entries.len()) {
+        for _ in 1..threads.min(entries.len()) {
             scope.spawn(work);
         }
         work();
@@ -285,17 +340,15 @@ fn open_all(dataset: &Inner, entries: &[ShardEntry]) -> Result<Vec<Shard>> {
     slots.into_iter().filter_map(OnceLock::into_inner).collect()
 }
 
-fn open_one(dataset: &Inner, entry: &ShardEntry) -> Result<Shard> {
+fn open_one(dataset: &Inner, entry: &ShardEntry, sidecars: &Sidecars) -> Result<Shard> {
     let path = dataset.root.join(&entry.name);
     let format = dataset.manifest.shard_format;
-    let sidecar = sidecar_path(&dataset.root, &entry.name);
     let sidecar = match format {
         ShardFormat::Indexed => None,
-        ShardFormat::TfRecord if sidecar.is_file() => Some(sidecar),
-        ShardFormat::TfRecord => crate::shard::find_sidecar(&path),
+        ShardFormat::TfRecord => sidecars.find(&path, &*dataset.storage),
     };
-    let files = Arc::clone(&dataset.files);
-    let shard = Shard::open_in(&path, format, sidecar.as_deref(), &dataset.options, files)?;
+    let storage = Arc::clone(&dataset.storage);
+    let shard = Shard::open_in(&path, format, sidecar.as_deref(), &dataset.options, storage)?;
     let mismatch = |what: &str, expected: String, found: String| {
         Err(Error::Mismatch {
             path: path.clone(),

@@ -11,15 +11,17 @@
 //! - [`ExampleView`], [`ExampleBuilder`]: `tensorflow.Example` without copies.
 //! - [`mod@verify`]: is every byte what it was written as?
 //!
-//! FORMAT.md has the bytes. Blocking reads of local files are on top of
-//! functions from bytes to records, so that bytes may come from elsewhere.
+//! - [`storage`]: the seam for where bytes are. Local files are built in;
+//!   who knows another place implements [`Storage`] for it.
+//!
+//! FORMAT.md has the bytes. Blocking positioned reads are on top of functions
+//! from bytes to records.
 
 pub mod checksum;
 mod codec;
 pub mod dataset;
 mod error;
 pub mod example;
-mod files;
 mod frame;
 mod frames;
 pub mod index;
@@ -29,6 +31,7 @@ pub mod manifest;
 mod record_block;
 mod scan;
 mod shard;
+pub mod storage;
 pub mod tfrecord;
 pub mod verify;
 mod writer;
@@ -47,5 +50,6 @@ pub use manifest::Manifest;
 pub use record_block::RecordBlock;
 pub use scan::Scan;
 pub use shard::{OpenOptions, Shard, ShardFormat, find_sidecar};
+pub use storage::{LocalFiles, Pace, ReadAt, Storage};
 pub use tfrecord::{Record, RecordInfo};
 pub use writer::{ShardSummary, ShardWriter};

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::example::FeatureKind;
-use crate::files;
 use crate::shard::ShardFormat;
+use crate::storage::{self, LocalFiles, Storage};
 use crate::tfrecord::Compression;
 
 pub use crate::key::{escape_key, unescape_key};
@@ -139,8 +139,16 @@ impl Manifest {
     /// # Errors
     /// When it cannot be read, or is not a manifest that this release knows.
     pub fn load(root: impl AsRef<Path>) -> Result<Self> {
+        Self::load_in(root, &LocalFiles::new(1))
+    }
+
+    /// [`load`](Self::load) from any storage.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_in(root: impl AsRef<Path>, storage: &dyn Storage) -> Result<Self> {
         let path = root.as_ref().join(FILE_NAME);
-        let bytes = files::read_whole(&path, MAX_BYTES, "a manifest")?;
+        let bytes = storage::read_whole(storage, &path, MAX_BYTES, "a manifest")?;
         Self::parse(&path, &bytes)
     }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::error::Result;
 use crate::record_block::RecordBlock;
 use crate::shard::Shard;
+use crate::storage::Ahead;
 use crate::tfrecord::{Record, RecordInfo};
 
 /// Bytes to read at a time. Small enough to stay in a core's cache between
@@ -33,6 +34,8 @@ pub struct Scan {
     rest: Range<u64>,
     block: RecordBlock,
     at: usize,
+    /// None before the first read.
+    ahead: Option<Ahead>,
 }
 
 impl Scan {
@@ -42,6 +45,7 @@ impl Scan {
             rest: records,
             block: RecordBlock::default(),
             at: 0,
+            ahead: None,
         }
     }
 
@@ -56,6 +60,7 @@ impl Scan {
             }
             let run = self.next_run();
             self.at = 0;
+            self.tell(&run);
             let read = self.shard.read_range(run.clone(), &mut self.block);
             self.rest.start = run.end;
             if let Err(error) = read {
@@ -74,6 +79,26 @@ impl Scan {
             len: bytes.len() as u64,
         };
         Ok(Some(Record { info, bytes }))
+    }
+
+    /// Tells the storage what comes, as far ahead as it wants to know.
+    fn tell(&mut self, run: &Range<u64>) {
+        let ahead = self.ahead.get_or_insert_with(|| {
+            let pace = self.shard.storage().pace();
+            let records = self.rest.start..self.rest.end.min(self.shard.len());
+            // What cannot be told is met by the read itself.
+            match (self.shard.byte_range(records), self.shard.file()) {
+                (Ok(bytes), Ok(file)) if pace.ahead_bytes > 0 => {
+                    Ahead::new(&file, pace, bytes.start, bytes.end)
+                }
+                _ => Ahead::default(),
+            }
+        });
+        if ahead.is_wanted()
+            && let Ok(bytes) = self.shard.byte_range(run.clone())
+        {
+            ahead.advance(bytes.start);
+        }
     }
 
     /// As many of the remaining records as one read is worth; whole blocks

@@ -27,6 +27,7 @@ pub use keys::MAX_KEY_BYTES;
 pub(crate) use keys::{Page, page_records, pages};
 pub use layout::{BLOCK_ALIGN, FORMAT_VERSION, Features, FileKind, KEY_PAGE_RECORDS, PIECE_BYTES};
 pub use parse::{Found, SUFFIX_BYTES, parse_suffix};
+pub(crate) use sidecar::scan_tfrecord_in;
 pub use sidecar::{build_sidecar, scan_tfrecord};
 
 /// Where the records of a shard are.

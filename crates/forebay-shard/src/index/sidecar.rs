@@ -1,14 +1,15 @@
 //! Making an index for a TFRecord file that came without one.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::{IndexBuilder, RecordMeta};
 use crate::checksum::Crc32c;
 use crate::error::{Error, Result};
 use crate::example::ExampleView;
-use crate::files::{self, Files};
 use crate::frame::HEAD_BYTES;
 use crate::shard::refuse_compressed;
+use crate::storage::{self, Ahead, LocalFiles, ReadAt, Storage};
 use crate::tfrecord::{Compression, ReaderBuilder};
 
 /// Reads a TFRecord file whole, verifying it, and indexes it. Gives the index
@@ -69,8 +70,17 @@ fn sum_frame(sum: &mut Crc32c, payload: &[u8]) {
 /// When the file cannot be read, a head is damaged, or the file is compressed
 /// as a whole.
 pub fn scan_tfrecord(path: &Path, max_record: u64) -> Result<IndexBuilder> {
-    let files = Files::new(1);
-    let (file, len) = files::open(&files, path)?;
+    scan_tfrecord_in(&LocalFiles::new(1), path, max_record)
+}
+
+/// [`scan_tfrecord`] in any storage. Where a read costs more than the bytes between two heads, those are read as well.
+pub(crate) fn scan_tfrecord_in(
+    storage: &dyn Storage,
+    path: &Path,
+    max_record: u64,
+) -> Result<IndexBuilder> {
+    let mut file = Heads::open(storage, path)?;
+    let len = file.len;
     let mut index = IndexBuilder::new();
     let mut head = [0; HEAD_BYTES];
     let mut at = 0;
@@ -79,7 +89,7 @@ pub fn scan_tfrecord(path: &Path, max_record: u64) -> Result<IndexBuilder> {
         let named = |damage: crate::error::Corruption| damage.record(record).shard(path);
         if at == 0 {
             let known = len.min(HEAD_BYTES as u64) as usize;
-            files::read_exact_at(&file, path, &mut head[..known], 0)?;
+            file.read(&mut head[..known], 0)?;
             refuse_compressed(path, &head[..known])?;
         }
         if len - at < crate::frame::OVERHEAD_BYTES as u64 {
@@ -87,7 +97,7 @@ pub fn scan_tfrecord(path: &Path, max_record: u64) -> Result<IndexBuilder> {
             let cut = crate::error::Corruption::new(at, "frame is cut short", expected, len - at);
             return Err(named(cut).into());
         }
-        files::read_exact_at(&file, path, &mut head, at)?;
+        file.read(&mut head, at)?;
         let payload = crate::frame::decode_head(&head, at).map_err(named)?;
         let remain = len - at - crate::frame::OVERHEAD_BYTES as u64;
         if payload > remain.min(max_record) {
@@ -99,4 +109,56 @@ pub fn scan_tfrecord(path: &Path, max_record: u64) -> Result<IndexBuilder> {
         at = index.logical_len();
     }
     Ok(index)
+}
+
+/// Small reads of a file, further and further on.
+struct Heads<'a> {
+    path: &'a Path,
+    file: Arc<dyn ReadAt>,
+    len: u64,
+    ahead: Ahead,
+    /// Bytes to read at once; 0 to read only what is asked for.
+    chunk: u64,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Heads<'a> {
+    fn open(storage: &dyn Storage, path: &'a Path) -> Result<Self> {
+        let file = storage::open(storage, path)?;
+        let (len, pace) = (file.len(), storage.pace());
+        Ok(Self {
+            path,
+            len,
+            ahead: Ahead::new(&file, pace, 0, len),
+            file,
+            chunk: pace.gap_bytes,
+            start: 0,
+            bytes: Vec::new(),
+        })
+    }
+
+    fn read(&mut self, buf: &mut [u8], at: u64) -> Result<()> {
+        if self.chunk <= buf.len() as u64 {
+            return storage::read_exact_at(&*self.file, self.path, buf, at);
+        }
+        let within = |start: u64, bytes: &[u8]| {
+            let from = usize::try_from(at.checked_sub(start)?).ok()?;
+            let to = from.checked_add(buf.len())?;
+            (to <= bytes.len()).then_some(from..to)
+        };
+        let place = match within(self.start, &self.bytes) {
+            Some(place) => place,
+            None => {
+                self.ahead.advance(at);
+                let len = self.chunk.min(self.len.saturating_sub(at)) as usize;
+                self.bytes.resize(len.max(buf.len()), 0);
+                self.start = at;
+                storage::read_exact_at(&*self.file, self.path, &mut self.bytes, at)?;
+                0..buf.len()
+            }
+        };
+        buf.copy_from_slice(&self.bytes[place]);
+        Ok(())
+    }
 }

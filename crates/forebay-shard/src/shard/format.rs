@@ -1,13 +1,13 @@
 //! Which format a file has, and what lies beside it.
 
 use std::fmt;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
 use crate::frame::HEAD_BYTES;
 use crate::index::FileKind;
+use crate::storage::{self, LocalFiles, Storage};
 use crate::tfrecord::Compression;
 
 /// The formats of shards.
@@ -70,22 +70,28 @@ impl FromStr for ShardFormat {
 /// The sidecar of a TFRecord file: `index/NAME.fbi`, else `index/NAME.idx`,
 /// in the file's directory.
 pub fn find_sidecar(path: &Path) -> Option<PathBuf> {
+    find_sidecar_in(path, &|sidecar| {
+        storage::exists(&LocalFiles::new(1), sidecar)
+    })
+}
+
+/// [`find_sidecar`] among files that `is_there` knows.
+pub(crate) fn find_sidecar_in(path: &Path, is_there: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     let name = path.file_name()?;
     ["fbi", "idx"].into_iter().find_map(|extension| {
         let mut name = name.to_owned();
         name.push(".");
         name.push(extension);
         let sidecar = path.parent()?.join("index").join(name);
-        sidecar.is_file().then_some(sidecar)
+        is_there(&sidecar).then_some(sidecar)
     })
 }
 
 /// The format of a file by its first bytes.
-pub(crate) fn detect_format(path: &Path) -> Result<ShardFormat> {
-    let file = std::fs::File::open(path).map_err(|error| Error::io(path, "open", error))?;
-    let mut start = Vec::new();
-    let read = file.take(HEAD_BYTES as u64).read_to_end(&mut start);
-    read.map_err(|error| Error::io(path, "read", error))?;
+pub(crate) fn detect_format(storage: &dyn Storage, path: &Path) -> Result<ShardFormat> {
+    let file = storage::open(storage, path)?;
+    let mut start = vec![0; file.len().min(HEAD_BYTES as u64) as usize];
+    storage::read_exact_at(&*file, path, &mut start, 0)?;
     Ok(ShardFormat::detect(&start))
 }
 

@@ -1,39 +1,26 @@
 //! Reading one frame with one call, its payload straight into place.
 
-use std::fs::File;
 use std::io::{self, IoSliceMut};
 
 use crate::error::Corruption;
 use crate::frame::{self, HEAD_BYTES, OVERHEAD_BYTES};
+use crate::storage::ReadAt;
 
 /// Reads a frame at `offset`: head and tail into `ends`, the payload into
 /// `payload`, with one call. Gives how many bytes came.
 pub(super) fn read_frame_at(
-    file: &File,
+    file: &dyn ReadAt,
     ends: &mut [u8; OVERHEAD_BYTES],
     payload: &mut [u8],
     offset: u64,
 ) -> io::Result<usize> {
-    let total = payload.len() + OVERHEAD_BYTES;
     let (head, tail) = ends.split_at_mut(HEAD_BYTES);
-    let mut done = 0usize;
-    while done < total {
-        let skip_head = done.min(HEAD_BYTES);
-        let skip_payload = done.saturating_sub(HEAD_BYTES).min(payload.len());
-        let skip_tail = done.saturating_sub(HEAD_BYTES + payload.len());
-        let mut slices = [
-            IoSliceMut::new(&mut head[skip_head..]),
-            IoSliceMut::new(&mut payload[skip_payload..]),
-            IoSliceMut::new(&mut tail[skip_tail..]),
-        ];
-        match rustix::io::preadv(file, &mut slices, offset + done as u64) {
-            Ok(0) => break,
-            Ok(read) => done += read,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(done)
+    let mut parts = [
+        IoSliceMut::new(head),
+        IoSliceMut::new(payload),
+        IoSliceMut::new(tail),
+    ];
+    file.read_parts_at(&mut parts, offset)
 }
 
 /// [`frame::check`] for a frame whose ends lie apart from its payload.

@@ -1,8 +1,8 @@
 //! One shard of either format: random access by record number.
 //!
 //! What to read and how to decode it needs no file ([`Shard::byte_range`],
-//! [`Shard::decode`]), so that bytes may come from anywhere; for local files
-//! there are positioned reads on top.
+//! [`Shard::decode`]); positioned reads of whatever [`Storage`] it is in are on
+//! top.
 
 mod decode;
 mod format;
@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Corruption, Error, Result};
-use crate::files::{self, Files};
 use crate::frame::{MAX_RECORD_BYTES, OVERHEAD_BYTES};
-use crate::index::{self, FileKind, Found, Index, Page, SUFFIX_BYTES, page_records};
+use crate::index::{self, FileKind, Found, Index, Page, page_records};
 use crate::record_block::RecordBlock;
 use crate::scan::Scan;
+use crate::storage::{self, Ahead, LocalFiles, ReadAt, Storage};
 
 pub(crate) use decode::{expand_block, indexed_block_limit};
 pub use format::{ShardFormat, find_sidecar};
-pub(crate) use format::{detect_format, refuse_compressed};
+pub(crate) use format::{detect_format, find_sidecar_in, refuse_compressed};
 use frame_io::{check_split_frame, read_frame_at};
 
 /// How shards are opened and read.
@@ -76,7 +76,7 @@ struct Inner {
     file_len: u64,
     index: Index,
     options: OpenOptions,
-    files: Arc<Files>,
+    storage: Arc<dyn Storage>,
 }
 
 /// What the system is told about bytes.
@@ -105,7 +105,7 @@ impl Shard {
             format,
             sidecar,
             options,
-            Arc::new(Files::new(2)),
+            Arc::new(LocalFiles::new(2)),
         )
     }
 
@@ -115,40 +115,59 @@ impl Shard {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_path(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let format = detect_format(path)?;
-        let sidecar = match format {
-            ShardFormat::Indexed => None,
-            ShardFormat::TfRecord => find_sidecar(path),
-        };
-        Self::open(path, format, sidecar.as_deref(), &OpenOptions::default())
+        let files = Arc::new(LocalFiles::new(2));
+        Self::open_path_in(path, &OpenOptions::default(), files)
     }
 
-    pub(crate) fn open_in(
+    /// [`open_path`](Self::open_path) in any storage.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_path_in(
+        path: impl AsRef<Path>,
+        options: &OpenOptions,
+        storage: Arc<dyn Storage>,
+    ) -> Result<Self> {
+        let path = path.as_ref();
+        let format = detect_format(&*storage, path)?;
+        let sidecar = match format {
+            ShardFormat::Indexed => None,
+            ShardFormat::TfRecord => {
+                find_sidecar_in(path, &|sidecar| storage::exists(&*storage, sidecar))
+            }
+        };
+        Self::open_in(path, format, sidecar.as_deref(), options, storage)
+    }
+
+    /// [`open`](Self::open) in any storage.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_in(
         path: &Path,
         format: ShardFormat,
         sidecar: Option<&Path>,
         options: &OpenOptions,
-        files: Arc<Files>,
+        storage: Arc<dyn Storage>,
     ) -> Result<Self> {
-        let (_, file_len) = files::open(&files, path)?;
+        let file_len = storage::open(&*storage, path)?.len();
         let (index, index_path) = match (format, sidecar) {
             (ShardFormat::Indexed, _) => {
-                let index = read_index(&files, path, FileKind::Shard, options.max_record)?;
+                let index = read_index(&*storage, path, FileKind::Shard, options.max_record)?;
                 (index, Some(path.to_owned()))
             }
             (ShardFormat::TfRecord, Some(sidecar)) if has_extension(sidecar, "idx") => {
-                let text = files::read_whole(sidecar, MAX_IDX_BYTES, "a text index")?;
+                let text = storage::read_whole(&*storage, sidecar, MAX_IDX_BYTES, "a text index")?;
                 let index = index::parse_idx(sidecar, &text, file_len)?;
                 index.check_lengths(sidecar, options.max_record)?;
                 (index.into_index(None), None)
             }
             (ShardFormat::TfRecord, Some(sidecar)) => {
-                let index = read_index(&files, sidecar, FileKind::Sidecar, options.max_record)?;
+                let index = read_index(&*storage, sidecar, FileKind::Sidecar, options.max_record)?;
                 (index, Some(sidecar.to_owned()))
             }
             (ShardFormat::TfRecord, None) => (
-                index::scan_tfrecord(path, options.max_record)?.into_index(None),
+                index::scan_tfrecord_in(&*storage, path, options.max_record)?.into_index(None),
                 None,
             ),
         };
@@ -161,7 +180,7 @@ impl Shard {
             });
         }
         Ok(Self::assemble(
-            path, index_path, index, file_len, options, files,
+            path, index_path, index, file_len, options, storage,
         ))
     }
 
@@ -179,7 +198,7 @@ impl Shard {
             index,
             file_len,
             options,
-            Arc::new(Files::new(1)),
+            Arc::new(LocalFiles::new(1)),
         )
     }
 
@@ -189,7 +208,7 @@ impl Shard {
         index: Index,
         file_len: u64,
         options: &OpenOptions,
-        files: Arc<Files>,
+        storage: Arc<dyn Storage>,
     ) -> Self {
         let format = match index.kind {
             FileKind::Shard => ShardFormat::Indexed,
@@ -204,7 +223,7 @@ impl Shard {
             file_len,
             index,
             options,
-            files,
+            storage,
         };
         Self {
             inner: Arc::new(inner),
@@ -274,8 +293,14 @@ impl Shard {
     /// # Errors
     /// When a page of keys cannot be read.
     pub fn for_each_key(&self, mut each: impl FnMut(u64, &[u8])) -> Result<()> {
-        if self.inner.index.has_keys() {
+        let inner = &*self.inner;
+        if let (Some(keys), Some(path)) = (&inner.index.keys, &inner.index_path) {
+            let file = storage::open(&*inner.storage, path)?;
+            let mut ahead = key_pages(&file, &*inner.storage, keys);
             for page in 0..index::pages(self.len()) {
+                if let Some(start) = keys.directory.get(page as usize) {
+                    ahead.advance(keys.offset + start);
+                }
                 let first = page * index::KEY_PAGE_RECORDS;
                 self.read_key_page(page, |keys| {
                     keys.iter()
@@ -320,11 +345,8 @@ impl Shard {
             return Err(long.shard(path).into());
         }
         let mut bytes = vec![0; (end - start) as usize];
-        let file = inner
-            .files
-            .get(path)
-            .map_err(|error| Error::io(path, "open", error))?;
-        files::read_exact_at(&file, path, &mut bytes, offset)?;
+        let file = storage::open(&*inner.storage, path)?;
+        storage::read_exact_at(&*file, path, &mut bytes, offset)?;
         with(&Page::parse(&bytes, records, offset).map_err(|damage| damage.shard(path))?);
         Ok(())
     }
@@ -388,7 +410,7 @@ impl Shard {
         let len = usize::try_from(bytes.end - bytes.start)
             .map_err(|_| Error::invalid("more bytes at once than memory can hold"))?;
         let file = self.file()?;
-        files::read_exact_at(&file, &self.inner.path, out.stored_mut(len), bytes.start)?;
+        storage::read_exact_at(&*file, &self.inner.path, out.stored_mut(len), bytes.start)?;
         self.decode(records, out)
     }
 
@@ -413,20 +435,10 @@ impl Shard {
     fn advise(&self, records: Range<u64>, advice: Advice) -> Result<()> {
         let bytes = self.byte_range(records)?;
         let file = self.file()?;
-        #[cfg(target_os = "linux")]
-        {
-            let len = std::num::NonZeroU64::new(bytes.end - bytes.start);
-            // A length of 0 would mean everything.
-            if len.is_some() {
-                let advice = match advice {
-                    Advice::Forget => rustix::fs::Advice::DontNeed,
-                    Advice::WillNeed => rustix::fs::Advice::WillNeed,
-                };
-                let _ = rustix::fs::fadvise(&*file, bytes.start, len, advice);
-            }
+        match advice {
+            Advice::Forget => file.forget(bytes),
+            Advice::WillNeed => file.will_need(bytes),
         }
-        #[cfg(not(target_os = "linux"))]
-        let _ = (bytes, file, advice);
         Ok(())
     }
 
@@ -451,7 +463,7 @@ impl Shard {
         let mut ends = [0; OVERHEAD_BYTES];
         // Bytes that are there already are overwritten, not zeroed again.
         out.resize(len, 0);
-        let read = read_frame_at(&file, &mut ends, out, frame.start)
+        let read = read_frame_at(&*file, &mut ends, out, frame.start)
             .map_err(|error| Error::io(&self.inner.path, "read", error))?;
         let checked = check_split_frame(&ends, out, read, frame.start, self.inner.options.verify);
         checked.map_err(|damage| damage.record(record).shard(&self.inner.path).into())
@@ -462,13 +474,24 @@ impl Shard {
         Scan::new(self.clone(), records)
     }
 
-    fn file(&self) -> Result<Arc<std::fs::File>> {
-        let inner = &*self.inner;
-        inner
-            .files
-            .get(&inner.path)
-            .map_err(|error| Error::io(&inner.path, "open", error))
+    /// The storage that it is in.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.inner.storage
     }
+
+    pub(crate) fn file(&self) -> Result<Arc<dyn ReadAt>> {
+        storage::open(&*self.inner.storage, &self.inner.path)
+    }
+}
+
+/// A walk over all pages of keys.
+pub(crate) fn key_pages(
+    file: &Arc<dyn ReadAt>,
+    storage: &dyn Storage,
+    keys: &index::KeyPlace,
+) -> Ahead {
+    let end = keys.offset + keys.directory.last().copied().unwrap_or(0);
+    Ahead::new(file, storage.pace(), keys.offset, end)
 }
 
 /// The longest text index that is read: some ten million records.
@@ -476,16 +499,17 @@ const MAX_IDX_BYTES: u64 = 256 << 20;
 
 /// Reads the index from the end of a file.
 pub(crate) fn read_index(
-    files: &Files,
+    storage: &dyn Storage,
     path: &Path,
     kind: FileKind,
     max_record: u64,
 ) -> Result<Index> {
-    let (file, len) = files::open(files, path)?;
-    let mut from = len.saturating_sub(SUFFIX_BYTES);
+    let file = storage::open(storage, path)?;
+    let len = file.len();
+    let mut from = len.saturating_sub(storage.pace().tail_bytes);
     loop {
         let mut suffix = vec![0; (len - from) as usize];
-        files::read_exact_at(&file, path, &mut suffix, from)?;
+        storage::read_exact_at(&*file, path, &mut suffix, from)?;
         match index::parse_suffix(path, kind, len, max_record, &suffix)? {
             Found::Index(index) => return Ok(*index),
             Found::Need(range) if range.start < from => from = range.start,

@@ -1,15 +1,17 @@
 //! Verifying a dataset: every shard, and all of them against the manifest.
 
+use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Finding, Observer, Options, Report, ShardCheck, indexed, tfrecord};
-use crate::dataset::sidecar_path;
+use super::{Finding, Observer, Options, Report, ShardCheck};
+use crate::dataset::Sidecars;
 use crate::error::{Error, Result};
 use crate::manifest::{Manifest, ShardEntry};
-use crate::shard::{ShardFormat, find_sidecar};
+use crate::shard::ShardFormat;
+use crate::storage::{LocalFiles, Storage};
 
 /// Verifies the dataset in a directory. Shards are read by several threads;
 /// the report is in the order of the manifest all the same.
@@ -22,13 +24,37 @@ pub fn verify_dataset(
     options: &Options<'_>,
     observer: &Observer<'_>,
 ) -> Result<Report> {
+    verify_dataset_in(root, &LocalFiles::within_limits(), options, observer)
+}
+
+/// [`verify_dataset`] in any storage. Where names cannot be listed, files that are not of the dataset are not found.
+///
+/// # Errors
+/// As [`verify_dataset`].
+pub fn verify_dataset_in(
+    root: impl AsRef<Path>,
+    storage: &dyn Storage,
+    options: &Options<'_>,
+    observer: &Observer<'_>,
+) -> Result<Report> {
     let root = root.as_ref();
-    let manifest = Manifest::load(root)?;
+    let manifest = Manifest::load_in(root, storage)?;
     let entries: Vec<_> = manifest
         .splits
         .iter()
         .flat_map(|split| &split.shards)
         .collect();
+    storage.expect(root, entries.len());
+    let sidecars = match manifest.shard_format {
+        ShardFormat::TfRecord => Sidecars::of(root, storage, entries.len()),
+        ShardFormat::Indexed => Sidecars::default(),
+    };
+    let place = Place {
+        root,
+        storage,
+        manifest: &manifest,
+        sidecars,
+    };
     let slots: Vec<OnceLock<Report>> = entries.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
     let work = || {
@@ -41,7 +67,7 @@ pub fn verify_dataset(
                 return;
             }
             // Each slot is set once: its number was drawn once.
-            let _ = slot.set(verify_entry(root, &manifest, entry, options, observer));
+            let _ = slot.set(verify_entry(&place, entry, options, observer));
         }
     };
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -64,31 +90,33 @@ pub fn verify_dataset(
         .into_iter()
         .filter_map(OnceLock::into_inner)
         .for_each(|shard| report.add(shard));
-    report.findings.extend(strays(root, &manifest)?);
+    report.findings.extend(strays(&place)?);
     Ok(report)
 }
 
+/// The dataset, and where it is.
+struct Place<'a> {
+    root: &'a Path,
+    storage: &'a dyn Storage,
+    manifest: &'a Manifest,
+    sidecars: Sidecars,
+}
+
 fn verify_entry(
-    root: &Path,
-    manifest: &Manifest,
+    place: &Place<'_>,
     entry: &ShardEntry,
     options: &Options<'_>,
     observer: &Observer<'_>,
 ) -> Report {
-    let path = root.join(&entry.name);
-    let mut check = ShardCheck::new(&path, options, observer);
+    let path = place.root.join(&entry.name);
+    let mut check = ShardCheck::new(&path, place.storage, options, observer);
     check.want_blake3 = entry.blake3.is_some();
-    let binary = sidecar_path(root, &entry.name);
-    let sidecar = if binary.is_file() {
-        Some(binary)
-    } else {
-        find_sidecar(&path)
+    let format = place.manifest.shard_format;
+    let sidecar = match format {
+        ShardFormat::TfRecord => place.sidecars.find(&path, place.storage),
+        ShardFormat::Indexed => None,
     };
-    let verified = match manifest.shard_format {
-        ShardFormat::TfRecord => tfrecord::verify(&mut check, sidecar.as_deref()),
-        ShardFormat::Indexed => indexed::verify(&mut check),
-    };
-    match verified {
+    match check.verify(format, sidecar.as_deref()) {
         Err(error) => check.found(error),
         Ok(()) if check.report.stopped => {}
         Ok(()) => {
@@ -119,12 +147,15 @@ fn verify_entry(
 }
 
 /// Files that readers which go by names would take for shards of a split.
-fn strays(root: &Path, manifest: &Manifest) -> Result<Vec<Finding>> {
-    let names = std::fs::read_dir(root).map_err(|error| Error::io(root, "read", error))?;
+fn strays(place: &Place<'_>) -> Result<Vec<Finding>> {
+    let Place { root, manifest, .. } = *place;
+    let names = match place.storage.list(root) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(Vec::new()),
+        names => names.map_err(|error| Error::io(root, "read", error))?,
+    };
     let mut strays: Vec<PathBuf> = Vec::new();
-    for entry in names {
-        let entry = entry.map_err(|error| Error::io(root, "read", error))?;
-        let Ok(name) = entry.file_name().into_string() else {
+    for name in names {
+        let Ok(name) = name.into_string() else {
             continue;
         };
         let named = manifest
@@ -133,7 +164,7 @@ fn strays(root: &Path, manifest: &Manifest) -> Result<Vec<Finding>> {
             .any(|split| is_shard_of(&name, &split.name));
         let mut shards = manifest.splits.iter().flat_map(|split| &split.shards);
         if named && !shards.any(|shard| shard.name == name) {
-            strays.push(entry.path());
+            strays.push(root.join(name));
         }
     }
     strays.sort();

@@ -1,11 +1,10 @@
 //! Verifying an indexed shard: by its index, or without one by the headers of
 //! its blocks.
 
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
-use super::sum::SummedFile;
+use super::sum::{SummedFile, Sums};
 use super::{Progress, ShardCheck, check_header};
 use crate::checksum::crc32c;
 use crate::error::{Corruption, Error, Result};
@@ -14,17 +13,15 @@ use crate::index::layout::{BlockHeader, PIECE_BYTES};
 use crate::index::{Block, FileKind, Index};
 use crate::indexed::Walk;
 use crate::shard::{expand_block, indexed_block_limit};
+use crate::storage::{self, Ahead, ReadAt, Stream};
 
 pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
     let path = check.path;
-    let file = File::open(path).map_err(|error| Error::io(path, "open", error))?;
-    let len = file
-        .metadata()
-        .map_err(|error| Error::io(path, "open", error))?
-        .len();
+    let file = storage::open(check.storage, path)?;
+    let len = file.len();
     check.report.bytes = len;
     let header = check_header(check, path, FileKind::Shard);
-    match check.index(path, FileKind::Shard) {
+    let summed = match check.index(path, FileKind::Shard) {
         Some(index) => {
             if header.is_some_and(|header| header.features != index.features) {
                 let (expected, found) = (index.features, header.map(|header| header.features));
@@ -33,26 +30,42 @@ pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
                 check.damaged(Corruption::new(12, what, expected, found));
             }
             check.keys(path, &index);
-            by_index(check, &file, &index)?;
+            by_index(check, &file, &index)?
         }
-        None => by_walking(check, &file, len)?,
-    }
+        None => {
+            by_walking(check, &file, len)?;
+            (0, Sums::new(check.want_blake3))
+        }
+    };
     if check.stopped() {
         return Ok(());
     }
     // The index may be what is damaged: the sum is of the file as it is.
-    let mut summed = SummedFile::new(file, check.want_blake3, &|_| {});
-    let (crc, blake3) = summed
+    let (summed, sums) = summed;
+    let rest = Stream::new(file, check.storage.pace(), summed);
+    let sums = SummedFile::new(rest, sums, &|_| {})
         .drain()
         .map_err(|error| Error::io(path, "read", error))?;
-    check.crc32c = Some(crc.value());
-    check.blake3 = blake3;
+    check.crc32c = Some(sums.crc.value());
+    check.blake3 = sums.blake3();
     Ok(())
 }
 
-fn by_index(check: &mut ShardCheck<'_>, file: &File, index: &Index) -> Result<()> {
+/// Gives the sums of everything up to a byte, which need not be read again.
+fn by_index(
+    check: &mut ShardCheck<'_>,
+    file: &Arc<dyn ReadAt>,
+    index: &Index,
+) -> Result<(u64, Sums)> {
     let (mut bytes, mut expanded) = (Vec::new(), Vec::new());
     let mut end = PIECE_BYTES as u64;
+    let last = index.blocks.last().map_or(end, |block| block.payload().end);
+    let mut ahead = Ahead::new(file, check.storage.pace(), 0, last);
+    ahead.advance(0);
+    let mut sums = Sums::new(check.want_blake3);
+    let mut header = [0; PIECE_BYTES];
+    storage::read_exact_at(&**file, check.path, &mut header, 0)?;
+    sums.update(&header);
     for (at, block) in index.blocks.iter().enumerate() {
         let payload = block.payload();
         // The padding before the block is read with it.
@@ -61,8 +74,10 @@ fn by_index(check: &mut ShardCheck<'_>, file: &File, index: &Index) -> Result<()
             len.map_err(|_| Error::invalid("a block longer than memory"))?,
             0,
         );
+        ahead.advance(end);
         file.read_exact_at(&mut bytes, end)
             .map_err(|e| Error::io(check.path, "read", e))?;
+        sums.update(&bytes);
         (check.observer)(Progress {
             bytes: payload.end - end,
             ..Progress::default()
@@ -82,12 +97,12 @@ fn by_index(check: &mut ShardCheck<'_>, file: &File, index: &Index) -> Result<()
             check_block_header(check, index, block, piece, &records);
             check_block(check, index, block, stored, records, &mut expanded);
         }
-        if check.stopped() {
-            return Ok(());
-        }
         end = payload.end;
+        if check.stopped() {
+            break;
+        }
     }
-    Ok(())
+    Ok((end, sums))
 }
 
 /// The header before a block says the same as the index.
@@ -190,13 +205,8 @@ fn lose(check: &mut ShardCheck<'_>, index: &Index, block: &Block, records: Range
 }
 
 /// Without an index: block after block, as far as their headers lead.
-fn by_walking(check: &mut ShardCheck<'_>, file: &File, len: u64) -> Result<()> {
-    use std::io::{Seek, SeekFrom};
-    let mut reader = file;
-    let start = PIECE_BYTES as u64;
-    reader
-        .seek(SeekFrom::Start(start))
-        .map_err(|e| Error::io(check.path, "read", e))?;
+fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> Result<()> {
+    let reader = Stream::new(Arc::clone(file), check.storage.pace(), PIECE_BYTES as u64);
     let most = indexed_block_limit(check.options.max_record);
     let mut walk = Walk::new(reader, len, most);
     let (mut payload, mut expanded) = (Vec::new(), Vec::new());

@@ -29,15 +29,15 @@ mod tfrecord;
 
 use std::path::Path;
 
-pub use dataset::verify_dataset;
+pub use dataset::{verify_dataset, verify_dataset_in};
 pub use report::{Finding, Lost, Report};
 
 use crate::error::{Corruption, Error, Result};
 use crate::example::{ExampleView, IMAGE_LABEL};
-use crate::files::{self, Files};
 use crate::frame::MAX_RECORD_BYTES;
 use crate::index::{self, FileKind, Index, Page, page_records, pages};
-use crate::shard::{ShardFormat, detect_format, find_sidecar};
+use crate::shard::{ShardFormat, detect_format, find_sidecar_in, key_pages};
+use crate::storage::{self, LocalFiles, Storage};
 
 /// A further check of every record: its shard, its number there, its payload.
 /// What it refuses becomes a finding.
@@ -110,15 +110,30 @@ pub fn verify_shard(
     options: &Options<'_>,
     observer: &Observer<'_>,
 ) -> Result<Report> {
+    verify_shard_in(path, &LocalFiles::within_limits(), options, observer)
+}
+
+/// [`verify_shard`] in any storage.
+///
+/// # Errors
+/// As [`verify_shard`].
+pub fn verify_shard_in(
+    path: impl AsRef<Path>,
+    storage: &dyn Storage,
+    options: &Options<'_>,
+    observer: &Observer<'_>,
+) -> Result<Report> {
     let path = path.as_ref();
-    let format = detect_format(path)?;
-    verify_shard_as(
-        path,
-        format,
-        find_sidecar(path).as_deref(),
-        options,
-        observer,
-    )
+    let format = detect_format(storage, path)?;
+    let sidecar = match format {
+        ShardFormat::TfRecord => {
+            find_sidecar_in(path, &|sidecar| storage::exists(storage, sidecar))
+        }
+        ShardFormat::Indexed => None,
+    };
+    let mut check = ShardCheck::new(path, storage, options, observer);
+    check.verify(format, sidecar.as_deref())?;
+    Ok(check.finish())
 }
 
 /// Verifies one shard of a known format, with this sidecar.
@@ -132,17 +147,16 @@ pub fn verify_shard_as(
     options: &Options<'_>,
     observer: &Observer<'_>,
 ) -> Result<Report> {
-    let mut check = ShardCheck::new(path, options, observer);
-    match format {
-        ShardFormat::TfRecord => tfrecord::verify(&mut check, sidecar)?,
-        ShardFormat::Indexed => indexed::verify(&mut check)?,
-    }
+    let files = LocalFiles::within_limits();
+    let mut check = ShardCheck::new(path, &files, options, observer);
+    check.verify(format, sidecar)?;
     Ok(check.finish())
 }
 
 /// The verification of one shard, while it goes on.
 struct ShardCheck<'a> {
     path: &'a Path,
+    storage: &'a dyn Storage,
     options: &'a Options<'a>,
     observer: &'a Observer<'a>,
     report: Report,
@@ -154,9 +168,15 @@ struct ShardCheck<'a> {
 }
 
 impl<'a> ShardCheck<'a> {
-    fn new(path: &'a Path, options: &'a Options<'a>, observer: &'a Observer<'a>) -> Self {
+    fn new(
+        path: &'a Path,
+        storage: &'a dyn Storage,
+        options: &'a Options<'a>,
+        observer: &'a Observer<'a>,
+    ) -> Self {
         Self {
             path,
+            storage,
             options,
             observer,
             report: Report {
@@ -166,6 +186,13 @@ impl<'a> ShardCheck<'a> {
             crc32c: None,
             blake3: None,
             want_blake3: false,
+        }
+    }
+
+    fn verify(&mut self, format: ShardFormat, sidecar: Option<&Path>) -> Result<()> {
+        match format {
+            ShardFormat::TfRecord => tfrecord::verify(self, sidecar),
+            ShardFormat::Indexed => indexed::verify(self),
         }
     }
 
@@ -226,16 +253,17 @@ impl<'a> ShardCheck<'a> {
     /// Checks every page of keys in the file at `path`.
     fn keys(&mut self, path: &Path, index: &Index) {
         let Some(place) = &index.keys else { return };
-        let files = Files::new(1);
+        let mut ahead = storage::open(self.storage, path)
+            .map(|file| key_pages(&file, self.storage, place))
+            .unwrap_or_default();
         for (page, ends) in (0..pages(index.len())).zip(place.directory.windows(2)) {
             let (offset, len) = (place.offset + ends[0], (ends[1] - ends[0]) as usize);
+            ahead.advance(offset);
             let records = page_records(page, index.len());
-            let read = files
-                .get(path)
-                .map_err(|error| Error::io(path, "open", error));
-            let checked = read.and_then(|file| {
+            let file = storage::open(self.storage, path);
+            let checked = file.and_then(|file| {
                 let mut bytes = vec![0; len];
-                files::read_exact_at(&file, path, &mut bytes, offset)?;
+                storage::read_exact_at(&*file, path, &mut bytes, offset)?;
                 Page::parse(&bytes, records, offset)
                     .map(|_| ())
                     .map_err(|damage| damage.shard(path).into())
@@ -248,7 +276,7 @@ impl<'a> ShardCheck<'a> {
 
     /// Opens an index; what is wrong with it becomes a finding.
     fn index(&mut self, path: &Path, kind: FileKind) -> Option<Index> {
-        let index = crate::shard::read_index(&Files::new(1), path, kind, self.options.max_record);
+        let index = crate::shard::read_index(self.storage, path, kind, self.options.max_record);
         index.map_err(|error| self.found(error)).ok()
     }
 
@@ -284,13 +312,17 @@ fn check_header(
     path: &Path,
     kind: FileKind,
 ) -> Option<index::layout::Header> {
-    let header = read_header(path, kind);
+    let header = read_header(check.storage, path, kind);
     header.map_err(|error| check.found(error)).ok()
 }
 
-fn read_header(path: &Path, kind: FileKind) -> Result<index::layout::Header> {
-    let (file, _) = files::open(&Files::new(1), path)?;
+fn read_header(
+    storage: &dyn Storage,
+    path: &Path,
+    kind: FileKind,
+) -> Result<index::layout::Header> {
+    let file = storage::open(storage, path)?;
     let mut piece = [0; index::PIECE_BYTES];
-    files::read_exact_at(&file, path, &mut piece, 0)?;
+    storage::read_exact_at(&*file, path, &mut piece, 0)?;
     index::layout::Header::decode(&piece, kind, path)
 }

@@ -1,35 +1,60 @@
 //! Summing a file while it is read, and telling of progress.
 
-use std::fs::File;
 use std::io::{self, Read};
 
 use super::{Observer, Progress};
 use crate::checksum::Crc32c;
+use crate::storage::Stream;
 
 /// Bytes to read at a time where nobody wants them but the sums.
 const DRAIN_BYTES: usize = 512 << 10;
 
+/// The sums of bytes that pass.
+pub(super) struct Sums {
+    pub(super) crc: Crc32c,
+    blake3: Option<Box<blake3::Hasher>>,
+}
+
+impl Sums {
+    pub(super) fn new(blake3: bool) -> Self {
+        Self {
+            crc: Crc32c::default(),
+            blake3: blake3.then(|| Box::new(blake3::Hasher::new())),
+        }
+    }
+
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        self.crc.update(bytes);
+        if let Some(hash) = &mut self.blake3 {
+            hash.update(bytes);
+        }
+    }
+
+    pub(super) fn blake3(&self) -> Option<String> {
+        let hash = self.blake3.as_ref()?;
+        Some(hash.finalize().to_hex().to_string())
+    }
+}
+
 /// A file whose bytes are summed as they pass.
 pub(super) struct SummedFile<'a> {
-    file: File,
-    crc: Crc32c,
-    blake3: Option<Box<blake3::Hasher>>,
+    file: Stream,
+    sums: Sums,
     observer: &'a Observer<'a>,
 }
 
 impl<'a> SummedFile<'a> {
-    pub(super) fn new(file: File, blake3: bool, observer: &'a Observer<'a>) -> Self {
-        let blake3 = blake3.then(|| Box::new(blake3::Hasher::new()));
+    /// `sums` are of what is before the stream's position.
+    pub(super) fn new(file: Stream, sums: Sums, observer: &'a Observer<'a>) -> Self {
         Self {
             file,
-            crc: Crc32c::default(),
-            blake3,
+            sums,
             observer,
         }
     }
 
     /// Reads to the end; then the sums are the file's.
-    pub(super) fn drain(&mut self) -> io::Result<(Crc32c, Option<String>)> {
+    pub(super) fn drain(mut self) -> io::Result<Sums> {
         let mut buffer = vec![0; DRAIN_BYTES];
         loop {
             match self.read(&mut buffer) {
@@ -38,23 +63,14 @@ impl<'a> SummedFile<'a> {
                 _ => {}
             }
         }
-        Ok((
-            self.crc,
-            self.blake3
-                .as_ref()
-                .map(|hash| hash.finalize().to_hex().to_string()),
-        ))
+        Ok(self.sums)
     }
 }
 
 impl Read for SummedFile<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buf)?;
-        let bytes = buf.get(..read).unwrap_or(&[]);
-        self.crc.update(bytes);
-        if let Some(hash) = &mut self.blake3 {
-            hash.update(bytes);
-        }
+        self.sums.update(buf.get(..read).unwrap_or(&[]));
         (self.observer)(Progress {
             bytes: read as u64,
             ..Progress::default()

@@ -1,27 +1,26 @@
 //! Verifying a TFRecord file, and the sidecar that indexes it.
 
-use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-use super::sum::SummedFile;
+use super::sum::{SummedFile, Sums};
 use super::{ShardCheck, check_header};
 use crate::checksum::Crc32c;
 use crate::error::{Error, Result};
-use crate::files;
 use crate::index::{FileKind, Index, parse_idx, write_idx};
+use crate::storage::{self, Stream};
 use crate::tfrecord::{Compression, Mode, ReaderBuilder};
 
 pub(super) fn verify(check: &mut ShardCheck<'_>, sidecar: Option<&Path>) -> Result<()> {
     let path = check.path;
-    let file = File::open(path).map_err(|error| Error::io(path, "open", error))?;
-    let metadata = file
-        .metadata()
-        .map_err(|error| Error::io(path, "open", error))?;
-    check.report.bytes = metadata.len();
-    let index = sidecar.and_then(|sidecar| open_sidecar(check, sidecar, metadata.len()));
+    let file = storage::open(check.storage, path)?;
+    let len = file.len();
+    check.report.bytes = len;
+    let index = sidecar.and_then(|sidecar| open_sidecar(check, sidecar, len));
 
-    let mut summed = SummedFile::new(file, check.want_blake3, check.observer);
+    let stream = Stream::new(file, check.storage.pace(), 0);
+    let sums = Sums::new(check.want_blake3);
+    let mut summed = SummedFile::new(stream, sums, check.observer);
     let mut walked = Walked::default();
     walk(check, &mut summed, index.as_ref(), &mut walked)?;
     if check.stopped() {
@@ -30,11 +29,10 @@ pub(super) fn verify(check: &mut ShardCheck<'_>, sidecar: Option<&Path>) -> Resu
     let sums = summed
         .drain()
         .map_err(|error| Error::io(path, "read", error))?;
-    let (crc, blake3) = sums;
-    check.crc32c = Some(crc.value());
-    check.blake3 = blake3;
+    check.crc32c = Some(sums.crc.value());
+    check.blake3 = sums.blake3();
     if let Some(index) = index.filter(|_| walked.compression == Compression::None) {
-        compare(check, &index, &walked, crc);
+        compare(check, &index, &walked, sums.crc);
     }
     Ok(())
 }
@@ -127,7 +125,7 @@ fn open_sidecar(check: &mut ShardCheck<'_>, sidecar: &Path, file_len: u64) -> Op
         .extension()
         .is_some_and(|extension| extension == "idx")
     {
-        let text = files::read_whole(sidecar, 256 << 20, "a text index");
+        let text = storage::read_whole(check.storage, sidecar, 256 << 20, "a text index");
         let index = text.and_then(|text| parse_idx(sidecar, &text, file_len));
         return index
             .map(|index| index.into_index(None))
@@ -138,7 +136,7 @@ fn open_sidecar(check: &mut ShardCheck<'_>, sidecar: &Path, file_len: u64) -> Op
     let index = check.index(sidecar, FileKind::Sidecar)?;
     check.keys(sidecar, &index);
     let text = sidecar.with_extension("idx");
-    if text.is_file() {
+    if storage::exists(check.storage, &text) {
         compare_text(check, &text, &index);
     }
     Some(index)
@@ -148,7 +146,7 @@ fn open_sidecar(check: &mut ShardCheck<'_>, sidecar: &Path, file_len: u64) -> Op
 fn compare_text(check: &mut ShardCheck<'_>, path: &Path, index: &Index) {
     let frames = (0..index.len()).filter_map(|record| index.offsets.frame(record));
     let expected = write_idx(frames.map(|frame| (frame.start, frame.end - frame.start)));
-    let found = files::read_whole(path, 256 << 20, "a text index");
+    let found = storage::read_whole(check.storage, path, 256 << 20, "a text index");
     match found {
         Ok(found) if found == expected.as_bytes() => {}
         Ok(found) => {

@@ -1,0 +1,167 @@
+//! Reading a file from one end to the other, and telling what comes.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use super::{Pace, ReadAt};
+
+/// Parts of its reach that a reader tells of in one go: what is told in large pieces can be read in large pieces.
+const STEPS: u64 = 4;
+
+/// Tells a file what a reader that goes on in order will need, as far ahead as the storage asks for; where it asks for
+/// nothing, says nothing. What was told and never read is taken back at the end.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    /// None where nobody wants to know.
+    file: Option<Arc<dyn ReadAt>>,
+    reach: u64,
+    read: u64,
+    told: u64,
+    end: u64,
+}
+
+impl Ahead {
+    /// For a reader of the bytes up to `end`.
+    pub(crate) fn new(file: &Arc<dyn ReadAt>, pace: Pace, start: u64, end: u64) -> Self {
+        Self {
+            file: (pace.ahead_bytes > 0).then(|| Arc::clone(file)),
+            reach: pace.ahead_bytes,
+            read: start,
+            told: start,
+            end,
+        }
+    }
+
+    /// Whether anybody listens.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// The reader is at byte `at`.
+    pub(crate) fn advance(&mut self, at: u64) {
+        let Some(file) = &self.file else { return };
+        self.read = at;
+        self.told = self.told.max(at);
+        let wanted = at.saturating_add(self.reach).min(self.end);
+        let step = wanted.saturating_sub(self.told);
+        if step >= self.reach.div_ceil(STEPS) || (wanted == self.end && step > 0) {
+            file.will_need(self.told..wanted);
+            self.told = wanted;
+        }
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file
+            && self.told > self.read
+        {
+            file.forget(self.read..self.told);
+        }
+    }
+}
+
+/// A file from one end to the other, as something to [`Read`].
+///
+/// The file is as long as it was when it was opened: bytes that were appended since are not read, and bytes that are gone are
+/// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
+#[derive(Debug)]
+pub struct Stream {
+    file: Arc<dyn ReadAt>,
+    position: u64,
+    end: u64,
+    ahead: Ahead,
+}
+
+impl Stream {
+    /// Reads `file`, which is in a storage with this pace, from byte `start` to its end.
+    pub fn new(file: Arc<dyn ReadAt>, pace: Pace, start: u64) -> Self {
+        let end = file.len();
+        Self {
+            ahead: Ahead::new(&file, pace, start, end),
+            file,
+            position: start.min(end),
+            end,
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.ahead.advance(self.position);
+        let left = self.end - self.position;
+        let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.file.read_exact_at(&mut buf[..len], self.position)?;
+        self.position += len as u64;
+        Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Told {
+        needed: Mutex<Vec<Range<u64>>>,
+        forgotten: Mutex<Vec<Range<u64>>>,
+    }
+
+    impl ReadAt for Told {
+        fn len(&self) -> u64 {
+            1000
+        }
+
+        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+            assert!(offset + buf.len() as u64 <= 1000);
+            let bytes = (offset..).zip(buf);
+            bytes.for_each(|(at, byte)| *byte = at as u8);
+            Ok(())
+        }
+
+        fn will_need(&self, bytes: Range<u64>) {
+            self.needed.lock().unwrap().push(bytes);
+        }
+
+        fn forget(&self, bytes: Range<u64>) {
+            self.forgotten.lock().unwrap().push(bytes);
+        }
+    }
+
+    #[test]
+    fn what_comes_is_told_once_and_taken_back() {
+        let file = Arc::new(Told::default());
+        let far = Pace {
+            ahead_bytes: 400,
+            ..Pace::default()
+        };
+        let mut stream = Stream::new(Arc::<Told>::clone(&file), far, 100);
+        let mut buf = [0; 64];
+        for _ in 0..4 {
+            assert_eq!(stream.read(&mut buf).unwrap(), 64);
+        }
+        let told = file.needed.lock().unwrap().clone();
+        assert_eq!(told, [100..500, 500..628]);
+        drop(stream);
+        // As far as the last read knew.
+        let forgotten = file.forgotten.lock().unwrap().clone();
+        assert_eq!(forgotten, vec![292..628]);
+
+        file.needed.lock().unwrap().clear();
+        let mut all = Vec::new();
+        let mut stream = Stream::new(Arc::<Told>::clone(&file), far, 900);
+        stream.read_to_end(&mut all).unwrap();
+        assert_eq!(all, (900..1000u64).map(|at| at as u8).collect::<Vec<_>>());
+        let told = file.needed.lock().unwrap().clone();
+        assert_eq!(told, vec![900..1000]);
+        drop(stream);
+
+        file.needed.lock().unwrap().clear();
+        let mut near = Stream::new(Arc::<Told>::clone(&file), Pace::default(), 0);
+        assert_eq!(near.read_to_end(&mut all).unwrap(), 1000);
+        assert!(file.needed.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,303 @@
+//! Datasets read from wherever they are: the seam of `forebay-shard` over a [`Store`].
+//!
+//! - [`RemoteStorage`] opens objects (this file) and reads ranges of them ([`file`]).
+//! - [`ahead`] reads what readers say they will need, before they ask, within a budget of bytes.
+//! - [`open_dataset`], [`open_shard`] are what faces call: they take any location, and a local one costs what it always did.
+//!
+//! An object is pinned when it is opened: if it is replaced while it is being read, that is an error, never a mixture of two.
+//! What a store may answer in its worst moments is [`Store`]'s business.
+
+mod ahead;
+mod error;
+mod file;
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebay_shard::{Dataset, LocalFiles, OpenOptions, Pace, ReadAt, Shard, Storage};
+
+use crate::{Error, Location, Object, Result, Store, StoreOptions};
+use ahead::ReadAhead;
+pub use error::ReadError;
+use file::{RemoteFile, Source};
+
+/// What readers in order may be ahead of themselves, all together, when nothing is said.
+pub const DEFAULT_READ_AHEAD_BYTES: u64 = 128 << 20;
+/// Reads on their way at once: at 30 ms to the first byte and a few MiB each, enough for a fast network.
+const PARALLEL: usize = 32;
+/// Two ranges this near each other are one read. At what object stores give one connection, reading over so much takes as long as
+/// a third of the wait for a first byte.
+const GAP_BYTES: u64 = 512 << 10;
+/// How far ahead one reader in order reaches.
+const REACH_BYTES: u64 = 32 << 20;
+/// Holds the index of some thousand records. Not more: a dataset has a thousand shards.
+const TAIL_BYTES: u64 = 64 << 10;
+/// From so many files of a directory on one listing is asked for, not one question for each.
+const WORTH_LISTING: usize = 8;
+
+/// How datasets are read.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ReadOptions {
+    /// How the store is reached, and how patiently.
+    pub store: StoreOptions,
+    /// Bytes that readers in order may be ahead of themselves, all together. 0 where somebody above reads ahead by itself, as
+    /// loaders do.
+    pub read_ahead_bytes: u64,
+    /// How shards are read.
+    pub shards: OpenOptions,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self {
+            store: StoreOptions::default(),
+            read_ahead_bytes: DEFAULT_READ_AHEAD_BYTES,
+            shards: OpenOptions::default(),
+        }
+    }
+}
+
+impl ReadOptions {
+    /// For a store that is reached like this.
+    pub fn new(store: StoreOptions) -> Self {
+        Self {
+            store,
+            ..Self::default()
+        }
+    }
+
+    /// The same for a loader, which keeps reads on their way by itself, within its own budget.
+    #[must_use]
+    pub fn for_loader(mut self) -> Self {
+        self.read_ahead_bytes = 0;
+        self
+    }
+}
+
+/// Opens the dataset at a location: a local directory, or one in a store.
+///
+/// # Errors
+/// As [`Dataset::open`]. Where the store is at fault, [`ReadError::of`] tells what it was.
+pub fn open_dataset(location: &Location, options: &ReadOptions) -> forebay_shard::Result<Dataset> {
+    let (root, storage) = read_storage(location, options)?;
+    Dataset::open_in(root, &options.shards, storage)
+}
+
+/// Opens the shard at a location: a local file, or an object in a store.
+///
+/// # Errors
+/// As [`Shard::open_path`]. Where the store is at fault, [`ReadError::of`] tells what it was.
+pub fn open_shard(location: &Location, options: &ReadOptions) -> forebay_shard::Result<Shard> {
+    let (path, storage) = shard_storage(location, options)?;
+    Shard::open_path_in(path, &options.shards, storage)
+}
+
+/// The storage that a shard is in, and the shard's path there: its index may lie beside it.
+///
+/// # Errors
+/// As [`read_storage`].
+pub fn shard_storage(
+    location: &Location,
+    options: &ReadOptions,
+) -> forebay_shard::Result<(PathBuf, Arc<dyn Storage>)> {
+    let text = location.to_string();
+    let dir = match text.rsplit_once('/') {
+        Some((dir, _)) if location.is_remote() => Location::parse(dir).ok(),
+        _ => None,
+    };
+    let (root, storage) = read_storage(dir.as_ref().unwrap_or(location), options)?;
+    match dir {
+        // As `Path::join` has it, slashes and all.
+        Some(_) => Ok((PathBuf::from(text), storage)),
+        None => Ok((root, storage)),
+    }
+}
+
+/// The storage that a location is in, and the location's path there.
+///
+/// # Errors
+/// As [`Store::open`], as an error about that path.
+pub fn read_storage(
+    location: &Location,
+    options: &ReadOptions,
+) -> forebay_shard::Result<(PathBuf, Arc<dyn Storage>)> {
+    if let Ok(path) = location.local_path() {
+        return Ok((path.to_owned(), Arc::new(LocalFiles::within_limits())));
+    }
+    let root = PathBuf::from(location.to_string());
+    let storage = RemoteStorage::open(location, options).map_err(|error| {
+        forebay_shard::Error::Io {
+            path: root.clone(),
+            op: "open",
+            source: ReadError::io(error),
+        }
+    })?;
+    Ok((root, Arc::new(storage)))
+}
+
+/// The objects below a location, as shards want to read them.
+///
+/// Paths begin with the location as text: `s3://bucket/imagenet/forebay.json`.
+#[derive(Debug)]
+pub struct RemoteStorage {
+    store: Store,
+    root: PathBuf,
+    parallel: usize,
+    ahead: Option<Arc<ReadAhead>>,
+    known: Mutex<Known>,
+}
+
+/// What was found out about objects.
+#[derive(Debug, Default)]
+struct Known {
+    open: HashMap<PathBuf, Arc<RemoteFile>>,
+    /// Of directories that were listed, by their keys: the objects, by theirs.
+    listed: HashMap<String, Arc<HashMap<String, Object>>>,
+}
+
+impl RemoteStorage {
+    /// Opens the place; no request is made yet.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open(location: &Location, options: &ReadOptions) -> Result<Self> {
+        let store = Store::open(location, &options.store)?;
+        Ok(Self::new(store, options))
+    }
+
+    /// Reads from a store that is open.
+    pub fn new(store: Store, options: &ReadOptions) -> Self {
+        let parallel = PARALLEL.min(options.store.max_requests.max(1));
+        let ahead = (options.read_ahead_bytes > 0)
+            .then(|| Arc::new(ReadAhead::new(options.read_ahead_bytes, parallel)));
+        Self {
+            root: PathBuf::from(store.location().to_string()),
+            store,
+            parallel,
+            ahead,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The path of the location itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // A panic elsewhere leaves maps of what is known: still right.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The key of a path below the root.
+    fn key(&self, path: &Path) -> io::Result<String> {
+        let refused = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why.to_owned());
+        let below = path
+            .strip_prefix(&self.root)
+            .map_err(|_| refused("it is not below the location that was opened"))?;
+        let mut key = String::new();
+        for part in below.components() {
+            let part = part.as_os_str().to_str();
+            let part = part.ok_or_else(|| refused("an object's name must be UTF-8"))?;
+            if !key.is_empty() {
+                key.push('/');
+            }
+            key.push_str(part);
+        }
+        Ok(key)
+    }
+
+    /// What a listing told of an object: its directory's, and whether it was there. None where none was asked for.
+    fn listed(&self, key: &str) -> Option<Option<Object>> {
+        let dir = key.rsplit_once('/').map_or("", |(dir, _)| dir);
+        let known = self.known();
+        let listed = known.listed.get(dir)?;
+        Some(listed.get(key).cloned())
+    }
+
+    fn find(&self, key: &str) -> io::Result<Object> {
+        // An object that was not listed may have come since.
+        if let Some(Some(object)) = self.listed(key)
+            && object.etag.is_some()
+        {
+            return Ok(object);
+        }
+        let found = self.store.head(key).map_err(ReadError::io)?;
+        found.ok_or_else(|| {
+            ReadError::io(Error::NotFound {
+                object: self.store.location().join(key).to_string(),
+                op: "read",
+            })
+        })
+    }
+}
+
+impl Storage for RemoteStorage {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadAt>> {
+        if let Some(file) = self.known().open.get(path) {
+            return Ok(Arc::<RemoteFile>::clone(file));
+        }
+        let object = self.find(&self.key(path)?)?;
+        let source = Source::new(self.store.clone(), object);
+        let file = RemoteFile::new(source, self.ahead.clone());
+        let mut known = self.known();
+        // Whoever was first pinned the object.
+        let file = known.open.entry(path.to_owned()).or_insert_with(|| Arc::new(file));
+        Ok(Arc::<RemoteFile>::clone(file))
+    }
+
+    fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        let key = self.key(path)?;
+        self.store.get(&key, limit).map_err(ReadError::io)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        let key = self.key(path)?;
+        if let Some(listed) = self.listed(&key) {
+            return Ok(listed.is_some());
+        }
+        let found = self.store.head(&key).map_err(ReadError::io)?;
+        Ok(found.is_some())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
+        let dir = self.key(dir)?;
+        let listing = self.store.list_dir(&dir).map_err(ReadError::io)?;
+        let name = |key: &str| {
+            let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
+            OsString::from(name)
+        };
+        let objects = listing.objects.iter().map(|object| object.key.as_str());
+        let dirs = listing.dirs.iter().map(String::as_str);
+        let names = objects.chain(dirs).map(name).collect();
+        let objects = listing.objects.into_iter();
+        let by_key = objects.map(|object| (object.key.clone(), object));
+        let by_key = Arc::new(by_key.collect());
+        self.known().listed.insert(dir, by_key);
+        Ok(names)
+    }
+
+    fn expect(&self, dir: &Path, files: usize) {
+        let is_known = |key: &str| self.known().listed.contains_key(key);
+        if files >= WORTH_LISTING
+            && self.key(dir).is_ok_and(|key| !is_known(&key))
+        {
+            // Where that is not possible or not allowed, each object is asked for.
+            let _ = self.list(dir);
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        let reach = self.ahead.as_ref().map_or(0, |ahead| ahead.budget());
+        let mut pace = Pace::default();
+        pace.parallel = self.parallel;
+        pace.gap_bytes = GAP_BYTES;
+        pace.ahead_bytes = reach.min(REACH_BYTES);
+        pace.tail_bytes = TAIL_BYTES;
+        pace
+    }
+}
