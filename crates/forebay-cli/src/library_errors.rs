@@ -10,7 +10,7 @@ impl From<forebay_store::Error> for Failure {
         let hint = match &error {
             Error::Io { source, .. } => io_hint(source),
             Error::Locked { .. } => Some("wait until it is done, or stop it first".to_owned()),
-            _ => None,
+            error => error.hint(),
         };
         Self::from_error(&error).maybe_hint(hint)
     }

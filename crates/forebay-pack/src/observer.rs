@@ -3,8 +3,7 @@
 use crate::census::Census;
 use crate::plan::Plan;
 use crate::report::Finding;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+pub use forebay_store::Cancel;
 
 /// The stages of a pack, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,29 +74,3 @@ pub trait Observer: Sync {
 
 /// An observer that looks away.
 impl Observer for () {}
-
-/// Tells a running pack to stop, from another thread or a signal handler's flag.
-#[derive(Debug, Clone, Default)]
-pub struct Cancel(Arc<AtomicBool>);
-
-impl Cancel {
-    /// A flag that is not raised.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Uses a flag that exists already, such as one that a signal handler raises.
-    pub fn from_flag(flag: Arc<AtomicBool>) -> Self {
-        Self(flag)
-    }
-
-    /// Asks the pack to stop. What is finished stays; the same call again continues.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether somebody asked to stop.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}

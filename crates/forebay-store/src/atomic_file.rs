@@ -13,6 +13,7 @@ use std::io::{self, IoSlice, Write};
 use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What every temporary name ends in; it starts with a dot, so no reader's glob finds it.
 const TEMPORARY_SUFFIX: &str = ".forebay-tmp";
@@ -59,6 +60,20 @@ impl AtomicFile {
             ));
         };
         let temporary = target.with_file_name(temporary_name(name));
+        Self::create_as(target, temporary)
+    }
+
+    /// As [`create`](Self::create), for writers of one target that know nothing of each other: each has a temporary name of
+    /// its own, and the last to commit wins.
+    pub(crate) fn create_apart(target: &Path) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let mut name = OsString::from(target.file_name().unwrap_or_default());
+        let turn = NEXT.fetch_add(1, Ordering::Relaxed);
+        name.push(format!(".{}-{turn}", std::process::id()));
+        Self::create_as(target, target.with_file_name(temporary_name(&name)))
+    }
+
+    fn create_as(target: &Path, temporary: PathBuf) -> Result<Self> {
         match std::fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(Error::io(&temporary, "remove", error));

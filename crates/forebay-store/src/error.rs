@@ -1,7 +1,9 @@
 //! What can go wrong with a place or a file.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The result of this crate's calls.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -46,6 +48,159 @@ pub enum Error {
         /// Who holds it, for example "process 4711 on node12".
         holder: String,
     },
+    /// There is no such object.
+    #[error("cannot {op} {object}: there is no such object")]
+    NotFound {
+        /// The object's URL or path.
+        object: String,
+        /// What was tried: "read", "write" and so on.
+        op: &'static str,
+    },
+    /// An object that must not be there is there: another writer was first.
+    #[error("{object} is there already")]
+    AlreadyThere {
+        /// The object's URL or path.
+        object: String,
+    },
+    /// An object is another one than it was.
+    #[error("{object} was changed meanwhile: {why}")]
+    Changed {
+        /// The object's URL or path.
+        object: String,
+        /// What differs.
+        why: String,
+    },
+    /// Bytes arrived, or were stored, other than they are.
+    #[error("{object} is damaged: {what} has the CRC-32C {found:08x}, expected {expected:08x}")]
+    Checksum {
+        /// The object's URL or path.
+        object: String,
+        /// Which bytes.
+        what: &'static str,
+        /// The checksum that the bytes must have.
+        expected: u32,
+        /// The checksum that they have.
+        found: u32,
+    },
+    /// An object is larger than the caller takes.
+    #[error("{object} has {len} bytes, more than the {limit} that are read")]
+    TooLarge {
+        /// The object's URL or path.
+        object: String,
+        /// Its size in bytes.
+        len: u64,
+        /// The caller's limit in bytes.
+        limit: u64,
+    },
+    /// A range reaches beyond the end of an object.
+    #[error("{object} has {len} bytes: {wanted} bytes from {offset} are not there")]
+    BeyondEnd {
+        /// The object's URL or path.
+        object: String,
+        /// Its size in bytes.
+        len: u64,
+        /// Where the range begins.
+        offset: u64,
+        /// The range's bytes.
+        wanted: u64,
+    },
+    /// The text cannot name an object.
+    #[error("{key:?} is not the name of an object: {why}")]
+    BadKey {
+        /// The text as it was given.
+        key: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// An option of a store is unknown, or its value cannot be read.
+    #[error("cannot use {place}: {why}")]
+    Options {
+        /// The location, without secrets.
+        place: String,
+        /// What is wrong, without any value that may be secret.
+        why: String,
+        /// What can be done about it.
+        hint: Option<String>,
+    },
+    /// A store accepts conditional puts and ignores the condition, so that nothing keeps two writers apart.
+    #[error("{object}: the store ignores the condition that no other object is replaced")]
+    NotConditional {
+        /// The object's URL.
+        object: String,
+    },
+    /// The caller asked to stop.
+    #[error("stopped before {op} {object} was done")]
+    Cancelled {
+        /// The object's URL or path.
+        object: String,
+        /// What was stopped.
+        op: &'static str,
+    },
+    /// A store refused, failed or could not be reached.
+    #[error("cannot {op} {object}: {why}{}", tried(*attempts, *elapsed))]
+    Request {
+        /// The object's URL.
+        object: String,
+        /// What was tried: "read", "list" and so on.
+        op: &'static str,
+        /// What kind of failure it was in the end.
+        kind: Trouble,
+        /// What the last try met, without secrets.
+        why: String,
+        /// How often it was tried.
+        attempts: u32,
+        /// How long it was tried.
+        elapsed: Duration,
+        /// What can be done about it.
+        hint: Option<String>,
+    },
+}
+
+/// Why a store did not do what it was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// It could not be reached: no such host, connection refused or cut.
+    Unreachable,
+    /// It did not answer in time.
+    TimedOut,
+    /// It asked to slow down, again and again.
+    Throttled,
+    /// It failed inside.
+    Server,
+    /// It refused the credentials, or there were none.
+    Denied,
+    /// It does not know how to do it.
+    Unsupported,
+    /// It refused the request.
+    Refused,
+    /// Its answer could not be understood, or was cut or damaged.
+    BadAnswer,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timed out",
+            Self::Throttled => "throttled",
+            Self::Server => "server error",
+            Self::Denied => "denied",
+            Self::Unsupported => "unsupported",
+            Self::Refused => "refused",
+            Self::BadAnswer => "bad answer",
+        })
+    }
+}
+
+fn tried(attempts: u32, elapsed: Duration) -> String {
+    match attempts {
+        0 | 1 => String::new(),
+        _ => format!(
+            " (tried {attempts} times in {:.1} s)",
+            elapsed.as_secs_f64()
+        ),
+    }
 }
 
 impl Error {
@@ -64,5 +219,44 @@ impl Error {
             Self::Io { source, .. } => Some(source.kind()),
             _ => None,
         }
+    }
+
+    /// What can be done about it, in a sentence, where there is something.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Request { hint, .. } | Self::Options { hint, .. } => hint.clone(),
+            Self::NotConditional { .. } => Some(
+                "if nobody else writes there, say so: --storage-option assume_conditional_put=true"
+                    .to_owned(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// For readers and writers that speak of `io::Error` only. The error itself is inside.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Io { source, .. } => source.kind(),
+            Error::NotFound { .. } => io::ErrorKind::NotFound,
+            Error::AlreadyThere { .. } => io::ErrorKind::AlreadyExists,
+            Error::Checksum { .. } => io::ErrorKind::InvalidData,
+            Error::BeyondEnd { .. } => io::ErrorKind::UnexpectedEof,
+            Error::BadKey { .. } | Error::BadLocation { .. } | Error::Options { .. } => {
+                io::ErrorKind::InvalidInput
+            }
+            Error::Cancelled { .. } => io::ErrorKind::Interrupted,
+            Error::Unsupported { .. } => io::ErrorKind::Unsupported,
+            Error::Request { kind, .. } => match kind {
+                Trouble::TimedOut => io::ErrorKind::TimedOut,
+                Trouble::Unreachable => io::ErrorKind::NotConnected,
+                Trouble::Denied => io::ErrorKind::PermissionDenied,
+                Trouble::Unsupported => io::ErrorKind::Unsupported,
+                _ => io::ErrorKind::Other,
+            },
+            _ => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
     }
 }

@@ -1,8 +1,8 @@
-//! Where bytes live: locations, durable publication of files, locks.
+//! Where bytes live: locations, stores, durable publication of files, locks.
 //!
-//! This crate knows nothing of formats. It answers four questions for the crates above it: what place does
-//! this text name ([`Location`]), how does a file appear whole or not at all ([`AtomicFile`]), who else is
-//! working here ([`DirLock`]), and is there room ([`free_bytes`]).
+//! This crate knows nothing of formats. It answers five questions for the crates above it: what place does
+//! this text name ([`Location`]), how do bytes get there and back, wherever it is ([`Store`]), how does a file appear whole
+//! or not at all ([`AtomicFile`]), who else is working here ([`DirLock`]), and is there room ([`free_bytes`]).
 //!
 //! ```
 //! use forebay_store::{AtomicFile, Durability, Location};
@@ -19,13 +19,19 @@
 //! ```
 
 mod atomic_file;
+mod cancel;
 mod dir_lock;
 mod error;
+mod limiter;
 mod location;
+mod store;
 mod volume;
 
 pub use atomic_file::{AtomicFile, Durability, clean_stale, is_temporary, sync_dir};
+pub use cancel::Cancel;
 pub use dir_lock::DirLock;
-pub use error::{Error, Result};
+pub use error::{Error, Result, Trouble};
+pub use limiter::Limiter;
 pub use location::Location;
+pub use store::{Listing, Object, Put, Retry, Store, StoreOptions, Transfer, Written};
 pub use volume::free_bytes;

@@ -9,8 +9,12 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What this build opens, for error messages.
+/// What can be used where only local files can, for error messages.
 const CAN_USE: &str = "a path such as /data/imagenet or a URL such as file:///data/imagenet";
+/// Schemes whose authority is a bucket or container.
+const BUCKET_SCHEMES: [&str; 7] = ["s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"];
+/// The others that a [`Store`](crate::Store) opens.
+const WEB_SCHEMES: [&str; 2] = ["http", "https"];
 
 /// A place that a user named: a local path, or a URL.
 ///
@@ -59,12 +63,13 @@ impl Location {
         let Ok(rest) = std::str::from_utf8(rest) else {
             return Err(bad(text, "a URL must be UTF-8"));
         };
-        let rest = rest.split(['?', '#']).next().unwrap_or_default();
+        let (rest, extra) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
         let (authority, path) = match rest.find('/') {
             Some(at) => rest.split_at(at),
             None => (rest, ""),
         };
-        if authority.contains('@') {
+        let names_account = matches!(scheme.as_str(), "abfs" | "abfss") && !authority.contains(':');
+        if authority.contains('@') && !names_account {
             return Err(bad(
                 text,
                 "credentials do not belong in a URL: it ends up in logs and manifests",
@@ -72,6 +77,10 @@ impl Location {
         }
         if authority.is_empty() {
             return Err(bad(text, "no host or bucket follows the scheme"));
+        }
+        // To leave it out would silently name another object.
+        if !extra.is_empty() && BUCKET_SCHEMES.contains(&scheme.as_str()) {
+            return Err(bad(text, "? and # cannot be part of a name here"));
         }
         Ok(Self(Place::Remote {
             scheme,
@@ -96,6 +105,48 @@ impl Location {
         }
     }
 
+    /// Whether the place is in a store that is reached over the network: a bucket, or a web server.
+    pub fn is_remote(&self) -> bool {
+        self.scheme()
+            .is_some_and(|scheme| BUCKET_SCHEMES.contains(&scheme) || WEB_SCHEMES.contains(&scheme))
+    }
+
+    /// What follows the bucket or host, without slashes around it; none for a local path.
+    pub fn key(&self) -> Option<&str> {
+        match &self.0 {
+            Place::Local(_) => None,
+            Place::Remote { path, .. } => Some(path.trim_matches('/')),
+        }
+    }
+
+    /// The place called `name` below this one. `name` may have slashes in it; an empty one names the place itself.
+    ///
+    /// ```
+    /// use forebay_store::Location;
+    /// assert_eq!(Location::parse("s3://bucket/a/")?.join("b/c").to_string(), "s3://bucket/a/b/c");
+    /// assert_eq!(Location::parse("/data")?.join("train").to_string(), "/data/train");
+    /// # Ok::<(), forebay_store::Error>(())
+    /// ```
+    #[must_use]
+    pub fn join(&self, name: &str) -> Self {
+        let name = name.trim_matches('/');
+        if name.is_empty() {
+            return self.clone();
+        }
+        Self(match &self.0 {
+            Place::Local(path) => Place::Local(path.join(name)),
+            Place::Remote {
+                scheme,
+                authority,
+                path,
+            } => Place::Remote {
+                scheme: scheme.clone(),
+                authority: authority.clone(),
+                path: format!("{}/{name}", path.trim_end_matches('/')),
+            },
+        })
+    }
+
     /// The path of a local place. Any other place is an error that says what can be used instead.
     pub fn local_path(&self) -> Result<&Path> {
         let scheme = match &self.0 {
@@ -103,8 +154,8 @@ impl Location {
             Place::Remote { scheme, .. } => scheme,
         };
         let why = match scheme.as_str() {
-            "s3" | "gs" | "az" | "abfs" | "abfss" | "http" | "https" => {
-                format!("this build has no support for {scheme}:// storage")
+            known if BUCKET_SCHEMES.contains(&known) || WEB_SCHEMES.contains(&known) => {
+                format!("this takes local files only, and {scheme}:// storage is elsewhere")
             }
             "forebay" => {
                 "that is a server's address, not a place that files can be read from or written to"
@@ -261,6 +312,7 @@ mod tests {
             "https://host:1/x",
             "forebay://h:1/name",
             "ftp://h/x",
+            "abfss://container@account.dfs.core.windows.net/x",
         ] {
             let location = Location::parse(text).unwrap();
             assert_eq!(location.to_string(), text);
@@ -279,8 +331,28 @@ mod tests {
             !error.contains("SECRET") && !error.contains("HIDDEN"),
             "{error}"
         );
+        assert!(Location::parse("abfss://c:SECRET@account/x").is_err());
+        assert!(Location::parse("s3://bucket/a#b").is_err());
+        assert!(Location::parse("gs://bucket/a?b").is_err());
         let signed = Location::parse("https://host/x?sig=HIDDEN#frag").unwrap();
         assert!(!format!("{signed:?} {signed}").contains("HIDDEN"));
+    }
+
+    #[test]
+    fn places_below_have_names() {
+        for (base, name, joined, key) in [
+            ("s3://b", "x/y", "s3://b/x/y", Some("x/y")),
+            ("s3://b/", "/x/", "s3://b/x", Some("x")),
+            ("gs://b/p", "", "gs://b/p", Some("p")),
+            ("https://h:1/p/", "x", "https://h:1/p/x", Some("p/x")),
+            ("/a", "b/c", "/a/b/c", None),
+        ] {
+            let place = Location::parse(base).unwrap().join(name);
+            assert_eq!(place.to_string(), joined);
+            assert_eq!(place.key(), key, "{joined}");
+            assert_eq!(place.is_remote(), key.is_some(), "{joined}");
+        }
+        assert!(!Location::parse("forebay://h:1/x").unwrap().is_remote());
     }
 
     #[test]

@@ -1,0 +1,40 @@
+//! How a long piece of work is told to stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Tells running work to stop, from another thread or a signal handler's flag. Clones are the same flag.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// A flag that is not raised.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Uses a flag that exists already, such as one that a signal handler raises.
+    pub fn from_flag(flag: Arc<AtomicBool>) -> Self {
+        Self(flag)
+    }
+
+    /// Asks the work to stop. What is finished stays; the same call again continues.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody asked to stop.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The same as [`cancel`](Self::cancel).
+    pub fn set(&self) {
+        self.cancel();
+    }
+
+    /// The same as [`is_cancelled`](Self::is_cancelled).
+    pub fn is_set(&self) -> bool {
+        self.is_cancelled()
+    }
+}

@@ -1,0 +1,702 @@
+//! Opening: which service a location is of, its address, and who we are there.
+//!
+//! Settings are taken, from the strongest to the weakest, from the options' own fields, from `extra`, from the environment,
+//! and from a profile.
+
+use super::pace::Pace;
+use super::profile::{self, Profile, Surroundings};
+use super::wire::Watched;
+use super::{CheckUploads, Open, Service, Settings, fault};
+use crate::store::StoreOptions;
+use crate::store::options::without_secrets;
+use crate::{Error, Limiter, Location, Result};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::client::HttpConnector;
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::http::HttpBuilder;
+use object_store::path::Path as Name;
+use object_store::{ClientConfigKey, ClientOptions, HeaderValue, RetryConfig};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A server that is there answers to a connection within this time, also across an ocean.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const GOOGLE_URL: &str = "https://storage.googleapis.com";
+
+pub(super) fn open(location: &Location, options: &StoreOptions) -> Result<Open> {
+    open_in(location, options, &Surroundings::of_process())
+}
+
+fn open_in(location: &Location, options: &StoreOptions, around: &Surroundings) -> Result<Open> {
+    let opening = Opening::new(location, options, around)?;
+    match location.scheme() {
+        Some("s3" | "s3a") => opening.s3(),
+        Some("gs" | "gcs") => opening.google(),
+        Some("az" | "abfs" | "abfss") => opening.azure(),
+        _ => opening.web(),
+    }
+}
+
+struct Opening<'a> {
+    location: &'a Location,
+    options: &'a StoreOptions,
+    around: &'a Surroundings,
+    /// What is left of `extra` for the client of the service.
+    extra: BTreeMap<String, String>,
+    settings: Settings,
+    allow_http: bool,
+    profile: Option<String>,
+}
+
+impl<'a> Opening<'a> {
+    fn new(
+        location: &'a Location,
+        options: &'a StoreOptions,
+        around: &'a Surroundings,
+    ) -> Result<Self> {
+        let mut extra: BTreeMap<String, String> = options
+            .extra
+            .iter()
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
+            .collect();
+        let profile = extra
+            .remove("profile")
+            .or_else(|| extra.remove("aws_profile"));
+        let mut opening = Self {
+            location,
+            options,
+            around,
+            extra,
+            settings: Settings::default(),
+            allow_http: false,
+            profile,
+        };
+        opening.allow_http = opening.flag("allow_http")?
+            || opening.flag("aws_allow_http")?
+            || ["AWS_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP", "AZURE_ALLOW_HTTP"]
+                .iter()
+                .any(|name| {
+                    around
+                        .var(name)
+                        .is_some_and(|value| is_true(value) == Some(true))
+                });
+        opening.settings.assume_conditional_put = opening.flag("assume_conditional_put")?;
+        opening.settings.check_uploads = match opening.extra.remove("check_uploads").as_deref() {
+            None | Some("reported") => CheckUploads::Reported,
+            Some("read") => CheckUploads::Read,
+            Some(_) => return Err(opening.wrong("check_uploads is reported or read", None)),
+        };
+        Ok(opening)
+    }
+
+    fn flag(&mut self, name: &str) -> Result<bool> {
+        match self.extra.remove(name) {
+            None => Ok(false),
+            Some(value) => {
+                is_true(&value).ok_or_else(|| self.wrong(&format!("{name} is true or false"), None))
+            }
+        }
+    }
+
+    fn wrong(&self, why: &str, hint: Option<&str>) -> Error {
+        Error::Options {
+            place: self.location.to_string(),
+            why: self.redact(why),
+            hint: hint.map(str::to_owned),
+        }
+    }
+
+    /// `text` without any value that may be a secret.
+    fn redact(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        let given = self
+            .options
+            .extra
+            .iter()
+            .map(|(n, v)| (n.as_str(), v.as_str()));
+        for (name, value) in self.around.vars().chain(given) {
+            let name = name.to_ascii_lowercase();
+            let is_secret = [
+                "key",
+                "secret",
+                "token",
+                "password",
+                "sas",
+                "connection_string",
+            ]
+            .iter()
+            .any(|word| name.contains(word));
+            if is_secret && value.len() >= 4 {
+                text = text.replace(value, "...");
+            }
+        }
+        text
+    }
+
+    fn failed(&self, error: &object_store::Error) -> Error {
+        self.wrong(
+            &fault::innermost(error),
+            Some("docs/storage.md has the options and variables that are read"),
+        )
+    }
+
+    /// Refuses an address at which bytes and signatures would travel in the clear, but on this machine.
+    fn check_http(&mut self, url: &str) -> Result<()> {
+        let Some(rest) = url.strip_prefix("http://") else {
+            if url.starts_with("https://") {
+                return Ok(());
+            }
+            return Err(self.wrong(
+                "an endpoint is a URL that begins with https:// or http://",
+                None,
+            ));
+        };
+        self.settings.plain_http = true;
+        if self.allow_http || is_loopback(rest) {
+            return Ok(());
+        }
+        Err(Error::Options {
+            place: without_secrets(url),
+            why: "http:// is not encrypted, and is refused but on this machine".to_owned(),
+            hint: Some(
+                "use https://, or, in a network that is trusted, allow it: --storage-option allow_http=true"
+                    .to_owned(),
+            ),
+        })
+    }
+
+    fn client_options(&self) -> ClientOptions {
+        let agent = concat!("forebay/", env!("CARGO_PKG_VERSION"));
+        let mut options = ClientOptions::new()
+            // A whole request's time depends on its bytes: `Live::run` and its callers limit it.
+            .with_timeout_disabled()
+            .with_connect_timeout(CONNECT_TIMEOUT)
+            .with_user_agent(HeaderValue::from_static(agent))
+            .with_allow_http(self.settings.plain_http);
+        if self.settings.plain_http {
+            // So that machines without any certificates can be used with a store nearby.
+            options = options.with_no_system_certificates(true);
+        }
+        options
+    }
+
+    /// Tries are made by `Live::run`, which knows of all of them.
+    fn no_retry() -> RetryConfig {
+        RetryConfig {
+            max_retries: 0,
+            ..RetryConfig::default()
+        }
+    }
+
+    fn s3(mut self) -> Result<Open> {
+        let around = self.around;
+        let has_keys = |name: &str| {
+            self.extra.contains_key(name)
+                || self.extra.contains_key(name.trim_start_matches("aws_"))
+                || (self.profile.is_none() && around.var(&name.to_ascii_uppercase()).is_some())
+        };
+        let is_keyed = has_keys("aws_access_key_id") || has_keys("aws_secret_access_key");
+        let profile = match profile::load(around, self.profile.as_deref()) {
+            Ok(profile) => profile,
+            // Whoever gives keys needs no profile; AWS_PROFILE may be meant for other tools.
+            Err(_) if is_keyed || self.options.anonymous => Profile::new(),
+            Err(why) => {
+                return Err(self.wrong(&why, Some("`aws configure list-profiles` names them")));
+            }
+        };
+        let endpoint = self
+            .options
+            .endpoint
+            .clone()
+            .or_else(|| {
+                self.take(&[
+                    "aws_endpoint_url",
+                    "aws_endpoint",
+                    "endpoint_url",
+                    "endpoint",
+                ])
+            })
+            .or_else(|| around.var("AWS_ENDPOINT_URL_S3").map(str::to_owned))
+            .or_else(|| around.var("AWS_ENDPOINT_URL").map(str::to_owned))
+            .or_else(|| around.var("AWS_ENDPOINT").map(str::to_owned))
+            .or_else(|| profile.get("endpoint_url").cloned());
+        if let Some(endpoint) = &endpoint {
+            self.check_http(endpoint)?;
+        }
+        let region = self
+            .options
+            .region
+            .clone()
+            .or_else(|| self.take(&["aws_region", "region", "aws_default_region"]))
+            .or_else(|| around.var("AWS_REGION").map(str::to_owned))
+            .or_else(|| around.var("AWS_DEFAULT_REGION").map(str::to_owned))
+            .or_else(|| profile.get("region").cloned());
+        let mut builder = AmazonS3Builder::new()
+            .with_client_options(self.client_options())
+            .with_retry(Self::no_retry())
+            .with_http_connector(Watched)
+            .with_disable_bulk_delete(true);
+        for (name, value) in around.vars() {
+            let name = name.to_ascii_lowercase();
+            let is_key = matches!(
+                name.as_str(),
+                "aws_access_key_id" | "aws_secret_access_key" | "aws_session_token"
+            );
+            // A profile that was asked for by an option wins over keys in the environment.
+            if name.starts_with("aws_")
+                && !(is_key && self.profile.is_some())
+                && !is_ours(&name)
+                && let Ok(key) = name.parse::<AmazonS3ConfigKey>()
+            {
+                builder = builder.with_config(key, value);
+            }
+        }
+        if !is_keyed && !self.options.anonymous {
+            builder = self.with_profile(builder, &profile)?;
+        }
+        for (name, value) in std::mem::take(&mut self.extra) {
+            let key = name
+                .parse::<AmazonS3ConfigKey>()
+                .map_err(|_| self.unknown(&name))?;
+            builder = builder.with_config(key, value);
+        }
+        let bucket = self.location.authority().unwrap_or_default();
+        builder = builder.with_bucket_name(bucket);
+        if let Some(endpoint) = &endpoint {
+            builder = builder.with_endpoint(endpoint);
+        }
+        if let Some(region) = region {
+            builder = builder.with_region(region);
+        }
+        if self.options.anonymous {
+            builder = builder.with_skip_signature(true);
+        }
+        let store = builder.build().map_err(|error| self.failed(&error))?;
+        self.finish(Service::S3(Arc::new(store)), endpoint.as_deref())
+    }
+
+    /// Takes credentials from a profile.
+    fn with_profile(
+        &self,
+        mut builder: AmazonS3Builder,
+        profile: &Profile,
+    ) -> Result<AmazonS3Builder> {
+        let value = |name: &str| profile.get(name).cloned();
+        match (value("aws_access_key_id"), value("aws_secret_access_key")) {
+            (Some(id), Some(secret)) => {
+                builder = builder
+                    .with_access_key_id(id)
+                    .with_secret_access_key(secret);
+                if let Some(token) = value("aws_session_token") {
+                    builder = builder.with_token(token);
+                }
+                return Ok(builder);
+            }
+            (None, None) => {}
+            _ => {
+                return Err(self.wrong(
+                    "the AWS profile has one of aws_access_key_id and aws_secret_access_key, not both",
+                    None,
+                ));
+            }
+        }
+        if let (Some(file), Some(role)) = (value("web_identity_token_file"), value("role_arn")) {
+            return Ok(builder
+                .with_config(AmazonS3ConfigKey::WebIdentityTokenFile, file)
+                .with_config(AmazonS3ConfigKey::RoleArn, role));
+        }
+        for name in [
+            "credential_process",
+            "sso_session",
+            "sso_start_url",
+            "source_profile",
+        ] {
+            if profile.contains_key(name) {
+                return Err(self.wrong(
+                    &format!(
+                        "the AWS profile gets its credentials by {name}, which is not read here"
+                    ),
+                    Some("run: eval \"$(aws configure export-credentials --format env)\""),
+                ));
+            }
+        }
+        Ok(builder)
+    }
+
+    fn google(mut self) -> Result<Open> {
+        let around = self.around;
+        let emulator = around.var("STORAGE_EMULATOR_HOST").map(|host| {
+            if host.contains("://") {
+                host.to_owned()
+            } else {
+                format!("http://{host}")
+            }
+        });
+        let is_emulator = emulator.is_some() && self.options.endpoint.is_none();
+        let endpoint = self
+            .options
+            .endpoint
+            .clone()
+            .or_else(|| self.take(&["google_base_url", "base_url", "endpoint"]))
+            .or_else(|| around.var("GOOGLE_BASE_URL").map(str::to_owned))
+            .or(emulator);
+        if let Some(endpoint) = &endpoint {
+            self.check_http(endpoint)?;
+        }
+        let mut builder = GoogleCloudStorageBuilder::new()
+            .with_client_options(self.client_options())
+            .with_retry(Self::no_retry())
+            .with_http_connector(Watched);
+        if let Some(path) = around.var("SERVICE_ACCOUNT") {
+            builder = builder.with_service_account_path(path);
+        }
+        for (name, value) in around.vars() {
+            let name = name.to_ascii_lowercase();
+            if name.starts_with("google_")
+                && !is_ours(&name)
+                && let Ok(key) = name.parse::<GoogleConfigKey>()
+            {
+                builder = builder.with_config(key, value);
+            }
+        }
+        for (name, value) in std::mem::take(&mut self.extra) {
+            let key = name
+                .parse::<GoogleConfigKey>()
+                .map_err(|_| self.unknown(&name))?;
+            builder = builder.with_config(key, value);
+        }
+        let bucket = self.location.authority().unwrap_or_default();
+        builder = builder.with_bucket_name(bucket);
+        self.settings.base_url = endpoint.clone().unwrap_or_else(|| GOOGLE_URL.to_owned());
+        if let Some(endpoint) = &endpoint {
+            builder = builder.with_base_url(endpoint);
+        }
+        if self.options.anonymous || is_emulator {
+            builder = builder.with_skip_signature(true);
+        }
+        let store = builder.build().map_err(|error| self.failed(&error))?;
+        self.finish(Service::Google(Arc::new(store)), endpoint.as_deref())
+    }
+
+    fn azure(mut self) -> Result<Open> {
+        let around = self.around;
+        let connection = self
+            .take(&["azure_storage_connection_string", "connection_string"])
+            .or_else(|| {
+                around
+                    .var("AZURE_STORAGE_CONNECTION_STRING")
+                    .map(str::to_owned)
+            });
+        let connection: BTreeMap<String, String> = connection
+            .as_deref()
+            .unwrap_or_default()
+            .split(';')
+            .filter_map(|pair| pair.split_once('='))
+            .map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim().to_owned()))
+            .collect();
+        let endpoint = self
+            .options
+            .endpoint
+            .clone()
+            .or_else(|| self.take(&["azure_storage_endpoint", "azure_endpoint", "endpoint"]))
+            .or_else(|| around.var("AZURE_STORAGE_ENDPOINT").map(str::to_owned))
+            .or_else(|| around.var("AZURE_ENDPOINT").map(str::to_owned))
+            .or_else(|| connection.get("blobendpoint").cloned());
+        if let Some(endpoint) = &endpoint {
+            self.check_http(endpoint)?;
+        }
+        let mut builder = MicrosoftAzureBuilder::new()
+            .with_client_options(self.client_options())
+            .with_retry(Self::no_retry())
+            .with_http_connector(Watched);
+        for (name, key) in [
+            ("accountname", AzureConfigKey::AccountName),
+            ("accountkey", AzureConfigKey::AccessKey),
+            ("sharedaccesssignature", AzureConfigKey::SasKey),
+        ] {
+            if let Some(value) = connection.get(name) {
+                builder = builder.with_config(key, value);
+            }
+        }
+        for (name, value) in around.vars() {
+            let name = name.to_ascii_lowercase();
+            if name.starts_with("azure_")
+                && !is_ours(&name)
+                && let Ok(key) = name.parse::<AzureConfigKey>()
+            {
+                builder = builder.with_config(key, value);
+            }
+        }
+        for (name, value) in std::mem::take(&mut self.extra) {
+            let key = name
+                .parse::<AzureConfigKey>()
+                .map_err(|_| self.unknown(&name))?;
+            builder = builder.with_config(key, value);
+        }
+        let authority = self.location.authority().unwrap_or_default();
+        match authority.split_once('@') {
+            Some((container, host)) => {
+                let account = host.split('.').next().unwrap_or_default();
+                builder = builder.with_container_name(container).with_account(account);
+            }
+            None => builder = builder.with_container_name(authority),
+        }
+        if let Some(endpoint) = &endpoint {
+            builder = builder.with_endpoint(endpoint.clone());
+        }
+        if self.options.anonymous {
+            builder = builder.with_skip_signature(true);
+        }
+        let Some(account) = builder.get_config_value(&AzureConfigKey::AccountName) else {
+            return Err(self.wrong(
+                "the storage account is not known",
+                Some("set AZURE_STORAGE_ACCOUNT_NAME, or write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"),
+            ));
+        };
+        self.settings.account = account;
+        let store = builder.build().map_err(|error| self.failed(&error))?;
+        self.finish(Service::Azure(Arc::new(store)), endpoint.as_deref())
+    }
+
+    fn web(mut self) -> Result<Open> {
+        let url = self.location.to_string();
+        self.check_http(&url)?;
+        let mut options = self.client_options();
+        for (name, value) in std::mem::take(&mut self.extra) {
+            let key = name
+                .parse::<ClientConfigKey>()
+                .map_err(|_| self.unknown(&name))?;
+            options = options.with_config(key, value);
+        }
+        let store = HttpBuilder::new()
+            .with_url(url)
+            .with_client_options(options)
+            .with_retry(Self::no_retry())
+            .with_http_connector(Watched)
+            .build()
+            .map_err(|error| self.failed(&error))?;
+        self.finish(Service::Web(Arc::new(store)), None)
+    }
+
+    fn finish(self, service: Service, endpoint: Option<&str>) -> Result<Open> {
+        let location = self.location;
+        let client = Watched
+            .connect(&self.client_options())
+            .map_err(|error| self.failed(&error))?;
+        let prefix = match service {
+            // Part of the server's URL already.
+            Service::Web(_) => Name::default(),
+            _ => Name::parse(location.key().unwrap_or_default()).map_err(|_| Error::BadKey {
+                key: location.key().unwrap_or_default().to_owned(),
+                why: "object stores have no such names",
+            })?,
+        };
+        let bucket = format!(
+            "{}://{} {}",
+            location.scheme().unwrap_or_default(),
+            location.authority().unwrap_or_default(),
+            endpoint.unwrap_or_default()
+        );
+        Ok(Open {
+            pid: std::process::id(),
+            location: location.clone(),
+            service,
+            client,
+            prefix,
+            pace: Pace::shared(&bucket, self.options.max_requests),
+            limiter: self.options.bandwidth.map(|rate| Limiter::new(Some(rate))),
+            timeout: self.options.timeout,
+            retry: self.options.retry,
+            settings: self.settings,
+            endings: std::sync::Mutex::default(),
+        })
+    }
+
+    /// The first of these settings that was given; the others are other names of it.
+    fn take(&mut self, names: &[&str]) -> Option<String> {
+        let mut found = None;
+        for name in names {
+            let value = self.extra.remove(*name);
+            found = found.or(value);
+        }
+        found
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        self.wrong(
+            &format!("there is no storage option {name:?}"),
+            Some("docs/storage.md lists them"),
+        )
+    }
+}
+
+/// Variables that are read here and not by the client.
+fn is_ours(name: &str) -> bool {
+    matches!(
+        name,
+        "aws_endpoint_url"
+            | "aws_endpoint_url_s3"
+            | "aws_endpoint"
+            | "aws_region"
+            | "aws_default_region"
+            | "aws_allow_http"
+            | "google_base_url"
+            | "google_allow_http"
+            | "azure_storage_endpoint"
+            | "azure_endpoint"
+            | "azure_allow_http"
+    )
+}
+
+fn is_true(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Some(true),
+        "0" | "false" | "no" | "off" => Some(false),
+        _ => None,
+    }
+}
+
+/// Whether what follows `http://` names this machine.
+fn is_loopback(rest: &str) -> bool {
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = host.rsplit('@').next().unwrap_or_default();
+    let host = match host.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    host.eq_ignore_ascii_case("localhost")
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(url: &str, options: &StoreOptions, vars: &[(&str, &str)]) -> Result<Open> {
+        open_in(
+            &Location::parse(url).unwrap(),
+            options,
+            &Surroundings::new(vars),
+        )
+    }
+
+    const KEYS: [(&str, &str); 2] = [
+        ("AWS_ACCESS_KEY_ID", "MARKEDID"),
+        ("AWS_SECRET_ACCESS_KEY", "MARKEDSECRET"),
+    ];
+
+    #[test]
+    fn plain_http_is_for_this_machine() {
+        for (endpoint, good) in [
+            ("http://127.0.0.1:9000", true),
+            ("http://localhost", true),
+            ("http://[::1]:9", true),
+            ("http://127.0.0.1.example.org", false),
+            ("http://10.0.0.1:9000", false),
+            ("http://localhost@evil.example:1/", false),
+            ("ftp://127.0.0.1", false),
+        ] {
+            let options = StoreOptions::new().with_endpoint(endpoint);
+            let result = opened("s3://bucket/x", &options, &KEYS);
+            assert_eq!(result.is_ok(), good, "{endpoint}");
+            if endpoint.starts_with("http") {
+                let allowed = options.with("allow_http", "true");
+                assert!(opened("s3://bucket/x", &allowed, &KEYS).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_options_are_named() {
+        let options = StoreOptions::new().with("aws_colour", "MARKEDVALUE");
+        let error = opened("s3://bucket", &options, &KEYS)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("aws_colour"), "{error}");
+        assert!(!error.contains("MARKED"), "{error}");
+    }
+
+    #[test]
+    fn secrets_are_never_shown() {
+        let sas = "sv=2020&sig=MARKEDSIG";
+        for (url, vars) in [
+            ("s3://bucket/x", KEYS.to_vec()),
+            (
+                "az://box/x",
+                vec![
+                    ("AZURE_STORAGE_ACCOUNT_NAME", "me"),
+                    ("AZURE_STORAGE_SAS_KEY", sas),
+                ],
+            ),
+            (
+                "az://box/x",
+                vec![
+                    ("AZURE_STORAGE_ACCOUNT_NAME", "me"),
+                    ("AZURE_STORAGE_ACCOUNT_KEY", "MARKED not base64"),
+                ],
+            ),
+            (
+                "gs://bucket/x",
+                vec![("GOOGLE_SERVICE_ACCOUNT_KEY", "{\"private_key\": \"MARKED\"")],
+            ),
+        ] {
+            let options = StoreOptions::new().with("aws_session_token", "MARKEDTOKEN");
+            for options in [StoreOptions::new(), options] {
+                let shown = match opened(url, &options, &vars) {
+                    Ok(open) => format!("{open:?} {options:?}"),
+                    Err(error) => format!("{error} {error:?} {options:?}"),
+                };
+                assert!(!shown.contains("MARKED"), "{url}: {shown}");
+            }
+        }
+    }
+
+    #[test]
+    fn profiles_that_cannot_be_used_say_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("config");
+        std::fs::write(
+            &config,
+            "[profile sso]\nsso_session = x\n[profile half]\naws_access_key_id = MARKED\n",
+        )
+        .unwrap();
+        let vars = [("AWS_CONFIG_FILE", config.to_str().unwrap())];
+        for (profile, word) in [
+            ("sso", "sso_session"),
+            ("half", "not both"),
+            ("none", "none"),
+        ] {
+            let options = StoreOptions::new().with("profile", profile);
+            let error = opened("s3://bucket", &options, &vars).unwrap_err();
+            assert!(error.to_string().contains(word), "{error}");
+            assert!(!format!("{error:?}").contains("MARKED"));
+            assert!(error.hint().is_some() || profile == "half");
+        }
+    }
+
+    #[test]
+    fn an_azure_account_comes_from_the_url_or_the_environment() {
+        let key = ("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0");
+        let open = opened(
+            "abfss://box@me.dfs.core.windows.net/x",
+            &StoreOptions::new(),
+            &[key],
+        )
+        .unwrap();
+        assert_eq!(open.settings.account, "me");
+        let error = opened("az://box/x", &StoreOptions::new(), &[key]).unwrap_err();
+        assert!(error.hint().unwrap().contains("AZURE_STORAGE_ACCOUNT_NAME"));
+        let connection = "DefaultEndpointsProtocol=http;AccountName=dev;AccountKey=c2VjcmV0;BlobEndpoint=http://127.0.0.1:1/dev;";
+        let open = opened(
+            "az://box",
+            &StoreOptions::new(),
+            &[("AZURE_STORAGE_CONNECTION_STRING", connection)],
+        )
+        .unwrap();
+        assert_eq!(open.settings.account, "dev");
+    }
+}

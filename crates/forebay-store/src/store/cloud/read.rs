@@ -1,0 +1,499 @@
+//! Listing and reading.
+
+use super::wire::NOTES;
+use super::{CRC32C_NAME, Fault, Live, Operation, Service, TOKEN_NAME, What, metadata, runtime};
+use crate::store::{Listing, Object, Transfer};
+use crate::{AtomicFile, Durability, Error, Result};
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path as Name;
+use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStoreExt as _};
+use std::io::Write;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Instant;
+
+/// A download whose bytes are damaged begins anew so often.
+const DOWNLOAD_ROUNDS: u32 = 3;
+
+/// What a HEAD request tells.
+pub(super) struct Head {
+    pub(super) object: Object,
+    /// The version by which some stores name an object in conditions.
+    pub(super) version: Option<String>,
+    pub(super) token: Option<String>,
+}
+
+impl Live {
+    pub(super) async fn list(self, prefix: String) -> Result<Vec<Object>> {
+        self.refuse_web("list", &prefix)?;
+        let below = self.name(&prefix)?;
+        let operation = self.operation("list", &prefix, 0);
+        let mut found: Vec<ObjectMeta> = Vec::new();
+        // A page at a time may fail, and what came before it is kept: the next try goes on behind it. Tries are counted
+        // anew wherever there was progress.
+        loop {
+            let before = found.len();
+            let last = found.last().map(|meta| meta.location.clone());
+            let page = self
+                .run(&operation, |_| {
+                    let (live, below, last) = (self.clone(), below.clone(), last.clone());
+                    async move { live.list_some(below, last).await }
+                })
+                .await
+                .map_err(|failed| failed.into_error(&operation))?;
+            let (more, complete) = page;
+            found.extend(more);
+            if complete {
+                break;
+            }
+            if found.len() == before {
+                break;
+            }
+        }
+        let mut objects: Vec<Object> = found.iter().filter_map(|meta| self.listed(meta)).collect();
+        objects.sort_by(|a, b| a.key.cmp(&b.key));
+        objects.dedup_by(|a, b| a.key == b.key);
+        Ok(objects)
+    }
+
+    /// What follows `last`, up to the end or to a failure; true at the end.
+    async fn list_some(
+        self,
+        below: Name,
+        last: Option<Name>,
+    ) -> std::result::Result<(Vec<ObjectMeta>, bool), Fault> {
+        let store = self.store();
+        let mut listing = match &last {
+            Some(last) => store.list_with_offset(Some(&below), last),
+            None => store.list(Some(&below)),
+        };
+        let mut found = Vec::new();
+        loop {
+            match listing.try_next().await {
+                Ok(Some(meta)) => found.push(meta),
+                Ok(None) => return Ok((found, true)),
+                Err(error) if found.is_empty() => return Err(error.into()),
+                Err(_) => return Ok((found, false)),
+            }
+        }
+    }
+
+    pub(super) async fn list_dir(self, prefix: String) -> Result<Listing> {
+        self.refuse_web("list", &prefix)?;
+        let below = self.name(&prefix)?;
+        let operation = self.operation("list", &prefix, 0);
+        let level = self
+            .run(&operation, |_| {
+                let (store, below) = (self.store(), below.clone());
+                async move { Ok(store.list_with_delimiter(Some(&below)).await?) }
+            })
+            .await
+            .map_err(|failed| failed.into_error(&operation))?;
+        let mut listing = Listing {
+            objects: level
+                .objects
+                .iter()
+                .filter_map(|meta| self.listed(meta))
+                .collect(),
+            dirs: level
+                .common_prefixes
+                .iter()
+                .filter_map(|name| self.key(name))
+                .collect(),
+        };
+        listing.objects.sort_by(|a, b| a.key.cmp(&b.key));
+        listing.dirs.sort();
+        Ok(listing)
+    }
+
+    fn listed(&self, meta: &ObjectMeta) -> Option<Object> {
+        Some(describe(self.key(&meta.location)?, meta))
+    }
+
+    pub(super) async fn head(self, key: String) -> Result<Option<Object>> {
+        Ok(self.look(&key).await?.map(|head| head.object))
+    }
+
+    /// What is known of an object, with its metadata.
+    pub(super) async fn look(&self, key: &str) -> Result<Option<Head>> {
+        let operation = self.operation("look at", key, 0);
+        let name = self.name(key)?;
+        let head = self
+            .run(&operation, |_| {
+                self.clone().look_once(key.to_owned(), name.clone())
+            })
+            .await;
+        match head {
+            Ok(head) => Ok(Some(head)),
+            Err(failed) if matches!(failed.verdict.what, What::NotFound) => Ok(None),
+            Err(failed) => Err(failed.into_error(&operation)),
+        }
+    }
+
+    pub(super) async fn look_once(
+        self,
+        key: String,
+        name: Name,
+    ) -> std::result::Result<Head, Fault> {
+        let options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        let answer = object_store::ObjectStore::get_opts(&*self.store(), &name, options).await?;
+        Ok(Head {
+            token: metadata(&answer.attributes, TOKEN_NAME).map(str::to_owned),
+            version: answer.meta.version.clone(),
+            object: Object {
+                crc32c: stored_crc32c(&answer),
+                ..describe(key, &answer.meta)
+            },
+        })
+    }
+
+    pub(super) async fn get(self, key: String, limit: u64) -> Result<Vec<u8>> {
+        let name = self.name(&key)?;
+        let operation = self.operation("read", &key, limit.min(64 << 20));
+        self.run(&operation, |_| {
+            self.clone()
+                .get_once(operation.object.clone(), name.clone(), limit)
+        })
+        .await
+        .map_err(|failed| failed.into_error(&operation))
+    }
+
+    async fn get_once(
+        self,
+        object: String,
+        name: Name,
+        limit: u64,
+    ) -> std::result::Result<Vec<u8>, Fault> {
+        let answer = self.begin(&name, GetOptions::default()).await?;
+        let len = answer.meta.size;
+        if len > limit {
+            return Err(Error::TooLarge { object, len, limit }.into());
+        }
+        let expected = stored_crc32c(&answer);
+        let chunks = self.body(answer, len).await?;
+        let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
+        for chunk in chunks {
+            bytes.extend_from_slice(&chunk);
+        }
+        check_sum("what was read", expected, crc32c::crc32c(&bytes))?;
+        Ok(bytes)
+    }
+
+    /// The bytes of a range, in as many pieces as they came in.
+    pub(super) async fn read_range(
+        self,
+        key: String,
+        etag: Option<String>,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<Bytes>> {
+        let name = self.name(&key)?;
+        let operation = self.operation("read", &key, len);
+        let beyond = |len_now: u64| Error::BeyondEnd {
+            object: operation.object.clone(),
+            len: len_now,
+            offset,
+            wanted: len,
+        };
+        let Some(end) = offset.checked_add(len) else {
+            return Err(beyond(0));
+        };
+        let read = self
+            .run(&operation, |_| {
+                let operation = operation.clone();
+                self.clone()
+                    .range_once(operation, name.clone(), etag.clone(), offset..end)
+            })
+            .await;
+        match read {
+            Ok(chunks) => Ok(chunks),
+            Err(failed) if matches!(failed.verdict.what, What::BeyondEnd) => {
+                let now = self.look(&key).await?;
+                Err(now.map_or_else(
+                    || failed.into_error(&operation),
+                    |head| beyond(head.object.len),
+                ))
+            }
+            Err(failed) => Err(failed.into_error(&operation)),
+        }
+    }
+
+    async fn range_once(
+        self,
+        operation: Operation,
+        name: Name,
+        etag: Option<String>,
+        range: Range<u64>,
+    ) -> std::result::Result<Vec<Bytes>, Fault> {
+        let options = || GetOptions {
+            range: Some(GetRange::Bounded(range.clone())),
+            // A weak etag never matches as a condition; it is compared below.
+            if_match: etag.clone().filter(|etag| !etag.starts_with("W/")),
+            ..GetOptions::default()
+        };
+        let started = Instant::now();
+        let answer = self.begin_hedged(&name, &options).await?;
+        self.0.pace.read_took(started.elapsed());
+        let len = answer.meta.size;
+        if let (Some(expected), Some(found)) = (&etag, &answer.meta.e_tag)
+            && expected != found
+        {
+            let why = "it was written anew".to_owned();
+            let object = operation.object;
+            return Err(Error::Changed { object, why }.into());
+        }
+        if answer.range != range {
+            return Err(Error::BeyondEnd {
+                object: operation.object,
+                len,
+                offset: range.start,
+                wanted: range.end - range.start,
+            }
+            .into());
+        }
+        self.body(answer, range.end - range.start).await
+    }
+
+    /// Asks, and asks a second time where the answer is late: whichever comes first is taken.
+    async fn begin_hedged(
+        &self,
+        name: &Name,
+        options: &impl Fn() -> GetOptions,
+    ) -> std::result::Result<GetResult, Fault> {
+        let first = self.begin(name, options());
+        tokio::pin!(first);
+        let Some(late) = self.0.pace.late_after() else {
+            return first.await;
+        };
+        if let Ok(answer) = tokio::time::timeout(late, &mut first).await {
+            return answer;
+        }
+        if !self.0.pace.may_hedge() {
+            return first.await;
+        }
+        let second = self.begin(name, options());
+        tokio::pin!(second);
+        match futures_util::future::select(first, second).await {
+            futures_util::future::Either::Left((Err(_), other)) => other.await,
+            futures_util::future::Either::Right((Err(_), other)) => other.await,
+            futures_util::future::Either::Left((answer, _))
+            | futures_util::future::Either::Right((answer, _)) => answer,
+        }
+    }
+
+    /// Asks, and waits for the answer to begin.
+    async fn begin(
+        &self,
+        name: &Name,
+        options: GetOptions,
+    ) -> std::result::Result<GetResult, Fault> {
+        let store = self.store();
+        let asked = object_store::ObjectStore::get_opts(&*store, name, options);
+        match tokio::time::timeout(self.0.timeout, asked).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(Fault::TimedOut(self.0.timeout)),
+        }
+    }
+
+    /// Reads an answer of `len` bytes to its end, piece by piece.
+    async fn body(&self, answer: GetResult, len: u64) -> std::result::Result<Vec<Bytes>, Fault> {
+        let mut stream = answer.into_stream();
+        let mut chunks = Vec::new();
+        let mut got = 0u64;
+        loop {
+            let next = tokio::time::timeout(self.0.timeout, stream.try_next());
+            let chunk = match next.await {
+                Ok(chunk) => chunk?,
+                Err(_) => return Err(Fault::TimedOut(self.0.timeout)),
+            };
+            let Some(chunk) = chunk else { break };
+            got += chunk.len() as u64;
+            if got > len {
+                break;
+            }
+            if let Some(limiter) = &self.0.limiter {
+                limiter.wait(chunk.len() as u64).await;
+            }
+            chunks.push(chunk);
+        }
+        if got != len {
+            let why = format!("the answer has {got} bytes or more, and {len} were asked for");
+            return Err(Fault::BadBytes(why));
+        }
+        Ok(chunks)
+    }
+
+    /// The CRC-32C of an object, read from the store.
+    pub(super) async fn read_back(&self, key: &str, len: u64, part_bytes: u64) -> Result<u32> {
+        let mut parts = self.parts(key, None, len, part_bytes, 4)?;
+        let mut crc32c = 0;
+        while let Some((chunks, part_crc32c)) = parts.try_next().await? {
+            let part_len: usize = chunks.iter().map(Bytes::len).sum();
+            crc32c = crc32c::crc32c_combine(crc32c, part_crc32c, part_len);
+        }
+        Ok(crc32c)
+    }
+
+    /// An object's parts in order, with the CRC-32C of each, several of them on their way at once.
+    fn parts(
+        &self,
+        key: &str,
+        etag: Option<String>,
+        len: u64,
+        part_bytes: u64,
+        parallel: usize,
+    ) -> Result<impl stream::Stream<Item = Result<(Vec<Bytes>, u32)>> + Unpin + use<>> {
+        let runtime = runtime::runtime()?;
+        let (live, key) = (self.clone(), key.to_owned());
+        let offsets = (0..len.div_ceil(part_bytes)).map(move |part| part * part_bytes);
+        Ok(stream::iter(offsets)
+            .map(move |offset| {
+                let (live, key, etag) = (live.clone(), key.clone(), etag.clone());
+                let wanted = part_bytes.min(len - offset);
+                super::upload::Task::spawn(runtime, async move {
+                    let chunks = live.read_range(key, etag, offset, wanted).await?;
+                    let crc32c = chunks
+                        .iter()
+                        .fold(0, |crc32c, chunk| crc32c::crc32c_append(crc32c, chunk));
+                    Ok((chunks, crc32c))
+                })
+            })
+            .buffered(parallel.max(1)))
+    }
+
+    pub(super) async fn download_file(
+        self,
+        key: String,
+        file: &Path,
+        transfer: &Transfer<'_>,
+    ) -> Result<Object> {
+        let mut counted = 0;
+        let mut round = 1;
+        loop {
+            match self.download_once(&key, file, transfer, &mut counted).await {
+                Err(Error::Checksum { .. }) if round < DOWNLOAD_ROUNDS => round += 1,
+                done => return done,
+            }
+        }
+    }
+
+    async fn download_once(
+        &self,
+        key: &str,
+        file: &Path,
+        transfer: &Transfer<'_>,
+        counted: &mut u64,
+    ) -> Result<Object> {
+        let Some(Head { mut object, .. }) = self.look(key).await? else {
+            return Err(Error::NotFound {
+                object: self.object(key),
+                op: "read",
+            });
+        };
+        let damaged = |expected, found| Error::Checksum {
+            object: self.object(key),
+            what: "the object",
+            expected,
+            found,
+        };
+        if let (Some(expected), Some(stored)) = (transfer.crc32c, object.crc32c)
+            && expected != stored
+        {
+            return Err(damaged(expected, stored));
+        }
+        if let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+            std::fs::create_dir_all(dir).map_err(|error| Error::io(dir, "create", error))?;
+        }
+        let mut out = AtomicFile::create_apart(file)?.with_early_writeback();
+        let mut parts = self.parts(
+            key,
+            object.etag.clone(),
+            object.len,
+            transfer.part_bytes.max(64 << 10),
+            transfer.parallel,
+        )?;
+        let mut crc32c = 0;
+        let mut written = 0u64;
+        while let Some((chunks, part_crc32c)) = parts.try_next().await? {
+            let part_len: usize = chunks.iter().map(Bytes::len).sum();
+            if let Some(limiter) = transfer.limiter {
+                limiter.wait(part_len as u64).await;
+            }
+            for chunk in &chunks {
+                out.write_all(chunk)
+                    .map_err(|error| Error::io(file, "write", error))?;
+            }
+            crc32c = crc32c::crc32c_combine(crc32c, part_crc32c, part_len);
+            written += part_len as u64;
+            if written > *counted {
+                (transfer.progress)(written - *counted);
+                *counted = written;
+            }
+        }
+        if let Some(expected) = transfer.crc32c.or(object.crc32c)
+            && expected != crc32c
+        {
+            return Err(damaged(expected, crc32c));
+        }
+        out.commit(Durability::Synced)?;
+        object.crc32c = Some(crc32c);
+        Ok(object)
+    }
+
+    pub(super) async fn delete(self, key: String) -> Result<()> {
+        self.refuse_web("delete", &key)?;
+        let name = self.name(&key)?;
+        let operation = self.operation("delete", &key, 0);
+        let deleted = self
+            .run(&operation, |_| {
+                let (store, name) = (self.store(), name.clone());
+                async move { Ok(store.delete(&name).await?) }
+            })
+            .await;
+        match deleted {
+            Ok(()) => Ok(()),
+            Err(failed) if matches!(failed.verdict.what, What::NotFound) => Ok(()),
+            Err(failed) => Err(failed.into_error(&operation)),
+        }
+    }
+
+    /// Whether bytes travel so that nothing but a comparison proves them.
+    pub(super) fn is_unprotected(&self) -> bool {
+        self.0.settings.plain_http && !matches!(self.0.service, Service::Web(_))
+    }
+}
+
+fn describe(key: String, meta: &ObjectMeta) -> Object {
+    Object {
+        etag: meta.e_tag.clone(),
+        modified: Some(meta.last_modified.into()),
+        ..Object::new(key, meta.size)
+    }
+}
+
+/// The CRC-32C that is stored with the object that was asked for: ours, or one that the store made itself.
+fn stored_crc32c(answer: &GetResult) -> Option<u32> {
+    let ours = metadata(&answer.attributes, CRC32C_NAME)
+        .filter(|hex| hex.len() == 8)
+        .and_then(|hex| u32::from_str_radix(hex, 16).ok());
+    ours.or_else(|| NOTES.try_with(|notes| notes.seen().crc32c).ok().flatten())
+}
+
+fn check_sum(
+    what: &'static str,
+    expected: Option<u32>,
+    found: u32,
+) -> std::result::Result<(), Fault> {
+    match expected {
+        Some(expected) if expected != found => Err(Fault::Damaged {
+            what,
+            expected,
+            found,
+        }),
+        _ => Ok(()),
+    }
+}

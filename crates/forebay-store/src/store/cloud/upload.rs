@@ -1,0 +1,632 @@
+//! Files: in one put, or in parts.
+//!
+//! An upload in parts has two moments at which an answer that is lost leaves open what happened. The begin may have left an
+//! upload that nobody knows the id of: it is looked for at the end, and ended. The completion may have been done: the object
+//! there is looked at, and recognised by its token, before anything is repeated.
+
+use super::wire::NOTES;
+use super::{
+    CRC32C_NAME, Fault, Live, Service, TOKEN_NAME, Try, What, attributes, new_token, runtime,
+};
+use crate::store::{Object, Put, Transfer};
+use crate::{Error, Limiter, Result};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::azure::AzureAuthorizer;
+use object_store::client::HttpRequest;
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path as Name;
+use object_store::{HeaderValue, PutMultipartOptions};
+use std::fs::File;
+use std::future::Future;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+/// S3 and Google take no smaller parts, but for the last.
+const SMALLEST_PART: u64 = 5 << 20;
+/// They take 10,000; some room is left.
+const MOST_PARTS: u64 = 9_000;
+/// An upload that somebody else ended, or that is damaged when it is read back, begins anew so often.
+const ROUNDS: u32 = 3;
+/// How long a stopped caller waits until what it began is ended.
+const ENDING_TIME: Duration = Duration::from_secs(15);
+
+/// A part that is there.
+struct Sent {
+    index: usize,
+    id: PartId,
+    crc32c: u32,
+    len: u64,
+    /// Whether the store reported that it received these bytes.
+    proved: bool,
+    /// The object's URL, as it was asked.
+    url: String,
+}
+
+/// An upload that was begun: ended when it is dropped before it is complete.
+struct Begun {
+    live: Live,
+    name: Name,
+    key: String,
+    id: String,
+    pending: bool,
+}
+
+impl Live {
+    pub(super) async fn upload_file(
+        self,
+        key: String,
+        file: &Path,
+        transfer: &Transfer<'_>,
+    ) -> Result<Object> {
+        self.refuse_web("write", &key)?;
+        let source = Source::open(file)?;
+        let crc32c = match transfer.crc32c {
+            Some(crc32c) => crc32c,
+            None => source.clone().crc32c().await?,
+        };
+        let part_bytes = transfer
+            .part_bytes
+            .max(SMALLEST_PART)
+            .max((source.len / MOST_PARTS).next_multiple_of(1 << 20));
+        let mut counted = 0;
+        if source.len <= part_bytes {
+            return self.upload_whole(key, source, crc32c, transfer).await;
+        }
+        let mut round = 1;
+        loop {
+            let done = self
+                .upload_parts(&key, &source, crc32c, part_bytes, transfer, &mut counted)
+                .await;
+            match done {
+                // Somebody ended our upload, or what lies there now is not what was sent.
+                Err(Error::NotFound { .. } | Error::Checksum { what: STORED, .. })
+                    if round < ROUNDS =>
+                {
+                    round += 1;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn upload_whole(
+        self,
+        key: String,
+        source: Source,
+        crc32c: u32,
+        transfer: &Transfer<'_>,
+    ) -> Result<Object> {
+        if let Some(limiter) = transfer.limiter {
+            limiter.wait(source.len).await;
+        }
+        let len = source.len;
+        let bytes = source.clone().read(0, len).await?;
+        source.expect(crc32c, crc32c::crc32c(&bytes))?;
+        let written = self.put_always(key.clone(), bytes).await?;
+        (transfer.progress)(len);
+        Ok(Object {
+            etag: written.etag,
+            crc32c: Some(crc32c),
+            ..Object::new(key, len)
+        })
+    }
+
+    async fn put_always(self, key: String, bytes: Bytes) -> Result<crate::Written> {
+        self.put(key, bytes, Put::Always).await
+    }
+
+    async fn upload_parts(
+        &self,
+        key: &str,
+        source: &Source,
+        crc32c: u32,
+        part_bytes: u64,
+        transfer: &Transfer<'_>,
+        counted: &mut u64,
+    ) -> Result<Object> {
+        let runtime = runtime::runtime()?;
+        let name = self.name(key)?;
+        let token = new_token();
+        let began = Instant::now();
+        let (mut begun, tries) = self.begin_upload(key, &name, crc32c, &token).await?;
+        let limiter = transfer.limiter.cloned();
+        let mut sent: Vec<Sent> = Vec::new();
+        let mut through = 0u64;
+        {
+            let upload_id = begun.id.clone();
+            let parts = (0..source.len.div_ceil(part_bytes)).map(|index| {
+                let offset = index * part_bytes;
+                let part = Part {
+                    index: index as usize,
+                    offset,
+                    len: part_bytes.min(source.len - offset),
+                    key: key.to_owned(),
+                    name: name.clone(),
+                    upload_id: upload_id.clone(),
+                    source: source.clone(),
+                    limiter: limiter.clone(),
+                };
+                Task::spawn(runtime, self.clone().send_part(part))
+            });
+            let mut parts = stream::iter(parts).buffer_unordered(transfer.parallel.max(1));
+            loop {
+                match parts.try_next().await {
+                    Ok(Some(part)) => {
+                        through += part.len;
+                        if through > *counted {
+                            (transfer.progress)(through - *counted);
+                            *counted = through;
+                        }
+                        sent.push(part);
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        // No part is on its way any more when the upload is ended: it would come back to life.
+                        drop(parts);
+                        begun.end().await;
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        sent.sort_by_key(|part| part.index);
+        let found = sent.iter().fold(0, |crc32c, part| {
+            crc32c::crc32c_combine(crc32c, part.crc32c, part.len as usize)
+        });
+        if let Err(error) = source.expect(crc32c, found) {
+            begun.end().await;
+            return Err(error);
+        }
+        let all_proved = sent.iter().all(|part| part.proved);
+        let done = self
+            .complete_upload(&begun, sent, source.len, crc32c, &token)
+            .await;
+        let etag = match done {
+            Ok(etag) => etag,
+            Err(error) => {
+                begun.end().await;
+                return Err(error);
+            }
+        };
+        begun.pending = false;
+        if tries > 1 {
+            self.end_strays(key, began.elapsed()).await;
+        }
+        if self.reads_back() || (!all_proved && self.is_unprotected()) {
+            let found = self.read_back(key, source.len, part_bytes).await?;
+            if found != crc32c {
+                return Err(Error::Checksum {
+                    object: self.object(key),
+                    what: STORED,
+                    expected: crc32c,
+                    found,
+                });
+            }
+        }
+        Ok(Object {
+            etag,
+            crc32c: Some(crc32c),
+            ..Object::new(key, source.len)
+        })
+    }
+
+    /// Begins an upload, and tells how many tries that took.
+    async fn begin_upload(
+        &self,
+        key: &str,
+        name: &Name,
+        crc32c: u32,
+        token: &str,
+    ) -> Result<(Begun, u32)> {
+        let operation = self.operation("write", key, 0);
+        let (id, tries) = self
+            .run(&operation, |number| {
+                let (live, name, token) = (self.clone(), name.clone(), token.to_owned());
+                async move {
+                    let options = PutMultipartOptions {
+                        attributes: attributes(crc32c, &token),
+                        ..PutMultipartOptions::default()
+                    };
+                    let id = match &live.0.service {
+                        // Blocks belong to no upload, and metadata comes with the list of them.
+                        Service::Azure(_) => String::new(),
+                        service => {
+                            multipart(service)?
+                                .create_multipart_opts(&name, options)
+                                .await?
+                        }
+                    };
+                    Ok((id, number.0))
+                }
+            })
+            .await
+            .map_err(|failed| failed.into_error(&operation))?;
+        let begun = Begun {
+            live: self.clone(),
+            name: name.clone(),
+            key: key.to_owned(),
+            id,
+            pending: true,
+        };
+        Ok((begun, tries))
+    }
+
+    async fn send_part(self, part: Part) -> Result<Sent> {
+        let operation = self.operation("write", &part.key, part.len);
+        for limiter in [part.limiter.as_ref(), self.0.limiter.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            limiter.wait(part.len).await;
+        }
+        let bytes = part.source.clone().read(part.offset, part.len).await?;
+        let crc32c = crc32c::crc32c(&bytes);
+        let part = Arc::new(part);
+        self.run(&operation, |_| {
+            let (live, part, bytes) = (self.clone(), Arc::clone(&part), bytes.clone());
+            async move {
+                let id = multipart(&live.0.service)?
+                    .put_part(&part.name, &part.upload_id, part.index, bytes.into())
+                    .await?;
+                let seen = NOTES.with(|notes| notes.seen());
+                Ok(Sent {
+                    index: part.index,
+                    id,
+                    crc32c,
+                    len: part.len,
+                    proved: seen.proved > 0,
+                    url: seen.url,
+                })
+            }
+        })
+        .await
+        .map_err(|failed| failed.into_error(&operation))
+    }
+
+    async fn complete_upload(
+        &self,
+        begun: &Begun,
+        sent: Vec<Sent>,
+        len: u64,
+        crc32c: u32,
+        token: &str,
+    ) -> Result<Option<String>> {
+        let operation = self.operation("write", &begun.key, 0);
+        let url = sent
+            .first()
+            .map_or_else(String::new, |part| part.url.clone());
+        let ids: Arc<Vec<PartId>> = Arc::new(sent.into_iter().map(|part| part.id).collect());
+        let done = self
+            .run(&operation, |number| {
+                self.clone().complete_once(
+                    Completion {
+                        key: begun.key.clone(),
+                        name: begun.name.clone(),
+                        upload_id: begun.id.clone(),
+                        url: url.clone(),
+                        ids: Arc::clone(&ids),
+                        crc32c,
+                        token: token.to_owned(),
+                    },
+                    number,
+                )
+            })
+            .await;
+        match done {
+            Ok(etag) => {
+                // The store says that it is there; whether it is all there costs one request.
+                match self.look(&begun.key).await? {
+                    Some(head) if head.object.len == len => Ok(etag.or(head.object.etag)),
+                    other => Err(Error::Changed {
+                        object: self.object(&begun.key),
+                        why: format!(
+                            "{len} bytes were written, and it has {}",
+                            other.map_or(0, |head| head.object.len)
+                        ),
+                    }),
+                }
+            }
+            // The last try may have been done as well.
+            Err(failed) => match self.look(&begun.key).await {
+                Ok(Some(head)) if head.token.as_deref() == Some(token) => Ok(head.object.etag),
+                _ if matches!(failed.verdict.what, What::NotFound) => Err(Error::NotFound {
+                    object: operation.object,
+                    op: "write",
+                }),
+                _ => Err(failed.into_error(&operation)),
+            },
+        }
+    }
+
+    async fn complete_once(
+        self,
+        completion: Completion,
+        number: Try,
+    ) -> std::result::Result<Option<String>, Fault> {
+        if number.0 > 1 {
+            let head = self
+                .clone()
+                .look_once(completion.key.clone(), completion.name.clone())
+                .await;
+            match head {
+                Ok(head) if head.token.as_deref() == Some(&completion.token) => {
+                    return Ok(head.object.etag);
+                }
+                Ok(_) | Err(Fault::Store(object_store::Error::NotFound { .. })) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        match &self.0.service {
+            Service::Azure(_) => self.put_block_list(&completion).await,
+            service => {
+                let done = multipart(service)?
+                    .complete_multipart(
+                        &completion.name,
+                        &completion.upload_id,
+                        completion.ids.to_vec(),
+                    )
+                    .await?;
+                Ok(done.e_tag)
+            }
+        }
+    }
+
+    /// Azure's completion, which `object_store` has only without metadata where parts are sent one by one.
+    async fn put_block_list(
+        &self,
+        completion: &Completion,
+    ) -> std::result::Result<Option<String>, Fault> {
+        let Service::Azure(azure) = &self.0.service else {
+            return Err(Fault::BadBytes("no list of blocks is needed".to_owned()));
+        };
+        let mut body = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
+        for id in completion.ids.iter() {
+            let id = BASE64_STANDARD.encode(&id.content_id);
+            // Committed by a try whose answer was lost, or not committed yet: the latest is right in both cases.
+            body.push_str(&format!("<Latest>{id}</Latest>"));
+        }
+        body.push_str("</BlockList>");
+        let header = |text: String| {
+            HeaderValue::from_str(&text).map_err(|_| Fault::BadBytes("a bad header".to_owned()))
+        };
+        let len = body.len();
+        let mut request = HttpRequest::new(body.into());
+        *request.method_mut() = http::Method::PUT;
+        *request.uri_mut() = format!("{}?comp=blocklist", completion.url)
+            .parse()
+            .map_err(|_| Fault::BadBytes("the object's URL cannot be used".to_owned()))?;
+        let headers = request.headers_mut();
+        headers.insert("content-length", header(len.to_string())?);
+        headers.insert("content-type", header("application/xml".to_owned())?);
+        for (name, value) in [
+            (CRC32C_NAME, format!("{:08x}", completion.crc32c)),
+            (TOKEN_NAME, completion.token.clone()),
+        ] {
+            if let Ok(name) = http::HeaderName::try_from(format!("x-ms-meta-{name}")) {
+                headers.insert(name, header(value)?);
+            }
+        }
+        let credential = azure.credentials().get_credential().await?;
+        AzureAuthorizer::new(&credential, &self.0.settings.account).try_authorize(&mut request)?;
+        let answer = super::uploads::execute(&self.0.client, request).await?;
+        let etag = answer
+            .headers()
+            .get("etag")
+            .and_then(|etag| etag.to_str().ok());
+        Ok(etag.map(str::to_owned))
+    }
+
+    /// Waits, for a while, until the uploads that nobody waits for any more are ended.
+    pub(super) fn await_endings(&self) {
+        let endings = std::mem::take(
+            &mut *self
+                .0
+                .endings
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner()),
+        );
+        let _ = runtime::wait_for(async {
+            let all = futures_util::future::join_all(endings);
+            let _ = tokio::time::timeout(ENDING_TIME, all).await;
+            Ok(())
+        });
+    }
+}
+
+/// Which bytes are wrong where a completed upload is read back.
+const STORED: &str = "what the store has";
+
+struct Completion {
+    key: String,
+    name: Name,
+    upload_id: String,
+    url: String,
+    ids: Arc<Vec<PartId>>,
+    crc32c: u32,
+    token: String,
+}
+
+impl Begun {
+    /// Ends the upload, so that nothing of it is left in the store.
+    async fn end(&mut self) {
+        if std::mem::replace(&mut self.pending, false) {
+            let ending = end_upload(
+                self.live.clone(),
+                self.name.clone(),
+                self.key.clone(),
+                self.id.clone(),
+            );
+            ending.await;
+        }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if !self.pending {
+            return;
+        }
+        let Ok(runtime) = runtime::runtime() else {
+            return;
+        };
+        let ending = end_upload(
+            self.live.clone(),
+            self.name.clone(),
+            self.key.clone(),
+            self.id.clone(),
+        );
+        let mut endings = self
+            .live
+            .0
+            .endings
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        endings.retain(|ending| !ending.is_finished());
+        endings.push(runtime.spawn(ending));
+    }
+}
+
+async fn end_upload(live: Live, name: Name, key: String, id: String) {
+    // What failed is on its way to the caller already; what is left here is found by `abort_uploads`.
+    let _ = live.end_one(&key, name, id).await;
+}
+
+/// The calls for uploads in parts.
+pub(super) fn multipart(service: &Service) -> std::result::Result<&dyn MultipartStore, Fault> {
+    match service {
+        Service::S3(store) => Ok(&**store),
+        Service::Google(store) => Ok(&**store),
+        Service::Azure(store) => Ok(&**store),
+        Service::Web(_) => Err(Fault::BadBytes("web servers are read only".to_owned())),
+    }
+}
+
+struct Part {
+    index: usize,
+    offset: u64,
+    len: u64,
+    key: String,
+    name: Name,
+    upload_id: String,
+    source: Source,
+    limiter: Option<Limiter>,
+}
+
+/// The file that is sent.
+#[derive(Debug, Clone)]
+struct Source {
+    path: PathBuf,
+    file: Arc<File>,
+    len: u64,
+}
+
+impl Source {
+    fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|error| Error::io(path, "open", error))?;
+        let meta = file
+            .metadata()
+            .map_err(|error| Error::io(path, "look at", error))?;
+        if !meta.is_file() {
+            let error = std::io::Error::from(std::io::ErrorKind::InvalidInput);
+            return Err(Error::io(path, "upload, which is no file,", error));
+        }
+        Ok(Self {
+            path: path.to_path_buf(),
+            file: Arc::new(file),
+            len: meta.len(),
+        })
+    }
+
+    /// Reads on a thread that may block.
+    async fn read(self, offset: u64, len: u64) -> Result<Bytes> {
+        let path = self.path.clone();
+        blocking(path, move || {
+            let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+            self.file.read_exact_at(&mut bytes, offset)?;
+            Ok(bytes.into())
+        })
+        .await
+    }
+
+    async fn crc32c(self) -> Result<u32> {
+        let path = self.path.clone();
+        blocking(path, move || {
+            let mut piece = vec![0; 1 << 20];
+            let (mut crc32c, mut offset) = (0, 0);
+            while offset < self.len {
+                let n = piece.len().min((self.len - offset) as usize);
+                let now = &mut piece[..n];
+                self.file.read_exact_at(now, offset)?;
+                crc32c = crc32c::crc32c_append(crc32c, now);
+                offset += n as u64;
+            }
+            Ok(crc32c)
+        })
+        .await
+    }
+
+    fn expect(&self, expected: u32, found: u32) -> Result<()> {
+        if expected == found {
+            return Ok(());
+        }
+        Err(Error::Checksum {
+            object: self.path.display().to_string(),
+            what: "the file",
+            expected,
+            found,
+        })
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    path: PathBuf,
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(|error| Error::io(&path, "read", error)),
+        Err(ended) => Err(Error::io(&path, "read", std::io::Error::other(ended))),
+    }
+}
+
+/// Work on the runtime's threads that ends when nobody waits for it any more.
+pub(super) struct Task<T>(JoinHandle<Result<T>>);
+
+impl<T: Send + 'static> Task<T> {
+    pub(super) fn spawn(
+        runtime: &Runtime,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Self {
+        Self(runtime.spawn(work))
+    }
+}
+
+impl<T> Future for Task<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context).map(|joined| {
+            joined.unwrap_or_else(|ended| {
+                Err(Error::io(
+                    "",
+                    "end a request of",
+                    std::io::Error::other(ended),
+                ))
+            })
+        })
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

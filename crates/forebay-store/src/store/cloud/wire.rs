@@ -1,0 +1,312 @@
+//! What passes between the store crate and its HTTP client: each request is watched here.
+//!
+//! `object_store` tells its errors as text. What decides about a further try (the status, the store's error code, how long it
+//! wants to be left alone) and what proves an upload (the checksum that the store reports of the bytes it received) is
+//! noted here, for whoever runs the operation: notes belong to a task.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http_body_util::BodyExt;
+use md5::{Digest, Md5};
+use object_store::ClientOptions;
+use object_store::HeaderMap;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
+    HttpResponse, HttpService, ReqwestConnector,
+};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// An error's body is read this far: it is for people, and comes from a stranger.
+const ERROR_BODY_BYTES: usize = 64 << 10;
+
+tokio::task_local! {
+    /// Where requests of the running operation are noted.
+    pub(super) static NOTES: Arc<Notes>;
+}
+
+/// What was seen of the requests of one try.
+#[derive(Debug, Default)]
+pub(super) struct Notes(Mutex<Seen>);
+
+/// What was seen last.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Seen {
+    pub(super) status: Option<u16>,
+    /// The error code that the store gave, such as `SlowDown`.
+    pub(super) code: Option<String>,
+    /// Its sentence for people.
+    pub(super) message: Option<String>,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) transport: Option<HttpErrorKind>,
+    /// The host that was asked last, without its port.
+    pub(super) host: String,
+    /// The URL that was asked last, without its query.
+    pub(super) url: String,
+    /// The CRC-32C that the store tells of a whole object.
+    pub(super) crc32c: Option<u32>,
+    /// Bodies sent whose checksum the store reported, and it was ours.
+    pub(super) proved: u32,
+    /// Bodies sent of which the store reported nothing that can be compared.
+    pub(super) unproved: u32,
+    /// Bodies sent of which the store reported another checksum than ours.
+    pub(super) refuted: u32,
+}
+
+impl Notes {
+    pub(super) fn seen(&self) -> Seen {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Makes clients that note what they see.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Watched;
+
+impl HttpConnector for Watched {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(Watcher(client)))
+    }
+}
+
+#[derive(Debug)]
+struct Watcher(HttpClient);
+
+#[async_trait::async_trait]
+impl HttpService for Watcher {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let Ok(notes) = NOTES.try_with(Arc::clone) else {
+            return self.0.execute(request).await;
+        };
+        let uri = request.uri();
+        {
+            let mut seen = notes.lock();
+            // What one request met says nothing about the next.
+            (seen.status, seen.code, seen.message) = (None, None, None);
+            (seen.retry_after, seen.transport) = (None, None);
+            seen.host = uri.host().unwrap_or_default().to_owned();
+            seen.url = format!(
+                "{}://{}{}",
+                uri.scheme_str().unwrap_or_default(),
+                uri.authority().map_or("", |authority| authority.as_str()),
+                uri.path()
+            );
+        }
+        let sent = (request.method().as_str() == "PUT" && request.body().content_length() > 0)
+            .then(|| Sums::of(request.body().clone()));
+        let response = match self.0.execute(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                notes.lock().transport = Some(error.kind());
+                return Err(error);
+            }
+        };
+        let status = response.status();
+        let headers = response.headers();
+        {
+            let mut seen = notes.lock();
+            seen.status = Some(status.as_u16());
+            seen.retry_after = text(headers, "retry-after")
+                .and_then(|text| text.trim().parse().ok())
+                .map(Duration::from_secs);
+            seen.crc32c = goog_hash(headers, "crc32c").and_then(|sum| crc32c_of_base64(&sum));
+            if let (Some(sums), true) = (sent, status.is_success()) {
+                match sums.compare(headers) {
+                    Some(true) => seen.proved += 1,
+                    Some(false) => seen.refuted += 1,
+                    None => seen.unproved += 1,
+                }
+            }
+        }
+        if status.is_success() || status.is_redirection() {
+            return Ok(response);
+        }
+        let (parts, body) = response.into_parts();
+        let body = read_some(body).await.inspect_err(|error| {
+            notes.lock().transport = Some(error.kind());
+        })?;
+        {
+            let mut seen = notes.lock();
+            let said = String::from_utf8_lossy(&body);
+            seen.code =
+                between(&said, "<Code>", "</Code>").or_else(|| json_string(&said, "reason"));
+            seen.message =
+                between(&said, "<Message>", "</Message>").or_else(|| json_string(&said, "message"));
+        }
+        Ok(HttpResponse::from_parts(parts, body.into()))
+    }
+}
+
+/// The beginning of an error's body.
+async fn read_some(mut body: object_store::client::HttpResponseBody) -> Result<Vec<u8>, HttpError> {
+    let mut read = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            read.extend_from_slice(
+                data.get(..data.len().min(ERROR_BODY_BYTES))
+                    .unwrap_or_default(),
+            );
+            if read.len() >= ERROR_BODY_BYTES {
+                read.truncate(ERROR_BODY_BYTES);
+                break;
+            }
+        }
+    }
+    Ok(read)
+}
+
+/// Checksums of a body that is sent.
+struct Sums {
+    crc32c: u32,
+    md5: [u8; 16],
+}
+
+impl Sums {
+    fn of(mut body: HttpRequestBody) -> Self {
+        let mut crc32c = 0;
+        let mut md5 = Md5::new();
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        // Such a body lies in memory, so each frame is ready at once.
+        while let std::task::Poll::Ready(Some(Ok(frame))) =
+            http_body::Body::poll_frame(std::pin::Pin::new(&mut body), &mut context)
+        {
+            if let Ok(data) = frame.into_data() {
+                crc32c = crc32c::crc32c_append(crc32c, &data);
+                md5.update(&data);
+            }
+        }
+        Self {
+            crc32c,
+            md5: md5.finalize().into(),
+        }
+    }
+
+    /// Whether the store received these bytes, by what it reports; none if it reports nothing of the kind.
+    fn compare(&self, headers: &HeaderMap) -> Option<bool> {
+        if let Some(sum) = goog_hash(headers, "crc32c")
+            .or_else(|| text(headers, "x-amz-checksum-crc32c").map(str::to_owned))
+            .and_then(|sum| crc32c_of_base64(&sum))
+        {
+            return Some(sum == self.crc32c);
+        }
+        if let Some(sum) = text(headers, "content-md5") {
+            return Some(base64_bytes(sum).as_deref() == Some(&self.md5[..]));
+        }
+        // An etag is often the MD5 of the bytes, but a store may make it of anything it likes: it can prove, not refute.
+        let etag = text(headers, "etag")?.trim_matches('"');
+        let hex: String = self.md5.iter().map(|byte| format!("{byte:02x}")).collect();
+        etag.eq_ignore_ascii_case(&hex).then_some(true)
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// `x-goog-hash` may come as one header or as several: `crc32c=...,md5=...`.
+fn goog_hash(headers: &HeaderMap, kind: &str) -> Option<String> {
+    headers
+        .get_all("x-goog-hash")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .find_map(|one| one.trim().strip_prefix(kind)?.strip_prefix('='))
+        .map(str::to_owned)
+}
+
+fn crc32c_of_base64(text: &str) -> Option<u32> {
+    let bytes: [u8; 4] = base64_bytes(text)?.try_into().ok()?;
+    Some(u32::from_be_bytes(bytes))
+}
+
+fn base64_bytes(text: &str) -> Option<Vec<u8>> {
+    BASE64_STANDARD.decode(text.trim()).ok()
+}
+
+fn between(text: &str, open: &str, close: &str) -> Option<String> {
+    let rest = text.split_once(open)?.1;
+    Some(rest.split_once(close)?.0.to_owned())
+}
+
+/// The first string of that name in a JSON text, wherever it is.
+fn json_string(text: &str, name: &str) -> Option<String> {
+    fn find(value: &serde_json::Value, name: &str) -> Option<String> {
+        match value {
+            serde_json::Value::Object(fields) => fields
+                .get(name)
+                .and_then(|value| value.as_str().map(str::to_owned))
+                .or_else(|| fields.values().find_map(|value| find(value, name))),
+            serde_json::Value::Array(values) => values.iter().find_map(|value| find(value, name)),
+            _ => None,
+        }
+    }
+    find(&serde_json::from_str(text).ok()?, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in pairs {
+            map.append(*name, value.parse().unwrap());
+        }
+        map
+    }
+
+    #[test]
+    fn reported_checksums_are_compared() {
+        // Of RFC 3720, appendix B.4 (32 zero bytes), and RFC 1321's digest of the same bytes.
+        let sums = Sums::of(vec![0u8; 32].into());
+        assert_eq!(sums.crc32c, 0x8a91_36aa);
+        let good = "ipE2qg==";
+        for (name, value, expected) in [
+            ("x-goog-hash", format!("crc32c={good},md5=AAAA"), Some(true)),
+            ("x-goog-hash", "crc32c=AAAAAA==".to_owned(), Some(false)),
+            ("x-amz-checksum-crc32c", good.to_owned(), Some(true)),
+            (
+                "content-md5",
+                "cLyPS3KoaSFGi/joRB3OUQ==".to_owned(),
+                Some(true),
+            ),
+            (
+                "content-md5",
+                "cLyPS3KoaSFGi/joRB3OUA==".to_owned(),
+                Some(false),
+            ),
+            (
+                "etag",
+                "\"70bc8f4b72a86921468bf8e8441dce51\"".to_owned(),
+                Some(true),
+            ),
+            ("etag", "\"0x8DC\"".to_owned(), None),
+            (
+                "etag",
+                "\"ffffffffffffffffffffffffffffffff\"".to_owned(),
+                None,
+            ),
+        ] {
+            let found = sums.compare(&headers(&[(name, &value)]));
+            assert_eq!(found, expected, "{name}: {value}");
+        }
+        assert_eq!(sums.compare(&headers(&[])), None);
+    }
+
+    #[test]
+    fn codes_are_found_in_both_kinds_of_bodies() {
+        let xml = "<Error><Code>SlowDown</Code><Message>less</Message></Error>";
+        assert_eq!(between(xml, "<Code>", "</Code>").unwrap(), "SlowDown");
+        let json = r#"{"error":{"errors":[{"reason":"forbidden"}],"message":"no"}}"#;
+        assert_eq!(json_string(json, "message").unwrap(), "no");
+        assert_eq!(json_string(json, "reason").unwrap(), "forbidden");
+        assert_eq!(json_string("<html>", "message"), None);
+    }
+}

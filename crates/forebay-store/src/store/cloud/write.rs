@@ -1,0 +1,199 @@
+//! Small objects: one put, with or without a condition.
+
+use super::wire::NOTES;
+use super::{Fault, Live, Service, Try, attributes, new_token};
+use crate::store::{Put, Written};
+use crate::{Error, Result};
+use bytes::Bytes;
+use object_store::path::Path as Name;
+use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a put writes, for all of its tries.
+#[derive(Debug)]
+struct Parcel {
+    key: String,
+    name: Name,
+    bytes: Bytes,
+    crc32c: u32,
+    token: String,
+    put: Put,
+    /// Set once the object there is known to be ours, with other bytes than it should have.
+    ours_is_damaged: AtomicBool,
+}
+
+impl Live {
+    pub(super) async fn put(self, key: String, bytes: Bytes, put: Put) -> Result<Written> {
+        self.refuse_web("write", &key)?;
+        if put != Put::Always {
+            self.prove_conditions(&key, &put).await?;
+        }
+        self.put_here(key, bytes, put).await
+    }
+
+    async fn put_here(&self, key: String, bytes: Bytes, put: Put) -> Result<Written> {
+        let operation = self.operation("write", &key, bytes.len() as u64);
+        let parcel = Arc::new(Parcel {
+            name: self.name(&key)?,
+            crc32c: crc32c::crc32c(&bytes),
+            token: new_token(),
+            ours_is_damaged: AtomicBool::new(false),
+            key,
+            bytes,
+            put,
+        });
+        self.run(&operation, |number| {
+            self.clone().put_once(Arc::clone(&parcel), number)
+        })
+        .await
+        .map_err(|failed| failed.into_error(&operation))
+    }
+
+    async fn put_once(
+        self,
+        parcel: Arc<Parcel>,
+        number: Try,
+    ) -> std::result::Result<Written, Fault> {
+        if let Some(limiter) = &self.0.limiter {
+            limiter.wait(parcel.bytes.len() as u64).await;
+        }
+        let mode = match &parcel.put {
+            _ if parcel.ours_is_damaged.load(Ordering::Relaxed) => PutMode::Overwrite,
+            Put::Always => PutMode::Overwrite,
+            Put::IfAbsent => PutMode::Create,
+            Put::IfMatch(etag) => self.update(&parcel, etag, number).await?,
+        };
+        let options = PutOptions {
+            mode,
+            attributes: attributes(parcel.crc32c, &parcel.token),
+            ..PutOptions::default()
+        };
+        let outcome = self
+            .store()
+            .put_opts(&parcel.name, parcel.bytes.clone().into(), options)
+            .await;
+        let refused = matches!(
+            &outcome,
+            Err(object_store::Error::AlreadyExists { .. }
+                | object_store::Error::Precondition { .. })
+        );
+        let etag = match outcome {
+            Ok(done) => done.e_tag,
+            // A try before this one may have been done, and its answer lost.
+            Err(error) if refused && number.0 > 1 => {
+                let head = self
+                    .clone()
+                    .look_once(parcel.key.clone(), parcel.name.clone())
+                    .await?;
+                if head.token.as_deref() != Some(&parcel.token) {
+                    return Err(error.into());
+                }
+                head.object.etag
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let seen = NOTES.with(|notes| notes.seen());
+        let mut good = seen.refuted == 0;
+        if good && (self.reads_back() || (seen.proved == 0 && self.is_unprotected())) {
+            let stored = self.store().get(&parcel.name).await?.bytes().await?;
+            good = stored == parcel.bytes;
+        }
+        if !good {
+            parcel.ours_is_damaged.store(true, Ordering::Relaxed);
+            return Err(Fault::BadBytes(
+                "the store received other bytes than were sent".to_owned(),
+            ));
+        }
+        Ok(Written {
+            etag,
+            crc32c: parcel.crc32c,
+        })
+    }
+
+    /// The condition that the object there has this etag, as the store takes it.
+    async fn update(
+        &self,
+        parcel: &Parcel,
+        etag: &str,
+        number: Try,
+    ) -> std::result::Result<PutMode, Fault> {
+        let e_tag = Some(etag.to_owned());
+        if !matches!(self.0.service, Service::Google(_)) {
+            return Ok(PutMode::Update(UpdateVersion {
+                e_tag,
+                version: None,
+            }));
+        }
+        // Google's conditions name a generation: that of the object that has this etag, which no other will ever have.
+        let head = self
+            .clone()
+            .look_once(parcel.key.clone(), parcel.name.clone())
+            .await;
+        match head {
+            Ok(head) if head.object.etag == e_tag => Ok(PutMode::Update(UpdateVersion {
+                e_tag,
+                version: head.version,
+            })),
+            // Already done by an earlier try: let the put itself be refused, which looks whose the object is.
+            Ok(head) if number.0 > 1 && head.token.as_deref() == Some(&parcel.token) => {
+                Ok(PutMode::Create)
+            }
+            Ok(_) | Err(Fault::Store(object_store::Error::NotFound { .. })) => {
+                Err(Fault::Store(object_store::Error::Precondition {
+                    path: parcel.key.clone(),
+                    source: "another object is there".into(),
+                }))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Makes sure, once for each bucket and process, that the store heeds conditions: some accept them and overwrite.
+    /// Providers whose own stores these are do; behind `s3://` may be anything.
+    async fn prove_conditions(&self, key: &str, put: &Put) -> Result<()> {
+        let settings = &self.0.settings;
+        if settings.assume_conditional_put || !matches!(self.0.service, Service::S3(_)) {
+            return Ok(());
+        }
+        let proven = match put {
+            Put::IfMatch(_) => &self.0.pace.heeds_if_match,
+            _ => &self.0.pace.heeds_if_absent,
+        };
+        if proven.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let probe = format!("{}.forebay-probe-{}", directory(key), new_token());
+        let bytes = Bytes::from_static(b"forebay asks whether conditions are heeded\n");
+        self.put_here(probe.clone(), bytes.clone(), Put::Always)
+            .await?;
+        let condition = match put {
+            Put::IfMatch(_) => Put::IfMatch("\"00000000000000000000000000000000\"".to_owned()),
+            _ => Put::IfAbsent,
+        };
+        let answer = self.put_here(probe.clone(), bytes, condition).await;
+        // Whoever may write but not delete is left with a file of a few bytes.
+        let _ = self.clone().delete(probe).await;
+        match answer {
+            Err(Error::AlreadyThere { .. } | Error::Changed { .. }) => {
+                proven.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Ok(_) => Err(Error::NotConditional {
+                object: self.object(key),
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn reads_back(&self) -> bool {
+        self.0.settings.check_uploads == super::CheckUploads::Read
+    }
+}
+
+/// The part of a key before its name, with the slash.
+fn directory(key: &str) -> &str {
+    key.rfind('/')
+        .and_then(|at| key.get(..=at))
+        .unwrap_or_default()
+}

@@ -1,0 +1,364 @@
+//! A directory as a store.
+
+use super::{Listing, Object, Put, StoreOptions, Transfer, Written};
+use crate::{AtomicFile, Durability, Error, Limiter, Result, clean_stale, is_temporary};
+use rustix::fs::FlockOperation;
+use std::fs::{File, Metadata};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Files are copied in pieces of this size: after each the caller may stop it.
+const PIECE_BYTES: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Local {
+    root: PathBuf,
+    limiter: Option<Limiter>,
+}
+
+impl Local {
+    pub(super) fn new(root: &Path, options: &StoreOptions) -> Self {
+        Self {
+            root: root.to_path_buf(),
+            limiter: options.bandwidth.map(|rate| Limiter::new(Some(rate))),
+        }
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        if key.is_empty() {
+            self.root.clone()
+        } else {
+            self.root.join(key)
+        }
+    }
+
+    pub(super) fn list(&self, prefix: &str) -> Result<Vec<Object>> {
+        let mut found = Vec::new();
+        let mut open = vec![prefix.to_owned()];
+        while let Some(dir) = open.pop() {
+            let level = self.list_dir(&dir)?;
+            found.extend(level.objects);
+            open.extend(level.dirs);
+        }
+        found.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(found)
+    }
+
+    pub(super) fn list_dir(&self, prefix: &str) -> Result<Listing> {
+        let dir = self.path(prefix);
+        let mut listing = Listing::default();
+        let entries = match std::fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(error) if is_absent(&error) => return Ok(listing),
+            Err(error) => return Err(Error::io(&dir, "list", error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(|error| Error::io(&dir, "list", error))?;
+            let name = entry.file_name();
+            // Names that no key can have are not objects; files under construction are not there yet.
+            let Some(text) = name.to_str() else { continue };
+            if is_temporary(&name) {
+                continue;
+            }
+            let key = if prefix.is_empty() {
+                text.to_owned()
+            } else {
+                format!("{prefix}/{text}")
+            };
+            let path = entry.path();
+            match std::fs::metadata(&path) {
+                // A linked directory may lead back up.
+                Ok(meta) if meta.is_dir() => {
+                    if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                        listing.dirs.push(key);
+                    }
+                }
+                Ok(meta) if meta.is_file() => listing.objects.push(describe(&key, &meta)),
+                Ok(_) => {}
+                // Removed between the listing and the look, or a link to nowhere.
+                Err(error) if is_absent(&error) => {}
+                Err(error) => return Err(Error::io(&path, "look at", error)),
+            }
+        }
+        listing.objects.sort_by(|a, b| a.key.cmp(&b.key));
+        listing.dirs.sort();
+        Ok(listing)
+    }
+
+    pub(super) fn head(&self, key: &str) -> Result<Option<Object>> {
+        let path = self.path(key);
+        match std::fs::metadata(&path) {
+            Ok(meta) if meta.is_file() => Ok(Some(describe(key, &meta))),
+            Ok(_) => Ok(None),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(Error::io(&path, "look at", error)),
+        }
+    }
+
+    fn open(&self, key: &str) -> Result<(PathBuf, File, Metadata)> {
+        let path = self.path(key);
+        let file = File::open(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::NotFound {
+                object: path.display().to_string(),
+                op: "read",
+            },
+            _ => Error::io(&path, "open", error),
+        })?;
+        let meta = file
+            .metadata()
+            .map_err(|error| Error::io(&path, "look at", error))?;
+        Ok((path, file, meta))
+    }
+
+    pub(super) fn get(&self, key: &str, limit: u64) -> Result<Vec<u8>> {
+        let (path, file, meta) = self.open(key)?;
+        let too_large = |len| Error::TooLarge {
+            object: path.display().to_string(),
+            len,
+            limit,
+        };
+        if meta.len() > limit {
+            return Err(too_large(meta.len()));
+        }
+        let mut bytes = Vec::new();
+        file.take(limit.saturating_add(1))
+            .read_to_end(&mut bytes)
+            .map_err(|error| Error::io(&path, "read", error))?;
+        if bytes.len() as u64 > limit {
+            return Err(too_large(bytes.len() as u64));
+        }
+        Ok(bytes)
+    }
+
+    pub(super) fn read_at(
+        &self,
+        key: &str,
+        expected: Option<&Object>,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let (path, file, meta) = self.open(key)?;
+        if let Some(expected) = expected {
+            refuse_changed(&path, &meta, expected.len, expected.etag.as_deref())?;
+        }
+        file.read_exact_at(buf, offset)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => Error::BeyondEnd {
+                    object: path.display().to_string(),
+                    len: meta.len(),
+                    offset,
+                    wanted: buf.len() as u64,
+                },
+                _ => Error::io(&path, "read", error),
+            })
+    }
+
+    pub(super) fn put(&self, key: &str, bytes: &[u8], put: &Put) -> Result<Written> {
+        let path = self.path(key);
+        let dir = make_parent(&path)?;
+        let _turn = match put {
+            Put::IfMatch(_) => Some(take_turn(&dir)?),
+            Put::Always | Put::IfAbsent => None,
+        };
+        if let Put::IfMatch(etag) = put {
+            let meta = std::fs::metadata(&path).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => Error::Changed {
+                    object: path.display().to_string(),
+                    why: "it is gone".to_owned(),
+                },
+                _ => Error::io(&path, "look at", error),
+            })?;
+            refuse_changed(&path, &meta, meta.len(), Some(etag))?;
+        }
+        let mut file = AtomicFile::create_apart(&path)?;
+        file.write_all(bytes)
+            .map_err(|error| Error::io(&path, "write", error))?;
+        if *put == Put::IfAbsent {
+            if !file.commit_new(Durability::Synced)? {
+                return Err(Error::AlreadyThere {
+                    object: path.display().to_string(),
+                });
+            }
+        } else {
+            file.commit(Durability::Synced)?;
+        }
+        Ok(Written {
+            etag: std::fs::metadata(&path).ok().map(|meta| etag(&meta)),
+            crc32c: crc32c::crc32c(bytes),
+        })
+    }
+
+    pub(super) fn upload_file(
+        &self,
+        key: &str,
+        file: &Path,
+        transfer: &Transfer<'_>,
+    ) -> Result<Object> {
+        let target = self.path(key);
+        make_parent(&target)?;
+        self.copy(key, file, &target, transfer, "copy")
+    }
+
+    pub(super) fn download_file(
+        &self,
+        key: &str,
+        file: &Path,
+        transfer: &Transfer<'_>,
+    ) -> Result<Object> {
+        make_parent(file)?;
+        self.copy(key, &self.path(key), file, transfer, "read")
+    }
+
+    fn copy(
+        &self,
+        key: &str,
+        source: &Path,
+        target: &Path,
+        transfer: &Transfer<'_>,
+        op: &'static str,
+    ) -> Result<Object> {
+        let shown = || target.display().to_string();
+        let mut from = File::open(source).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::NotFound {
+                object: source.display().to_string(),
+                op,
+            },
+            _ => Error::io(source, "open", error),
+        })?;
+        let mut to = AtomicFile::create_apart(target)?.with_early_writeback();
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut crc32c = 0;
+        loop {
+            if transfer.cancel.is_cancelled() {
+                return Err(Error::Cancelled {
+                    object: shown(),
+                    op,
+                });
+            }
+            let n = match from.read(&mut piece) {
+                Ok(0) => break,
+                Ok(n) => n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Error::io(source, "read", error)),
+            };
+            let bytes = piece.get(..n).unwrap_or_default();
+            for limiter in [transfer.limiter, self.limiter.as_ref()]
+                .into_iter()
+                .flatten()
+            {
+                if !limiter.take(n as u64, transfer.cancel) {
+                    return Err(Error::Cancelled {
+                        object: shown(),
+                        op,
+                    });
+                }
+            }
+            crc32c = crc32c::crc32c_append(crc32c, bytes);
+            to.write_all(bytes)
+                .map_err(|error| Error::io(target, "write", error))?;
+            (transfer.progress)(n as u64);
+        }
+        if let Some(expected) = transfer.crc32c
+            && expected != crc32c
+        {
+            return Err(Error::Checksum {
+                object: source.display().to_string(),
+                what: "the file",
+                expected,
+                found: crc32c,
+            });
+        }
+        to.commit(Durability::Synced)?;
+        let meta =
+            std::fs::metadata(target).map_err(|error| Error::io(target, "look at", error))?;
+        let mut object = describe(key, &meta);
+        object.crc32c = Some(crc32c);
+        Ok(object)
+    }
+
+    pub(super) fn delete(&self, key: &str) -> Result<()> {
+        let path = self.path(key);
+        match std::fs::remove_file(&path) {
+            Ok(()) => Ok(()),
+            Err(error) if is_absent(&error) => Ok(()),
+            Err(error) => Err(Error::io(&path, "delete", error)),
+        }
+    }
+
+    /// What killed processes left: temporary files, in each directory.
+    pub(super) fn abort_uploads(&self, prefix: &str) -> Result<u64> {
+        let mut removed = 0;
+        let mut open = vec![prefix.to_owned()];
+        while let Some(dir) = open.pop() {
+            let path = self.path(&dir);
+            if !path.is_dir() {
+                continue;
+            }
+            removed += clean_stale(&path)? as u64;
+            open.extend(self.list_dir(&dir)?.dirs);
+        }
+        Ok(removed)
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+fn describe(key: &str, meta: &Metadata) -> Object {
+    Object {
+        etag: Some(etag(meta)),
+        modified: meta.modified().ok(),
+        ..Object::new(key, meta.len())
+    }
+}
+
+/// A file that is replaced has another inode; one that is written to in place has another time or size.
+fn etag(meta: &Metadata) -> String {
+    format!(
+        "{:x}-{:x}-{:x}.{:x}",
+        meta.ino(),
+        meta.len(),
+        meta.mtime(),
+        meta.mtime_nsec()
+    )
+}
+
+fn refuse_changed(path: &Path, meta: &Metadata, len: u64, expected: Option<&str>) -> Result<()> {
+    let why = if meta.len() != len {
+        format!("it has {} bytes, and had {len}", meta.len())
+    } else if expected.is_some_and(|expected| expected != etag(meta)) {
+        "it was written anew".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Error::Changed {
+        object: path.display().to_string(),
+        why,
+    })
+}
+
+fn make_parent(path: &Path) -> Result<PathBuf> {
+    let dir = match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
+    std::fs::create_dir_all(dir).map_err(|error| Error::io(dir, "create", error))?;
+    Ok(dir.to_path_buf())
+}
+
+/// Holds a directory against other conditional puts, in any process, until it is dropped. Where the file system has no `flock`, what
+/// conditions promise holds within what the file system's own operations do.
+fn take_turn(dir: &Path) -> Result<File> {
+    let handle = File::open(dir).map_err(|error| Error::io(dir, "open", error))?;
+    loop {
+        match rustix::fs::flock(&handle, FlockOperation::LockExclusive) {
+            Err(rustix::io::Errno::INTR) => {}
+            _ => return Ok(handle),
+        }
+    }
+}

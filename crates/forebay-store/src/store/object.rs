@@ -1,0 +1,71 @@
+//! What a store tells of its objects, and how one is replaced.
+
+use std::time::SystemTime;
+
+/// An object as a store describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Object {
+    /// Its name, relative to the store's location.
+    pub key: String,
+    /// Its size in bytes.
+    pub len: u64,
+    /// What changes whenever the object does. A local file's is made of its inode, size and time of change.
+    pub etag: Option<String>,
+    /// The CRC-32C of its bytes, where it was stored with one. Listings do not tell it.
+    pub crc32c: Option<u32>,
+    /// When it was written.
+    pub modified: Option<SystemTime>,
+}
+
+impl Object {
+    /// An object of which only the name and the size are known.
+    pub fn new(key: impl Into<String>, len: u64) -> Self {
+        Self {
+            key: key.into(),
+            len,
+            etag: None,
+            crc32c: None,
+            modified: None,
+        }
+    }
+
+    /// The same object, known to have this etag.
+    #[must_use]
+    pub fn with_etag(mut self, etag: impl Into<String>) -> Self {
+        self.etag = Some(etag.into());
+        self
+    }
+}
+
+/// One level of a store: the objects there, and the names that have more below them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listing {
+    /// The objects, sorted by key.
+    pub objects: Vec<Object>,
+    /// Keys of the directories, without a slash at the end, sorted.
+    pub dirs: Vec<String>,
+}
+
+/// On which condition a put replaces what is there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Put {
+    /// Always.
+    #[default]
+    Always,
+    /// Only if there is no object of that key. Of several who try at once exactly one succeeds.
+    IfAbsent,
+    /// Only if the object there has this etag.
+    IfMatch(String),
+}
+
+/// What a put wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Written {
+    /// The new object's etag.
+    pub etag: Option<String>,
+    /// The CRC-32C of its bytes.
+    pub crc32c: u32,
+}
