@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The result of this crate's calls.
@@ -154,6 +155,31 @@ pub enum Error {
         /// What can be done about it.
         hint: Option<String>,
     },
+    /// A cache may not hold, or has no room for, what a reader works on at once.
+    #[error(
+        "a cache in {place} of {have_bytes} bytes ({why}) is too small: it needs {need_bytes} at least"
+    )]
+    CacheTooSmall {
+        /// The directory, or "memory".
+        place: String,
+        /// What it has.
+        have_bytes: u64,
+        /// What it needs.
+        need_bytes: u64,
+        /// Where the first number comes from.
+        why: &'static str,
+    },
+    /// The directory is not a cache, and is not made one: it stays as it is.
+    #[error("{} cannot be used as a cache: {why}", dir.display())]
+    NotACache {
+        /// The directory.
+        dir: PathBuf,
+        /// What tells that it is none.
+        why: String,
+    },
+    /// The error of a fetch that several readers waited for.
+    #[error(transparent)]
+    Shared(Arc<Error>),
 }
 
 /// Why a store did not do what it was asked.
@@ -217,6 +243,7 @@ impl Error {
     pub fn io_kind(&self) -> Option<io::ErrorKind> {
         match self {
             Self::Io { source, .. } => Some(source.kind()),
+            Self::Shared(error) => error.io_kind(),
             _ => None,
         }
     }
@@ -225,6 +252,13 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Request { hint, .. } | Self::Options { hint, .. } => hint.clone(),
+            Self::Shared(error) => error.hint(),
+            Self::CacheTooSmall { .. } => {
+                Some("allow it more, or choose a directory with more room".to_owned())
+            }
+            Self::NotACache { .. } => {
+                Some("name an empty directory, or one that does not exist yet".to_owned())
+            }
             Self::NotConditional { .. } => Some(
                 "if nobody else writes there, say so: --storage-option assume_conditional_put=true"
                     .to_owned(),
@@ -237,7 +271,11 @@ impl Error {
 /// For readers and writers that speak of `io::Error` only. The error itself is inside.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        let kind = match &error {
+        let mut shown = &error;
+        while let Error::Shared(inner) = shown {
+            shown = inner;
+        }
+        let kind = match shown {
             Error::Io { source, .. } => source.kind(),
             Error::NotFound { .. } => io::ErrorKind::NotFound,
             Error::AlreadyThere { .. } => io::ErrorKind::AlreadyExists,

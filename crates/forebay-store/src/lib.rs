@@ -19,6 +19,7 @@
 //! ```
 
 mod atomic_file;
+pub mod cache;
 mod cancel;
 mod dir_lock;
 mod error;
