@@ -3,7 +3,7 @@
 //! Owns how records of a mix are numbered and what classes are called in it. How often each dataset comes is a
 //! [portion](crate::plan::Selection) of the epoch; the order is the plan's, as for one dataset.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ use forebay_shard::manifest::ClassEntry;
 use forebay_shard::{RecordBlock, Split};
 
 use crate::error::{Error, Place, Result};
-use crate::options::PageCache;
-use crate::source::{Portions, Source, SplitSource};
+use crate::options::{DEFAULT_READERS, PageCache};
+use crate::source::{MAX_GAP_BYTES, Portions, Source, SplitSource};
 
 /// Splits of several datasets that are read as one.
 ///
@@ -313,6 +313,22 @@ impl Source for MixSource {
     fn read(&self, piece: &Range<u64>, block: &mut RecordBlock) -> Result<()> {
         let (source, piece) = self.within(piece);
         source.read(&piece, block)
+    }
+
+    fn pace(&self) -> (usize, u64) {
+        let paces = self.parts.iter().map(|part| part.source.pace());
+        let all = paces.reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)));
+        all.unwrap_or((DEFAULT_READERS, MAX_GAP_BYTES))
+    }
+
+    fn storage(&self) -> Option<String> {
+        let far: BTreeSet<String> = self
+            .parts
+            .iter()
+            .filter_map(|part| part.source.storage())
+            .collect();
+        let far: Vec<String> = far.into_iter().collect();
+        (!far.is_empty()).then(|| far.join(" and "))
     }
 
     fn will_need(&self, piece: &Range<u64>) {

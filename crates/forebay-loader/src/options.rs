@@ -87,7 +87,8 @@ pub struct Options {
     /// Threads that decode; 0 for as many as this process may use (CPU affinity and cgroup limits count), which then
     /// are shared with all its other loaders that were left the choice, sample by sample.
     pub threads: usize,
-    /// Threads that read, most of the time waiting for storage; 0 for [`DEFAULT_READERS`].
+    /// Threads that read, most of the time waiting for storage; 0 for [`DEFAULT_READERS`], or as many as storage behind a network
+    /// is worth, if the memory allows.
     pub readers: usize,
     /// Batches in the making or ready; 0 for 4, or fewer where they would take more than
     /// half of the memory.

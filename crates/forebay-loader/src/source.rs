@@ -6,10 +6,13 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use forebay_shard::{RecordBlock, Shard, Split};
+use forebay_shard::{Pace, RecordBlock, Shard, Split};
 
 use crate::error::{Place, Result};
-use crate::options::PageCache;
+use crate::options::{DEFAULT_READERS, PageCache};
+
+/// Records of local files further apart than this many bytes are read one by one instead of reading over what is between.
+pub(crate) const MAX_GAP_BYTES: u64 = 64 << 10;
 
 /// Records by number, read in pieces, from several threads at once.
 pub(crate) trait Source: Send + Sync {
@@ -27,6 +30,17 @@ pub(crate) trait Source: Send + Sync {
 
     /// Reads a piece and checks it. Record `i` of the block is record `piece.start + i`.
     fn read(&self, piece: &Range<u64>, block: &mut RecordBlock) -> Result<()>;
+
+    /// Reads on their way at once that are worth it, and the bytes between two wanted records that cost less to read over than a
+    /// read of its own.
+    fn pace(&self) -> (usize, u64) {
+        (DEFAULT_READERS, MAX_GAP_BYTES)
+    }
+
+    /// The storage that the bytes come from, where a network is in between.
+    fn storage(&self) -> Option<String> {
+        None
+    }
 
     /// Tells whoever keeps the bytes that this piece will be read soon. Advice: nothing may come of it.
     fn will_need(&self, _piece: &Range<u64>) {}
@@ -83,7 +97,7 @@ impl Portions {
     }
 }
 
-/// A split of a dataset on disk.
+/// A split of a dataset, wherever that is.
 pub(crate) struct SplitSource {
     split: Split,
     bytes: u64,
@@ -107,6 +121,12 @@ impl SplitSource {
     /// The same source with another wish for the system's copies.
     pub(crate) fn keeping(self, page_cache: PageCache) -> Self {
         SplitSource { page_cache, ..self }
+    }
+
+    /// How the storage is read, where it is far away.
+    fn far(&self) -> Option<Pace> {
+        let first = self.split.shards().first()?;
+        Some(first.storage().pace()).filter(Pace::is_far)
     }
 
     /// The shard of a piece, and the piece's numbers there.
@@ -154,6 +174,23 @@ impl Source for SplitSource {
             shard.forget_range(records)?;
         }
         Ok(result?)
+    }
+
+    fn pace(&self) -> (usize, u64) {
+        match self.far() {
+            Some(pace) => (
+                pace.parallel.max(DEFAULT_READERS),
+                pace.gap_bytes.max(MAX_GAP_BYTES),
+            ),
+            None => (DEFAULT_READERS, MAX_GAP_BYTES),
+        }
+    }
+
+    fn storage(&self) -> Option<String> {
+        self.far()?;
+        let first = self.split.shards().first()?;
+        let dir = first.path().parent()?;
+        Some(dir.display().to_string())
     }
 
     fn will_need(&self, piece: &Range<u64>) {

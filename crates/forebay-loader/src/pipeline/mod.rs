@@ -31,7 +31,7 @@ use crate::source::Source;
 use crate::stats::{Activity, Clock, StageStats, Stats};
 use canvas::Canvas;
 use cores::Cores;
-use planner::{Planner, Reach};
+use planner::{Planner, Reach, most_readers};
 use state::{Making, Sizes, State};
 
 /// How long a loader that goes away waits for its threads. Only a read that hangs takes longer, which nobody
@@ -143,13 +143,23 @@ impl Pipeline {
     ) -> Result<Pipeline> {
         let machine = Machine::new(&options)?;
         let batches = options.batches(selection.len() * options.sampling.times())?;
-        let reach = Reach::new(
-            &options,
-            selection.len(),
-            mean_bytes,
-            machine.record_bytes,
-            machine.readers,
-        );
+        let (wanted, gap_bytes) = source.pace();
+        let (picks, record_bytes) = (selection.len(), machine.record_bytes);
+        let reach = |readers| {
+            Reach::new(
+                &options,
+                picks,
+                mean_bytes,
+                record_bytes,
+                gap_bytes,
+                readers,
+            )
+        };
+        let (readers, reach) = match options.readers {
+            0 => most_readers(wanted, reach),
+            _ => (machine.readers, reach(machine.readers)),
+        };
+        let machine = Machine { readers, ..machine };
         let planner = Planner::new(
             selection.clone(),
             options.clone(),
@@ -433,6 +443,7 @@ impl Shared {
             failed,
             failures,
             network: None,
+            storage: self.source.storage(),
         }
     }
 }

@@ -7,12 +7,10 @@ use std::sync::Arc;
 
 use super::extent::{Extent, Store};
 use crate::error::Result;
-use crate::options::Options;
+use crate::options::{DEFAULT_READERS, Options};
 use crate::plan::{Batches, Epoch, PlanOptions, Run, Selection, Shuffle, defaults};
 use crate::source::Source;
 
-/// Records further apart than this many bytes are read one by one instead of reading over what is between.
-const MAX_GAP_BYTES: u64 = 64 << 10;
 /// Samples that are planned ahead without a place in a batch: bounds the memory of the plan itself.
 const MAX_PLANNED: u64 = 1 << 16;
 
@@ -52,6 +50,7 @@ impl Reach {
         picks: u64,
         mean: u64,
         budget: u64,
+        gap_bytes: u64,
         readers: usize,
     ) -> Self {
         let records = picks.max(1);
@@ -72,7 +71,7 @@ impl Reach {
                 let gap = (options.world_size - 1).saturating_mul(mean);
                 let fits = (budget / mean / (reads + 1)).max(1);
                 match defaults::block_records(records, records.saturating_mul(mean), 1).min(fits) {
-                    block if gap <= MAX_GAP_BYTES => (block, Some(block)),
+                    block if gap <= gap_bytes => (block, Some(block)),
                     _ => (1, None),
                 }
             }
@@ -97,8 +96,24 @@ impl Reach {
             ahead: usize::try_from(ahead).unwrap_or(usize::MAX),
             single: !fits,
             run_records,
-            gap: MAX_GAP_BYTES / mean,
+            gap: gap_bytes / mean,
         }
+    }
+}
+
+/// As many readers as the storage is worth, if the windows of the order fit into `budget` beside what they read; else fewer,
+/// down to what local files get. Where the windows never fit, records are read one by one and take no room to speak of.
+pub(super) fn most_readers(wanted: usize, reach: impl Fn(usize) -> Reach) -> (usize, Reach) {
+    let mut readers = wanted;
+    loop {
+        let found = reach(readers);
+        if !found.single || readers <= DEFAULT_READERS {
+            return match found.single {
+                true => (wanted, reach(wanted)),
+                false => (readers, found),
+            };
+        }
+        readers = (readers / 2).max(DEFAULT_READERS);
     }
 }
 

@@ -59,6 +59,8 @@ pub struct Stats {
     pub failures: Vec<String>,
     /// How batches come to the trainer, where a server makes them.
     pub network: Option<Network>,
+    /// The storage that records come from, where a network is in between.
+    pub storage: Option<String>,
 }
 
 /// How a server spent its time on a stream, besides making batches.

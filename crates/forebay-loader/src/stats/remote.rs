@@ -60,6 +60,7 @@ impl Stats {
                     0.0
                 },
             }),
+            storage: None,
         }
     }
 }

@@ -56,6 +56,7 @@ pub struct Verdict {
     readers: usize,
     bytes_per_s: f64,
     network: Option<Network>,
+    storage: Option<String>,
 }
 
 /// A trainer that waits less is fed well enough.
@@ -97,6 +98,7 @@ pub(super) fn judge(stats: &Stats) -> Verdict {
         readers: fetch.threads,
         bytes_per_s: rate(stats.bytes_read),
         network: stats.network,
+        storage: stats.storage.clone(),
     };
     verdict.bound = if stats.batches == 0 || stats.images == 0 {
         Bound::Unknown
@@ -159,8 +161,12 @@ impl fmt::Display for Verdict {
             }
             Bound::Storage => write!(
                 f,
-                "storage-bound: decode threads waited {} % of their time for records, {} busy {} % gave {:.1} MB/s; \
+                "storage-bound: {}decode threads waited {} % of their time for records, {} busy {} % gave {:.1} MB/s; \
                  decoding could give {}; use faster storage, more readers or larger blocks",
+                match &self.storage {
+                    Some(storage) => format!("{storage} is slower than decoding: "),
+                    None => String::new(),
+                },
                 percent(self.decode_starved),
                 plural(self.readers, "reader"),
                 percent(self.fetch_busy),
@@ -204,6 +210,7 @@ mod tests {
             failed: 0,
             failures: Vec::new(),
             network: None,
+            storage: None,
         }
     }
 
@@ -223,6 +230,13 @@ mod tests {
                 .to_string()
                 .contains("200.0 MB/s; decoding could give 4.0x"),
             "{storage}"
+        );
+        let mut far = stats([39.0, 0.0, 1.0], [3.0, 15.0, 0.0], 2.0, [1.0, 9.0]);
+        far.storage = Some("s3://bucket/imagenet".to_owned());
+        let far = far.verdict().to_string();
+        assert!(
+            far.starts_with("storage-bound: s3://bucket/imagenet is slower"),
+            "{far}"
         );
         let trainer = stats([2.0, 0.0, 38.0], [3.0, 0.1, 14.9], 2.0, [9.9, 0.1]).verdict();
         assert_eq!(trainer.bound, Bound::Trainer);
