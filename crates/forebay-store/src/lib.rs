@@ -25,6 +25,7 @@ mod dir_lock;
 mod error;
 mod limiter;
 mod location;
+mod remote;
 mod store;
 mod volume;
 
@@ -34,5 +35,8 @@ pub use dir_lock::DirLock;
 pub use error::{Error, Result, Trouble};
 pub use limiter::Limiter;
 pub use location::Location;
+pub use remote::{
+    ReadError, ReadOptions, RemoteStorage, open_dataset, open_shard, read_storage, shard_storage,
+};
 pub use store::{Listing, Object, Put, Retry, Store, StoreOptions, Transfer, Written};
 pub use volume::free_bytes;

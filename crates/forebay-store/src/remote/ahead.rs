@@ -120,7 +120,12 @@ impl ReadAhead {
     }
 
     /// Fills `buf` with what begins at byte `offset` of an object that is long enough.
-    pub(super) fn read(&self, source: &Arc<dyn Fetch>, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    pub(super) fn read(
+        &self,
+        source: &Arc<dyn Fetch>,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> io::Result<()> {
         if self.is_elsewhere() {
             return source.fetch(buf, offset);
         }
@@ -180,7 +185,10 @@ impl ReadAhead {
                 let before = pieces.range(..bytes.start).next_back();
                 let into = before.filter(|(_, piece)| piece.end > bytes.start);
                 let inside = pieces.range(bytes.clone());
-                into.into_iter().chain(inside).map(|(start, _)| *start).collect()
+                into.into_iter()
+                    .chain(inside)
+                    .map(|(start, _)| *start)
+                    .collect()
             }
             None => return,
         };
@@ -281,12 +289,17 @@ impl State {
             unread: bytes.end - bytes.start,
             touched: Instant::now(),
         };
-        self.pieces.entry(id).or_default().insert(bytes.start, piece);
+        self.pieces
+            .entry(id)
+            .or_default()
+            .insert(bytes.start, piece);
     }
 
     /// Takes a piece out. What is on its way is still held, until it is there and thrown away.
     fn remove(&mut self, id: u64, start: u64) {
-        let Some(pieces) = self.pieces.get_mut(&id) else { return };
+        let Some(pieces) = self.pieces.get_mut(&id) else {
+            return;
+        };
         if let Some(piece) = pieces.remove(&start)
             && matches!(piece.content, Content::Here(_))
         {
@@ -463,14 +476,17 @@ mod tests {
 
     use super::*;
 
+    /// Opens for a read, or makes it fail.
+    type Gate = Result<(), &'static str>;
+
     /// Bytes that say where they are, handed out when the test lets them go.
     struct Slow {
         len: u64,
-        gates: Mutex<Option<Receiver<Result<(), &'static str>>>>,
+        gates: Mutex<Option<Receiver<Gate>>>,
         begun: Mutex<Sender<Range<u64>>>,
     }
 
-    fn slow(len: u64) -> (Arc<dyn Fetch>, Sender<Result<(), &'static str>>, Receiver<Range<u64>>) {
+    fn slow(len: u64) -> (Arc<dyn Fetch>, Sender<Gate>, Receiver<Range<u64>>) {
         let ((open, gates), (begun, seen)) = (channel(), channel());
         let slow = Slow {
             len,
@@ -501,7 +517,9 @@ mod tests {
             if let Some(Ok(Err(why))) = gate {
                 return Err(io::Error::other(why));
             }
-            buf.iter_mut().zip(offset..).for_each(|(to, at)| *to = byte(at));
+            buf.iter_mut()
+                .zip(offset..)
+                .for_each(|(to, at)| *to = byte(at));
             Ok(())
         }
     }
@@ -545,15 +563,24 @@ mod tests {
         assert!(two.contains(&0) && two.contains(&PIECE_BYTES));
         // The fourth piece has no room: who needs it reads it.
         check(&ahead, &source, 3 * PIECE_BYTES..3 * PIECE_BYTES + 100);
-        assert_eq!(begun.recv().unwrap(), 3 * PIECE_BYTES..3 * PIECE_BYTES + 100);
+        assert_eq!(
+            begun.recv().unwrap(),
+            3 * PIECE_BYTES..3 * PIECE_BYTES + 100
+        );
         assert!(ahead.shared.lock().held <= 2 * PIECE_BYTES);
         // In order, each that is read makes room for the next.
         check(&ahead, &source, 0..3 * PIECE_BYTES);
         check(&ahead, &source, 3 * PIECE_BYTES + 100..8 * PIECE_BYTES);
         let mut fetched: Vec<Range<u64>> = begun.try_iter().collect();
         fetched.sort_by_key(|bytes| bytes.start);
-        assert_eq!(fetched.first().map(|bytes| bytes.start), Some(2 * PIECE_BYTES));
-        assert!(fetched.windows(2).all(|two| two[0].end <= two[1].start), "{fetched:?}");
+        assert_eq!(
+            fetched.first().map(|bytes| bytes.start),
+            Some(2 * PIECE_BYTES)
+        );
+        assert!(
+            fetched.windows(2).all(|two| two[0].end <= two[1].start),
+            "{fetched:?}"
+        );
         let state = ahead.shared.lock();
         assert_eq!((state.held, state.pieces.len()), (0, 0));
     }

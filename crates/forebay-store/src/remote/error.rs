@@ -61,7 +61,12 @@ impl fmt::Display for ReadError {
                 write!(f, "it has {len} bytes: at most {limit} are read")
             }
             Error::BeyondEnd { len, .. } => write!(f, "it has {len} bytes"),
-            Error::Request { why, attempts, elapsed, .. } if *attempts > 1 => write!(
+            Error::Request {
+                why,
+                attempts,
+                elapsed,
+                ..
+            } if *attempts > 1 => write!(
                 f,
                 "{why} (tried {attempts} times in {:.1} s)",
                 elapsed.as_secs_f64()

@@ -67,7 +67,9 @@ impl Fetch for Source {
                 .collect();
             let mut result = first.map_or(Ok(()), |(buf, at)| self.fetch_piece(buf, at));
             for other in others {
-                let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                let other = other
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 result = result.and(other);
             }
             result

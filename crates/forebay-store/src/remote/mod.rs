@@ -25,7 +25,7 @@ pub use error::ReadError;
 use file::{RemoteFile, Source};
 
 /// What readers in order may be ahead of themselves, all together, when nothing is said.
-pub const DEFAULT_READ_AHEAD_BYTES: u64 = 128 << 20;
+const DEFAULT_READ_AHEAD_BYTES: u64 = 128 << 20;
 /// Reads on their way at once: at 30 ms to the first byte and a few MiB each, enough for a fast network.
 const PARALLEL: usize = 32;
 /// Two ranges this near each other are one read. At what object stores give one connection, reading over so much takes as long as
@@ -129,13 +129,12 @@ pub fn read_storage(
         return Ok((path.to_owned(), Arc::new(LocalFiles::within_limits())));
     }
     let root = PathBuf::from(location.to_string());
-    let storage = RemoteStorage::open(location, options).map_err(|error| {
-        forebay_shard::Error::Io {
+    let storage =
+        RemoteStorage::open(location, options).map_err(|error| forebay_shard::Error::Io {
             path: root.clone(),
             op: "open",
             source: ReadError::io(error),
-        }
-    })?;
+        })?;
     Ok((root, Arc::new(storage)))
 }
 
@@ -246,7 +245,10 @@ impl Storage for RemoteStorage {
         let file = RemoteFile::new(source, self.ahead.clone());
         let mut known = self.known();
         // Whoever was first pinned the object.
-        let file = known.open.entry(path.to_owned()).or_insert_with(|| Arc::new(file));
+        let file = known
+            .open
+            .entry(path.to_owned())
+            .or_insert_with(|| Arc::new(file));
         Ok(Arc::<RemoteFile>::clone(file))
     }
 
@@ -283,9 +285,7 @@ impl Storage for RemoteStorage {
 
     fn expect(&self, dir: &Path, files: usize) {
         let is_known = |key: &str| self.known().listed.contains_key(key);
-        if files >= WORTH_LISTING
-            && self.key(dir).is_ok_and(|key| !is_known(&key))
-        {
+        if files >= WORTH_LISTING && self.key(dir).is_ok_and(|key| !is_known(&key)) {
             // Where that is not possible or not allowed, each object is asked for.
             let _ = self.list(dir);
         }
