@@ -6,13 +6,15 @@ mod pack;
 mod read;
 mod start;
 mod stream;
+mod transport;
 
 pub use load::{LoadOptions, load};
 pub use measure::{Alternative, Report, Row, Sample, side_by_side};
 pub use pack::{PackBenchOptions, pack};
 pub use read::read;
 pub use start::start;
-pub use stream::{stream, transport};
+pub use stream::stream;
+pub use transport::{TransportOptions, transport};
 
 /// A measurement that could not be made, with what it needed.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

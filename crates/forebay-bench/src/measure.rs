@@ -4,6 +4,8 @@
 //! caller's. Machines drift, so alternatives take turns (A B C, A B C, ...) and are
 //! compared by their medians in the same report, never by figures of two reports.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -51,6 +53,9 @@ pub struct Row {
     /// Peak resident memory of this process during the runs, in MiB; absent where the
     /// work ran in another process or the system does not tell.
     pub peak_rss_mib: Option<f64>,
+    /// Further figures, by name.
+    #[serde(flatten)]
+    pub extra: BTreeMap<&'static str, f64>,
 }
 
 /// A table of alternatives that ran side by side.
@@ -128,6 +133,7 @@ pub fn side_by_side(
             median: 0.0,
             cpu_seconds_each: None,
             peak_rss_mib: None,
+            extra: BTreeMap::new(),
         })
         .collect();
     let mut cpu: Vec<Vec<f64>> = vec![Vec::new(); rows.len()];
@@ -199,6 +205,40 @@ pub(crate) fn cpu_seconds() -> f64 {
         Some((user + system) / ticks_per_second)
     };
     read().unwrap_or(0.0)
+}
+
+/// Processor time of each thread of this process, by the thread's name. Threads that ended are not among them.
+pub(crate) struct Threads(Vec<(String, f64)>);
+
+impl Threads {
+    /// As of now; empty where the system does not tell.
+    pub(crate) fn now() -> Threads {
+        let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+        let threads = tasks.flatten().filter_map(|task| {
+            let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+            Some((name, on_cpu(&task.path().join("schedstat"))?))
+        });
+        Threads(threads.collect())
+    }
+
+    /// Seconds of all threads whose names begin so.
+    pub(crate) fn cpu_seconds(&self, names: &[&str]) -> f64 {
+        let wanted = |name: &str| names.iter().any(|start| name.starts_with(start));
+        let seconds = self.0.iter().filter(|(name, _)| wanted(name));
+        seconds.map(|(_, seconds)| seconds).sum()
+    }
+
+    /// Seconds of the calling thread so far.
+    pub(crate) fn own_cpu_seconds() -> f64 {
+        on_cpu(Path::new("/proc/thread-self/schedstat")).unwrap_or(0.0)
+    }
+}
+
+/// The first figure of a `schedstat`: nanoseconds on a processor.
+fn on_cpu(path: &Path) -> Option<f64> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let nanos: f64 = text.split_whitespace().next()?.parse().ok()?;
+    Some(nanos / 1e9)
 }
 
 #[cfg(test)]

@@ -1,15 +1,16 @@
 //! One connection: dialling, the handshake, opening a stream.
 
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use forebay_wire::frame::PROTOCOL_VERSIONS;
 use forebay_wire::{
-    Error as WireError, FrameReader, FrameWriter, Limits, Message, TcpSocket, wire,
+    Error as WireError, FrameReader, FrameWriter, Limits, LocalSocket, Message, Socket, TcpSocket,
+    wire,
 };
 
 use crate::error::{Error, Result};
-use crate::options::{ClientOptions, OpenOptions};
+use crate::options::{ClientOptions, OpenOptions, Transport};
 use crate::url::{Authority, Url};
 
 /// How long a small message may take to leave. The server always reads.
@@ -20,10 +21,9 @@ const SILENCE: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 /// A connection whose server was greeted.
 pub(crate) struct Connection {
     pub(crate) server: String,
-    pub(crate) peer: SocketAddr,
-    pub(crate) socket: TcpSocket,
-    pub(crate) reader: FrameReader<TcpSocket>,
-    pub(crate) writer: FrameWriter<TcpSocket>,
+    pub(crate) socket: Socket,
+    pub(crate) reader: FrameReader<Socket>,
+    pub(crate) writer: FrameWriter<Socket>,
     pub(crate) welcome: wire::Welcome,
     /// How long the server may be silent.
     pub(crate) silence: Duration,
@@ -35,7 +35,7 @@ pub(crate) fn dial(
     url: &Url,
     options: &ClientOptions,
     first: usize,
-    adopt: &dyn Fn(&TcpSocket) -> Result<()>,
+    adopt: &dyn Fn(&Socket) -> Result<()>,
 ) -> Result<Connection> {
     let servers = url.servers();
     let mut last = None;
@@ -72,16 +72,77 @@ fn greet(
     server: &Authority,
     name: &str,
     options: &ClientOptions,
-    adopt: &dyn Fn(&TcpSocket) -> Result<()>,
+    adopt: &dyn Fn(&Socket) -> Result<()>,
 ) -> Result<Connection> {
     let stream = connect(server, options.connect_timeout)?;
     let server = server.to_string();
+    let socket = TcpSocket::new(stream).map_err(|source| Error::Connect {
+        server: server.clone(),
+        source,
+    })?;
+    let socket = Socket::from(socket);
+    let hello = wire::Hello {
+        version_min: *PROTOCOL_VERSIONS.start(),
+        version_max: *PROTOCOL_VERSIONS.end(),
+        client: options.name.clone(),
+        dataset: name.to_owned(),
+        local: options.transport != Transport::Tcp && socket.is_same_host(),
+        ..wire::Hello::default()
+    };
+    let connection = say_hello(socket, &server, hello.clone(), options, adopt)?;
+    match options.transport {
+        Transport::Tcp => Ok(connection),
+        Transport::Shm => go_local(&connection, hello, options, adopt),
+        // Whatever is in the way, there is a connection already. If that is dead as well, it shows there.
+        Transport::Auto => match go_local(&connection, hello, options, adopt) {
+            Ok(local) => Ok(local),
+            Err(Error::Interrupted) => Err(Error::Interrupted),
+            Err(_) => adopt(&connection.socket).map(|()| connection),
+        },
+    }
+}
+
+/// From a TCP connection to one with shared memory, to the same server.
+fn go_local(
+    connection: &Connection,
+    hello: wire::Hello,
+    options: &ClientOptions,
+    adopt: &dyn Fn(&Socket) -> Result<()>,
+) -> Result<Connection> {
+    let server = &connection.server;
+    let refused = |why: String| Error::NotLocal {
+        server: server.clone(),
+        why,
+    };
+    if !hello.local {
+        return Err(refused("it is on another host".to_owned()));
+    }
+    let offered = connection.welcome.local.clone();
+    let offered = offered.ok_or_else(|| refused("the server offers none".to_owned()))?;
+    let socket = LocalSocket::connect(&offered.name, options.connect_timeout).map_err(|e| {
+        refused(format!(
+            "cannot reach its local socket, perhaps because it runs in another container: {e}"
+        ))
+    })?;
+    let hello = wire::Hello {
+        local_key: offered.key,
+        ..hello
+    };
+    say_hello(socket.into(), server, hello, options, adopt)
+}
+
+fn say_hello(
+    socket: Socket,
+    server: &str,
+    hello: wire::Hello,
+    options: &ClientOptions,
+    adopt: &dyn Fn(&Socket) -> Result<()>,
+) -> Result<Connection> {
+    let server = server.to_owned();
     let failed = |source| Error::Connect {
         server: server.clone(),
         source,
     };
-    let peer = stream.peer_addr().map_err(failed)?;
-    let socket = TcpSocket::new(stream).map_err(failed)?;
     adopt(&socket)?;
     // As long as for connecting: the system takes connections for a process that
     // hangs, so only the greeting shows that somebody is there.
@@ -91,18 +152,11 @@ fn greet(
         .map_err(failed)?;
     let mut connection = Connection {
         server: server.clone(),
-        peer,
         reader: FrameReader::new(socket.clone(), Limits::from_server(options.max_batch_bytes)),
         writer: FrameWriter::new(socket.clone()),
         socket,
         welcome: wire::Welcome::default(),
         silence: patience,
-    };
-    let hello = wire::Hello {
-        version_min: *PROTOCOL_VERSIONS.start(),
-        version_max: *PROTOCOL_VERSIONS.end(),
-        client: options.name.clone(),
-        dataset: name.to_owned(),
     };
     // A server that refuses may have closed before it read this: what it said
     // is still there to be read.
@@ -189,6 +243,7 @@ impl Connection {
             fingerprint: open.fingerprint.clone().unwrap_or_default(),
             payload_checksum: checksum,
             epochs: open.epochs,
+            ..wire::Open::default()
         };
         let request = Message::from(request);
         let (bytes, most) = (request.encoded_len(), Limits::from_client().header_bytes);

@@ -38,6 +38,14 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
+    /// No shared memory with the server, where nothing else will do.
+    #[error("no shared memory with {server}: {why}")]
+    NotLocal {
+        /// The server.
+        server: String,
+        /// Why.
+        why: String,
+    },
     /// A deadline passed.
     #[error(
         "waited {waited:.1?} for {what} from {server}{}",
@@ -153,6 +161,7 @@ impl Error {
     pub fn is_passing(&self) -> bool {
         match self {
             Error::Connect { .. }
+            | Error::NotLocal { .. }
             | Error::Waited { .. }
             | Error::Silent { .. }
             | Error::Lost { .. } => true,

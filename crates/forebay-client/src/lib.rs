@@ -27,6 +27,7 @@ mod options;
 mod queue;
 mod receiver;
 mod sequence;
+mod slots;
 mod stream;
 mod url;
 
@@ -34,7 +35,7 @@ pub use client::Client;
 pub use error::{Error, Result};
 pub use forebay_wire::wire::error::Kind as RemoteKind;
 pub use forebay_wire::{Batch, Buffer, BufferPool, Dtype, Layout, wire};
-pub use options::{ClientOptions, OpenOptions};
+pub use options::{ClientOptions, OpenOptions, Transport, Via};
 pub use queue::StreamStats;
 pub use stream::{Interrupter, Polled, Stream};
 pub use url::{Authority, DEFAULT_PORT, Url};

@@ -1,8 +1,12 @@
 //! What a client is told.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
-use forebay_wire::{BufferPool, wire};
+use forebay_wire::{BufferPool, Socket, wire};
+
+use crate::error::Error;
 
 /// Options of a [`Client`](crate::Client) and its streams. The defaults are
 /// meant for use.
@@ -30,8 +34,11 @@ pub struct ClientOptions {
     pub payload_checksum: Option<bool>,
     /// Largest batch that is accepted.
     pub max_batch_bytes: u64,
-    /// Where the memory of batches comes from; `None`: a pool of the stream's own.
+    /// Where the memory of batches comes from; `None`: a pool of the stream's own. Batches that come in shared memory
+    /// need none.
     pub pool: Option<BufferPool>,
+    /// How batches may come.
+    pub transport: Transport,
 }
 
 impl Default for ClientOptions {
@@ -47,7 +54,82 @@ impl Default for ClientOptions {
             payload_checksum: None,
             max_batch_bytes: 1 << 30,
             pool: None,
+            transport: Transport::default(),
         }
+    }
+}
+
+/// How batches may come from a server. Written as `auto`, `shm` and `tcp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// Through shared memory from a server on this host that offers it, over TCP from every other.
+    #[default]
+    Auto,
+    /// Through shared memory, or not at all.
+    Shm,
+    /// Over TCP.
+    Tcp,
+}
+
+impl FromStr for Transport {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Transport, Error> {
+        Ok(match text {
+            "auto" => Transport::Auto,
+            "shm" => Transport::Shm,
+            "tcp" => Transport::Tcp,
+            other => {
+                return Err(Error::Option {
+                    name: "transport",
+                    expected: "auto, shm or tcp".to_owned(),
+                    found: other.to_owned(),
+                });
+            }
+        })
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Transport::Auto => "auto",
+            Transport::Shm => "shm",
+            Transport::Tcp => "tcp",
+        })
+    }
+}
+
+/// How the batches of a stream come. Written as `shm` and `tcp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    /// Through memory that the server shares with this process.
+    Shm,
+    /// Over TCP.
+    Tcp,
+}
+
+impl Via {
+    pub(crate) fn of(socket: &Socket) -> Via {
+        match socket {
+            Socket::Local(_) => Via::Shm,
+            Socket::Tcp(_) => Via::Tcp,
+        }
+    }
+
+    /// `shm` or `tcp`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Via::Shm => "shm",
+            Via::Tcp => "tcp",
+        }
+    }
+}
+
+impl fmt::Display for Via {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -6,9 +6,10 @@ use std::net::Shutdown;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_wire::{Batch, FrameWriter, Message, TcpSocket, wire};
+use forebay_wire::{Batch, FrameWriter, Message, Socket, wire};
 
 use crate::error::{Error, Result};
+use crate::options::Via;
 
 /// What a stream hands out.
 pub(crate) enum Item {
@@ -22,6 +23,8 @@ pub(crate) enum Item {
 pub struct StreamStats {
     /// Batches received.
     pub batches: u64,
+    /// Of those, how many came in shared memory, without a copy.
+    pub shared: u64,
     /// Bytes of their pixels.
     pub payload_bytes: u64,
     /// Time spent reading payloads.
@@ -44,7 +47,7 @@ pub(crate) struct State {
     withheld: u64,
     /// Number of the connection that `outstanding` is about.
     connection: u64,
-    socket: Option<TcpSocket>,
+    socket: Option<Socket>,
     failed: Option<Error>,
     over: bool,
     finished: bool,
@@ -52,6 +55,8 @@ pub(crate) struct State {
     pub(crate) dialling: bool,
     /// Whom the stream is from, and when it was last heard of.
     pub(crate) server: String,
+    /// How batches come.
+    pub(crate) via: Via,
     pub(crate) last_sign: Option<Instant>,
     pub(crate) server_stats: Option<wire::Stats>,
     pub(crate) stats: StreamStats,
@@ -60,12 +65,19 @@ pub(crate) struct State {
 pub(crate) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
-    writer: Mutex<Option<(u64, FrameWriter<TcpSocket>)>>,
+    writer: Mutex<Option<(u64, FrameWriter<Socket>)>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What is under these locks is changed by single assignments.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn credit(bytes: u64) -> wire::Credit {
+    wire::Credit {
+        bytes,
+        ..wire::Credit::default()
+    }
 }
 
 impl Queue {
@@ -85,6 +97,7 @@ impl Queue {
                 interrupted: false,
                 dialling: false,
                 server,
+                via: Via::Tcp,
                 last_sign: None,
                 server_stats: None,
                 stats: StreamStats::default(),
@@ -99,7 +112,7 @@ impl Queue {
     }
 
     /// From now on an interruption ends what happens on `socket`.
-    pub(crate) fn adopt(&self, socket: &TcpSocket) -> Result<()> {
+    pub(crate) fn adopt(&self, socket: &Socket) -> Result<()> {
         let mut state = self.state();
         if state.interrupted {
             return Err(Error::Interrupted);
@@ -108,13 +121,13 @@ impl Queue {
         Ok(())
     }
 
-    /// A connection on which a stream is open: grants it all the room there is.
+    /// A connection on which a stream is open: grants it all the room there is. Tells its number.
     pub(crate) fn connected(
         &self,
         server: &str,
-        mut writer: FrameWriter<TcpSocket>,
+        mut writer: FrameWriter<Socket>,
         budget: u64,
-    ) -> forebay_wire::Result<()> {
+    ) -> forebay_wire::Result<u64> {
         // Whoever takes a batch meanwhile waits for the writer and then finds
         // that its credit belonged to an older connection.
         let mut slot = lock(&self.writer);
@@ -126,12 +139,13 @@ impl Queue {
             state.outstanding = room.into();
             state.withheld = state.queued_bytes.saturating_sub(budget);
             state.server = server.to_owned();
+            state.via = Via::of(writer.get_ref());
             state.last_sign = Some(Instant::now());
             (state.connection, room)
         };
-        writer.write(&wire::Credit { bytes: room }.into(), &[])?;
+        writer.write(&credit(room).into(), &[])?;
         *slot = Some((connection, writer));
-        Ok(())
+        Ok(connection)
     }
 
     /// The connection is gone: credits have nowhere to go.
@@ -253,7 +267,20 @@ impl Queue {
             bytes - kept
         };
         if bytes > 0 {
-            let _ = writer.write(&wire::Credit { bytes }.into(), &[]);
+            let _ = writer.write(&credit(bytes).into(), &[]);
+        }
+    }
+
+    /// Tells the server that a batch in shared memory is needed no more, unless the connection it came over is gone.
+    pub(crate) fn release(&self, connection: u64, slot: u32) {
+        if let Some((current, writer)) = &mut *lock(&self.writer)
+            && *current == connection
+        {
+            let released = wire::Credit {
+                released: vec![slot],
+                ..wire::Credit::default()
+            };
+            let _ = writer.write(&released.into(), &[]);
         }
     }
 
@@ -324,7 +351,7 @@ impl Queue {
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
-    use forebay_wire::{BufferPool, Dtype, EncodedImages, FrameReader, Layout, Limits};
+    use forebay_wire::{BufferPool, Dtype, EncodedImages, FrameReader, Layout, Limits, TcpSocket};
 
     use super::*;
 
@@ -355,7 +382,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
-        let writer = FrameWriter::new(TcpSocket::new(near).unwrap());
+        let writer = FrameWriter::new(TcpSocket::new(near).unwrap().into());
         queue.connected("server", writer, budget).unwrap();
         FrameReader::new(far, Limits::from_client())
     }

@@ -5,13 +5,14 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_wire::{Batch, BufferPool, FrameWriter, Layout, Message, wire};
+use forebay_wire::{Batch, Buffer, BufferPool, FrameWriter, Layout, Message, stream, wire};
 
 use crate::connection::{Connection, broken, dial, remote};
 use crate::error::{Error, Result};
 use crate::options::{ClientOptions, OpenOptions};
 use crate::queue::{Item, Queue};
 use crate::sequence::{Disorder, Sequence};
+use crate::slots::Slots;
 use crate::url::Url;
 
 /// First and longest wait between two attempts to connect again.
@@ -34,7 +35,7 @@ impl Terms {
     pub(crate) fn checksum(options: &ClientOptions, connection: &Connection) -> bool {
         options
             .payload_checksum
-            .unwrap_or(!connection.peer.ip().is_loopback())
+            .unwrap_or(!connection.socket.is_same_host())
     }
 }
 
@@ -43,6 +44,8 @@ pub(crate) struct Receiver {
     queue: Arc<Queue>,
     sequence: Sequence,
     trouble: Trouble,
+    /// Of the present connection.
+    slots: Arc<Slots>,
 }
 
 /// What went wrong since the last batch arrived.
@@ -61,8 +64,14 @@ impl Trouble {
 }
 
 impl Receiver {
-    pub(crate) fn new(terms: Arc<Terms>, queue: Arc<Queue>, sequence: Sequence) -> Self {
+    pub(crate) fn new(
+        terms: Arc<Terms>,
+        queue: Arc<Queue>,
+        sequence: Sequence,
+        slots: Arc<Slots>,
+    ) -> Self {
         Receiver {
+            slots,
             terms,
             queue,
             sequence,
@@ -128,7 +137,30 @@ impl Receiver {
             self.queue
                 .note(|state| state.last_sign = Some(Instant::now()));
             match message {
-                Message::Batch(header) => {
+                Message::Batch(mut header) => {
+                    let shared = header.shared.take();
+                    let payload_len = match &shared {
+                        Some(shared) if payload_len == 0 => shared.bytes,
+                        Some(_) => {
+                            return Err(disorder(Disorder {
+                                what: "payload",
+                                expected: "one, in shared memory or in the frame".to_owned(),
+                                found: "both".to_owned(),
+                            }));
+                        }
+                        None => payload_len,
+                    };
+                    let limit = self.terms.options.max_batch_bytes;
+                    if payload_len > limit {
+                        return Err(Error::Protocol {
+                            server,
+                            source: forebay_wire::Error::TooLarge {
+                                what: "a payload",
+                                limit,
+                                found: payload_len,
+                            },
+                        });
+                    }
                     let next = self.sequence.next();
                     self.sequence
                         .check(&header, payload_len)
@@ -142,17 +174,26 @@ impl Receiver {
                         }));
                     }
                     let began = Instant::now();
-                    let read = read_batch(connection, header, payload_len, *layout, pool);
-                    let batch = read.map_err(|e| match e {
-                        Unread::Wire(e) => fail(next, e),
-                        Unread::Memory(source) => Error::Memory {
-                            bytes: payload_len,
-                            source,
-                        },
-                    })?;
+                    let images = match &shared {
+                        Some(shared) => find_payload(&self.slots, shared, connection, &header),
+                        None => read_payload(connection, &header, payload_len, pool),
+                    };
+                    let batch = images
+                        .and_then(|images| {
+                            Batch::from_wire(header, *layout, images).map_err(Unread::Wire)
+                        })
+                        .map_err(|e| match e {
+                            Unread::Wire(e) => fail(next, e),
+                            Unread::Memory(source) => Error::Memory {
+                                bytes: payload_len,
+                                source,
+                            },
+                            Unread::Shared(d) => disorder(d),
+                        })?;
                     self.sequence.advance(digest);
                     self.queue.note(|state| {
                         state.stats.batches += 1;
+                        state.stats.shared += u64::from(shared.is_some());
                         state.stats.payload_bytes += payload_len;
                         state.stats.receiving += began.elapsed();
                     });
@@ -260,14 +301,18 @@ impl Receiver {
             });
         }
         self.sequence.reconnected();
-        connect(&self.queue, &connection, terms.budget)?;
+        self.slots = connect(&self.queue, &connection, terms)?;
         Ok(connection)
     }
 }
 
 /// Makes an opened connection the one the stream comes from, and grants it all
-/// the room there is.
-pub(crate) fn connect(queue: &Queue, connection: &Connection, budget: u64) -> Result<()> {
+/// the room there is. Gives the place for the memory it may share.
+pub(crate) fn connect(
+    queue: &Arc<Queue>,
+    connection: &Connection,
+    terms: &Terms,
+) -> Result<Arc<Slots>> {
     let server = &connection.server;
     connection
         .socket
@@ -276,23 +321,46 @@ pub(crate) fn connect(queue: &Queue, connection: &Connection, budget: u64) -> Re
             server: server.clone(),
             source,
         })?;
-    queue
-        .connected(server, FrameWriter::new(connection.socket.clone()), budget)
-        .map_err(|e| broken(server, "the first batch", connection.silence, e))
+    let writer = FrameWriter::new(connection.socket.clone());
+    let number = queue
+        .connected(server, writer, terms.budget)
+        .map_err(|e| broken(server, "the first batch", connection.silence, e))?;
+    Ok(Slots::new(terms.options.max_batch_bytes, queue, number))
 }
 
 enum Unread {
     Wire(forebay_wire::Error),
     Memory(std::io::Error),
+    Shared(Disorder),
 }
 
-fn read_batch(
+/// The payload in shared memory. Nothing travelled, so nothing changed on the way, and no checksum is asked for by
+/// itself; one that comes is held against the memory as it is now.
+fn find_payload(
+    slots: &Arc<Slots>,
+    shared: &wire::SharedPayload,
+    connection: &Connection,
+    header: &wire::Batch,
+) -> Result<Buffer, Unread> {
+    let images = slots
+        .payload(shared, &connection.socket)
+        .map_err(|impossible| {
+            Unread::Shared(Disorder {
+                what: "shared memory",
+                expected: impossible.expected,
+                found: impossible.found,
+            })
+        })?;
+    stream::check_payload(&images, header.payload_crc32c).map_err(Unread::Wire)?;
+    Ok(images)
+}
+
+fn read_payload(
     connection: &mut Connection,
-    header: wire::Batch,
+    header: &wire::Batch,
     payload_len: u64,
-    layout: Layout,
     pool: &BufferPool,
-) -> Result<Batch, Unread> {
+) -> Result<Buffer, Unread> {
     let len = usize::try_from(payload_len)
         .map_err(|_| Unread::Memory(std::io::ErrorKind::OutOfMemory.into()))?;
     let mut images = pool.try_take(len).map_err(Unread::Memory)?;
@@ -300,7 +368,7 @@ fn read_batch(
         .reader
         .read_payload(&mut images, header.payload_crc32c)
         .map_err(Unread::Wire)?;
-    Batch::from_wire(header, layout, images).map_err(Unread::Wire)
+    Ok(images)
 }
 
 /// Between half of `time` and all of it, so that clients that lost one server

@@ -226,6 +226,7 @@ mod tests {
             samples: 0,
             batches_per_epoch: 1,
             batch_bytes: 6,
+            ..wire::Opened::default()
         }
     }
 

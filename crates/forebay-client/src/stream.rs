@@ -8,7 +8,7 @@ use forebay_wire::{Batch, BufferPool, Layout, wire};
 
 use crate::connection::{Connection, dial};
 use crate::error::{Error, Result};
-use crate::options::OpenOptions;
+use crate::options::{OpenOptions, Via};
 use crate::queue::{Item, Queue, StreamStats};
 use crate::receiver::{Receiver, Terms, connect};
 use crate::sequence::{Sequence, samples};
@@ -50,8 +50,8 @@ impl Stream {
     ) -> Result<Stream> {
         let (epoch, position) = (sequence.epoch, sequence.position);
         let global_size = sequence.global_size();
-        connect(&queue, &connection, terms.budget)?;
-        let receiver = Receiver::new(Arc::clone(&terms), Arc::clone(&queue), sequence);
+        let slots = connect(&queue, &connection, &terms)?;
+        let receiver = Receiver::new(Arc::clone(&terms), Arc::clone(&queue), sequence, slots);
         let thread = thread::Builder::new()
             .name("forebay-receive".to_owned())
             .spawn(move || receiver.run(connection))
@@ -167,6 +167,12 @@ impl Stream {
         self.queue.state().server.clone()
     }
 
+    /// How batches come now; another connection may bring them another way.
+    #[must_use]
+    pub fn via(&self) -> Via {
+        self.queue.state().via
+    }
+
     /// What arrived so far, and what it took.
     #[must_use]
     pub fn stats(&self) -> StreamStats {
@@ -275,6 +281,12 @@ impl Interrupter {
     #[must_use]
     pub fn stats(&self) -> StreamStats {
         self.queue.state().stats
+    }
+
+    /// As [`Stream::via`].
+    #[must_use]
+    pub fn via(&self) -> Via {
+        self.queue.state().via
     }
 
     /// As [`Stream::server_stats`], while another thread has the stream.

@@ -206,6 +206,7 @@ fn server_of(error: &forebay_client::Error) -> Option<&str> {
     use forebay_client::Error;
     match error {
         Error::Connect { server, .. }
+        | Error::NotLocal { server, .. }
         | Error::Waited { server, .. }
         | Error::Silent { server, .. }
         | Error::Lost { server, .. }

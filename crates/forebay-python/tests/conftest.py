@@ -120,13 +120,19 @@ def serve() -> Iterator[Serve]:
             server.stdout.close()
 
 
-@pytest.fixture(params=["path", "server"])
+@pytest.fixture(params=["path", "shm", "tcp"])
 def source(
-    request: pytest.FixtureRequest, packed: dict[str, pathlib.Path], serve: Serve
+    request: pytest.FixtureRequest,
+    packed: dict[str, pathlib.Path],
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> str:
-    """The same dataset, in process and from a server."""
+    """The same dataset, in process and from a server, however batches come from it."""
     path = packed["indexed"]
-    return os.fspath(path) if request.param == "path" else serve(path)
+    if request.param == "path":
+        return os.fspath(path)
+    monkeypatch.setenv("FOREBAY_TRANSPORT", request.param)
+    return serve(path)
 
 
 def python(code: str, *args: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:

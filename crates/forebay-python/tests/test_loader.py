@@ -242,6 +242,8 @@ def test_statistics(source: str) -> None:
     assert {"fetch", "decode", "transform", "trainer"} <= set(stats["stages"])
     assert stats["stages"]["decode"]["threads"] >= 1
     assert stats["verdict"]
+    expected = os.environ.get("FOREBAY_TRANSPORT") if source.startswith("forebay:") else None
+    assert stats["transport"] == expected
 
 
 def test_a_closed_loader(source: str) -> None:

@@ -1,13 +1,13 @@
 //! One client: the handshake, and the thread that listens to it.
 
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_wire::frame::PROTOCOL_VERSIONS;
 use forebay_wire::wire::{self, error::Kind};
-use forebay_wire::{Error as WireError, FrameReader, Limits, Message, TcpSocket};
+use forebay_wire::{Error as WireError, FrameReader, Limits, Message, Socket};
 
 use crate::link::{Ending, Link, Stop};
 use crate::observer::Event;
@@ -108,6 +108,10 @@ fn handshake(
         return Err(refuse(Failure::new(Kind::Protocol, text)));
     };
     let version = agree(&hello).map_err(refuse)?;
+    if link.socket.local().is_some() && !server.is_local_key(&hello.local_key) {
+        let text = "this address is for clients that the server itself sent here";
+        return Err(refuse(Failure::new(Kind::Protocol, text)));
+    }
     let Some(source) = server.source(&hello.dataset) else {
         let text = format!(
             "no dataset {:?} here; there is {}",
@@ -123,6 +127,7 @@ fn handshake(
         fingerprint: description.fingerprint,
         splits: description.splits,
         label_base: description.label_base,
+        local: server.local_socket(&hello, &link.socket),
         heartbeat_ms: u32::try_from(server.options.heartbeat.as_millis()).unwrap_or(u32::MAX),
     };
     // Before the answer, so that what a client sees after it was heard of already.
@@ -232,7 +237,14 @@ fn listen(
                     let text = "a second Open; a connection has one stream";
                     break Some(Failure::new(Kind::Protocol, text));
                 }
-                Message::Credit(credit) => link.grant(credit.bytes),
+                Message::Credit(credit) => {
+                    let mut unknown = credit.released.iter().filter(|&&slot| !link.release(slot));
+                    if let Some(slot) = unknown.next() {
+                        let text = format!("slot {slot} was released, which the client has not");
+                        break Some(Failure::new(Kind::Protocol, text));
+                    }
+                    link.grant(credit.bytes);
+                }
                 Message::Ping(ping) if ping.answer => {}
                 Message::Ping(ping) => {
                     let answer = wire::Ping {
@@ -294,10 +306,6 @@ fn listen(
 }
 
 /// A link for a connection that was just accepted.
-pub(crate) fn link(
-    id: u64,
-    peer: SocketAddr,
-    stream: std::net::TcpStream,
-) -> std::io::Result<Link> {
-    Ok(Link::new(id, peer, TcpSocket::new(stream)?))
+pub(crate) fn link(id: u64, socket: Socket) -> std::io::Result<Link> {
+    Ok(Link::new(id, socket.peer()?, socket))
 }

@@ -70,7 +70,8 @@ impl Source for DatasetSource {
         options.memory_bytes = request.memory_bytes.unwrap_or(0);
         options.threads = request.threads.unwrap_or(0);
         let (epoch, position) = (request.epoch, request.position);
-        let loader = Loader::resume(split.clone(), options, epoch, position, None).map_err(fail)?;
+        let pool = request.pool.clone();
+        let loader = Loader::resume(split.clone(), options, epoch, position, pool).map_err(fail)?;
         Ok(Box::new(Batches {
             loader,
             discretion: self.discretion.clone(),
@@ -117,6 +118,7 @@ impl BatchSource for Batches {
             batches_per_epoch: loader.batches_per_epoch(),
             // The loader exists, so its batches have a size.
             batch_bytes: loader.options().batch_bytes().unwrap_or(usize::MAX) as u64,
+            ..wire::Opened::default()
         }
     }
 

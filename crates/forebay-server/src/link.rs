@@ -1,12 +1,13 @@
 //! What the two threads of a connection, and the server, share: the writing
 //! half, the credit, and the wish to stop.
 
-use std::net::{Shutdown, SocketAddr};
+use std::collections::HashMap;
+use std::net::Shutdown;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_wire::wire::{self, error::Kind};
-use forebay_wire::{FrameWriter, Message, TcpSocket};
+use forebay_wire::{Buffer, FrameWriter, Message, Peer, Socket};
 
 use crate::source::Monitor;
 use crate::stats::StreamStats;
@@ -59,16 +60,18 @@ struct Flow {
 /// One connection.
 pub(crate) struct Link {
     pub(crate) id: u64,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Peer,
     pub(crate) began: Instant,
-    pub(crate) socket: TcpSocket,
+    pub(crate) socket: Socket,
     writer: Mutex<Sender>,
     flow: Mutex<Flow>,
     changed: Condvar,
+    /// Batches in shared memory that the client has, by slot.
+    lent: Mutex<HashMap<u32, Buffer>>,
 }
 
 struct Sender {
-    frames: FrameWriter<TcpSocket>,
+    frames: FrameWriter<Socket>,
     last: Instant,
     /// After the last message nothing may follow.
     closed: bool,
@@ -81,7 +84,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    pub(crate) fn new(id: u64, peer: SocketAddr, socket: TcpSocket) -> Self {
+    pub(crate) fn new(id: u64, peer: Peer, socket: Socket) -> Self {
         let now = Instant::now();
         Link {
             id,
@@ -95,6 +98,7 @@ impl Link {
             socket,
             flow: Mutex::default(),
             changed: Condvar::new(),
+            lent: Mutex::default(),
         }
     }
 
@@ -111,6 +115,46 @@ impl Link {
             writer.closed = true;
         }
         sent
+    }
+
+    /// Sends a batch whose payload stays where it is, in memory that the client has mapped or gets along with the
+    /// message: it is the client's until it [releases](Link::release) it.
+    pub(crate) fn send_shared(
+        &self,
+        mut header: wire::Batch,
+        mut images: Buffer,
+        gone: Vec<u32>,
+    ) -> forebay_wire::Result<()> {
+        let (Some((slot, capacity)), Some(local)) = (images.slot(), self.socket.local()) else {
+            return self.send(&header.into(), &images);
+        };
+        let file = images.take_slot_file();
+        header.shared = Some(wire::SharedPayload {
+            slot,
+            bytes: images.len() as u64,
+            capacity: file.as_ref().map_or(0, |_| capacity as u64),
+            gone,
+        });
+        // Before it is sent: the client may be quick.
+        lock(&self.lent).insert(slot, images);
+        let mut writer = lock(&self.writer);
+        if writer.closed {
+            return Err(forebay_wire::Error::Closed);
+        }
+        if let Some(file) = file {
+            local.attach(file);
+        }
+        let sent = writer.frames.write(&header.into(), &[]);
+        writer.last = Instant::now();
+        writer.closed |= sent.is_err();
+        sent
+    }
+
+    /// The client needs a slot no more; false if it has no such slot.
+    pub(crate) fn release(&self, slot: u32) -> bool {
+        // Dropped after the lock is free.
+        let returned = lock(&self.lent).remove(&slot);
+        returned.is_some()
     }
 
     /// Tells the client why this is the end, and closes the sending half.

@@ -5,6 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use forebay_wire::Peer;
+
 use crate::stats::StreamStats;
 
 /// Hears of events, on the thread they happen on: it should be quick.
@@ -35,12 +37,17 @@ pub enum Event<'a> {
         /// Where.
         address: SocketAddr,
     },
+    /// There is no shared memory with clients on this host; they get batches over TCP.
+    NotLocal {
+        /// The system's answer.
+        error: &'a io::Error,
+    },
     /// A client said who it is and was welcomed.
     Welcomed {
         /// Number of the connection.
         connection: u64,
-        /// Address of the client.
-        peer: SocketAddr,
+        /// The client.
+        peer: Peer,
         /// Name and version the client gives.
         client: &'a str,
         /// The dataset it wants.
@@ -72,8 +79,8 @@ pub enum Event<'a> {
     Closed {
         /// Number of the connection.
         connection: u64,
-        /// Address of the client.
-        peer: SocketAddr,
+        /// The client.
+        peer: Peer,
         /// Why, for people.
         why: &'a str,
         /// Whether this is how connections should end.
@@ -83,8 +90,8 @@ pub enum Event<'a> {
     },
     /// A client was turned away because there are too many.
     Refused {
-        /// Address of the client.
-        peer: SocketAddr,
+        /// The client.
+        peer: Peer,
         /// The limit.
         max_connections: usize,
     },
@@ -108,6 +115,12 @@ impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Event::Listening { address } => write!(f, "listening on {address}"),
+            Event::NotLocal { error } => {
+                write!(
+                    f,
+                    "no shared memory, trainers on this host use TCP as well: {error}"
+                )
+            }
             Event::Welcomed {
                 connection,
                 peer,

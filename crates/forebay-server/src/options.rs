@@ -48,6 +48,9 @@ pub struct ServerOptions {
     pub stream_memory_bytes: Option<u64>,
     /// Decoding threads of one stream; `None` leaves it to the loader.
     pub stream_threads: Option<usize>,
+    /// Memory of one stream that is shared with a client on this host, in bytes; what does not fit travels over the
+    /// socket. 0: none is shared.
+    pub shared_memory_bytes: u64,
     /// Hears what happens.
     pub observer: Arc<dyn Observer>,
 }
@@ -69,6 +72,7 @@ impl Default for ServerOptions {
             image_limits: Limits::default(),
             stream_memory_bytes: None,
             stream_threads: None,
+            shared_memory_bytes: 1 << 30,
             observer: Arc::new(Silent),
         }
     }

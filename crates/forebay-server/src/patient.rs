@@ -4,13 +4,13 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use forebay_wire::TcpSocket;
+use forebay_wire::Socket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Wakes up at least each `tick`, when the server stops, and when a message is
 /// not complete in time, however its bytes drip in.
 pub(crate) struct Patient<'a> {
-    socket: TcpSocket,
+    socket: Socket,
     /// Readable from the moment the server stops.
     stop: BorrowedFd<'a>,
     stop_seen: bool,
@@ -23,7 +23,7 @@ pub(crate) struct Patient<'a> {
 impl<'a> Patient<'a> {
     /// The first message must be complete within `limit` from now.
     pub(crate) fn new(
-        socket: TcpSocket,
+        socket: Socket,
         stop: BorrowedFd<'a>,
         tick: Duration,
         limit: Duration,

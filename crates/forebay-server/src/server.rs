@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_shard::Dataset;
+use forebay_wire::{LocalListener, Socket, TcpSocket, wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::connection;
@@ -37,6 +38,8 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::fro
 /// [`Server::spawn`] on; until then they wait in the system's queue.
 pub struct Server {
     listener: TcpListener,
+    /// For clients on this host, if there can be shared memory with them.
+    local: Option<LocalListener>,
     address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -50,6 +53,8 @@ pub(crate) struct Shared {
     link_gone: Condvar,
     refusals: AtomicUsize,
     signal: Arc<StopSignal>,
+    /// Where clients on this host find shared memory.
+    local: Option<wire::LocalSocket>,
 }
 
 /// Readable for everybody from the moment [`Stopper::stop`] is called.
@@ -101,8 +106,11 @@ impl Server {
             doing: "making a socket pair",
             source,
         })?;
+        let local = listen_locally(&options);
+        let shown = local.as_ref().map(|(_, shown)| shown.clone());
         Ok(Server {
             listener,
+            local: local.map(|(listener, _)| listener),
             address,
             shared: Arc::new(Shared {
                 options,
@@ -116,6 +124,7 @@ impl Server {
                     closes: Mutex::new(Some(closes)),
                     stopped: AtomicBool::new(false),
                 }),
+                local: shown,
             }),
         })
     }
@@ -206,12 +215,14 @@ impl Server {
         thread::scope(|scope| {
             let mut next_id = 1;
             let mut back_off = BACK_OFF.0;
-            while self.wait(stop) {
-                match self.listener.accept() {
-                    Ok((stream, peer)) => {
+            while let Some(door) = self.wait(stop) {
+                match self.accept(door) {
+                    Ok(socket) => {
                         back_off = BACK_OFF.0;
-                        shared.take(scope, next_id, peer, stream);
-                        next_id += 1;
+                        if let Some(socket) = socket {
+                            shared.take(scope, next_id, socket);
+                            next_id += 1;
+                        }
                     }
                     // Whoever knocked has left.
                     Err(e) if is_passing(&e) => {}
@@ -228,31 +239,50 @@ impl Server {
             }
             self.stopper().stop();
             // Whoever knocks now is refused by the system.
-            drop(self.listener);
+            drop((self.listener, self.local));
             shared.drain();
         });
         shared.tell(&Event::Stopped);
     }
 
-    /// Waits for a client; false when the server should stop.
-    fn wait(&self, stop: Option<&AtomicBool>) -> bool {
+    /// The next client; none if it is gone already, or somebody who has no business here.
+    fn accept(&self, door: Door) -> io::Result<Option<Socket>> {
+        Ok(match (door, &self.local) {
+            (Door::Local, Some(local)) => local.accept()?.map(Socket::from),
+            _ => TcpSocket::new(self.listener.accept()?.0)
+                .ok()
+                .map(Socket::from),
+        })
+    }
+
+    /// Waits for a client; none when the server should stop.
+    fn wait(&self, stop: Option<&AtomicBool>) -> Option<Door> {
         const LOOK: Timespec = Timespec {
             tv_sec: 0,
             tv_nsec: 100_000_000,
         };
         loop {
             if self.shared.stopping() || stop.is_some_and(|stop| stop.load(Ordering::Acquire)) {
-                return false;
+                return None;
             }
             let signal = self.shared.stop_signal();
+            // Without a local one the listener is watched twice.
+            let local = self
+                .local
+                .as_ref()
+                .map_or(self.listener.as_fd(), AsFd::as_fd);
             let mut fds = [
                 PollFd::new(&self.listener, PollFlags::IN),
                 PollFd::new(&signal, PollFlags::IN),
+                PollFd::new(&local, PollFlags::IN),
             ];
             // An error here can only be an interruption.
             let _ = poll(&mut fds, stop.is_some().then_some(&LOOK));
             if !fds[0].revents().is_empty() {
-                return true;
+                return Some(Door::Tcp);
+            }
+            if !fds[2].revents().is_empty() {
+                return Some(Door::Local);
             }
         }
     }
@@ -268,6 +298,37 @@ fn is_passing(e: &io::Error) -> bool {
     )
 }
 
+/// Which of a server's sockets somebody knocks at.
+#[derive(Clone, Copy)]
+enum Door {
+    Tcp,
+    Local,
+}
+
+/// Where clients on this host will find shared memory, if the options and the system have it.
+fn listen_locally(options: &ServerOptions) -> Option<(LocalListener, wire::LocalSocket)> {
+    if options.shared_memory_bytes == 0 {
+        return None;
+    }
+    let bound = LocalListener::bind().and_then(|listener| {
+        let key = forebay_wire::transport::random_bytes()?;
+        let shown = wire::LocalSocket {
+            name: listener.name().to_owned(),
+            key: key.to_vec().into(),
+        };
+        Ok((listener, shown))
+    });
+    match bound {
+        Ok(bound) => Some(bound),
+        Err(error) => {
+            if error.kind() != ErrorKind::Unsupported {
+                options.observer.event(&Event::NotLocal { error: &error });
+            }
+            None
+        }
+    }
+}
+
 impl Shared {
     pub(crate) fn tell(&self, event: &Event<'_>) {
         self.options.observer.event(event);
@@ -275,6 +336,21 @@ impl Shared {
 
     pub(crate) fn source(&self, name: &str) -> Option<Arc<dyn Source>> {
         self.sources.get(name).cloned()
+    }
+
+    /// Where a client that says `hello` finds shared memory, if it is on this host.
+    pub(crate) fn local_socket(
+        &self,
+        hello: &wire::Hello,
+        socket: &Socket,
+    ) -> Option<wire::LocalSocket> {
+        let asks = hello.local && socket.local().is_none() && socket.is_same_host();
+        self.local.clone().filter(|_| asks)
+    }
+
+    /// Whether `key` is that of this server's local socket.
+    pub(crate) fn is_local_key(&self, key: &[u8]) -> bool {
+        self.local.as_ref().is_some_and(|local| local.key == key)
     }
 
     /// Names for an error message, not too many.
@@ -310,13 +386,13 @@ impl Shared {
         &'env self,
         scope: &'scope thread::Scope<'scope, 'env>,
         id: u64,
-        peer: SocketAddr,
-        stream: TcpStream,
+        socket: Socket,
     ) {
         // A client that is gone already is no news.
-        let Ok(link) = connection::link(id, peer, stream) else {
+        let Ok(link) = connection::link(id, socket) else {
             return;
         };
+        let peer = link.peer;
         let link = Arc::new(link);
         let mut links = lock(&self.links);
         let full = links.len() >= self.options.max_connections;

@@ -5,15 +5,21 @@ use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use forebay_wire::Batch;
 use forebay_wire::batch::digest;
 use forebay_wire::wire::{self, error::Kind};
+use forebay_wire::{Batch, BufferPool};
 
 use crate::link::{Ending, Link, Stop};
 use crate::observer::Event;
 use crate::server::Shared;
 use crate::source::{BatchSource, Failure, Source, StreamRequest};
 use crate::stats::{Counters, StreamStats};
+
+/// Most slots of a stream: those that the loader fills ahead, those in the client's queue, and a few that it keeps.
+/// A client that keeps more gets batches over the socket meanwhile.
+const MOST_SLOTS: usize = 12;
+/// What is kept of the memory of such batches, in bytes.
+const KEPT_BYTES: usize = 128 << 20;
 
 /// Opens and runs the stream that `open` asks for, and tells the client if that
 /// cannot be done.
@@ -82,6 +88,8 @@ struct Session<'a> {
     /// Whether batches have sizes of their own, of which `batch_bytes` is the usual one.
     varies: bool,
     checksum: bool,
+    /// With slots that the client maps, where that can be.
+    pool: Option<BufferPool>,
     stats: StreamStats,
 }
 
@@ -108,6 +116,11 @@ impl<'a> Session<'a> {
             return fail(Kind::Invalid, "Open has no spec".to_owned());
         };
         let max_batch_bytes = server.options.max_batch_bytes;
+        let pool = link.socket.local().map(|_| {
+            let bytes = server.options.shared_memory_bytes;
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            BufferPool::with_slots(MOST_SLOTS, bytes, KEPT_BYTES)
+        });
         let stream = source
             .open(&StreamRequest {
                 spec,
@@ -117,6 +130,7 @@ impl<'a> Session<'a> {
                 image_limits: server.options.image_limits,
                 memory_bytes: server.options.stream_memory_bytes,
                 threads: server.options.stream_threads,
+                pool: pool.clone(),
             })
             .map_err(End::Failure)?;
         let opened = stream.opened();
@@ -156,6 +170,7 @@ impl<'a> Session<'a> {
             batch_bytes,
             varies,
             checksum: open.payload_checksum,
+            pool,
             stats: StreamStats::default(),
         })
     }
@@ -228,15 +243,22 @@ impl<'a> Session<'a> {
             )));
         }
         let checksum = self.checksum.then(|| crc32c::crc32c(&batch.images));
-        self.link
-            .send(&batch.to_wire(checksum).into(), &batch.images)?;
+        let header = batch.to_wire(checksum);
+        let images = batch.len() as u64;
+        match &self.pool {
+            Some(pool) if batch.images.slot().is_some() => {
+                let gone = pool.take_gone();
+                self.link.send_shared(header, batch.images, gone)?;
+            }
+            _ => self.link.send(&header.into(), &batch.images)?,
+        }
         self.stats.sending += began.elapsed();
         self.stats.batches += 1;
-        self.stats.images += batch.len() as u64;
+        self.stats.images += images;
         self.stats.payload_bytes += payload_bytes;
         let counters = &self.server.counters;
         Counters::add(&counters.batches, 1);
-        Counters::add(&counters.images, batch.len() as u64);
+        Counters::add(&counters.images, images);
         Counters::add(&counters.payload_bytes, payload_bytes);
         Ok(())
     }

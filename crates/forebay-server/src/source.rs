@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use forebay_image::Limits;
-use forebay_wire::{Batch, wire};
+use forebay_wire::{Batch, BufferPool, wire};
 
 /// Something a server serves under a name. One for all clients, so everything
 /// that belongs to a client is in the [`BatchSource`] it opens.
@@ -53,6 +53,8 @@ pub struct StreamRequest<'a> {
     pub memory_bytes: Option<u64>,
     /// Decoding threads; `None`: the source's default.
     pub threads: Option<usize>,
+    /// Where the memory of batches comes from; `None`: a pool of the source's own.
+    pub pool: Option<BufferPool>,
 }
 
 /// The batches of one stream.

@@ -137,7 +137,10 @@ impl Source for Synthetic {
             spec,
             pixels: self.pixels,
             // One batch is being sent at a time.
-            pool: BufferPool::new(batch_bytes as usize * 2),
+            pool: request
+                .pool
+                .clone()
+                .unwrap_or_else(|| BufferPool::new(batch_bytes as usize * 2)),
             epoch: request.epoch,
             position: request.position,
             cancelled: Arc::default(),
@@ -166,6 +169,7 @@ impl BatchSource for SyntheticBatches {
             samples: self.records,
             batches_per_epoch: self.batches.per_epoch(),
             batch_bytes: self.shape.iter().product::<usize>() as u64,
+            ..wire::Opened::default()
         }
     }
 

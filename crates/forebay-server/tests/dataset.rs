@@ -5,7 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use forebay_client::{Client, ClientOptions, Error, OpenOptions};
+use forebay_client::{Client, ClientOptions, Error, OpenOptions, Transport};
 use forebay_image::{
     BatchTransform, Dtype, EvalTransform, Layout, Mixing, Normalize, Profile, TrainTransform,
     Transform,
@@ -57,6 +57,7 @@ fn batches_are_those_of_the_loader() {
         let (_dir, dataset) = packed(format);
         let server = serve(&dataset);
         let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
+        let over_tcp = support::connect(server.addr(), Transport::Tcp);
         assert_eq!(client.fingerprint(), dataset.fingerprint());
         assert_eq!(client.welcome().label_base, 1);
         let names: Vec<&str> = client.splits().iter().map(|s| s.name.as_str()).collect();
@@ -91,7 +92,10 @@ fn batches_are_those_of_the_loader() {
             let split = dataset.split("train").unwrap();
             let mut loader = Loader::new(split, options.clone()).unwrap();
             let mut stream = client.open(options.to_spec("train")).unwrap();
+            let mut tcp = over_tcp.open(options.to_spec("train")).unwrap();
             assert_eq!(stream.batches_per_epoch(), loader.batches_per_epoch());
+            while same(tcp.next_batch().unwrap(), stream.next_batch().unwrap()) {}
+            stream.seek(0, 0).unwrap();
             for epoch in 0..2 {
                 while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
                 assert_eq!(stream.position(), (epoch + 1, 0));

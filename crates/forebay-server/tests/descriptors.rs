@@ -6,8 +6,9 @@ mod support;
 use std::fs;
 use std::net::TcpStream;
 
+use forebay_client::Transport;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::{LONG, Raw, connect, epochs, plain};
+use support::{LONG, Raw, connect, epochs, over, plain};
 
 fn count(what: &str) -> usize {
     fs::read_dir(format!("/proc/self/{what}")).unwrap().count()
@@ -41,7 +42,7 @@ fn running_out_of_descriptors_is_survived_and_nothing_is_left_behind() {
     let began = std::time::Instant::now();
     let client = loop {
         let url = support::url(server.addr());
-        match forebay_client::Client::connect(&url, Default::default()) {
+        match forebay_client::Client::connect(&url, over(Transport::Tcp)) {
             Ok(client) => break client,
             Err(e) => assert!(began.elapsed() < LONG, "{e}"),
         }
@@ -56,7 +57,11 @@ fn running_out_of_descriptors_is_survived_and_nothing_is_left_behind() {
         match i % 3 {
             0 => drop(Raw::connect(server.addr())),
             1 => drop(Raw::opened(server.addr(), u64::MAX)),
-            _ => drop(connect(server.addr()).open(epochs(1)).unwrap()),
+            _ => {
+                let transport = [Transport::Tcp, Transport::Auto][i / 3 % 2];
+                let mut stream = connect(server.addr(), transport).open(epochs(1)).unwrap();
+                drop(stream.next_batch().unwrap());
+            }
         }
     }
     assert_eq!(server.shutdown().connections, 0);

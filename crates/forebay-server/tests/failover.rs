@@ -10,12 +10,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_client::{Client, ClientOptions, Error, Stream};
+use forebay_client::{Client, ClientOptions, Error, Stream, Transport};
 use forebay_server::{Pixels, Server, ServerOptions, Synthetic};
 use forebay_wire::batch::digest;
 use forebay_wire::wire::error::Kind;
 use forebay_wire::{FrameReader, FrameWriter, Limits, Message, TcpSocket, wire};
-use support::{BATCH_BYTES, LONG, Log, epochs, options, plain, spec, start, url};
+use support::{BATCH_BYTES, LONG, Log, epochs, options, over, plain, spec, start, url};
+
+over_each_transport! {
+    another_server_goes_on_with_the_next_batch,
+    a_server_that_comes_back_is_used_again,
+    when_all_are_gone_an_error_says_so_at_the_deadline,
+    another_dataset_is_not_mixed_in,
+    interrupting_a_client_that_connects_again_is_quick,
+    a_client_that_was_idle_between_greeting_and_opening_is_served,
+}
 
 /// Takes a whole epoch of 100 samples and checks each batch.
 fn epoch(stream: &mut Stream, epoch: u64) {
@@ -95,7 +104,7 @@ fn connections_cut_anywhere_change_nothing() {
     let (server, _) = plain();
     // From within the first batch on, at another byte each time.
     let cutter = Cutter::start(server.addr(), |n| BATCH_BYTES / 2 + 797 * n);
-    let mut stream = Client::connect(&url(cutter.addr), ClientOptions::default())
+    let mut stream = Client::connect(&url(cutter.addr), over(Transport::Tcp))
         .unwrap()
         .open(epochs(3))
         .unwrap();
@@ -108,12 +117,11 @@ fn connections_cut_anywhere_change_nothing() {
     drop(stream);
 }
 
-#[test]
-fn another_server_goes_on_with_the_next_batch() {
+fn another_server_goes_on_with_the_next_batch(transport: Transport) {
     let (a, _) = plain();
     let (b, _) = plain();
     let both = format!("forebay://{},{}/set", a.addr(), b.addr());
-    let client = Client::connect(&both, ClientOptions::default()).unwrap();
+    let client = Client::connect(&both, over(transport)).unwrap();
     assert_eq!(client.server(), a.addr().to_string());
     let mut stream = client.open(epochs(2)).unwrap();
     epoch(&mut stream, 0);
@@ -129,11 +137,10 @@ fn another_server_goes_on_with_the_next_batch() {
     assert_eq!(stream.server(), b.addr().to_string());
 }
 
-#[test]
-fn a_server_that_comes_back_is_used_again() {
+fn a_server_that_comes_back_is_used_again(transport: Transport) {
     let (server, log) = plain();
     let addr = server.addr();
-    let mut stream = Client::connect(&url(addr), ClientOptions::default())
+    let mut stream = Client::connect(&url(addr), over(transport))
         .unwrap()
         .open(epochs(2))
         .unwrap();
@@ -151,13 +158,12 @@ fn a_server_that_comes_back_is_used_again() {
     epoch(&mut stream, 1);
 }
 
-#[test]
-fn when_all_are_gone_an_error_says_so_at_the_deadline() {
+fn when_all_are_gone_an_error_says_so_at_the_deadline(transport: Transport) {
     let (server, _) = plain();
     let options = ClientOptions {
         reconnect_for: Duration::from_millis(100),
         credit_bytes: Some(BATCH_BYTES),
-        ..Default::default()
+        ..over(transport)
     };
     let client = Client::connect(&url(server.addr()), options).unwrap();
     let mut stream = client.open(epochs(0)).unwrap();
@@ -178,13 +184,12 @@ fn when_all_are_gone_an_error_says_so_at_the_deadline() {
     assert!(matches!(stream.next_batch(), Err(Error::Over)));
 }
 
-#[test]
-fn another_dataset_is_not_mixed_in() {
+fn another_dataset_is_not_mixed_in(transport: Transport) {
     let (a, _) = plain();
     let log = Log::default();
     let b = start(options(&log), Synthetic::new(200, Pixels::Pattern));
     let both = format!("forebay://{},{}/set", a.addr(), b.addr());
-    let client = Client::connect(&both, ClientOptions::default()).unwrap();
+    let client = Client::connect(&both, over(transport)).unwrap();
     let mut stream = client.open(epochs(0)).unwrap();
     a.shutdown();
     let e = loop {
@@ -209,10 +214,9 @@ fn another_dataset_is_not_mixed_in() {
     );
 }
 
-#[test]
-fn interrupting_a_client_that_connects_again_is_quick() {
+fn interrupting_a_client_that_connects_again_is_quick(transport: Transport) {
     let (server, _) = plain();
-    let mut stream = Client::connect(&url(server.addr()), ClientOptions::default())
+    let mut stream = Client::connect(&url(server.addr()), over(transport))
         .unwrap()
         .open(epochs(0))
         .unwrap();
@@ -225,8 +229,7 @@ fn interrupting_a_client_that_connects_again_is_quick() {
     assert!(began.elapsed() < Duration::from_secs(10));
 }
 
-#[test]
-fn a_client_that_was_idle_between_greeting_and_opening_is_served() {
+fn a_client_that_was_idle_between_greeting_and_opening_is_served(transport: Transport) {
     let log = Log::default();
     let server = start(
         ServerOptions {
@@ -240,7 +243,7 @@ fn a_client_that_was_idle_between_greeting_and_opening_is_served() {
         &url(server.addr()),
         ClientOptions {
             silence_timeout: Some(LONG),
-            ..Default::default()
+            ..over(transport)
         },
     )
     .unwrap();
@@ -275,6 +278,7 @@ fn liar(
             samples: 0,
             batches_per_epoch: 12,
             batch_bytes: BATCH_BYTES,
+            ..Default::default()
         };
         writer.write(&opened.into(), &[]).unwrap();
         act(&mut reader, &mut writer);

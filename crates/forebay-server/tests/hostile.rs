@@ -8,7 +8,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_client::{Client, ClientOptions, Error, Polled};
+use forebay_client::{Client, ClientOptions, Error, Polled, Transport};
 use forebay_server::{Pixels, Server, ServerHandle, ServerOptions, Synthetic};
 use forebay_wire::wire::error::Kind;
 use forebay_wire::{Message, TcpSocket, frame, wire};
@@ -20,7 +20,9 @@ const SHORT: Duration = Duration::from_millis(400);
 
 /// A good client gets a whole epoch.
 fn still_serves(server: &ServerHandle) {
-    let mut stream = connect(server.addr()).open(epochs(1)).unwrap();
+    let mut stream = connect(server.addr(), Transport::Tcp)
+        .open(epochs(1))
+        .unwrap();
     let mut batches = 0;
     while stream.next_batch().unwrap().is_some() {
         batches += 1;
@@ -110,7 +112,7 @@ fn versions_without_a_common_one_are_refused_with_both() {
 fn messages_out_of_turn_are_refused() {
     let (server, _) = plain();
     let mut raw = Raw::connect(server.addr());
-    raw.send(wire::Credit { bytes: 1 });
+    raw.send(wire::Credit::default());
     assert!(
         raw.last_word()
             .1

@@ -6,18 +6,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay_client::{Client, ClientOptions, Error, OpenOptions, Polled};
+use forebay_client::{Client, ClientOptions, Error, OpenOptions, Polled, Transport};
 use forebay_server::{Failure, Pixels, Synthetic};
 use forebay_wire::wire::error::Kind;
 use forebay_wire::{Layout, wire};
 use support::{
-    BATCH_BYTES, Gate, LONG, Log, Wrapped, connect, epochs, options, plain, spec, start, url,
+    BATCH_BYTES, Gate, LONG, Log, Wrapped, connect, epochs, options, over, plain, spec, start, url,
 };
 
-#[test]
-fn two_epochs_arrive_in_order_with_their_pixels() {
+over_each_transport! {
+    two_epochs_arrive_in_order_with_their_pixels,
+    ranks_of_any_world_get_the_epoch_together,
+    a_stream_goes_on_from_any_position,
+    payload_checksums_can_be_asked_for,
+    buffers_are_used_again,
+    kept_batches_stay_valid_after_the_stream_and_never_lock_it,
+    errors_of_the_source_arrive_with_their_kind_and_place,
+    a_source_that_panics_ends_its_stream_and_nothing_else,
+    what_cannot_be_served_is_refused_with_a_reason,
+    limits_of_the_client_are_kept,
+    stats_come_while_a_stream_waits,
+    a_deadline_says_who_waits_for_whom_and_is_not_the_end,
+    an_interruption_ends_a_wait_at_once,
+}
+
+fn two_epochs_arrive_in_order_with_their_pixels(transport: Transport) {
     let (server, log) = plain();
-    let client = connect(server.addr());
+    let client = connect(server.addr(), transport);
     assert_eq!(client.fingerprint(), "synthetic-100");
     assert_eq!(client.splits()[0].records, 100);
     let mut stream = client.open(epochs(2)).unwrap();
@@ -54,8 +69,7 @@ fn two_epochs_arrive_in_order_with_their_pixels() {
     assert_eq!((stats.failed, stats.connections), (0, 0));
 }
 
-#[test]
-fn ranks_of_any_world_get_the_epoch_together() {
+fn ranks_of_any_world_get_the_epoch_together(transport: Transport) {
     let (server, _) = plain();
     for world_size in [1, 2, 4] {
         let mut seen = Vec::new();
@@ -66,7 +80,7 @@ fn ranks_of_any_world_get_the_epoch_together() {
             open.spec.world_size = world_size;
             open.spec.keep_last = true;
             open.spec.layout = wire::Layout::Nchw.into();
-            let mut stream = connect(server.addr()).open(open).unwrap();
+            let mut stream = connect(server.addr(), transport).open(open).unwrap();
             assert_eq!(stream.layout(), Layout::Nchw);
             while let Some(batch) = stream.next_batch().unwrap() {
                 assert_eq!(batch.shape[1], 3);
@@ -82,10 +96,9 @@ fn ranks_of_any_world_get_the_epoch_together() {
     }
 }
 
-#[test]
-fn a_stream_goes_on_from_any_position() {
+fn a_stream_goes_on_from_any_position(transport: Transport) {
     let (server, _) = plain();
-    let client = connect(server.addr());
+    let client = connect(server.addr(), transport);
     let mut stream = client
         .open(OpenOptions {
             epoch: 5,
@@ -112,12 +125,11 @@ fn a_stream_goes_on_from_any_position() {
     ));
 }
 
-#[test]
-fn payload_checksums_can_be_asked_for() {
+fn payload_checksums_can_be_asked_for(transport: Transport) {
     let (server, _) = plain();
     let options = ClientOptions {
         payload_checksum: Some(true),
-        ..ClientOptions::default()
+        ..over(transport)
     };
     let client = Client::connect(&url(server.addr()), options).unwrap();
     let mut stream = client.open(epochs(1)).unwrap();
@@ -128,23 +140,25 @@ fn payload_checksums_can_be_asked_for() {
     assert_eq!(batches, 12);
 }
 
-#[test]
-fn buffers_are_used_again() {
+fn buffers_are_used_again(transport: Transport) {
     let (server, _) = plain();
-    let mut stream = connect(server.addr()).open(epochs(4)).unwrap();
+    let mut stream = connect(server.addr(), transport).open(epochs(4)).unwrap();
     for _ in 0..4 {
         while stream.next_batch().unwrap().is_some() {}
     }
     let pool = stream.pool().stats();
-    assert_eq!(pool.taken, 48);
+    match transport {
+        Transport::Tcp => assert_eq!(pool.taken, 48),
+        // They stay where they were made.
+        _ => assert_eq!((pool.taken, stream.stats().shared), (0, 48)),
+    }
     assert!(pool.mapped <= 4, "{pool:?}");
     assert_eq!(pool.used_bytes, 0);
 }
 
-#[test]
-fn kept_batches_stay_valid_after_the_stream_and_never_lock_it() {
+fn kept_batches_stay_valid_after_the_stream_and_never_lock_it(transport: Transport) {
     let (server, _) = plain();
-    let mut stream = connect(server.addr()).open(epochs(1)).unwrap();
+    let mut stream = connect(server.addr(), transport).open(epochs(1)).unwrap();
     let mut kept = Vec::new();
     while let Some(batch) = stream.next_batch().unwrap() {
         kept.push(batch);
@@ -157,8 +171,7 @@ fn kept_batches_stay_valid_after_the_stream_and_never_lock_it() {
     }
 }
 
-#[test]
-fn errors_of_the_source_arrive_with_their_kind_and_place() {
+fn errors_of_the_source_arrive_with_their_kind_and_place(transport: Transport) {
     let log = Log::default();
     let source = Wrapped {
         inner: Synthetic::new(100, Pixels::Pattern),
@@ -172,7 +185,7 @@ fn errors_of_the_source_arrive_with_their_kind_and_place() {
         gate: Gate::default(),
     };
     let server = start(options(&log), source);
-    let mut stream = connect(server.addr()).open(epochs(1)).unwrap();
+    let mut stream = connect(server.addr(), transport).open(epochs(1)).unwrap();
     for _ in 0..3 {
         assert!(stream.next_batch().unwrap().is_some());
     }
@@ -191,8 +204,7 @@ fn errors_of_the_source_arrive_with_their_kind_and_place() {
     log.wait_for("was told: train-00001-of-00004");
 }
 
-#[test]
-fn a_source_that_panics_ends_its_stream_and_nothing_else() {
+fn a_source_that_panics_ends_its_stream_and_nothing_else(transport: Transport) {
     let log = Log::default();
     let source = Wrapped {
         inner: Synthetic::new(100, Pixels::Pattern),
@@ -204,7 +216,7 @@ fn a_source_that_panics_ends_its_stream_and_nothing_else() {
     };
     let server = start(options(&log), source);
     for _ in 0..2 {
-        let mut stream = connect(server.addr()).open(epochs(1)).unwrap();
+        let mut stream = connect(server.addr(), transport).open(epochs(1)).unwrap();
         assert!(stream.next_batch().unwrap().is_some());
         let e = stream.next_batch().unwrap_err();
         assert!(
@@ -221,13 +233,12 @@ fn a_source_that_panics_ends_its_stream_and_nothing_else() {
     assert_eq!(server.shutdown().failed, 2);
 }
 
-#[test]
-fn what_cannot_be_served_is_refused_with_a_reason() {
+fn what_cannot_be_served_is_refused_with_a_reason(transport: Transport) {
     let (server, _) = plain();
     let refused = |change: fn(&mut OpenOptions)| {
         let mut open = epochs(1);
         change(&mut open);
-        match connect(server.addr()).open(open) {
+        match connect(server.addr(), transport).open(open) {
             Err(Error::Remote { kind, message, .. }) => (kind, message),
             Err(e) => panic!("{e}"),
             Ok(_) => panic!("was opened"),
@@ -247,7 +258,7 @@ fn what_cannot_be_served_is_refused_with_a_reason() {
         "{message}"
     );
     let unknown = format!("forebay://{}/nothing", server.addr());
-    let Err(e) = Client::connect(&unknown, ClientOptions::default()) else {
+    let Err(e) = Client::connect(&unknown, over(transport)) else {
         panic!("was welcomed");
     };
     let Error::Remote {
@@ -264,21 +275,20 @@ fn what_cannot_be_served_is_refused_with_a_reason() {
     );
 }
 
-#[test]
-fn limits_of_the_client_are_kept() {
+fn limits_of_the_client_are_kept(transport: Transport) {
     let (server, _) = plain();
     for (options, name) in [
         (
             ClientOptions {
                 credit_bytes: Some(BATCH_BYTES - 1),
-                ..Default::default()
+                ..over(transport)
             },
             "credit_bytes",
         ),
         (
             ClientOptions {
                 max_batch_bytes: BATCH_BYTES - 1,
-                ..Default::default()
+                ..over(transport)
             },
             "max_batch_bytes",
         ),
@@ -293,7 +303,7 @@ fn limits_of_the_client_are_kept() {
     // Credit for exactly one batch is enough to get all of them.
     let options = ClientOptions {
         credit_bytes: Some(BATCH_BYTES),
-        ..Default::default()
+        ..over(transport)
     };
     let client = Client::connect(&url(server.addr()), options).unwrap();
     let mut stream = client.open(epochs(1)).unwrap();
@@ -331,13 +341,13 @@ fn a_client_that_takes_nothing_gets_its_credit_and_no_more() {
     assert_eq!(made.load(Ordering::SeqCst), 2, "not even made");
     raw.send(wire::Credit {
         bytes: BATCH_BYTES / 2,
+        ..Default::default()
     });
     assert!(matches!(raw.read(), forebay_wire::Message::Batch(_)));
     assert_eq!(made.load(Ordering::SeqCst), 3);
 }
 
-#[test]
-fn stats_come_while_a_stream_waits() {
+fn stats_come_while_a_stream_waits(transport: Transport) {
     let log = Log::default();
     let gate = Gate::closed();
     let source = Wrapped {
@@ -346,7 +356,7 @@ fn stats_come_while_a_stream_waits() {
         gate: gate.clone(),
     };
     let server = start(options(&log), source);
-    let mut stream = connect(server.addr()).open(epochs(1)).unwrap();
+    let mut stream = connect(server.addr(), transport).open(epochs(1)).unwrap();
     let stats = stream.server_stats(LONG).unwrap();
     assert_eq!((stats.batches, stats.bytes_read), (0, 42));
     assert_eq!(stats.stages.last().unwrap().name, "send");
@@ -363,8 +373,7 @@ fn stats_come_while_a_stream_waits() {
     );
 }
 
-#[test]
-fn a_deadline_says_who_waits_for_whom_and_is_not_the_end() {
+fn a_deadline_says_who_waits_for_whom_and_is_not_the_end(transport: Transport) {
     let log = Log::default();
     let gate = Gate::closed();
     let source = Wrapped {
@@ -375,7 +384,7 @@ fn a_deadline_says_who_waits_for_whom_and_is_not_the_end() {
     let server = start(options(&log), source);
     let options = ClientOptions {
         batch_timeout: Duration::from_millis(20),
-        ..Default::default()
+        ..over(transport)
     };
     let client = Client::connect(&url(server.addr()), options).unwrap();
     let mut stream = client.open(epochs(1)).unwrap();
@@ -400,8 +409,7 @@ fn a_deadline_says_who_waits_for_whom_and_is_not_the_end() {
     }
 }
 
-#[test]
-fn an_interruption_ends_a_wait_at_once() {
+fn an_interruption_ends_a_wait_at_once(transport: Transport) {
     let log = Log::default();
     let source = Wrapped {
         inner: Synthetic::new(100, Pixels::Pattern),
@@ -409,7 +417,7 @@ fn an_interruption_ends_a_wait_at_once() {
         gate: Gate::closed(),
     };
     let server = start(options(&log), source);
-    let mut stream = connect(server.addr()).open(epochs(1)).unwrap();
+    let mut stream = connect(server.addr(), transport).open(epochs(1)).unwrap();
     let interrupter = stream.interrupter();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(move || {

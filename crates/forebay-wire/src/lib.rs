@@ -13,9 +13,10 @@
 //! use forebay_wire::{Message, wire};
 //!
 //! let mut bytes = Vec::new();
-//! frame::encode(&Message::from(wire::Credit { bytes: 38_535_168 }), 0, &mut bytes)?;
+//! let credit = wire::Credit { bytes: 38_535_168, ..wire::Credit::default() };
+//! frame::encode(&Message::from(credit.clone()), 0, &mut bytes)?;
 //! let (message, payload, rest) = frame::decode(&bytes, &Limits::from_client())?.unwrap();
-//! assert_eq!(message, Message::Credit(wire::Credit { bytes: 38_535_168 }));
+//! assert_eq!(message, Message::Credit(credit));
 //! assert!(payload.is_empty() && rest.is_empty());
 //! # Ok::<(), forebay_wire::Error>(())
 //! ```
@@ -27,10 +28,14 @@ mod message;
 pub mod stream;
 pub mod transport;
 
-pub use batch::{Batch, Buffer, BufferPool, Dtype, EncodedImages, Layout, Mixed, PoolStats};
+pub use batch::{
+    Batch, Buffer, BufferPool, Dtype, EncodedImages, Layout, Lender, Mixed, PoolStats, SharedMemory,
+};
 pub use error::{Error, Result};
 pub use forebay_proto::wire;
 pub use frame::Limits;
 pub use message::{Kind, Message, Side};
 pub use stream::{FrameReader, FrameWriter};
+pub use transport::local::{LocalListener, LocalSocket};
 pub use transport::tcp::TcpSocket;
+pub use transport::{Peer, Socket};

@@ -173,6 +173,26 @@ impl<R: Read> FrameReader<R> {
     }
 }
 
+/// Holds a payload that is all there against its checksum, if there is one.
+///
+/// # Errors
+///
+/// [`Error::Checksum`].
+pub fn check_payload(payload: &[u8], crc32c: Option<u32>) -> Result<()> {
+    let Some(expected) = crc32c else {
+        return Ok(());
+    };
+    let found = crc32c::crc32c(payload);
+    if found != expected {
+        return Err(Error::Checksum {
+            what: "payload",
+            expected,
+            found,
+        });
+    }
+    Ok(())
+}
+
 /// Writes frames.
 #[derive(Debug)]
 pub struct FrameWriter<W> {

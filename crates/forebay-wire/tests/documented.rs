@@ -43,9 +43,19 @@ fn worked_bytes_are_right() {
         version_max: 1,
         client: "doc".to_owned(),
         dataset: "set".to_owned(),
+        ..wire::Hello::default()
     };
     check("hello", hello, &[], client);
-    check("credit", wire::Credit { bytes: 38_535_168 }, &[], client);
+    let credit = wire::Credit {
+        bytes: 38_535_168,
+        ..wire::Credit::default()
+    };
+    check("credit", credit, &[], client);
+    let released = wire::Credit {
+        released: vec![3],
+        ..wire::Credit::default()
+    };
+    check("released", released, &[], client);
     let ping = wire::Ping {
         token: 7,
         answer: true,
@@ -73,6 +83,14 @@ fn worked_bytes_are_right() {
     assert_eq!(batch.digest, 0xe1c9_7d80_409e_438e);
     let header = batch.to_wire(Some(crc32c::crc32c(&batch.images)));
     check("batch", header, &batch.images, Limits::from_server(6));
+    let mut header = batch.to_wire(None);
+    header.shared = Some(wire::SharedPayload {
+        slot: 3,
+        bytes: 6,
+        capacity: 4096,
+        gone: vec![],
+    });
+    check("shared", header, &[], Limits::from_server(6));
 }
 
 #[test]

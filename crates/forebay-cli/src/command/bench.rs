@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
 use forebay_image::{DecodeOptions, Limits, Profile};
-use forebay_bench::{LoadOptions, PackBenchOptions, Report, Row};
+use forebay_bench::{LoadOptions, PackBenchOptions, Report, Row, TransportOptions};
+use forebay_client::Transport;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -80,7 +81,7 @@ enum What {
         #[arg(long)]
         dct_scaling: bool,
     },
-    /// Decoded batches through a server on loopback, beside the loader in process
+    /// Decoded batches from a server on this machine, beside the loader in process
     Stream {
         /// A dataset
         dataset: PathBuf,
@@ -90,15 +91,26 @@ enum What {
         /// Decoding threads
         #[arg(long, value_name = "N", default_value_t = 2)]
         threads: usize,
+        /// How batches come: shm, tcp, or auto for what trainers do by themselves
+        #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "shm,tcp")]
+        transport: Vec<Transport>,
         /// Seconds a run takes
         #[arg(long, value_name = "S", default_value_t = 5.0)]
         seconds: f64,
     },
-    /// Batches that cost nothing to make through a server on loopback, beside a bare connection
+    /// Batches that cost nothing to make, from a server on this machine, beside a bare connection
+    ///
+    /// Tells the CPU time of both sides and how long handing over takes; beside iperf3 where it is installed.
     Transport {
         /// Batches of 38.5 MB a run
         #[arg(long, value_name = "N", default_value_t = 100)]
         batches: u64,
+        /// How batches come: shm, tcp, or auto for what trainers do by themselves
+        #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "shm,tcp")]
+        transport: Vec<Transport>,
+        /// Trainers at the same time, which share the batches
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        ranks: u64,
     },
     /// From nothing to the first batch of a large dataset of tiny images
     Start {
@@ -158,11 +170,25 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
             dataset,
             split,
             threads,
+            transport,
             seconds,
-        } => forebay_bench::stream(&dataset, split.as_deref(), threads, seconds, runs)
-            .map(|report| vec![report]),
-        What::Transport { batches } => {
-            forebay_bench::transport(batches, runs).map(|report| vec![report])
+        } => {
+            let split = split.as_deref();
+            forebay_bench::stream(&dataset, split, threads, &transport, seconds, runs)
+                .map(|report| vec![report])
+        }
+        What::Transport {
+            batches,
+            transport,
+            ranks,
+        } => {
+            let options = TransportOptions {
+                batches,
+                ranks,
+                transports: transport,
+                runs,
+            };
+            forebay_bench::transport(&options).map(|report| vec![report])
         }
         What::Start { scratch, records } => {
             forebay_bench::start(&scratch, records, runs).map(|report| vec![report])
@@ -257,6 +283,7 @@ mod tests {
             median: 1.0,
             cpu_seconds_each: Some(cpu_seconds_each),
             peak_rss_mib: None,
+            extra: std::collections::BTreeMap::new(),
         }
     }
 

@@ -48,6 +48,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     memory: Option<u64>,
 
+    /// Memory of one stream that a trainer on this host shares, so that nothing is copied
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size, help_heading = "Limits")]
+    shared_memory: u64,
+
+    /// Share no memory: trainers on this host use TCP as well
+    #[arg(long, conflicts_with = "shared_memory", help_heading = "Limits")]
+    no_shared_memory: bool,
+
     /// Largest image that is decoded, in pixels
     #[arg(long, value_name = "N", default_value_t = Limits::default().max_pixels, help_heading = "Limits")]
     max_pixels: u64,
@@ -145,6 +153,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         },
         drain_timeout: args.drain_timeout,
         stream_memory_bytes: args.memory,
+        shared_memory_bytes: if args.no_shared_memory { 0 } else { args.shared_memory },
         stream_threads: args.threads.map(NonZeroUsize::get),
         observer: Arc::new(log(console)),
         ..ServerOptions::default()

@@ -420,6 +420,15 @@ pub struct Hello {
     /// a name the server was given, never a location
     #[prost(string, tag = "4")]
     pub dataset: ::prost::alloc::string::String,
+    /// the client is on the server's host, as far as it knows, and can share memory
+    #[prost(bool, tag = "30")]
+    pub local: bool,
+    /// on the socket that Welcome.local names: its key
+    #[prost(bytes = "bytes", tag = "31")]
+    pub local_key: ::prost::bytes::Bytes,
+    /// of a stream that has a connection already: this one is to carry parts of its batches
+    #[prost(bytes = "bytes", tag = "32")]
+    pub join: ::prost::bytes::Bytes,
 }
 /// The server's answer to Hello.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -439,6 +448,19 @@ pub struct Welcome {
     /// the number of the first class in the labels
     #[prost(uint32, tag = "6")]
     pub label_base: u32,
+    /// none: batches travel on this connection
+    #[prost(message, optional, tag = "30")]
+    pub local: ::core::option::Option<LocalSocket>,
+}
+/// Where processes of the server's own host and user get batches in memory that they share with it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LocalSocket {
+    /// of the abstract address of a Unix socket, without the zero byte before it
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// shows the server who was told of it
+    #[prost(bytes = "bytes", tag = "2")]
+    pub key: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SplitInfo {
@@ -469,6 +491,9 @@ pub struct Open {
     /// how many epochs to send, a part of one counts; 0: until closed
     #[prost(uint64, tag = "7")]
     pub epochs: u64,
+    /// over how many connections batches are to come, this one counts; 0: one
+    #[prost(uint32, tag = "30")]
+    pub connections: u32,
 }
 /// The server's answer to Open: the spec with every default filled in, so that
 /// the same stream can be had again from another server.
@@ -487,6 +512,9 @@ pub struct Opened {
     /// payload of every batch; with Raw, what one has on average
     #[prost(uint64, tag = "4")]
     pub batch_bytes: u64,
+    /// with which further connections join this stream; empty: none can
+    #[prost(bytes = "bytes", tag = "30")]
+    pub join: ::prost::bytes::Bytes,
 }
 /// One batch; its pixels, or its encoded images, are the frame's payload.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -531,6 +559,29 @@ pub struct Batch {
     pub widths: ::prost::alloc::vec::Vec<u32>,
     #[prost(uint32, repeated, tag = "25")]
     pub heights: ::prost::alloc::vec::Vec<u32>,
+    /// where the payload is; none: it follows the header
+    #[prost(message, optional, tag = "30")]
+    pub shared: ::core::option::Option<SharedPayload>,
+    /// Bytes of each part of the payload: the first one follows this header, the others come over the connections that
+    /// joined, in their order, each behind a Batch of this epoch and position. Empty: all of it follows.
+    #[prost(uint64, repeated, tag = "31")]
+    pub parts: ::prost::alloc::vec::Vec<u64>,
+}
+/// A payload in memory that client and server share. The client has it until it releases the slot.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SharedPayload {
+    /// number of the memory, of this connection
+    #[prost(uint32, tag = "1")]
+    pub slot: u32,
+    /// of the payload, from the memory's first byte on
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// the memory's file came with this frame and has so many bytes; 0: it came before
+    #[prost(uint64, tag = "3")]
+    pub capacity: u64,
+    /// slots that are used no more, none of them with the client
+    #[prost(uint32, repeated, tag = "4")]
+    pub gone: ::prost::alloc::vec::Vec<u32>,
 }
 /// All batches of an epoch were sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -545,10 +596,13 @@ pub struct EpochEnd {
     pub digest: u64,
 }
 /// Room for more payload: what the client took out of its queue.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Credit {
     #[prost(uint64, tag = "1")]
     pub bytes: u64,
+    /// slots whose payload the client needs no more
+    #[prost(uint32, repeated, tag = "30")]
+    pub released: ::prost::alloc::vec::Vec<u32>,
 }
 /// The peer cannot go on; the connection closes after it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -557,6 +557,7 @@ class _Stats(TypedDict):
     batches: int
     bytes_read: int
     wait_s: float
+    transport: Literal["shm", "tcp"] | None
     stages: dict[str, _Stage]
     verdict: str | None
     failed: int
@@ -657,6 +658,10 @@ class Loader:
         larger than memory that would drive out what others read. A server decides for itself.
     timeout : float or None, default 300.0
         The longest wait for a batch in seconds.
+    transport : {"auto", "shm", "tcp"}, optional
+        How batches come from a server. "auto" takes memory shared with a server on this host, without a
+        copy, and TCP otherwise; "shm" wants shared memory or fails. By default what the environment
+        variable FOREBAY_TRANSPORT says, else "auto". `stats` tells which it is.
 
     Raises
     ------
@@ -716,6 +721,7 @@ class Loader:
         memory: int | None = None,
         page_cache: Literal["keep", "drop"] = "keep",
         timeout: float | None = 300.0,
+        transport: Literal["auto", "shm", "tcp"] | None = None,
     ) -> Self: ...
     @property
     def source(self) -> str:
@@ -803,7 +809,8 @@ class Loader:
         -------
         dict
             "images", "batches" and "bytes_read" of the pipeline, which works ahead; "wait_s",
-            how long loops waited for batches; "stages", with "busy_s", "starved_s" (waiting
+            how long loops waited for batches; "transport", how batches come: "shm" or "tcp" from a server,
+            None where they are made in this process; "stages", with "busy_s", "starved_s" (waiting
             for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
             included; "verdict", a sentence that tells what holds the trainer back, or None while a
             server does not answer; "failed", how many

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_client::Transport;
 use forebay_image::{Dtype, Layout, Limits, Normalize, Profile, TrainTransform, Transform};
 use forebay_loader::plan::Shuffle;
 use forebay_loader::{OnError, Options, PageCache};
@@ -29,9 +30,26 @@ pub(crate) struct Wish {
     /// What the labels of `options.sampling` count from, and those of batches; `None` is as stored.
     pub(crate) label_base: Option<i64>,
     pub(crate) timeout: Option<Duration>,
+    /// How batches come from a server, if anything was said.
+    pub(crate) transport: Option<Transport>,
 }
 
 impl Wish {
+    /// The same wish of a loader without a server, if it can be one.
+    pub(crate) fn in_process(self) -> Result<Wish, Failure> {
+        match self.transport {
+            None | Some(Transport::Auto) => Ok(self),
+            Some(other) => {
+                let expected = "nothing: batches are made in this process";
+                Err(refused(
+                    "transport",
+                    format!("{:?}", other.to_string()),
+                    expected,
+                ))
+            }
+        }
+    }
+
     /// The options for a dataset whose labels count from `stored_base`.
     pub(crate) fn options_for(&mut self, stored_base: i64) -> Options {
         let mut options = self.options.clone();
@@ -224,6 +242,25 @@ pub(crate) fn label_base(given: Option<i64>) -> Result<Option<i64>, Failure> {
     match given {
         None | Some(0 | 1) => Ok(given),
         Some(other) => Err(refused("label_base", other, "0, 1 or None (as stored)")),
+    }
+}
+
+/// How batches come from a server.
+pub(crate) fn transport(given: Option<&str>) -> Result<Option<Transport>, Failure> {
+    let transport = given.map(str::parse).transpose()?;
+    Ok(transport)
+}
+
+/// As above, or as the environment says.
+pub(crate) fn transport_from_environment(given: Option<Transport>) -> Result<Transport, Failure> {
+    const VARIABLE: &str = "FOREBAY_TRANSPORT";
+    match (given, std::env::var(VARIABLE)) {
+        (Some(given), _) => Ok(given),
+        (None, Ok(text)) if !text.is_empty() => text.parse().map_err(|_| {
+            let found = format!("{text:?} (from the environment variable {VARIABLE})");
+            refused("transport", found, "'auto', 'shm' or 'tcp'")
+        }),
+        _ => Ok(Transport::Auto),
     }
 }
 

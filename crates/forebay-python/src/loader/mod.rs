@@ -126,6 +126,10 @@ const CLOSING: Duration = Duration::from_secs(10);
 ///     larger than memory that would drive out what others read. A server decides for itself.
 /// timeout : float or None, default 300.0
 ///     The longest wait for a batch in seconds.
+/// transport : {"auto", "shm", "tcp"}, optional
+///     How batches come from a server. "auto" takes memory shared with a server on this host, without a
+///     copy, and TCP otherwise; "shm" wants shared memory or fails. By default what the environment
+///     variable FOREBAY_TRANSPORT says, else "auto". `stats` tells which it is.
 ///
 /// Raises
 /// ------
@@ -252,12 +256,13 @@ impl PyLoader {
         shuffle=ShuffleWish::Whether(true), block_records=None, window_blocks=None, lanes=None,
         layout="nhwc", dtype=None, batch_transform=None, profile="pillow", exif_orientation=false, dct_scaling=false,
         max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None,
-        class_balanced=false, draws=None, repeats=1, on_error="raise", label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0),
+        class_balanced=false, draws=None, repeats=1, on_error="raise", label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0), transport=None,
     ), text_signature = "(source, *, batch_size=32, split=None, transform=TrainTransform(224), rank=None, \
         world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
         layout='nhwc', dtype=None, batch_transform=None, profile='pillow', exif_orientation=False, dct_scaling=False, \
         max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None, \
-        class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=None, threads=0, memory=None, page_cache='keep', timeout=300.0)")]
+        class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=None, threads=0, memory=None, page_cache='keep', timeout=300.0, \
+        transport=None)")]
     #[allow(clippy::too_many_arguments)] // one each, as Python has them
     fn new(
         py: Python<'_>,
@@ -295,6 +300,7 @@ impl PyLoader {
         memory: Option<u64>,
         page_cache: &str,
         timeout: Option<f64>,
+        transport: Option<&str>,
     ) -> PyResult<PyLoader> {
         let origin = Origin::of(&source)?;
         let name = origin.to_string();
@@ -340,6 +346,7 @@ impl PyLoader {
             split,
             label_base,
             timeout,
+            transport: arguments::transport(transport)?,
         };
         let waits_for = || format!("an answer from {name}");
         let (opened, batches) = patiently(py, Deadline::after(timeout), waits_for, move || {
@@ -504,7 +511,8 @@ impl PyLoader {
     /// -------
     /// dict
     ///     "images", "batches" and "bytes_read" of the pipeline, which works ahead; "wait_s",
-    ///     how long loops waited for batches; "stages", with "busy_s", "starved_s" (waiting
+    ///     how long loops waited for batches; "transport", how batches come: "shm" or "tcp" from a server,
+    ///     None where they are made in this process; "stages", with "busy_s", "starved_s" (waiting
     ///     for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
     ///     included; "verdict", a sentence that tells what holds the trainer back, or None while a
     ///     server does not answer; "failed", how many
@@ -528,6 +536,7 @@ impl PyLoader {
         all.set_item("batches", stats.batches)?;
         all.set_item("bytes_read", stats.bytes_read)?;
         all.set_item("wait_s", waited.as_secs_f64())?;
+        all.set_item("transport", self.handle.transport())?;
         all.set_item("stages", stages)?;
         all.set_item("verdict", counters.verdict)?;
         all.set_item("failed", stats.failed)?;
@@ -576,7 +585,13 @@ impl PyLoader {
     fn __repr__(&self) -> String {
         let options = &self.opened.options;
         let place = match self.place() {
-            Ok(Place { epoch, position }) => format!("epoch={epoch}, position={position}"),
+            Ok(Place { epoch, position }) => {
+                let transport = match self.handle.transport() {
+                    Some(transport) => format!(", transport='{transport}'"),
+                    None => String::new(),
+                };
+                format!("epoch={epoch}, position={position}{transport}")
+            }
             Err(_) => "of another process".to_owned(),
         };
         format!(

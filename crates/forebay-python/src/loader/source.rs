@@ -42,6 +42,10 @@ pub(super) trait Handle: Send + Sync {
     fn cancel(&self);
     /// Where the time went.
     fn counters(&self) -> Counters;
+    /// How batches come now, if they come from a server.
+    fn transport(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// Where the time of a source went.
@@ -102,7 +106,7 @@ impl fmt::Display for Origin {
 pub(super) fn open(origin: &Origin, wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
     let source = match origin {
         Origin::One(source) => source,
-        Origin::Several(mix) => return local::open_mix(mix, wish),
+        Origin::Several(mix) => return local::open_mix(mix, wish.in_process()?),
     };
     match source.to_str() {
         Some(url) if url.starts_with(SCHEME) => remote::open(url, wish),
@@ -112,7 +116,7 @@ pub(super) fn open(origin: &Origin, wish: Wish) -> Result<(Opened, Box<dyn Sourc
             );
             Err(Failure::new(Kind::Option, message))
         }
-        _ => local::open(source.as_ref(), wish),
+        _ => local::open(source.as_ref(), wish.in_process()?),
     }
 }
 

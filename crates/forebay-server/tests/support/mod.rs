@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use forebay_client::{Client, ClientOptions, OpenOptions};
+use forebay_client::{Client, ClientOptions, OpenOptions, Transport};
 use forebay_server::{
     BatchSource, Description, Event, Failure, Monitor, Pixels, Server, ServerHandle, ServerOptions,
     Source, StreamRequest, Synthetic,
@@ -88,8 +88,31 @@ pub fn spec() -> wire::StreamSpec {
 
 pub const BATCH_BYTES: u64 = 8 * 8 * 8 * 3;
 
-pub fn connect(addr: SocketAddr) -> Client {
-    Client::connect(&url(addr), ClientOptions::default()).unwrap()
+/// Options of a client whose batches come so and no other way.
+pub fn over(transport: Transport) -> ClientOptions {
+    ClientOptions {
+        transport,
+        ..ClientOptions::default()
+    }
+}
+
+pub fn connect(addr: SocketAddr, transport: Transport) -> Client {
+    Client::connect(&url(addr), over(transport)).unwrap()
+}
+
+/// Makes tests of functions that take a [`Transport`]: one for each transport that there is.
+#[macro_export]
+macro_rules! over_each_transport {
+    ($($name:ident,)*) => {
+        mod tcp {
+            $(#[test] fn $name() { super::$name(forebay_client::Transport::Tcp); })*
+        }
+
+        #[cfg(target_os = "linux")]
+        mod shm {
+            $(#[test] fn $name() { super::$name(forebay_client::Transport::Shm); })*
+        }
+    };
 }
 
 pub fn epochs(n: u64) -> OpenOptions {
@@ -174,6 +197,7 @@ pub fn hello() -> wire::Hello {
         version_max: 1,
         client: "test".to_owned(),
         dataset: "set".to_owned(),
+        ..Default::default()
     }
 }
 

@@ -89,6 +89,9 @@ impl Batch {
             offsets: encoded.offsets,
             widths: encoded.widths,
             heights: encoded.heights,
+            // Where the payload is, is said where it is sent.
+            shared: None,
+            parts: Vec::new(),
         }
     }
 

@@ -10,9 +10,12 @@ use std::fmt;
 pub mod digest;
 mod header;
 mod pool;
+mod shared;
+mod slots;
 
 pub use header::is_raw;
-pub use pool::{Buffer, BufferPool, PoolStats};
+pub use pool::{Buffer, BufferPool, Lender, PoolStats};
+pub use shared::SharedMemory;
 
 /// Flag of an ordinary sample.
 pub const FLAG_SAMPLE: u8 = 0;

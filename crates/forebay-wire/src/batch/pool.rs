@@ -5,17 +5,22 @@
 //! memory of a batch is kept and handed out again. Buffers are anonymous maps,
 //! hence page aligned, and go back to their pool when dropped, on any thread.
 //! The pool bounds what it keeps unused, not what is in use: budgets and credits
-//! bound that, and their owners are elsewhere.
+//! bound that, and their owners are elsewhere. A pool [with slots](BufferPool::with_slots) hands out memory
+//! that another process can map, as long as there is some.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[cfg(target_os = "linux")]
 use memmap2::Advice;
 use memmap2::MmapMut;
+
+use super::shared::SharedMemory;
+use super::slots::Slots;
 
 /// Granularity of capacities. Also the alignment every buffer has.
 const PAGE: usize = 4096;
@@ -37,6 +42,7 @@ const HUGE_PAGE: usize = 2 << 20;
 #[derive(Clone)]
 pub struct BufferPool {
     shared: Arc<Shared>,
+    slots: Option<Arc<Slots>>,
 }
 
 struct Shared {
@@ -81,7 +87,26 @@ impl BufferPool {
                 max_free_bytes,
                 state: Mutex::default(),
             }),
+            slots: None,
         }
+    }
+
+    /// A pool whose buffers are in memory that another process can map: up to `slots` of them, of `slot_bytes`
+    /// together. While all of those are out, and where the system has no such memory, it is as [`BufferPool::new`].
+    #[must_use]
+    pub fn with_slots(slots: usize, slot_bytes: usize, max_free_bytes: usize) -> Self {
+        BufferPool {
+            slots: Some(Arc::new(Slots::new(slots, slot_bytes))),
+            ..BufferPool::new(max_free_bytes)
+        }
+    }
+
+    /// Numbers of the [slots](Buffer::slot) that were given up since this was asked last: no buffer has them again.
+    #[must_use]
+    pub fn take_gone(&self) -> Vec<u32> {
+        self.slots
+            .as_ref()
+            .map_or_else(Vec::new, |slots| slots.take_gone())
     }
 
     /// A buffer of `len` bytes. Its content is arbitrary: zeroes, or what the
@@ -106,12 +131,19 @@ impl BufferPool {
     pub fn try_take(&self, len: usize) -> io::Result<Buffer> {
         if len == 0 {
             return Ok(Buffer {
-                map: None,
+                memory: Memory::None,
                 len,
-                home: None,
             });
         }
         let capacity = capacity_for(len).ok_or(io::ErrorKind::OutOfMemory)?;
+        if let Some(slots) = &self.slots
+            && let Some(memory) = slots.take(capacity)
+        {
+            return Ok(Buffer {
+                memory: Memory::Slot(Box::new((memory, Arc::clone(slots)))),
+                len,
+            });
+        }
         let kept = {
             let mut state = self.shared.lock();
             state.stats.taken += 1;
@@ -127,9 +159,8 @@ impl BufferPool {
             })?,
         };
         Ok(Buffer {
-            map: Some(map),
+            memory: Memory::Own(map, Arc::clone(&self.shared)),
             len,
-            home: Some(Arc::clone(&self.shared)),
         })
     }
 
@@ -240,20 +271,63 @@ fn fresh(capacity: usize) -> io::Result<MmapMut> {
     Ok(map)
 }
 
-/// Page-aligned bytes that return to their [`BufferPool`] when dropped.
+/// Takes shared memory back that it lent to a [`Buffer`].
+pub trait Lender: Send + Sync {
+    /// The buffer is gone, and this is its memory. Called on whatever thread dropped it: must be quick.
+    fn give_back(&self, memory: SharedMemory);
+}
+
+/// Page-aligned bytes that return to where they came from when dropped: to their [`BufferPool`], or to the
+/// process that shares them.
 ///
-/// Dropping takes one short lock and may happen on any thread.
+/// Dropping takes one short lock, sends a small message where the memory is shared, and may happen on any thread.
 pub struct Buffer {
-    /// `None` only for the empty buffer, and within `drop`.
-    map: Option<MmapMut>,
+    memory: Memory,
     len: usize,
-    home: Option<Arc<Shared>>,
+}
+
+/// The memory of a buffer, and where it returns to. Boxed where that is rare, so that batches stay small to move.
+enum Memory {
+    /// Of the empty buffer, and of one that is being dropped.
+    None,
+    Own(MmapMut, Arc<Shared>),
+    /// Made here, and mapped by another process.
+    Slot(Box<(SharedMemory, Arc<Slots>)>),
+    /// Made by another process.
+    Lent(Box<(SharedMemory, Arc<dyn Lender>)>),
 }
 
 impl Buffer {
+    /// The first `len` bytes of memory that goes back to `lender`; `None` where it has not as many.
+    #[must_use]
+    pub fn lent(memory: SharedMemory, len: usize, lender: Arc<dyn Lender>) -> Option<Buffer> {
+        (len <= memory.capacity()).then_some(Buffer {
+            memory: Memory::Lent(Box::new((memory, lender))),
+            len,
+        })
+    }
+
     /// Makes the buffer shorter; a `len` that is not shorter changes nothing.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
+    }
+
+    /// Number and capacity of its slot in memory that another process can map, for buffers of pools
+    /// [with slots](BufferPool::with_slots).
+    #[must_use]
+    pub fn slot(&self) -> Option<(u32, usize)> {
+        match &self.memory {
+            Memory::Slot(slot) => Some((slot.0.id(), slot.0.capacity())),
+            _ => None,
+        }
+    }
+
+    /// The file of its slot, the first time this is asked: the other process needs it only once.
+    pub fn take_slot_file(&mut self) -> Option<OwnedFd> {
+        match &mut self.memory {
+            Memory::Slot(slot) => slot.0.take_file(),
+            _ => None,
+        }
     }
 }
 
@@ -261,18 +335,22 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.map {
-            Some(map) => &map[..self.len],
-            None => &[],
+        match &self.memory {
+            Memory::Own(map, _) => &map[..self.len],
+            Memory::Slot(slot) => &slot.0.bytes()[..self.len],
+            Memory::Lent(lent) => &lent.0.bytes()[..self.len],
+            Memory::None => &[],
         }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        match &mut self.map {
-            Some(map) => &mut map[..self.len],
-            None => &mut [],
+        match &mut self.memory {
+            Memory::Own(map, _) => &mut map[..self.len],
+            Memory::Slot(slot) => &mut slot.0.bytes_mut()[..self.len],
+            Memory::Lent(lent) => &mut lent.0.bytes_mut()[..self.len],
+            Memory::None => &mut [],
         }
     }
 }
@@ -285,8 +363,11 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let (Some(map), Some(home)) = (self.map.take(), self.home.take()) {
-            home.put(map);
+        match std::mem::replace(&mut self.memory, Memory::None) {
+            Memory::None => {}
+            Memory::Own(map, pool) => pool.put(map),
+            Memory::Slot(slot) => slot.1.put(slot.0),
+            Memory::Lent(lent) => lent.1.give_back(lent.0),
         }
     }
 }

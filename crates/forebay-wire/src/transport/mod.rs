@@ -1,3 +1,181 @@
-//! How frames travel. Each transport is one module with its socket options.
+//! How frames travel. Each transport is one module with its socket options; [`Socket`] is one of them.
 
+use std::fmt;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+pub mod local;
 pub mod tcp;
+
+use local::LocalSocket;
+use tcp::TcpSocket;
+
+/// A connected socket of any kind; a clone is another handle to the same one, so that one thread can read while
+/// another writes and a third shuts it down.
+#[derive(Debug, Clone)]
+pub enum Socket {
+    /// To anywhere.
+    Tcp(TcpSocket),
+    /// To a process of the same user on the same host, with which memory can be shared.
+    Local(LocalSocket),
+}
+
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// Somebody at an address.
+    Address(SocketAddr),
+    /// A process of this host, by its number.
+    Process(u32),
+}
+
+macro_rules! each {
+    ($socket:expr, $inner:ident => $what:expr) => {
+        match $socket {
+            Socket::Tcp($inner) => $what,
+            Socket::Local($inner) => $what,
+        }
+    };
+}
+
+impl Socket {
+    /// Who is at the other end.
+    ///
+    /// # Errors
+    ///
+    /// When the socket is gone.
+    pub fn peer(&self) -> io::Result<Peer> {
+        Ok(match self {
+            Socket::Tcp(socket) => Peer::Address(socket.peer_addr()?),
+            Socket::Local(socket) => Peer::Process(socket.process()),
+        })
+    }
+
+    /// Whether the other end is on this host, as far as the socket tells: at a loopback address, or at the address
+    /// that this end has too.
+    #[must_use]
+    pub fn is_same_host(&self) -> bool {
+        let Socket::Tcp(socket) = self else {
+            return true;
+        };
+        let own = rustix::net::getsockname(socket).ok();
+        let own = own.and_then(|own| SocketAddr::try_from(own).ok());
+        match (own, socket.peer_addr()) {
+            (Some(own), Ok(peer)) => peer.ip().is_loopback() || own.ip() == peer.ip(),
+            _ => false,
+        }
+    }
+
+    /// Sets how long one read and one write may go without a single byte.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses, as it does for a zero duration.
+    pub fn set_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
+        each!(self, socket => socket.set_timeouts(read, write))
+    }
+
+    /// Sets how long one read may go without a single byte.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses, as it does for a zero duration.
+    pub fn set_read_timeout(&self, read: Duration) -> io::Result<()> {
+        each!(self, socket => socket.set_read_timeout(read))
+    }
+
+    /// Ends the connection in one or both directions; whoever waits on it wakes up. A socket that is gone already is
+    /// no error.
+    pub fn shutdown(&self, how: Shutdown) {
+        each!(self, socket => socket.shutdown(how));
+    }
+
+    /// The local socket that it is, if it is one.
+    #[must_use]
+    pub fn local(&self) -> Option<&LocalSocket> {
+        match self {
+            Socket::Local(socket) => Some(socket),
+            Socket::Tcp(_) => None,
+        }
+    }
+
+    /// The file that came with bytes that were read, on a [`LocalSocket`].
+    #[must_use]
+    pub fn take_file(&self) -> Option<OwnedFd> {
+        self.local()?.take_file()
+    }
+}
+
+impl From<TcpSocket> for Socket {
+    fn from(socket: TcpSocket) -> Socket {
+        Socket::Tcp(socket)
+    }
+}
+
+impl From<LocalSocket> for Socket {
+    fn from(socket: LocalSocket) -> Socket {
+        Socket::Local(socket)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        each!(self, socket => socket.as_fd())
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        each!(self, socket => socket.read(buf))
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        each!(self, socket => socket.write(buf))
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        each!(self, socket => socket.write_vectored(bufs))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl From<SocketAddr> for Peer {
+    fn from(address: SocketAddr) -> Peer {
+        Peer::Address(address)
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Address(address) => write!(f, "{address}"),
+            Peer::Process(number) => write!(f, "process {number}"),
+        }
+    }
+}
+
+/// 16 bytes that nobody can guess.
+///
+/// # Errors
+///
+/// Where the system has none to give.
+pub fn random_bytes() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Such bytes as 32 digits.
+fn random_name() -> io::Result<String> {
+    Ok(random_bytes()?
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
+}

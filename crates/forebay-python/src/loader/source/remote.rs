@@ -11,7 +11,7 @@ use forebay_wire::Batch;
 
 use super::{Counters, Handle, Opened, choose};
 use crate::failure::{Failure, Kind};
-use crate::loader::arguments::Wish;
+use crate::loader::arguments::{Wish, transport_from_environment};
 use crate::pump::{Place, Source};
 
 /// A wait without an end, for the client: a hundred years.
@@ -23,6 +23,7 @@ pub(super) fn open(url: &str, mut wish: Wish) -> Result<(Opened, Box<dyn Source>
         // Whoever takes batches counts the time that is allowed; a client that
         // gave up first would only be asked again.
         batch_timeout: ENDLESS,
+        transport: transport_from_environment(wish.transport)?,
         ..ClientOptions::default()
     };
     if let Some(timeout) = wish.timeout {
@@ -124,6 +125,10 @@ impl Handle for Shared {
     fn cancel(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
         self.now().interrupter.interrupt();
+    }
+
+    fn transport(&self) -> Option<&'static str> {
+        Some(self.now().interrupter.via().name())
     }
 
     fn counters(&self) -> Counters {

@@ -1,0 +1,358 @@
+//! Moving batches that cost nothing to make: each transport beside what the system itself can do.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_client::{Batch, Client, ClientOptions, Transport};
+use forebay_image::{TrainTransform, Transform};
+use forebay_loader::Options;
+use forebay_server::{Pixels, Synthetic};
+
+use crate::measure::{Alternative, Report, Sample, Threads, median, side_by_side};
+use crate::stream::{BATCH, NAME, SIDE, serve};
+use crate::{Error, Result};
+
+const GB: f64 = 1e9;
+/// Bytes of a batch of 256 RGB images of 224 x 224: 38.5 MB.
+const BATCH_BYTES: usize = BATCH as usize * (SIDE * SIDE * 3) as usize;
+/// Names of the threads of a server begin so.
+const SERVER_THREADS: &[&str] = &["forebay-conn", "forebay-send", "forebay-accept"];
+/// And those of a client, but for the one that takes batches.
+const CLIENT_THREADS: &[&str] = &["forebay-receive"];
+
+/// What [`transport`] compares.
+#[derive(Debug, Clone)]
+pub struct TransportOptions {
+    /// Batches of 38.5 MB that a run moves, of all ranks together.
+    pub batches: u64,
+    /// Trainers at the same time.
+    pub ranks: u64,
+    /// Which transports.
+    pub transports: Vec<Transport>,
+    /// Counted runs.
+    pub runs: usize,
+}
+
+/// Each transport, beside iperf3 where there is one, a bare TCP connection and copying memory. Batches are not looked
+/// at, only handed over.
+///
+/// # Errors
+/// Sockets that cannot be opened.
+pub fn transport(options: &TransportOptions) -> Result<Report> {
+    let (batches, ranks) = (options.batches.max(1), options.ranks.max(1));
+    let (server, url) = serve(|server| {
+        let source = Synthetic::new(u64::MAX >> 20, Pixels::Arbitrary);
+        Ok(server.add_source(NAME, Arc::new(source))?)
+    })?;
+    let url = url.as_str();
+    let sides = RefCell::new(BTreeMap::new());
+    let mut alternatives = Vec::new();
+    if has_iperf3() {
+        alternatives.push(Alternative::elsewhere(
+            "iperf3 on loopback, 1 MiB writes",
+            "GB/s",
+            move || iperf3(batches),
+        ));
+    }
+    alternatives.push(Alternative::here(
+        "bare TCP on loopback, 1 MiB writes, one buffer",
+        "GB/s",
+        move || bare_tcp(batches),
+    ));
+    for &transport in &options.transports {
+        let name = name(transport, ranks);
+        let sides = &sides;
+        alternatives.push(Alternative::here(name.clone(), "GB/s", move || {
+            let (sample, used) = run(url, transport, ranks, batches)?;
+            sides
+                .borrow_mut()
+                .entry(name.clone())
+                .or_insert_with(Vec::new)
+                .push(used.map(|seconds| seconds / sample.amount));
+            Ok(sample)
+        }));
+    }
+    let source = vec![1u8; BATCH_BYTES];
+    let mut target = vec![0u8; BATCH_BYTES];
+    alternatives.push(Alternative::here("memcpy, one thread", "GB/s", move || {
+        Sample::time(|| {
+            for _ in 0..batches {
+                target.copy_from_slice(std::hint::black_box(&source));
+                std::hint::black_box(&mut target);
+            }
+            Ok(gigabytes(batches))
+        })
+    }));
+    let mut report = side_by_side(
+        format!("Moving {batches} batches of 38.5 MB on this machine; CPU of both sides"),
+        options.runs,
+        alternatives,
+    )?;
+    for row in &mut report.rows {
+        if let Some(used) = sides.borrow().get(&row.name) {
+            let of = |side: usize| {
+                // The first round does not count.
+                median(
+                    &used
+                        .iter()
+                        .skip(1)
+                        .map(|used| used[side])
+                        .collect::<Vec<_>>(),
+                )
+            };
+            let (server, client) = (of(0), of(1));
+            row.extra.insert("server_cpu_s_each", server);
+            row.extra.insert("client_cpu_s_each", client);
+            let note = format!(
+                "{}: server {server:.4}, client {client:.4} CPU seconds a GB",
+                row.name
+            );
+            report.notes.push(note);
+        }
+    }
+    for &transport in &options.transports {
+        let mut micros = handovers(url, transport, batches.clamp(50, 2000))?;
+        micros.sort_by(f64::total_cmp);
+        let at = |part: f64| micros[((micros.len() - 1) as f64 * part).round() as usize];
+        let (p50, p99) = (at(0.5), at(0.99));
+        let name = name(transport, ranks);
+        report.notes.push(format!(
+            "{transport}: from asking for a batch to having it, one at a time: p50 {p50:.0} µs, p99 {p99:.0} µs"
+        ));
+        for row in report.rows.iter_mut().filter(|row| row.name == name) {
+            row.extra.insert("handover_us_p50", p50);
+            row.extra.insert("handover_us_p99", p99);
+        }
+    }
+    server.shutdown();
+    Ok(report)
+}
+
+fn name(transport: Transport, ranks: u64) -> String {
+    let how = match transport {
+        Transport::Auto => "as they choose",
+        Transport::Shm => "through shared memory",
+        Transport::Tcp => "over TCP",
+    };
+    match ranks {
+        1 => format!("forebay server to client {how}"),
+        ranks => format!("forebay server to {ranks} clients {how}"),
+    }
+}
+
+fn gigabytes(batches: u64) -> f64 {
+    batches as f64 * BATCH_BYTES as f64 / GB
+}
+
+/// The stream of one rank, its first batch taken.
+fn open(
+    url: &str,
+    client: ClientOptions,
+    (rank, ranks): (u64, u64),
+) -> Result<forebay_client::Stream> {
+    let mut options = Options::new(BATCH, Transform::Train(TrainTransform::new(SIDE)));
+    (options.rank, options.world_size) = (rank, ranks);
+    let client = Client::connect(url, client)?;
+    let mut stream = client.open(options.to_spec("train"))?;
+    take(&mut stream)?;
+    Ok(stream)
+}
+
+fn take(stream: &mut forebay_client::Stream) -> Result<Batch> {
+    Ok(stream.next_batch()?.ok_or("the synthetic epoch ended")?)
+}
+
+/// Moves batches to all ranks. With the sample come the CPU seconds of server and clients.
+fn run(url: &str, transport: Transport, ranks: u64, batches: u64) -> Result<(Sample, [f64; 2])> {
+    let client = || ClientOptions {
+        transport,
+        ..ClientOptions::default()
+    };
+    let mut streams = (0..ranks)
+        .map(|rank| open(url, client(), (rank, ranks)))
+        .collect::<Result<Vec<_>>>()?;
+    let each = batches.div_ceil(ranks);
+    let takers_cpu = Cell::new(0.0);
+    let before = used();
+    let sample = Sample::time(|| {
+        std::thread::scope(|scope| {
+            let takers: Vec<_> = streams
+                .iter_mut()
+                .map(|stream| {
+                    let taking = move || -> Result<f64> {
+                        for _ in 0..each {
+                            take(stream)?;
+                        }
+                        // A thread that is gone is not counted any more.
+                        Ok(Threads::own_cpu_seconds())
+                    };
+                    std::thread::Builder::new()
+                        .name("bench-rank".to_owned())
+                        .spawn_scoped(scope, taking)
+                })
+                .collect::<std::io::Result<_>>()?;
+            for taker in takers {
+                let seconds = taker.join().map_err(|_| Error::from("a rank panicked"))??;
+                takers_cpu.set(takers_cpu.get() + seconds);
+            }
+            Ok(gigabytes(each * ranks))
+        })
+    })?;
+    let after = used();
+    let used = [
+        after[0] - before[0],
+        after[1] - before[1] + takers_cpu.get(),
+    ];
+    Ok((sample, used))
+}
+
+fn used() -> [f64; 2] {
+    let threads = Threads::now();
+    [
+        threads.cpu_seconds(SERVER_THREADS),
+        threads.cpu_seconds(CLIENT_THREADS),
+    ]
+}
+
+/// Microseconds from asking for a batch to having it, with credit for one: there and back again.
+fn handovers(url: &str, transport: Transport, count: u64) -> Result<Vec<f64>> {
+    let client = ClientOptions {
+        transport,
+        credit_bytes: Some(BATCH_BYTES as u64),
+        ..ClientOptions::default()
+    };
+    let mut stream = open(url, client, (0, 1))?;
+    let mut micros = Vec::new();
+    for _ in 0..count {
+        let began = Instant::now();
+        let batch = take(&mut stream)?;
+        micros.push(began.elapsed().as_secs_f64() * 1e6);
+        drop(batch);
+    }
+    Ok(micros)
+}
+
+fn has_iperf3() -> bool {
+    Command::new("iperf3")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// What iperf3 moves between two processes.
+fn iperf3(batches: u64) -> Result<Sample> {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port();
+    let port = port.to_string();
+    let mut server = Command::new("iperf3")
+        .args([
+            "--server",
+            "--one-off",
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            &port,
+        ])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let bytes = (batches * BATCH_BYTES as u64).to_string();
+    let mut sample = Err(Error::from("iperf3 did not begin"));
+    // Its server needs a moment to listen.
+    for _ in 0..50 {
+        let client = Command::new("iperf3")
+            .args(["--client", "127.0.0.1", "--port", &port, "--json"])
+            .args(["--length", "1M", "--bytes", &bytes])
+            .output()?;
+        if client.status.success() {
+            sample = report_of_iperf3(&client.stdout);
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let _ = server.kill();
+    let _ = server.wait();
+    sample
+}
+
+fn report_of_iperf3(json: &[u8]) -> Result<Sample> {
+    let report: serde_json::Value = serde_json::from_slice(json)?;
+    let received = &report["end"]["sum_received"];
+    let number = |name: &str| received[name].as_f64().ok_or("iperf3 reports no figures");
+    Ok(Sample {
+        amount: number("bytes")? / GB,
+        seconds: number("seconds")?,
+    })
+}
+
+/// What the system itself can move: one connection, the same buffer again and again.
+fn bare_tcp(batches: u64) -> Result<Sample> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = listener.local_addr()?;
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(move || -> std::io::Result<()> {
+            let (mut socket, _) = listener.accept()?;
+            let chunk = vec![1u8; 1 << 20];
+            let mut left = BATCH_BYTES as u64 * batches;
+            while left > 0 {
+                let n = left.min(chunk.len() as u64) as usize;
+                socket.write_all(&chunk[..n])?;
+                left -= n as u64;
+            }
+            Ok(())
+        });
+        let mut socket = TcpStream::connect(address)?;
+        let mut buffer = vec![1u8; BATCH_BYTES];
+        let sample = Sample::time(|| {
+            for _ in 0..batches {
+                socket.read_exact(&mut buffer)?;
+            }
+            Ok(gigabytes(batches))
+        });
+        sender
+            .join()
+            .map_err(|_| Error::from("the sender panicked"))??;
+        sample
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_iperf3_are_read() {
+        let json = br#"{"end":{"sum_received":{"bytes":2000000000,"seconds":0.5}}}"#;
+        let sample = report_of_iperf3(json).unwrap();
+        assert_eq!((sample.amount, sample.seconds), (2.0, 0.5));
+        assert!(report_of_iperf3(b"{}").is_err());
+        assert!(report_of_iperf3(b"iperf3: error").is_err());
+    }
+
+    #[test]
+    fn both_sides_and_the_time_of_a_batch_are_told() {
+        let options = TransportOptions {
+            batches: 2,
+            ranks: 2,
+            transports: vec![Transport::Auto, Transport::Tcp],
+            runs: 1,
+        };
+        let report = transport(&options).unwrap();
+        for transport in options.transports {
+            let name = name(transport, 2);
+            let row = report.rows.iter().find(|row| row.name == name).unwrap();
+            assert!(row.median > 0.0);
+            assert!(row.extra["server_cpu_s_each"] >= 0.0);
+            assert!(row.extra["client_cpu_s_each"] >= 0.0);
+            assert!(row.extra["handover_us_p50"] <= row.extra["handover_us_p99"]);
+        }
+    }
+}

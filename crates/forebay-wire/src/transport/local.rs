@@ -1,0 +1,376 @@
+//! Unix sockets between processes of one user on one host, which carry files beside bytes: how the memory of batches
+//! gets from a server to its clients.
+//!
+//! The server's address is abstract and random: it has no file, so nothing is left of it when the server is gone, and
+//! who knows it was told by that server, in the same network namespace. Both sides ask the system who is at the other
+//! end and talk to nobody but their own user.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+
+/// Reads of at least this size ask the system to wait until all is there, as those of TCP do.
+const WAIT_ALL_FROM: usize = 128 << 10;
+/// Files that came and that no message has spoken of yet: one comes with each message at most.
+const MOST_WAITING: usize = 4;
+/// What every address of a server begins with: a client connects to no other kind of address, whoever names it.
+const PREFIX: &str = "forebay-";
+
+/// A connected Unix socket; a clone is another handle to the same socket.
+#[derive(Debug, Clone)]
+pub struct LocalSocket {
+    stream: Arc<UnixStream>,
+    process: u32,
+    /// Goes with the next bytes that are written.
+    outgoing: Arc<Mutex<Option<OwnedFd>>>,
+    /// Came with the bytes that were read; `None` where no files are wanted, and the system closes them.
+    incoming: Option<Arc<Mutex<VecDeque<OwnedFd>>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LocalSocket {
+    /// Takes over a connected socket whose other end must be a process of the same user. `takes_files` says whether
+    /// files that come are kept.
+    ///
+    /// # Errors
+    ///
+    /// `PermissionDenied` for another user's process; when the system refuses an option.
+    pub fn new(stream: UnixStream, takes_files: bool) -> io::Result<Self> {
+        stream.set_nonblocking(false)?;
+        let process = system::same_user(&stream)?;
+        Ok(LocalSocket {
+            stream: Arc::new(stream),
+            process,
+            outgoing: Arc::default(),
+            incoming: takes_files.then(Arc::default),
+        })
+    }
+
+    /// Connects to the server that listens at `name` within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a name that no server has; nobody there; another user's process.
+    pub fn connect(name: &str, timeout: Duration) -> io::Result<Self> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if !name.starts_with(PREFIX) || name.len() > 100 || !name.chars().all(plain) {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        LocalSocket::new(system::connect(name, timeout)?, true)
+    }
+
+    /// Number of the process at the other end.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// Sets how long one read and one write may go without a single byte.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses, as it does for a zero duration.
+    pub fn set_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(read))?;
+        self.stream.set_write_timeout(Some(write))
+    }
+
+    /// Sets how long one read may go without a single byte.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses, as it does for a zero duration.
+    pub fn set_read_timeout(&self, read: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(read))
+    }
+
+    /// Ends the connection in one or both directions; whoever waits on it wakes up. A socket that is gone already is
+    /// no error.
+    pub fn shutdown(&self, how: Shutdown) {
+        let _ = self.stream.shutdown(how);
+    }
+
+    /// Sends `file` along with the next bytes that are written.
+    pub fn attach(&self, file: OwnedFd) {
+        *lock(&self.outgoing) = Some(file);
+    }
+
+    /// The file that came first of those that no message has spoken of yet.
+    #[must_use]
+    pub fn take_file(&self) -> Option<OwnedFd> {
+        lock(self.incoming.as_ref()?).pop_front()
+    }
+
+    fn receive(
+        &self,
+        buf: &mut [u8],
+        files: &Mutex<VecDeque<OwnedFd>>,
+        flags: RecvFlags,
+    ) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(buf)];
+        // What does not fit into the space is closed by the system.
+        let flags = flags | RecvFlags::CMSG_CLOEXEC;
+        let received = rustix::net::recvmsg(&*self.stream, &mut parts, &mut control, flags)?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                let mut files = lock(files);
+                files.extend(rights);
+                if files.len() > MOST_WAITING {
+                    let what = "more files came than messages that speak of them";
+                    return Err(io::Error::new(ErrorKind::InvalidData, what));
+                }
+            }
+        }
+        Ok(received.bytes)
+    }
+}
+
+impl AsFd for LocalSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl Read for LocalSocket {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let flags = match buf.len() {
+            WAIT_ALL_FROM.. => RecvFlags::WAITALL,
+            _ => RecvFlags::empty(),
+        };
+        match &self.incoming {
+            Some(files) => self.receive(buf, files, flags),
+            None => Ok(rustix::net::recv(&*self.stream, buf, flags)?.0),
+        }
+    }
+}
+
+impl Write for LocalSocket {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(buf)])
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let file = lock(&self.outgoing).take();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files = file.as_ref().map(AsFd::as_fd);
+        if files.is_some() {
+            control.push(SendAncillaryMessage::ScmRights(files.as_slice()));
+        }
+        let flags = SendFlags::NOSIGNAL;
+        let sent = rustix::net::sendmsg(&*self.stream, bufs, &mut control, flags);
+        if sent.is_err() {
+            // Nothing was written: the file goes with whatever is written next.
+            *lock(&self.outgoing) = file;
+        }
+        Ok(sent?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Where a server takes the clients of its own host and user.
+#[derive(Debug)]
+pub struct LocalListener {
+    listener: std::os::unix::net::UnixListener,
+    name: String,
+}
+
+impl LocalListener {
+    /// Listens at an address that nobody can guess.
+    ///
+    /// # Errors
+    ///
+    /// The system's refusal; `Unsupported` where it has no such addresses.
+    pub fn bind() -> io::Result<Self> {
+        let name = format!("{PREFIX}{}", super::random_name()?);
+        let listener = system::bind(&name)?;
+        listener.set_nonblocking(true)?;
+        Ok(LocalListener { listener, name })
+    }
+
+    /// The name of the address.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The next client; none if it is another user's process, or gone already.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when nobody waits; the system's refusal.
+    pub fn accept(&self) -> io::Result<Option<LocalSocket>> {
+        let (stream, _) = self.listener.accept()?;
+        Ok(LocalSocket::new(stream, false).ok())
+    }
+}
+
+impl AsFd for LocalListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    use std::io::{self, ErrorKind};
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+    use std::time::Duration;
+
+    use rustix::net::sockopt::{self, Timeout};
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+    pub(super) fn bind(name: &str) -> io::Result<UnixListener> {
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
+    }
+
+    pub(super) fn connect(name: &str, timeout: Duration) -> io::Result<UnixStream> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        // A server that hangs lets its queue run full, and then connecting waits.
+        sockopt::set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+        rustix::net::connect(&socket, &address)?;
+        Ok(socket.into())
+    }
+
+    /// The process at the other end, if it is of the same user.
+    pub(super) fn same_user(stream: &UnixStream) -> io::Result<u32> {
+        let peer = sockopt::socket_peercred(stream)?;
+        let (own, found) = (rustix::process::geteuid(), peer.uid);
+        if own != found {
+            let what = format!(
+                "the other process is of user {}, this one of user {}",
+                found.as_raw(),
+                own.as_raw()
+            );
+            return Err(io::Error::new(ErrorKind::PermissionDenied, what));
+        }
+        Ok(peer.pid.as_raw_nonzero().get().unsigned_abs())
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    use std::io::{self, ErrorKind};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::time::Duration;
+
+    pub(super) fn bind(_: &str) -> io::Result<UnixListener> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn connect(_: &str, _: Duration) -> io::Result<UnixStream> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn same_user(_: &UnixStream) -> io::Result<u32> {
+        Err(ErrorKind::Unsupported.into())
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn pair() -> (LocalSocket, LocalSocket) {
+        let listener = LocalListener::bind().unwrap();
+        let near = LocalSocket::connect(listener.name(), LONG).unwrap();
+        let far = listener.accept().unwrap().unwrap();
+        (near, far)
+    }
+
+    fn open_files() -> usize {
+        std::fs::read_dir("/proc/self/fd").unwrap().count()
+    }
+
+    #[test]
+    fn files_come_with_their_bytes_to_whoever_wants_them() {
+        let (mut near, mut far) = pair();
+        assert_eq!(near.process(), std::process::id());
+        far.write_all(b"a").unwrap();
+        far.attach(File::open("/dev/zero").unwrap().into());
+        far.write_all(b"b").unwrap();
+        far.write_all(b"c").unwrap();
+        let mut bytes = [0; 3];
+        near.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"abc");
+        let mut zero = File::from(near.take_file().unwrap());
+        assert!(near.take_file().is_none());
+        zero.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes, [0; 3]);
+        // Servers want none.
+        let before = open_files();
+        for _ in 0..20 {
+            near.attach(zero.try_clone().unwrap().into());
+            near.write_all(b"x").unwrap();
+            far.read_exact(&mut bytes[..1]).unwrap();
+        }
+        assert!(far.take_file().is_none());
+        assert!(open_files() <= before + 2, "other tests may open some");
+    }
+
+    #[test]
+    fn files_that_nobody_speaks_of_end_the_connection() {
+        let (mut near, mut far) = pair();
+        for _ in 0..=MOST_WAITING {
+            far.attach(File::open("/dev/null").unwrap().into());
+            far.write_all(b"x").unwrap();
+        }
+        let error = near.read_exact(&mut [0; MOST_WAITING + 1]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    }
+
+    #[test]
+    fn only_addresses_of_servers_are_connected_to() {
+        for name in [
+            "",
+            "docker.sock",
+            "/run/docker.sock",
+            "forebay-../x",
+            "forebay-\0",
+            "X0",
+        ] {
+            let error = LocalSocket::connect(name, LONG).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name:?}: {error}");
+        }
+        let name = LocalListener::bind().unwrap().name().to_owned();
+        let error = LocalSocket::connect(&name, LONG).unwrap_err();
+        assert_eq!(
+            error.kind(),
+            ErrorKind::ConnectionRefused,
+            "nothing is left of it"
+        );
+    }
+
+    #[test]
+    fn the_end_of_one_side_is_seen_by_the_other() {
+        let (mut near, far) = pair();
+        drop(far);
+        assert_eq!(near.read(&mut [0; 8]).unwrap(), 0);
+        assert!(near.write_all(b"x").is_err());
+    }
+}
