@@ -116,7 +116,7 @@ pub fn transport(options: &TransportOptions) -> Result<Report> {
         }
     }
     for &transport in &options.transports {
-        let mut micros = handovers(url, transport, batches.clamp(50, 2000))?;
+        let mut micros = handovers(url, transport, batches.clamp(10, 2000))?;
         micros.sort_by(f64::total_cmp);
         let at = |part: f64| micros[((micros.len() - 1) as f64 * part).round() as usize];
         let (p50, p99) = (at(0.5), at(0.99));
