@@ -137,6 +137,34 @@ pub enum Error {
         /// What was stopped.
         op: &'static str,
     },
+    /// A staged file could not be brought to where it belongs. It stays in the staging area.
+    #[error("{source}")]
+    Undelivered {
+        /// The object's URL or path.
+        object: String,
+        /// Why not.
+        source: Arc<Error>,
+    },
+    /// A staging area could never have as much room as is needed.
+    #[error("the staging area {} may hold {max_bytes} bytes{}, and {needed_bytes} are needed", dir.display(), left_behind(*left_bytes))]
+    AreaTooSmall {
+        /// The area.
+        dir: PathBuf,
+        /// Bytes that it may hold.
+        max_bytes: u64,
+        /// Bytes of these that processes left which are gone.
+        left_bytes: u64,
+        /// Bytes that are needed at once.
+        needed_bytes: u64,
+    },
+    /// A staging area cannot do what it was asked.
+    #[error("the staging area {}: {what}", dir.display())]
+    Staging {
+        /// The area, or a file in it.
+        dir: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
     /// A store refused, failed or could not be reached.
     #[error("cannot {op} {object}: {why}{}", tried(*attempts, *elapsed))]
     Request {
@@ -219,6 +247,13 @@ impl fmt::Display for Trouble {
     }
 }
 
+fn left_behind(bytes: u64) -> String {
+    match bytes {
+        0 => String::new(),
+        _ => format!(", {bytes} of which are what processes left that are gone"),
+    }
+}
+
 fn tried(attempts: u32, elapsed: Duration) -> String {
     match attempts {
         0 | 1 => String::new(),
@@ -259,6 +294,14 @@ impl Error {
             Self::NotACache { .. } => {
                 Some("name an empty directory, or one that does not exist yet".to_owned())
             }
+            Self::Undelivered { source, .. } => source.hint(),
+            Self::AreaTooSmall {
+                left_bytes: 1.., ..
+            } => Some("bring that to its place with `forebay stage recover`".to_owned()),
+            Self::AreaTooSmall { .. } => Some(
+                "give it more room, or another directory, with --staging-bytes and --staging"
+                    .to_owned(),
+            ),
             Self::NotConditional { .. } => Some(
                 "if nobody else writes there, say so: --storage-option assume_conditional_put=true"
                     .to_owned(),

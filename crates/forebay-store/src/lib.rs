@@ -2,7 +2,8 @@
 //!
 //! This crate knows nothing of formats. It answers five questions for the crates above it: what place does
 //! this text name ([`Location`]), how do bytes get there and back, wherever it is ([`Store`]), how does a file appear whole
-//! or not at all ([`AtomicFile`]), who else is working here ([`DirLock`]), and is there room ([`free_bytes`]).
+//! or not at all ([`AtomicFile`]), who else is working here ([`DirLock`]), and is there room ([`free_bytes`]). [`stage`] is for files
+//! that go to a slow store from a fast disk, behind.
 //!
 //! ```
 //! use forebay_store::{AtomicFile, Durability, Location};
@@ -26,6 +27,7 @@ mod error;
 mod limiter;
 mod location;
 mod remote;
+pub mod stage;
 mod store;
 mod volume;
 

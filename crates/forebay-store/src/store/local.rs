@@ -3,8 +3,10 @@
 use super::{Listing, Object, Put, StoreOptions, Transfer, Written};
 use crate::{AtomicFile, Durability, Error, Limiter, Result, clean_stale, is_temporary};
 use rustix::fs::FlockOperation;
+use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -293,6 +295,7 @@ impl Local {
         while let Some(dir) = open.pop() {
             let path = self.path(&dir);
             if !path.is_dir() {
+                removed += clean_stale_of(&path)?;
                 continue;
             }
             removed += clean_stale(&path)? as u64;
@@ -300,6 +303,35 @@ impl Local {
         }
         Ok(removed)
     }
+}
+
+/// Removes what killed processes left half-written of one file.
+fn clean_stale_of(path: &Path) -> Result<u64> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(0);
+    };
+    let mut begins = OsString::from(".");
+    begins.push(name);
+    begins.push(".");
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if is_absent(&error) => return Ok(0),
+        Err(error) => return Err(Error::io(dir, "list", error)),
+    };
+    let mut removed = 0;
+    for entry in entries {
+        let name = entry
+            .map_err(|error| Error::io(dir, "list", error))?
+            .file_name();
+        if is_temporary(&name) && name.as_bytes().starts_with(begins.as_bytes()) {
+            let path = dir.join(&name);
+            match std::fs::remove_file(&path) {
+                Err(error) if !is_absent(&error) => return Err(Error::io(&path, "remove", error)),
+                _ => removed += 1,
+            }
+        }
+    }
+    Ok(removed)
 }
 
 fn is_absent(error: &io::Error) -> bool {

@@ -11,6 +11,7 @@ mod options;
 mod transfer;
 
 pub use object::{Listing, Object, Put, Written};
+pub(crate) use options::without_secrets;
 pub use options::{Retry, StoreOptions};
 pub use transfer::Transfer;
 

@@ -1,0 +1,221 @@
+//! Room in the area: taken before anything is written, given back when a file is stored and gone.
+
+use super::session::{Books, Held, Session, others};
+use super::{Area, Shared};
+use crate::{Cancel, Error, Result};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes of an area that somebody may write. Given back when dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    shared: Arc<Shared>,
+    bytes: u64,
+}
+
+/// What came of asking for room.
+enum Answer {
+    Taken,
+    /// Something will be stored, or given back.
+    Wait,
+}
+
+impl Area {
+    /// Takes room for so many bytes, and waits while there is none.
+    ///
+    /// # Errors
+    /// [`Error::AreaTooSmall`] if the area could never have that much; the error of a file that could not be brought to its place,
+    /// once; a stop that was asked for. Never because the area is full.
+    pub fn reserve(&self, bytes: u64, cancel: &Cancel) -> Result<Reservation> {
+        let taken = self.reserve_unless(bytes, &|| cancel.is_cancelled())?;
+        taken.ok_or_else(|| Error::Cancelled {
+            object: self.shared.dir.display().to_string(),
+            op: "reserving room in",
+        })
+    }
+
+    /// As [`reserve`](Self::reserve); none if `stopped` says so while it waits.
+    pub fn reserve_unless(
+        &self,
+        bytes: u64,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<Reservation>> {
+        let shared = &self.shared;
+        shared.check_process()?;
+        loop {
+            if stopped() {
+                return Ok(None);
+            }
+            shared.tell_failure()?;
+            if let Answer::Taken = shared.take(bytes)? {
+                return Ok(Some(Reservation {
+                    shared: Arc::clone(shared),
+                    bytes,
+                }));
+            }
+            // Other processes give back without a word: so it looks again after a moment.
+            drop(shared.wait_a_moment(shared.queue()));
+        }
+    }
+
+    /// Room for files that were in the session when it was opened and are handed in only now: it is theirs already.
+    pub fn reserve_found(&self, bytes: u64) -> Result<Reservation> {
+        let shared = &self.shared;
+        let mut found = shared.found_bytes.lock().unwrap_or_else(|e| e.into_inner());
+        let known = bytes.min(*found);
+        shared.own.hold(|held| {
+            held.bytes = held.bytes.saturating_add(bytes - known);
+            held.reserved = held.reserved.saturating_add(bytes);
+        })?;
+        *found -= known;
+        Ok(Reservation {
+            shared: Arc::clone(shared),
+            bytes,
+        })
+    }
+}
+
+/// What all other sessions hold.
+#[derive(Default)]
+struct Others {
+    live: Held,
+    dead: u64,
+}
+
+/// Bytes that all sessions hold.
+pub(super) fn all_held(area: &Path, own: &Session) -> Result<u64> {
+    let _books = Books::lock(area)?;
+    let others = others(area, &BTreeSet::from([own.name.clone()]))?;
+    Ok(others
+        .iter()
+        .map(|seen| seen.held.bytes)
+        .fold(own.held().bytes, u64::saturating_add))
+}
+
+impl Shared {
+    fn others(&self) -> Result<Others> {
+        let mut sum = Others::default();
+        for seen in others(&self.dir, &BTreeSet::from([self.own.name.clone()]))? {
+            if seen.owner.is_some() {
+                sum.live.bytes = sum.live.bytes.saturating_add(seen.held.bytes);
+                sum.live.reserved = sum.live.reserved.saturating_add(seen.held.reserved);
+            } else {
+                sum.dead = sum.dead.saturating_add(seen.held.bytes);
+            }
+        }
+        Ok(sum)
+    }
+
+    fn take(&self, bytes: u64) -> Result<Answer> {
+        if bytes > self.max_bytes {
+            return Err(self.too_small(bytes, 0));
+        }
+        let _books = Books::lock(&self.dir)?;
+        let others = self.others()?;
+        let own = self.own.held();
+        let left_for_living = self.max_bytes.saturating_sub(others.dead);
+        if bytes > left_for_living {
+            return Err(self.too_small(bytes, others.dead));
+        }
+        let held = own.bytes.saturating_add(others.live.bytes);
+        if held.saturating_add(bytes) > left_for_living {
+            return Ok(Answer::Wait);
+        }
+        // The disk may be fuller than the bound knows. What is reserved may not be written yet.
+        let promised = own.reserved.saturating_add(others.live.reserved);
+        if crate::free_bytes(&self.dir)? < promised.saturating_add(bytes) {
+            if held == 0 {
+                return Err(Error::io(
+                    &self.dir,
+                    "reserve room in",
+                    io::Error::from(io::ErrorKind::StorageFull),
+                ));
+            }
+            return Ok(Answer::Wait);
+        }
+        self.own.hold(|held| {
+            held.bytes = held.bytes.saturating_add(bytes);
+            held.reserved = held.reserved.saturating_add(bytes);
+        })?;
+        Ok(Answer::Taken)
+    }
+
+    /// What dead processes left stays until it is recovered.
+    pub(super) fn require(&self, bytes: u64) -> Result<()> {
+        let _books = Books::lock(&self.dir)?;
+        let dead = self.others()?.dead;
+        if bytes > self.max_bytes.saturating_sub(dead) {
+            return Err(self.too_small(bytes, dead));
+        }
+        Ok(())
+    }
+
+    fn too_small(&self, needed_bytes: u64, left_bytes: u64) -> Error {
+        Error::AreaTooSmall {
+            dir: self.dir.clone(),
+            max_bytes: self.max_bytes,
+            left_bytes,
+            needed_bytes,
+        }
+    }
+
+    pub(super) fn recount(&self) -> Result<()> {
+        let bytes = self.own.size()?;
+        let queued: u64 = self.queue().left().map(|submitted| submitted.len).sum();
+        *self.found_bytes.lock().unwrap_or_else(|e| e.into_inner()) = bytes.saturating_sub(queued);
+        self.own
+            .hold(|held| held.bytes = bytes.saturating_add(held.reserved))?;
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// A file is gone from the area.
+    pub(super) fn gone(&self, session: &Session, bytes: u64) {
+        // If this cannot be written, others take the area for fuller than it is, until the session ends.
+        let _ = session.hold(|held| held.bytes = held.bytes.saturating_sub(bytes));
+        self.changed.notify_all();
+    }
+}
+
+impl Reservation {
+    /// Bytes that may be written.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes a part of it, or all there is.
+    #[must_use]
+    pub fn split(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self {
+            shared: Arc::clone(&self.shared),
+            bytes,
+        }
+    }
+
+    /// The room is now that of a file of so many bytes, be they more or less than was reserved.
+    pub(super) fn becomes(mut self, len: u64) -> Result<()> {
+        let reserved = std::mem::take(&mut self.bytes);
+        self.shared.own.hold(|held| {
+            held.bytes = held.bytes.saturating_sub(reserved).saturating_add(len);
+            held.reserved = held.reserved.saturating_sub(reserved);
+        })
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.bytes == 0 || self.shared.process != std::process::id() {
+            return;
+        }
+        let bytes = self.bytes;
+        let _ = self.shared.own.hold(|held| {
+            held.bytes = held.bytes.saturating_sub(bytes);
+            held.reserved = held.reserved.saturating_sub(bytes);
+        });
+        self.shared.changed.notify_all();
+    }
+}
