@@ -19,7 +19,7 @@ import re
 import sys
 
 REFERENCE = pathlib.Path(__file__).parents[1] / "docs/python.md"
-ADAPTERS = ("torch", "jax", "tf")
+ADAPTERS = ("torch", "jax", "tf", "checkpoint")
 DATASETS = ("open", "Dataset", "Record")
 LOADERS = ("Loader", "Mix", "Batch", "Mapped", "TensorBatch")
 

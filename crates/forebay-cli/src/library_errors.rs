@@ -16,6 +16,19 @@ impl From<forebay_store::Error> for Failure {
     }
 }
 
+impl From<forebay_store::checkpoint::Error> for Failure {
+    fn from(error: forebay_store::checkpoint::Error) -> Self {
+        use forebay_store::checkpoint::Error;
+        match error {
+            Error::Store(error) => Self::from(error),
+            Error::Option { what } => Self::usage(what),
+            Error::Missing { .. } => Self::from_error(&error)
+                .hint("`forebay checkpoint ls` lists those of a run; one without a manifest is not complete"),
+            error => Self::from_error(&error),
+        }
+    }
+}
+
 impl From<forebay_pack::Error> for Failure {
     fn from(error: forebay_pack::Error) -> Self {
         use forebay_pack::Error;

@@ -164,6 +164,12 @@ impl Array {
         Array::new(address, Owner::Floats(values), Element::F32, shape)
     }
 
+    /// Plain bytes.
+    pub(crate) fn bytes(mut values: Vec<u8>) -> Array {
+        let (address, len) = (values.as_mut_ptr(), values.len());
+        Array::new(address, Owner::Bytes(values), Element::U8, vec![len])
+    }
+
     /// A column of booleans, one byte each.
     pub(crate) fn mask(flags: Vec<bool>) -> Array {
         let mut values: Vec<u8> = flags.into_iter().map(u8::from).collect();

@@ -25,6 +25,10 @@ pub(crate) enum Kind {
     Fork,
     Server,
     Timeout,
+    Checkpoint,
+    CheckpointCorrupt,
+    CheckpointMissing,
+    CheckpointExists,
     Other,
 }
 
@@ -42,6 +46,10 @@ impl Kind {
             Kind::Fork => "ForkError",
             Kind::Server => "ServerError",
             Kind::Timeout => "TimeoutError",
+            Kind::Checkpoint => "CheckpointError",
+            Kind::CheckpointCorrupt => "CorruptCheckpointError",
+            Kind::CheckpointMissing => "MissingCheckpointError",
+            Kind::CheckpointExists => "CheckpointExistsError",
             Kind::Other => "Error",
         }
     }
@@ -175,6 +183,38 @@ impl From<forebay_client::Error> for Failure {
                 failure.text("kind", name.to_ascii_lowercase())
             }
             _ => failure,
+        }
+    }
+}
+
+impl From<forebay_store::checkpoint::Error> for Failure {
+    fn from(error: forebay_store::checkpoint::Error) -> Failure {
+        Failure::from(&error)
+    }
+}
+
+impl From<&forebay_store::checkpoint::Error> for Failure {
+    fn from(error: &forebay_store::checkpoint::Error) -> Failure {
+        use forebay_store::checkpoint::Error;
+        let failure = |kind| Failure::new(kind, error);
+        match error {
+            Error::Option { .. } => failure(Kind::Option),
+            Error::Missing { place, .. } => {
+                failure(Kind::CheckpointMissing).text("location", place)
+            }
+            Error::Corrupt { place, file, .. } => failure(Kind::CheckpointCorrupt)
+                .text("location", place)
+                .text("file", file),
+            Error::Manifest { place, .. } => failure(Kind::CheckpointCorrupt).text("file", place),
+            Error::Exists { place } => failure(Kind::CheckpointExists).text("location", place),
+            Error::Abandoned { place, .. } => failure(Kind::Checkpoint).text("location", place),
+            Error::Cancelled { .. } => failure(Kind::Closed),
+            Error::Store(
+                forebay_store::Error::BadLocation { .. }
+                | forebay_store::Error::Unsupported { .. }
+                | forebay_store::Error::Options { .. },
+            ) => failure(Kind::Option),
+            _ => failure(Kind::Checkpoint),
         }
     }
 }

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 
 mod array;
 mod batch;
+mod checkpoint;
 mod dataset;
 mod failure;
 mod loader;
@@ -25,6 +26,17 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<array::Array>()?;
     module.add_class::<batch::PyBatch>()?;
+    module.add_class::<checkpoint::PyBuffer>()?;
+    module.add_class::<checkpoint::PyDraft>()?;
+    module.add_class::<checkpoint::PyDraftFile>()?;
+    module.add_class::<checkpoint::PyRequest>()?;
+    module.add_class::<checkpoint::Saved>()?;
+    module.add_class::<checkpoint::PyCheckpoint>()?;
+    module.add_function(wrap_pyfunction!(checkpoint::_checkpoint_area, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::_checkpoint_list, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::_checkpoint_latest, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::_checkpoint_pin, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::_checkpoint_share, module)?)?;
     module.add_class::<dataset::PyDataset>()?;
     module.add_class::<dataset::Record>()?;
     module.add_class::<dataset::Records>()?;

@@ -22,12 +22,14 @@
 mod atomic_file;
 pub mod cache;
 mod cancel;
+pub mod checkpoint;
 mod dir_lock;
 mod error;
 mod limiter;
 mod location;
 mod remote;
 pub mod stage;
+mod share;
 mod store;
 mod volume;
 
@@ -40,5 +42,6 @@ pub use location::Location;
 pub use remote::{
     ReadError, ReadOptions, RemoteStorage, open_dataset, open_shard, read_storage, shard_storage,
 };
+pub use share::{BACKGROUND_PATIENCE, BACKGROUND_PERCENT, Reading, Share};
 pub use store::{Listing, Object, Put, Retry, Store, StoreOptions, Transfer, Written};
 pub use volume::free_bytes;

@@ -4,12 +4,14 @@
 //! caught up with its booking. So the order of bookings is the order of service, and a rate that changes while
 //! transfers wait is felt by them at once.
 
-use crate::Cancel;
+use crate::{Cancel, Share};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// A waiter looks again this often at least, to see a changed rate or a raised flag.
 const LOOK: Duration = Duration::from_millis(50);
+/// One that yields to reads looks this often whether it is its turn.
+const YIELD: Duration = Duration::from_millis(5);
 /// What may go out at once after a pause, in seconds of the rate.
 const BURST_SECONDS: f64 = 0.1;
 
@@ -23,7 +25,11 @@ const BURST_SECONDS: f64 = 0.1;
 /// assert_eq!(limiter.rate(), None);
 /// ```
 #[derive(Debug, Clone)]
-pub struct Limiter(Arc<Mutex<Books>>);
+pub struct Limiter {
+    books: Arc<Mutex<Books>>,
+    /// Whose reads come first.
+    share: Option<&'static Share>,
+}
 
 #[derive(Debug)]
 struct Books {
@@ -36,12 +42,24 @@ struct Books {
 impl Limiter {
     /// A limiter of so many bytes a second; none does not limit. A rate of 0 lets nothing through until it is changed.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
-        Self(Arc::new(Mutex::new(Books {
+        let books = Books {
             rate: bytes_per_second,
             booked: 0.0,
             served: 0.0,
             at: Instant::now(),
-        })))
+        };
+        Self {
+            books: Arc::new(Mutex::new(books)),
+            share: None,
+        }
+    }
+
+    /// As [`new`](Self::new), for transfers that nobody waits for: they get their share of what is read, and no more.
+    pub fn yielding(bytes_per_second: Option<u64>, share: &'static Share) -> Self {
+        Self {
+            share: Some(share),
+            ..Self::new(bytes_per_second)
+        }
     }
 
     /// Changes the rate, also for those who wait.
@@ -64,10 +82,23 @@ impl Limiter {
                 return false;
             }
             match self.wait_for(ticket) {
-                None => return true,
+                None => break,
                 Some(wait) => std::thread::sleep(wait),
             }
         }
+        let began = Instant::now();
+        while !self.admits(bytes, began) {
+            if cancel.is_cancelled() {
+                return false;
+            }
+            std::thread::sleep(YIELD);
+        }
+        true
+    }
+
+    fn admits(&self, bytes: u64, began: Instant) -> bool {
+        self.share
+            .is_none_or(|share| share.admits(bytes, began.elapsed()))
     }
 
     /// As [`take`](Self::take), for the tasks of this crate.
@@ -76,6 +107,10 @@ impl Limiter {
         let ticket = self.book(bytes);
         while let Some(wait) = self.wait_for(ticket) {
             tokio::time::sleep(wait).await;
+        }
+        let began = Instant::now();
+        while !self.admits(bytes, began) {
+            tokio::time::sleep(YIELD).await;
         }
     }
 
@@ -100,7 +135,7 @@ impl Limiter {
 
     fn books(&self) -> MutexGuard<'_, Books> {
         // Two counters cannot be left half done by a panic.
-        self.0
+        self.books
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }

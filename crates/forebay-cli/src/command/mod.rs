@@ -40,6 +40,8 @@ commands! {
     Export => export,
     Index => index,
     Serve => serve,
+    Checkpoint => checkpoint,
+    Stage => stage,
     Bench => bench,
     Completions => completions,
 }

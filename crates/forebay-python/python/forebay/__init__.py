@@ -6,6 +6,7 @@
   what becomes of each image; `Raw` leaves it encoded.
 - `Mapped` puts Python functions of yours between a loader and the trainer.
 - `forebay.torch`, `forebay.jax` and `forebay.tf` have loaders that give their tensors, on the device.
+- `forebay.checkpoint` saves on a fast disk, and drains into a store behind the training.
 - `Error` is the base of every exception raised on purpose.
 
 None of these libraries is imported before it is used.
@@ -19,13 +20,17 @@ from typing import TYPE_CHECKING
 
 from forebay._batch import TensorBatch
 from forebay._errors import (
+    CheckpointError,
+    CheckpointExistsError,
     ClosedError,
+    CorruptCheckpointError,
     CorruptRecordError,
     Error,
     ForkError,
     ImageError,
     MapError,
     MismatchError,
+    MissingCheckpointError,
     MissingError,
     OptionError,
     ServerError,
@@ -67,8 +72,11 @@ from forebay._transforms import (
 __all__ = [
     "Batch",
     "CentreCrop",
+    "CheckpointError",
+    "CheckpointExistsError",
     "ClosedError",
     "ColorJitter",
+    "CorruptCheckpointError",
     "CorruptRecordError",
     "CutMix",
     "Dataset",
@@ -81,6 +89,7 @@ __all__ = [
     "MapError",
     "Mapped",
     "MismatchError",
+    "MissingCheckpointError",
     "MissingError",
     "Mix",
     "Mixup",
@@ -112,6 +121,6 @@ if not TYPE_CHECKING:  # A checker would take every misspelt name for a module.
 
     def __getattr__(name: str) -> ModuleType:
         # `forebay.torch` without an import of its own, and without the price of one.
-        if name in ("jax", "tf", "torch"):
+        if name in ("checkpoint", "jax", "tf", "torch"):
             return importlib.import_module(f"forebay.{name}")
         raise AttributeError(f"module 'forebay' has no attribute '{name}'")

@@ -142,6 +142,37 @@ class ServerError(Error, ConnectionError):
     __str__ = Exception.__str__
 
 
+class CheckpointError(Error):
+    """A checkpoint that cannot be saved, drained or read.
+
+    Attributes
+    ----------
+    location : str or None
+        The checkpoint.
+    file : str or None
+        The file in it.
+    """
+
+    location: str | None = None
+    file: str | None = None
+
+
+class CorruptCheckpointError(CheckpointError):
+    """A checkpoint with a file, or a manifest, that is not what was saved."""
+
+
+class MissingCheckpointError(CheckpointError, FileNotFoundError):
+    """A checkpoint that is not there, or not complete."""
+
+    __str__ = Exception.__str__
+
+
+class CheckpointExistsError(CheckpointError, FileExistsError):
+    """Another checkpoint is in the place of one that was to replace nothing."""
+
+    __str__ = Exception.__str__
+
+
 class TimeoutError(Error, builtins.TimeoutError):
     """A wait that took longer than was allowed; the message says who waited for what."""
 

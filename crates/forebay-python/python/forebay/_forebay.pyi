@@ -1,4 +1,5 @@
 import os
+import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypedDict, final, overload
@@ -38,10 +39,21 @@ __all__ = [
     "Raw",
     "Record",
     "Records",
+    "Saved",
     "TrainTransform",
+    "_Checkpoint",
+    "_CheckpointBuffer",
+    "_CheckpointDraft",
+    "_CheckpointFile",
+    "_CheckpointRequest",
     "__version__",
     "_check_batch_transform",
     "_check_transform",
+    "_checkpoint_area",
+    "_checkpoint_latest",
+    "_checkpoint_list",
+    "_checkpoint_pin",
+    "_checkpoint_share",
     "_main",
     "_reopen",
     "open",
@@ -96,6 +108,136 @@ _BatchTransform: TypeAlias = Mixup | CutMix | RandomChoice
 def _check_batch_transform(transform: _BatchTransform, /) -> None: ...
 def _check_transform(transform: _Step, /) -> None: ...
 def _main(args: Sequence[str]) -> int: ...
+
+def _checkpoint_area() -> pathlib.Path: ...
+def _checkpoint_latest(
+    prefix: str, storage_options: dict[str, str], area: str | None
+) -> str | None: ...
+def _checkpoint_list(
+    prefix: str, storage_options: dict[str, str], area: str | None
+) -> list[tuple[str, int | None, int, int, str, bool, bool, bool, str | None]]: ...
+def _checkpoint_pin(location: str, storage_options: dict[str, str], pinned: bool) -> None: ...
+def _checkpoint_share(percent: int) -> None: ...
+
+@final
+class _CheckpointBuffer:
+    def __new__(
+        cls,
+        directory: str,
+        max_bytes: int | None = None,
+        bandwidth: int | None = None,
+        keep_local: int = 1,
+    ) -> Self: ...
+    @property
+    def directory(self) -> pathlib.Path: ...
+    def begin(
+        self, request: _CheckpointRequest, bytes: int, timeout: float | None
+    ) -> _CheckpointDraft:
+        """Begins a checkpoint of about so many bytes; waits for room."""
+    def save(
+        self, draft: _CheckpointDraft, request: _CheckpointRequest, content: str
+    ) -> Saved:
+        """Commits a draft. What it returns is safe."""
+    def recover(self, prefix: str | None, storage_options: dict[str, str]) -> list[Saved]:
+        """Takes up what processes that are gone have left."""
+    def pending(self) -> list[Saved]:
+        """What this process has on its way, the oldest first."""
+    def close(self) -> None:
+        """Stops draining and cleans up what was under way."""
+
+@final
+class _CheckpointRequest:
+    def __new__(
+        cls,
+        location: str,
+        storage_options: dict[str, str],
+        *,
+        metadata: str,
+        overwrite: bool,
+        keep: int | None,
+        rank: int,
+        world_size: int,
+        attempt: str | None,
+    ) -> Self: ...
+
+@final
+class _CheckpointDraft:
+    def create(self, name: str) -> _CheckpointFile: ...
+    def finish(self, file: _CheckpointFile) -> None: ...
+    def path(self, name: str) -> pathlib.Path: ...
+    def adopt(self, name: str) -> None: ...
+    def copy_file(self, name: str, source: str) -> None: ...
+    def copy_dir(self, source: str) -> None: ...
+    def abort(self) -> None:
+        """Gives the draft up; what was written is removed."""
+
+@final
+class _CheckpointFile:
+    def write(self, address: int, length: int) -> None:
+        """Writes `length` bytes from `address`, which the caller holds."""
+    @property
+    def written(self) -> int: ...
+
+@final
+class _Checkpoint:
+    def __new__(
+        cls, location: str, storage_options: dict[str, str], area: str | None
+    ) -> Self: ...
+    @property
+    def location(self) -> str: ...
+    @property
+    def is_local(self) -> bool:
+        """Whether the fast disk has it."""
+    def parts(self) -> str:
+        """The parts as JSON: content, metadata and files of each rank."""
+    def read(self, rank: int, name: str) -> Array:
+        """All bytes of a file, compared with its checksum."""
+    def export(self, rank: int, name: str, path: str) -> None:
+        """Writes a file to a path."""
+
+@final
+class Saved:
+    """A checkpoint that `save` made safe on the fast disk, on its way to where it belongs."""
+    @property
+    def location(self) -> str:
+        """Where the checkpoint belongs."""
+    @property
+    def bytes(self) -> int:
+        """The size of all its files, in bytes."""
+    @property
+    def drained(self) -> int:
+        """How many of its bytes are through by now."""
+    @property
+    def done(self) -> bool:
+        """Whether it is complete where it belongs. If not, it is safe on the fast disk of this machine."""
+    @property
+    def error(self) -> BaseException | None:
+        """Why it is not there: the exception of the last try, or None. Tries go on unless `wait` raises it."""
+    @property
+    def state(self) -> Literal["on its way", "failing", "failed", "done"]:
+        """"on its way", "failing" (tries go on), "failed" (they do not), or "done"."""
+    @property
+    def missing_ranks(self) -> list[int]:
+        """Of a checkpoint of several ranks: those whose parts are not there yet, while this is known."""
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until the checkpoint is complete where it belongs.
+
+        Other threads run meanwhile, and Ctrl-C ends the wait, not the draining.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds. By default until it is there, or has failed for five minutes.
+
+        Raises
+        ------
+        TimeoutError
+            Time is up. The checkpoint is safe on the fast disk, and draining goes on.
+        CheckpointError
+            It cannot be completed, or all tries of the last five minutes failed; these go on.
+        ForkError
+            In a process forked from the one that saved.
+        """
 
 @final
 class Dataset:

@@ -15,7 +15,7 @@ pub(crate) use options::without_secrets;
 pub use options::{Retry, StoreOptions};
 pub use transfer::Transfer;
 
-use crate::{Error, Location, Result};
+use crate::{Error, Location, Result, Share};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -115,12 +115,18 @@ impl Store {
 
     /// Fills `buf` with the bytes from `offset`. A range that reaches beyond the end is an error.
     pub fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
-        either!(self, store => store.read_at(&check_key(key)?, None, offset, buf))
+        let reading = Share::process().reading();
+        either!(self, store => store.read_at(&check_key(key)?, None, offset, buf))?;
+        reading.moved(buf.len() as u64);
+        Ok(())
     }
 
     /// As [`read_at`](Self::read_at), but [`Error::Changed`] if the object is another one than `object` by now.
     pub fn read_at_if(&self, object: &Object, offset: u64, buf: &mut [u8]) -> Result<()> {
-        either!(self, store => store.read_at(&check_key(&object.key)?, Some(object), offset, buf))
+        let reading = Share::process().reading();
+        either!(self, store => store.read_at(&check_key(&object.key)?, Some(object), offset, buf))?;
+        reading.moved(buf.len() as u64);
+        Ok(())
     }
 
     /// Writes a small object whole or not at all. [`Error::AlreadyThere`] or [`Error::Changed`] if the condition does not

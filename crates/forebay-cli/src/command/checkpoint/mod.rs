@@ -1,0 +1,192 @@
+//! `forebay checkpoint`: which there are, and whether they are what was saved.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::{Args as ClapArgs, Subcommand};
+use forebay_store::checkpoint::{self, Checkpoint, default_area};
+use forebay_store::{Cancel, Location};
+use serde::Serialize;
+
+use crate::console::Console;
+use crate::failure::{Failure, Outcome};
+use crate::quantity;
+use crate::store_args::StoreArgs;
+use crate::table::{Align, Table};
+
+/// List and verify checkpoints
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  forebay checkpoint ls s3://bucket/run
+  forebay checkpoint verify s3://bucket/run/step-1000")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// The complete checkpoints of a run, and those on their way from this machine
+    Ls {
+        /// The directory or prefix that holds them
+        #[arg(value_name = "RUN")]
+        location: OsString,
+        #[command(flatten)]
+        rest: Rest,
+    },
+    /// Read every file of a checkpoint and compare it with its checksum
+    Verify {
+        /// The checkpoint
+        #[arg(value_name = "CHECKPOINT")]
+        location: OsString,
+        #[command(flatten)]
+        rest: Rest,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+struct Rest {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// The staging area [default: ~/.cache/forebay/stage]
+    #[arg(long, value_name = "DIR")]
+    staging: Option<PathBuf>,
+}
+
+impl Rest {
+    /// The area, if there may be one.
+    fn area(&self) -> Option<PathBuf> {
+        self.staging.clone().or_else(|| default_area().ok())
+    }
+}
+
+pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    match args.what {
+        What::Ls { location, rest } => ls(&Location::parse(location)?, &rest, console),
+        What::Verify { location, rest } => verify(&Location::parse(location)?, &rest, console),
+    }
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    location: &'a str,
+    step: Option<u64>,
+    bytes: u64,
+    world_size: u32,
+    stored: bool,
+    staged: bool,
+    pinned: bool,
+    error: Option<&'a str>,
+}
+
+fn ls(run: &Location, rest: &Rest, console: &Console) -> Result<Outcome, Failure> {
+    let found = checkpoint::list(run, &rest.store.options(), rest.area().as_deref())?;
+    let mut table = Table::new(&[("checkpoint", Align::Left), ("size", Align::Right), ("", Align::Left)]);
+    for one in &found {
+        let (bytes, world_size, error) = match &one.manifest {
+            Ok(manifest) => (manifest.bytes(), manifest.world_size(), None),
+            Err(why) => (0, 0, Some(why.as_str())),
+        };
+        let mut notes = Vec::new();
+        if !one.is_stored {
+            notes.push("on its way".to_owned());
+        }
+        if one.is_pinned {
+            notes.push("pinned".to_owned());
+        }
+        if world_size > 1 {
+            notes.push(format!("{world_size} ranks"));
+        }
+        notes.extend(error.map(|why| format!("damaged: {why}")));
+        table.row([one.name.clone(), quantity::bytes(bytes), notes.join(", ")]);
+        console.event(
+            "checkpoint",
+            &Row {
+                location: &one.location,
+                step: one.step,
+                bytes,
+                world_size,
+                stored: one.is_stored,
+                staged: one.is_staged,
+                pinned: one.is_pinned,
+                error,
+            },
+        );
+    }
+    if found.is_empty() {
+        console.note(format!("no complete checkpoint in {run}"));
+    } else {
+        table.lines(console.paint()).iter().for_each(|line| console.line(line));
+    }
+    #[derive(Serialize)]
+    struct Summary {
+        command: &'static str,
+        exit_code: i32,
+        checkpoints: usize,
+    }
+    let summary = Summary { command: "checkpoint ls", exit_code: 0, checkpoints: found.len() };
+    console.event("summary", &summary);
+    Ok(Outcome::Done)
+}
+
+fn verify(place: &Location, rest: &Rest, console: &Console) -> Result<Outcome, Failure> {
+    let found = Checkpoint::open(place, &rest.store.options(), rest.area().as_deref())?;
+    let bytes = found.manifest().bytes();
+    let files: u64 = found.manifest().parts.iter().map(|part| part.files.len() as u64).sum();
+    let bar = console.bar("verifying", Some(bytes));
+    let read = AtomicU64::new(0);
+    let cancel = Cancel::from_flag(console.interrupt().answer().flag());
+    let damage = found.verify(&cancel, &|more| {
+        let read = read.fetch_add(more, Ordering::Relaxed) + more;
+        bar.update(read, read, "bytes", read);
+    });
+    drop(bar);
+    let damage = match damage {
+        Err(checkpoint::Error::Cancelled { .. }) => {
+            return Err(Failure::interrupted("nothing damaged was found until then"));
+        }
+        other => other?,
+    };
+    for error in &damage {
+        console.warning(error.to_string());
+    }
+    #[derive(Serialize)]
+    struct Summary {
+        command: &'static str,
+        exit_code: i32,
+        location: String,
+        files: u64,
+        bytes: u64,
+        damaged: Vec<String>,
+    }
+    console.event(
+        "summary",
+        &Summary {
+            command: "checkpoint verify",
+            exit_code: i32::from(!damage.is_empty()),
+            location: found.location(),
+            files,
+            bytes,
+            damaged: damage.iter().map(ToString::to_string).collect(),
+        },
+    );
+    if damage.is_empty() {
+        console.line(format!(
+            "{}: {} of {}, each as it was saved",
+            found.location(),
+            quantity::counted(files, "file", "files"),
+            quantity::bytes(bytes)
+        ));
+        return Ok(Outcome::Done);
+    }
+    Err(Failure::new(format!(
+        "{} of {} in {} are damaged",
+        quantity::count(damage.len() as u64),
+        quantity::counted(files, "file", "files"),
+        found.location()
+    ))
+    .hint("load another checkpoint: `forebay checkpoint ls` lists those of the run"))
+}

@@ -1,0 +1,185 @@
+//! The checkpoints of a staging area.
+
+use std::path::Path;
+use std::time::Duration;
+
+use forebay_store::StoreOptions;
+use forebay_store::checkpoint::{self, Buffer, BufferOptions, Saved, State, Status};
+use serde::Serialize;
+
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::quantity;
+use crate::table::{Align, Table};
+
+/// How often is looked for progress, and for Ctrl-C.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What is in an area.
+pub(super) struct Checkpoints(Vec<Status>);
+
+#[derive(Serialize)]
+struct Event<'a> {
+    location: &'a str,
+    state: &'static str,
+    rank: u32,
+    world_size: u32,
+    bytes: u64,
+    age_seconds: Option<f64>,
+    owned: bool,
+    error: Option<&'a str>,
+    path: String,
+}
+
+impl Checkpoints {
+    pub(super) fn look(area: &Path) -> Result<Self, Failure> {
+        Ok(Self(checkpoint::status(area)?))
+    }
+
+    /// How many are not where they belong, and their bytes.
+    pub(super) fn left(&self) -> (u64, u64) {
+        let left = self.0.iter().filter(|status| matches!(status.state, State::Staged | State::Damaged));
+        left.fold((0, 0), |(count, bytes), status| (count + 1, bytes + status.bytes))
+    }
+
+    pub(super) fn print(&self, console: &Console) {
+        let columns = [
+            ("checkpoint", Align::Left),
+            ("state", Align::Left),
+            ("size", Align::Right),
+            ("saved", Align::Right),
+        ];
+        let mut table = Table::new(&columns);
+        for status in &self.0 {
+            let state = word(status);
+            let place = match (status.location.as_str(), status.world_size) {
+                ("", _) => status.path.display().to_string(),
+                (place, 1) => place.to_owned(),
+                (place, world) => format!("{place} (rank {} of {world})", status.rank),
+            };
+            let age = status.age.map_or_else(String::new, |age| format!("{} ago", quantity::duration(age)));
+            table.row([place, state.to_owned(), quantity::bytes(status.bytes), age]);
+            console.event(
+                "checkpoint",
+                &Event {
+                    location: &status.location,
+                    state,
+                    rank: status.rank,
+                    world_size: status.world_size,
+                    bytes: status.bytes,
+                    age_seconds: status.age.map(|age| age.as_secs_f64()),
+                    owned: status.is_owned,
+                    error: status.error.as_deref(),
+                    path: status.path.display().to_string(),
+                },
+            );
+        }
+        if !self.0.is_empty() {
+            table.lines(console.paint()).iter().for_each(|line| console.line(line));
+        }
+        for status in &self.0 {
+            if let Some(error) = &status.error {
+                console.warning(format!("{}: {error}", status.location));
+            }
+        }
+    }
+}
+
+fn word(status: &Status) -> &'static str {
+    match (status.state, status.is_owned) {
+        (State::Writing, true) => "being saved",
+        (State::Writing, false) => "never finished",
+        (State::Staged, true) => "draining",
+        (State::Staged, false) => "left behind",
+        (State::Stored, _) => "stored, a copy",
+        _ => "damaged",
+    }
+}
+
+/// What was brought where it belongs.
+#[derive(Default)]
+pub(super) struct Drained {
+    pub(super) count: u64,
+    pub(super) bytes: u64,
+    /// Why something is not.
+    pub(super) failure: Option<Failure>,
+}
+
+/// Takes up what is left in an area, and waits for it; with `waits` for what running processes have as well.
+pub(super) fn bring(
+    area: &Path,
+    options: &StoreOptions,
+    bandwidth: Option<u64>,
+    patience: Duration,
+    waits: bool,
+    console: &Console,
+) -> Result<Drained, Failure> {
+    let mut drained = Drained::default();
+    if checkpoint::status(area)?.is_empty() {
+        return Ok(drained);
+    }
+    let mut buffer_options = BufferOptions::new(area);
+    buffer_options.bandwidth = bandwidth;
+    let buffer = Buffer::open(buffer_options)?;
+    let interrupt = console.interrupt().answer();
+    let own = options != &StoreOptions::default();
+    let mut found = Vec::new();
+    let mut rest = Vec::new();
+    let bar = console.bar("draining", None);
+    loop {
+        // Again once all is done: what a process leaves that ends while we wait. Not what failed for good.
+        if rest.is_empty() {
+            let more = buffer.recover(&|_| own.then(|| options.clone()))?;
+            for saved in &more {
+                console.note(format!("taking up {}", saved.location()));
+            }
+            rest.extend(more.iter().cloned());
+            found.extend(more);
+        }
+        rest.retain(|saved: &Saved| settle(saved, patience, &mut drained, console));
+        let moved = found.iter().map(Saved::moved).sum();
+        bar.update(moved, found.len() as u64, "checkpoints", moved);
+        if interrupt.is_asked() {
+            buffer.close();
+            return Err(Failure::interrupted("what is not drained stays in the staging area")
+                .hint("the same command goes on"));
+        }
+        let others = waits
+            && checkpoint::status(area)?
+                .iter()
+                .any(|status| status.is_owned && matches!(status.state, State::Staged | State::Writing));
+        if rest.is_empty() && (!others || drained.failure.is_some()) {
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
+    buffer.close();
+    Ok(drained)
+}
+
+/// Whether a checkpoint is still on its way.
+fn settle(saved: &Saved, patience: Duration, drained: &mut Drained, console: &Console) -> bool {
+    let place = saved.location();
+    let failure = match saved.outcome() {
+        Some(Ok(())) => {
+            console.note(format!("{place} is complete"));
+            drained.count += 1;
+            drained.bytes += saved.bytes();
+            return false;
+        }
+        Some(Err(error)) => error,
+        None => match saved.error() {
+            Some(error) if saved.failing_for().is_some_and(|time| time >= patience) => error,
+            None if !saved.missing_ranks().is_empty() => {
+                console.warning(format!("{place}: this machine's part is there, those of ranks {:?} are not", saved.missing_ranks()));
+                return false;
+            }
+            _ => return true,
+        },
+    };
+    console.warning(format!("{place}: {failure}"));
+    drained.failure.get_or_insert_with(|| {
+        Failure::from_error(&*failure).hint("it stays in the staging area; `forebay stage status` shows it, and the same command tries again")
+    });
+    false
+}

@@ -1,0 +1,483 @@
+//! Saving: the staging area, drafts and handles.
+
+// SAFETY of this file: it reads memory of Python objects by address while the interpreter runs other threads. The
+// caller, `forebay/checkpoint.py`, holds the object for the length of the call.
+#![allow(unsafe_code)]
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use forebay_store::Cancel;
+use forebay_store::checkpoint::{Buffer, BufferOptions, Draft, DraftFile, Error, Request};
+use pyo3::prelude::*;
+
+use super::{StorageOptions, location, same_process, store_options};
+use crate::failure::{Failure, Kind};
+use crate::patience::{Deadline, SLICE, patiently};
+
+/// What is to become of a checkpoint.
+#[pyclass(frozen, module = "forebay._forebay", name = "_CheckpointRequest")]
+pub(crate) struct PyRequest(Request);
+
+#[pymethods]
+impl PyRequest {
+    #[new]
+    #[pyo3(signature = (location, storage_options, *, metadata, overwrite, keep, rank, world_size, attempt))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "they are the arguments of a Python function"
+    )]
+    fn new(
+        location: &str,
+        storage_options: StorageOptions,
+        metadata: &str,
+        overwrite: bool,
+        keep: Option<u32>,
+        rank: u32,
+        world_size: u32,
+        attempt: Option<String>,
+    ) -> PyResult<PyRequest> {
+        let location = super::location(location)?;
+        let mut request = Request::new(location, store_options(storage_options)?);
+        request.metadata = serde_json::from_str(metadata)
+            .map_err(|error| Failure::new(Kind::Option, format!("metadata: {error}")))?;
+        (request.overwrite, request.keep) = (overwrite, keep);
+        (request.rank, request.world_size, request.attempt) = (rank, world_size, attempt);
+        Ok(PyRequest(request))
+    }
+}
+
+/// A staging area as this process uses it.
+#[pyclass(frozen, module = "forebay._forebay", name = "_CheckpointBuffer")]
+pub(crate) struct PyBuffer {
+    buffer: Buffer,
+    process: u32,
+}
+
+#[pymethods]
+impl PyBuffer {
+    #[new]
+    #[pyo3(signature = (directory, max_bytes=None, bandwidth=None, keep_local=1))]
+    fn new(
+        py: Python<'_>,
+        directory: PathBuf,
+        max_bytes: Option<u64>,
+        bandwidth: Option<u64>,
+        keep_local: u32,
+    ) -> PyResult<PyBuffer> {
+        let mut options = BufferOptions::new(directory);
+        options.max_bytes = max_bytes;
+        options.bandwidth = bandwidth;
+        options.keep_local = keep_local;
+        let buffer = py.detach(|| Buffer::open(options)).map_err(Failure::from)?;
+        Ok(PyBuffer {
+            buffer,
+            process: std::process::id(),
+        })
+    }
+
+    #[getter]
+    fn directory(&self) -> PathBuf {
+        self.buffer.dir().to_path_buf()
+    }
+
+    /// Begins a checkpoint of about so many bytes; waits for room.
+    fn begin(
+        &self,
+        py: Python<'_>,
+        request: &PyRequest,
+        bytes: u64,
+        timeout: Option<f64>,
+    ) -> PyResult<PyDraft> {
+        same_process(self.process)?;
+        request.0.check().map_err(Failure::from)?;
+        let deadline = Deadline::after(duration(timeout)?);
+        loop {
+            let begun = py
+                .detach(|| self.buffer.begin(bytes, SLICE))
+                .map_err(Failure::from)?;
+            if let Some(draft) = begun {
+                return Ok(PyDraft {
+                    draft: Mutex::new(Some(Arc::new(draft))),
+                    process: self.process,
+                });
+            }
+            deadline.check(py, || {
+                let dir = self.buffer.dir().display();
+                let errors = self.buffer.pending().iter().find_map(|saved| saved.error());
+                match errors {
+                    Some(error) => {
+                        format!("room for {bytes} bytes in {dir}, which cannot be drained: {error}")
+                    }
+                    None => format!("room for {bytes} bytes in {dir}"),
+                }
+            })?;
+        }
+    }
+
+    /// Commits a draft. What it returns is safe.
+    fn save(
+        &self,
+        py: Python<'_>,
+        draft: &PyDraft,
+        request: &PyRequest,
+        content: String,
+    ) -> PyResult<Saved> {
+        same_process(self.process)?;
+        let mut request = request.0.clone();
+        request.content = content;
+        let taken = draft.slot().take();
+        let taken = taken.and_then(Arc::into_inner).ok_or_else(|| {
+            Failure::new(
+                Kind::State,
+                "this draft is over, or another thread writes to it",
+            )
+        })?;
+        let buffer = self.buffer.clone();
+        // Not left alone at Ctrl-C: whether it is safe has to be known.
+        let saved = py
+            .detach(|| buffer.save(taken, &request))
+            .map_err(Failure::from)?;
+        Ok(Saved {
+            saved,
+            process: self.process,
+        })
+    }
+
+    /// Takes up what processes that are gone have left.
+    fn recover(
+        &self,
+        py: Python<'_>,
+        prefix: Option<&str>,
+        storage_options: StorageOptions,
+    ) -> PyResult<Vec<Saved>> {
+        same_process(self.process)?;
+        let own = prefix.map(location).transpose()?;
+        let is_given = !storage_options.is_empty();
+        let options = store_options(storage_options)?;
+        // Credentials for one bucket are lent to that one only.
+        let lend = |other: &forebay_store::Location| {
+            let fits = own.as_ref().is_none_or(|own| {
+                own.scheme() == other.scheme() && own.authority() == other.authority()
+            });
+            (is_given && fits).then(|| options.clone())
+        };
+        let found = py
+            .detach(|| self.buffer.recover(&lend))
+            .map_err(Failure::from)?;
+        let process = self.process;
+        Ok(found
+            .into_iter()
+            .map(|saved| Saved { saved, process })
+            .collect())
+    }
+
+    /// What this process has on its way, the oldest first.
+    fn pending(&self) -> PyResult<Vec<Saved>> {
+        same_process(self.process)?;
+        let pending = self.buffer.pending().into_iter();
+        Ok(pending
+            .map(|saved| Saved {
+                saved,
+                process: self.process,
+            })
+            .collect())
+    }
+
+    /// Stops draining and cleans up what was under way.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        same_process(self.process)?;
+        let buffer = self.buffer.clone();
+        let waits_for = || "the drain to stop".to_owned();
+        patiently(
+            py,
+            Deadline::after(Some(Duration::from_secs(10))),
+            waits_for,
+            move || {
+                buffer.close();
+                Ok(())
+            },
+        )
+    }
+}
+
+/// A checkpoint that is being written.
+#[pyclass(frozen, module = "forebay._forebay", name = "_CheckpointDraft")]
+pub(crate) struct PyDraft {
+    draft: Mutex<Option<Arc<Draft>>>,
+    process: u32,
+}
+
+impl PyDraft {
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Draft>>> {
+        self.draft.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn draft(&self) -> Result<Arc<Draft>, Failure> {
+        same_process(self.process)?;
+        let draft = self.slot().clone();
+        draft.ok_or_else(|| Failure::new(Kind::State, "this checkpoint is committed or given up"))
+    }
+
+    /// Work on the draft that Ctrl-C ends.
+    fn work(
+        &self,
+        py: Python<'_>,
+        what: String,
+        work: impl FnOnce(&Draft, &Cancel) -> Result<(), Error> + Send + 'static,
+    ) -> PyResult<()> {
+        let draft = self.draft()?;
+        let cancel = Cancel::new();
+        let flag = cancel.clone();
+        let done = patiently(
+            py,
+            Deadline::after(None),
+            || what.clone(),
+            move || work(&draft, &flag).map_err(Failure::from),
+        );
+        if done.is_err() {
+            cancel.set();
+        }
+        done
+    }
+}
+
+#[pymethods]
+impl PyDraft {
+    fn create(&self, name: &str) -> PyResult<PyDraftFile> {
+        let draft = self.draft()?;
+        let file = draft.create(name).map_err(Failure::from)?;
+        Ok(PyDraftFile {
+            file: Mutex::new(Some(file)),
+            process: self.process,
+        })
+    }
+
+    fn finish(&self, py: Python<'_>, file: &PyDraftFile) -> PyResult<()> {
+        let draft = self.draft()?;
+        let Some(file) = file.slot().take() else {
+            return Ok(());
+        };
+        Ok(py.detach(|| draft.finish(file)).map_err(Failure::from)?)
+    }
+
+    fn path(&self, name: &str) -> PyResult<PathBuf> {
+        Ok(self.draft()?.path(name).map_err(Failure::from)?)
+    }
+
+    fn adopt(&self, py: Python<'_>, name: String) -> PyResult<()> {
+        let what = format!("the checksum of {name}");
+        self.work(py, what, move |draft, cancel| draft.adopt(&name, cancel))
+    }
+
+    fn copy_file(&self, py: Python<'_>, name: String, source: PathBuf) -> PyResult<()> {
+        let what = format!("a copy of {}", source.display());
+        self.work(py, what, move |draft, cancel| {
+            draft.copy_file(&name, &source, cancel)
+        })
+    }
+
+    fn copy_dir(&self, py: Python<'_>, source: PathBuf) -> PyResult<()> {
+        let what = format!("a copy of {}", source.display());
+        self.work(py, what, move |draft, cancel| {
+            draft.copy_dir(&source, cancel)
+        })
+    }
+
+    /// Gives the draft up; what was written is removed.
+    fn abort(&self, py: Python<'_>) {
+        if self.process == std::process::id() {
+            let draft = self.slot().take();
+            py.detach(|| drop(draft));
+        }
+    }
+}
+
+impl Drop for PyDraft {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // The files are the parent's, and the threads are not here.
+            std::mem::forget(self.slot().take());
+        }
+    }
+}
+
+/// A file of a checkpoint that is being written.
+#[pyclass(frozen, module = "forebay._forebay", name = "_CheckpointFile")]
+pub(crate) struct PyDraftFile {
+    file: Mutex<Option<DraftFile>>,
+    process: u32,
+}
+
+impl PyDraftFile {
+    fn slot(&self) -> MutexGuard<'_, Option<DraftFile>> {
+        self.file.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+#[pymethods]
+impl PyDraftFile {
+    /// Writes `length` bytes from `address`, which the caller holds.
+    fn write(&self, py: Python<'_>, address: usize, length: usize) -> PyResult<()> {
+        same_process(self.process)?;
+        if length == 0 {
+            return Ok(());
+        }
+        let written = py.detach(|| {
+            let mut slot = self.slot();
+            let Some(file) = slot.as_mut() else {
+                return Err(Failure::new(Kind::State, "this file is closed"));
+            };
+            // SAFETY: the caller holds the object whose bytes these are for the length of this call. Python code that
+            // changes them meanwhile is at fault as it would be with a write to a file; then what is written, and what is
+            // checksummed, is some mixture, as nothing but plain bytes is read.
+            let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
+            file.write_all(bytes)
+                .map_err(|error| Failure::from(file.explain(error)))
+        });
+        Ok(written?)
+    }
+
+    #[getter]
+    fn written(&self) -> u64 {
+        self.slot().as_ref().map_or(0, DraftFile::written)
+    }
+}
+
+/// A checkpoint that `save` made safe on the fast disk, on its way to where it belongs.
+#[pyclass(frozen, module = "forebay.checkpoint", name = "Saved")]
+pub(crate) struct Saved {
+    saved: forebay_store::checkpoint::Saved,
+    process: u32,
+}
+
+/// Failures of less than this do not end a wait: storage goes away and comes back.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+#[pymethods]
+impl Saved {
+    /// Where the checkpoint belongs.
+    #[getter]
+    fn location(&self) -> &str {
+        self.saved.location()
+    }
+
+    /// The size of all its files, in bytes.
+    #[getter]
+    fn bytes(&self) -> u64 {
+        self.saved.bytes()
+    }
+
+    /// How many of its bytes are through by now.
+    #[getter]
+    fn drained(&self) -> u64 {
+        self.saved.moved()
+    }
+
+    /// Whether it is complete where it belongs. If not, it is safe on the fast disk of this machine.
+    #[getter]
+    fn done(&self) -> bool {
+        self.saved.is_done()
+    }
+
+    /// Why it is not there: the exception of the last try, or None. Tries go on unless `wait` raises it.
+    #[getter]
+    fn error<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let error = self.saved.error()?;
+        let raised: PyErr = Failure::from(&*error).into();
+        Some(raised.into_value(py).into_bound(py).into_any())
+    }
+
+    /// "on its way", "failing" (tries go on), "failed" (they do not), or "done".
+    #[getter]
+    fn state(&self) -> &'static str {
+        match (self.saved.outcome(), self.saved.error()) {
+            (Some(Ok(())), _) => "done",
+            (Some(Err(_)), _) => "failed",
+            (None, Some(_)) => "failing",
+            (None, None) => "on its way",
+        }
+    }
+
+    /// Of a checkpoint of several ranks: those whose parts are not there yet, while this is known.
+    #[getter]
+    fn missing_ranks(&self) -> Vec<u32> {
+        self.saved.missing_ranks()
+    }
+
+    /// Wait until the checkpoint is complete where it belongs.
+    ///
+    /// Other threads run meanwhile, and Ctrl-C ends the wait, not the draining.
+    ///
+    /// Parameters
+    /// ----------
+    /// timeout : float, optional
+    ///     Seconds. By default until it is there, or has failed for five minutes.
+    ///
+    /// Raises
+    /// ------
+    /// TimeoutError
+    ///     Time is up. The checkpoint is safe on the fast disk, and draining goes on.
+    /// CheckpointError
+    ///     It cannot be completed, or all tries of the last five minutes failed; these go on.
+    /// ForkError
+    ///     In a process forked from the one that saved.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        same_process(self.process)?;
+        let allowed = duration(timeout)?;
+        let deadline = Deadline::after(allowed);
+        loop {
+            let outcome = py.detach(|| self.saved.wait_for(SLICE));
+            match outcome {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(error)) => return Err(Failure::from(&*error).into()),
+                None => {}
+            }
+            if allowed.is_none()
+                && self.saved.failing_for().is_some_and(|time| time > PATIENCE)
+                && let Some(error) = self.saved.error()
+            {
+                return Err(Failure::from(&*error).into());
+            }
+            deadline.check(py, || {
+                let place = self.saved.location();
+                let ranks = self.saved.missing_ranks();
+                match self.saved.error() {
+                    Some(error) => format!("{place}; the last try failed: {error}"),
+                    None if !ranks.is_empty() => {
+                        format!("{place}: ranks {ranks:?} have not saved their parts")
+                    }
+                    None => format!(
+                        "{place}: {} of {} bytes are there",
+                        self.saved.moved(),
+                        self.saved.bytes()
+                    ),
+                }
+            })?;
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        let state = self.state();
+        format!(
+            "<forebay.checkpoint.Saved {} ({state})>",
+            self.saved.location()
+        )
+    }
+}
+
+fn duration(seconds: Option<f64>) -> Result<Option<Duration>, Failure> {
+    seconds
+        .map(|seconds| {
+            Duration::try_from_secs_f64(seconds).map_err(|_| {
+                Failure::new(
+                    Kind::Option,
+                    format!("timeout={seconds}: it is a number of seconds"),
+                )
+            })
+        })
+        .transpose()
+}

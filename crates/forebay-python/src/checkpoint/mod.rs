@@ -1,0 +1,59 @@
+//! What `forebay/checkpoint.py` is made of: the staging area, drafts, handles of what was saved, and checkpoints that are
+//! read back.
+//!
+//! Owns waiting without the interpreter, and the refusal of what a fork left behind. What Python objects become which
+//! files is decided in Python.
+
+mod buffer;
+mod read;
+
+pub(crate) use buffer::{PyBuffer, PyDraft, PyDraftFile, PyRequest, Saved};
+pub(crate) use read::{
+    _checkpoint_area, _checkpoint_latest, _checkpoint_list, _checkpoint_pin, _checkpoint_share,
+    PyCheckpoint,
+};
+
+use std::collections::BTreeMap;
+
+use forebay_store::{Location, StoreOptions};
+
+use crate::failure::{Failure, Kind};
+
+/// Options by their names: those of the store itself, and others as the field's tools have them.
+type StorageOptions = BTreeMap<String, String>;
+
+fn store_options(named: StorageOptions) -> Result<StoreOptions, Failure> {
+    let mut options = StoreOptions::default();
+    for (name, value) in named {
+        match name.as_str() {
+            "endpoint" => options.endpoint = Some(value),
+            "region" => options.region = Some(value),
+            "anonymous" => {
+                options.anonymous = match value.to_ascii_lowercase().as_str() {
+                    "true" | "1" => true,
+                    "false" | "0" => false,
+                    _ => {
+                        let message = "storage_options: anonymous is \"true\" or \"false\"";
+                        return Err(Failure::new(Kind::Option, message));
+                    }
+                }
+            }
+            _ => drop(options.extra.insert(name, value)),
+        }
+    }
+    Ok(options)
+}
+
+fn location(text: &str) -> Result<Location, Failure> {
+    Location::parse(text).map_err(|error| Failure::new(Kind::Option, error))
+}
+
+/// Refuses what was made before a fork: its threads are not here.
+fn same_process(process: u32) -> Result<(), Failure> {
+    if process == std::process::id() {
+        return Ok(());
+    }
+    let message = "this was made before a fork, and its threads stayed behind: call forebay.checkpoint in the process that \
+                   uses it, or start processes with the method spawn";
+    Err(Failure::new(Kind::Fork, message))
+}

@@ -1,0 +1,221 @@
+//! Loading: checkpoints that are read back, and which there are.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use forebay_store::checkpoint::{self, Checkpoint, FileEntry, Found};
+use forebay_store::{Cancel, Location, Share, StoreOptions};
+use pyo3::prelude::*;
+
+use super::{StorageOptions, location, store_options};
+use crate::array::Array;
+use crate::failure::{Failure, Kind};
+use crate::patience::{Deadline, patiently};
+
+/// A complete checkpoint. Retention on this host leaves it alone while this is there.
+#[pyclass(frozen, module = "forebay._forebay", name = "_Checkpoint")]
+pub(crate) struct PyCheckpoint(Arc<Checkpoint>);
+
+/// Runs `work` on a thread; Ctrl-C tells it to stop and does not wait for it.
+fn stoppable<T: Send + 'static>(
+    py: Python<'_>,
+    waits_for: String,
+    work: impl FnOnce(&Cancel) -> Result<T, Failure> + Send + 'static,
+) -> PyResult<T> {
+    let cancel = Cancel::new();
+    let flag = cancel.clone();
+    let done = patiently(
+        py,
+        Deadline::after(None),
+        || waits_for.clone(),
+        move || work(&flag),
+    );
+    if done.is_err() {
+        cancel.set();
+    }
+    done
+}
+
+impl PyCheckpoint {
+    fn file(&self, rank: u32, name: &str) -> Result<FileEntry, Failure> {
+        let part = self.0.manifest().parts.get(rank as usize);
+        let file = part.and_then(|part| part.file(name)).cloned();
+        file.ok_or_else(|| {
+            let message = format!("{} has no file {name:?} of rank {rank}", self.0.location());
+            Failure::new(Kind::CheckpointMissing, message)
+        })
+    }
+}
+
+#[pymethods]
+impl PyCheckpoint {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        location: &str,
+        storage_options: StorageOptions,
+        area: Option<PathBuf>,
+    ) -> PyResult<PyCheckpoint> {
+        let place = super::location(location)?;
+        let options = store_options(storage_options)?;
+        let waits_for = format!("the manifest of {place}");
+        let opened = stoppable(py, waits_for, move |_| {
+            Checkpoint::open(&place, &options, area.as_deref()).map_err(Failure::from)
+        })?;
+        Ok(PyCheckpoint(Arc::new(opened)))
+    }
+
+    #[getter]
+    fn location(&self) -> String {
+        self.0.location()
+    }
+
+    /// Whether the fast disk has it.
+    #[getter]
+    fn is_local(&self) -> bool {
+        self.0.is_local()
+    }
+
+    /// The parts as JSON: content, metadata and files of each rank.
+    fn parts(&self) -> PyResult<String> {
+        let parts = serde_json::to_string(&self.0.manifest().parts);
+        Ok(parts.map_err(|error| Failure::new(Kind::Other, error))?)
+    }
+
+    /// All bytes of a file, compared with its checksum.
+    fn read(&self, py: Python<'_>, rank: u32, name: &str) -> PyResult<Array> {
+        let file = self.file(rank, name)?;
+        let checkpoint = Arc::clone(&self.0);
+        let waits_for = format!("{name} of {}", checkpoint.location());
+        let bytes = stoppable(py, waits_for, move |cancel| {
+            let mut bytes = Vec::new();
+            let length = usize::try_from(file.bytes).unwrap_or(usize::MAX);
+            bytes.try_reserve_exact(length).map_err(|_| {
+                Failure::new(
+                    Kind::Checkpoint,
+                    format!("there is no memory for the {length} bytes of {}", file.name),
+                )
+            })?;
+            bytes.resize(length, 0);
+            checkpoint.read(rank, &file, &mut bytes, cancel)?;
+            Ok(bytes)
+        })?;
+        Ok(Array::bytes(bytes))
+    }
+
+    /// Writes a file to a path.
+    fn export(&self, py: Python<'_>, rank: u32, name: &str, path: PathBuf) -> PyResult<()> {
+        let file = self.file(rank, name)?;
+        let checkpoint = Arc::clone(&self.0);
+        let waits_for = format!("{name} of {}", checkpoint.location());
+        stoppable(py, waits_for, move |cancel| {
+            checkpoint
+                .export(rank, &file, &path, cancel, &|_| {})
+                .map_err(Failure::from)
+        })
+    }
+}
+
+/// A run, with what is asked of it on another thread.
+fn of_run<T: Send + 'static>(
+    py: Python<'_>,
+    prefix: &str,
+    storage_options: StorageOptions,
+    work: impl FnOnce(&Location, &StoreOptions) -> Result<T, checkpoint::Error> + Send + 'static,
+) -> PyResult<T> {
+    let place = location(prefix)?;
+    let options = store_options(storage_options)?;
+    let waits_for = format!("the checkpoints of {place}");
+    stoppable(py, waits_for, move |_| {
+        work(&place, &options).map_err(Failure::from)
+    })
+}
+
+/// Location, step, bytes, content, metadata as JSON, stored, staged, pinned, and what is wrong with it.
+type Row = (
+    String,
+    Option<u64>,
+    u64,
+    u32,
+    String,
+    bool,
+    bool,
+    bool,
+    Option<String>,
+);
+
+fn row(found: Found) -> Row {
+    let (bytes, world_size, metadata, error) = match &found.manifest {
+        Ok(manifest) => {
+            let metadata = manifest.parts.first().map(|part| &part.metadata);
+            let metadata = metadata.and_then(|metadata| serde_json::to_string(metadata).ok());
+            (
+                manifest.bytes(),
+                manifest.world_size(),
+                metadata.unwrap_or_default(),
+                None,
+            )
+        }
+        Err(why) => (0, 0, "{}".to_owned(), Some(why.clone())),
+    };
+    let Found {
+        location,
+        step,
+        is_stored,
+        is_staged,
+        is_pinned,
+        ..
+    } = found;
+    (
+        location, step, bytes, world_size, metadata, is_stored, is_staged, is_pinned, error,
+    )
+}
+
+#[pyfunction]
+pub(crate) fn _checkpoint_list(
+    py: Python<'_>,
+    prefix: &str,
+    storage_options: StorageOptions,
+    area: Option<PathBuf>,
+) -> PyResult<Vec<Row>> {
+    of_run(py, prefix, storage_options, move |place, options| {
+        let found = checkpoint::list(place, options, area.as_deref())?;
+        Ok(found.into_iter().map(row).collect())
+    })
+}
+
+#[pyfunction]
+pub(crate) fn _checkpoint_latest(
+    py: Python<'_>,
+    prefix: &str,
+    storage_options: StorageOptions,
+    area: Option<PathBuf>,
+) -> PyResult<Option<String>> {
+    of_run(py, prefix, storage_options, move |place, options| {
+        checkpoint::latest(place, options, area.as_deref())
+    })
+}
+
+#[pyfunction]
+pub(crate) fn _checkpoint_pin(
+    py: Python<'_>,
+    location: &str,
+    storage_options: StorageOptions,
+    pinned: bool,
+) -> PyResult<()> {
+    of_run(py, location, storage_options, move |place, options| {
+        checkpoint::pin(place, options, pinned)
+    })
+}
+
+/// Where checkpoints are staged unless somebody says otherwise.
+#[pyfunction]
+pub(crate) fn _checkpoint_area() -> PyResult<PathBuf> {
+    Ok(checkpoint::default_area().map_err(Failure::from)?)
+}
+
+/// What draining gets of the bytes while training reads, in percent.
+#[pyfunction]
+pub(crate) fn _checkpoint_share(percent: u8) {
+    Share::process().set_percent(percent);
+}

@@ -1,0 +1,650 @@
+//! The burst buffer: saves that return when they are safe on the fast disk, and a thread that drains them behind.
+//!
+//! One for each staging area and process. The thread is there while there is something to drain; it takes the oldest
+//! entry that is due, so a store that is away delays nothing but its own checkpoints.
+
+use super::catalog::{self, Status};
+use super::draft::Draft;
+use super::drain::{self, Drained, Way};
+use super::entry::{self, EntryDir, EntryLock, Marker, Orders, Stage, make_dirs};
+use super::manifest::WORLD_SIZE_MAX;
+use super::name::{self, Place};
+use super::{Error, Result, retention};
+use crate::{Cancel, Limiter, Location, Share, StoreOptions, free_bytes};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The wait before the second try of an entry; it doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The longest wait before looking again for other ranks' parts.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
+/// How often a save that waits for room looks whether another process made some.
+const ROOM_LOOK: Duration = Duration::from_millis(200);
+/// A file system that is filled to the last byte fails in ways that nobody tests.
+const SPARE_BYTES: u64 = 16 << 20;
+
+/// How a staging area is used.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct BufferOptions {
+    /// The area: a directory on a fast local disk.
+    pub dir: PathBuf,
+    /// Bytes that all files in the area may take; none is what the disk has.
+    pub max_bytes: Option<u64>,
+    /// Bytes a second that draining may take; none does not limit.
+    pub bandwidth: Option<u64>,
+    /// How many drained checkpoints of a run stay on the fast disk, for loading.
+    pub keep_local: u32,
+}
+
+impl BufferOptions {
+    /// An area without limits that keeps the last checkpoint.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            max_bytes: None,
+            bandwidth: None,
+            keep_local: 1,
+        }
+    }
+}
+
+/// Where to stage unless somebody says otherwise: what `FOREBAY_STAGING` says, else `forebay/stage` in `XDG_CACHE_HOME` or
+/// `~/.cache`. Never a directory that is emptied at a reboot.
+pub fn default_area() -> Result<PathBuf> {
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let cache = || {
+        let own = set("XDG_CACHE_HOME").filter(|dir| dir.is_absolute());
+        own.or_else(|| set("HOME").map(|home| home.join(".cache")))
+    };
+    set("FOREBAY_STAGING")
+        .or_else(|| cache().map(|cache| cache.join("forebay/stage")))
+        .ok_or_else(|| Error::Option {
+            what:
+                "there is no staging area: HOME is not set; name a directory on a fast local disk"
+                    .to_owned(),
+        })
+}
+
+/// What is to become of a draft.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Where the checkpoint belongs.
+    pub location: Location,
+    /// How its store is reached.
+    pub store: StoreOptions,
+    /// Whether another checkpoint of that name is replaced.
+    pub overwrite: bool,
+    /// How many checkpoints of the run stay once this one is complete; none removes nothing.
+    pub keep: Option<u32>,
+    /// What the files are to whoever loads them.
+    pub content: String,
+    /// What is kept with them.
+    pub metadata: Map<String, Value>,
+    /// Which of `world_size` parts this is.
+    pub rank: u32,
+    /// How many parts the checkpoint has.
+    pub world_size: u32,
+    /// What all ranks call this attempt to save it; no other attempt of the checkpoint has had that name.
+    pub attempt: Option<String>,
+}
+
+impl Request {
+    /// A checkpoint of one part, which replaces another of its name and removes nothing else.
+    pub fn new(location: Location, store: StoreOptions) -> Self {
+        Self {
+            location,
+            store,
+            overwrite: true,
+            keep: None,
+            content: "files".to_owned(),
+            metadata: Map::new(),
+            rank: 0,
+            world_size: 1,
+            attempt: None,
+        }
+    }
+
+    /// Whether it can work, as far as that is known without a request to the store.
+    pub fn check(&self) -> Result<()> {
+        let orders = self.orders()?;
+        crate::Store::open(&orders.place.prefix, &orders.store)?;
+        Ok(())
+    }
+
+    fn orders(&self) -> Result<Orders> {
+        let refuse = |what: &str| {
+            Err(Error::Option {
+                what: what.to_owned(),
+            })
+        };
+        if self.world_size == 0 || self.world_size > WORLD_SIZE_MAX || self.rank >= self.world_size
+        {
+            return refuse(&format!(
+                "rank {} of {} makes no sense",
+                self.rank, self.world_size
+            ));
+        }
+        if self.keep == Some(0) {
+            return refuse("keep=0 would remove what was just saved: keep at least 1");
+        }
+        let attempt = match &self.attempt {
+            Some(attempt) => {
+                name::check_attempt(attempt).map_err(|what| Error::Option { what })?;
+                attempt.clone()
+            }
+            None if self.world_size > 1 => {
+                return refuse(
+                    "a checkpoint of several ranks needs attempt=: a text that all ranks have and no other attempt had, or \
+                     parts of two attempts could be mixed",
+                );
+            }
+            None => String::new(),
+        };
+        Ok(Orders {
+            place: Place::of(&self.location)?,
+            store: self.store.clone(),
+            overwrite: self.overwrite,
+            keep: self.keep,
+            attempt: if self.world_size > 1 {
+                attempt
+            } else {
+                String::new()
+            },
+            rank: self.rank,
+            world_size: self.world_size,
+        })
+    }
+}
+
+/// A staging area as one process uses it. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Buffer(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    options: BufferOptions,
+    limiter: Limiter,
+    cancel: Cancel,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: Vec<Arc<Job>>,
+    thread: Option<JoinHandle<()>>,
+    is_running: bool,
+}
+
+#[derive(Debug)]
+struct Job {
+    entry: EntryDir,
+    place: String,
+    marker: Marker,
+    store: StoreOptions,
+    bytes: u64,
+    moved: AtomicU64,
+    done_files: Mutex<BTreeSet<String>>,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    owner: Option<EntryLock>,
+    outcome: Option<std::result::Result<(), Arc<Error>>>,
+    last_error: Option<Arc<Error>>,
+    failing_since: Option<Instant>,
+    not_before: Option<Instant>,
+    tries: u32,
+    missing_ranks: Vec<u32>,
+}
+
+impl Job {
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// A checkpoint that is safe on the fast disk and on its way. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Saved(Arc<Job>);
+
+impl Saved {
+    /// Where the checkpoint belongs.
+    pub fn location(&self) -> &str {
+        &self.0.place
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    /// How much of it is through.
+    pub fn moved(&self) -> u64 {
+        self.0.moved.load(Ordering::Relaxed).min(self.0.bytes)
+    }
+
+    /// Whether it is complete where it belongs.
+    pub fn is_done(&self) -> bool {
+        matches!(self.0.progress().outcome, Some(Ok(())))
+    }
+
+    /// Why it is not there: the final failure, or that of the last try.
+    pub fn error(&self) -> Option<Arc<Error>> {
+        let progress = self.0.progress();
+        match &progress.outcome {
+            Some(Ok(())) => None,
+            Some(Err(error)) => Some(Arc::clone(error)),
+            None => progress.last_error.clone(),
+        }
+    }
+
+    /// Since when tries fail.
+    pub fn failing_for(&self) -> Option<Duration> {
+        self.0.progress().failing_since.map(|since| since.elapsed())
+    }
+
+    /// Ranks whose parts are not there yet; empty if it waits for none.
+    pub fn missing_ranks(&self) -> Vec<u32> {
+        self.0.progress().missing_ranks.clone()
+    }
+
+    /// How it ended; none while it is on its way.
+    pub fn outcome(&self) -> Option<std::result::Result<(), Arc<Error>>> {
+        self.0.progress().outcome.clone()
+    }
+
+    /// Waits at most so long. None: it is still on its way.
+    pub fn wait_for(&self, time: Duration) -> Option<std::result::Result<(), Arc<Error>>> {
+        let progress = self.0.progress();
+        let (progress, _) = self
+            .0
+            .changed
+            .wait_timeout_while(progress, time, |progress| progress.outcome.is_none())
+            .unwrap_or_else(|e| e.into_inner());
+        progress.outcome.clone()
+    }
+}
+
+impl Buffer {
+    /// Opens an area; its directory is made if it is not there.
+    pub fn open(options: BufferOptions) -> Result<Self> {
+        let dir = std::path::absolute(&options.dir)
+            .map_err(|error| entry::io_error(&options.dir, "find", error))?;
+        make_dirs(&dir)?;
+        let limiter = Limiter::yielding(options.bandwidth, Share::process());
+        Ok(Self(Arc::new(Inner {
+            options: BufferOptions { dir, ..options },
+            limiter,
+            cancel: Cancel::new(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        })))
+    }
+
+    /// The area.
+    pub fn dir(&self) -> &Path {
+        &self.0.options.dir
+    }
+
+    /// Changes how many bytes a second draining may take.
+    pub fn set_bandwidth(&self, bytes_per_second: Option<u64>) {
+        self.0.limiter.set_rate(bytes_per_second);
+    }
+
+    /// Begins a checkpoint of about so many bytes. Waits at most so long for room; none if there was none.
+    pub fn begin(&self, bytes: u64, wait: Duration) -> Result<Option<Draft>> {
+        let began = Instant::now();
+        while !self.0.has_room(bytes)? {
+            let left = wait.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            // Another process may make room, of which nobody tells.
+            let state = self.0.state();
+            let woken = self.0.changed.wait_timeout(state, left.min(ROOM_LOOK));
+            drop(woken.unwrap_or_else(|e| e.into_inner()));
+        }
+        Draft::begin(self.dir()).map(Some)
+    }
+
+    /// Commits a draft. When this returns the checkpoint is on disk, power cut or not, and is drained behind: now, or by
+    /// whoever uses the area next.
+    pub fn save(&self, draft: Draft, request: &Request) -> Result<Saved> {
+        request.check()?;
+        let mut orders = request.orders()?;
+        let (entry, owner, marker) =
+            draft.commit(&mut orders, &request.content, request.metadata.clone())?;
+        let job = Job::new(
+            entry,
+            owner,
+            marker,
+            orders.place.location(),
+            request.store.clone(),
+        );
+        Ok(self.0.take_up(job))
+    }
+
+    /// Takes up what processes that are gone have left: acknowledged checkpoints are drained, others are removed. `lend`
+    /// gives the options for a location; without one the checkpoint's own are used, with credentials from the environment.
+    pub fn recover(&self, lend: &dyn Fn(&Location) -> Option<StoreOptions>) -> Result<Vec<Saved>> {
+        let mut found = Vec::new();
+        for entry in EntryDir::all(self.dir())? {
+            if !entry.is_own() || entry.stage() == Stage::Stored {
+                continue;
+            }
+            let Some(owner) = entry.own()? else { continue };
+            match entry.marker() {
+                Ok(Some(marker)) => {
+                    let place = marker.place()?;
+                    let own = marker.store_options();
+                    let store = match lend(&place.prefix) {
+                        Some(lent) => StoreOptions {
+                            endpoint: lent.endpoint.or(own.endpoint),
+                            region: lent.region.or(own.region),
+                            ..lent
+                        },
+                        None => own,
+                    };
+                    let job = Job::new(entry, owner, marker, place.location(), store);
+                    found.push(self.0.take_up(job));
+                }
+                Ok(None) => {
+                    entry.remove()?;
+                }
+                // A marker that cannot be read is left for somebody to look at: `status` shows it.
+                Err(_) => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// What this process has on its way, the oldest first.
+    pub fn pending(&self) -> Vec<Saved> {
+        let jobs = self.0.state().jobs.clone();
+        // One that is over is taken off the list a moment after its outcome is known.
+        jobs.into_iter()
+            .map(Saved)
+            .filter(|saved| saved.outcome().is_none())
+            .collect()
+    }
+
+    /// Everything in the area, also of other processes.
+    pub fn status(&self) -> Result<Vec<Status>> {
+        catalog::status(self.dir())
+    }
+
+    /// Stops draining; what is not there yet stays staged. Waits until unfinished uploads are cleaned up.
+    pub fn close(&self) {
+        self.0.cancel.set();
+        self.0.changed.notify_all();
+        let thread = self.0.state().thread.take();
+        if let Some(thread) = thread {
+            // A panic of the drainer lost nothing: entries are on disk.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Job {
+    fn new(
+        entry: EntryDir,
+        owner: EntryLock,
+        marker: Marker,
+        place: String,
+        store: StoreOptions,
+    ) -> Arc<Self> {
+        let bytes = marker.part.bytes();
+        let progress = Progress {
+            owner: Some(owner),
+            ..Progress::default()
+        };
+        Arc::new(Self {
+            entry,
+            place,
+            marker,
+            store,
+            bytes,
+            moved: AtomicU64::new(0),
+            done_files: Mutex::default(),
+            progress: Mutex::new(progress),
+            changed: Condvar::new(),
+        })
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn has_room(&self, bytes: u64) -> Result<bool> {
+        let dir = &self.options.dir;
+        let fits = || -> Result<bool> {
+            let free = free_bytes(dir)?.saturating_sub(SPARE_BYTES);
+            let within = match self.options.max_bytes {
+                Some(most) => entry::held(dir, 64).saturating_add(bytes) <= most,
+                None => true,
+            };
+            Ok(within && bytes <= free)
+        };
+        if let Some(most) = self.options.max_bytes
+            && bytes > most
+        {
+            let why = format!("it may hold {most}");
+            return Err(Error::TooLarge {
+                dir: dir.clone(),
+                need: bytes,
+                why,
+            });
+        }
+        if fits()? {
+            return Ok(true);
+        }
+        // Copies of what is in a store already make room for what is not.
+        let mut is_waiting = false;
+        for entry in EntryDir::all(dir)?.into_iter().filter(EntryDir::is_own) {
+            if entry.stage() != Stage::Stored {
+                is_waiting = true;
+            } else if let Some(_owner) = entry.own()? {
+                entry.remove()?;
+                if fits()? {
+                    return Ok(true);
+                }
+            }
+        }
+        if is_waiting {
+            return Ok(false);
+        }
+        let why = match self.options.max_bytes {
+            Some(most) if entry::held(dir, 64).saturating_add(bytes) > most => {
+                // Others' files, which may go.
+                return Ok(false);
+            }
+            _ => format!("its disk has {} free", free_bytes(dir)?),
+        };
+        Err(Error::TooLarge {
+            dir: dir.clone(),
+            need: bytes,
+            why,
+        })
+    }
+
+    fn take_up(self: &Arc<Self>, job: Arc<Job>) -> Saved {
+        let mut state = self.state();
+        state.jobs.push(Arc::clone(&job));
+        if !state.is_running && !self.cancel.is_set() {
+            let inner = Arc::clone(self);
+            let thread = std::thread::Builder::new()
+                .name("forebay-drain".into())
+                .spawn(move || inner.work());
+            // Without a thread nothing is lost: the next save tries again.
+            if let Ok(thread) = thread {
+                state.is_running = true;
+                state.thread = Some(thread);
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+        Saved(job)
+    }
+
+    /// Drains until there is nothing left.
+    fn work(&self) {
+        let mut state = self.state();
+        loop {
+            if self.cancel.is_set() || state.jobs.is_empty() {
+                state.is_running = false;
+                return;
+            }
+            let now = Instant::now();
+            let due = |job: &&Arc<Job>| job.progress().not_before.is_none_or(|at| at <= now);
+            if let Some(job) = state.jobs.iter().find(due).cloned() {
+                drop(state);
+                let is_over = self.step(&job);
+                state = self.state();
+                if is_over {
+                    state.jobs.retain(|other| !Arc::ptr_eq(other, &job));
+                    self.changed.notify_all();
+                }
+            } else {
+                let next = state
+                    .jobs
+                    .iter()
+                    .filter_map(|job| job.progress().not_before)
+                    .min();
+                let pause = next.map_or(FIRST_PAUSE, |at| at.saturating_duration_since(now));
+                state = self
+                    .changed
+                    .wait_timeout(state, pause)
+                    .unwrap_or_else(|e| e.into_inner())
+                    .0;
+            }
+        }
+    }
+
+    /// One try of a job; whether it is over.
+    fn step(&self, job: &Job) -> bool {
+        job.moved.store(0, Ordering::Relaxed);
+        let progress = |bytes| {
+            job.moved.fetch_add(bytes, Ordering::Relaxed);
+        };
+        let way = Way {
+            options: &job.store,
+            limiter: &self.limiter,
+            cancel: &self.cancel,
+            progress: &progress,
+            done: &job.done_files,
+        };
+        let tried = drain::drain(&job.entry, &job.marker, &way).and_then(|drained| {
+            if drained == Drained::Complete {
+                self.complete(job)?;
+            }
+            Ok(drained)
+        });
+        let mut progress = job.progress();
+        progress.missing_ranks.clear();
+        let outcome = match tried {
+            Ok(Drained::Complete) => {
+                progress.last_error = None;
+                Ok(())
+            }
+            Ok(Drained::Waiting(missing)) => {
+                progress.failing_since = None;
+                progress.last_error = None;
+                progress.missing_ranks = missing;
+                progress.tries += 1;
+                let pause = Duration::from_millis(100 << progress.tries.min(8)).min(LONGEST_LOOK);
+                progress.not_before = Some(Instant::now() + pause);
+                job.changed.notify_all();
+                return false;
+            }
+            Err(Error::Cancelled { .. }) => return false,
+            Err(error) if error.is_final() => Err(Arc::new(error)),
+            Err(error) => {
+                job.entry.note_error(&error.to_string());
+                progress.failing_since.get_or_insert_with(Instant::now);
+                progress.last_error = Some(Arc::new(error));
+                let pause = FIRST_PAUSE
+                    .saturating_mul(1 << progress.tries.min(8))
+                    .min(LONGEST_PAUSE);
+                progress.tries += 1;
+                progress.not_before = Some(Instant::now() + pause);
+                job.changed.notify_all();
+                return false;
+            }
+        };
+        if let Err(error) = &outcome {
+            job.entry.note_error(&error.to_string());
+            // Nobody else will have the parts joined, and what this rank had is in the store.
+            if matches!(**error, Error::Abandoned { .. }) {
+                let _ = job.entry.remove();
+            }
+        } else {
+            job.moved.store(job.bytes, Ordering::Relaxed);
+        }
+        // From here on others may take the entry: as a copy to load from, or to try again.
+        progress.owner = None;
+        progress.outcome = Some(outcome);
+        job.changed.notify_all();
+        true
+    }
+
+    /// After the checkpoint is complete: the local copy and the older ones.
+    fn complete(&self, job: &Job) -> Result<()> {
+        let place = job.marker.place()?;
+        job.entry.stored()?;
+        if job.marker.world_size > 1 || self.options.keep_local == 0 {
+            job.entry.remove()?;
+        }
+        self.evict(&place)?;
+        if let (Some(keep), 0) = (job.marker.keep, job.marker.rank) {
+            let store = crate::Store::open(&place.prefix, &job.store)?;
+            // The checkpoint is safe whatever becomes of older ones: the next one that is complete tries again.
+            if let Err(error) = retention::retire(&store, &place, keep, &self.options.dir) {
+                job.entry
+                    .note_error(&format!("older checkpoints could not be removed: {error}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes local copies of the same run that are too many.
+    fn evict(&self, place: &Place) -> Result<()> {
+        let mut copies = Vec::new();
+        for entry in EntryDir::all(&self.options.dir)?
+            .into_iter()
+            .filter(EntryDir::is_own)
+        {
+            if entry.stage() == Stage::Stored
+                && let Ok(Some(marker)) = entry.marker()
+                && marker
+                    .place()
+                    .is_ok_and(|other| other.prefix == place.prefix)
+            {
+                copies.push(entry);
+            }
+        }
+        let many = copies
+            .len()
+            .saturating_sub(self.options.keep_local as usize);
+        for entry in copies.into_iter().take(many) {
+            // What somebody reads goes with the next one.
+            entry.remove()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,358 @@
+//! One staged checkpoint on its way to where it belongs.
+//!
+//! Files first, under names that no other attempt has; the manifest last, by a conditional put. So a checkpoint is
+//! complete or not there, two that are saved under one name cannot mix, and what is repeated after a crash writes the same
+//! bytes to the same keys.
+
+use super::entry::{EntryDir, Marker, io_error};
+use super::manifest::{MANIFEST_MAX_BYTES, MANIFEST_NAME, Manifest, PartManifest, data_key};
+use super::name::{Place, family_of, step_of};
+use super::{Error, Result, draft, retention};
+use crate::{Cancel, Limiter, Object, Put, Store, StoreOptions, Transfer};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Files on their way at once; each goes in parallel parts itself.
+const FILES_AT_ONCE: usize = 4;
+/// How often a manifest that somebody else keeps replacing is tried.
+const PUBLISH_TRIES: usize = 20;
+
+/// What a drain needs besides the entry.
+pub(super) struct Way<'a> {
+    pub(super) options: &'a StoreOptions,
+    pub(super) limiter: &'a Limiter,
+    pub(super) cancel: &'a Cancel,
+    /// Told of bytes that are through, from any thread.
+    pub(super) progress: &'a (dyn Fn(u64) + Sync),
+    /// Names of files that an earlier try brought there.
+    pub(super) done: &'a Mutex<BTreeSet<String>>,
+}
+
+/// How a drain ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Drained {
+    /// The checkpoint is complete.
+    Complete,
+    /// This rank's part is there; these ranks' are not yet.
+    Waiting(Vec<u32>),
+}
+
+/// Brings an entry where it belongs, or as far as that is possible now.
+pub(super) fn drain(entry: &EntryDir, marker: &Marker, way: &Way<'_>) -> Result<Drained> {
+    let place = marker.place()?;
+    let store = Store::open(&place.prefix, way.options)?;
+    if marker.world_size == 1 {
+        let manifest = Manifest::new(marker.attempt.clone(), vec![marker.part.clone()]);
+        if !marker.overwrite && is_there(&store, &place, &manifest)? {
+            return Ok(Drained::Complete);
+        }
+        upload(entry, marker, &store, &place, way)?;
+        publish(&store, &place, &manifest, marker.overwrite)?;
+        return Ok(Drained::Complete);
+    }
+    let part = PartManifest::new(
+        marker.attempt.clone(),
+        marker.rank,
+        marker.world_size,
+        marker.part.clone(),
+    );
+    let key = place.key(&PartManifest::key(
+        &marker.attempt,
+        marker.rank,
+        marker.world_size,
+    ));
+    match read_part(&store, &place, marker, marker.rank)? {
+        Some(found) if found == part => {}
+        Some(_) => {
+            // Another content under the same attempt would end in a checkpoint of two.
+            return Err(Error::Exists {
+                place: format!(
+                    "{} (rank {} of attempt {:?})",
+                    place.location(),
+                    marker.rank,
+                    marker.attempt
+                ),
+            });
+        }
+        None => {
+            upload(entry, marker, &store, &place, way)?;
+            store.put(&key, &part.to_bytes(), Put::Always)?;
+        }
+    }
+    // The files are in the store, so the place that they take is free for the next checkpoint.
+    entry.remove_files()?;
+    join(&store, &place, marker)
+}
+
+fn upload(
+    entry: &EntryDir,
+    marker: &Marker,
+    store: &Store,
+    place: &Place,
+    way: &Way<'_>,
+) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let failure = Mutex::new(None);
+    let files = &marker.part.files;
+    let work = || {
+        while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if failure
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_some()
+            {
+                return;
+            }
+            if way
+                .done
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .contains(&file.name)
+            {
+                (way.progress)(file.bytes);
+                continue;
+            }
+            let key = place.key(&data_key(
+                &marker.attempt,
+                marker.rank,
+                marker.world_size,
+                &file.name,
+            ));
+            match upload_file(entry, place, store, &key, file, way) {
+                Ok(()) => {
+                    way.done
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .insert(file.name.clone());
+                }
+                Err(error) => {
+                    failure
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .get_or_insert(error);
+                    return;
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..FILES_AT_ONCE.min(files.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    failure
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+        .map_or(Ok(()), Err)
+}
+
+fn upload_file(
+    entry: &EntryDir,
+    place: &Place,
+    store: &Store,
+    key: &str,
+    file: &super::FileEntry,
+    way: &Way<'_>,
+) -> Result<()> {
+    // A process that died may have brought it there already.
+    let there = store.head(key)?;
+    if there.is_some_and(|object| object.len == file.bytes && object.crc32c == Some(file.crc32c)) {
+        (way.progress)(file.bytes);
+        return Ok(());
+    }
+    let path = entry.file(&file.name);
+    let progress = |bytes| (way.progress)(bytes);
+    let transfer = Transfer::new(way.cancel)
+        .with_crc32c(Some(file.crc32c))
+        .with_limiter(Some(way.limiter))
+        .with_progress(&progress);
+    match store.upload_file(key, &path, &transfer) {
+        Ok(_) => Ok(()),
+        Err(crate::Error::Cancelled { .. }) => Err(Error::Cancelled {
+            what: format!("{} was in the store", place.location()),
+        }),
+        Err(error) => {
+            // Was it the way, or is it the file itself?
+            verify_file(entry, place, file, way.cancel)?;
+            Err(error.into())
+        }
+    }
+}
+
+/// Whether a staged file is what was saved.
+fn verify_file(
+    entry: &EntryDir,
+    place: &Place,
+    file: &super::FileEntry,
+    cancel: &Cancel,
+) -> Result<()> {
+    let path = entry.file(&file.name);
+    let corrupt = |why: String| Error::Corrupt {
+        place: place.location(),
+        file: path.display().to_string(),
+        why,
+    };
+    let opened = File::open(&path).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::NotFound {
+            corrupt("the staged file is gone".to_owned())
+        } else {
+            io_error(&path, "open", error)
+        }
+    })?;
+    let mut sum = draft::Sum::default();
+    draft::copy(&opened, &path, &mut sum, cancel)?;
+    match (sum.bytes == file.bytes, sum.crc32c == file.crc32c) {
+        (true, true) => Ok(()),
+        (false, _) => Err(corrupt(format!(
+            "it has {} bytes, and {} were saved",
+            sum.bytes, file.bytes
+        ))),
+        (true, false) => Err(corrupt(format!(
+            "its CRC32C is {:08x}, that of what was saved is {:08x}",
+            sum.crc32c, file.crc32c
+        ))),
+    }
+}
+
+/// A manifest with the object that it is; a damaged one is an error within.
+pub(super) fn find(store: &Store, place: &Place) -> Result<Option<(Object, Result<Manifest>)>> {
+    let key = place.key(MANIFEST_NAME);
+    let Some(object) = store.head(&key)? else {
+        return Ok(None);
+    };
+    match store.get(&key, MANIFEST_MAX_BYTES) {
+        Ok(bytes) => {
+            let shown = format!("{}/{MANIFEST_NAME}", place.location());
+            Ok(Some((object, Manifest::parse(&bytes, &shown))))
+        }
+        Err(crate::Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the same content is there, saved by whomever; another one is an error.
+fn is_there(store: &Store, place: &Place, own: &Manifest) -> Result<bool> {
+    match find(store, place)? {
+        Some((_, Ok(found))) if found.parts == own.parts => Ok(true),
+        Some(_) => Err(Error::Exists {
+            place: place.location(),
+        }),
+        None => Ok(false),
+    }
+}
+
+/// Makes the checkpoint complete. What it replaces is removed afterwards.
+fn publish(store: &Store, place: &Place, manifest: &Manifest, overwrite: bool) -> Result<()> {
+    let key = place.key(MANIFEST_NAME);
+    let bytes = manifest.to_bytes();
+    for _ in 0..PUBLISH_TRIES {
+        let found = find(store, place)?;
+        let (put, old) = match found {
+            None => (Put::IfAbsent, None),
+            Some((_, Ok(found))) if found.fingerprint() == manifest.fingerprint() => return Ok(()),
+            Some((_, found)) if !overwrite => {
+                // Somebody was faster: what is there stays, and ours goes.
+                retention::remove_data(store, place, manifest, found.as_ref().ok());
+                let is_same = found.is_ok_and(|found| found.parts == manifest.parts);
+                return if is_same {
+                    Ok(())
+                } else {
+                    Err(Error::Exists {
+                        place: place.location(),
+                    })
+                };
+            }
+            Some((object, found)) => (object.etag.map_or(Put::Always, Put::IfMatch), found.ok()),
+        };
+        match store.put(&key, &bytes, put) {
+            // Not every server honours a condition: what counts is what is there now.
+            Ok(_) if store.get(&key, MANIFEST_MAX_BYTES)? == bytes => {
+                if let Some(old) = old {
+                    retention::remove_data(store, place, &old, Some(manifest));
+                }
+                return Ok(());
+            }
+            Ok(_)
+            | Err(
+                crate::Error::AlreadyThere { .. }
+                | crate::Error::Changed { .. }
+                | crate::Error::NotFound { .. },
+            ) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Error::Exists {
+        place: format!("{} (somebody keeps replacing it)", place.location()),
+    })
+}
+
+fn read_part(
+    store: &Store,
+    place: &Place,
+    marker: &Marker,
+    rank: u32,
+) -> Result<Option<PartManifest>> {
+    let below = PartManifest::key(&marker.attempt, rank, marker.world_size);
+    match store.get(&place.key(&below), MANIFEST_MAX_BYTES) {
+        Ok(bytes) => {
+            let shown = format!("{}/{below}", place.location());
+            PartManifest::parse(&bytes, &shown, &marker.attempt, rank, marker.world_size).map(Some)
+        }
+        Err(crate::Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Publishes the manifest if all ranks' parts are there. Every rank tries; they all write the same bytes.
+fn join(store: &Store, place: &Place, marker: &Marker) -> Result<Drained> {
+    if let Some((_, Ok(found))) = find(store, place)?
+        && found.attempt == marker.attempt
+        && found.world_size() == marker.world_size
+    {
+        return Ok(Drained::Complete);
+    }
+    let mut parts = Vec::new();
+    let mut missing = Vec::new();
+    for rank in 0..marker.world_size {
+        match read_part(store, place, marker, rank)? {
+            Some(found) => parts.push(found.part),
+            None => missing.push(rank),
+        }
+    }
+    if missing.is_empty() {
+        let manifest = Manifest::new(marker.attempt.clone(), parts);
+        publish(store, place, &manifest, marker.overwrite)?;
+        return Ok(Drained::Complete);
+    }
+    if let Some(newer) = newer_than(store, place)? {
+        return Err(Error::Abandoned {
+            place: place.location(),
+            why: format!(
+                "the parts of ranks {missing:?} never came, and {newer} is complete by now"
+            ),
+        });
+    }
+    Ok(Drained::Waiting(missing))
+}
+
+/// A complete checkpoint of the same run with a higher step.
+fn newer_than(store: &Store, place: &Place) -> Result<Option<String>> {
+    let Some(step) = step_of(&place.name) else {
+        return Ok(None);
+    };
+    for name in store.list_dir("")?.dirs {
+        if family_of(&name) == family_of(&place.name) && step_of(&name) > Some(step) {
+            let other = Place {
+                prefix: place.prefix.clone(),
+                name,
+            };
+            if store.head(&other.key(MANIFEST_NAME))?.is_some() {
+                return Ok(Some(other.name));
+            }
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,541 @@
+//! Checkpoints in a staging area, as they are on its disk.
+//!
+//! An entry is a directory: the files as they were saved, two lock files, and a marker. The marker is written last and
+//! is durable before a save is acknowledged; an entry without one was never acknowledged. Once the checkpoint is where it
+//! belongs the marker has another name, and what is left is a local copy for fast loading.
+//!
+//! Whoever builds or drains an entry holds its `owner` lock, whoever reads its files shares its `readers` lock. Both die
+//! with their process, however that ends.
+
+use super::manifest::{MANIFEST_MAX_BYTES, Part};
+use super::name::{self, Place};
+use super::{Error, Result};
+use crate::{AtomicFile, Durability, Location, StoreOptions, sync_dir};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Where entries are in a staging area. Hidden, so that nothing else in the area takes it for its own.
+const ENTRIES: &str = ".forebay-checkpoints";
+const FILES: &str = "files";
+const OWNER: &str = "owner";
+const READERS: &str = "readers";
+/// Acknowledged, and not yet where it belongs.
+const STAGED: &str = "staged.json";
+/// Where it belongs; the files are a copy.
+const STORED: &str = "stored.json";
+/// Why the last try to drain it failed.
+const ERROR: &str = "error";
+const VERSION: u32 = 1;
+
+/// What is to become of an entry. Holds no secrets: whoever goes on after a crash has its own credentials.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Marker {
+    version: u32,
+    /// The run's directory or prefix.
+    prefix: String,
+    /// The checkpoint's name in it.
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    region: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    anonymous: bool,
+    /// Whether another checkpoint of that name is replaced.
+    pub(super) overwrite: bool,
+    /// How many checkpoints of the run stay once this one is complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) keep: Option<u32>,
+    pub(super) attempt: String,
+    pub(super) rank: u32,
+    pub(super) world_size: u32,
+    pub(super) part: Part,
+}
+
+/// What a marker says besides the files.
+#[derive(Debug, Clone)]
+pub(super) struct Orders {
+    pub(super) place: Place,
+    pub(super) store: StoreOptions,
+    pub(super) overwrite: bool,
+    pub(super) keep: Option<u32>,
+    pub(super) attempt: String,
+    pub(super) rank: u32,
+    pub(super) world_size: u32,
+}
+
+impl Marker {
+    pub(super) fn new(orders: &Orders, part: Part) -> Self {
+        Self {
+            version: VERSION,
+            prefix: orders.place.prefix.to_string(),
+            name: orders.place.name.clone(),
+            endpoint: orders.store.endpoint.as_deref().map(without_secrets),
+            region: orders.store.region.clone(),
+            anonymous: orders.store.anonymous,
+            overwrite: orders.overwrite,
+            keep: orders.keep,
+            attempt: orders.attempt.clone(),
+            rank: orders.rank,
+            world_size: orders.world_size,
+            part,
+        }
+    }
+
+    pub(super) fn place(&self) -> Result<Place> {
+        Ok(Place {
+            prefix: Location::parse(&self.prefix)?,
+            name: self.name.clone(),
+        })
+    }
+
+    /// How the store is reached, with what is known without the process that saved.
+    pub(super) fn store_options(&self) -> StoreOptions {
+        StoreOptions {
+            endpoint: self.endpoint.clone(),
+            region: self.region.clone(),
+            anonymous: self.anonymous,
+            ..StoreOptions::default()
+        }
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec(self).unwrap_or_default();
+        let sum = crc32c::crc32c(&bytes);
+        bytes.extend_from_slice(format!("\n{sum:08x}\n").as_bytes());
+        bytes
+    }
+
+    /// Anybody who can write to the disk may have written it: all that is followed is checked.
+    fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
+        let cut = "it is cut short or was changed";
+        let body = bytes.strip_suffix(b"\n").ok_or(cut)?;
+        let at = body.iter().rposition(|b| *b == b'\n').ok_or(cut)?;
+        let (json, sum) = body.split_at(at);
+        if sum.get(1..) != Some(format!("{:08x}", crc32c::crc32c(json)).as_bytes()) {
+            return Err(cut.to_owned());
+        }
+        let made: Self = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        if made.version != VERSION {
+            return Err(
+                "it was written by another version of forebay: drain it with that one".to_owned(),
+            );
+        }
+        made.part.check()?;
+        name::check(&made.name)?;
+        name::check_attempt(&made.attempt)?;
+        if made.rank >= made.world_size || made.name.contains('/') {
+            return Err("it is no marker of a checkpoint".to_owned());
+        }
+        Ok(made)
+    }
+}
+
+/// An endpoint without user, password and query.
+fn without_secrets(endpoint: &str) -> String {
+    let bare = endpoint.split(['?', '#']).next().unwrap_or_default();
+    match (bare.find("://"), bare.rfind('@')) {
+        (Some(scheme), Some(at)) if at > scheme => {
+            format!("{}{}", &bare[..scheme + 3], &bare[at + 1..])
+        }
+        _ => bare.to_owned(),
+    }
+}
+
+/// A lock on a file of an entry, held until it is dropped.
+#[derive(Debug)]
+pub(super) struct EntryLock(#[expect(dead_code, reason = "held for its flock")] File);
+
+/// How far an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Being written, or left by a process that never acknowledged it.
+    Unfinished,
+    Staged,
+    Stored,
+}
+
+/// The directory of an entry.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct EntryDir(PathBuf);
+
+impl EntryDir {
+    /// Makes a new entry behind all others, and takes it.
+    pub(super) fn create(area: &Path) -> Result<(Self, EntryLock)> {
+        let entries = area.join(ENTRIES);
+        make_dirs(&entries)?;
+        let mut number = numbers(&entries)?
+            .into_iter()
+            .max()
+            .map_or(0, |last| last.saturating_add(1));
+        loop {
+            let dir = entries.join(format!("{number:020}"));
+            match DirBuilder::new().mode(0o700).create(&dir) {
+                Ok(()) => {
+                    let entry = Self(dir);
+                    // Whoever cleans up may have been faster: then this entry is gone, and the next one is tried.
+                    match entry.lock(OWNER, FlockOperation::NonBlockingLockExclusive) {
+                        Ok(Some(lock)) if entry.0.join(OWNER).exists() => {
+                            make_dirs(&entry.files())?;
+                            sync(&entry.0)?;
+                            sync(&entries)?;
+                            return Ok((entry, lock));
+                        }
+                        Ok(_) => {}
+                        Err(Error::Store(error))
+                            if error.io_kind() == Some(io::ErrorKind::NotFound) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(io_error(&dir, "create the directory", error)),
+            }
+            number += 1;
+        }
+    }
+
+    /// All entries of an area, the oldest first.
+    pub(super) fn all(area: &Path) -> Result<Vec<Self>> {
+        let entries = area.join(ENTRIES);
+        let mut numbers = numbers(&entries)?;
+        numbers.sort_unstable();
+        Ok(numbers
+            .into_iter()
+            .map(|number| Self(entries.join(format!("{number:020}"))))
+            .collect())
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn files(&self) -> PathBuf {
+        self.0.join(FILES)
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(FILES).join(name)
+    }
+
+    /// Whether this user made it. Others' entries are left alone.
+    pub(super) fn is_own(&self) -> bool {
+        std::fs::symlink_metadata(&self.0)
+            .is_ok_and(|meta| meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw())
+    }
+
+    /// Takes the entry, if nobody has it.
+    pub(super) fn own(&self) -> Result<Option<EntryLock>> {
+        self.lock(OWNER, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Keeps the files from being removed while they are read; none if they are about to be.
+    pub(super) fn read(&self) -> Result<Option<EntryLock>> {
+        let lock = self.lock(READERS, FlockOperation::NonBlockingLockShared)?;
+        // Removal begins with this file's name: a lock on a file without one keeps nothing.
+        Ok(lock.filter(|_| self.0.join(READERS).exists()))
+    }
+
+    fn lock(&self, file: &str, operation: FlockOperation) -> Result<Option<EntryLock>> {
+        let path = self.0.join(file);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| io_error(&path, "open", error))?;
+        loop {
+            match rustix::fs::flock(&file, operation) {
+                Ok(()) => return Ok(Some(EntryLock(file))),
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(io_error(&path, "lock", errno.into())),
+            }
+        }
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        if self.0.join(STORED).exists() {
+            Stage::Stored
+        } else if self.0.join(STAGED).exists() {
+            Stage::Staged
+        } else {
+            Stage::Unfinished
+        }
+    }
+
+    /// The marker, whatever it is called; none if the entry was never acknowledged.
+    pub(super) fn marker(&self) -> Result<Option<Marker>> {
+        for name in [STAGED, STORED] {
+            let path = self.0.join(name);
+            let mut bytes = Vec::new();
+            match File::open(&path) {
+                Ok(file) => {
+                    file.take(MANIFEST_MAX_BYTES)
+                        .read_to_end(&mut bytes)
+                        .map_err(|error| io_error(&path, "read", error))?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(io_error(&path, "open", error)),
+            }
+            let place = path.display().to_string();
+            return Marker::parse(&bytes)
+                .map(Some)
+                .map_err(|why| Error::Manifest { place, why });
+        }
+        Ok(None)
+    }
+
+    /// Acknowledges the entry. Its files are on disk already.
+    pub(super) fn acknowledge(&self, marker: &Marker) -> Result<()> {
+        let path = self.0.join(STAGED);
+        let mut file = AtomicFile::create(&path)?;
+        file.write_all(&marker.to_bytes())
+            .map_err(|error| io_error(&path, "write", error))?;
+        Ok(file.commit(Durability::Synced)?)
+    }
+
+    /// Says that the checkpoint is where it belongs. Saying it twice is no error.
+    pub(super) fn stored(&self) -> Result<()> {
+        if self.stage() != Stage::Staged {
+            return Ok(());
+        }
+        let (from, to) = (self.0.join(STAGED), self.0.join(STORED));
+        std::fs::rename(&from, &to).map_err(|error| io_error(&from, "rename", error))?;
+        sync(&self.0)
+    }
+
+    /// Removes the entry unless somebody reads it. Its owner's lock is held by the caller.
+    pub(super) fn remove(&self) -> Result<bool> {
+        if !self.0.exists() {
+            return Ok(true);
+        }
+        let Some(_alone) = self.lock(READERS, FlockOperation::NonBlockingLockExclusive)? else {
+            return Ok(false);
+        };
+        // The markers first: a removal that a crash cuts short leaves an entry that was never acknowledged.
+        for name in [STAGED, STORED, READERS] {
+            remove_file(&self.0.join(name))?;
+        }
+        std::fs::remove_dir_all(&self.0)
+            .or_else(|error| {
+                if error.kind() == io::ErrorKind::NotFound {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
+            })
+            .map_err(|error| io_error(&self.0, "remove", error))?;
+        Ok(true)
+    }
+
+    /// Removes the files alone; the marker stays.
+    pub(super) fn remove_files(&self) -> Result<bool> {
+        let Some(_alone) = self.lock(READERS, FlockOperation::NonBlockingLockExclusive)? else {
+            return Ok(false);
+        };
+        match std::fs::remove_dir_all(self.files()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(io_error(&self.files(), "remove", error))
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Writes down why a try failed, for people who look at the area. What cannot be written is lost without harm.
+    pub(super) fn note_error(&self, error: &str) {
+        let _ = std::fs::write(self.0.join(ERROR), error);
+    }
+
+    /// Why the last try failed.
+    pub(super) fn last_error(&self) -> Option<String> {
+        let mut text = String::new();
+        File::open(self.0.join(ERROR))
+            .ok()?
+            .take(4096)
+            .read_to_string(&mut text)
+            .ok()?;
+        Some(text).filter(|text| !text.is_empty())
+    }
+
+    /// How long ago it was acknowledged, by the clock of this machine.
+    pub(super) fn age(&self) -> Option<Duration> {
+        let marker = [STAGED, STORED]
+            .iter()
+            .find_map(|name| std::fs::metadata(self.0.join(name)).ok())?;
+        SystemTime::now()
+            .duration_since(marker.modified().ok()?)
+            .ok()
+    }
+
+    /// Bytes that its files take.
+    pub(super) fn held_bytes(&self) -> u64 {
+        held(&self.files(), 64)
+    }
+}
+
+/// Bytes of all files below a directory. What goes away meanwhile counts as gone.
+pub(super) fn held(dir: &Path, depth: u32) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return 0;
+    };
+    entries.flatten().fold(0, |sum: u64, entry| {
+        let bytes = match entry.metadata() {
+            Ok(meta) if meta.is_file() => meta.len(),
+            Ok(meta) if meta.is_dir() && depth > 0 => held(&entry.path(), depth - 1),
+            _ => 0,
+        };
+        sum.saturating_add(bytes)
+    })
+}
+
+fn numbers(entries: &Path) -> Result<Vec<u64>> {
+    let found = match std::fs::read_dir(entries) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(|error| io_error(entries, "list", error))?,
+    };
+    let mut numbers = Vec::new();
+    for entry in found {
+        let entry = entry.map_err(|error| io_error(entries, "list", error))?;
+        let name = entry.file_name();
+        numbers.extend(
+            name.to_str()
+                .filter(|name| name.len() == 20)
+                .and_then(|name| name.parse::<u64>().ok()),
+        );
+    }
+    Ok(numbers)
+}
+
+fn remove_file(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io_error(path, "remove", error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes a directory and those above it, for this user alone, each durable.
+pub(super) fn make_dirs(dir: &Path) -> Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let parent = dir
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir());
+            let Some(parent) = parent else {
+                return Err(io_error(dir, "create the directory", error));
+            };
+            make_dirs(parent)?;
+            return make_dirs(dir);
+        }
+        Err(error) => return Err(io_error(dir, "create the directory", error)),
+    }
+    dir.parent().map_or(Ok(()), sync)
+}
+
+pub(super) fn sync(dir: &Path) -> Result<()> {
+    Ok(sync_dir(dir)?)
+}
+
+pub(super) fn io_error(path: &Path, op: &'static str, error: io::Error) -> Error {
+    Error::Store(crate::Error::io(path, op, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::manifest::FileEntry;
+
+    fn marker(endpoint: Option<&str>) -> Marker {
+        let orders = Orders {
+            place: Place::of(&Location::parse("s3://bucket/run/step-7").unwrap()).unwrap(),
+            store: StoreOptions {
+                endpoint: endpoint.map(str::to_owned),
+                ..StoreOptions::default()
+            },
+            overwrite: true,
+            keep: Some(3),
+            attempt: "run-1".to_owned(),
+            rank: 0,
+            world_size: 1,
+        };
+        let files = vec![FileEntry {
+            name: "a".to_owned(),
+            bytes: 3,
+            crc32c: 7,
+        }];
+        Marker::new(
+            &orders,
+            Part {
+                content: "bytes".to_owned(),
+                metadata: serde_json::Map::new(),
+                files,
+            },
+        )
+    }
+
+    #[test]
+    fn a_marker_comes_back_or_is_refused() {
+        let made = marker(None);
+        let bytes = made.to_bytes();
+        assert_eq!(Marker::parse(&bytes).unwrap(), made);
+        assert_eq!(made.place().unwrap().location(), "s3://bucket/run/step-7");
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert!(Marker::parse(&changed).is_err(), "byte {at}");
+            assert!(Marker::parse(&bytes[..at]).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn no_secret_is_in_a_marker() {
+        let made = marker(Some("https://KEY:SECRET@host:9000/x?token=HIDDEN#y"));
+        let text = String::from_utf8(made.to_bytes()).unwrap();
+        assert!(text.contains("https://host:9000/x"), "{text}");
+        assert!(
+            !text.contains("SECRET") && !text.contains("HIDDEN"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn an_entry_goes_through_its_stages() {
+        let area = tempfile::tempdir().unwrap();
+        assert!(EntryDir::all(area.path()).unwrap().is_empty());
+        let (entry, lock) = EntryDir::create(area.path()).unwrap();
+        let (second, _) = EntryDir::create(area.path()).unwrap();
+        assert_eq!(
+            EntryDir::all(area.path()).unwrap(),
+            [entry.clone(), second.clone()]
+        );
+        assert!(entry.is_own() && entry.own().unwrap().is_none());
+        assert_eq!(entry.stage(), Stage::Unfinished);
+        assert!(entry.marker().unwrap().is_none());
+        std::fs::write(entry.file("a"), "abc").unwrap();
+        assert_eq!(entry.held_bytes(), 3);
+        entry.acknowledge(&marker(None)).unwrap();
+        assert_eq!(entry.stage(), Stage::Staged);
+        assert_eq!(entry.marker().unwrap().unwrap(), marker(None));
+        entry.stored().unwrap();
+        assert_eq!(entry.stage(), Stage::Stored);
+        let reader = entry.read().unwrap().unwrap();
+        assert!(!entry.remove().unwrap(), "it is being read");
+        assert_eq!(entry.marker().unwrap().unwrap(), marker(None));
+        drop(reader);
+        assert!(entry.remove().unwrap());
+        drop(lock);
+        assert_eq!(EntryDir::all(area.path()).unwrap(), [second]);
+    }
+}

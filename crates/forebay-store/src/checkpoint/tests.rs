@@ -1,0 +1,614 @@
+//! The whole way of a checkpoint, with directories as stores.
+
+use super::entry::EntryDir;
+use super::*;
+use crate::{Cancel, Location, StoreOptions};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Nothing here takes this long unless it hangs.
+const LONG: Duration = Duration::from_secs(60);
+
+struct Rig {
+    dir: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn area(&self) -> PathBuf {
+        self.dir.path().join("fast")
+    }
+
+    fn run(&self) -> PathBuf {
+        self.dir.path().join("slow/run")
+    }
+
+    fn buffer(&self) -> Buffer {
+        Buffer::open(BufferOptions::new(self.area())).unwrap()
+    }
+
+    fn place(&self, name: &str) -> Location {
+        Location::parse(self.run().join(name)).unwrap()
+    }
+
+    fn request(&self, name: &str) -> Request {
+        Request::new(self.place(name), StoreOptions::default())
+    }
+
+    fn save(&self, buffer: &Buffer, files: &[(&str, &str)], request: &Request) -> Saved {
+        buffer.save(draft(buffer, files), request).unwrap()
+    }
+
+    /// The files of a checkpoint as they are loaded.
+    fn load(&self, name: &str) -> Result<BTreeMap<String, String>> {
+        let found = Checkpoint::open(
+            &self.place(name),
+            &StoreOptions::default(),
+            Some(&self.area()),
+        )?;
+        loaded(&found, 0)
+    }
+
+    fn latest(&self) -> Option<String> {
+        let run = Location::parse(self.run()).unwrap();
+        let found = latest(&run, &StoreOptions::default(), Some(&self.area())).unwrap();
+        found.map(|place| place.rsplit('/').next().unwrap().to_owned())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let run = Location::parse(self.run()).unwrap();
+        let found = list(&run, &StoreOptions::default(), None).unwrap();
+        found.into_iter().map(|found| found.name).collect()
+    }
+
+    /// What is in the staging area, in words.
+    fn staged(&self) -> Vec<State> {
+        status(&self.area())
+            .unwrap()
+            .into_iter()
+            .map(|status| status.state)
+            .collect()
+    }
+}
+
+fn draft(buffer: &Buffer, files: &[(&str, &str)]) -> Draft {
+    let draft = buffer.begin(0, LONG).unwrap().unwrap();
+    for (name, text) in files {
+        let mut file = draft.create(name).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        draft.finish(file).unwrap();
+    }
+    draft
+}
+
+fn loaded(found: &Checkpoint, rank: u32) -> Result<BTreeMap<String, String>> {
+    let mut files = BTreeMap::new();
+    for file in &found.manifest().parts[rank as usize].files {
+        let mut bytes = vec![0; file.bytes as usize];
+        found.read(rank, file, &mut bytes, &Cancel::new())?;
+        files.insert(file.name.clone(), String::from_utf8(bytes).unwrap());
+    }
+    Ok(files)
+}
+
+fn done(saved: &Saved) {
+    match saved.wait_for(LONG) {
+        Some(Ok(())) => {}
+        other => panic!("{}: {other:?}, {:?}", saved.location(), saved.error()),
+    }
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < LONG, "waited for {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A checkpoint that was acknowledged by a process that is gone.
+fn left(rig: &Rig, files: &[(&str, &str)], name: &str) {
+    let buffer = rig.buffer();
+    let place = super::name::Place::of(&rig.place(name)).unwrap();
+    let mut orders = super::entry::Orders {
+        place,
+        store: StoreOptions::default(),
+        overwrite: true,
+        keep: None,
+        attempt: String::new(),
+        rank: 0,
+        world_size: 1,
+    };
+    draft(&buffer, files)
+        .commit(&mut orders, "files", serde_json::Map::new())
+        .unwrap();
+}
+
+const FILES: &[(&str, &str)] = &[("a", "one"), ("deep/er/b", "two two"), ("empty", "")];
+
+fn as_map(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+    files
+        .iter()
+        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+        .collect()
+}
+
+#[test]
+fn what_is_saved_is_loaded_from_either_side() {
+    let rig = Rig::new();
+    let buffer = rig.buffer();
+    let saved = rig.save(&buffer, FILES, &rig.request("step-1"));
+    // Staged, drained, or between: it is the same.
+    assert_eq!(rig.load("step-1").unwrap(), as_map(FILES));
+    assert_eq!(rig.latest().as_deref(), Some("step-1"));
+    done(&saved);
+    assert_eq!((saved.moved(), saved.bytes()), (10, 10));
+    assert_eq!(rig.load("step-1").unwrap(), as_map(FILES));
+    let far = Checkpoint::open(&rig.place("step-1"), &StoreOptions::default(), None).unwrap();
+    assert!(!far.is_local());
+    assert_eq!(loaded(&far, 0).unwrap(), as_map(FILES));
+    let out = rig.dir.path().join("out");
+    for file in &far.manifest().parts[0].files {
+        far.export(0, file, &out.join(&file.name), &Cancel::new(), &|_| {})
+            .unwrap();
+        assert_eq!(
+            std::fs::metadata(out.join(&file.name)).unwrap().len(),
+            file.bytes
+        );
+    }
+    assert!(far.verify(&Cancel::new(), &|_| {}).unwrap().is_empty());
+    assert_eq!(rig.staged(), [State::Stored]);
+}
+
+fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![dir.to_path_buf()];
+    while let Some(next) = left.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                left.push(path);
+            } else {
+                found.insert(
+                    path.strip_prefix(dir).unwrap().to_path_buf(),
+                    std::fs::read(path).unwrap(),
+                );
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn what_is_not_committed_leaves_nothing() {
+    let rig = Rig::new();
+    let buffer = rig.buffer();
+    drop(draft(&buffer, FILES));
+    assert!(rig.staged().is_empty());
+    let unfinished = draft(&buffer, FILES);
+    let file = unfinished.create("more").unwrap();
+    let error = buffer.save(unfinished, &rig.request("step-1")).unwrap_err();
+    assert!(error.to_string().contains("more"), "{error}");
+    drop(file);
+    assert!(rig.staged().is_empty());
+    let twice = draft(&buffer, FILES);
+    assert!(twice.create("a").is_err() && twice.create("../x").is_err());
+    for bad in [
+        Request {
+            keep: Some(0),
+            ..rig.request("step-1")
+        },
+        Request {
+            rank: 2,
+            world_size: 2,
+            ..rig.request("step-1")
+        },
+        Request {
+            world_size: 2,
+            ..rig.request("step-1")
+        },
+        Request {
+            world_size: 2,
+            attempt: Some("a/b".to_owned()),
+            ..rig.request("step-1")
+        },
+    ] {
+        let error = buffer.save(draft(&buffer, FILES), &bad).unwrap_err();
+        assert!(matches!(error, Error::Option { .. }), "{error}");
+    }
+    assert!(rig.load("step-1").is_err() && rig.latest().is_none());
+}
+
+#[test]
+fn a_process_that_is_gone_is_succeeded() {
+    let rig = Rig::new();
+    left(&rig, FILES, "step-3");
+    left(&rig, &[("a", "newer")], "step-4");
+    // One that was never acknowledged.
+    let (unfinished, lock) = EntryDir::create(&rig.area()).unwrap();
+    std::fs::write(unfinished.file("half"), "ha").unwrap();
+    drop(lock);
+    assert_eq!(rig.load("step-3").unwrap(), as_map(FILES));
+    assert_eq!(rig.latest().as_deref(), Some("step-4"));
+    assert_eq!(rig.staged(), [State::Staged, State::Staged, State::Writing]);
+    let buffer = rig.buffer();
+    let found = buffer.recover(&|_| None).unwrap();
+    assert_eq!(found.len(), 2);
+    found.iter().for_each(done);
+    assert_eq!(rig.names(), ["step-3", "step-4"]);
+    // One copy stays on the fast disk, and what was half there is gone.
+    until("the area to be tidy", || rig.staged() == [State::Stored]);
+    assert_eq!(rig.load("step-3").unwrap(), as_map(FILES));
+    assert!(buffer.recover(&|_| None).unwrap().is_empty());
+}
+
+#[test]
+fn others_entries_are_left_alone_while_they_live() {
+    let rig = Rig::new();
+    let (one, other) = (rig.buffer(), rig.buffer());
+    let draft = draft(&one, FILES);
+    assert!(other.recover(&|_| None).unwrap().is_empty());
+    done(&one.save(draft, &rig.request("step-1")).unwrap());
+}
+
+#[test]
+fn a_store_that_is_away_delays_the_drain_and_nothing_else() {
+    let rig = Rig::new();
+    // A file where a directory has to be.
+    let wall = rig.dir.path().join("slow");
+    std::fs::write(&wall, "").unwrap();
+    let buffer = rig.buffer();
+    let saved = rig.save(&buffer, FILES, &rig.request("step-1"));
+    until("a failed try", || saved.error().is_some());
+    assert!(!saved.is_done() && saved.outcome().is_none());
+    assert_eq!(rig.load("step-1").unwrap(), as_map(FILES));
+    assert!(status(&rig.area()).unwrap()[0].error.is_some());
+    assert!(saved.wait_for(Duration::ZERO).is_none());
+    std::fs::remove_file(&wall).unwrap();
+    done(&saved);
+    assert!(saved.error().is_none());
+    assert_eq!(rig.names(), ["step-1"]);
+}
+
+#[test]
+fn damage_is_refused_with_the_files_name() {
+    let rig = Rig::new();
+    done(&rig.save(&rig.buffer(), FILES, &rig.request("step-1")));
+    let data = |name: &str| {
+        let found = Checkpoint::open(&rig.place("step-1"), &StoreOptions::default(), None).unwrap();
+        rig.run().join("step-1").join(found.manifest().key(0, name))
+    };
+    let far = || {
+        let found = Checkpoint::open(&rig.place("step-1"), &StoreOptions::default(), None).unwrap();
+        loaded(&found, 0).map(drop).and(
+            found
+                .verify(&Cancel::new(), &|_| {})
+                .map(|found| found.len()),
+        )
+    };
+    assert_eq!(far().unwrap(), 0);
+    let path = data("deep/er/b");
+    let good = std::fs::read(&path).unwrap();
+    for bad in [b"two tvo".as_slice(), b"two", b"two two two"] {
+        std::fs::write(&path, bad).unwrap();
+        match far() {
+            Err(Error::Corrupt { file, .. }) => assert_eq!(file, "deep/er/b"),
+            other => panic!("{other:?}"),
+        }
+        // The fast disk's copy is whole.
+        assert_eq!(rig.load("step-1").unwrap(), as_map(FILES));
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(far(), Err(Error::Corrupt { .. })));
+    std::fs::write(&path, good).unwrap();
+    // And the other way round: a damaged copy is passed over.
+    let copy = EntryDir::all(&rig.area())
+        .unwrap()
+        .remove(0)
+        .file("deep/er/b");
+    for bad in [b"two tvo".as_slice(), b"two", b"two two two"] {
+        std::fs::write(&copy, bad).unwrap();
+        assert_eq!(rig.load("step-1").unwrap(), as_map(FILES));
+    }
+    let manifest = rig.run().join("step-1").join(MANIFEST_NAME);
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    std::fs::write(&manifest, text.replace("\"bytes\": 7", "\"bytes\": 8")).unwrap();
+    assert!(matches!(rig.load("step-1"), Err(Error::Manifest { .. })));
+    assert_eq!(rig.latest(), None, "what is damaged is never the latest");
+}
+
+#[test]
+fn a_damaged_staged_file_is_never_drained() {
+    let rig = Rig::new();
+    left(&rig, FILES, "step-1");
+    let entry = EntryDir::all(&rig.area()).unwrap().remove(0);
+    std::fs::write(entry.file("a"), "0ne").unwrap();
+    assert!(matches!(rig.load("step-1"), Err(Error::Corrupt { .. })));
+    let found = rig.buffer().recover(&|_| None).unwrap();
+    match found[0].wait_for(LONG) {
+        Some(Err(error)) => assert!(error.to_string().contains("files/a"), "{error}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(rig.names().is_empty());
+    assert_eq!(
+        rig.staged(),
+        [State::Staged],
+        "it is kept for somebody to look at"
+    );
+}
+
+#[test]
+fn replacing_is_one_moment_and_leaves_nothing_of_the_old() {
+    let rig = Rig::new();
+    let buffer = rig.buffer();
+    done(&rig.save(&buffer, FILES, &rig.request("best")));
+    let refused = Request {
+        overwrite: false,
+        ..rig.request("best")
+    };
+    let saved = rig.save(&buffer, &[("a", "other")], &refused);
+    assert!(
+        matches!(saved.wait_for(LONG), Some(Err(error)) if matches!(*error, Error::Exists { .. }))
+    );
+    // The same again is no other checkpoint.
+    done(&rig.save(&buffer, FILES, &refused));
+    done(&rig.save(&buffer, &[("a", "newest")], &rig.request("best")));
+    let far = Checkpoint::open(&rig.place("best"), &StoreOptions::default(), None).unwrap();
+    assert_eq!(loaded(&far, 0).unwrap(), as_map(&[("a", "newest")]));
+    assert_eq!(tree(&rig.run()).len(), 2, "{:?}", tree(&rig.run()).keys());
+}
+
+#[test]
+fn the_newest_stay_and_what_is_pinned_or_read() {
+    let rig = Rig::new();
+    let buffer = rig.buffer();
+    let keep = |name: &str| Request {
+        keep: Some(2),
+        ..rig.request(name)
+    };
+    for name in ["step-1", "step-2", "epoch-1", "best"] {
+        done(&rig.save(&buffer, FILES, &rig.request(name)));
+    }
+    // Half of one: no manifest, so it counts for nothing and is left alone.
+    std::fs::create_dir_all(rig.run().join("step-5/data-x")).unwrap();
+    pin(&rig.place("step-1"), &StoreOptions::default(), true).unwrap();
+    done(&rig.save(&buffer, FILES, &keep("step-9")));
+    assert_eq!(
+        rig.names(),
+        ["best", "epoch-1", "step-1", "step-2", "step-9"]
+    );
+    let reader = Checkpoint::open(
+        &rig.place("step-2"),
+        &StoreOptions::default(),
+        Some(&rig.area()),
+    )
+    .unwrap();
+    done(&rig.save(&buffer, FILES, &keep("step-10")));
+    done(&rig.save(&buffer, FILES, &keep("step-11")));
+    assert_eq!(
+        rig.names(),
+        ["best", "epoch-1", "step-1", "step-2", "step-10", "step-11"]
+    );
+    assert_eq!(loaded(&reader, 0).unwrap(), as_map(FILES));
+    drop(reader);
+    pin(&rig.place("step-1"), &StoreOptions::default(), false).unwrap();
+    assert!(pin(&rig.place("step-5"), &StoreOptions::default(), true).is_err());
+    // A later step that is there already, of a run that went another way, is none of its business.
+    done(&rig.save(&buffer, FILES, &keep("step-7")));
+    assert_eq!(
+        rig.names(),
+        ["best", "epoch-1", "step-2", "step-7", "step-10", "step-11"]
+    );
+    assert!(rig.run().join("step-5/data-x").exists());
+    assert!(
+        !rig.run().join("step-1").exists(),
+        "no empty directory stays"
+    );
+    let one = Request {
+        keep: Some(1),
+        ..rig.request("step-12")
+    };
+    done(&rig.save(&buffer, FILES, &one));
+    assert_eq!(rig.names(), ["best", "epoch-1", "step-12"]);
+}
+
+#[test]
+fn a_removal_that_was_cut_short_is_finished() {
+    let rig = Rig::new();
+    let buffer = rig.buffer();
+    done(&rig.save(&buffer, FILES, &rig.request("step-1")));
+    let dir = rig.run().join("step-1");
+    std::fs::rename(
+        dir.join(MANIFEST_NAME),
+        dir.join("forebay-checkpoint.removed"),
+    )
+    .unwrap();
+    assert_eq!(rig.latest(), None);
+    done(&rig.save(
+        &buffer,
+        FILES,
+        &Request {
+            keep: Some(3),
+            ..rig.request("step-2")
+        },
+    ));
+    assert!(!dir.exists());
+}
+
+#[test]
+fn ranks_make_one_checkpoint_together() {
+    let rig = Rig::new();
+    // Each on a machine of its own.
+    let areas: Vec<Buffer> = (0..3)
+        .map(|rank| {
+            Buffer::open(BufferOptions::new(
+                rig.dir.path().join(format!("fast{rank}")),
+            ))
+            .unwrap()
+        })
+        .collect();
+    let request = |rank, attempt: &str| Request {
+        rank,
+        world_size: 3,
+        attempt: Some(attempt.to_owned()),
+        ..rig.request("step-1")
+    };
+    let part = |rank: u32| [("shard", ["zero", "one", "two"][rank as usize])];
+    let first = rig.save(&areas[0], &part(0), &request(0, "try-1"));
+    let second = rig.save(&areas[1], &part(1), &request(1, "try-1"));
+    until("both parts", || {
+        first.missing_ranks() == [2] && second.missing_ranks() == [2]
+    });
+    assert!(rig.names().is_empty(), "two of three are no checkpoint");
+    assert_eq!(rig.latest(), None);
+    // A part of another attempt does not complete it.
+    let stray = rig.save(&areas[2], &part(2), &request(2, "try-0"));
+    until("the stray part", || stray.missing_ranks() == [0, 1]);
+    assert!(rig.names().is_empty());
+    let third = rig.save(&areas[2], &part(2), &request(2, "try-1"));
+    for saved in [&first, &second, &third] {
+        done(saved);
+    }
+    let found = Checkpoint::open(&rig.place("step-1"), &StoreOptions::default(), None).unwrap();
+    assert_eq!(found.manifest().world_size(), 3);
+    for rank in 0..3 {
+        assert_eq!(loaded(&found, rank).unwrap(), as_map(&part(rank)));
+    }
+    assert!(found.verify(&Cancel::new(), &|_| {}).unwrap().is_empty());
+    // Another content under the same attempt would mix two.
+    let mixed = rig.save(&areas[0], &[("shard", "other")], &request(0, "try-1"));
+    assert!(
+        matches!(mixed.wait_for(LONG), Some(Err(error)) if matches!(*error, Error::Exists { .. }))
+    );
+    // Nobody waits for ever for a rank that is gone.
+    let newer = Request {
+        attempt: None,
+        ..rig.request("step-2")
+    };
+    done(&rig.save(&rig.buffer(), FILES, &newer));
+    assert!(
+        matches!(stray.wait_for(LONG), Some(Err(error)) if matches!(*error, Error::Abandoned { .. }))
+    );
+}
+
+#[test]
+fn a_full_area_makes_room_or_says_why_not() {
+    let rig = Rig::new();
+    let options = BufferOptions {
+        max_bytes: Some(4000),
+        ..BufferOptions::new(rig.area())
+    };
+    let buffer = Buffer::open(options).unwrap();
+    assert!(matches!(
+        buffer.begin(4001, Duration::ZERO),
+        Err(Error::TooLarge { .. })
+    ));
+    let text = "x".repeat(1500);
+    done(&rig.save(&buffer, &[("a", &text)], &rig.request("step-1")));
+    assert_eq!(rig.staged(), [State::Stored]);
+    // The copy of what is in the store goes first.
+    assert!(buffer.begin(3500, Duration::ZERO).unwrap().is_some());
+    assert!(rig.staged().is_empty());
+    let wall = rig.dir.path().join("slow");
+    std::fs::rename(&wall, rig.dir.path().join("aside")).unwrap();
+    std::fs::write(&wall, "").unwrap();
+    let saved = rig.save(&buffer, &[("a", &text)], &rig.request("step-2"));
+    assert!(
+        buffer
+            .begin(3500, Duration::from_millis(10))
+            .unwrap()
+            .is_none(),
+        "what is not drained stays"
+    );
+    std::fs::remove_file(&wall).unwrap();
+    assert!(
+        buffer.begin(3500, LONG).unwrap().is_some(),
+        "room is made by draining"
+    );
+    done(&saved);
+}
+
+#[test]
+fn closing_keeps_what_is_staged() {
+    let rig = Rig::new();
+    std::fs::write(rig.dir.path().join("slow"), "").unwrap();
+    let buffer = rig.buffer();
+    let saved = rig.save(&buffer, FILES, &rig.request("step-1"));
+    buffer.close();
+    drop((saved, buffer));
+    std::fs::remove_file(rig.dir.path().join("slow")).unwrap();
+    assert_eq!(rig.load("step-1").unwrap(), as_map(FILES));
+    rig.buffer()
+        .recover(&|_| None)
+        .unwrap()
+        .iter()
+        .for_each(done);
+    assert_eq!(rig.names(), ["step-1"]);
+}
+
+#[test]
+fn directories_and_foreign_files_are_taken_in() {
+    let rig = Rig::new();
+    let source = rig.dir.path().join("source");
+    std::fs::create_dir_all(source.join("x/y")).unwrap();
+    std::fs::create_dir(source.join("empty")).unwrap();
+    std::fs::write(source.join("x/y/z"), "zett").unwrap();
+    std::os::unix::fs::symlink(source.join("x/y/z"), source.join("link")).unwrap();
+    let buffer = rig.buffer();
+    let draft = buffer.begin(0, LONG).unwrap().unwrap();
+    draft.copy_dir(&source, &Cancel::new()).unwrap();
+    std::fs::write(draft.path("own").unwrap(), "by a library").unwrap();
+    draft.adopt("own", &Cancel::new()).unwrap();
+    done(&buffer.save(draft, &rig.request("step-1")).unwrap());
+    let expected = [("link", "zett"), ("own", "by a library"), ("x/y/z", "zett")];
+    assert_eq!(rig.load("step-1").unwrap(), as_map(&expected));
+    std::os::unix::fs::symlink(&source, source.join("loop")).unwrap();
+    let draft = buffer.begin(0, LONG).unwrap().unwrap();
+    let error = draft.copy_dir(&source, &Cancel::new()).unwrap_err();
+    assert!(error.to_string().contains("loop"), "{error}");
+}
+
+#[test]
+fn two_processes_save_one_name() {
+    let rig = Rig::new();
+    // Two buffers lock each other out as two processes do.
+    let all: Vec<Saved> = std::thread::scope(|scope| {
+        let rig = &rig;
+        let threads: Vec<_> = (0..4)
+            .map(|number| {
+                scope.spawn(move || {
+                    let buffer = rig.buffer();
+                    (0..3)
+                        .map(|_| {
+                            rig.save(
+                                &buffer,
+                                &[("a", &format!("from {number}"))],
+                                &rig.request("best"),
+                            )
+                        })
+                        .collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    all.iter().for_each(done);
+    let found = Checkpoint::open(&rig.place("best"), &StoreOptions::default(), None).unwrap();
+    assert!(loaded(&found, 0).unwrap()["a"].starts_with("from "));
+    assert_eq!(
+        tree(&rig.run()).len(),
+        2,
+        "what lost is gone: {:?}",
+        tree(&rig.run()).keys()
+    );
+}
