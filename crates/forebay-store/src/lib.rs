@@ -28,8 +28,8 @@ mod error;
 mod limiter;
 mod location;
 mod remote;
-pub mod stage;
 mod share;
+pub mod stage;
 mod store;
 mod volume;
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import contextlib
 import json
 import os
 import pathlib
@@ -38,7 +39,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Literal, cast
 
 from forebay import _checkpoint_content as content
-from forebay._errors import CheckpointError, OptionError
+from forebay._errors import CheckpointError, OptionError, TimeoutError
 from forebay._forebay import (
     Saved,
     _Checkpoint,
@@ -699,7 +700,8 @@ def _at_exit() -> None:
     for area, buffer in _process.buffers.items():
         left = buffer.pending()
         # Unfinished uploads are ended, so that nothing is left in the store that no listing shows.
-        buffer.close()
+        with contextlib.suppress(TimeoutError):
+            buffer.close()
         if left := [saved for saved in left if not saved.done]:
             names = ", ".join(saved.location for saved in left[:3]) + (", ..." if len(left) > 3 else "")
             print(

@@ -13,9 +13,12 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Files on their way at once; each goes in parallel parts itself.
 const FILES_AT_ONCE: usize = 4;
+/// How long a request is tried before the next entry has its turn.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
 /// How often a manifest that somebody else keeps replacing is tried.
 const PUBLISH_TRIES: usize = 20;
 
@@ -42,7 +45,10 @@ pub(super) enum Drained {
 /// Brings an entry where it belongs, or as far as that is possible now.
 pub(super) fn drain(entry: &EntryDir, marker: &Marker, way: &Way<'_>) -> Result<Drained> {
     let place = marker.place()?;
-    let store = Store::open(&place.prefix, way.options)?;
+    // Tries go on for ever, here and not within one request: then others have their turn, and errors are told.
+    let mut options = way.options.clone();
+    options.retry.give_up_after = options.retry.give_up_after.min(REQUEST_PATIENCE);
+    let store = Store::open(&place.prefix, &options)?;
     if marker.world_size == 1 {
         let manifest = Manifest::new(marker.attempt.clone(), vec![marker.part.clone()]);
         if !marker.overwrite && is_there(&store, &place, &manifest)? {

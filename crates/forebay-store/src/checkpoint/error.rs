@@ -85,6 +85,12 @@ impl Error {
                 | Self::Corrupt { .. }
                 | Self::Exists { .. }
                 | Self::Abandoned { .. }
+                | Self::Store(
+                    crate::Error::NotConditional { .. }
+                        | crate::Error::Unsupported { .. }
+                        | crate::Error::Options { .. }
+                        | crate::Error::BadKey { .. }
+                )
         )
     }
 }

@@ -1,0 +1,108 @@
+"""Checkpoints in an object store that speaks S3, where `moto_server` is installed."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+import forebay
+from conftest import forebay_command, python
+from forebay import checkpoint
+
+SERVER = pathlib.Path(sys.executable).with_name("moto_server")
+LONG = 120.0
+SECRET = "marked-secret-0123456789"
+
+pytestmark = pytest.mark.skipif(not SERVER.exists(), reason="moto_server is not installed")
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with subprocess.Popen(
+        [str(SERVER), "-H", "127.0.0.1", "-p", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stderr is not None
+        for line in server.stderr:
+            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+                break
+        else:
+            pytest.skip("moto_server did not start")
+        url = found.group()
+        urllib.request.urlopen(urllib.request.Request(f"{url}/bucket", method="PUT"), timeout=60).close()
+        yield url
+        server.kill()
+
+
+@pytest.fixture(autouse=True)
+def credentials(endpoint: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREBAY_STAGING", os.fspath(tmp_path / "fast"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+
+
+def test_save_load_latest_and_retention() -> None:
+    run = "s3://bucket/run-a"
+    value = {"large": os.urandom(20 << 20), "deep/small": b"x", "empty": b""}
+    assert checkpoint.latest(run) is None
+    for step in (1, 2, 3):
+        checkpoint.save(value, f"{run}/step-{step}", keep=2, metadata={"step": step}).wait(LONG)
+    assert [info.step for info in checkpoint.list(run, stage="/nonexistent")] == [2, 3]
+    last = checkpoint.latest(run)
+    assert last == f"{run}/step-3"
+    assert checkpoint.load(last, stage="/nonexistent") == value
+    assert checkpoint.load(last) == value
+    checkpoint.save(b"other", last).wait(LONG)
+    assert checkpoint.load(last, stage="/nonexistent") == b"other"
+    refused = checkpoint.save(b"third", last, overwrite=False)
+    with pytest.raises(forebay.CheckpointExistsError):
+        refused.wait(LONG)
+    checkpoint.pin(f"{run}/step-2")
+    checkpoint.save(b"4", f"{run}/step-4", keep=1).wait(LONG)
+    assert [info.step for info in checkpoint.list(run)] == [2, 4]
+
+
+def test_ranks() -> None:
+    place = "s3://bucket/run-b/step-1"
+    parts = [
+        checkpoint.save({"s": b"%d" % rank}, place, rank=rank, world_size=2, attempt="one") for rank in range(2)
+    ]
+    for part in parts:
+        part.wait(LONG)
+    assert checkpoint.load(place) == [{"s": b"0"}, {"s": b"1"}]
+
+
+def test_a_killed_process_is_succeeded_and_nothing_is_told(tmp_path: pathlib.Path) -> None:
+    code = (
+        "import os, forebay\n"
+        "forebay.checkpoint.save(os.urandom(20 << 20), 's3://bucket/run-c/step-1',\n"
+        "    storage_options={'aws_secret_access_key': os.environ.pop('AWS_SECRET_ACCESS_KEY')})\n"
+        "print(forebay.checkpoint.pending(), flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    killed = python(code)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert SECRET not in killed.stdout + killed.stderr
+    for path in (tmp_path / "fast").rglob("*.json"):
+        assert SECRET not in path.read_text()
+    done = forebay_command("stage", "recover")
+    assert done.returncode == 0, done.stderr
+    assert checkpoint.latest("s3://bucket/run-c", stage="/nonexistent") == "s3://bucket/run-c/step-1"
+    assert forebay_command("checkpoint", "verify", "s3://bucket/run-c/step-1").returncode == 0
+
+
+def test_a_server_that_is_away() -> None:
+    options = {"endpoint": "http://127.0.0.1:1"}
+    saved = checkpoint.save(b"safe", "s3://bucket/run-d/step-1", storage_options=options)
+    with pytest.raises(forebay.TimeoutError):
+        saved.wait(1.0)
+    assert checkpoint.load("s3://bucket/run-d/step-1") == b"safe"
+    assert SECRET not in repr(saved.error)
