@@ -21,6 +21,7 @@ LAYERS = [
     ["forebay-bench"],
     ["forebay-cli"],
     ["forebay-python"],
+    ["forebay-rigs"],  # servers for tests; only ever a dev-dependency
 ]
 
 # What a crate must never pull in, however deep.

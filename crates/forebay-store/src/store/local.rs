@@ -222,7 +222,7 @@ impl Local {
     ) -> Result<Object> {
         let shown = || target.display().to_string();
         let mut from = File::open(source).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::NotFound {
+            io::ErrorKind::NotFound if op == "read" => Error::NotFound {
                 object: source.display().to_string(),
                 op,
             },

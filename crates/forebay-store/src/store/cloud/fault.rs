@@ -161,22 +161,24 @@ pub(super) fn judge(fault: Fault, seen: &Seen) -> Verdict {
     if passing {
         return trouble(Trouble::Server, said(seen), Again::Yes);
     }
+    // A bucket that is not there would otherwise look like an object that is not there.
+    if let Some(code @ ("NoSuchBucket" | "ContainerNotFound")) = seen.code.as_deref() {
+        let why = format!("there is no such bucket ({code})");
+        return trouble(Trouble::Refused, why, Again::Never);
+    }
     let what = |what| Verdict {
         what,
         again: Again::Never,
     };
     use object_store::Error as Store;
     match &error {
-        Store::NotFound { .. } => {
-            // A bucket that is not there would otherwise look like an object that is not there.
-            if let Some(code @ ("NoSuchBucket" | "ContainerNotFound")) = seen.code.as_deref() {
-                let why = format!("there is no such bucket ({code})");
-                return trouble(Trouble::Refused, why, Again::Never);
-            }
-            return what(What::NotFound);
-        }
+        Store::NotFound { .. } => return what(What::NotFound),
         Store::AlreadyExists { .. } => return what(What::AlreadyThere),
         Store::Precondition { .. } | Store::NotModified { .. } => return what(What::Condition),
+        Store::NotSupported { .. } if seen.status == Some(200) => {
+            let why = "the server sends files only as a whole, not in parts".to_owned();
+            return trouble(Trouble::Unsupported, why, Again::Never);
+        }
         Store::NotSupported { .. }
         | Store::NotImplemented { .. }
         | Store::InvalidPath { .. }
@@ -219,11 +221,8 @@ pub(super) fn judge(fault: Fault, seen: &Seen) -> Verdict {
         },
         Some(416) => what(What::BeyondEnd),
         Some(401..500) => trouble(Trouble::Refused, said(seen), Again::Never),
-        Some(200) if innermost(&error).contains("non-partial") => trouble(
-            Trouble::Unsupported,
-            "the server sends files only as a whole, not in parts".to_owned(),
-            Again::Never,
-        ),
+        // Some servers answer with success where nothing of the range is there, and the client finds out.
+        Some(206) if innermost(&error).contains("Wanted range starting") => what(What::BeyondEnd),
         // It was answered with success, and the answer cannot be used: cut, damaged, or an error in disguise.
         Some(_) => trouble(Trouble::BadAnswer, innermost(&error), Again::Yes),
         // No request was made: credentials could not be read, for one.

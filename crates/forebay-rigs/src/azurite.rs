@@ -1,0 +1,103 @@
+//! Azurite: Azure's blobs in Node.
+
+use crate::BUCKET;
+use crate::child::{Server, find, skipped};
+use object_store::ClientOptions;
+use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential};
+use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
+use std::net::SocketAddr;
+
+/// The account that Azurite has, and its well-known key.
+const ACCOUNT: &str = "devstoreaccount1";
+const KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+/// A running Azurite.
+#[derive(Debug)]
+pub struct Azurite {
+    server: Server,
+    _dir: tempfile::TempDir,
+}
+
+impl Azurite {
+    /// Starts it and makes the container; none if it is not installed.
+    pub fn start() -> Option<Self> {
+        let Some(program) = find("azurite-blob") else {
+            skipped("azurite-blob");
+            return None;
+        };
+        let dir = tempfile::tempdir().expect("a directory for Azurite");
+        let location = dir.path().display().to_string();
+        let server = Server::start(&program, |port| {
+            let port = port.to_string();
+            let arguments = [
+                "--silent",
+                "--disableTelemetry",
+                "--skipApiVersionCheck",
+                "--blobHost",
+                "127.0.0.1",
+                "--blobPort",
+                &port,
+                "--location",
+                &location,
+            ];
+            arguments.map(str::to_owned).to_vec()
+        });
+        let Some(server) = server else {
+            eprintln!("skipped: azurite-blob did not start");
+            return None;
+        };
+        let azurite = Self { server, _dir: dir };
+        azurite.make_container();
+        Some(azurite)
+    }
+
+    fn make_container(&self) {
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.method_mut() = "PUT".parse().expect("a method");
+        *request.uri_mut() = format!("{}/{BUCKET}?restype=container", self.url())
+            .parse()
+            .expect("a URL");
+        let key = AzureAccessKey::try_new(KEY).expect("a key in base64");
+        AzureAuthorizer::new(&AzureCredential::AccessKey(key), ACCOUNT)
+            .try_authorize(&mut request)
+            .expect("a request can be signed");
+        let options = ClientOptions::new()
+            .with_allow_http(true)
+            .with_no_system_certificates(true);
+        let client = ReqwestConnector::default()
+            .connect(&options)
+            .expect("a client");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let answer = runtime
+            .block_on(client.execute(request))
+            .expect("Azurite answers");
+        assert_eq!(answer.status().as_u16(), 201, "the container is made");
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+
+    /// The endpoint, with the account in it.
+    pub fn url(&self) -> String {
+        self.url_at(self.server.address)
+    }
+
+    /// The endpoint for a proxy at `address`.
+    pub fn url_at(&self, address: SocketAddr) -> String {
+        format!("http://{address}/{ACCOUNT}")
+    }
+
+    /// Storage options that reach it, but for the endpoint.
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("azure_storage_account_name", ACCOUNT.to_owned()),
+            ("azure_storage_account_key", KEY.to_owned()),
+        ]
+    }
+}

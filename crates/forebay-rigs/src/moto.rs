@@ -1,0 +1,58 @@
+//! `moto_server`: S3's semantics in Python.
+
+use crate::BUCKET;
+use crate::child::{Server, find, skipped};
+use crate::http::{Message, ask};
+use std::net::SocketAddr;
+
+/// A running `moto_server`. It takes any credentials.
+#[derive(Debug)]
+pub struct Moto(Server);
+
+impl Moto {
+    /// Starts it and makes the bucket; none if it is not installed.
+    pub fn start() -> Option<Self> {
+        let Some(program) = find("moto_server") else {
+            skipped("moto_server");
+            return None;
+        };
+        let server = Server::start(&program, |port| {
+            ["-H", "127.0.0.1", "-p", &port.to_string()]
+                .map(str::to_owned)
+                .to_vec()
+        });
+        let Some(server) = server else {
+            eprintln!("skipped: moto_server did not start");
+            return None;
+        };
+        let request = Message {
+            first: format!("PUT /{BUCKET} HTTP/1.1"),
+            ..Message::default()
+        }
+        .with("Host", server.address)
+        .with("Content-Length", 0);
+        let made = ask(server.address, request).expect("moto_server answers");
+        let said = String::from_utf8_lossy(&made.body);
+        assert_eq!(made.status(), 200, "{said}");
+        Some(Self(server))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// The address as an `http://` URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.0.address)
+    }
+
+    /// Storage options that reach it, but for the endpoint.
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("aws_access_key_id", "any".to_owned()),
+            ("aws_secret_access_key", "any".to_owned()),
+            ("aws_region", "us-east-1".to_owned()),
+        ]
+    }
+}

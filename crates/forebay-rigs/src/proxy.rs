@@ -1,0 +1,323 @@
+//! `FaultProxy`: stands between a client and a server, and makes faults that a seed decides.
+
+use crate::http::{Listener, Message, ask, read_message};
+use std::collections::BTreeMap;
+use std::io::{BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What goes wrong with one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The answer is 500; the server never sees the request.
+    Error500,
+    /// The answer is 503 `SlowDown`; the server never sees the request.
+    SlowDown,
+    /// The answer is 429 with `Retry-After: 1`; the server never sees the request.
+    TooMany,
+    /// The connection closes before the server sees the request.
+    CutRequest,
+    /// The server does what is asked, and the connection closes without an answer.
+    CutAnswer,
+    /// The connection closes in the middle of the answer's body.
+    CutBody,
+    /// The answer says that it is longer than it is, and the connection closes at its end.
+    WrongLength,
+    /// The answer lacks its last bytes and says so in its length, as a proxy does that lost its server.
+    Truncated,
+    /// A byte of an object is another one when it arrives at the client.
+    FlipAnswer,
+    /// A byte of a `PUT` is another one when it arrives at the server.
+    FlipRequest,
+    /// The answer comes in small pieces, over half a second.
+    Slow,
+    /// No answer comes at all; the connection stays open until the client closes it.
+    Hang,
+}
+
+/// Which faults there are, and how often.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The share of requests that have a fault, from 0 to 1.
+    pub rate: f64,
+    /// The faults to choose from, each as often as the others.
+    pub faults: Vec<Fault>,
+}
+
+impl Plan {
+    /// Requests pass as they are.
+    pub fn none() -> Self {
+        Self {
+            rate: 0.0,
+            faults: Vec::new(),
+        }
+    }
+
+    /// This share of requests has one of these faults.
+    pub fn of(rate: f64, faults: &[Fault]) -> Self {
+        Self {
+            rate,
+            faults: faults.to_vec(),
+        }
+    }
+
+    /// What bad networks and servers do, but for what changes bytes and for hanging.
+    pub fn rough(rate: f64) -> Self {
+        use Fault::*;
+        Self::of(
+            rate,
+            &[
+                Error500,
+                SlowDown,
+                CutRequest,
+                CutAnswer,
+                CutBody,
+                WrongLength,
+                Truncated,
+                Slow,
+            ],
+        )
+    }
+}
+
+/// A proxy in front of one server. The same seed and the same order of requests meet the same faults.
+#[derive(Debug)]
+pub struct FaultProxy {
+    shared: Arc<Shared>,
+    listener: Listener,
+}
+
+#[derive(Debug)]
+struct Shared {
+    upstream: SocketAddr,
+    seed: u64,
+    plan: Mutex<Plan>,
+    requests: AtomicU64,
+    outage: AtomicBool,
+    counts: Mutex<BTreeMap<Fault, u64>>,
+    most_at_once: Mutex<(u64, u64)>,
+}
+
+impl FaultProxy {
+    /// Starts a proxy for the server at `upstream`.
+    pub fn new(upstream: SocketAddr, seed: u64, plan: Plan) -> Self {
+        let shared = Arc::new(Shared {
+            upstream,
+            seed,
+            plan: Mutex::new(plan),
+            requests: AtomicU64::new(0),
+            outage: AtomicBool::new(false),
+            counts: Mutex::default(),
+            most_at_once: Mutex::default(),
+        });
+        let serving = Arc::clone(&shared);
+        let listener = Listener::start(move |stream| serving.serve(stream));
+        Self { shared, listener }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// The address as an `http://` URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    /// Changes what goes wrong from now on.
+    pub fn set_plan(&self, plan: Plan) {
+        *self.shared.plan.lock().expect("no panic holds it") = plan;
+    }
+
+    /// Begins or ends an outage: connections are closed at once.
+    pub fn set_outage(&self, outage: bool) {
+        self.shared.outage.store(outage, Ordering::SeqCst);
+    }
+
+    /// Requests so far, those with faults included.
+    pub fn requests(&self) -> u64 {
+        self.shared.requests.load(Ordering::SeqCst)
+    }
+
+    /// How often each fault was made.
+    pub fn counts(&self) -> BTreeMap<Fault, u64> {
+        self.shared
+            .counts
+            .lock()
+            .expect("no panic holds it")
+            .clone()
+    }
+
+    /// Requests that were on their way at the same moment, at most.
+    pub fn most_at_once(&self) -> u64 {
+        self.shared
+            .most_at_once
+            .lock()
+            .expect("no panic holds it")
+            .1
+    }
+}
+
+impl Shared {
+    fn serve(&self, stream: TcpStream) {
+        let _ = stream.set_nodelay(true);
+        let mut stream = BufReader::new(stream);
+        loop {
+            if self.outage.load(Ordering::SeqCst) {
+                return;
+            }
+            let Ok(Some(request)) = read_message(&mut stream, None) else {
+                return;
+            };
+            if self.outage.load(Ordering::SeqCst) {
+                return;
+            }
+            self.enter();
+            let goes_on = self.pass(request, stream.get_mut());
+            self.most_at_once.lock().expect("no panic holds it").0 -= 1;
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    fn enter(&self) {
+        let mut at_once = self.most_at_once.lock().expect("no panic holds it");
+        at_once.0 += 1;
+        at_once.1 = at_once.1.max(at_once.0);
+    }
+
+    /// Passes one request on and its answer back; false where the connection ends.
+    fn pass(&self, mut request: Message, client: &mut TcpStream) -> bool {
+        let number = self.requests.fetch_add(1, Ordering::SeqCst);
+        let fault = self.choose(number, &request);
+        if let Some(fault) = fault {
+            *self
+                .counts
+                .lock()
+                .expect("no panic holds it")
+                .entry(fault)
+                .or_default() += 1;
+        }
+        let method = request.method().to_owned();
+        match fault {
+            Some(Fault::Error500) => {
+                return send(client, &method, error(500, "InternalError"));
+            }
+            Some(Fault::SlowDown) => return send(client, &method, error(503, "SlowDown")),
+            Some(Fault::TooMany) => {
+                let answer = error(429, "TooManyRequests").with("Retry-After", 1);
+                return send(client, &method, answer);
+            }
+            Some(Fault::CutRequest) => return false,
+            Some(Fault::Hang) => {
+                // Until the client gives up.
+                let _ = client.set_read_timeout(Some(Duration::from_secs(120)));
+                let _ = std::io::Read::read(client, &mut [0]);
+                return false;
+            }
+            Some(Fault::FlipRequest) => flip(&mut request.body, self.seed ^ number),
+            _ => {}
+        }
+        let Ok(mut answer) = ask(self.upstream, request) else {
+            return false;
+        };
+        if answer.header("content-length").is_none() && method != "HEAD" && answer.status() != 204 {
+            let len = answer.body.len();
+            answer
+                .headers
+                .retain(|(name, _)| !name.eq_ignore_ascii_case("transfer-encoding"));
+            answer.set("Content-Length", len);
+        }
+        answer
+            .headers
+            .retain(|(name, _)| !name.eq_ignore_ascii_case("connection"));
+        let len = answer.body.len();
+        match fault {
+            Some(Fault::CutAnswer) => false,
+            Some(Fault::CutBody) => {
+                let _ = client.write_all(&answer.head());
+                let _ = client.write_all(answer.body.get(..len / 2).unwrap_or_default());
+                false
+            }
+            Some(Fault::WrongLength) if method != "HEAD" => {
+                answer.set("Content-Length", len + 1 + len / 2);
+                let _ = client.write_all(&answer.head());
+                let _ = client.write_all(&answer.body);
+                false
+            }
+            Some(Fault::Truncated) if method != "HEAD" && len > 0 => {
+                answer.body.truncate(len - 1 - len / 3);
+                let len = answer.body.len();
+                answer.set("Content-Length", len);
+                send(client, &method, answer)
+            }
+            Some(Fault::FlipAnswer) => {
+                flip(&mut answer.body, self.seed ^ number);
+                send(client, &method, answer)
+            }
+            Some(Fault::Slow) => {
+                let _ = client.write_all(&answer.head());
+                for piece in answer.body.chunks((len / 8).max(1)) {
+                    std::thread::sleep(Duration::from_millis(50));
+                    if client.write_all(piece).is_err() {
+                        return false;
+                    }
+                }
+                true
+            }
+            _ => send(client, &method, answer),
+        }
+    }
+
+    fn choose(&self, number: u64, request: &Message) -> Option<Fault> {
+        let plan = self.plan.lock().expect("no panic holds it").clone();
+        let random = mix(self
+            .seed
+            .wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        if (random >> 11) as f64 / (1u64 << 53) as f64 >= plan.rate {
+            return None;
+        }
+        let fault = *plan
+            .faults
+            .get(mix(random) as usize % plan.faults.len().max(1))?;
+        // Bytes of objects are flipped, not the words of the protocol: nobody checks those.
+        let is_object = !request.target().contains('?') || request.query("partNumber").is_some();
+        match fault {
+            Fault::FlipRequest if request.method() != "PUT" || request.body.is_empty() => None,
+            Fault::FlipAnswer if request.method() != "GET" || !is_object => None,
+            fault => Some(fault),
+        }
+    }
+}
+
+fn send(client: &mut TcpStream, method: &str, answer: Message) -> bool {
+    client.write_all(&answer.head()).is_ok()
+        && (method == "HEAD" || client.write_all(&answer.body).is_ok())
+}
+
+fn error(status: u16, code: &str) -> Message {
+    let body = format!("<Error><Code>{code}</Code><Message>made by the proxy</Message></Error>");
+    Message::answer(status)
+        .with("Content-Type", "application/xml")
+        .with("Content-Length", body.len())
+        .with_body(body)
+}
+
+fn flip(body: &mut [u8], random: u64) {
+    let at = mix(random) as usize % body.len().max(1);
+    if let Some(byte) = body.get_mut(at) {
+        *byte ^= 1 << (random % 8);
+    }
+}
+
+/// A step of splitmix64.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

@@ -1,0 +1,305 @@
+//! `S3Server`: s3s-fs in this process, with what it lacks: conditions that two writers cannot both meet, and the list of
+//! uploads that are open.
+
+use crate::BUCKET;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use s3s::auth::SimpleAuth;
+use s3s::dto::*;
+use s3s::service::S3ServiceBuilder;
+use s3s::{S3, S3Request, S3Response, S3Result};
+use s3s_fs::FileSystem;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+use tokio::runtime::Runtime;
+
+const ACCESS_KEY: &str = "RIGACCESSKEY";
+const SECRET_KEY: &str = "rig-secret-key";
+
+/// A running S3 server that checks signatures and payload hashes. Objects are files of a temporary directory.
+#[derive(Debug)]
+pub struct S3Server {
+    address: SocketAddr,
+    uploads: Arc<Mutex<Uploads>>,
+    dir: tempfile::TempDir,
+    /// Ends the server when it is dropped.
+    runtime: Option<Runtime>,
+}
+
+/// Uploads that are open: bucket, key and when they were begun, by their id.
+type Uploads = BTreeMap<String, (String, String, SystemTime)>;
+
+impl S3Server {
+    /// Starts it, with the bucket [`BUCKET`].
+    pub fn start() -> Self {
+        Self::start_as(true)
+    }
+
+    /// Starts one that takes conditional puts and ignores the condition, as some servers do.
+    pub fn ignoring_conditions() -> Self {
+        Self::start_as(false)
+    }
+
+    fn start_as(is_heedful: bool) -> Self {
+        let dir = tempfile::tempdir().expect("a directory for the server");
+        std::fs::create_dir(dir.path().join(BUCKET)).expect("a bucket");
+        let uploads = Arc::new(Mutex::new(Uploads::new()));
+        let files = FileSystem::new(dir.path()).expect("a file system");
+        let files = Files {
+            files,
+            uploads: Arc::clone(&uploads),
+            turn: tokio::sync::Mutex::new(()),
+            is_heedful,
+        };
+        let mut service = S3ServiceBuilder::new(files);
+        service.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        let service = service.build();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let listener = runtime
+            .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
+            .expect("a port on loopback");
+        let address = listener.local_addr().expect("a bound socket");
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let _ = stream.set_nodelay(true);
+                let service = service.clone();
+                tokio::spawn(async move {
+                    let server = Builder::new(TokioExecutor::new());
+                    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        Self {
+            address,
+            uploads,
+            dir,
+            runtime: Some(runtime),
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address as an `http://` URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Storage options that reach it, but for the endpoint.
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        Self::keys()
+    }
+
+    /// The keys that every such server knows.
+    pub fn keys() -> Vec<(&'static str, String)> {
+        vec![
+            ("aws_access_key_id", ACCESS_KEY.to_owned()),
+            ("aws_secret_access_key", SECRET_KEY.to_owned()),
+            ("aws_region", "us-east-1".to_owned()),
+        ]
+    }
+
+    /// Uploads that are open.
+    pub fn open_uploads(&self) -> usize {
+        self.uploads.lock().expect("no panic holds it").len()
+    }
+
+    /// The file that holds an object's bytes: to damage them, or to look.
+    pub fn object_file(&self, key: &str) -> PathBuf {
+        self.bucket_dir().join(key)
+    }
+
+    /// The directory that holds the bucket's objects.
+    pub fn bucket_dir(&self) -> PathBuf {
+        self.dir.path().join(BUCKET)
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+struct Files {
+    files: FileSystem,
+    uploads: Arc<Mutex<Uploads>>,
+    /// Held by whoever writes on a condition.
+    turn: tokio::sync::Mutex<()>,
+    /// Whether conditions count.
+    is_heedful: bool,
+}
+
+impl Files {
+    fn uploads(&self) -> std::sync::MutexGuard<'_, Uploads> {
+        self.uploads.lock().expect("no panic holds it")
+    }
+}
+
+macro_rules! pass_on {
+    ($($name:ident: $input:ident -> $output:ident;)*) => {
+        $(
+            fn $name<'life, 'call>(
+                &'life self,
+                request: S3Request<$input>,
+            ) -> std::pin::Pin<Box<dyn Future<Output = S3Result<S3Response<$output>>> + Send + 'call>>
+            where
+                'life: 'call,
+                Self: 'call,
+            {
+                self.files.$name(request)
+            }
+        )*
+    };
+}
+
+impl S3 for Files {
+    pass_on! {
+        create_bucket: CreateBucketInput -> CreateBucketOutput;
+        head_bucket: HeadBucketInput -> HeadBucketOutput;
+        get_bucket_location: GetBucketLocationInput -> GetBucketLocationOutput;
+        list_buckets: ListBucketsInput -> ListBucketsOutput;
+        get_object: GetObjectInput -> GetObjectOutput;
+        head_object: HeadObjectInput -> HeadObjectOutput;
+        copy_object: CopyObjectInput -> CopyObjectOutput;
+        delete_object: DeleteObjectInput -> DeleteObjectOutput;
+        delete_objects: DeleteObjectsInput -> DeleteObjectsOutput;
+        list_objects: ListObjectsInput -> ListObjectsOutput;
+        list_objects_v2: ListObjectsV2Input -> ListObjectsV2Output;
+        upload_part: UploadPartInput -> UploadPartOutput;
+        list_parts: ListPartsInput -> ListPartsOutput;
+    }
+
+    fn put_object<'life, 'call>(
+        &'life self,
+        mut request: S3Request<PutObjectInput>,
+    ) -> std::pin::Pin<Box<dyn Future<Output = S3Result<S3Response<PutObjectOutput>>> + Send + 'call>>
+    where
+        'life: 'call,
+        Self: 'call,
+    {
+        Box::pin(async move {
+            if !self.is_heedful {
+                request.input.if_match = None;
+                request.input.if_none_match = None;
+            }
+            let input = &request.input;
+            let is_conditional = input.if_match.is_some() || input.if_none_match.is_some();
+            // The look and the writing are two steps of s3s-fs.
+            let _turn = if is_conditional {
+                Some(self.turn.lock().await)
+            } else {
+                None
+            };
+            self.files.put_object(request).await
+        })
+    }
+
+    fn create_multipart_upload<'life, 'call>(
+        &'life self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> std::pin::Pin<
+        Box<dyn Future<Output = S3Result<S3Response<CreateMultipartUploadOutput>>> + Send + 'call>,
+    >
+    where
+        'life: 'call,
+        Self: 'call,
+    {
+        Box::pin(async move {
+            let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
+            let answer = self.files.create_multipart_upload(request).await?;
+            if let Some(id) = &answer.output.upload_id {
+                let upload = (bucket, key, SystemTime::now());
+                self.uploads().insert(id.clone(), upload);
+            }
+            Ok(answer)
+        })
+    }
+
+    fn complete_multipart_upload<'life, 'call>(
+        &'life self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> std::pin::Pin<
+        Box<
+            dyn Future<Output = S3Result<S3Response<CompleteMultipartUploadOutput>>> + Send + 'call,
+        >,
+    >
+    where
+        'life: 'call,
+        Self: 'call,
+    {
+        Box::pin(async move {
+            let id = request.input.upload_id.clone();
+            if !self.uploads().contains_key(&id) {
+                return Err(s3s::s3_error!(NoSuchUpload));
+            }
+            let answer = self.files.complete_multipart_upload(request).await?;
+            self.uploads().remove(&id);
+            Ok(answer)
+        })
+    }
+
+    fn abort_multipart_upload<'life, 'call>(
+        &'life self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> std::pin::Pin<
+        Box<dyn Future<Output = S3Result<S3Response<AbortMultipartUploadOutput>>> + Send + 'call>,
+    >
+    where
+        'life: 'call,
+        Self: 'call,
+    {
+        Box::pin(async move {
+            let id = request.input.upload_id.clone();
+            if self.uploads().remove(&id).is_none() {
+                return Err(s3s::s3_error!(NoSuchUpload));
+            }
+            self.files.abort_multipart_upload(request).await
+        })
+    }
+
+    fn list_multipart_uploads<'life, 'call>(
+        &'life self,
+        request: S3Request<ListMultipartUploadsInput>,
+    ) -> std::pin::Pin<
+        Box<dyn Future<Output = S3Result<S3Response<ListMultipartUploadsOutput>>> + Send + 'call>,
+    >
+    where
+        'life: 'call,
+        Self: 'call,
+    {
+        Box::pin(async move {
+            let input = request.input;
+            let prefix = input.prefix.clone().unwrap_or_default();
+            let uploads = self
+                .uploads()
+                .iter()
+                .filter(|(_, (bucket, key, _))| *bucket == input.bucket && key.starts_with(&prefix))
+                .map(|(id, (_, key, begun))| MultipartUpload {
+                    key: Some(key.clone()),
+                    upload_id: Some(id.clone()),
+                    initiated: Some((*begun).into()),
+                    ..Default::default()
+                })
+                .collect();
+            Ok(S3Response::new(ListMultipartUploadsOutput {
+                bucket: Some(input.bucket),
+                prefix: input.prefix,
+                is_truncated: Some(false),
+                uploads: Some(uploads),
+                ..Default::default()
+            }))
+        })
+    }
+}
