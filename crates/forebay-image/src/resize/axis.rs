@@ -7,6 +7,8 @@ use std::ops::Range;
 pub(super) const GROUP: usize = 4;
 /// A weight is `high << LOW_BITS | low`, two halves that fit 16-bit multiplications.
 pub(super) const LOW_BITS: u32 = 11;
+/// Or it is three signed digits of this many bits, which fit 8-bit multiplications.
+pub(super) const DIGIT_BITS: u32 = 8;
 
 /// What is resized of an axis: `length` positions from `start`, of `limit` ones that are there. Filters reach past what is
 /// resized, but not past what is there.
@@ -37,6 +39,8 @@ pub(super) struct Axis {
     weights: Vec<i32>,
     /// The halves of the weights: `stride` high ones, then as many low ones, for each output.
     halves: Vec<i16>,
+    /// The digits of the weights, the highest first: those of a group in the bytes of an integer. `stride / GROUP` for each output.
+    digits: Vec<[i32; 3]>,
     stride: usize,
     span: Range<u32>,
     scratch: Vec<f64>,
@@ -94,6 +98,10 @@ impl Axis {
             high = high.max(start + taps);
         }
         self.span = low..high;
+    }
+
+    /// Makes what [`Axis::halves`] gives.
+    pub(super) fn make_halves(&mut self) {
         self.halves.clear();
         for row in self.weights.chunks_exact(self.stride) {
             self.halves
@@ -101,6 +109,16 @@ impl Axis {
             self.halves
                 .extend(row.iter().map(|w| (w & ((1 << LOW_BITS) - 1)) as i16));
         }
+    }
+
+    /// Makes what [`Axis::digits`] gives.
+    pub(super) fn make_digits(&mut self) {
+        self.digits.clear();
+        let (groups, _) = self.weights.as_chunks::<GROUP>();
+        self.digits.extend(groups.iter().map(|group| {
+            let digits = group.map(digits_of);
+            [0, 1, 2].map(|i| i32::from_le_bytes(digits.map(|digits| digits[i])))
+        }));
     }
 
     /// Wanted outputs.
@@ -133,5 +151,50 @@ impl Axis {
         let (high, low) =
             self.halves[i * 2 * self.stride..][..2 * self.stride].split_at(self.stride);
         ((start - self.span.start) as usize, taps as usize, high, low)
+    }
+
+    /// For one output: the number of its inputs.
+    pub(super) fn inputs(&self, i: usize) -> usize {
+        self.taps[i].1 as usize
+    }
+
+    /// For one output: its first input counted from the span's start, and the digits of its weights, in as many groups as
+    /// it has inputs for.
+    #[inline(always)]
+    pub(super) fn digits(&self, i: usize) -> (usize, &[[i32; 3]]) {
+        let (start, taps) = self.taps[i];
+        let groups = self.stride / GROUP;
+        let digits = &self.digits[i * groups..][..(taps as usize).div_ceil(GROUP)];
+        ((start - self.span.start) as usize, digits)
+    }
+}
+
+/// A weight as `(((high << DIGIT_BITS) + middle) << DIGIT_BITS) + low`, each a signed byte. Weights have up to 22 bits and are
+/// not negative, so the high digit is at most 65.
+fn digits_of(weight: i32) -> [u8; 3] {
+    let low = weight as i8;
+    let rest = (weight - i32::from(low)) >> DIGIT_BITS;
+    let middle = rest as i8;
+    let high = (rest - i32::from(middle)) >> DIGIT_BITS;
+    [high as u8, middle as u8, low as u8]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_the_weight() {
+        let most = 1 << PRECISION_BITS;
+        for weight in (0..=most)
+            .step_by(127)
+            .chain([1, 127, 128, 255, 32_895, most])
+        {
+            let digits = digits_of(weight).map(|digit| i32::from(digit as i8));
+            let sum = digits
+                .into_iter()
+                .fold(0, |sum, digit| (sum << DIGIT_BITS) + digit);
+            assert_eq!(sum, weight);
+        }
     }
 }

@@ -4,12 +4,14 @@
 //! The filter is a triangle as wide as the scale; each axis is a pass of its own; weights are integers with
 //! [`PRECISION_BITS`] bits; both passes round to bytes, columns first. (So did Pillow up to version 12; version 13 does rows
 //! first where the height shrinks much more than the width, which moves some values by one.) Because the arithmetic is integer, every
-//! implementation here (portable, AVX2) gives the same bytes, and the same as Pillow. Only the part of the
+//! implementation here (portable, AVX2, AVX-512) gives the same bytes, and the same as Pillow. Only the part of the
 //! output that is wanted is computed, from only the part of the input that it needs; a horizontal flip and the
 //! layout of the output cost nothing extra.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod axis;
 mod linear;
 mod portable;
@@ -47,7 +49,36 @@ pub(crate) struct Resizer {
     rows: Axis,
     middle: Vec<u8>,
     linear: Linear,
-    portable_only: bool,
+    level: Level,
+}
+
+/// Which instructions the passes may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Level {
+    /// All that this processor can do, the slowest first.
+    fn all() -> impl Iterator<Item = Self> {
+        let mut levels = [Some(Self::Portable), None, None];
+        #[cfg(target_arch = "x86_64")]
+        {
+            levels[1] = is_x86_feature_detected!("avx2").then_some(Self::Avx2);
+            levels[2] = avx512::is_there().then_some(Self::Avx512);
+        }
+        levels.into_iter().flatten()
+    }
+}
+
+impl Default for Level {
+    fn default() -> Self {
+        Self::all().last().unwrap_or(Self::Portable)
+    }
 }
 
 /// Rows between the passes, already in the order of the output: one run of pixels (NHWC) or three runs of
@@ -126,7 +157,7 @@ impl Resizer {
     /// `stride` bytes from a row to the next. `out` holds three bytes for each pixel of the window.
     pub(crate) fn run(&mut self, source: &[u8], stride: usize, layout: Layout, out: &mut [u8]) {
         if self.profile != Profile::Pillow {
-            let portable = self.portable_only;
+            let portable = self.level == Level::Portable;
             return self.linear.run(source, stride, layout, out, portable);
         }
         let (width, height) = (self.columns.len(), self.rows.len());
@@ -137,13 +168,24 @@ impl Resizer {
             self.middle.resize(need, 0);
         }
         let rows = &mut self.middle[..need];
-        #[cfg(target_arch = "x86_64")]
-        if !self.portable_only && is_x86_feature_detected!("avx2") {
-            avx2::resize(&self.columns, &self.rows, middle, source, stride, rows, out);
-            return;
+        match self.level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => {
+                self.columns.make_digits();
+                self.rows.make_digits();
+                avx512::resize(&self.columns, &self.rows, middle, source, stride, rows, out);
+            }
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => {
+                self.columns.make_halves();
+                self.rows.make_halves();
+                avx2::resize(&self.columns, &self.rows, middle, source, stride, rows, out);
+            }
+            Level::Portable => {
+                portable::horizontal(&self.columns, source, stride, middle, rows);
+                portable::vertical(&self.rows, rows, middle, out);
+            }
         }
-        portable::horizontal(&self.columns, source, stride, middle, rows);
-        portable::vertical(&self.rows, rows, middle, out);
     }
 }
 
@@ -153,14 +195,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn resize(
-        portable_only: bool,
+        level: Level,
         profile: Profile,
         resize: &Resize,
         layout: Layout,
         tail: usize,
     ) -> Vec<u8> {
         let mut resizer = Resizer {
-            portable_only,
+            level,
             profile,
             ..Resizer::default()
         };
@@ -203,8 +245,11 @@ mod tests {
             let plan = Resize { input, output, window, flip };
             let layout = if planes { Layout::Nchw } else { Layout::Nhwc };
             for profile in Profile::ALL {
-                let portable = resize(true, profile, &plan, layout, tail);
-                prop_assert!(resize(false, profile, &plan, layout, tail) == portable, "{}", profile);
+                let portable = resize(Level::Portable, profile, &plan, layout, tail);
+                for level in Level::all() {
+                    let found = resize(level, profile, &plan, layout, tail);
+                    prop_assert!(found == portable, "{} {:?}", profile, level);
+                }
             }
         }
     }

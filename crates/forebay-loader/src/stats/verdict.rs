@@ -142,7 +142,7 @@ impl fmt::Display for Verdict {
             Bound::Decode => write!(
                 f,
                 "decode-bound: {threads} busy {} %, the trainer waited {} % of its time; storage could give {}; \
-                 add threads, or store smaller images",
+                 add threads, or pack with --resize-short",
                 percent(self.decode_busy),
                 percent(self.trainer_waits),
                 times(self.fetch_busy),
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(
             decode.to_string(),
             "decode-bound: 2 threads busy 97 %, the trainer waited 95 % of its time; storage could give 20.0x; \
-             add threads, or store smaller images"
+             add threads, or pack with --resize-short"
         );
         let storage = stats([39.0, 0.0, 1.0], [3.0, 15.0, 0.0], 2.0, [1.0, 9.0]).verdict();
         assert_eq!(storage.bound, Bound::Storage);

@@ -9,10 +9,10 @@ use std::arch::x86_64::*;
 /// Chroma samples of a step when upsampling.
 const SAMPLES: usize = 16;
 /// Pixels of a step of the colour conversion.
-const PIXELS: usize = 32;
+pub(super) const PIXELS: usize = 32;
 
 /// Start of each step over `from..to`, the last one moved back to end there.
-fn steps(from: usize, to: usize, step: usize) -> impl Iterator<Item = usize> {
+pub(super) fn steps(from: usize, to: usize, step: usize) -> impl Iterator<Item = usize> {
     (from..to).step_by(step).map(move |at| at.min(to - step))
 }
 
@@ -39,13 +39,13 @@ fn store_32(bytes: &mut [u8; 32], value: __m256i) {
 
 /// `N` bytes from `at`.
 #[inline]
-fn part<const N: usize>(row: &[u8], at: usize) -> &[u8; N] {
+pub(super) fn part<const N: usize>(row: &[u8], at: usize) -> &[u8; N] {
     row[at..at + N].first_chunk().expect("a slice of N bytes")
 }
 
 /// `N` bytes from `at`.
 #[inline]
-fn part_mut<const N: usize>(row: &mut [u8], at: usize) -> &mut [u8; N] {
+pub(super) fn part_mut<const N: usize>(row: &mut [u8], at: usize) -> &mut [u8; N] {
     row[at..at + N]
         .first_chunk_mut()
         .expect("a slice of N bytes")
@@ -212,7 +212,7 @@ const PLACES: [[[i8; 16]; 3]; 3] = {
 /// 32 bytes of each channel to 32 pixels.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn store_pixels(channels: [__m256i; 3], out: &mut [u8; 3 * PIXELS]) {
+pub(super) fn store_pixels(channels: [__m256i; 3], out: &mut [u8; 3 * PIXELS]) {
     // Each piece: 16 bytes of the first 16 pixels, and the same of the last 16.
     let mut pieces = [_mm256_setzero_si256(); 3];
     for (piece, places) in pieces.iter_mut().zip(&PLACES) {

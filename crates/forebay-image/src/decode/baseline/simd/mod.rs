@@ -10,6 +10,10 @@ mod avx2_entropy;
 mod avx2_idct;
 #[cfg(target_arch = "x86_64")]
 mod avx2_rows;
+#[cfg(target_arch = "x86_64")]
+mod avx512_idct;
+#[cfg(target_arch = "x86_64")]
+mod avx512_rows;
 
 use super::entropy::{self, PAIR, Reader, Slot, Tables};
 use super::header::Steps;
@@ -25,6 +29,9 @@ enum Kind {
     Portable,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// AVX2 and what goes with it, and AVX-512 F and BW.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
 }
 
 impl Default for Level {
@@ -33,12 +40,18 @@ impl Default for Level {
     }
 }
 
-/// Calls an AVX2 implementation if the level allows it, else the portable one.
+/// Calls the fastest implementation that the level allows.
 macro_rules! dispatch {
     ($level:expr, $avx2:expr, $portable:expr) => {
+        dispatch!($level, $avx2, $avx2, $portable)
+    };
+    ($level:expr, $avx512:expr, $avx2:expr, $portable:expr) => {
         match $level.0 {
-            // SAFETY: this level is made only by `Level::detect`, where the processor has AVX2, BMI1, BMI2
-            // and LZCNT, which is all that the implementations are compiled for.
+            // SAFETY: these levels are made only by `Level::all`, where the processor has AVX2, BMI1, BMI2 and LZCNT, which
+            // is all that the implementations of the latter are compiled for, and AVX-512 F and BW for the former.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => unsafe { $avx512 },
+            // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => unsafe { $avx2 },
             Kind::Portable => $portable,
@@ -47,21 +60,26 @@ macro_rules! dispatch {
 }
 
 impl Level {
-    /// What every processor can do.
-    #[cfg(test)]
-    pub(super) const PORTABLE: Self = Self(Kind::Portable);
-
-    /// What this processor can do.
+    /// The most that this processor can do.
     pub(super) fn detect() -> Self {
+        Self::all().last().unwrap_or(Self(Kind::Portable))
+    }
+
+    /// All that this processor can do, the slowest first.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let mut kinds = [Some(Kind::Portable), None, None];
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("bmi1")
             && is_x86_feature_detected!("bmi2")
             && is_x86_feature_detected!("lzcnt")
         {
-            return Self(Kind::Avx2);
+            kinds[1] = Some(Kind::Avx2);
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+                kinds[2] = Some(Kind::Avx512);
+            }
         }
-        Self(Kind::Portable)
+        kinds.into_iter().flatten().map(Self)
     }
 
     /// [`entropy::decode`].
@@ -137,6 +155,7 @@ impl Level {
             ),
             _ => dispatch!(
                 self,
+                avx512_idct::strip(pairs, steps, plane, stride),
                 avx2_idct::strip(pairs, steps, plane, stride),
                 idct::strip(pairs, steps, plane, stride)
             ),
@@ -148,6 +167,7 @@ impl Level {
         assert!(!row.is_empty() && out.len() >= 2 * row.len());
         dispatch!(
             self,
+            avx512_rows::horizontal(row, out),
             avx2_rows::horizontal(row, out),
             upsample::horizontal(row, out)
         );
@@ -158,6 +178,7 @@ impl Level {
         assert!(!near.is_empty() && near.len() == far.len() && out.len() >= 2 * near.len());
         dispatch!(
             self,
+            avx512_rows::both(near, far, out),
             avx2_rows::both(near, far, out),
             upsample::both(near, far, out)
         );
@@ -178,6 +199,7 @@ impl Level {
         assert!(y.len() == width && cb.len() == width && cr.len() == width);
         dispatch!(
             self,
+            avx512_rows::ycc(y, cb, cr, out),
             avx2_rows::ycc(y, cb, cr, out),
             color::ycc(y, cb, cr, out)
         );
