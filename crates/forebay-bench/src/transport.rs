@@ -34,6 +34,8 @@ pub struct TransportOptions {
     pub ranks: u64,
     /// Which transports.
     pub transports: Vec<Transport>,
+    /// Over how many connections TCP is tried.
+    pub connections: Vec<usize>,
     /// Counted runs.
     pub runs: usize,
 }
@@ -50,6 +52,7 @@ pub fn transport(options: &TransportOptions) -> Result<Report> {
         Ok(server.add_source(NAME, Arc::new(source))?)
     })?;
     let url = url.as_str();
+    let ways = ways(options);
     let sides = RefCell::new(BTreeMap::new());
     let mut alternatives = Vec::new();
     if has_iperf3() {
@@ -64,11 +67,11 @@ pub fn transport(options: &TransportOptions) -> Result<Report> {
         "GB/s",
         move || bare_tcp(batches),
     ));
-    for &transport in &options.transports {
-        let name = name(transport, ranks);
+    for &way in &ways {
+        let name = name(way, ranks);
         let sides = &sides;
         alternatives.push(Alternative::here(name.clone(), "GB/s", move || {
-            let (sample, used) = run(url, transport, ranks, batches)?;
+            let (sample, used) = run(url, way, ranks, batches)?;
             sides
                 .borrow_mut()
                 .entry(name.clone())
@@ -115,14 +118,14 @@ pub fn transport(options: &TransportOptions) -> Result<Report> {
             report.notes.push(note);
         }
     }
-    for &transport in &options.transports {
-        let mut micros = handovers(url, transport, batches.clamp(10, 2000))?;
+    for &way in &ways {
+        let mut micros = handovers(url, way, batches.clamp(10, 2000))?;
         micros.sort_by(f64::total_cmp);
         let at = |part: f64| micros[((micros.len() - 1) as f64 * part).round() as usize];
         let (p50, p99) = (at(0.5), at(0.99));
-        let name = name(transport, ranks);
+        let name = name(way, ranks);
         report.notes.push(format!(
-            "{transport}: from asking for a batch to having it, one at a time: p50 {p50:.0} µs, p99 {p99:.0} µs"
+            "{name}: from asking for a batch to having it, one at a time: p50 {p50:.0} µs, p99 {p99:.0} µs"
         ));
         for row in report.rows.iter_mut().filter(|row| row.name == name) {
             row.extra.insert("handover_us_p50", p50);
@@ -133,11 +136,36 @@ pub fn transport(options: &TransportOptions) -> Result<Report> {
     Ok(report)
 }
 
-fn name(transport: Transport, ranks: u64) -> String {
-    let how = match transport {
-        Transport::Auto => "as they choose",
-        Transport::Shm => "through shared memory",
-        Transport::Tcp => "over TCP",
+/// A transport and a number of connections.
+type Way = (Transport, usize);
+
+/// What is compared, in order: several connections make a difference for TCP only.
+fn ways(options: &TransportOptions) -> Vec<Way> {
+    let of = |&transport: &Transport| match transport {
+        Transport::Tcp => options
+            .connections
+            .iter()
+            .map(|&n| (transport, n))
+            .collect(),
+        _ => vec![(transport, 1)],
+    };
+    options.transports.iter().flat_map(of).collect()
+}
+
+fn client((transport, connections): Way) -> ClientOptions {
+    ClientOptions {
+        transport,
+        connections,
+        ..ClientOptions::default()
+    }
+}
+
+fn name((transport, connections): Way, ranks: u64) -> String {
+    let how = match (transport, connections) {
+        (Transport::Auto, _) => "as they choose".to_owned(),
+        (Transport::Shm, _) => "through shared memory".to_owned(),
+        (Transport::Tcp, 1) => "over TCP".to_owned(),
+        (Transport::Tcp, n) => format!("over {n} TCP connections"),
     };
     match ranks {
         1 => format!("forebay server to client {how}"),
@@ -168,13 +196,9 @@ fn take(stream: &mut forebay_client::Stream) -> Result<Batch> {
 }
 
 /// Moves batches to all ranks. With the sample come the CPU seconds of server and clients.
-fn run(url: &str, transport: Transport, ranks: u64, batches: u64) -> Result<(Sample, [f64; 2])> {
-    let client = || ClientOptions {
-        transport,
-        ..ClientOptions::default()
-    };
+fn run(url: &str, way: Way, ranks: u64, batches: u64) -> Result<(Sample, [f64; 2])> {
     let mut streams = (0..ranks)
-        .map(|rank| open(url, client(), (rank, ranks)))
+        .map(|rank| open(url, client(way), (rank, ranks)))
         .collect::<Result<Vec<_>>>()?;
     let each = batches.div_ceil(ranks);
     let takers_cpu = Cell::new(0.0);
@@ -220,11 +244,10 @@ fn used() -> [f64; 2] {
 }
 
 /// Microseconds from asking for a batch to having it, with credit for one: there and back again.
-fn handovers(url: &str, transport: Transport, count: u64) -> Result<Vec<f64>> {
+fn handovers(url: &str, way: Way, count: u64) -> Result<Vec<f64>> {
     let client = ClientOptions {
-        transport,
         credit_bytes: Some(BATCH_BYTES as u64),
-        ..ClientOptions::default()
+        ..client(way)
     };
     let mut stream = open(url, client, (0, 1))?;
     let mut micros = Vec::new();
@@ -343,11 +366,12 @@ mod tests {
             batches: 2,
             ranks: 2,
             transports: vec![Transport::Auto, Transport::Tcp],
+            connections: vec![1, 2],
             runs: 1,
         };
         let report = transport(&options).unwrap();
-        for transport in options.transports {
-            let name = name(transport, 2);
+        for way in ways(&options) {
+            let name = name(way, 2);
             let row = report.rows.iter().find(|row| row.name == name).unwrap();
             assert!(row.median > 0.0);
             assert!(row.extra["server_cpu_s_each"] >= 0.0);

@@ -13,6 +13,9 @@ use crate::sequence::Sequence;
 use crate::stream::Stream;
 use crate::url::Url;
 
+/// Most connections of a stream.
+const MOST_CONNECTIONS: usize = 16;
+
 /// A server that answered, and what it said about its dataset.
 pub struct Client {
     url: Url,
@@ -45,6 +48,13 @@ impl Client {
                     found: "0".to_owned(),
                 });
             }
+        }
+        if !(1..=MOST_CONNECTIONS).contains(&options.connections) {
+            return Err(Error::Option {
+                name: "connections",
+                expected: format!("1 to {MOST_CONNECTIONS}"),
+                found: options.connections.to_string(),
+            });
         }
         let connection = dial(&url, &options, 0, &|_| Ok(()))?;
         Ok(Client {
@@ -106,11 +116,10 @@ impl Client {
         // A stream that is moved by arithmetic must not change its dataset.
         open.fingerprint
             .get_or_insert_with(|| self.welcome.fingerprint.clone());
-        let timeout = self.options.open_timeout;
         let fresh = || dial(&self.url, &self.options, 0, &|_| Ok(()));
         let open_on = |mut connection: Connection| {
             let checksum = Terms::checksum(&self.options, &connection);
-            let opened = connection.open(&open, checksum, timeout)?;
+            let opened = connection.open(&open, checksum, &self.url, &self.options)?;
             Ok((connection, opened))
         };
         let (connection, opened) = match kept {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use forebay_wire::frame::PROTOCOL_VERSIONS;
 use forebay_wire::{
-    Error as WireError, FrameReader, FrameWriter, Limits, LocalSocket, Message, Socket, TcpSocket,
-    wire,
+    Error as WireError, FrameReader, FrameWriter, Limits, LocalSocket, Message, Peer, Socket,
+    TcpSocket, wire,
 };
 
 use crate::error::{Error, Result};
@@ -27,6 +27,8 @@ pub(crate) struct Connection {
     pub(crate) welcome: wire::Welcome,
     /// How long the server may be silent.
     pub(crate) silence: Duration,
+    /// Further ones of the same stream, for parts of its batches.
+    pub(crate) lanes: Vec<Connection>,
 }
 
 /// Connects to the first server of `url` that answers, beginning with the
@@ -75,21 +77,14 @@ fn greet(
     adopt: &dyn Fn(&Socket) -> Result<()>,
 ) -> Result<Connection> {
     let stream = connect(server, options.connect_timeout)?;
-    let server = server.to_string();
-    let socket = TcpSocket::new(stream).map_err(|source| Error::Connect {
-        server: server.clone(),
-        source,
-    })?;
-    let socket = Socket::from(socket);
     let hello = wire::Hello {
         version_min: *PROTOCOL_VERSIONS.start(),
         version_max: *PROTOCOL_VERSIONS.end(),
         client: options.name.clone(),
         dataset: name.to_owned(),
-        local: options.transport != Transport::Tcp && socket.is_same_host(),
         ..wire::Hello::default()
     };
-    let connection = say_hello(socket, &server, hello.clone(), options, adopt)?;
+    let (connection, hello) = greet_tcp(stream, server, hello, options, adopt)?;
     match options.transport {
         Transport::Tcp => Ok(connection),
         Transport::Shm => go_local(&connection, hello, options, adopt),
@@ -100,6 +95,26 @@ fn greet(
             Err(_) => adopt(&connection.socket).map(|()| connection),
         },
     }
+}
+
+/// Greets over TCP, and says what was said: also whether the server seems to be on this host.
+fn greet_tcp(
+    stream: TcpStream,
+    server: &Authority,
+    mut hello: wire::Hello,
+    options: &ClientOptions,
+    adopt: &dyn Fn(&Socket) -> Result<()>,
+) -> Result<(Connection, wire::Hello)> {
+    let server = server.to_string();
+    let socket = TcpSocket::new(stream).map_err(|source| Error::Connect {
+        server: server.clone(),
+        source,
+    })?;
+    let socket = Socket::from(socket);
+    let stays = hello.join.is_empty() && options.transport != Transport::Tcp;
+    hello.local = stays && socket.is_same_host();
+    let connection = say_hello(socket, &server, hello.clone(), options, adopt)?;
+    Ok((connection, hello))
 }
 
 /// From a TCP connection to one with shared memory, to the same server.
@@ -157,6 +172,7 @@ fn say_hello(
         socket,
         welcome: wire::Welcome::default(),
         silence: patience,
+        lanes: Vec::new(),
     };
     // A server that refuses may have closed before it read this: what it said
     // is still there to be read.
@@ -227,12 +243,49 @@ impl Connection {
         }
     }
 
+    /// Further connections, which join this one's stream with its `key`: to the very same address, as a name may have
+    /// several.
+    fn dial_lanes(
+        &self,
+        key: &[u8],
+        url: &Url,
+        options: &ClientOptions,
+    ) -> Result<Vec<Connection>> {
+        let failed = |source| Error::Connect {
+            server: self.server.clone(),
+            source,
+        };
+        let mut servers = url.servers().iter();
+        let server = servers.find(|server| server.to_string() == self.server);
+        let (Some(server), Ok(Peer::Address(address))) = (server, self.socket.peer()) else {
+            return Ok(Vec::new());
+        };
+        let hello = wire::Hello {
+            version_min: self.welcome.version,
+            version_max: self.welcome.version,
+            client: options.name.clone(),
+            dataset: url.name().to_owned(),
+            join: key.to_vec().into(),
+            ..wire::Hello::default()
+        };
+        let dial = |_| {
+            let stream = TcpStream::connect_timeout(&address, options.connect_timeout);
+            let stream = stream.map_err(failed)?;
+            let (lane, _) = greet_tcp(stream, server, hello.clone(), options, &|_| Ok(()))?;
+            let silence = lane.silence;
+            lane.socket.set_read_timeout(silence).map_err(failed)?;
+            Ok(lane)
+        };
+        (1..options.connections).map(dial).collect()
+    }
+
     /// Opens the stream, without credit: the size of its batches is not known yet.
     pub(crate) fn open(
         &mut self,
         open: &OpenOptions,
         checksum: bool,
-        timeout: Duration,
+        url: &Url,
+        options: &ClientOptions,
     ) -> Result<wire::Opened> {
         let what = "the stream to open";
         let request = wire::Open {
@@ -243,7 +296,10 @@ impl Connection {
             fingerprint: open.fingerprint.clone().unwrap_or_default(),
             payload_checksum: checksum,
             epochs: open.epochs,
-            ..wire::Open::default()
+            connections: match self.socket.local() {
+                Some(_) => 1,
+                None => u32::try_from(options.connections).unwrap_or(u32::MAX),
+            },
         };
         let request = Message::from(request);
         let (bytes, most) = (request.encoded_len(), Limits::from_client().header_bytes);
@@ -257,8 +313,15 @@ impl Connection {
             });
         }
         let written = self.writer.write(&request, &[]);
-        match self.answer("Opened", what, timeout) {
-            Ok(Message::Opened(opened)) => Ok(opened),
+        match self.answer("Opened", what, options.open_timeout) {
+            Ok(Message::Opened(mut opened)) => {
+                // A key of this connection: another one would give another.
+                let key = std::mem::take(&mut opened.join);
+                if options.connections > 1 && !key.is_empty() {
+                    self.lanes = self.dial_lanes(&key, url, options)?;
+                }
+                Ok(opened)
+            }
             Ok(_) => unreachable!("answer() gives what was expected"),
             Err(e @ Error::Remote { .. }) => Err(e),
             Err(e) => match written {

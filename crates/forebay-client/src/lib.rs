@@ -23,6 +23,7 @@
 mod client;
 mod connection;
 mod error;
+mod lanes;
 mod options;
 mod queue;
 mod receiver;

@@ -39,6 +39,9 @@ pub struct ClientOptions {
     pub pool: Option<BufferPool>,
     /// How batches may come.
     pub transport: Transport,
+    /// Over how many TCP connections each batch comes at once, 1 to 16: for networks that one of them, or one core, does
+    /// not fill. Each counts as a client of the server.
+    pub connections: usize,
 }
 
 impl Default for ClientOptions {
@@ -55,6 +58,7 @@ impl Default for ClientOptions {
             max_batch_bytes: 1 << 30,
             pool: None,
             transport: Transport::default(),
+            connections: 1,
         }
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct State {
     /// Number of the connection that `outstanding` is about.
     connection: u64,
     socket: Option<Socket>,
+    /// Those that carry parts of batches.
+    lanes: Vec<Socket>,
     failed: Option<Error>,
     over: bool,
     finished: bool,
@@ -91,6 +93,7 @@ impl Queue {
                 withheld: 0,
                 connection: 0,
                 socket: None,
+                lanes: Vec::new(),
                 failed: None,
                 over: false,
                 finished: false,
@@ -126,6 +129,7 @@ impl Queue {
         &self,
         server: &str,
         mut writer: FrameWriter<Socket>,
+        lanes: Vec<Socket>,
         budget: u64,
     ) -> forebay_wire::Result<u64> {
         // Whoever takes a batch meanwhile waits for the writer and then finds
@@ -140,6 +144,7 @@ impl Queue {
             state.withheld = state.queued_bytes.saturating_sub(budget);
             state.server = server.to_owned();
             state.via = Via::of(writer.get_ref());
+            state.lanes = lanes;
             state.last_sign = Some(Instant::now());
             (state.connection, room)
         };
@@ -151,7 +156,9 @@ impl Queue {
     /// The connection is gone: credits have nowhere to go.
     pub(crate) fn disconnected(&self) {
         *lock(&self.writer) = None;
-        self.state().socket = None;
+        let mut state = self.state();
+        state.socket = None;
+        state.lanes.clear();
     }
 
     /// Sends a message if there is a connection. A failure shows where the
@@ -335,7 +342,7 @@ impl Queue {
     pub(crate) fn interrupt(&self) {
         let mut state = self.state();
         state.interrupted = true;
-        if let Some(socket) = state.socket.take() {
+        for socket in state.socket.take().iter().chain(&state.lanes) {
             socket.shutdown(Shutdown::Both);
         }
         drop(state);
@@ -383,7 +390,9 @@ mod tests {
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
         let writer = FrameWriter::new(TcpSocket::new(near).unwrap().into());
-        queue.connected("server", writer, budget).unwrap();
+        queue
+            .connected("server", writer, Vec::new(), budget)
+            .unwrap();
         FrameReader::new(far, Limits::from_client())
     }
 

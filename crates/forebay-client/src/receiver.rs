@@ -9,6 +9,7 @@ use forebay_wire::{Batch, Buffer, BufferPool, FrameWriter, Layout, Message, stre
 
 use crate::connection::{Connection, broken, dial, remote};
 use crate::error::{Error, Result};
+use crate::lanes;
 use crate::options::{ClientOptions, OpenOptions};
 use crate::queue::{Item, Queue};
 use crate::sequence::{Disorder, Sequence};
@@ -139,17 +140,9 @@ impl Receiver {
             match message {
                 Message::Batch(mut header) => {
                     let shared = header.shared.take();
-                    let payload_len = match &shared {
-                        Some(shared) if payload_len == 0 => shared.bytes,
-                        Some(_) => {
-                            return Err(disorder(Disorder {
-                                what: "payload",
-                                expected: "one, in shared memory or in the frame".to_owned(),
-                                found: "both".to_owned(),
-                            }));
-                        }
-                        None => payload_len,
-                    };
+                    let lanes = connection.lanes.len();
+                    let payload_len = payload_len_of(&header, shared.as_ref(), payload_len, lanes)
+                        .map_err(disorder)?;
                     let limit = self.terms.options.max_batch_bytes;
                     if payload_len > limit {
                         return Err(Error::Protocol {
@@ -291,7 +284,7 @@ impl Receiver {
             fingerprint: Some(terms.fingerprint.clone()),
         };
         let checksum = Terms::checksum(&terms.options, &connection);
-        let opened = connection.open(&open, checksum, terms.options.open_timeout)?;
+        let opened = connection.open(&open, checksum, &terms.url, &terms.options)?;
         if opened != terms.opened {
             return Err(Error::Disorder {
                 server: connection.server.clone(),
@@ -322,10 +315,39 @@ pub(crate) fn connect(
             source,
         })?;
     let writer = FrameWriter::new(connection.socket.clone());
+    let lanes = connection.lanes.iter().map(|lane| lane.socket.clone());
     let number = queue
-        .connected(server, writer, terms.budget)
+        .connected(server, writer, lanes.collect(), terms.budget)
         .map_err(|e| broken(server, "the first batch", connection.silence, e))?;
     Ok(Slots::new(terms.options.max_batch_bytes, queue, number))
+}
+
+/// Bytes of a batch's payload, wherever it is; `framed` of them follow its header.
+fn payload_len_of(
+    header: &wire::Batch,
+    shared: Option<&wire::SharedPayload>,
+    framed: u64,
+    lanes: usize,
+) -> Result<u64, Disorder> {
+    let bad = |expected: String, found: String| Disorder {
+        what: "payload",
+        expected,
+        found,
+    };
+    match shared {
+        Some(shared) if framed == 0 && header.parts.is_empty() => Ok(shared.bytes),
+        Some(_) => {
+            let expected = "one, in shared memory or in the frame".to_owned();
+            Err(bad(expected, "both".to_owned()))
+        }
+        None if header.parts.is_empty() => Ok(framed),
+        None => lanes::total(&header.parts, framed, lanes).ok_or_else(|| {
+            let most = lanes + 1;
+            let expected = format!("at most {most} parts, the first of {framed} bytes");
+            let found = header.parts.get(..header.parts.len().min(20));
+            bad(expected, format!("{:?}", found.unwrap_or_default()))
+        }),
+    }
 }
 
 enum Unread {
@@ -364,10 +386,13 @@ fn read_payload(
     let len = usize::try_from(payload_len)
         .map_err(|_| Unread::Memory(std::io::ErrorKind::OutOfMemory.into()))?;
     let mut images = pool.try_take(len).map_err(Unread::Memory)?;
-    connection
-        .reader
-        .read_payload(&mut images, header.payload_crc32c)
-        .map_err(Unread::Wire)?;
+    let Connection { reader, lanes, .. } = connection;
+    let read = if header.parts.is_empty() {
+        reader.read_payload(&mut images, header.payload_crc32c)
+    } else {
+        lanes::read(reader, lanes, header, &mut images)
+    };
+    read.map_err(Unread::Wire)?;
     Ok(images)
 }
 

@@ -222,7 +222,7 @@ impl Stream {
         };
         let mut connection = dial(&old.url, &old.options, 0, &|_| Ok(()))?;
         let checksum = Terms::checksum(&old.options, &connection);
-        let opened = connection.open(&open, checksum, old.options.open_timeout)?;
+        let opened = connection.open(&open, checksum, &old.url, &old.options)?;
         let disorder = |what, expected, found| Error::Disorder {
             server: connection.server.clone(),
             what,

@@ -78,6 +78,19 @@ def test_the_transport_is_told(serve: Serve, packed: dict[str, pathlib.Path]) ->
         assert "transport" not in repr(it)
 
 
+def test_several_connections(serve: Serve, packed: dict[str, pathlib.Path]) -> None:
+    url = serve(packed["indexed"])
+
+    def batches(connections: int) -> list[tuple[bytes, bytes]]:
+        # 1.2 MB each: smaller ones do not come in parts.
+        with forebay.Loader(url, batch_size=8, transport="tcp", connections=connections) as it:
+            return [content(batch) for batch in it]
+
+    assert batches(3) == batches(1)
+    with pytest.raises(forebay.OptionError, match="1 to 16"):
+        batches(17)
+
+
 def test_wishes_that_cannot_be(
     serve: Serve, packed: dict[str, pathlib.Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

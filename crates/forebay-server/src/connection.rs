@@ -41,10 +41,13 @@ pub(crate) fn serve(server: &Shared, link: &Link) -> Ending {
     };
     let mut reader = FrameReader::new(patient, limits);
     let ending = match handshake(server, link, &mut reader) {
-        Ok((dataset, source)) => {
+        Ok(Greeted::Stream(dataset, source)) => {
             reader.set_limits(Limits::from_client());
-            listen(server, link, &mut reader, &dataset, source.as_ref())
+            let ending = listen(server, link, &mut reader, &dataset, source.as_ref());
+            link.end_lanes();
+            ending
         }
+        Ok(Greeted::Lane) => carry(link, &mut reader),
         Err(ending) => ending,
     };
     // Whoever noticed first was right.
@@ -74,11 +77,19 @@ pub(crate) fn refuse(server: &Shared, link: &Link) {
     patient.linger(limit);
 }
 
+/// What a connection is for.
+enum Greeted {
+    /// A stream of this dataset.
+    Stream(String, Arc<dyn Source>),
+    /// Parts of another connection's batches.
+    Lane,
+}
+
 fn handshake(
     server: &Shared,
     link: &Link,
     reader: &mut FrameReader<Patient<'_>>,
-) -> Result<(String, Arc<dyn Source>), Ending> {
+) -> Result<Greeted, Ending> {
     let refuse = |failure: Failure| {
         link.send_last(failure.kind, &failure.message);
         Ending::failed(format!("was refused: {failure}"))
@@ -130,6 +141,12 @@ fn handshake(
         local: server.local_socket(&hello, &link.socket),
         heartbeat_ms: u32::try_from(server.options.heartbeat.as_millis()).unwrap_or(u32::MAX),
     };
+    if !hello.join.is_empty() {
+        // Before the answer: a client grants credit when all its connections were welcomed.
+        server
+            .join(&hello.join, link)
+            .map_err(|why| refuse(Failure::new(Kind::Invalid, why)))?;
+    }
     // Before the answer, so that what a client sees after it was heard of already.
     server.tell(&Event::Welcomed {
         connection: link.id,
@@ -140,7 +157,34 @@ fn handshake(
     link.send(&welcome.into(), &[])
         .map_err(|e| Ending::failed(format!("vanished: {e}")))?;
     reader.get_mut().next_message(server.options.idle_timeout);
-    Ok((hello.dataset, source))
+    Ok(match hello.join.is_empty() {
+        true => Greeted::Stream(hello.dataset, source),
+        false => Greeted::Lane,
+    })
+}
+
+/// Waits for the end of a connection that carries parts of another one's batches, whose session sends them. That one
+/// ends it, too.
+fn carry(link: &Link, reader: &mut FrameReader<Patient<'_>>) -> Ending {
+    loop {
+        match reader.read() {
+            Ok((Message::Close(_), _)) | Err(WireError::Closed) => {
+                return Ending::clean("carried its parts");
+            }
+            Ok((other, _)) => {
+                let text = format!("unexpected message {}", other.kind());
+                link.send_last(Kind::Protocol, &text);
+                return Ending::failed(format!("was thrown out: {text}"));
+            }
+            Err(e) if e.is_timeout() && !reader.get_ref().overdue() => {}
+            // How the stream ended is told of its own connection.
+            Err(e) if e.is_disconnect() => return Ending::clean("carried its parts"),
+            Err(e) => {
+                link.send_last(Kind::Protocol, e.to_string());
+                return Ending::failed(format!("was thrown out: {e}"));
+            }
+        }
+    }
 }
 
 fn agree(hello: &wire::Hello) -> Result<u32, Failure> {

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::net::Shutdown;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_wire::wire::{self, error::Kind};
@@ -68,7 +69,16 @@ pub(crate) struct Link {
     changed: Condvar,
     /// Batches in shared memory that the client has, by slot.
     lent: Mutex<HashMap<u32, Buffer>>,
+    /// Connections that joined this one, to carry parts of its batches.
+    lanes: Mutex<Vec<Arc<Link>>>,
 }
+
+/// Most connections that join a stream.
+const MOST_LANES: usize = 15;
+/// A smaller payload stays in one piece.
+const MIN_SPLIT: usize = 1 << 20;
+/// Parts are multiples of this: of pages.
+const PART_UNIT: usize = 4096;
 
 struct Sender {
     frames: FrameWriter<Socket>,
@@ -99,6 +109,7 @@ impl Link {
             flow: Mutex::default(),
             changed: Condvar::new(),
             lent: Mutex::default(),
+            lanes: Mutex::default(),
         }
     }
 
@@ -148,6 +159,78 @@ impl Link {
         writer.last = Instant::now();
         writer.closed |= sent.is_err();
         sent
+    }
+
+    /// From now on `lane` carries parts of this connection's batches; false if there are too many.
+    pub(crate) fn add_lane(&self, lane: &Arc<Link>) -> bool {
+        let mut lanes = lock(&self.lanes);
+        let room = lanes.len() < MOST_LANES;
+        if room {
+            lanes.push(Arc::clone(lane));
+        }
+        room
+    }
+
+    /// Ends the connections that joined this one.
+    pub(crate) fn end_lanes(&self) {
+        for lane in lock(&self.lanes).drain(..) {
+            lane.socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Sends a batch over this connection and those that joined it, a part over each at the same time. `checksums` says
+    /// whether parts have theirs.
+    pub(crate) fn send_parts(
+        &self,
+        mut header: wire::Batch,
+        images: &[u8],
+        checksums: bool,
+    ) -> forebay_wire::Result<()> {
+        let lanes = lock(&self.lanes).clone();
+        let checksum = |part: &[u8]| checksums.then(|| crc32c::crc32c(part));
+        if lanes.is_empty() || images.len() < MIN_SPLIT {
+            header.payload_crc32c = checksum(images);
+            return self.send(&header.into(), images);
+        }
+        let part = images.len().div_ceil(lanes.len() + 1);
+        let mut parts = images.chunks(part.next_multiple_of(PART_UNIT));
+        header.parts = parts.clone().map(|part| part.len() as u64).collect();
+        let first = parts.next().unwrap_or_default();
+        let place = wire::Batch {
+            epoch: header.epoch,
+            position: header.position,
+            ..wire::Batch::default()
+        };
+        thread::scope(|scope| {
+            let mut others = Vec::new();
+            for (lane, part) in lanes.iter().zip(parts) {
+                let header = place.clone();
+                let sending = move || {
+                    let header = wire::Batch {
+                        payload_crc32c: checksum(part),
+                        ..header
+                    };
+                    let sent = lane.send(&header.into(), part);
+                    if sent.is_err() {
+                        // The client misses a part: nothing that follows could be understood. What it says is
+                        // still heard: perhaps it is done.
+                        self.socket.shutdown(Shutdown::Write);
+                    }
+                    sent
+                };
+                let builder = thread::Builder::new().name(format!("forebay-send-{}", lane.id));
+                let sending = builder.spawn_scoped(scope, sending);
+                others.push(sending.map_err(|source| forebay_wire::Error::Io {
+                    doing: "starting a thread",
+                    source,
+                })?);
+            }
+            header.payload_crc32c = checksum(first);
+            let own = self.send(&header.into(), first);
+            others.into_iter().fold(own, |result, other| {
+                result.and(other.join().unwrap_or(Err(forebay_wire::Error::Closed)))
+            })
+        })
     }
 
     /// The client needs a slot no more; false if it has no such slot.

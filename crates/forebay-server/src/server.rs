@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     signal: Arc<StopSignal>,
     /// Where clients on this host find shared memory.
     local: Option<wire::LocalSocket>,
+    /// Which connection further ones join with which key.
+    joins: Mutex<HashMap<Vec<u8>, u64>>,
 }
 
 /// Readable for everybody from the moment [`Stopper::stop`] is called.
@@ -125,6 +127,7 @@ impl Server {
                     stopped: AtomicBool::new(false),
                 }),
                 local: shown,
+                joins: Mutex::default(),
             }),
         })
     }
@@ -348,6 +351,30 @@ impl Shared {
         self.local.clone().filter(|_| asks)
     }
 
+    /// The key with which further connections join `link`; empty where there can be none.
+    pub(crate) fn offer_join(&self, link: &Link) -> Vec<u8> {
+        let key = match forebay_wire::transport::random_bytes() {
+            Ok(key) if link.socket.local().is_none() => key.to_vec(),
+            _ => return Vec::new(),
+        };
+        lock(&self.joins).insert(key.clone(), link.id);
+        key
+    }
+
+    /// Makes `link` one of those that carry batches of the connection with this key.
+    pub(crate) fn join(&self, key: &[u8], link: &Link) -> Result<(), &'static str> {
+        let joined = lock(&self.joins).get(key).copied();
+        let links = lock(&self.links);
+        let stream = joined.and_then(|id| links.get(&id)).map(Arc::clone);
+        let lane = links.get(&link.id).map(Arc::clone);
+        drop(links);
+        match (stream, lane) {
+            (Some(stream), Some(lane)) if stream.add_lane(&lane) => Ok(()),
+            (Some(_), Some(_)) => Err("the stream has as many connections as it may have"),
+            _ => Err("no stream to join: it is over, or was never there"),
+        }
+    }
+
     /// Whether `key` is that of this server's local socket.
     pub(crate) fn is_local_key(&self, key: &[u8]) -> bool {
         self.local.as_ref().is_some_and(|local| local.key == key)
@@ -446,6 +473,7 @@ impl Shared {
             stats: &link.stats(),
         });
         link.socket.shutdown(std::net::Shutdown::Both);
+        lock(&self.joins).retain(|_, id| *id != link.id);
         lock(&self.links).remove(&link.id);
         self.link_gone.notify_all();
     }

@@ -161,6 +161,13 @@ impl<'a> Session<'a> {
         });
         let batch_bytes = opened.batch_bytes;
         let varies = forebay_wire::batch::is_raw(opened.spec.as_ref());
+        let opened = wire::Opened {
+            join: match open.connections {
+                0 | 1 => Vec::new().into(),
+                _ => server.offer_join(link).into(),
+            },
+            ..opened
+        };
         link.send(&opened.into(), &[])?;
         link.grant(open.credit_bytes);
         Ok(Session {
@@ -242,15 +249,18 @@ impl<'a> Session<'a> {
                 ),
             )));
         }
-        let checksum = self.checksum.then(|| crc32c::crc32c(&batch.images));
-        let header = batch.to_wire(checksum);
         let images = batch.len() as u64;
         match &self.pool {
             Some(pool) if batch.images.slot().is_some() => {
-                let gone = pool.take_gone();
-                self.link.send_shared(header, batch.images, gone)?;
+                let checksum = self.checksum.then(|| crc32c::crc32c(&batch.images));
+                let header = batch.to_wire(checksum);
+                self.link
+                    .send_shared(header, batch.images, pool.take_gone())?;
             }
-            _ => self.link.send(&header.into(), &batch.images)?,
+            _ => {
+                let header = batch.to_wire(None);
+                self.link.send_parts(header, &batch.images, self.checksum)?;
+            }
         }
         self.stats.sending += began.elapsed();
         self.stats.batches += 1;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_client::{Client, ClientOptions, Error, Stream, Transport};
+use forebay_client::{Client, ClientOptions, Error, OpenOptions, Stream, Transport};
 use forebay_server::{Pixels, Server, ServerOptions, Synthetic};
 use forebay_wire::batch::digest;
 use forebay_wire::wire::error::Kind;
@@ -68,18 +68,12 @@ impl Cutter {
                 if stop.load(Ordering::SeqCst) {
                     return;
                 }
-                let client = client.unwrap();
-                let server = TcpStream::connect(server).unwrap();
-                let n = count.fetch_add(1, Ordering::SeqCst);
-                thread::scope(|scope| {
-                    scope.spawn(|| {
-                        let _ = std::io::copy(&mut &client, &mut &server);
-                        let _ = server.shutdown(Shutdown::Both);
-                    });
-                    let _ = std::io::copy(&mut (&server).take(cut_after(n)), &mut &client);
-                    let _ = client.shutdown(Shutdown::Both);
-                    let _ = server.shutdown(Shutdown::Both);
-                });
+                let client = Arc::new(client.unwrap());
+                let server = Arc::new(TcpStream::connect(server).unwrap());
+                let bytes = cut_after(count.fetch_add(1, Ordering::SeqCst));
+                let (up, down) = ((client.clone(), server.clone()), (server, client));
+                thread::spawn(move || pass(&up.0, &up.1, u64::MAX));
+                thread::spawn(move || pass(&down.0, &down.1, bytes));
             }
         });
         Cutter {
@@ -91,12 +85,91 @@ impl Cutter {
     }
 }
 
+/// Passes that many bytes on, then ends both connections.
+fn pass(from: &TcpStream, to: &TcpStream, bytes: u64) {
+    let (mut reader, mut writer) = (from.take(bytes), to);
+    let _ = std::io::copy(&mut reader, &mut writer);
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
+
 impl Drop for Cutter {
     fn drop(&mut self) {
         self.done.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(self.addr);
         self.thread.take().unwrap().join().unwrap();
     }
+}
+
+/// Batches of 8 images of 224 x 224: 1.2 MB, which come in parts.
+fn large(n: u64) -> OpenOptions {
+    let mut open = epochs(n);
+    open.spec.transform = None;
+    open
+}
+
+fn parallel(connections: usize) -> ClientOptions {
+    ClientOptions {
+        connections,
+        payload_checksum: Some(true),
+        ..over(Transport::Tcp)
+    }
+}
+
+#[test]
+fn batches_come_in_parts_over_several_connections() {
+    let (server, log) = plain();
+    for connections in [1, 2, 5] {
+        let client = Client::connect(&url(server.addr()), parallel(connections)).unwrap();
+        let mut stream = client.open(large(2)).unwrap();
+        epoch(&mut stream, 0);
+        assert_eq!(server.stats().connections, connections as u64);
+        epoch(&mut stream, 1);
+        // From another place, over as many new ones.
+        stream.seek(0, 88).unwrap();
+        assert_eq!(stream.next_batch().unwrap().unwrap().position, 88);
+        assert!(stream.next_batch().unwrap().is_none());
+        epoch(&mut stream, 1);
+        assert_eq!(stream.stats().reconnects, 0);
+        // What was handed out stays, and nobody waits for the parts of a stream that is over.
+        drop(stream);
+        let began = Instant::now();
+        while server.stats().connections > 0 {
+            assert!(began.elapsed() < LONG, "{:#?}", log.all());
+        }
+    }
+    assert_eq!(server.shutdown().failed, 0, "{:#?}", log.all());
+    let Err(e) = Client::connect("forebay://127.0.0.1:1/x", parallel(17)) else {
+        panic!("17 are too many");
+    };
+    assert!(
+        e.to_string().contains("connections: expected 1 to 16"),
+        "{e}"
+    );
+}
+
+#[test]
+fn several_connections_cut_anywhere_change_nothing() {
+    let (server, _) = plain();
+    let cutter = Cutter::start(server.addr(), |n| 200_000 + 150_000 * n);
+    let client = Client::connect(&url(cutter.addr), parallel(3)).unwrap();
+    let mut stream = client.open(large(2)).unwrap();
+    epoch(&mut stream, 0);
+    epoch(&mut stream, 1);
+    assert!(stream.stats().reconnects >= 2, "{:?}", stream.stats());
+}
+
+#[test]
+fn nobody_joins_what_is_not_there() {
+    let (server, _) = plain();
+    let mut raw = support::Raw::connect(server.addr());
+    raw.send(wire::Hello {
+        join: vec![1; 16].into(),
+        ..support::hello()
+    });
+    let (kind, message) = raw.last_word();
+    assert_eq!(kind, Kind::Invalid);
+    assert!(message.contains("no stream to join"), "{message}");
 }
 
 #[test]

@@ -108,6 +108,9 @@ enum What {
         /// How batches come: shm, tcp, or auto for what trainers do by themselves
         #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "shm,tcp")]
         transport: Vec<Transport>,
+        /// Numbers of TCP connections that a batch comes over at once, to compare
+        #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2")]
+        connections: Vec<usize>,
         /// Trainers at the same time, which share the batches
         #[arg(long, value_name = "N", default_value_t = 1)]
         ranks: u64,
@@ -180,12 +183,14 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         What::Transport {
             batches,
             transport,
+            connections,
             ranks,
         } => {
             let options = TransportOptions {
                 batches,
                 ranks,
                 transports: transport,
+                connections,
                 runs,
             };
             forebay_bench::transport(&options).map(|report| vec![report])

@@ -804,6 +804,9 @@ class Loader:
         How batches come from a server. "auto" takes memory shared with a server on this host, without a
         copy, and TCP otherwise; "shm" wants shared memory or fails. By default what the environment
         variable FOREBAY_TRANSPORT says, else "auto". `stats` tells which it is.
+    connections : int, default 1
+        Over how many TCP connections each batch comes at once, up to 16: for a network that one of them, or
+        one core, does not fill.
 
     Raises
     ------
@@ -864,6 +867,7 @@ class Loader:
         page_cache: Literal["keep", "drop"] = "keep",
         timeout: float | None = 300.0,
         transport: Literal["auto", "shm", "tcp"] | None = None,
+        connections: int = 1,
     ) -> Self: ...
     @property
     def source(self) -> str:

@@ -32,6 +32,8 @@ pub(crate) struct Wish {
     pub(crate) timeout: Option<Duration>,
     /// How batches come from a server, if anything was said.
     pub(crate) transport: Option<Transport>,
+    /// Over how many connections each batch comes from a server.
+    pub(crate) connections: usize,
 }
 
 impl Wish {

@@ -130,6 +130,9 @@ const CLOSING: Duration = Duration::from_secs(10);
 ///     How batches come from a server. "auto" takes memory shared with a server on this host, without a
 ///     copy, and TCP otherwise; "shm" wants shared memory or fails. By default what the environment
 ///     variable FOREBAY_TRANSPORT says, else "auto". `stats` tells which it is.
+/// connections : int, default 1
+///     Over how many TCP connections each batch comes at once, up to 16: for a network that one of them, or
+///     one core, does not fill.
 ///
 /// Raises
 /// ------
@@ -256,13 +259,13 @@ impl PyLoader {
         shuffle=ShuffleWish::Whether(true), block_records=None, window_blocks=None, lanes=None,
         layout="nhwc", dtype=None, batch_transform=None, profile="pillow", exif_orientation=false, dct_scaling=false,
         max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None,
-        class_balanced=false, draws=None, repeats=1, on_error="raise", label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0), transport=None,
+        class_balanced=false, draws=None, repeats=1, on_error="raise", label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0), transport=None, connections=1,
     ), text_signature = "(source, *, batch_size=32, split=None, transform=TrainTransform(224), rank=None, \
         world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
         layout='nhwc', dtype=None, batch_transform=None, profile='pillow', exif_orientation=False, dct_scaling=False, \
         max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None, \
         class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=None, threads=0, memory=None, page_cache='keep', timeout=300.0, \
-        transport=None)")]
+        transport=None, connections=1)")]
     #[allow(clippy::too_many_arguments)] // one each, as Python has them
     fn new(
         py: Python<'_>,
@@ -301,6 +304,7 @@ impl PyLoader {
         page_cache: &str,
         timeout: Option<f64>,
         transport: Option<&str>,
+        connections: usize,
     ) -> PyResult<PyLoader> {
         let origin = Origin::of(&source)?;
         let name = origin.to_string();
@@ -347,6 +351,7 @@ impl PyLoader {
             label_base,
             timeout,
             transport: arguments::transport(transport)?,
+            connections,
         };
         let waits_for = || format!("an answer from {name}");
         let (opened, batches) = patiently(py, Deadline::after(timeout), waits_for, move || {

@@ -24,6 +24,7 @@ pub(super) fn open(url: &str, mut wish: Wish) -> Result<(Opened, Box<dyn Source>
         // gave up first would only be asked again.
         batch_timeout: ENDLESS,
         transport: transport_from_environment(wish.transport)?,
+        connections: wish.connections,
         ..ClientOptions::default()
     };
     if let Some(timeout) = wish.timeout {
