@@ -13,6 +13,7 @@
 //! | `failure`, `library_errors` | one error line with its hint, exit codes |
 //! | `interrupt` | Ctrl-C: once for a clean stop, twice for an immediate one |
 //! | `progress` | the bar |
+//! | `staging_args` | where shards wait for their upload |
 //! | `store_args` | how a store is reached, for commands that take a location |
 //! | `quantity` | sizes and durations, read and written |
 //! | `histogram`, `table`, `paint` | how results look |
@@ -30,6 +31,7 @@ mod paint;
 mod progress;
 mod quantity;
 mod run;
+mod staging_args;
 mod store_args;
 mod table;
 

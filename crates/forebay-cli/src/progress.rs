@@ -24,6 +24,8 @@ struct State {
     /// Where the recent past begins, and what comes after it: (when, bytes, things).
     marks: Vec<(Instant, u64, u64)>,
     total: Option<u64>,
+    /// What stands at the end of the line.
+    also: Option<String>,
 }
 
 impl Bar {
@@ -45,7 +47,15 @@ impl Bar {
                 drawn: None,
                 marks: Vec::new(),
                 total,
+                also: None,
             }),
+        }
+    }
+
+    /// Says what stands at the end of the line from the next update on.
+    pub(crate) fn also(&self, text: Option<String>) {
+        if let Ok(mut state) = self.state.lock() {
+            state.also = text;
         }
     }
 
@@ -82,6 +92,9 @@ impl Bar {
             {
                 message.push_str(&format!("  ETA {}", quantity::eta(left)));
             }
+        }
+        if let Some(also) = &state.also {
+            message.push_str(&format!("  {also}"));
         }
         self.bar.set_position(position);
         self.bar.set_message(message);

@@ -61,6 +61,16 @@ pub enum Error {
         /// Shards of the plan.
         total: u64,
     },
+    /// Another pack writes into the destination, or began to and did not finish.
+    #[error("{} is claimed by an unfinished pack{} ({by})", path.display(), of_what(differences))]
+    Claimed {
+        /// The destination.
+        path: PathBuf,
+        /// Who claimed it: process and machine.
+        by: String,
+        /// How that pack differs from this one; nothing if it is the same one, with another staging area.
+        differences: Vec<String>,
+    },
     /// A file vanished, or changed its size, between the census and its reading: the plan is no longer that of the source.
     #[error("the source changed while it was packed: {0}")]
     SourceChanged(Box<Finding>),
@@ -163,6 +173,13 @@ impl Error {
                 "repeat the earlier arguments to continue it, choose another destination, or start over with --overwrite"
                     .into(),
             ),
+            (Self::Claimed { .. }, _) => Some(
+                "let it finish, or run the same command again where it ran; if it is gone for good, --overwrite takes over and begins anew".into(),
+            ),
+            (Self::Store(forebay_store::Error::Undelivered { source, .. }), _) => {
+                let kept = "what is packed is kept in the staging area: the same command again goes on from there";
+                Some(source.hint().map_or(kept.into(), |hint| format!("{hint}; {kept}")))
+            }
             (Self::DifferentPart { .. }, _) => Some(
                 "give all parts the same arguments; if the source has changed, plan anew with --plan and run all parts again"
                     .into(),
@@ -182,6 +199,13 @@ impl Error {
             (_, Some(io::ErrorKind::ReadOnlyFilesystem)) => Some("choose a destination that can be written to".into()),
             _ => None,
         }
+    }
+}
+
+fn of_what(differences: &[String]) -> String {
+    match differences {
+        [] => " of the same data".into(),
+        _ => format!(" that differs from this one: {}", differences.join("; ")),
     }
 }
 

@@ -26,6 +26,7 @@ mod resume;
 mod run;
 mod run_part;
 mod sniff;
+mod upload;
 mod write;
 
 pub use against::{Against, AgainstReport, Difference, DifferenceKind};
@@ -50,4 +51,5 @@ pub use report::{
 };
 pub use run::pack;
 pub use run_part::{FinishOptions, PartSummary, finish};
+pub use upload::{UploadOptions, Uploaded};
 pub use write::{Sample, SourceProbe};

@@ -3,6 +3,7 @@
 use crate::census::Census;
 use crate::plan::Plan;
 use crate::report::Finding;
+use crate::upload::Uploaded;
 pub use forebay_store::Cancel;
 
 /// The stages of a pack, in order.
@@ -17,6 +18,8 @@ pub enum Stage {
     Decoding,
     /// Shards are written.
     Writing,
+    /// All shards are written; what is left of them is uploaded.
+    Uploading,
     /// The manifest is published.
     Publishing,
 }
@@ -29,6 +32,7 @@ impl Stage {
             Self::Checking => "checking",
             Self::Decoding => "decoding",
             Self::Writing => "writing",
+            Self::Uploading => "uploading",
             Self::Publishing => "publishing",
         }
     }
@@ -68,6 +72,8 @@ pub trait Observer: Sync {
     fn advanced(&self, _files: u64, _bytes: u64) {}
     /// A shard is finished.
     fn shard_done(&self, _shard: &ShardDone) {}
+    /// How far the upload is that runs behind. Comes a few times a second, where there is one.
+    fn uploaded(&self, _uploaded: &Uploaded) {}
     /// A file was left out, or packed with a remark.
     fn finding(&self, _finding: &Finding) {}
 }

@@ -1,6 +1,7 @@
 //! What a user can ask of a pack, and the values that were decided where nothing was asked.
 
 use crate::input::LayoutKind;
+use crate::upload::UploadOptions;
 use forebay_image::SeekDensity;
 use forebay_store::{Durability, Location};
 use serde::{Deserialize, Serialize};
@@ -123,6 +124,8 @@ pub struct PackOptions {
     pub check_space: bool,
     /// Removes the data set (or the unfinished pack) that is in the destination first.
     pub overwrite: bool,
+    /// Where shards lie until they are in an object store, and how that is reached.
+    pub upload: UploadOptions,
 }
 
 impl PackOptions {
@@ -153,6 +156,7 @@ impl PackOptions {
             durability: Durability::Synced,
             check_space: true,
             overwrite: false,
+            upload: UploadOptions::default(),
         }
     }
 

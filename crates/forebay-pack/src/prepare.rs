@@ -39,6 +39,25 @@ impl Prepared {
         &self.options
     }
 
+    /// The staging area that shards go through, and the bytes that it needs at least; none where they stay where they are
+    /// written.
+    pub fn staging(&self) -> Option<(PathBuf, u64)> {
+        let options = &self.options;
+        let is_staged = options.upload.are_for(&options.dst);
+        is_staged.then(|| (options.upload.area_dir(), self.staging_bytes()))
+    }
+
+    /// Bytes that the largest shard takes, and the images of compressed archives.
+    pub(crate) fn staging_bytes(&self) -> u64 {
+        let shards = self.plan.shards();
+        let largest = shards
+            .map(|shard| crate::upload::room_of_planned(&shard, &self.options))
+            .max();
+        largest
+            .unwrap_or(0)
+            .saturating_add(self.census.spool_bytes())
+    }
+
     /// Time that the census and the plan took.
     pub fn census_time(&self) -> Duration {
         self.census_time
@@ -55,9 +74,11 @@ pub fn prepare(
     options.validate().map_err(Error::Options)?;
     crate::write::check_open_files()?;
     let src = options.src.local_path()?;
-    let dst = options.dst.local_path()?.to_path_buf();
+    let dst = crate::upload::shown(&options.dst);
     // Before the census: it may take long, and this is a mistake in the arguments.
-    refuse_nesting(src, &dst)?;
+    for dir in crate::upload::written(&options.dst, &options.upload)? {
+        refuse_nesting(src, &dir)?;
+    }
     if let OnBadImage::Quarantine(dir) = &options.on_bad_image {
         refuse_inside(src, dir, "the quarantine lies in the source")?;
         // A data set is a directory of its own, and may not be there yet.

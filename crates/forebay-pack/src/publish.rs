@@ -92,7 +92,7 @@ impl Tally {
     }
 
     /// Of a report that was written earlier. Lines that a newer version wrote are passed over.
-    fn of_report(path: &Path) -> Result<Self> {
+    pub(crate) fn of_report(path: &Path) -> Result<Self> {
         let mut tally = Self::default();
         let file = match File::open(path) {
             Ok(file) => file,
@@ -150,6 +150,7 @@ pub(crate) fn summary(destination: &Destination, manifest: &Manifest, tally: Tal
         packed_files: 0,
         already_complete: true,
         findings: tally.counts.into_iter().collect(),
+        uploaded: None,
         skipped_examples: tally.skipped_examples,
         report: report.exists().then_some(report),
         warnings: Vec::new(),

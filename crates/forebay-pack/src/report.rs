@@ -1,5 +1,6 @@
 //! What was found out about single files, and the summary of a run.
 
+use crate::upload::Uploaded;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -261,6 +262,8 @@ pub struct Summary {
     pub already_complete: bool,
     /// How many files met which fate, in a fixed order.
     pub findings: Vec<((Action, Reason), u64)>,
+    /// What this run uploaded, where the destination is written through a staging area.
+    pub uploaded: Option<Uploaded>,
     /// The first files that were skipped or quarantined, up to [`Summary::EXAMPLES`].
     pub skipped_examples: Vec<Finding>,
     /// All findings, one JSON object a line; none if there was nothing to say.

@@ -29,6 +29,7 @@ pub(crate) fn check(
         .map(|line| Mutex::new(Some(line)))
         .collect();
     let next = AtomicUsize::new(0);
+    let failure: Mutex<Option<Error>> = Mutex::new(None);
     std::thread::scope(|scope| {
         for _ in 0..jobs.min(slots.len()) {
             scope.spawn(|| {
@@ -38,11 +39,17 @@ pub(crate) fn check(
                     if cancel.is_cancelled() {
                         return;
                     }
-                    if !line
+                    match line
                         .as_ref()
-                        .is_some_and(|line| is_intact(destination, line, &mut buffer))
+                        .map(|line| is_intact(destination, line, &mut buffer))
                     {
-                        *line = None;
+                        Some(Ok(true)) => {}
+                        Some(Err(error)) => {
+                            let mut failure = failure.lock().unwrap_or_else(|e| e.into_inner());
+                            failure.get_or_insert(error);
+                            return;
+                        }
+                        Some(Ok(false)) | None => *line = None,
                     }
                 }
             });
@@ -54,24 +61,36 @@ pub(crate) fn check(
             total: wanted.len() as u64,
         });
     }
+    if let Some(error) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        return Err(error);
+    }
     let good = slots
         .into_iter()
         .filter_map(|slot| slot.into_inner().unwrap_or_else(|e| e.into_inner()));
     Ok(good.map(|line| (line.name.clone(), line)).collect())
 }
 
-fn is_intact(destination: &Destination, line: &ShardLine, buffer: &mut [u8]) -> bool {
-    let mut intact = |path: &Path, bytes: u64, crc32c: u32| {
-        sum(path, bytes, buffer).is_ok_and(|found| found == Some(crc32c))
+/// Whether all files of a shard are here, or where they are uploaded to. What cannot be read here counts as missing; a store that
+/// does not answer is an error.
+fn is_intact(destination: &Destination, line: &ShardLine, buffer: &mut [u8]) -> Result<bool> {
+    let mut intact = |key: &str, bytes: u64, crc32c: u32| {
+        if sum(&destination.path(key), bytes, buffer).is_ok_and(|found| found == Some(crc32c)) {
+            return Ok(true);
+        }
+        destination
+            .upload()
+            .map_or(Ok(false), |upload| upload.holds(key, bytes, crc32c))
     };
-    intact(&destination.path(&line.name), line.bytes, line.crc32c)
-        && line.sidecars.iter().all(|sidecar| {
-            intact(
-                &destination.path(INDEX_DIR).join(&sidecar.name),
-                sidecar.bytes,
-                sidecar.crc32c,
-            )
-        })
+    if !intact(&line.name, line.bytes, line.crc32c)? {
+        return Ok(false);
+    }
+    for sidecar in &line.sidecars {
+        let key = format!("{INDEX_DIR}/{}", sidecar.name);
+        if !intact(&key, sidecar.bytes, sidecar.crc32c)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The checksum of a file, if it has this size.

@@ -9,6 +9,7 @@ use crate::prepare::Prepared;
 use crate::publish::{self, Tally};
 use crate::report::{Action, Finding, Reason, Summary};
 use crate::resume;
+use crate::upload;
 use forebay_store::{Durability, Location};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -73,6 +74,7 @@ impl Prepared {
         cancel: &Cancel,
     ) -> Result<PartSummary> {
         let begin = Instant::now();
+        self.refuse_parts_elsewhere()?;
         if self.options.overwrite {
             return Err(Error::Options(
                 "a part never replaces what other parts may be writing: overwrite with --plan, then run the parts".into(),
@@ -213,6 +215,9 @@ pub fn finish(
     cancel: &Cancel,
 ) -> Result<Summary> {
     let begin = Instant::now();
+    if options.dst.is_remote() {
+        return Err(Error::Options(upload::NO_PARTS.into()));
+    }
     let root = options.dst.local_path()?;
     if !root.is_dir() {
         return Err(Error::destination(

@@ -23,6 +23,8 @@ use crate::failure::{Failure, Outcome};
 use crate::input::{MANIFEST, local, show};
 use crate::progress::Bar;
 use crate::quantity::{self, parse_size};
+use crate::staging_args::{self, StagingArgs, UploadedEvent};
+use crate::store_args::StoreArgs;
 
 /// Convert shards: another format or size, seek points made or removed
 #[derive(Debug, ClapArgs)]
@@ -45,7 +47,7 @@ pub(crate) struct Args {
     #[arg(value_name = "SRC")]
     source: PathBuf,
 
-    /// Where the new dataset goes
+    /// Where the new dataset goes: a directory, or s3://, gs://, az://
     #[arg(value_name = "DST")]
     destination: PathBuf,
 
@@ -137,6 +139,12 @@ pub(crate) struct Args {
     /// Replace the dataset, or the unfinished one, that is in DST
     #[arg(long)]
     overwrite: bool,
+
+    #[command(flatten)]
+    staging: StagingArgs,
+
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 /// What becomes of progressive JPEGs.
@@ -197,6 +205,8 @@ impl Args {
         options.blake3 = self.blake3;
         options.jobs = self.jobs.map(NonZeroUsize::get);
         options.overwrite = self.overwrite;
+        self.staging.apply(&mut options.upload, options.dst.is_remote());
+        options.upload.store = self.store.options();
         Ok(options)
     }
 }
@@ -316,6 +326,9 @@ fn print(summary: &ConvertSummary, console: &Console) {
             quantity::bytes(summary.seek_points.bytes),
         ));
     }
+    if let Some(uploaded) = &summary.uploaded {
+        console.line(format!("  uploaded {}", staging_args::in_words(uploaded)));
+    }
     let progressive = summary.progressive;
     if progressive.changed + progressive.left > 0 {
         console.line(format!(
@@ -343,6 +356,8 @@ fn print(summary: &ConvertSummary, console: &Console) {
         progressive_left: u64,
         already_complete: bool,
         resumed_shards: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        uploaded: Option<UploadedEvent>,
         seconds: f64,
     }
     console.event(
@@ -362,6 +377,7 @@ fn print(summary: &ConvertSummary, console: &Console) {
             progressive_left: progressive.left,
             already_complete: summary.already_complete,
             resumed_shards: summary.resumed_shards,
+            uploaded: summary.uploaded.as_ref().map(UploadedEvent::from),
             seconds: summary.time.as_secs_f64(),
         },
     );

@@ -20,18 +20,19 @@ use crate::prepare::refuse_nesting;
 use crate::publish::shard_entry;
 use crate::report::{ProgressiveCount, SeekPointCount, SplitSummary};
 use crate::resume;
+use crate::upload::{self, Upload, UploadOptions, Uploaded};
 use crate::write::{WrittenShard, open_shard, write_file};
 use forebay_image::SeekDensity;
 use forebay_shard::manifest::{FILE_NAME, Manifest, SplitEntry};
-use forebay_shard::{Dataset, RecordMeta, ShardFormat};
+use forebay_shard::{RecordMeta, ShardFormat};
 use forebay_store::{Durability, Location};
 use plan::Plan;
 use source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Under this name the manifest keeps the digest of a conversion, so that the same command finds its work done.
@@ -95,6 +96,8 @@ pub struct ConvertOptions {
     pub check_space: bool,
     /// Removes the data set (or the unfinished one) that is in the destination first.
     pub overwrite: bool,
+    /// Where shards lie until they are in an object store, and how that is reached.
+    pub upload: UploadOptions,
 }
 
 impl ConvertOptions {
@@ -113,6 +116,7 @@ impl ConvertOptions {
             durability: Durability::Synced,
             check_space: true,
             overwrite: false,
+            upload: UploadOptions::default(),
         }
     }
 
@@ -122,6 +126,11 @@ impl ConvertOptions {
         (options.format, options.index_text) = (self.format, self.index_text);
         (options.blake3, options.durability) = (self.blake3, self.durability);
         options.jobs = self.jobs;
+        // What may come to records that had no seek points.
+        options.seek_points = match self.seek_points {
+            SeekPointChange::Make(density) => Some(density),
+            SeekPointChange::Keep | SeekPointChange::Remove => None,
+        };
         if let Some(sharding) = self.sharding {
             options.sharding = sharding;
         }
@@ -190,6 +199,8 @@ pub struct ConvertSummary {
     pub resumed_shards: u64,
     /// It was all there already: nothing was done.
     pub already_complete: bool,
+    /// What this run uploaded, where the destination is written through a staging area.
+    pub uploaded: Option<Uploaded>,
     /// Time that it took.
     pub time: Duration,
 }
@@ -207,23 +218,36 @@ pub fn convert(
     let begin = Instant::now();
     let of_shards = options.of_shards();
     of_shards.validate().map_err(Error::Options)?;
-    let root = options.dst.local_path()?;
-    refuse_nesting(options.src.root(), root)?;
+    let shown = upload::shown(&options.dst);
+    for dir in upload::written(&options.dst, &options.upload)? {
+        refuse_nesting(options.src.root(), &dir)?;
+    }
     observer.stage(Stage::Census);
     let source = Source::open(&options.src)?;
     let arguments = options.arguments();
     let plan = Plan::make(&source, &options.format, options.sharding, &arguments)?;
-    let destination = Destination::open(root, options.durability)?;
+    let upload = if options.upload.are_for(&options.dst) {
+        let largest = plan
+            .shards
+            .iter()
+            .map(|shard| upload::room_of_planned(shard, &of_shards))
+            .max();
+        let opened = Upload::open(&options.dst, &options.upload, largest.unwrap_or(0), 0)?;
+        Some(Arc::new(opened))
+    } else {
+        None
+    };
+    let destination = match &upload {
+        Some(upload) => {
+            Destination::open(&upload.work_dir(), options.durability)?.uploading(Arc::clone(upload))
+        }
+        None => Destination::open(&shown, options.durability)?,
+    };
     let mut identified = arguments;
     identified.extend(source.identity.clone());
     let header = Header::of_conversion(&plan.digest, identified, plan.names());
-    let mut state = destination.state()?;
-    if options.overwrite {
-        destination.clear(state)?;
-        state = State::Empty;
-    }
-    let mut summary = ConvertSummary {
-        root: root.to_path_buf(),
+    let summary = ConvertSummary {
+        root: shown.clone(),
         fingerprint: String::new(),
         splits: Vec::new(),
         seek_points: SeekPointCount::default(),
@@ -231,91 +255,191 @@ pub fn convert(
         source_bytes: source.bytes(),
         resumed_shards: 0,
         already_complete: false,
+        uploaded: None,
         time: Duration::ZERO,
     };
-    let mut done = BTreeMap::new();
-    let names: BTreeSet<&str> = plan
-        .shards
-        .iter()
-        .map(|shard| shard.name.as_str())
-        .collect();
-    match state {
-        State::Complete(manifest) => {
-            let digest = manifest.pack.get(CONVERSION_KEY).and_then(|d| d.as_str());
-            if digest != Some(&plan.digest) {
-                let what = "the destination holds another data set: choose another one, or replace it with --overwrite";
-                return Err(Error::destination(root, what));
-            }
-            destination.finish()?;
-            summary.already_complete = true;
-            return Ok(summarise(summary, &manifest, begin));
-        }
-        State::Unfinished(begun) => {
-            let differences = begun.difference(&header).into_words();
-            if !differences.is_empty() {
-                return Err(Error::DifferentPack {
-                    path: root.to_path_buf(),
-                    differences,
-                });
-            }
-            observer.stage(Stage::Checking);
-            let (lines, jobs) = (begun.into_lines(), of_shards.decided_jobs());
-            done = resume::check(&destination, &names, lines, jobs, cancel)?;
-        }
-        State::Empty => {
-            if options.check_space {
-                check_space(root, &plan)?;
-            }
-        }
-    };
-    let journal = destination.begin(&header, done.values())?;
-    if options.format == Format::TfRecord {
-        destination.create_dir(INDEX_DIR)?;
-    }
-    observer.stage(Stage::Writing);
-    summary.resumed_shards = done.len() as u64;
-    for line in plan.shards.iter().filter_map(|shard| done.get(&shard.name)) {
-        observer.advanced(line.records, line.image_bytes);
-        observer.shard_done(&shard_done(line, true));
-    }
-    let run = Run {
-        options: &of_shards,
-        changes: (options.seek_points, options.progressive),
+    let conversion = Conversion {
+        options,
+        of_shards: &of_shards,
         source: &source,
-        destination: &destination,
+        plan: &plan,
+        header: &header,
+        shown: &shown,
         observer,
         cancel,
     };
-    let missing: Vec<&PlannedShard> = plan
-        .shards
-        .iter()
-        .filter(|shard| !done.contains_key(&shard.name))
-        .collect();
-    let written = run.write_all(&missing, journal)?;
-    done.extend(written.iter().map(|line| (line.name.clone(), line.clone())));
-    if done.len() < plan.shards.len() {
-        return Err(Error::Interrupted {
-            finished: done.len() as u64,
-            total: plan.shards.len() as u64,
-        });
+    let (manifest, summary) = match &upload {
+        None => conversion.run(&destination, summary)?,
+        Some(upload) => upload.telling(observer, || conversion.run(&destination, summary))?,
+    };
+    drop(destination);
+    if let Some(upload) = upload.and_then(Arc::into_inner) {
+        upload.finish(&plan.digest)?;
     }
-    // What this run wrote is read back before anybody is told of it.
-    observer.stage(Stage::Checking);
-    let (count, jobs) = (written.len(), of_shards.decided_jobs());
-    if resume::check(&destination, &names, written, jobs, cancel)?.len() != count {
-        let what = "a shard that was just written reads back as something else: the storage cannot be trusted";
-        return Err(Error::destination(root, what));
+    Ok(summarise(summary, &manifest, begin))
+}
+
+/// A conversion that is planned.
+struct Conversion<'a> {
+    options: &'a ConvertOptions,
+    of_shards: &'a PackOptions,
+    source: &'a Source,
+    plan: &'a Plan,
+    header: &'a Header,
+    /// The destination, for messages.
+    shown: &'a Path,
+    observer: &'a dyn Observer,
+    cancel: &'a Cancel,
+}
+
+impl Conversion<'_> {
+    /// Does what is not done yet. Gives the manifest that is published then.
+    fn run(
+        &self,
+        destination: &Destination,
+        mut summary: ConvertSummary,
+    ) -> Result<(Manifest, ConvertSummary)> {
+        let upload = destination.upload();
+        if let Some(upload) = upload {
+            if !self.options.overwrite
+                && let Some(manifest) = upload.manifest()?
+            {
+                self.refuse_other(&manifest)?;
+                summary.already_complete = true;
+                return Ok((manifest, summary));
+            }
+            // A manifest that was written here and not published yet is written again.
+            destination.remove(&destination.path(FILE_NAME))?;
+        }
+        let mut state = destination.state()?;
+        if self.options.overwrite {
+            destination.clear(state)?;
+            state = State::Empty;
+        }
+        let is_continued = matches!(state, State::Unfinished(_));
+        let lines = match state {
+            State::Complete(manifest) => {
+                self.refuse_other(&manifest)?;
+                destination.finish()?;
+                summary.already_complete = true;
+                return Ok((*manifest, summary));
+            }
+            State::Unfinished(begun) => {
+                let differences = begun.difference(self.header).into_words();
+                if !differences.is_empty() {
+                    return Err(Error::DifferentPack {
+                        path: self.shown.to_path_buf(),
+                        differences,
+                    });
+                }
+                begun.into_lines()
+            }
+            State::Empty => {
+                if self.options.check_space && upload.is_none() {
+                    check_space(self.shown, self.plan)?;
+                }
+                Vec::new()
+            }
+        };
+        if let Some(upload) = upload {
+            upload.claim(
+                &self.header.identity(),
+                is_continued,
+                self.options.overwrite,
+            )?;
+        }
+        let names: BTreeSet<&str> = self
+            .plan
+            .shards
+            .iter()
+            .map(|shard| shard.name.as_str())
+            .collect();
+        let jobs = self.of_shards.decided_jobs();
+        let mut done = BTreeMap::new();
+        if is_continued {
+            self.observer.stage(Stage::Checking);
+            done = resume::check(destination, &names, lines, jobs, self.cancel)?;
+        }
+        if let Some(upload) = upload {
+            upload.resume(done.values())?;
+        }
+        summary.resumed_shards = done.len() as u64;
+        let written = self.write(destination, &done)?;
+        done.extend(written.iter().map(|line| (line.name.clone(), line.clone())));
+        if done.len() < self.plan.shards.len() {
+            return Err(Error::Interrupted {
+                finished: done.len() as u64,
+                total: self.plan.shards.len() as u64,
+            });
+        }
+        // What this run wrote is read back before anybody is told of it. What is uploaded is looked at where it is.
+        self.observer.stage(Stage::Checking);
+        let count = written.len();
+        if resume::check(destination, &names, written, jobs, self.cancel)?.len() != count {
+            let what = "a shard that was just written reads back as something else: the storage cannot be trusted";
+            return Err(Error::destination(self.shown, what));
+        }
+        let json = manifest(self.options, self.source, self.plan, &done)?.to_json()?;
+        match upload {
+            Some(upload) => {
+                upload.publish(json.as_bytes(), None, &done, self.observer, self.cancel)?;
+                summary.uploaded = Some(upload.uploaded());
+            }
+            None => {
+                self.observer.stage(Stage::Publishing);
+                let path = destination.path(FILE_NAME);
+                write_file(&path, json.as_bytes(), self.options.durability)?;
+                destination.finish()?;
+            }
+        }
+        let manifest = Manifest::parse(&self.shown.join(FILE_NAME), json.as_bytes())?;
+        Ok((manifest, summary))
     }
-    observer.stage(Stage::Publishing);
-    let manifest = manifest(options, &source, &plan, &done)?;
-    write_file(
-        &destination.path(FILE_NAME),
-        manifest.to_json()?.as_bytes(),
-        options.durability,
-    )?;
-    destination.finish()?;
-    let written = Dataset::open(root)?;
-    Ok(summarise(summary, written.manifest(), begin))
+
+    fn refuse_other(&self, manifest: &Manifest) -> Result<()> {
+        let digest = manifest.pack.get(CONVERSION_KEY).and_then(|d| d.as_str());
+        if digest == Some(&self.plan.digest) {
+            return Ok(());
+        }
+        let what = "the destination holds another data set: choose another one, or replace it with --overwrite";
+        Err(Error::destination(self.shown, what))
+    }
+
+    /// Writes the shards that are not done.
+    fn write(
+        &self,
+        destination: &Destination,
+        done: &BTreeMap<String, ShardLine>,
+    ) -> Result<Vec<ShardLine>> {
+        let journal = destination.begin(self.header, done.values())?;
+        if self.options.format == Format::TfRecord {
+            destination.create_dir(INDEX_DIR)?;
+        }
+        self.observer.stage(Stage::Writing);
+        for line in self
+            .plan
+            .shards
+            .iter()
+            .filter_map(|shard| done.get(&shard.name))
+        {
+            self.observer.advanced(line.records, line.image_bytes);
+            self.observer.shard_done(&shard_done(line, true));
+        }
+        let run = Run {
+            options: self.of_shards,
+            changes: (self.options.seek_points, self.options.progressive),
+            source: self.source,
+            destination,
+            observer: self.observer,
+            cancel: self.cancel,
+        };
+        let missing = self
+            .plan
+            .shards
+            .iter()
+            .filter(|shard| !done.contains_key(&shard.name));
+        run.write_all(&missing.collect::<Vec<_>>(), journal)
+    }
 }
 
 fn shard_done(line: &ShardLine, resumed: bool) -> ShardDone {
@@ -365,6 +489,10 @@ impl Run<'_> {
     /// Writes shards in parallel; this thread makes them durable in the order in which they come.
     fn write_all(&self, shards: &[&PlannedShard], mut journal: Journal) -> Result<Vec<ShardLine>> {
         let jobs = self.options.decided_jobs().min(shards.len());
+        let jobs = self
+            .destination
+            .upload()
+            .map_or(jobs, |upload| upload.shards_at_once(jobs));
         let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let failure: Mutex<Option<Error>> = Mutex::new(None);
         let fail = |error: Error| {
@@ -428,6 +556,10 @@ impl Run<'_> {
     ) -> Result<Option<WrittenShard>> {
         let split = &self.source.splits[planned.split];
         let path = self.destination.path(&planned.name);
+        let bytes = upload::room_of_planned(planned, self.options);
+        let Some(room) = self.destination.reserve(bytes, stopped)? else {
+            return Ok(None);
+        };
         let mut writer = open_shard(&path, self.options)?;
         let mut seek_points = SeekPointCount::default();
         let mut progressive = ProgressiveCount::default();
@@ -462,7 +594,7 @@ impl Run<'_> {
         let name = planned.name.clone();
         let file = writer.finish()?;
         let written = WrittenShard::new(name, file, source_bytes, seek_points, self.options);
-        Ok(Some(written.with_progressive(progressive)))
+        Ok(Some(written.with_progressive(progressive).in_room(room)))
     }
 }
 

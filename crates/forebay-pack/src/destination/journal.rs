@@ -9,6 +9,7 @@ use crate::census::Census;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::report::{Finding, ProgressiveCount, SeekPointCount, escape};
+use crate::upload::Identity;
 use forebay_store::{AtomicFile, Durability};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -145,6 +146,15 @@ impl Header {
             classes: 0,
             shards,
             parts: Vec::new(),
+        }
+    }
+
+    /// What a claim of the destination says.
+    pub(crate) fn identity(&self) -> Identity<'_> {
+        Identity {
+            plan: &self.plan,
+            arguments: &self.arguments,
+            shards: &self.shards,
         }
     }
 

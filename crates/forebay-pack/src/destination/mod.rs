@@ -12,13 +12,15 @@ mod journal;
 mod locks;
 mod plan_file;
 
+pub(crate) use forebay_shard::manifest::FILE_NAME as MANIFEST;
 pub(crate) use journal::{Difference, Found, Header, Journal, ShardLine, Sidecar};
 pub(crate) use plan_file::{Outline, PlanFile};
 
 use crate::census::FindingList;
 use crate::error::{Error, Result};
 use crate::part::Part;
-use forebay_shard::manifest::{FILE_NAME as MANIFEST, Manifest};
+use crate::upload::Upload;
+use forebay_shard::manifest::Manifest;
 use forebay_store::{AtomicFile, DirLock, Durability, clean_stale, is_temporary, sync_dir};
 use locks::Locks;
 use rustix::fs::{Mode, OFlags};
@@ -28,6 +30,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Where sidecar indexes are: never beside the shards, because readers glob `train-*`.
 pub(crate) const INDEX_DIR: &str = "index";
@@ -52,6 +55,8 @@ pub(crate) struct Destination {
     durability: Durability,
     /// The part that is written, if not all of it is.
     part: Option<Part>,
+    /// Where finished shards go on to, if this directory is not where they stay.
+    upload: Option<Arc<Upload>>,
     _locks: Locks,
 }
 
@@ -107,6 +112,7 @@ impl Destination {
             root: root.to_path_buf(),
             durability,
             part: None,
+            upload: None,
             _locks: locks::alone(root)?,
         };
         for dir in [
@@ -144,8 +150,21 @@ impl Destination {
             root: root.to_path_buf(),
             durability,
             part: Some(part),
+            upload: None,
             _locks: locks,
         })
+    }
+
+    /// The same directory, from which finished shards go on.
+    pub(crate) fn uploading(self, upload: Arc<Upload>) -> Self {
+        Self {
+            upload: Some(upload),
+            ..self
+        }
+    }
+
+    pub(crate) fn upload(&self) -> Option<&Upload> {
+        self.upload.as_deref()
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -265,6 +284,9 @@ impl Destination {
             .filter(|name| is_shard_name(name))
             .collect();
         refuse_foreign(&self.root, &shards)?;
+        if let Some(upload) = &self.upload {
+            upload.discard()?;
+        }
         // The manifest first: from here on no reader takes what is left for a data set.
         self.remove(&self.path(MANIFEST))?;
         self.sync(&self.root)?;
@@ -429,7 +451,7 @@ fn refuse_foreign(root: &Path, shards: &BTreeSet<String>) -> Result<()> {
 }
 
 /// `name-00000-of-00001`, with or without `.fbs`.
-fn is_shard_name(name: &str) -> bool {
+pub(crate) fn is_shard_name(name: &str) -> bool {
     let stem = name.strip_suffix(".fbs").unwrap_or(name);
     let parts: Vec<&str> = stem.rsplitn(4, '-').collect();
     let five_digits = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());

@@ -236,6 +236,7 @@ impl<'p> Board<'p> {
         piece: Piece,
         destination: &Destination,
         observer: &dyn Observer,
+        stopped: &dyn Fn() -> bool,
     ) -> Result<Option<WrittenShard>> {
         let mut state = self.lock();
         let Some(line) = find(&mut state, run.shard) else {
@@ -258,7 +259,13 @@ impl<'p> Board<'p> {
             drop(state);
             let mut open = match open {
                 Some(open) => open,
-                None => OpenShard::create(destination, self.prepared, self.planned(run.shard))?,
+                None => {
+                    let planned = self.planned(run.shard);
+                    match OpenShard::create(destination, self.prepared, planned, stopped)? {
+                        Some(open) => open,
+                        None => return Ok(None),
+                    }
+                }
             };
             let spare = open.append(piece, self.prepared, observer)?;
             state = self.lock();

@@ -56,7 +56,10 @@ pub(crate) fn write_shards(
     else {
         return Ok(Vec::new());
     };
-    let board = Board::new(prepared, shards, jobs);
+    let lines_max = destination
+        .upload()
+        .map_or(jobs, |upload| upload.shards_at_once(jobs));
+    let board = Board::new(prepared, shards, lines_max);
     let room = remake::Room::new(jobs);
     let stop = &AtomicBool::new(false);
     let failure: Mutex<Option<Error>> = Mutex::new(None);
@@ -138,7 +141,7 @@ impl Worker<'_, '_> {
             let made = self.maker.make(&run, piece, &mut self.stream, stopped)?;
             let Some(piece) = made else { break };
             self.stream.end_run();
-            if let Some(written) = board.put(&run, piece, destination, observer)? {
+            if let Some(written) = board.put(&run, piece, destination, observer, stopped)? {
                 // The finisher hangs up only after an error, which it has reported.
                 if self.sender.send(written).is_err() {
                     break;

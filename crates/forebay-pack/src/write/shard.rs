@@ -9,6 +9,7 @@ use crate::options::{Format, OnBadImage, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
 use crate::report::{Finding, ProgressiveCount, Reason, SeekPointCount};
+use crate::upload::{self, Room};
 use forebay_shard::checksum::Crc32c;
 use forebay_shard::{Codec, ShardSummary, ShardWriter, indexed, tfrecord};
 use forebay_store::{AtomicFile, Durability};
@@ -29,6 +30,7 @@ pub(super) struct OpenShard {
     progressive: ProgressiveCount,
     findings: Vec<Finding>,
     lost_in_a_row: u32,
+    room: Room,
 }
 
 /// What writing an index gives: the sum of its bytes.
@@ -45,15 +47,21 @@ pub(crate) struct WrittenShard {
     findings: Vec<Finding>,
     with_sidecars: bool,
     index_text: bool,
+    room: Room,
 }
 
 impl OpenShard {
-    /// Begins the file.
+    /// Begins the file, when there is room for it; none if `stopped` says so before that.
     pub(super) fn create(
         destination: &Destination,
         prepared: &Prepared,
         planned: &PlannedShard,
-    ) -> Result<Self> {
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<Self>> {
+        let bytes = upload::room_of_planned(planned, &prepared.options);
+        let Some(room) = destination.reserve(bytes, stopped)? else {
+            return Ok(None);
+        };
         let path = destination.path(&planned.name);
         let mut writer = open(&path, &prepared.options)?;
         let census = &prepared.census.splits()[planned.split];
@@ -64,7 +72,7 @@ impl OpenShard {
             planned.positions.end - planned.positions.start,
             key_bytes.sum(),
         );
-        Ok(Self {
+        Ok(Some(Self {
             name: planned.name.clone(),
             writer,
             image_bytes: 0,
@@ -72,7 +80,8 @@ impl OpenShard {
             progressive: ProgressiveCount::default(),
             findings: Vec::new(),
             lost_in_a_row: 0,
-        })
+            room,
+        }))
     }
 
     /// Writes the next piece, and tells what there is to say about its files. Gives back a piece whose memory can be
@@ -120,6 +129,7 @@ impl OpenShard {
         Ok(WrittenShard {
             findings: self.findings,
             progressive: self.progressive,
+            room: self.room,
             ..WrittenShard::new(self.name, file, self.image_bytes, self.seek_points, options)
         })
     }
@@ -144,7 +154,13 @@ impl WrittenShard {
             findings: Vec::new(),
             with_sidecars: options.format == Format::TfRecord,
             index_text: options.index_text,
+            room: Room::default(),
         }
+    }
+
+    /// Says in which room it was written.
+    pub(crate) fn in_room(self, room: Room) -> Self {
+        Self { room, ..self }
     }
 
     /// Says what became of progressive JPEGs.
@@ -155,7 +171,7 @@ impl WrittenShard {
         }
     }
 
-    /// Sidecars, then the shard, then the journal's line; each durable before the next.
+    /// Sidecars, then the shard, then the journal's line; each durable before the next. Then they go on, where they do not stay.
     pub(crate) fn publish(
         mut self,
         destination: &Destination,
@@ -205,6 +221,9 @@ impl WrittenShard {
         };
         self.output.file.commit(durability)?;
         journal.append(&line)?;
+        if let Some(upload) = destination.upload() {
+            upload.send(&line, self.room)?;
+        }
         Ok(line)
     }
 }

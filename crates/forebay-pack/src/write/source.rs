@@ -12,6 +12,7 @@ use crate::observer::{Observer, Stage};
 use crate::options::OnBadImage;
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
+use crate::upload::Room;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -25,6 +26,8 @@ pub(super) struct Sources {
     /// The directory of each split; none where archives are the source.
     dirs: Vec<OwnedFd>,
     volumes: Vec<OpenVolume>,
+    /// For the decoded images of compressed archives.
+    _room: Room,
 }
 
 /// An entry that is ready to be read.
@@ -56,6 +59,14 @@ impl Sources {
         if let Some(sources) = Self::open_plain(prepared)? {
             return Ok(Some(sources));
         }
+        let spool_bytes = if shards.is_empty() {
+            0
+        } else {
+            census.spool_bytes()
+        };
+        let Some(room) = destination.reserve(spool_bytes, stopped)? else {
+            return Ok(None);
+        };
         let mut volumes = Vec::new();
         for (number, seen) in (0u16..).zip(census.volumes()) {
             let mut volume = OpenVolume::open(seen)?;
@@ -74,6 +85,7 @@ impl Sources {
         Ok(Some(Self {
             dirs: Vec::new(),
             volumes,
+            _room: room,
         }))
     }
 
@@ -91,6 +103,7 @@ impl Sources {
             return Ok(Some(Self {
                 dirs: dirs.collect::<Result<_>>()?,
                 volumes: Vec::new(),
+                _room: Room::default(),
             }));
         }
         if census.volumes().iter().any(|v| v.is_compressed_stream()) {
@@ -100,6 +113,7 @@ impl Sources {
         Ok(Some(Self {
             dirs: Vec::new(),
             volumes: volumes.collect::<Result<_>>()?,
+            _room: Room::default(),
         }))
     }
 

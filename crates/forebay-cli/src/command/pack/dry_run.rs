@@ -82,6 +82,13 @@ pub(super) fn show(
             quantity::duration(prepared.census_time()),
         )),
     }
+    if let Some((dir, bytes)) = prepared.staging() {
+        console.line(format!(
+            "Shards wait for their upload in {}, which needs room for {} at least.",
+            show_path(&dir),
+            quantity::bytes(bytes),
+        ));
+    }
     console.blank();
     console.line(
         console

@@ -20,6 +20,8 @@ use crate::command::seek_points::SeekPoints;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::quantity::parse_size;
+use crate::staging_args::StagingArgs;
+use crate::store_args::StoreArgs;
 
 pub(crate) use summary::Packed;
 pub(crate) use watch::Watch;
@@ -36,6 +38,7 @@ Examples:
   forebay pack imagenet/ shards/ --format indexed --shard-size 256MiB --jobs 8
   forebay pack imagenet/ shards/ --format indexed --resize-short 400 --quality 90
   forebay pack photos/ shards/ --format tfrecord --dry-run
+  forebay pack photos/ s3://bucket/shards --format indexed       shards are uploaded as they are done
   forebay pack photos/ shards/ --format tfrecord --part 3/16     on the third of 16 machines
   forebay pack --finish shards/                                  when all parts are there
 
@@ -49,7 +52,7 @@ pub(crate) struct Args {
     #[arg(value_name = "SRC")]
     source: PathBuf,
 
-    /// Where the dataset goes
+    /// Where the dataset goes: a directory, or s3://, gs://, az://
     #[arg(value_name = "DST", required_unless_present = "finish")]
     destination: Option<PathBuf>,
 
@@ -197,6 +200,12 @@ pub(crate) struct Args {
     /// Replace the dataset, or the unfinished pack, that is in DST
     #[arg(long, help_heading = "Run")]
     overwrite: bool,
+
+    #[command(flatten)]
+    staging: StagingArgs,
+
+    #[command(flatten)]
+    store: StoreArgs,
 
     /// Write only part I of N, numbered from 1; other machines write the others into the same DST
     #[arg(
@@ -351,6 +360,8 @@ impl Args {
         options.blake3 = self.blake3;
         options.jobs = self.jobs.map(NonZeroUsize::get);
         options.overwrite = self.overwrite;
+        self.staging.apply(&mut options.upload, options.dst.is_remote());
+        options.upload.store = self.store.options();
         Ok(options)
     }
 }

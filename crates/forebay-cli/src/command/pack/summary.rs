@@ -11,6 +11,7 @@ use crate::failure::Outcome;
 use crate::input::{MANIFEST, show};
 use crate::paint::printable;
 use crate::quantity;
+use crate::staging_args::{self, UploadedEvent};
 use crate::table::{Align, Table};
 
 /// The summary of a pack, ready to be printed.
@@ -43,6 +44,8 @@ struct Event<'a> {
     resumed_shards: u64,
     packed_files: u64,
     packed_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uploaded: Option<UploadedEvent>,
     census_seconds: f64,
     write_seconds: f64,
 }
@@ -145,6 +148,9 @@ impl<'a> Packed<'a> {
                     quantity::counted(summary.resumed_shards, "shard", "shards")
                 ),
             ]);
+        }
+        if let Some(uploaded) = &summary.uploaded {
+            facts.row(["uploaded".to_owned(), staging_args::in_words(uploaded)]);
         }
         let progressive = summary.progressive;
         if progressive.changed + progressive.left > 0 {
@@ -252,6 +258,7 @@ impl<'a> Packed<'a> {
                 resumed_shards: summary.resumed_shards,
                 packed_files: summary.packed_files,
                 packed_bytes: summary.packed_bytes,
+                uploaded: summary.uploaded.as_ref().map(UploadedEvent::from),
                 census_seconds: summary.census_time.as_secs_f64(),
                 write_seconds: summary.write_time.as_secs_f64(),
             },

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use forebay_pack::{Action, Census, Finding, Observer, Plan, ShardDone, Stage};
+use forebay_pack::{Action, Census, Finding, Observer, Plan, ShardDone, Stage, Uploaded};
 use serde::Serialize;
 
 use crate::console::Console;
@@ -30,6 +30,8 @@ struct View {
     last_event: Option<Instant>,
     /// How far an archive is read through, and its length, in the stages in which one is.
     archive: Option<(u64, u64)>,
+    /// How far the upload is, where there is one.
+    uploaded: Option<Uploaded>,
 }
 
 #[derive(Serialize)]
@@ -43,6 +45,8 @@ struct Progress {
     archive_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     archive_total_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uploaded_bytes: Option<u64>,
 }
 
 impl<'a> Watch<'a> {
@@ -68,6 +72,7 @@ impl<'a> Watch<'a> {
                 total_bytes: 0,
                 last_event: None,
                 archive: None,
+                uploaded: None,
             }),
         }
     }
@@ -81,6 +86,7 @@ impl<'a> Watch<'a> {
                 // The share and the time left are those of what is read: of the archive where it is one.
                 let (position, read) = view.archive.map_or((bytes, bytes), |(done, _)| (done, done));
                 bar.update(position, files, "files", read);
+                bar.also(view.uploaded.as_ref().map(upload_in_words));
             }
             let due = view
                 .last_event
@@ -98,6 +104,7 @@ impl<'a> Watch<'a> {
                         total_bytes: known(view.total_bytes),
                         archive_bytes: view.archive.map(|(done, _)| done),
                         archive_total_bytes: view.archive.map(|(_, len)| len),
+                        uploaded_bytes: view.uploaded.as_ref().map(|uploaded| uploaded.bytes),
                     },
                 );
             }
@@ -117,7 +124,11 @@ impl Observer for Watch<'_> {
         }
         // One line at a time: the old bar goes before the new one comes.
         view.bar = None;
-        let total = (stage != Stage::Publishing && view.total_bytes > 0).then_some(view.total_bytes);
+        let total = match stage {
+            Stage::Publishing => None,
+            Stage::Uploading => view.uploaded.as_ref().map(|uploaded| uploaded.submitted_bytes),
+            _ => (view.total_bytes > 0).then_some(view.total_bytes),
+        };
         view.bar = Some(self.console.bar(stage.name(), total));
     }
 
@@ -163,6 +174,30 @@ impl Observer for Watch<'_> {
         if let Ok(mut view) = self.view.lock() {
             view.total_files = files;
             view.total_bytes = bytes;
+        }
+    }
+
+    fn uploaded(&self, uploaded: &Uploaded) {
+        let Ok(mut view) = self.view.lock() else {
+            return;
+        };
+        let trouble = |uploaded: &Uploaded| uploaded.trouble.clone();
+        let is_new = view.uploaded.as_ref().and_then(trouble) != trouble(uploaded);
+        view.uploaded = Some(uploaded.clone());
+        let is_uploading = view.stage == Stage::Uploading.name();
+        if is_uploading && let Some(bar) = &view.bar {
+            bar.update(uploaded.bytes, uploaded.files, "files uploaded", uploaded.bytes);
+        }
+        drop(view);
+        if !is_uploading {
+            self.add(0, 0);
+        }
+        if let Some(trouble) = &uploaded.trouble
+            && is_new
+            && self.tells
+        {
+            let trouble = printable(trouble);
+            self.console.note(format!("the upload is tried again: {trouble}"));
         }
     }
 
@@ -215,5 +250,14 @@ impl Observer for Watch<'_> {
         let line = printable(&finding.to_string());
         self.console
             .detail(format!("{} {line}", super::fate(finding.action)));
+    }
+}
+
+/// What is uploaded, beside what is packed.
+fn upload_in_words(uploaded: &Uploaded) -> String {
+    let done = quantity::bytes(uploaded.bytes);
+    match &uploaded.trouble {
+        None => format!("{done} uploaded"),
+        Some(_) => format!("{done} uploaded, trying again"),
     }
 }

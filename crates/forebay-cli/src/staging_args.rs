@@ -1,0 +1,73 @@
+//! Where shards lie until they are in an object store: the options of every command that writes data sets.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use forebay_pack::{UploadOptions, Uploaded};
+use forebay_store::stage::STAGING_VARIABLE;
+use serde::Serialize;
+
+use crate::quantity::{self, parse_size};
+
+/// The staging area.
+#[derive(Debug, Args)]
+pub(crate) struct StagingArgs {
+    /// Directory on a fast disk where shards lie until they are uploaded [default: forebay/stage in the user's cache]
+    #[arg(
+        long,
+        value_name = "DIR",
+        long_help = STAGING_HELP,
+        help_heading = "Upload"
+    )]
+    staging: Option<PathBuf>,
+
+    /// Bytes that the staging area may hold; writing waits while it is full [default: half of what is free there]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Upload")]
+    staging_bytes: Option<u64>,
+}
+
+const STAGING_HELP: &str = "\
+Directory on a fast disk where shards lie until they are uploaded
+
+By default $FOREBAY_STAGING, else forebay/stage in $XDG_CACHE_HOME or ~/.cache. Only shards that wait or
+are written lie there; with a DST that is a directory, shards go through it too if the option is given.
+A tmpfs such as /dev/shm/stage is staging in memory: it survives a killed process, not a reboot.";
+
+impl StagingArgs {
+    /// Says in the options of a pack what was asked for. A variable that is set for all packs sends none into a directory through
+    /// an area.
+    pub(crate) fn apply(&self, options: &mut UploadOptions, is_remote: bool) {
+        let is_given = self.staging.is_some()
+            && std::env::var_os(STAGING_VARIABLE)
+                != self.staging.clone().map(PathBuf::into_os_string);
+        if is_remote || is_given {
+            options.staging_dir.clone_from(&self.staging);
+        }
+        options.staging_bytes = self.staging_bytes;
+    }
+}
+
+/// What was uploaded, in a summary for programs.
+#[derive(Debug, Serialize)]
+pub(crate) struct UploadedEvent {
+    files: u64,
+    bytes: u64,
+}
+
+impl From<&Uploaded> for UploadedEvent {
+    fn from(uploaded: &Uploaded) -> Self {
+        Self {
+            files: uploaded.files,
+            bytes: uploaded.bytes,
+        }
+    }
+}
+
+/// The same for people.
+pub(crate) fn in_words(uploaded: &Uploaded) -> String {
+    format!(
+        "{}, {}",
+        quantity::counted(uploaded.files, "file", "files"),
+        quantity::bytes(uploaded.bytes),
+    )
+}

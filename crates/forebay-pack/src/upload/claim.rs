@@ -1,0 +1,127 @@
+//! The claim: an object that says who writes a data set into a store, while it is unfinished.
+//!
+//! It is made by a put that succeeds only if there is none, so of two packers that begin at once one begins. Whoever has the claim
+//! looks at it again before each shard is uploaded and before the manifest is published: a store that ignored the condition, or somebody who
+//! took the claim over, is found out before the data set becomes one. It goes when the manifest is there.
+
+use crate::error::{Error, Result};
+use forebay_store::{Error as StoreError, Put, Store};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Its key. Hidden, and gone before anybody else looks.
+pub(crate) const CLAIM: &str = ".forebay-pack/claim";
+/// The directory of it.
+pub(crate) const CLAIM_DIR: &str = ".forebay-pack";
+/// A claim is smaller than this, whoever wrote it.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Who writes what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Claim {
+    /// Tells two packers of the same plan apart: random, and kept in the staging area.
+    pub(crate) id: String,
+    /// The digest of the plan.
+    pub(crate) plan: String,
+    /// What decides the plan, by name.
+    pub(crate) arguments: BTreeMap<String, String>,
+    /// The process and its machine.
+    pub(crate) by: String,
+}
+
+impl Claim {
+    /// The claim in a store, with what tells it from a later one.
+    pub(crate) fn read(store: &Store) -> Result<Option<(Self, Option<String>)>> {
+        let Some(object) = store.head(CLAIM)? else {
+            return Ok(None);
+        };
+        let bytes = match store.get(CLAIM, MAX_BYTES) {
+            Ok(bytes) => bytes,
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let claim = serde_json::from_slice(&bytes).unwrap_or_else(|_| Self {
+            id: String::new(),
+            plan: String::new(),
+            arguments: BTreeMap::new(),
+            by: "somebody whose claim cannot be read".into(),
+        });
+        Ok(Some((claim, object.etag)))
+    }
+
+    /// Puts the claim where there is none, or in the place of one that has this tag.
+    pub(crate) fn put(&self, store: &Store, instead_of: Option<String>) -> Result<()> {
+        let condition = instead_of.map_or(Put::IfAbsent, Put::IfMatch);
+        let json =
+            serde_json::to_vec(self).map_err(|error| Error::io(place(store), "encode", error))?;
+        match store.put(CLAIM, &json, condition) {
+            Ok(_) => self.check(store),
+            Err(StoreError::AlreadyThere { .. } | StoreError::Changed { .. }) => self.check(store),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether both are of one pack, which may have been continued by another process.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        self.id == other.id && self.plan == other.plan
+    }
+
+    /// An error if the claim in the store is another one.
+    pub(crate) fn check(&self, store: &Store) -> Result<()> {
+        match Self::read(store)? {
+            Some((found, _)) if found.is_of(self) => Ok(()),
+            Some((found, _)) => Err(self.lost_to(&found, store)),
+            None => {
+                let what = "somebody removed this pack's claim while it ran: nothing was published";
+                Err(Error::destination(place(store), what))
+            }
+        }
+    }
+
+    /// That another one has the claim, who that is, and what it writes.
+    pub(crate) fn lost_to(&self, other: &Self, store: &Store) -> Error {
+        let mut differences = Vec::new();
+        let names = self.arguments.keys().chain(other.arguments.keys());
+        let names: std::collections::BTreeSet<&String> = names.collect();
+        for name in names {
+            let value = |claim: &Self| {
+                claim
+                    .arguments
+                    .get(name)
+                    .cloned()
+                    .unwrap_or_else(|| "not given".into())
+            };
+            if value(self) != value(other) {
+                differences.push(format!(
+                    "{name}: there {}, here {}",
+                    value(other),
+                    value(self)
+                ));
+            }
+        }
+        if differences.is_empty() && self.plan != other.plan {
+            differences.push("the source is another one, or was changed".to_owned());
+        }
+        Error::Claimed {
+            path: place(store),
+            by: other.by.clone(),
+            differences,
+        }
+    }
+}
+
+/// The destination, for messages.
+pub(crate) fn place(store: &Store) -> PathBuf {
+    PathBuf::from(store.location().to_string())
+}
+
+/// This process, as others read it.
+pub(crate) fn this_process() -> String {
+    let host = rustix::system::uname();
+    format!(
+        "process {} on {}",
+        std::process::id(),
+        host.nodename().to_string_lossy()
+    )
+}
