@@ -4,8 +4,6 @@ use clap::Args;
 use forebay_store::StoreOptions;
 
 /// Options about stores. Credentials come from the environment and profiles; docs/storage.md has the names.
-// Commands take it up one by one.
-#[allow(dead_code)]
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Storage")]
 pub(crate) struct StoreArgs {
@@ -37,7 +35,6 @@ impl std::fmt::Debug for Setting {
     }
 }
 
-#[allow(dead_code)]
 impl StoreArgs {
     /// The options as the library takes them.
     pub(crate) fn options(&self) -> StoreOptions {

@@ -88,7 +88,13 @@ fn works(store: &Store, small: u64, large: u64) {
 fn s3_with_a_fifth_of_all_requests_failing() {
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 1, Plan::rough(0.2));
-    works(&open("s3", &proxy.url(), server.settings()), 60, 8);
+    // FOREBAY_TEST_OBJECTS=900 makes it the thousand uploads of the promise: 900 small ones, and 100 in parts.
+    let small = std::env::var("FOREBAY_TEST_OBJECTS").map_or(60, |text| text.parse().unwrap());
+    works(
+        &open("s3", &proxy.url(), server.settings()),
+        small,
+        small / 9,
+    );
     assert_eq!(server.open_uploads(), 0);
     assert!(proxy.counts().len() >= 7, "{:?}", proxy.counts());
 }
@@ -326,6 +332,28 @@ fn a_late_read_is_asked_for_a_second_time() {
     }
     // One that is not asked for again waits for its timeout.
     assert!(started.elapsed() < wait);
+}
+
+#[test]
+fn a_narrow_share_of_bandwidth_is_not_standing_still() {
+    let server = S3Server::start();
+    let store = open_with("s3", &server.url(), server.settings(), &|mut options| {
+        // Each object takes three times as long as a request may stand still.
+        options.bandwidth = Some(200_000);
+        options.with_timeout(Duration::from_millis(500))
+    });
+    let bytes = noise(300_000, 1);
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for i in 0..2 {
+            let (store, bytes) = (&store, &bytes);
+            scope.spawn(move || {
+                let key = format!("narrow/{i}");
+                store.put(&key, bytes, Put::Always).unwrap();
+            });
+        }
+    });
+    assert!(started.elapsed() > Duration::from_millis(2500));
 }
 
 #[test]

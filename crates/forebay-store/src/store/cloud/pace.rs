@@ -123,6 +123,10 @@ impl Pace {
                     _ => {
                         if (state.in_flight as f64) < state.limit.floor().max(1.0) {
                             state.in_flight += 1;
+                            if (state.in_flight as f64) < state.limit.floor() {
+                                // Two who left while nobody waited yet leave one notice: it is passed on.
+                                self.room.notify_one();
+                            }
                             return Turn(Arc::clone(self));
                         }
                         None

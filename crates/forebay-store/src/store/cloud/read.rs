@@ -154,12 +154,24 @@ impl Live {
     pub(super) async fn get(self, key: String, limit: u64) -> Result<Vec<u8>> {
         let name = self.name(&key)?;
         let operation = self.operation("read", &key, limit.min(64 << 20));
-        self.run(&operation, |_| {
-            self.clone()
-                .get_once(operation.object.clone(), name.clone(), limit)
-        })
-        .await
-        .map_err(|failed| failed.into_error(&operation))
+        let bytes = self
+            .run(&operation, |_| {
+                self.clone()
+                    .get_once(operation.object.clone(), name.clone(), limit)
+            })
+            .await
+            .map_err(|failed| failed.into_error(&operation))?;
+        // How much it would be was not known before.
+        self.share(bytes.len() as u64).await;
+        Ok(bytes)
+    }
+
+    /// Waits until so many bytes are within the store's share of bandwidth. Outside of `run`: to wait for that is not to
+    /// stand still.
+    pub(super) async fn share(&self, bytes: u64) {
+        if let Some(limiter) = &self.0.limiter {
+            limiter.wait(bytes).await;
+        }
     }
 
     async fn get_once(
@@ -202,6 +214,7 @@ impl Live {
         let Some(end) = offset.checked_add(len) else {
             return Err(beyond(0));
         };
+        self.share(len).await;
         let read = self
             .run(&operation, |_| {
                 let operation = operation.clone();
@@ -314,9 +327,6 @@ impl Live {
             got += chunk.len() as u64;
             if got > len {
                 break;
-            }
-            if let Some(limiter) = &self.0.limiter {
-                limiter.wait(chunk.len() as u64).await;
             }
             chunks.push(chunk);
         }
