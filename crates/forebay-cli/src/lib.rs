@@ -13,12 +13,14 @@
 //! | `failure`, `library_errors` | one error line with its hint, exit codes |
 //! | `interrupt` | Ctrl-C: once for a clean stop, twice for an immediate one |
 //! | `progress` | the bar |
+//! | `cache_args` | where it is kept what is read from a store |
 //! | `staging_args` | where shards wait for their upload |
 //! | `store_args` | how a store is reached, for commands that take a location |
 //! | `quantity` | sizes and durations, read and written |
 //! | `histogram`, `table`, `paint` | how results look |
 
 mod args;
+mod cache_args;
 mod command;
 mod console;
 mod contents;

@@ -42,6 +42,7 @@ commands! {
     Serve => serve,
     Checkpoint => checkpoint,
     Stage => stage,
+    Cache => cache,
     Bench => bench,
     Completions => completions,
 }

@@ -26,9 +26,18 @@ impl ReadError {
             return Self::in_io(error);
         }
         match inner.downcast_ref::<Self>() {
-            Some(error) => Some(&error.0),
+            Some(error) => Some(error.shown()),
             None => inner.downcast_ref(),
         }
+    }
+
+    /// The error itself, whoever else got it as well.
+    fn shown(&self) -> &Error {
+        let mut shown = &self.0;
+        while let Error::Shared(inner) = shown {
+            shown = inner;
+        }
+        shown
     }
 
     /// The same for those who speak of `io::Error` only.
@@ -51,7 +60,7 @@ impl ReadError {
 
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match self.shown() {
             Error::NotFound { .. } => f.write_str("there is no such object"),
             Error::Changed { why, .. } => write!(
                 f,

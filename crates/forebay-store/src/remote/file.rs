@@ -5,12 +5,14 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::UNIX_EPOCH;
 
 use forebay_shard::ReadAt;
 
 use super::ahead::{Fetch, ReadAhead};
 use super::error::ReadError;
-use crate::{Object, Store};
+use crate::cache::{Cache, CachedObject, Filled};
+use crate::{Object, Result, Store};
 
 /// Larger reads are made in pieces of this size at once: one connection gives only so much.
 pub(super) const PIECE_BYTES: u64 = 4 << 20;
@@ -23,38 +25,54 @@ pub(super) struct Source {
     id: u64,
     store: Store,
     object: Object,
+    cached: Option<(Arc<Cache>, CachedObject)>,
 }
 
 impl Source {
-    pub(super) fn new(store: Store, object: Object) -> Self {
+    pub(super) fn new(store: Store, object: Object, cache: Option<&Arc<Cache>>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        let cached = cache.and_then(|cache| {
+            // Without either nothing tells an object from its successor.
+            let modified = || {
+                let since = object.modified?.duration_since(UNIX_EPOCH).ok()?;
+                Some(format!("modified {}", since.as_nanos()))
+            };
+            let version = object.etag.clone().or_else(modified)?;
+            let location = store.location().to_string();
+            let object = cache.object(&location, &object.key, Some(&version), object.len);
+            Some((Arc::clone(cache), object))
+        });
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             store,
             object,
+            cached,
         }
     }
 
-    fn fetch_piece(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    /// Has the cache store these bytes; none without a cache, or an object that cannot be cached.
+    pub(super) fn fill(&self, bytes: Range<u64>) -> Option<Result<Filled>> {
+        let (cache, object) = self.cached.as_ref()?;
+        let fetch = |bytes: Range<u64>, buf: &mut [u8]| self.fetch_far(buf, bytes.start);
+        Some(cache.fill(object, bytes, &fetch))
+    }
+
+    /// Says that these bytes will be read, or have been.
+    fn tell(&self, bytes: Range<u64>, tell: fn(&Cache, &CachedObject, Range<u64>)) {
+        if let Some((cache, object)) = &self.cached {
+            tell(cache, object, bytes);
+        }
+    }
+
+    fn fetch_piece(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         if buf.is_empty() {
             return Ok(());
         }
-        self.store
-            .read_at_if(&self.object, offset, buf)
-            .map_err(ReadError::io)
-    }
-}
-
-impl Fetch for Source {
-    fn id(&self) -> u64 {
-        self.id
+        self.store.read_at_if(&self.object, offset, buf)
     }
 
-    fn len(&self) -> u64 {
-        self.object.len
-    }
-
-    fn fetch(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    /// From the store itself.
+    fn fetch_far(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         if buf.len() as u64 <= 2 * PIECE_BYTES {
             return self.fetch_piece(buf, offset);
         }
@@ -77,8 +95,30 @@ impl Fetch for Source {
     }
 }
 
+impl Fetch for Source {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn len(&self) -> u64 {
+        self.object.len
+    }
+
+    fn fetch(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let Some((cache, object)) = &self.cached else {
+            return self.fetch_far(buf, offset).map_err(ReadError::io);
+        };
+        let end = offset + buf.len() as u64;
+        let fetch = |bytes: Range<u64>, buf: &mut [u8]| self.fetch_far(buf, bytes.start);
+        let read = cache.read_at(object, offset, buf, &fetch);
+        self.tell(offset..end, Cache::done_with);
+        read.map_err(ReadError::io)
+    }
+}
+
 /// An object that is read.
 pub(super) struct RemoteFile {
+    own: Arc<Source>,
     source: Arc<dyn Fetch>,
     ahead: Option<Arc<ReadAhead>>,
 }
@@ -93,10 +133,17 @@ impl fmt::Debug for RemoteFile {
 
 impl RemoteFile {
     pub(super) fn new(source: Source, ahead: Option<Arc<ReadAhead>>) -> Self {
+        let own = Arc::new(source);
         Self {
-            source: Arc::new(source),
+            source: Arc::<Source>::clone(&own),
+            own,
             ahead,
         }
+    }
+
+    /// As [`Source::fill`].
+    pub(super) fn fill(&self, bytes: Range<u64>) -> Option<Result<Filled>> {
+        self.own.fill(bytes)
     }
 }
 
@@ -117,12 +164,14 @@ impl ReadAt for RemoteFile {
     }
 
     fn will_need(&self, bytes: Range<u64>) {
+        self.own.tell(bytes.clone(), Cache::will_need);
         if let Some(ahead) = &self.ahead {
             ahead.will_need(&self.source, bytes);
         }
     }
 
     fn forget(&self, bytes: Range<u64>) {
+        self.own.tell(bytes.clone(), Cache::done_with);
         if let Some(ahead) = &self.ahead {
             ahead.forget(&self.source, bytes);
         }

@@ -14,11 +14,13 @@ mod file;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_shard::{Dataset, LocalFiles, OpenOptions, Pace, ReadAt, Shard, Storage};
 
+use crate::cache::{Cache, Filled};
 use crate::{Error, Location, Object, Result, Store, StoreOptions};
 use ahead::ReadAhead;
 pub use error::ReadError;
@@ -44,6 +46,8 @@ const WORTH_LISTING: usize = 8;
 pub struct ReadOptions {
     /// How the store is reached, and how patiently.
     pub store: StoreOptions,
+    /// Where blocks of objects are kept, so that they are fetched once; not asked for what is in a local directory.
+    pub cache: Option<Arc<Cache>>,
     /// Bytes that readers in order may be ahead of themselves, all together. 0 where somebody above reads ahead by itself, as
     /// loaders do.
     pub read_ahead_bytes: u64,
@@ -55,6 +59,7 @@ impl Default for ReadOptions {
     fn default() -> Self {
         Self {
             store: StoreOptions::default(),
+            cache: None,
             read_ahead_bytes: DEFAULT_READ_AHEAD_BYTES,
             shards: OpenOptions::default(),
         }
@@ -68,6 +73,13 @@ impl ReadOptions {
             store,
             ..Self::default()
         }
+    }
+
+    /// The same with a cache.
+    #[must_use]
+    pub fn with_cache(mut self, cache: Option<Arc<Cache>>) -> Self {
+        self.cache = cache;
+        self
     }
 
     /// The same for a loader, which keeps reads on their way by itself, within its own budget.
@@ -147,6 +159,7 @@ pub struct RemoteStorage {
     root: PathBuf,
     parallel: usize,
     ahead: Option<Arc<ReadAhead>>,
+    cache: Option<Arc<Cache>>,
     known: Mutex<Known>,
 }
 
@@ -178,6 +191,7 @@ impl RemoteStorage {
             store,
             parallel,
             ahead,
+            cache: options.cache.clone(),
             known: Mutex::default(),
         }
     }
@@ -233,15 +247,13 @@ impl RemoteStorage {
             })
         })
     }
-}
 
-impl Storage for RemoteStorage {
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadAt>> {
+    fn file(&self, path: &Path) -> io::Result<Arc<RemoteFile>> {
         if let Some(file) = self.known().open.get(path) {
-            return Ok(Arc::<RemoteFile>::clone(file));
+            return Ok(Arc::clone(file));
         }
         let object = self.find(&self.key(path)?)?;
-        let source = Source::new(self.store.clone(), object);
+        let source = Source::new(self.store.clone(), object, self.cache.as_ref());
         let file = RemoteFile::new(source, self.ahead.clone());
         let mut known = self.known();
         // Whoever was first pinned the object.
@@ -249,7 +261,24 @@ impl Storage for RemoteStorage {
             .open
             .entry(path.to_owned())
             .or_insert_with(|| Arc::new(file));
-        Ok(Arc::<RemoteFile>::clone(file))
+        Ok(Arc::clone(file))
+    }
+
+    /// Has the cache store a part of a file, as far as there is room, and tells what came of it. None where nothing can be
+    /// cached: there is no cache, or the store does not tell one version of the object from the next.
+    ///
+    /// # Errors
+    /// As [`Storage::open`], and where the bytes cannot be fetched.
+    pub fn fill(&self, path: &Path, bytes: Range<u64>) -> io::Result<Option<Filled>> {
+        let filled = self.file(path)?.fill(bytes).transpose();
+        filled.map_err(ReadError::io)
+    }
+}
+
+impl Storage for RemoteStorage {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadAt>> {
+        let file: Arc<RemoteFile> = self.file(path)?;
+        Ok(file)
     }
 
     fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {

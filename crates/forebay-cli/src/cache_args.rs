@@ -1,0 +1,50 @@
+//! Where a command keeps what it reads from a store: the options of every command that reads a dataset more than once.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use forebay_store::cache::{Cache, CacheOptions};
+
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::quantity::parse_size;
+
+/// Options about the local cache. Nothing is cached where neither a directory nor memory is given.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Cache")]
+pub(crate) struct CacheArgs {
+    /// Keep what is read from a store in this directory; best on a local NVMe disk, and shared by
+    /// the processes of this host
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache_dir: Option<PathBuf>,
+
+    /// Bytes that the directory may hold [default: 80 % of what is free]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) cache_bytes: Option<u64>,
+
+    /// Bytes that are kept in memory: without a directory, or where it has no room [default: none]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) cache_memory: Option<u64>,
+}
+
+impl CacheArgs {
+    /// The cache that is asked for, if one is.
+    pub(crate) fn open(&self, console: &Console) -> Result<Option<Arc<Cache>>, Failure> {
+        if self.cache_dir.is_none() && self.cache_memory.is_none() {
+            if self.cache_bytes.is_some() {
+                return Err(Failure::usage("--cache-bytes needs --cache-dir"));
+            }
+            return Ok(None);
+        }
+        let told = console.clone();
+        let options = CacheOptions {
+            dir: self.cache_dir.clone(),
+            disk_bytes: self.cache_bytes,
+            memory_bytes: self.cache_memory.unwrap_or(0),
+            on_warning: Some(Arc::new(move |text: &str| told.warning(text))),
+            ..CacheOptions::default()
+        };
+        Ok(Some(Arc::new(Cache::open(&options)?)))
+    }
+}

@@ -1,0 +1,260 @@
+//! `forebay cache warm`: a dataset is fetched before it is needed.
+//!
+//! Shard by shard in storage order, by several threads, each a piece at a time. What is there already is passed over, so the same command again goes on.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::Args as ClapArgs;
+use forebay_shard::dataset::sidecar_path;
+use forebay_shard::{Dataset, OpenOptions, Storage};
+use forebay_store::{Location, ReadOptions, RemoteStorage};
+use serde::Serialize;
+
+use crate::cache_args::CacheArgs;
+use crate::console::Console;
+use crate::failure::{Failure, Outcome, counted_choices};
+use crate::quantity;
+use crate::store_args::StoreArgs;
+
+/// What a thread fetches at a time.
+const PIECE_BYTES: u64 = 16 << 20;
+
+/// How often it is looked whether to stop, and progress is told.
+const TICK: Duration = Duration::from_millis(100);
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// URL of a dataset
+    #[arg(value_name = "LOCATION")]
+    location: String,
+
+    /// Split [default: all]
+    #[arg(long, value_name = "NAME")]
+    split: Option<String>,
+
+    /// Fetches at the same time
+    #[arg(short, long, value_name = "N", default_value_t = 8)]
+    jobs: usize,
+
+    #[command(flatten)]
+    cache: CacheArgs,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// A piece of a file that is to be in the cache.
+struct Piece {
+    path: PathBuf,
+    bytes: Range<u64>,
+    /// Whether it is missed if it is not there: an index beside a shard may not exist.
+    optional: bool,
+}
+
+#[derive(Default)]
+struct Progress {
+    next: AtomicUsize,
+    present: AtomicU64,
+    fetched: AtomicU64,
+    refused: AtomicU64,
+    running: AtomicUsize,
+    stop: AtomicBool,
+    failure: Mutex<Option<Failure>>,
+}
+
+impl Progress {
+    fn done(&self) -> u64 {
+        self.present.load(Ordering::Relaxed) + self.fetched.load(Ordering::Relaxed)
+    }
+
+    fn fail(&self, failure: Failure) {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut first = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(failure);
+    }
+}
+
+#[derive(Serialize)]
+struct Event {
+    present_bytes: u64,
+    fetched_bytes: u64,
+    total_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    command: &'static str,
+    exit_code: i32,
+    location: String,
+    present_bytes: u64,
+    fetched_bytes: u64,
+    refused_bytes: u64,
+    total_bytes: u64,
+    seconds: f64,
+}
+
+pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
+    let location = Location::parse(&args.location)?;
+    if !location.is_remote() {
+        return Err(Failure::usage(format!("{location} is a local directory: it is read where it is"))
+            .hint("name a dataset in a store, such as s3://bucket/imagenet"));
+    }
+    if args.cache.cache_dir.is_none() {
+        return Err(Failure::usage("no cache is named")
+            .hint("say which: --cache-dir DIR, or FOREBAY_CACHE_DIR"));
+    }
+    let started = Instant::now();
+    let cache = args.cache.open(console)?;
+    let mut options = ReadOptions::new(args.store.options()).with_cache(cache);
+    options.read_ahead_bytes = 0;
+    let storage = Arc::new(RemoteStorage::open(&location, &options)?);
+    let seam: Arc<dyn Storage> = Arc::<RemoteStorage>::clone(&storage);
+    let dataset = Dataset::open_in(storage.root(), &OpenOptions::default(), seam)?;
+    let pieces = pieces(&dataset, args.split.as_deref())?;
+    let total = pieces.iter().filter(|piece| !piece.optional);
+    let total_bytes: u64 = total.map(|piece| piece.bytes.end - piece.bytes.start).sum();
+
+    let interrupt = console.interrupt().answer();
+    let progress = Progress::default();
+    let bar = console.bar("warming", Some(total_bytes));
+    let jobs = args.jobs.clamp(1, pieces.len().max(1));
+    progress.running.store(jobs, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                work(&storage, &pieces, &progress);
+                progress.running.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        let mut told = Instant::now();
+        while progress.running.load(Ordering::Relaxed) > 0 {
+            std::thread::sleep(TICK);
+            if interrupt.is_asked() {
+                progress.stop.store(true, Ordering::Relaxed);
+            }
+            let done = progress.done();
+            bar.update(done, done / PIECE_BYTES, "pieces", done);
+            if told.elapsed() >= Console::EVENT_INTERVAL {
+                told = Instant::now();
+                console.event(
+                    "progress",
+                    &Event {
+                        present_bytes: progress.present.load(Ordering::Relaxed),
+                        fetched_bytes: progress.fetched.load(Ordering::Relaxed),
+                        total_bytes,
+                    },
+                );
+            }
+        }
+    });
+    drop(bar);
+    let failure = progress.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let [present, fetched, refused] =
+        [progress.present, progress.fetched, progress.refused].map(AtomicU64::into_inner);
+    if let Some(failure) = failure {
+        return Err(failure.hint("the same command again goes on where it ended"));
+    }
+    if interrupt.is_asked() {
+        return Err(Failure::interrupted(format!(
+            "{} of {} are in the cache",
+            quantity::bytes(present + fetched),
+            quantity::bytes(total_bytes)
+        ))
+        .hint("the same command again goes on from there"));
+    }
+    let elapsed = started.elapsed();
+    console.line(format!(
+        "{location}: {} in the cache, {} fetched in {}, {}",
+        quantity::bytes(present + fetched),
+        quantity::bytes(fetched),
+        quantity::duration(elapsed),
+        quantity::byte_rate(fetched, elapsed),
+    ));
+    if refused > 0 {
+        console.note(format!(
+            "{} have no room and will be read from the store; give --cache-bytes more to keep them",
+            quantity::bytes(refused)
+        ));
+    }
+    console.event(
+        "summary",
+        &Summary {
+            command: "cache warm",
+            exit_code: 0,
+            location: location.to_string(),
+            present_bytes: present,
+            fetched_bytes: fetched,
+            refused_bytes: refused,
+            total_bytes,
+            seconds: elapsed.as_secs_f64(),
+        },
+    );
+    Ok(Outcome::Done)
+}
+
+/// The pieces of the shards of a split, or of all, in order; before each shard its index.
+fn pieces(dataset: &Dataset, split: Option<&str>) -> Result<Vec<Piece>, Failure> {
+    let splits = &dataset.manifest().splits;
+    if let Some(name) = split
+        && !splits.iter().any(|entry| entry.name == name)
+    {
+        let names: Vec<&str> = splits.iter().map(|entry| entry.name.as_str()).collect();
+        return Err(Failure::usage(format!(
+            "there is no split {name:?}: it has {}",
+            counted_choices(&names)
+        )));
+    }
+    let meant = splits.iter().filter(|entry| split.is_none_or(|name| entry.name == name));
+    let mut pieces = Vec::new();
+    for shard in meant.flat_map(|entry| &entry.shards) {
+        pieces.push(Piece {
+            path: sidecar_path(dataset.root(), &shard.name),
+            bytes: 0..u64::MAX,
+            optional: true,
+        });
+        let path = dataset.root().join(&shard.name);
+        let mut start = 0;
+        while start < shard.bytes {
+            let end = shard.bytes.min(start + PIECE_BYTES);
+            pieces.push(Piece {
+                path: path.clone(),
+                bytes: start..end,
+                optional: false,
+            });
+            start = end;
+        }
+    }
+    if dataset.manifest().shard_format == forebay_shard::ShardFormat::Indexed {
+        // Their indexes are in the shards.
+        pieces.retain(|piece| !piece.optional);
+    }
+    Ok(pieces)
+}
+
+fn work(storage: &RemoteStorage, pieces: &[Piece], progress: &Progress) {
+    while !progress.stop.load(Ordering::Relaxed) {
+        let at = progress.next.fetch_add(1, Ordering::Relaxed);
+        let Some(piece) = pieces.get(at) else { return };
+        match storage.fill(&piece.path, piece.bytes.clone()) {
+            Ok(Some(filled)) if !piece.optional => {
+                progress.present.fetch_add(filled.present_bytes, Ordering::Relaxed);
+                progress.fetched.fetch_add(filled.fetched_bytes, Ordering::Relaxed);
+                progress.refused.fetch_add(filled.refused_bytes, Ordering::Relaxed);
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => progress.fail(Failure::new(format!(
+                "{} cannot be cached: the store tells neither an ETag nor when it was changed",
+                piece.path.display()
+            ))),
+            Err(error) if piece.optional && error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => progress.fail(Failure::new(format!(
+                "cannot read {}: {error}",
+                piece.path.display()
+            ))),
+        }
+    }
+}
