@@ -1,5 +1,6 @@
 //! Measurements of Forebay and of what it is measured against, side by side in one run.
 
+mod epoch;
 mod load;
 mod measure;
 mod pack;
@@ -8,6 +9,7 @@ mod start;
 mod stream;
 mod transport;
 
+pub use epoch::{EpochOptions, epoch};
 pub use load::{LoadOptions, load};
 pub use measure::{Alternative, Report, Row, Sample, side_by_side};
 pub use pack::{PackBenchOptions, pack};

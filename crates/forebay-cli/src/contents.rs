@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use forebay_shard::{Dataset, Shard};
+use forebay_store::StoreOptions;
 
 use crate::failure::{Failure, counted_choices};
-use crate::input::{Input, show};
+use crate::input::{Input, Kind, show};
 
 /// An open dataset or shard.
 pub(crate) enum Contents {
@@ -27,10 +28,11 @@ pub(crate) struct Located {
 }
 
 impl Contents {
-    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        Ok(match Input::recognise(path)? {
-            Input::Dataset(root) => Self::Dataset(Dataset::open(root)?),
-            Input::Shard(path) => Self::Shard(Shard::open_path(path)?),
+    pub(crate) fn open(path: &Path, store: &StoreOptions) -> Result<Self, Failure> {
+        let input = Input::recognise(path, store)?;
+        Ok(match input.kind() {
+            Kind::Dataset => Self::Dataset(input.open_dataset()?),
+            Kind::Shard => Self::Shard(input.open_shard()?),
         })
     }
 

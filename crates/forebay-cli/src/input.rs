@@ -1,11 +1,13 @@
-//! What a path on the command line is: a dataset with its manifest, or one shard. Recognised by
+//! What a location on the command line is: a dataset with its manifest, or one shard. Recognised by
 //! looking, never by name alone.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use forebay_store::Location;
+use forebay_shard::{Dataset, LocalFiles, Manifest, OpenOptions, Shard, Storage};
+use forebay_store::{Location, ReadOptions, StoreOptions};
 
 use crate::failure::{Failure, io_hint};
 use crate::paint::printable;
@@ -18,19 +20,36 @@ pub(crate) fn local(text: &Path) -> Result<PathBuf, Failure> {
     Ok(Location::parse(text)?.local_path()?.to_owned())
 }
 
-/// A path whose kind is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Input {
+/// What lies somewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
     /// A directory that holds a manifest.
-    Dataset(PathBuf),
+    Dataset,
     /// A file that is not a manifest.
-    Shard(PathBuf),
+    Shard,
+}
+
+/// A place whose kind is known.
+#[derive(Debug, Clone)]
+pub(crate) struct Input {
+    kind: Kind,
+    path: PathBuf,
+    storage: Arc<dyn Storage>,
 }
 
 impl Input {
-    /// Looks at `path`: a dataset's root, its manifest, or a shard.
-    pub(crate) fn recognise(path: &Path) -> Result<Self, Failure> {
-        let path = &local(path)?;
+    /// Looks at `text`: a dataset's root, its manifest, or a shard, here or in a store.
+    pub(crate) fn recognise(text: &Path, store: &StoreOptions) -> Result<Self, Failure> {
+        let location = Location::parse(text)?;
+        if location.is_remote() {
+            return Self::remote(&location, &ReadOptions::new(store.clone()));
+        }
+        let path = location.local_path()?;
+        let input = |kind, path: &Path| Self {
+            kind,
+            path: path.to_owned(),
+            storage: Arc::new(LocalFiles::within_limits()),
+        };
         let meta = fs::metadata(path).map_err(|error| {
             Failure::new(format!("cannot open {}: {error}", show(path))).maybe_hint(io_hint(&error))
         })?;
@@ -38,10 +57,10 @@ impl Input {
             let is_manifest = path.file_name().is_some_and(|name| name == MANIFEST);
             return Ok(match path.parent() {
                 Some(parent) if is_manifest && parent.as_os_str().is_empty() => {
-                    Self::Dataset(PathBuf::from("."))
+                    input(Kind::Dataset, Path::new("."))
                 }
-                Some(parent) if is_manifest => Self::Dataset(parent.to_owned()),
-                _ => Self::Shard(path.to_owned()),
+                Some(parent) if is_manifest => input(Kind::Dataset, parent),
+                _ => input(Kind::Shard, path),
             });
         }
         if !meta.is_dir() {
@@ -51,7 +70,7 @@ impl Input {
             )));
         }
         match fs::symlink_metadata(path.join(MANIFEST)) {
-            Ok(_) => Ok(Self::Dataset(path.to_owned())),
+            Ok(_) => Ok(input(Kind::Dataset, path)),
             Err(error) if error.kind() == ErrorKind::NotFound => Err(no_manifest(path)),
             Err(error) => Err(Failure::new(format!(
                 "cannot read {}: {error}",
@@ -61,23 +80,105 @@ impl Input {
         }
     }
 
+    fn remote(location: &Location, options: &ReadOptions) -> Result<Self, Failure> {
+        let text = location.to_string();
+        let root = match text.strip_suffix(MANIFEST) {
+            Some(root) if root.ends_with('/') => &Location::parse(root.trim_end_matches('/'))?,
+            _ => location,
+        };
+        let exists = |path: &Path, storage: &Arc<dyn Storage>| {
+            storage
+                .exists(path)
+                .map_err(|source| forebay_shard::Error::Io {
+                    path: path.to_owned(),
+                    op: "open",
+                    source,
+                })
+        };
+        let (path, storage) = forebay_store::read_storage(root, options)?;
+        if exists(&path.join(MANIFEST), &storage)? {
+            return Ok(Self {
+                kind: Kind::Dataset,
+                path,
+                storage,
+            });
+        }
+        let (path, storage) = forebay_store::shard_storage(location, options)?;
+        if exists(&path, &storage)? {
+            return Ok(Self {
+                kind: Kind::Shard,
+                path,
+                storage,
+            });
+        }
+        Err(Failure::new(format!(
+            "{} is not a dataset: there is no {MANIFEST} in it, and no object of that name",
+            show(&path)
+        ))
+        .hint(format!(
+            "`forebay ls {}` shows what is there",
+            printable(&text)
+        )))
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
-        match self {
-            Self::Dataset(path) | Self::Shard(path) => path,
+        &self.path
+    }
+
+    /// What holds it.
+    pub(crate) fn storage(&self) -> &dyn Storage {
+        &*self.storage
+    }
+
+    /// Whether it is a dataset, or a single shard.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// A dataset in a local directory, whose manifest was seen.
+    pub(crate) fn local_dataset(root: &Path) -> Self {
+        Self {
+            kind: Kind::Dataset,
+            path: root.to_owned(),
+            storage: Arc::new(LocalFiles::within_limits()),
         }
     }
 
     /// The same for commands that need a whole dataset.
-    pub(crate) fn dataset(path: &Path) -> Result<PathBuf, Failure> {
-        match Self::recognise(path)? {
-            Self::Dataset(root) => Ok(root),
-            Self::Shard(file) => Err(Failure::new(format!(
+    pub(crate) fn dataset(text: &Path, store: &StoreOptions) -> Result<Self, Failure> {
+        let input = Self::recognise(text, store)?;
+        match input.kind {
+            Kind::Dataset => Ok(input),
+            Kind::Shard => Err(Failure::new(format!(
                 "{} is a file, not a dataset",
-                show(&file)
+                show(&input.path)
             ))
             .hint(format!("name the directory that holds its {MANIFEST}"))),
         }
+    }
+
+    /// The dataset's manifest.
+    pub(crate) fn manifest(&self) -> Result<Manifest, forebay_shard::Error> {
+        Manifest::load_in(&self.path, &*self.storage)
+    }
+
+    /// Opens the dataset.
+    pub(crate) fn open_dataset(&self) -> Result<Dataset, forebay_shard::Error> {
+        Dataset::open_in(
+            &self.path,
+            &OpenOptions::default(),
+            Arc::clone(&self.storage),
+        )
+    }
+
+    /// Opens the shard.
+    pub(crate) fn open_shard(&self) -> Result<Shard, forebay_shard::Error> {
+        Shard::open_path_in(
+            &self.path,
+            &OpenOptions::default(),
+            Arc::clone(&self.storage),
+        )
     }
 }
 
@@ -132,25 +233,26 @@ mod tests {
     fn paths_are_recognised_by_what_they_hold() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        let missing = Input::recognise(&root.join("missing")).unwrap_err();
+        let recognise = |path: &Path| {
+            let input = Input::recognise(path, &StoreOptions::default())?;
+            Ok::<_, Failure>((input.kind(), input.path().to_owned()))
+        };
+        let missing = recognise(&root.join("missing")).unwrap_err();
         assert!(missing.message().contains("missing"), "{missing}");
 
-        let empty = Input::recognise(root).unwrap_err();
+        let empty = recognise(root).unwrap_err();
         assert!(empty.hint_line().unwrap().contains("forebay pack"));
 
         fs::write(root.join("train-00000-of-00001"), b"").unwrap();
-        let foreign = Input::recognise(root).unwrap_err();
+        let foreign = recognise(root).unwrap_err();
         assert!(foreign.hint_line().unwrap().contains("forebay index"));
 
         fs::write(root.join(MANIFEST), b"{}").unwrap();
-        let dataset = Input::Dataset(root.to_owned());
-        assert_eq!(Input::recognise(root).unwrap(), dataset);
-        assert_eq!(Input::recognise(&root.join(MANIFEST)).unwrap(), dataset);
+        let dataset = (Kind::Dataset, root.to_owned());
+        assert_eq!(recognise(root).unwrap(), dataset);
+        assert_eq!(recognise(&root.join(MANIFEST)).unwrap(), dataset);
         let shard = root.join("train-00000-of-00001");
-        assert_eq!(
-            Input::recognise(&shard).unwrap(),
-            Input::Shard(shard.clone())
-        );
-        assert!(Input::dataset(&shard).is_err());
+        assert_eq!(recognise(&shard).unwrap(), (Kind::Shard, shard.clone()));
+        assert!(Input::dataset(&shard, &StoreOptions::default()).is_err());
     }
 }

@@ -1,5 +1,7 @@
 //! The libraries' errors as the user reads them: their line, and what to do about it.
 
+use forebay_store::ReadError;
+
 use crate::failure::{Failure, io_cause, io_hint};
 use crate::input::show;
 use crate::quantity;
@@ -69,7 +71,14 @@ impl From<forebay_shard::Error> for Failure {
     fn from(error: forebay_shard::Error) -> Self {
         use forebay_shard::Error;
         let hint = match &error {
-            Error::Io { source, .. } => io_hint(source),
+            Error::Io { source, .. } => match ReadError::of(&error) {
+                Some(forebay_store::Error::Changed { .. }) => Some(
+                    "open the dataset again; one that is read should not be written anew under the same name"
+                        .to_owned(),
+                ),
+                Some(store) => store.hint(),
+                None => io_hint(source),
+            },
             Error::Corrupt(_) => Some(
                 "`forebay verify` lists all the damage; restore the file from where it was copied"
                     .to_owned(),

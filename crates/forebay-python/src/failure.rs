@@ -8,6 +8,7 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use forebay_store::ReadError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -19,6 +20,7 @@ pub(crate) enum Kind {
     Corrupt,
     Mismatch,
     Missing,
+    Storage,
     Image,
     State,
     Closed,
@@ -40,6 +42,7 @@ impl Kind {
             Kind::Corrupt => "CorruptRecordError",
             Kind::Mismatch => "MismatchError",
             Kind::Missing => "MissingError",
+            Kind::Storage => "StorageError",
             Kind::Image => "ImageError",
             Kind::State => "StateError",
             Kind::Closed => "ClosedError",
@@ -116,7 +119,18 @@ impl From<&forebay_shard::Error> for Failure {
         match error {
             Error::Io { path, source, .. } => {
                 let missing = source.kind() == ErrorKind::NotFound;
-                failure(if missing { Kind::Missing } else { Kind::Shard }).path(path)
+                let kind = match ReadError::of(error) {
+                    _ if missing => Kind::Missing,
+                    Some(forebay_store::Error::Changed { .. }) => Kind::Mismatch,
+                    Some(_) => Kind::Storage,
+                    None => Kind::Shard,
+                };
+                let hint = ReadError::of(error).and_then(forebay_store::Error::hint);
+                match hint {
+                    Some(hint) => Failure::new(kind, format_args!("{error}; {hint}")),
+                    None => failure(kind),
+                }
+                .path(path)
             }
             Error::Corrupt(damage) => failure(Kind::Corrupt)
                 .path(&damage.shard)

@@ -13,6 +13,7 @@ mod loader;
 mod patience;
 mod pump;
 mod steps;
+mod storage;
 mod transform;
 
 /// Runs the command line; returns its exit code.

@@ -4,11 +4,15 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
 use forebay_image::{DecodeOptions, Limits, Profile};
-use forebay_bench::{LoadOptions, PackBenchOptions, Report, Row, TransportOptions};
+use forebay_bench::{
+    EpochOptions, LoadOptions, PackBenchOptions, Report, Row, TransportOptions,
+};
 use forebay_client::Transport;
+use forebay_store::{Location, ReadOptions};
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
+use crate::store_args::StoreArgs;
 use crate::table::{Align, Table};
 
 /// Measure packing, reading, decoding and streaming on this machine
@@ -21,6 +25,7 @@ Examples:
   forebay bench pack photos/ --scratch /tmp
   forebay bench read shards/ shards-indexed/
   forebay bench loader shards/ --threads 1,2
+  forebay bench epoch shards/ s3://bucket/shards
   forebay bench stream shards/
   forebay bench transport
   forebay bench start --scratch /tmp/million")]
@@ -80,6 +85,23 @@ enum What {
         /// Decode JPEG smaller where the crop allows it
         #[arg(long)]
         dct_scaling: bool,
+    },
+    /// An epoch of the same dataset from several places, such as a directory and a store
+    Epoch {
+        /// Where the dataset is; the others are compared with the first
+        #[arg(required = true, value_name = "DATASET")]
+        datasets: Vec<PathBuf>,
+        /// Split [default: the first]
+        #[arg(long, value_name = "NAME")]
+        split: Option<String>,
+        /// Decoding threads [default: what the machine allows]
+        #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+        threads: usize,
+        /// Samples a batch
+        #[arg(long, value_name = "N", default_value_t = 64)]
+        batch_size: u64,
+        #[command(flatten)]
+        store: StoreArgs,
     },
     /// Decoded batches from a server on this machine, beside the loader in process
     Stream {
@@ -168,6 +190,26 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
                 runs,
             };
             forebay_bench::load(&dataset, &options).map(|report| vec![report])
+        }
+        What::Epoch {
+            datasets,
+            split,
+            threads,
+            batch_size,
+            store,
+        } => {
+            let places: Vec<Location> = datasets
+                .iter()
+                .map(Location::parse)
+                .collect::<Result<_, _>>()?;
+            let options = EpochOptions {
+                split,
+                batch_size,
+                threads,
+                read: ReadOptions::new(store.options()),
+                runs,
+            };
+            forebay_bench::epoch(&places, &options).map(|report| vec![report])
         }
         What::Stream {
             dataset,

@@ -19,6 +19,7 @@ use crate::failure::{Failure, Outcome, counted_choices, io_hint};
 use crate::input::show;
 use crate::paint::{printable, printable_bytes};
 use crate::quantity;
+use crate::store_args::StoreArgs;
 use crate::table::{Align, Table};
 
 /// Print a record, or one feature of it as it is stored
@@ -28,9 +29,10 @@ Examples:
   forebay cat shards/ 0
   forebay cat shards/ --key n01440764/n01440764_10026.JPEG
   forebay cat shards/ 7 --feature image/encoded -o picture.jpg
-  forebay cat shards/train-00000-of-00004 0 --json")]
+  forebay cat shards/train-00000-of-00004 0 --json
+  forebay cat s3://bucket/shards 0")]
 pub(crate) struct Args {
-    /// A dataset (the directory with forebay.json) or one shard
+    /// A dataset (the directory or URL with forebay.json) or one shard
     #[arg(value_name = "DATASET|SHARD")]
     path: PathBuf,
 
@@ -53,6 +55,9 @@ pub(crate) struct Args {
     /// Write to a file instead of stdout; `-` is stdout even if it is a terminal
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 /// Longest text that is shown whole.
@@ -65,7 +70,7 @@ const SHOWN_NUMBERS: usize = 12;
 const SHOWN_BYTES: usize = 12;
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
-    let contents = Contents::open(&args.path)?;
+    let contents = Contents::open(&args.path, &args.store.options())?;
     let split = args.split.as_deref();
     let located = match (&args.key, args.index) {
         (Some(key), _) => contents.by_key(split, &key_bytes(key))?,

@@ -12,7 +12,7 @@ use forebay_pack::{
 };
 use forebay_shard::example::IMAGE_LABEL;
 use forebay_shard::{Manifest, ShardFormat};
-use forebay_store::Location;
+use forebay_store::{Location, ReadOptions, StoreOptions, read_storage};
 use serde::Serialize;
 
 use super::index::names;
@@ -20,7 +20,7 @@ use super::pack::{Codec, Kind, format_of};
 use super::seek_points::SeekPoints;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
-use crate::input::{MANIFEST, local, show};
+use crate::input::{Input, MANIFEST, local, show};
 use crate::progress::Bar;
 use crate::quantity::{self, parse_size};
 use crate::staging_args::{self, StagingArgs, UploadedEvent};
@@ -157,13 +157,19 @@ enum Progressive {
 
 impl Args {
     /// The source, and the format it has.
-    fn source(&self) -> Result<(ConvertSource, Kind), Failure> {
+    fn source(&self, store: &StoreOptions) -> Result<(ConvertSource, Kind), Failure> {
+        let kind_of = |manifest: Manifest| match manifest.shard_format {
+            ShardFormat::TfRecord => Kind::Tfrecord,
+            ShardFormat::Indexed => Kind::Indexed,
+        };
+        if Location::parse(&self.source)?.is_remote() {
+            let dataset = Input::dataset(&self.source, store)?;
+            let location = Location::parse(dataset.path())?;
+            return Ok((ConvertSource::Dataset(location), kind_of(dataset.manifest()?)));
+        }
         let path = local(&self.source)?;
         if path.join(MANIFEST).exists() {
-            let kind = match Manifest::load(&path)?.shard_format {
-                ShardFormat::TfRecord => Kind::Tfrecord,
-                ShardFormat::Indexed => Kind::Indexed,
-            };
+            let kind = kind_of(Manifest::load(&path)?);
             return Ok((ConvertSource::Dataset(Location::from(path.as_path())), kind));
         }
         let (root, paths) = if path.is_dir() {
@@ -181,7 +187,8 @@ impl Args {
 
     /// The options, decided.
     fn config(&self) -> Result<ConvertOptions, Failure> {
-        let (source, kind) = self.source()?;
+        let store = self.store.options();
+        let (source, kind) = self.source(&store)?;
         let format = format_of(self.format.unwrap_or(kind), self.codec)?;
         let mut options =
             ConvertOptions::new(source, Location::parse(&self.destination)?, format);
@@ -201,6 +208,7 @@ impl Args {
             Progressive::Baseline => ProgressiveChange::Baseline,
             Progressive::Original => ProgressiveChange::Original,
         };
+        options.read = ReadOptions::new(store);
         options.index_text = !self.no_idx;
         options.blake3 = self.blake3;
         options.jobs = self.jobs.map(NonZeroUsize::get);
@@ -261,7 +269,7 @@ impl Observer for Watch<'_> {
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let options = args.config()?;
-    let total = source_bytes(&options.src);
+    let total = source_bytes(&options.src, &options.read);
     let watch = Watch {
         console,
         bar: Mutex::new(console.bar("converting", total)),
@@ -276,11 +284,12 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
 }
 
 /// Bytes of the source, for the bar. What is wrong with it is said by the conversion.
-fn source_bytes(source: &ConvertSource) -> Option<u64> {
+fn source_bytes(source: &ConvertSource, read: &ReadOptions) -> Option<u64> {
     let size = |path: &Path| std::fs::metadata(path).map(|meta| meta.len()).ok();
     match source {
         ConvertSource::Dataset(location) => {
-            let manifest = Manifest::load(location.local_path().ok()?).ok()?;
+            let (root, storage) = read_storage(location, read).ok()?;
+            let manifest = Manifest::load_in(root, &*storage).ok()?;
             Some(manifest.splits.iter().map(|split| split.bytes).sum())
         }
         ConvertSource::Files(files) => files.splits.values().flatten().map(|path| size(path)).sum(),

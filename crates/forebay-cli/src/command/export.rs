@@ -7,8 +7,7 @@ use std::time::Instant;
 
 use clap::Args as ClapArgs;
 use forebay_pack::{Cancel, ExportOptions, Observer, export};
-use forebay_shard::Manifest;
-use forebay_store::Location;
+use forebay_store::{Location, ReadOptions};
 use serde::Serialize;
 
 use crate::console::Console;
@@ -16,6 +15,7 @@ use crate::failure::{Failure, Outcome};
 use crate::input::{Input, show};
 use crate::progress::Bar;
 use crate::quantity;
+use crate::store_args::StoreArgs;
 
 /// Write a dataset's images back as files
 #[derive(Debug, ClapArgs)]
@@ -25,9 +25,10 @@ there already are never overwritten; the same command again writes what is missi
 
 Examples:
   forebay export shards/ photos/
-  forebay export shards/ photos/ --split validation")]
+  forebay export shards/ photos/ --split validation
+  forebay export s3://bucket/shards photos/")]
 pub(crate) struct Args {
-    /// The dataset: the directory that holds forebay.json
+    /// The dataset: the directory or URL that holds forebay.json
     #[arg(value_name = "DATASET")]
     dataset: PathBuf,
 
@@ -42,6 +43,9 @@ pub(crate) struct Args {
     /// Shards read at the same time [default: what the machine allows]
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
+
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 struct Watch {
@@ -59,11 +63,14 @@ impl Observer for Watch {
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
-    let root = Input::dataset(&args.dataset)?;
-    let manifest = Manifest::load(&root)?;
+    let store = args.store.options();
+    let dataset = Input::dataset(&args.dataset, &store)?;
+    let manifest = dataset.manifest()?;
     let wanted = |name: &str| args.split.as_deref().is_none_or(|split| split == name);
     let splits = manifest.splits.iter().filter(|split| wanted(&split.name));
+    let root = Location::parse(dataset.path())?;
     let mut options = ExportOptions::new(root, Location::parse(&args.destination)?);
+    options.read = ReadOptions::new(store);
     options.split.clone_from(&args.split);
     options.jobs = args.jobs.map(NonZeroUsize::get);
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use forebay_image::Limits;
 use forebay_server::{Event, Server, ServerOptions};
-use forebay_shard::Dataset;
 use serde::Serialize;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, show};
 use crate::quantity::{self, parse_duration, parse_size};
+use crate::store_args::StoreArgs;
 
 /// Serve decoded batches of a dataset to trainers
 #[derive(Debug, ClapArgs)]
@@ -25,10 +25,11 @@ trainers; each asks for its own batch size, transform, seed and rank.
 
 Examples:
   forebay serve shards/
+  forebay serve s3://bucket/shards
   forebay serve shards/ --name imagenet --listen 127.0.0.1:0     any free port
   python3 -c 'import forebay; loader = forebay.Loader(\"forebay://127.0.0.1:7070/shards\", split=\"train\")'")]
 pub(crate) struct Args {
-    /// The dataset: the directory that holds forebay.json
+    /// The dataset: the directory or URL that holds forebay.json
     #[arg(value_name = "DATASET")]
     dataset: PathBuf,
 
@@ -75,6 +76,9 @@ pub(crate) struct Args {
     /// Allow an address that other machines reach: there is no encryption and no password
     #[arg(long)]
     insecure: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 /// What connections do, on stderr or as events.
@@ -129,9 +133,9 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         ))
         .hint("on a network that you trust add --insecure; else listen on 127.0.0.1"));
     }
-    let root = Input::dataset(&args.dataset)?;
-    let name = decide_name(args.name.as_deref(), &root)?;
-    let dataset = Dataset::open(&root)?;
+    let dataset = Input::dataset(&args.dataset, &args.store.options())?;
+    let name = decide_name(args.name.as_deref(), dataset.path())?;
+    let dataset = dataset.open_dataset()?;
     let splits: Vec<SplitEvent> = dataset
         .manifest()
         .splits

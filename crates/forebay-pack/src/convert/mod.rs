@@ -25,7 +25,7 @@ use crate::write::{WrittenShard, open_shard, write_file};
 use forebay_image::SeekDensity;
 use forebay_shard::manifest::{FILE_NAME, Manifest, SplitEntry};
 use forebay_shard::{RecordMeta, ShardFormat};
-use forebay_store::{Durability, Location};
+use forebay_store::{Durability, Location, ReadOptions};
 use plan::Plan;
 use source::Source;
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,6 +98,8 @@ pub struct ConvertOptions {
     pub overwrite: bool,
     /// Where shards lie until they are in an object store, and how that is reached.
     pub upload: UploadOptions,
+    /// How a source that is no local directory is read.
+    pub read: ReadOptions,
 }
 
 impl ConvertOptions {
@@ -117,6 +119,7 @@ impl ConvertOptions {
             check_space: true,
             overwrite: false,
             upload: UploadOptions::default(),
+            read: ReadOptions::default(),
         }
     }
 
@@ -223,7 +226,7 @@ pub fn convert(
         refuse_nesting(options.src.root(), &dir)?;
     }
     observer.stage(Stage::Census);
-    let source = Source::open(&options.src)?;
+    let source = Source::open(&options.src, &options.read)?;
     let arguments = options.arguments();
     let plan = Plan::make(&source, &options.format, options.sharding, &arguments)?;
     let upload = if options.upload.are_for(&options.dst) {

@@ -5,7 +5,7 @@ use forebay_shard::example::feature_kinds;
 use forebay_shard::example::{FeatureKind, IMAGE_LABEL};
 use forebay_shard::manifest::{ClassEntry, FeatureEntry};
 use forebay_shard::{Dataset, ExampleView, Scan, Shard};
-use forebay_store::Location;
+use forebay_store::{Location, ReadOptions, open_dataset};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::time::UNIX_EPOCH;
 /// What is converted.
 #[derive(Debug, Clone)]
 pub enum ConvertSource {
-    /// A data set: a directory with a manifest.
+    /// A data set: a directory with a manifest, or one in a store.
     Dataset(Location),
     /// TFRecord files that another tool wrote.
     Files(ForeignFiles),
@@ -86,15 +86,14 @@ struct Names {
 }
 
 impl Source {
-    pub(super) fn open(source: &ConvertSource) -> Result<Self> {
+    pub(super) fn open(source: &ConvertSource, read: &ReadOptions) -> Result<Self> {
         match source {
-            ConvertSource::Dataset(location) => Self::of_dataset(location.local_path()?),
+            ConvertSource::Dataset(location) => Self::of_dataset(&open_dataset(location, read)?),
             ConvertSource::Files(files) => Self::of_files(files),
         }
     }
 
-    fn of_dataset(root: &Path) -> Result<Self> {
-        let dataset = Dataset::open(root)?;
+    fn of_dataset(dataset: &Dataset) -> Result<Self> {
         let manifest = dataset.manifest();
         let names: Vec<String> = dataset.splits().map(str::to_owned).collect();
         let mut splits = Vec::new();

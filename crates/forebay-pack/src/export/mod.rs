@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
 use crate::original::original_image;
 use crate::report::escape;
-use forebay_shard::{Dataset, ExampleView, Shard};
-use forebay_store::{Durability, Location};
+use forebay_shard::{ExampleView, Shard};
+use forebay_store::{Durability, Location, ReadOptions, open_dataset};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -29,6 +29,8 @@ pub struct ExportOptions {
     pub jobs: Option<usize>,
     /// Whether the files are forced to disk at the end.
     pub durability: Durability,
+    /// How a data set that is in no local directory is read.
+    pub read: ReadOptions,
 }
 
 impl ExportOptions {
@@ -40,6 +42,7 @@ impl ExportOptions {
             split: None,
             jobs: None,
             durability: Durability::Synced,
+            read: ReadOptions::default(),
         }
     }
 }
@@ -72,7 +75,7 @@ pub fn export(
     cancel: &Cancel,
 ) -> Result<ExportSummary> {
     let root = options.dst.local_path()?;
-    let dataset = Dataset::open(options.dataset.local_path()?)?;
+    let dataset = open_dataset(&options.dataset, &options.read)?;
     let names: Vec<String> = match &options.split {
         Some(split) => vec![split.clone()],
         None => dataset.splits().map(str::to_owned).collect(),

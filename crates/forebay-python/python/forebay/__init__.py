@@ -36,6 +36,7 @@ from forebay._errors import (
     ServerError,
     ShardError,
     StateError,
+    StorageError,
     TimeoutError,
 )
 from forebay._forebay import (
@@ -108,6 +109,7 @@ __all__ = [
     "ServerError",
     "ShardError",
     "StateError",
+    "StorageError",
     "TensorBatch",
     "TimeoutError",
     "TrainTransform",

@@ -63,6 +63,13 @@ class MissingError(ShardError, FileNotFoundError):
     __str__ = Exception.__str__
 
 
+class StorageError(ShardError):
+    """A store that refuses, fails, or could not be reached for longer than it may be away.
+
+    The message says what was tried, how often and how long. Attributes as `ShardError`.
+    """
+
+
 class ImageError(Error):
     """An image that cannot be decoded, or that exceeds the limits.
 

@@ -76,7 +76,9 @@ _Step: TypeAlias = (
 )
 _Transform: TypeAlias = TrainTransform | EvalTransform | Raw | Sequence[_Step]
 
-def open(path: str | os.PathLike[str]) -> Dataset:
+def open(
+    path: str | os.PathLike[str], *, storage_options: dict[str, str] | None = None
+) -> Dataset:
     """Open a packed dataset.
 
     Reads the manifest and the indexes of all shards, no records.
@@ -84,7 +86,13 @@ def open(path: str | os.PathLike[str]) -> Dataset:
     Parameters
     ----------
     path : str or os.PathLike
-        The directory with `forebay.json`.
+        The directory with `forebay.json`, or its URL: `s3://bucket/imagenet`, `gs://`, `az://`,
+        `https://`.
+    storage_options : dict of str to str, optional
+        How a store is reached: `endpoint`, `region`, `anonymous` ("true"), `timeout` (seconds that a
+        request may stand still), `outage_timeout` (seconds that a store may be away before that is an
+        error), and settings by the names that other tools have, such as `aws_profile`. What is not
+        given comes from the environment.
 
     Returns
     -------
@@ -99,9 +107,15 @@ def open(path: str | os.PathLike[str]) -> Dataset:
         When a shard is not the one that the manifest speaks of.
     ShardError
         When manifest, shard or index cannot be read.
+    StorageError
+        When a store refuses, or cannot be reached.
     """
 def _reopen(
-    path: str, fingerprint: str, splits: list[str], cut: tuple[int, int, int]
+    path: str,
+    fingerprint: str,
+    splits: list[str],
+    cut: tuple[int, int, int],
+    storage_options: dict[str, str] | None = None,
 ) -> Dataset: ...
 _BatchTransform: TypeAlias = Mixup | CutMix | RandomChoice
 
@@ -721,8 +735,8 @@ class Loader:
     Parameters
     ----------
     source : str, os.PathLike or Mix
-        The directory of a dataset, or `forebay://HOST:PORT/NAME` for one that a server has. A
-        `Mix` is several datasets as one.
+        The directory of a dataset, its URL in a store (`s3://`, `gs://`, `az://`, `https://`), or
+        `forebay://HOST:PORT/NAME` for one that a server has. A `Mix` is several datasets as one.
     batch_size : int, default 32
         Samples in a batch of this rank.
     split : str, optional
@@ -807,12 +821,14 @@ class Loader:
     connections : int, default 1
         Over how many TCP connections each batch comes at once, up to 16: for a network that one of them, or
         one core, does not fill.
+    storage_options : dict of str to str, optional
+        How a store is reached, see `open`. Credentials come from the environment otherwise.
 
     Raises
     ------
     OptionError
         An option, or a combination of them, that cannot work.
-    MissingError, MismatchError, ShardError
+    MissingError, MismatchError, ShardError, StorageError
         See `open`.
     ServerError
         When the server cannot be reached, or refuses.
@@ -868,6 +884,7 @@ class Loader:
         timeout: float | None = 300.0,
         transport: Literal["auto", "shm", "tcp"] | None = None,
         connections: int = 1,
+        storage_options: dict[str, str] | None = None,
     ) -> Self: ...
     @property
     def source(self) -> str:

@@ -13,35 +13,13 @@ pub(crate) use read::{
     PyCheckpoint,
 };
 
-use std::collections::BTreeMap;
-
 use forebay_store::{Location, StoreOptions};
 
 use crate::failure::{Failure, Kind};
-
-/// Options by their names: those of the store itself, and others as the field's tools have them.
-type StorageOptions = BTreeMap<String, String>;
+use crate::storage::{StorageOptions, read_options};
 
 fn store_options(named: StorageOptions) -> Result<StoreOptions, Failure> {
-    let mut options = StoreOptions::default();
-    for (name, value) in named {
-        match name.as_str() {
-            "endpoint" => options.endpoint = Some(value),
-            "region" => options.region = Some(value),
-            "anonymous" => {
-                options.anonymous = match value.to_ascii_lowercase().as_str() {
-                    "true" | "1" => true,
-                    "false" | "0" => false,
-                    _ => {
-                        let message = "storage_options: anonymous is \"true\" or \"false\"";
-                        return Err(Failure::new(Kind::Option, message));
-                    }
-                }
-            }
-            _ => drop(options.extra.insert(name, value)),
-        }
-    }
-    Ok(options)
+    Ok(read_options(&named)?.store)
 }
 
 fn location(text: &str) -> Result<Location, Failure> {

@@ -7,7 +7,7 @@ mod view;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_shard::{RecordBlock, Split};
 use pyo3::exceptions::{PyIndexError, PyOverflowError};
@@ -17,6 +17,7 @@ use pyo3::types::{PyAny, PyDict, PySlice, PyTuple};
 use crate::array::Array;
 use crate::failure::{Failure, Kind};
 use crate::patience::{Deadline, patiently};
+use crate::storage::{StorageOptions, location, read_options};
 use record::Holder;
 pub(crate) use record::Record;
 use view::{Cut, View};
@@ -32,7 +33,15 @@ const SPARE_BLOCKS: usize = 4;
 #[pyclass(frozen, module = "forebay", name = "Dataset")]
 pub(crate) struct PyDataset {
     dataset: Arc<forebay_shard::Dataset>,
+    reached: Arc<Reached>,
     view: View,
+}
+
+/// How the dataset was opened.
+struct Reached {
+    storage_options: StorageOptions,
+    /// Whether a read may take long.
+    is_far: bool,
 }
 
 /// Open a packed dataset.
@@ -42,7 +51,13 @@ pub(crate) struct PyDataset {
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
-///     The directory with `forebay.json`.
+///     The directory with `forebay.json`, or its URL: `s3://bucket/imagenet`, `gs://`, `az://`,
+///     `https://`.
+/// storage_options : dict of str to str, optional
+///     How a store is reached: `endpoint`, `region`, `anonymous` ("true"), `timeout` (seconds that a
+///     request may stand still), `outage_timeout` (seconds that a store may be away before that is an
+///     error), and settings by the names that other tools have, such as `aws_profile`. What is not
+///     given comes from the environment.
 ///
 /// Returns
 /// -------
@@ -57,32 +72,48 @@ pub(crate) struct PyDataset {
 ///     When a shard is not the one that the manifest speaks of.
 /// ShardError
 ///     When manifest, shard or index cannot be read.
+/// StorageError
+///     When a store refuses, or cannot be reached.
 #[pyfunction]
-pub(crate) fn open(py: Python<'_>, path: PathBuf) -> PyResult<PyDataset> {
+#[pyo3(signature = (path, *, storage_options=None))]
+pub(crate) fn open(
+    py: Python<'_>,
+    path: PathBuf,
+    storage_options: Option<StorageOptions>,
+) -> PyResult<PyDataset> {
+    let storage_options = storage_options.unwrap_or_default();
+    let (place, read) = (location(&path)?, read_options(&storage_options)?);
+    let is_far = place.is_remote();
     let name = path.display().to_string();
     let waits_for = || format!("the index of {name}");
     let (dataset, splits) = patiently(py, Deadline::after(None), waits_for, move || {
-        let dataset = forebay_shard::Dataset::open(&path)?;
+        let dataset = forebay_store::open_dataset(&place, &read)?;
         let splits = dataset.splits().map(|name| dataset.split(name));
         let splits: Vec<Split> = splits.collect::<Result<_, _>>()?;
         Ok((dataset, splits))
     })?;
     Ok(PyDataset {
         dataset: Arc::new(dataset),
+        reached: Arc::new(Reached {
+            storage_options,
+            is_far,
+        }),
         view: View::new(splits.into()),
     })
 }
 
 /// Opens again what was pickled.
 #[pyfunction]
+#[pyo3(signature = (path, fingerprint, splits, cut, storage_options=None))]
 pub(crate) fn _reopen(
     py: Python<'_>,
     path: PathBuf,
     fingerprint: String,
     splits: Vec<String>,
     cut: (i64, i64, u64),
+    storage_options: Option<StorageOptions>,
 ) -> PyResult<PyDataset> {
-    let whole = open(py, path)?;
+    let whole = open(py, path, storage_options)?;
     if whole.dataset.fingerprint() != fingerprint {
         let message = format!(
             "{} is not the dataset that was pickled: its fingerprint is {}, expected {fingerprint}",
@@ -100,6 +131,7 @@ pub(crate) fn _reopen(
     view.cut = Cut { start, step, len };
     Ok(PyDataset {
         dataset: whole.dataset,
+        reached: whole.reached,
         view,
     })
 }
@@ -121,6 +153,7 @@ impl PyDataset {
     fn part(&self, cut: Cut) -> PyDataset {
         PyDataset {
             dataset: Arc::clone(&self.dataset),
+            reached: Arc::clone(&self.reached),
             view: View {
                 splits: Arc::clone(&self.view.splits),
                 cut,
@@ -212,6 +245,7 @@ impl PyDataset {
         let split = self.find(name)?.clone();
         Ok(PyDataset {
             dataset: Arc::clone(&self.dataset),
+            reached: Arc::clone(&self.reached),
             view: View::new([split].into()),
         })
     }
@@ -245,8 +279,19 @@ impl PyDataset {
             let len = self.view.cut.len;
             PyIndexError::new_err(format!("there is no record {index}: there are {len}"))
         })?;
-        let mut bytes = Vec::new();
-        py.detach(|| self.view.read(number, &mut bytes))?;
+        let bytes = if self.reached.is_far {
+            let view = self.view.clone();
+            let waits_for = || format!("record {number} of {}", self.dataset.root().display());
+            patiently(py, Deadline::after(None), waits_for, move || {
+                let mut bytes = Vec::new();
+                view.read(number, &mut bytes)?;
+                Ok(bytes)
+            })?
+        } else {
+            let mut bytes = Vec::new();
+            py.detach(|| self.view.read(number, &mut bytes))?;
+            bytes
+        };
         let (split, index) = self.view.place(number).ok_or_else(past_the_end)?;
         let record = Record::new(Holder::Alone(bytes), split.clone(), index);
         Ok(Bound::new(py, record)?.into_any())
@@ -255,7 +300,8 @@ impl PyDataset {
     fn __iter__(&self) -> Records {
         Records {
             view: self.view.clone(),
-            state: Mutex::new(Run::default()),
+            is_far: self.reached.is_far,
+            state: Arc::default(),
         }
     }
 
@@ -265,7 +311,10 @@ impl PyDataset {
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         let Cut { start, step, len } = self.view.cut;
         let names: Vec<&str> = self.view.splits.iter().map(Split::name).collect();
-        let arguments = (self.path(), self.fingerprint(), names, (start, step, len));
+        let cut = (start, step, len);
+        let options = self.reached.storage_options.clone();
+        let options = (!options.is_empty()).then_some(options);
+        let arguments = (self.path(), self.fingerprint(), names, cut, options);
         let reopen = py.import("forebay._forebay")?.getattr("_reopen")?;
         Ok((reopen, arguments.into_pyobject(py)?))
     }
@@ -294,7 +343,9 @@ fn past_the_end() -> PyErr {
 #[pyclass(frozen, module = "forebay._forebay", name = "Records")]
 pub(crate) struct Records {
     view: View,
-    state: Mutex<Run>,
+    /// Whether a read may take long.
+    is_far: bool,
+    state: Arc<Mutex<Run>>,
 }
 
 /// What was read last, and how far the iteration came.
@@ -310,6 +361,32 @@ struct Run {
 }
 
 impl Run {
+    /// The next record of the view, if there is one.
+    fn advance(&mut self, view: &View) -> Result<Option<(u64, Holder)>, Failure> {
+        let Some(number) = self.number(view) else {
+            return Ok(None);
+        };
+        let holder = self.fetch(view, number)?;
+        self.next += 1;
+        Ok(Some((number, holder)))
+    }
+
+    /// The next record of the view, if it was read already.
+    fn at_hand(&mut self, view: &View) -> Option<(u64, Holder)> {
+        let number = self.number(view)?;
+        let i = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        if i >= self.block.len() {
+            return None;
+        }
+        self.next += 1;
+        Some((number, Holder::Run(Arc::clone(&self.block), i)))
+    }
+
+    /// The number, among all records, of the next one.
+    fn number(&self, view: &View) -> Option<u64> {
+        view.cut.number(i64::try_from(self.next).ok()?)
+    }
+
     /// The record `number` of all, reading a run from it on if it is not there yet.
     fn fetch(&mut self, view: &View, number: u64) -> Result<Holder, Failure> {
         let block_len = self.block.len() as u64;
@@ -339,6 +416,12 @@ impl Run {
     }
 }
 
+impl Records {
+    fn lock(&self) -> MutexGuard<'_, Run> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[pymethods]
 impl Records {
     fn __iter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -346,19 +429,20 @@ impl Records {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Record>> {
-        let found = py.detach(|| {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let number = match i64::try_from(state.next) {
-                Ok(next) => self.view.cut.number(next),
-                Err(_) => None,
-            };
-            let Some(number) = number else {
-                return Ok(None);
-            };
-            let holder = state.fetch(&self.view, number)?;
-            state.next += 1;
-            Ok::<_, Failure>(Some((number, holder)))
-        })?;
+        let found = if self.is_far {
+            // Once it is there it is not waited for again.
+            let (state, view) = (Arc::clone(&self.state), self.view.clone());
+            let waits_for = || "the next records".to_owned();
+            match py.detach(|| self.lock().at_hand(&self.view)) {
+                Some(found) => Some(found),
+                None => patiently(py, Deadline::after(None), waits_for, move || {
+                    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                    state.advance(&view)
+                })?,
+            }
+        } else {
+            py.detach(|| self.lock().advance(&self.view))?
+        };
         let Some((number, holder)) = found else {
             return Ok(None);
         };
@@ -368,7 +452,7 @@ impl Records {
     }
 
     fn __length_hint__(&self) -> usize {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
         usize::try_from(self.view.cut.len.saturating_sub(state.next)).unwrap_or(usize::MAX)
     }
 }

@@ -6,6 +6,7 @@ use forebay_client::Transport;
 use forebay_image::{Dtype, Layout, Limits, Normalize, Profile, TrainTransform, Transform};
 use forebay_loader::plan::Shuffle;
 use forebay_loader::{OnError, Options, PageCache};
+use forebay_store::ReadOptions;
 use pyo3::prelude::*;
 
 use crate::failure::{Failure, Kind};
@@ -34,6 +35,8 @@ pub(crate) struct Wish {
     pub(crate) transport: Option<Transport>,
     /// Over how many connections each batch comes from a server.
     pub(crate) connections: usize,
+    /// How datasets are read.
+    pub(crate) read: ReadOptions,
 }
 
 impl Wish {

@@ -22,6 +22,7 @@ use crate::failure::{Failure, Kind};
 use crate::patience::{Deadline, SLICE, patiently};
 use crate::pump::{Event, NoEvent, Place, Pump};
 use crate::steps;
+use crate::storage::{StorageOptions, read_options};
 use crate::transform::AnyTransform;
 use arguments::sampling::{self, Class, Given};
 use arguments::{ShuffleWish, Wish};
@@ -47,8 +48,8 @@ const CLOSING: Duration = Duration::from_secs(10);
 /// Parameters
 /// ----------
 /// source : str, os.PathLike or Mix
-///     The directory of a dataset, or `forebay://HOST:PORT/NAME` for one that a server has. A
-///     `Mix` is several datasets as one.
+///     The directory of a dataset, its URL in a store (`s3://`, `gs://`, `az://`, `https://`), or
+///     `forebay://HOST:PORT/NAME` for one that a server has. A `Mix` is several datasets as one.
 /// batch_size : int, default 32
 ///     Samples in a batch of this rank.
 /// split : str, optional
@@ -133,12 +134,14 @@ const CLOSING: Duration = Duration::from_secs(10);
 /// connections : int, default 1
 ///     Over how many TCP connections each batch comes at once, up to 16: for a network that one of them, or
 ///     one core, does not fill.
+/// storage_options : dict of str to str, optional
+///     How a store is reached, see `open`. Credentials come from the environment otherwise.
 ///
 /// Raises
 /// ------
 /// OptionError
 ///     An option, or a combination of them, that cannot work.
-/// MissingError, MismatchError, ShardError
+/// MissingError, MismatchError, ShardError, StorageError
 ///     See `open`.
 /// ServerError
 ///     When the server cannot be reached, or refuses.
@@ -259,13 +262,13 @@ impl PyLoader {
         shuffle=ShuffleWish::Whether(true), block_records=None, window_blocks=None, lanes=None,
         layout="nhwc", dtype=None, batch_transform=None, profile="pillow", exif_orientation=false, dct_scaling=false,
         max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None,
-        class_balanced=false, draws=None, repeats=1, on_error="raise", label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0), transport=None, connections=1,
+        class_balanced=false, draws=None, repeats=1, on_error="raise", label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0), transport=None, connections=1, storage_options=None,
     ), text_signature = "(source, *, batch_size=32, split=None, transform=TrainTransform(224), rank=None, \
         world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
         layout='nhwc', dtype=None, batch_transform=None, profile='pillow', exif_orientation=False, dct_scaling=False, \
         max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None, \
         class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=None, threads=0, memory=None, page_cache='keep', timeout=300.0, \
-        transport=None, connections=1)")]
+        transport=None, connections=1, storage_options=None)")]
     #[allow(clippy::too_many_arguments)] // one each, as Python has them
     fn new(
         py: Python<'_>,
@@ -305,6 +308,7 @@ impl PyLoader {
         timeout: Option<f64>,
         transport: Option<&str>,
         connections: usize,
+        storage_options: Option<StorageOptions>,
     ) -> PyResult<PyLoader> {
         let origin = Origin::of(&source)?;
         let name = origin.to_string();
@@ -352,6 +356,7 @@ impl PyLoader {
             timeout,
             transport: arguments::transport(transport)?,
             connections,
+            read: read_options(&storage_options.unwrap_or_default())?,
         };
         let waits_for = || format!("an answer from {name}");
         let (opened, batches) = patiently(py, Deadline::after(timeout), waits_for, move || {

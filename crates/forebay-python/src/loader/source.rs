@@ -110,13 +110,7 @@ pub(super) fn open(origin: &Origin, wish: Wish) -> Result<(Opened, Box<dyn Sourc
     };
     match source.to_str() {
         Some(url) if url.starts_with(SCHEME) => remote::open(url, wish),
-        Some(url) if url.contains("://") => {
-            let message = format!(
-                "cannot read from {url:?}: expected the directory of a dataset, or {SCHEME}HOST:PORT/NAME"
-            );
-            Err(Failure::new(Kind::Option, message))
-        }
-        _ => local::open(source.as_ref(), wish.in_process()?),
+        _ => local::open(source, wish.in_process()?),
     }
 }
 

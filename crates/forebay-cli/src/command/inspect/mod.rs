@@ -10,6 +10,7 @@ use clap::Args as ClapArgs;
 use crate::console::Console;
 use crate::contents::Contents;
 use crate::failure::{Failure, Outcome};
+use crate::store_args::StoreArgs;
 
 use figures::{ImageFigures, IndexFigures};
 use show::Findings;
@@ -23,9 +24,10 @@ alone. With --images every record is read too: exact sizes of the images, format
 Examples:
   forebay inspect shards/
   forebay inspect shards/ --images
-  forebay inspect shards/train-00000-of-00004 --json")]
+  forebay inspect shards/train-00000-of-00004 --json
+  forebay inspect s3://bucket/shards")]
 pub(crate) struct Args {
-    /// A dataset (the directory with forebay.json) or one shard
+    /// A dataset (the directory or URL with forebay.json) or one shard
     #[arg(value_name = "DATASET|SHARD")]
     path: PathBuf,
 
@@ -36,10 +38,13 @@ pub(crate) struct Args {
     /// List all classes, not only the first
     #[arg(long)]
     all_classes: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
-    let contents = Contents::open(&args.path)?;
+    let contents = Contents::open(&args.path, &args.store.options())?;
     let splits = contents.shards()?;
     let index = IndexFigures::of(&splits);
     let images = if args.images {

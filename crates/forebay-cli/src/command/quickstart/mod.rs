@@ -128,7 +128,7 @@ fn pack_and_verify(
         console.warning(printable(warning));
     }
 
-    let verified = verify(&Input::Dataset(root.clone()), true, 0, console)?;
+    let verified = verify(&Input::local_dataset(&root), true, 0, console)?;
     if let Some(finding) = verified.report.findings.first() {
         return Err(Failure::new(format!(
             "{} does not verify: {}",

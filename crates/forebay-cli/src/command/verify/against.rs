@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
-use crate::input::Input;
+use crate::input::{Input, Kind, local};
 use crate::paint::printable;
 use crate::progress::Bar;
 use crate::quantity;
@@ -66,11 +66,15 @@ impl Observer for Watch {
 
 /// Looks at the source of the one dataset that is verified.
 pub(super) fn open(inputs: &[Input], source: &Path, console: &Console) -> Result<Against, Failure> {
-    let [Input::Dataset(root)] = inputs else {
-        return Err(
-            Failure::usage("--against goes with one dataset").hint("name the directory that holds forebay.json")
-        );
+    let [dataset] = inputs else {
+        return Err(one_dataset());
     };
+    if dataset.kind() != Kind::Dataset {
+        return Err(one_dataset());
+    }
+    let root = &local(dataset.path()).map_err(|failure| {
+        failure.hint("--against compares a local dataset: fetch this one with `forebay cp` first")
+    })?;
     let watch = Watch {
         bar: console.bar("census", None),
         files: AtomicU64::new(0),
@@ -84,6 +88,10 @@ pub(super) fn open(inputs: &[Input], source: &Path, console: &Console) -> Result
         }
         error => error.into(),
     })
+}
+
+fn one_dataset() -> Failure {
+    Failure::usage("--against goes with one dataset").hint("name the directory that holds forebay.json")
 }
 
 pub(super) fn print(report: &AgainstReport, console: &Console) {

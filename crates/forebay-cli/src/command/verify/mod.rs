@@ -14,15 +14,16 @@ use forebay_image::{Decoder, Limits, SeekPointBuilder};
 use forebay_shard::example::IMAGE_SEEK_POINTS;
 use forebay_shard::{ExampleView, image_record};
 use forebay_pack::original_image;
-use forebay_shard::verify::{Options, Progress, Report, verify_dataset, verify_shard};
+use forebay_shard::verify::{Options, Progress, Report, verify_dataset_in, verify_shard_in};
 use serde::Serialize;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
-use crate::input::{Input, MANIFEST, show};
+use crate::input::{Input, Kind, MANIFEST, show};
 use crate::paint::printable;
 use crate::progress::Bar;
 use crate::quantity;
+use crate::store_args::StoreArgs;
 
 /// Check every checksum of datasets or shards
 #[derive(Debug, ClapArgs)]
@@ -39,9 +40,10 @@ Examples:
   forebay verify shards/
   forebay verify shards/ --deep               decode every image as well
   forebay verify shards/ --against photos/    is every file in exactly one record
-  forebay verify shards/train-00000-of-00004")]
+  forebay verify shards/train-00000-of-00004
+  forebay verify s3://bucket/shards           everything in a store is read")]
 pub(crate) struct Args {
-    /// Datasets (directories with forebay.json) or single shards
+    /// Datasets (directories or URLs with forebay.json) or single shards
     #[arg(value_name = "DATASET|SHARD", required = true)]
     paths: Vec<PathBuf>,
 
@@ -56,6 +58,9 @@ pub(crate) struct Args {
     /// Shards read at the same time [default: what the machine allows]
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
+
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 /// What one verification found, and how long it took.
@@ -66,10 +71,11 @@ pub(crate) struct Verified {
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    let store = args.store.options();
     let inputs: Vec<Input> = args
         .paths
         .iter()
-        .map(|path| Input::recognise(path))
+        .map(|path| Input::recognise(path, &store))
         .collect::<Result<_, Failure>>()?;
     let started = Instant::now();
     let jobs = args.jobs.map_or(0, NonZeroUsize::get);
@@ -167,9 +173,10 @@ fn verify_with(
         ..Options::default()
     };
     let observer = |progress: Progress| bar.advance(progress);
-    let report = match input {
-        Input::Dataset(root) => verify_dataset(root, &options, &observer)?,
-        Input::Shard(path) => verify_shard(path, &options, &observer)?,
+    let (path, storage) = (input.path(), input.storage());
+    let report = match input.kind() {
+        Kind::Dataset => verify_dataset_in(path, storage, &options, &observer)?,
+        Kind::Shard => verify_shard_in(path, storage, &options, &observer)?,
     };
     Ok(Verified {
         report,
@@ -212,10 +219,11 @@ struct Watch {
 
 impl Watch {
     fn start(input: &Input, console: &Console) -> Self {
-        let total = match input {
-            Input::Shard(path) => std::fs::metadata(path).map(|meta| meta.len()).ok(),
+        let total = match input.kind() {
+            Kind::Shard => input.storage().open(input.path()).map(|file| file.len()).ok(),
             // What is wrong with the manifest is said by the verification.
-            Input::Dataset(root) => forebay_shard::Manifest::load(root)
+            Kind::Dataset => input
+                .manifest()
                 .ok()
                 .map(|manifest| manifest.splits.iter().map(|split| split.bytes).sum()),
         };
@@ -283,8 +291,9 @@ fn print(input: &Input, verified: &Verified, deep: bool, console: &Console) {
         console.line(format!("read     {}: {read}", show(input.path())));
     }
     // A TFRecord cut between two records is a valid shorter file: only a manifest can tell.
-    if let Input::Shard(path) = input
-        && path.parent().is_some_and(|dir| dir.join(MANIFEST).is_file())
+    let is_there = |path: &Path| input.storage().exists(path).unwrap_or(false);
+    if input.kind() == Kind::Shard
+        && input.path().parent().is_some_and(|dir| is_there(&dir.join(MANIFEST)))
     {
         console.note("a single shard is not compared with its manifest: verify the dataset for that");
     }

@@ -1,20 +1,27 @@
 //! Batches made in this process.
 
-use std::path::Path;
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 use forebay_loader::{Loader, Mix, MixLabels, Monitor};
 use forebay_shard::{Dataset, Split};
+use forebay_store::{ReadOptions, open_dataset};
 use forebay_wire::Batch;
 
 use super::{Counters, GivenLabels, GivenMix, Handle, Opened, choose};
 use crate::failure::{Failure, Kind};
 use crate::loader::arguments::Wish;
 use crate::pump::{Place, Source};
+use crate::storage::location;
 
-pub(super) fn open(path: &Path, mut wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
-    let dataset = Dataset::open(path)?;
-    let name = choose(wish.split.as_deref(), dataset.splits(), &path.display())?;
+/// A loader has reads on its way by itself, within its own budget.
+fn dataset(place: &OsStr, read: &ReadOptions) -> Result<Dataset, Failure> {
+    Ok(open_dataset(&location(place)?, &read.clone().for_loader())?)
+}
+
+pub(super) fn open(place: &OsStr, mut wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
+    let dataset = dataset(place, &wish.read)?;
+    let name = choose(wish.split.as_deref(), dataset.splits(), &place.display())?;
     let options = wish.options_for(dataset.manifest().label_base);
     let loader = Loader::new(dataset.split(&name)?, options)?;
     Ok(opened(loader, name, dataset.manifest().label_base, None))
@@ -27,7 +34,7 @@ pub(super) fn open_mix(
 ) -> Result<(Opened, Box<dyn Source>), Failure> {
     let mut splits = Vec::with_capacity(given.sources.len());
     for path in &given.sources {
-        let dataset = Dataset::open(path)?;
+        let dataset = dataset(path.as_os_str(), &wish.read)?;
         let name = choose(wish.split.as_deref(), dataset.splits(), &path.display())?;
         splits.push(dataset.split(&name)?);
     }

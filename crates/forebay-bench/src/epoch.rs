@@ -1,0 +1,100 @@
+//! An epoch from wherever the dataset is: the same batches from a directory and from a store.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use forebay_image::{TrainTransform, Transform};
+use forebay_loader::{Loader, Options};
+use forebay_store::{Location, ReadOptions, open_dataset};
+
+use crate::measure::{Alternative, Report, Sample, side_by_side};
+use crate::{Error, Result};
+
+/// What to load, and how.
+#[derive(Debug, Clone)]
+pub struct EpochOptions {
+    /// Split, the first one by default.
+    pub split: Option<String>,
+    /// Samples a batch.
+    pub batch_size: u64,
+    /// Decoding threads; 0 for as many as there are cores.
+    pub threads: usize,
+    /// How stores are reached.
+    pub read: ReadOptions,
+    /// Counted runs of each alternative.
+    pub runs: usize,
+}
+
+/// Images a second of one epoch, from opening the dataset on, of the same dataset at several places. The first one is what the
+/// others are compared with; all have to be the same dataset.
+///
+/// # Errors
+/// A dataset that cannot be read or decoded, or another one than the first.
+pub fn epoch(places: &[Location], options: &EpochOptions) -> Result<Report> {
+    let known: RefCell<Option<String>> = RefCell::default();
+    // Of the last run of each place, in their order.
+    let notes: RefCell<BTreeMap<usize, String>> = RefCell::default();
+    let alternatives = places.iter().enumerate().map(|(number, place)| {
+        let (known, notes) = (&known, &notes);
+        let run = move || {
+            let (sample, fingerprint, note) = one(place, options)?;
+            let first = known
+                .borrow_mut()
+                .get_or_insert(fingerprint.clone())
+                .clone();
+            if first != fingerprint {
+                return Err(Error::from(format!(
+                    "{place} is another dataset than the first one"
+                )));
+            }
+            notes.borrow_mut().insert(number, note);
+            Ok(sample)
+        };
+        Alternative::here(place.to_string(), "images/s", run)
+    });
+    let title = format!(
+        "An epoch with everything before it, batches of {}",
+        options.batch_size
+    );
+    let mut report = side_by_side(title, options.runs, alternatives.collect())?;
+    report.notes.extend(notes.into_inner().into_values());
+    Ok(report)
+}
+
+fn one(place: &Location, options: &EpochOptions) -> Result<(Sample, String, String)> {
+    let begin = Instant::now();
+    let dataset = open_dataset(place, &options.read.clone().for_loader())?;
+    let name = match &options.split {
+        Some(name) => name.clone(),
+        None => dataset
+            .splits()
+            .next()
+            .ok_or_else(|| Error::from(format!("{place}: the dataset has no split")))?
+            .to_owned(),
+    };
+    let split = dataset.split(&name)?;
+    let opened = begin.elapsed();
+    let transform = Transform::Train(TrainTransform::new(224));
+    let mut asked = Options::new(options.batch_size, transform);
+    asked.threads = options.threads;
+    asked.keep_last = true;
+    let mut loader = Loader::new(split, asked)?;
+    let (mut images, mut first) = (0, None);
+    while let Some(batch) = loader.next_batch()? {
+        first.get_or_insert_with(|| begin.elapsed());
+        images += batch.samples.len();
+    }
+    let sample = Sample {
+        amount: images as f64,
+        seconds: begin.elapsed().as_secs_f64(),
+    };
+    let note = format!(
+        "{place}: {:.2} s for {images} images, opened after {:.2} s, first batch after {:.2} s; {}",
+        sample.seconds,
+        opened.as_secs_f64(),
+        first.unwrap_or_default().as_secs_f64(),
+        loader.stats().verdict(),
+    );
+    Ok((sample, dataset.fingerprint().to_owned(), note))
+}

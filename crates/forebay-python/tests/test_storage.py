@@ -1,0 +1,156 @@
+"""Datasets read from a web server: the same as from a directory, also when the server has a bad day."""
+
+from __future__ import annotations
+
+import http.server
+import pathlib
+import pickle
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import forebay
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Files with ranges and etags, as object stores have them."""
+
+    protocol_version = "HTTP/1.1"
+    server: Web
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.answer(False)
+
+    def do_GET(self) -> None:
+        self.answer(True)
+
+    def answer(self, with_body: bool) -> None:
+        mood = self.server.next_mood()
+        path = self.server.root / self.path.lstrip("/")
+        if mood == "fail" or self.server.away.is_set():
+            return self.send(503, b"", {})
+        if not path.is_file():
+            return self.send(404, b"", {})
+        body = path.read_bytes()
+        stat = path.stat()
+        headers = {
+            "ETag": f'"{stat.st_ino:x}-{stat.st_mtime_ns:x}"',
+            "Last-Modified": self.date_time_string(stat.st_mtime),
+            "Accept-Ranges": "bytes",
+        }
+        status = 200
+        if wanted := self.headers.get("Range"):
+            first, _, last = wanted.removeprefix("bytes=").partition("-")
+            end = min(int(last or len(body) - 1), len(body) - 1)
+            headers["Content-Range"] = f"bytes {first}-{end}/{len(body)}"
+            body, status = body[int(first) : end + 1], 206
+        if not with_body:
+            headers["Content-Length"] = str(len(body))
+        self.send(status, body if with_body else b"", headers, mood == "cut" and len(body) > 1)
+
+    def send(self, status: int, body: bytes, headers: dict[str, str], cut: bool = False) -> None:
+        self.send_response(status)
+        headers = {"Content-Length": str(len(body)), **headers}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if cut else body)
+        self.close_connection = cut
+
+
+class Web(http.server.ThreadingHTTPServer):
+    """A web server of a directory."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, root: pathlib.Path) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.root = root
+        self.away = threading.Event()
+        self.faulty = False
+        self.requests = 0
+        self.lock = threading.Lock()
+
+    def next_mood(self) -> str:
+        with self.lock:
+            self.requests += 1
+            if not self.faulty:
+                return "good"
+            return {0: "fail", 5: "cut"}.get(self.requests % 10, "good")
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+@pytest.fixture
+def web(dataset: pathlib.Path) -> Iterator[Web]:
+    server = Web(dataset)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def batches(source: object, **options: object) -> list[tuple[np.ndarray, np.ndarray]]:
+    with forebay.Loader(source, batch_size=4, split="train", seed=3, **options) as loader:
+        return [(np.array(images), np.array(labels)) for images, labels in loader]
+
+
+def same(one: list[tuple[np.ndarray, np.ndarray]], other: list[tuple[np.ndarray, np.ndarray]]) -> bool:
+    pairs = zip(one, other, strict=True)
+    return all(np.array_equal(a, b) for x, y in pairs for a, b in zip(x, y, strict=True))
+
+
+def test_batches_are_those_of_the_directory(web: Web, dataset: pathlib.Path) -> None:
+    expected = batches(dataset)
+    assert expected
+    assert same(batches(web.url), expected)
+    web.faulty = True
+    assert same(batches(web.url), expected)
+
+
+def test_records_and_pickles(web: Web, dataset: pathlib.Path) -> None:
+    local, far = forebay.open(dataset), forebay.open(web.url, storage_options={"timeout": "20"})
+    assert far.fingerprint == local.fingerprint
+    assert far.path == web.url
+    assert far[1].data == local[1].data
+    assert [record.data for record in far] == [record.data for record in local]
+    again = pickle.loads(pickle.dumps(far[1:3]))
+    assert [record.data for record in again] == [record.data for record in local[1:3]]
+
+
+def test_a_mix_reads_from_both(web: Web, dataset: pathlib.Path) -> None:
+    expected = batches(forebay.Mix([dataset, dataset]))
+    assert same(batches(forebay.Mix([dataset, web.url])), expected)
+
+
+def test_an_outage_is_waited_for(web: Web, dataset: pathlib.Path) -> None:
+    expected = batches(dataset)
+    web.away.set()
+    back = threading.Timer(1.5, web.away.clear)
+    back.start()
+    assert same(batches(web.url, storage_options={"outage_timeout": "100"}), expected)
+    back.join()
+
+
+def test_what_goes_wrong_has_a_class(web: Web, dataset: pathlib.Path) -> None:
+    with pytest.raises(forebay.MissingError, match="forebay.json"):
+        forebay.open(web.url + "/nothing")
+    with pytest.raises(forebay.OptionError, match="outage_timeout"):
+        forebay.open(web.url, storage_options={"outage_timeout": "soon"})
+    with pytest.raises(forebay.OptionError):
+        forebay.open("ftp://host/x")
+    web.away.set()
+    with pytest.raises(forebay.StorageError, match="tried") as raised:
+        forebay.open(web.url, storage_options={"outage_timeout": "5"})
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (type(again), again.path) == (forebay.StorageError, web.url + "/forebay.json")
