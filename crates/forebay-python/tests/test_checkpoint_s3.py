@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 
@@ -30,15 +31,20 @@ def endpoint() -> Iterator[str]:
         [str(SERVER), "-H", "127.0.0.1", "-p", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as server:
         assert server.stderr is not None
+        found = None
         for line in server.stderr:
             if found := re.search(r"http://127\.0\.0\.1:\d+", line):
                 break
-        else:
+        if found is None:
             pytest.skip("moto_server did not start")
+        # It says something of every request, and stands still if nobody reads that.
+        reader = threading.Thread(target=server.stderr.read)
+        reader.start()
         url = found.group()
         urllib.request.urlopen(urllib.request.Request(f"{url}/bucket", method="PUT"), timeout=60).close()
         yield url
         server.kill()
+        reader.join()
 
 
 @pytest.fixture(autouse=True)

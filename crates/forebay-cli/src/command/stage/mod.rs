@@ -1,8 +1,9 @@
 //! `forebay stage`: what waits on the fast disk, and bringing it where it belongs.
 
 mod checkpoints;
+mod files;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
@@ -15,6 +16,7 @@ use crate::input::show;
 use crate::quantity::{self, parse_duration, parse_size};
 use crate::store_args::StoreArgs;
 use checkpoints::Checkpoints;
+use files::Files;
 
 /// Look at a staging area, and bring what is in it where it belongs
 #[derive(Debug, ClapArgs)]
@@ -40,7 +42,7 @@ pub(crate) struct Args {
 enum What {
     /// What is in the area: how large, how old, where it goes, and why it is not there
     Status,
-    /// Take up what is left, and wait until everything is where it belongs
+    /// Take up what is left, and wait for the checkpoints of running processes as well
     Drain(Bring),
     /// Take up what processes that are gone have left
     Recover(Bring),
@@ -78,71 +80,109 @@ struct Summary {
     command: &'static str,
     exit_code: i32,
     staging: String,
-    /// What is not where it belongs.
+    /// Checkpoints that are not where they belong.
     left: u64,
     left_bytes: u64,
-    /// What was brought there by this command.
+    /// Packed files that are not.
+    left_files: u64,
+    left_file_bytes: u64,
+    /// Checkpoints that this command brought there.
     drained: u64,
     drained_bytes: u64,
+    /// Packed files that it brought there.
+    drained_files: u64,
+    drained_file_bytes: u64,
     free_bytes: u64,
 }
 
-fn status(area: &std::path::Path, console: &Console) -> Result<Outcome, Failure> {
-    let checkpoints = Checkpoints::look(area)?;
-    checkpoints.print(console);
-    let (left, left_bytes) = checkpoints.left();
-    let free_bytes = forebay_store::free_bytes(area)?;
-    if left == 0 {
-        console.line(format!("Nothing in {} waits to be drained", show(area)));
-    } else {
-        console.line(format!(
-            "{} in {}, {}, not yet where they belong; its disk has {} free",
-            quantity::counted(left, "checkpoint", "checkpoints"),
-            show(area),
-            quantity::bytes(left_bytes),
-            quantity::bytes(free_bytes),
-        ));
-    }
-    console.event(
-        "summary",
-        &Summary {
-            command: "stage status",
+impl Summary {
+    /// What is in the area now; nothing was drained.
+    fn of(command: &'static str, area: &Path) -> Result<Self, Failure> {
+        let (left, left_bytes) = Checkpoints::look(area)?.left();
+        let (left_files, left_file_bytes) = Files::look(area)?.left();
+        Ok(Self {
+            command,
             exit_code: 0,
             staging: area.display().to_string(),
             left,
             left_bytes,
+            left_files,
+            left_file_bytes,
             drained: 0,
             drained_bytes: 0,
-            free_bytes,
-        },
-    );
+            drained_files: 0,
+            drained_file_bytes: 0,
+            free_bytes: forebay_store::free_bytes(area)?,
+        })
+    }
+}
+
+/// "2 checkpoints and 1 packed file"; without what there is none of.
+fn both(checkpoints: u64, files: u64) -> String {
+    let checkpoints_text = quantity::counted(checkpoints, "checkpoint", "checkpoints");
+    let files_text = quantity::counted(files, "packed file", "packed files");
+    match (checkpoints, files) {
+        (_, 0) => checkpoints_text,
+        (0, _) => files_text,
+        _ => format!("{checkpoints_text} and {files_text}"),
+    }
+}
+
+fn status(area: &Path, console: &Console) -> Result<Outcome, Failure> {
+    Checkpoints::look(area)?.print(console);
+    Files::look(area)?.print(console);
+    let summary = Summary::of("stage status", area)?;
+    if summary.left + summary.left_files == 0 {
+        console.line(format!("Nothing in {} waits to be drained", show(area)));
+    } else {
+        console.line(format!(
+            "{} in {}, {}, not yet where they belong; its disk has {} free",
+            both(summary.left, summary.left_files),
+            show(area),
+            quantity::bytes(summary.left_bytes + summary.left_file_bytes),
+            quantity::bytes(summary.free_bytes),
+        ));
+    }
+    console.event("summary", &summary);
     Ok(Outcome::Done)
 }
 
-fn drain(area: &std::path::Path, bring: &Bring, waits: bool, console: &Console) -> Result<Outcome, Failure> {
+fn drain(area: &Path, bring: &Bring, waits: bool, console: &Console) -> Result<Outcome, Failure> {
     let options = bring.store.options();
-    let drained = checkpoints::bring(area, &options, bring.bandwidth, bring.patience, waits, console)?;
+    let files = files::recover(area, &options, bring.bandwidth, bring.patience, console);
+    if let Err(failure) = &files
+        && failure.is_interruption()
+    {
+        return files.map(|_| Outcome::Done);
+    }
+    let drained = checkpoints::bring(
+        area,
+        &options,
+        bring.bandwidth,
+        bring.patience,
+        waits,
+        console,
+    )?;
+    let (count, bytes, failed) = match files {
+        Ok((count, bytes)) => (count, bytes, drained.failure),
+        Err(failure) => (0, 0, Some(failure)),
+    };
     console.line(format!(
         "Drained {} of {} from {}",
-        quantity::counted(drained.count, "checkpoint", "checkpoints"),
-        quantity::bytes(drained.bytes),
+        both(drained.count, count),
+        quantity::bytes(drained.bytes + bytes),
         show(area),
     ));
-    let (left, left_bytes) = Checkpoints::look(area)?.left();
-    let failed = drained.failure;
-    console.event(
-        "summary",
-        &Summary {
-            command: if waits { "stage drain" } else { "stage recover" },
-            exit_code: i32::from(failed.is_some()),
-            staging: area.display().to_string(),
-            left,
-            left_bytes,
-            drained: drained.count,
-            drained_bytes: drained.bytes,
-            free_bytes: forebay_store::free_bytes(area)?,
-        },
-    );
+    let command = if waits { "stage drain" } else { "stage recover" };
+    let summary = Summary {
+        exit_code: i32::from(failed.is_some()),
+        drained: drained.count,
+        drained_bytes: drained.bytes,
+        drained_files: count,
+        drained_file_bytes: bytes,
+        ..Summary::of(command, area)?
+    };
+    console.event("summary", &summary);
     match failed {
         Some(failure) => Err(failure),
         None => Ok(Outcome::Done),
