@@ -128,7 +128,8 @@ def test_arrays_are_the_memory_itself_and_bring_it_back(
         assert addresses <= starts
     del batch
     gc.collect()
-    wait_until(lambda: traces() == before, "memory or files are left")
+    # Fewer, where an earlier test's connections were still closing.
+    wait_until(lambda: traces() <= before, "memory or files are left")
 
 
 def test_servers_that_are_killed_at_any_moment(packed: dict[str, pathlib.Path]) -> None:
