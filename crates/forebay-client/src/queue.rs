@@ -191,6 +191,11 @@ impl Queue {
 
     pub(crate) fn push(&self, item: Item) {
         let mut state = self.state();
+        if state.interrupted {
+            // Nobody will take it. It is dropped when the state is free again.
+            drop(state);
+            return;
+        }
         if let Item::Batch(batch) = &item {
             state.queued_bytes += batch.images.len() as u64;
         }
@@ -342,10 +347,14 @@ impl Queue {
     pub(crate) fn interrupt(&self) {
         let mut state = self.state();
         state.interrupted = true;
+        // Nobody takes them any more, and whoever holds a handle to the stream must not hold their memory.
+        let given_up = std::mem::take(&mut state.items);
+        state.queued_bytes = 0;
         for socket in state.socket.take().iter().chain(&state.lanes) {
             socket.shutdown(Shutdown::Both);
         }
         drop(state);
+        drop(given_up);
         self.changed.notify_all();
     }
 
@@ -429,6 +438,28 @@ mod tests {
         assert_eq!(credit(&mut far), 250);
         assert!(queue.expect(100, false));
         assert!(!queue.expect(1, true));
+    }
+
+    #[test]
+    fn a_stream_that_was_interrupted_holds_no_memory() {
+        let pool = BufferPool::new(0);
+        let with_memory = || match batch(1) {
+            Item::Batch(batch) => Item::Batch(Batch {
+                images: pool.take(1),
+                ..batch
+            }),
+            end => end,
+        };
+        let queue = Queue::new("server".to_owned());
+        queue.push(with_memory());
+        assert!(pool.stats().used_bytes > 0);
+        queue.interrupt();
+        queue.push(with_memory());
+        assert_eq!(pool.stats().used_bytes, 0);
+        assert!(matches!(
+            queue.pop(Duration::ZERO),
+            Err(Some(Error::Interrupted))
+        ));
     }
 
     #[test]
