@@ -6,6 +6,7 @@ mod measure;
 mod pack;
 mod read;
 mod start;
+mod store;
 mod stream;
 mod transport;
 
@@ -15,6 +16,7 @@ pub use measure::{Alternative, Report, Row, Sample, side_by_side};
 pub use pack::{PackBenchOptions, pack};
 pub use read::read;
 pub use start::start;
+pub use store::{StoreBenchOptions, store};
 pub use stream::stream;
 pub use transport::{TransportOptions, transport};
 

@@ -35,6 +35,13 @@ impl std::fmt::Debug for Setting {
     }
 }
 
+impl Setting {
+    /// What it is.
+    pub(crate) fn get(&self) -> String {
+        self.0.clone()
+    }
+}
+
 impl StoreArgs {
     /// The options as the library takes them.
     pub(crate) fn options(&self) -> StoreOptions {
@@ -49,7 +56,7 @@ impl StoreArgs {
     }
 }
 
-fn parse_pair(text: &str) -> Result<(String, Setting), String> {
+pub(crate) fn parse_pair(text: &str) -> Result<(String, Setting), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.trim().is_empty() => {
             Ok((name.trim().to_owned(), Setting(value.to_owned())))

@@ -74,6 +74,10 @@ pub enum Error {
     /// A file vanished, or changed its size, between the census and its reading: the plan is no longer that of the source.
     #[error("the source changed while it was packed: {0}")]
     SourceChanged(Box<Finding>),
+    /// A store did not give the bytes of an image, however often it was asked. Leaving the image out, as one that is damaged,
+    /// would make a data set of whatever the store gave that day.
+    #[error("the source failed while it was packed: {0}")]
+    SourceFailed(Box<Finding>),
     /// The destination has too little room.
     #[error("{} has {free_bytes} bytes free, and the shards need about {needed_bytes}", path.display())]
     NoSpace {
@@ -189,6 +193,9 @@ impl Error {
                 "nothing is published; the same command again packs the source as it is then (parts: after --plan)"
                     .into(),
             ),
+            (Self::SourceFailed(_), _) => {
+                Some("once it can be reached again, the same command continues".into())
+            }
             (Self::NoSpace { .. }, _) => Some("free some space or choose another destination".into()),
             (Self::BadImage(_), _) => Some("--on-bad-image skip leaves such files out and lists them, quarantine:DIR copies them there too".into()),
             (Self::Interrupted { .. }, _) => Some("the same command again continues".into()),

@@ -3,7 +3,7 @@
 use crate::input::LayoutKind;
 use crate::upload::UploadOptions;
 use forebay_image::SeekDensity;
-use forebay_store::{Durability, Location};
+use forebay_store::{Durability, Location, StoreOptions};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -68,8 +68,10 @@ pub enum OnBadImage {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PackOptions {
-    /// The directory of images, or an archive of them.
+    /// The directory of images, or an archive of them; also in a store.
     pub src: Location,
+    /// How the store of `src` is reached, if it is in one.
+    pub src_store: StoreOptions,
     /// Where the data set goes: a directory that is missing, empty, or holds the unfinished work of the same pack.
     pub dst: Location,
     /// The kind of shard.
@@ -133,6 +135,7 @@ impl PackOptions {
     pub fn new(src: impl Into<Location>, dst: impl Into<Location>) -> Self {
         Self {
             src: src.into(),
+            src_store: StoreOptions::default(),
             dst: dst.into(),
             format: Format::TfRecord,
             sharding: Sharding::Bytes(DEFAULT_SHARD_BYTES),
@@ -157,6 +160,14 @@ impl PackOptions {
             check_space: true,
             overwrite: false,
             upload: UploadOptions::default(),
+        }
+    }
+
+    /// The source as a path: of one in a store, its URL, which messages and the paths of images begin with.
+    pub(crate) fn place(&self) -> PathBuf {
+        match self.src.local_path() {
+            Ok(path) => path.to_path_buf(),
+            Err(_) => PathBuf::from(self.src.to_string()),
         }
     }
 

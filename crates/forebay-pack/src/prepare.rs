@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
 use crate::options::{OnBadImage, PackOptions};
 use crate::plan::Plan;
+use forebay_store::Location;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -73,8 +74,13 @@ pub fn prepare(
     let begin = Instant::now();
     options.validate().map_err(Error::Options)?;
     crate::write::check_open_files()?;
-    let src = options.src.local_path()?;
+    let place = options.place();
+    if !options.src.is_remote() {
+        options.src.local_path()?;
+    }
+    let src = place.as_path();
     let dst = crate::upload::shown(&options.dst);
+    refuse_remote_nesting(options)?;
     // Before the census: it may take long, and this is a mistake in the arguments.
     for dir in crate::upload::written(&options.dst, &options.upload)? {
         refuse_nesting(src, &dir)?;
@@ -100,6 +106,17 @@ pub fn prepare(
         plan,
         census_time: begin.elapsed(),
     })
+}
+
+/// The same for two places in one store.
+fn refuse_remote_nesting(options: &PackOptions) -> Result<()> {
+    let slashed = |place: &Location| format!("{}/", place.to_string().trim_end_matches('/'));
+    let both = options.src.is_remote() && options.dst.is_remote();
+    if both && slashed(&options.dst).starts_with(&slashed(&options.src)) {
+        let what = format!("the destination lies in the source {}", options.src);
+        return Err(Error::destination(options.dst.to_string(), what));
+    }
+    Ok(())
 }
 
 /// What is written inside the source would be read as images by the next pack.

@@ -49,6 +49,8 @@ pub enum Reason {
     OtherFormat,
     /// The system refused to read it.
     Unreadable,
+    /// The store that it is in did not give its bytes, however often it was asked.
+    NotFetched,
     /// It was there in the census and is gone.
     Vanished,
     /// It had another size in the census.
@@ -112,6 +114,7 @@ impl Reason {
             Self::NotAnImage => "not an image",
             Self::OtherFormat => "an image format that is not packed",
             Self::Unreadable => "cannot be read",
+            Self::NotFetched => "could not be fetched",
             Self::Vanished => "vanished after the census",
             Self::SizeChanged => "changed its size after the census",
             Self::Empty => "empty",

@@ -23,6 +23,7 @@ mod atomic_file;
 pub mod cache;
 mod cancel;
 pub mod checkpoint;
+mod copy;
 mod dir_lock;
 mod error;
 mod limiter;
@@ -35,6 +36,10 @@ mod volume;
 
 pub use atomic_file::{AtomicFile, Durability, clean_stale, is_temporary, sync_dir};
 pub use cancel::Cancel;
+pub use copy::{
+    Action, Census, Compare, CopyError, CopyMode, CopyObserver, CopyOptions, CopySource,
+    CopySummary, CopyTarget, DatasetFound, Plan, PlannedItem, Why,
+};
 pub use dir_lock::DirLock;
 pub use error::{Error, Result, Trouble};
 pub use limiter::Limiter;

@@ -1,17 +1,19 @@
 //! `forebay bench`: what this machine does with this data.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
 use forebay_image::{DecodeOptions, Limits, Profile};
 use forebay_bench::{
-    EpochOptions, LoadOptions, PackBenchOptions, Report, Row, TransportOptions,
+    EpochOptions, LoadOptions, PackBenchOptions, Report, Row, StoreBenchOptions, TransportOptions,
 };
 use forebay_client::Transport;
-use forebay_store::{Location, ReadOptions};
+use forebay_store::{Cancel, Location, ReadOptions};
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
+use crate::quantity::parse_size;
 use crate::store_args::StoreArgs;
 use crate::table::{Align, Table};
 
@@ -28,6 +30,7 @@ Examples:
   forebay bench epoch shards/ s3://bucket/shards
   forebay bench stream shards/
   forebay bench transport
+  forebay bench store s3://bucket/scratch --size 1GiB --parallel 16
   forebay bench start --scratch /tmp/million")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -137,6 +140,28 @@ enum What {
         #[arg(long, value_name = "N", default_value_t = 1)]
         ranks: u64,
     },
+    /// Uploads, downloads and small reads of a place for objects; what is put there is removed
+    Store {
+        /// A prefix of a bucket, or a directory, that can be written to
+        location: PathBuf,
+        /// Bytes of the object that is sent and fetched
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB")]
+        size: u64,
+        /// Requests at the same time
+        #[arg(long, value_name = "N", default_value = "8")]
+        parallel: NonZeroUsize,
+        /// Small reads in each run
+        #[arg(long, value_name = "N", default_value_t = 200)]
+        reads: u64,
+        /// Bytes of a small read
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB")]
+        read_size: u64,
+        /// Where the local file is [default: the system's temporary directory]
+        #[arg(long, value_name = "DIR")]
+        scratch: Option<PathBuf>,
+        #[command(flatten)]
+        store: StoreArgs,
+    },
     /// From nothing to the first batch of a large dataset of tiny images
     Start {
         /// Where the dataset is written, once; it is kept for the next time
@@ -237,11 +262,38 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
             };
             forebay_bench::transport(&options).map(|report| vec![report])
         }
+        What::Store {
+            location,
+            size,
+            parallel,
+            reads,
+            read_size,
+            scratch,
+            store,
+        } => {
+            let options = StoreBenchOptions {
+                store: store.options(),
+                bytes: size,
+                parallel: parallel.get(),
+                reads,
+                read_bytes: read_size,
+                scratch,
+                runs,
+                // What is there has to be removed again.
+                cancel: Cancel::from_flag(console.interrupt().answer().flag()),
+            };
+            forebay_bench::store(&Location::parse(location)?, &options).map(|report| vec![report])
+        }
         What::Start { scratch, records } => {
             forebay_bench::start(&scratch, records, runs).map(|report| vec![report])
         }
     };
-    let reports = reports.map_err(|error| Failure::from_error(error.as_ref()))?;
+    let reports = reports.map_err(|error| {
+        if console.interrupt().is_asked() {
+            return Failure::interrupted("nothing of it is kept");
+        }
+        Failure::from_error(error.as_ref())
+    })?;
     for (i, report) in reports.iter().enumerate() {
         if i > 0 {
             console.blank();

@@ -1,5 +1,6 @@
 //! The commands. A new one is a file with `Args` and `run`, and one line in the table.
 
+mod copying;
 mod seek_points;
 
 use clap::Subcommand;
@@ -39,6 +40,9 @@ commands! {
     Convert => convert,
     Export => export,
     Index => index,
+    Ls => ls,
+    Cp => cp,
+    Sync => sync,
     Serve => serve,
     Checkpoint => checkpoint,
     Stage => stage,

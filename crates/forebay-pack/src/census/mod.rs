@@ -10,6 +10,8 @@ mod findings;
 mod label_join;
 mod list;
 mod members;
+#[cfg(test)]
+mod store_tests;
 mod walk;
 
 #[cfg(any(test, feature = "fuzzing"))]
@@ -69,9 +71,21 @@ impl Census {
     /// Walks the source. Directories are listed in parallel, the result is the same for any number of threads.
     pub fn take(options: &PackOptions, observer: &dyn Observer, cancel: &Cancel) -> Result<Self> {
         observer.stage(Stage::Census);
-        let src = options.src.local_path()?;
         let labels = options.labels.as_deref().map(Labels::read).transpose()?;
-        let mut source = Source::open(options, observer, cancel)?;
+        let source = Source::open(options, observer, cancel)?;
+        Self::of(source, labels, options, observer, cancel)
+    }
+
+    /// The census of a source that was looked at.
+    fn of(
+        mut source: Source,
+        labels: Option<Labels>,
+        options: &PackOptions,
+        observer: &dyn Observer,
+        cancel: &Cancel,
+    ) -> Result<Self> {
+        let place = options.place();
+        let src = place.as_path();
         let mut academic = source.academic.take();
         let top = source.top(src)?;
         let ask = Ask {
@@ -89,6 +103,17 @@ impl Census {
             arrangement.validation = None;
         }
         let (classes, listed) = class_list::decide(&top, options, &mut arrangement)?;
+        if let (Tree::Listing(members), Some(objects)) = (
+            &mut source.tree,
+            source
+                .volumes
+                .first()
+                .and_then(|volume| volume.objects.clone()),
+        ) {
+            for split in &arrangement.splits {
+                objects.look(members, &split.dir, &split.units, cancel)?;
+            }
+        }
         let mut findings = FindingList::default();
         let lead = source.findings.iter().chain(&arrangement.findings);
         for finding in lead.filter(|finding| !is_list_path(finding.path.as_bytes())) {
@@ -114,7 +139,7 @@ impl Census {
                     observer,
                     cancel,
                 )?,
-                Tree::Members(tree) => {
+                Tree::Members(tree) | Tree::Listing(tree) => {
                     let units = split_source.units.iter();
                     units
                         .map(|unit| {
@@ -172,6 +197,26 @@ impl Census {
                     total: 0,
                 });
             }
+        }
+        if let (Tree::Listing(members), Some(objects)) = (
+            &source.tree,
+            source
+                .volumes
+                .first()
+                .and_then(|volume| volume.objects.as_ref()),
+        ) && !arrangement.annotation_dirs.is_empty()
+        {
+            let dirs = &arrangement.annotation_dirs;
+            let (read, found) = objects.read_boxes(members, dirs, cancel)?;
+            found.iter().for_each(|finding| findings.push(finding));
+            boxes = read;
+            boxes.finish().map_err(|what| Error::source(src, what))?;
+        }
+        if cancel.is_cancelled() {
+            return Err(Error::Interrupted {
+                finished: 0,
+                total: 0,
+            });
         }
         let knowledge = Arc::new(Knowledge {
             boxes: arrangement.has_boxes.then_some(boxes),

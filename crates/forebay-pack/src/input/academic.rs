@@ -4,12 +4,13 @@
 //! kit says what the classes are and which validation image has which; its ids are numbers of its own, so they
 //! are mapped through `meta.mat` to WordNet ids, which are then numbered in alphabetical order as everywhere else.
 
-use super::archive::{self, Collected, Collector, Mount};
+use super::archive::{self, Archive, Collected, Collector, Kind, Members, Mount, Place};
 use super::mat;
 use super::{Arrangement, Ask, Layout, LayoutKind, SplitSource, Top, Unit};
 use crate::census::{ClassName, FileClasses};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
+use forebay_store::Store;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,9 @@ const TRUTH: &[u8] = b"data/ILSVRC2012_validation_ground_truth.txt";
 /// Both files of the kit are far smaller.
 const KIT_FILE_MAX_BYTES: u64 = 16 << 20;
 
+/// A class list is a thousand lines.
+const LIST_MAX_BYTES: u64 = 16 << 20;
+
 /// More than the synsets that the task is about are in the kit; those have no images.
 const CLASSES_MAX_ID: i64 = 1000;
 
@@ -32,10 +36,12 @@ const CLASSES_MAX_ID: i64 = 1000;
 #[derive(Debug)]
 pub(crate) struct Archives {
     /// Split, directory in the tree, archive.
-    images: Vec<(&'static str, &'static [u8], PathBuf)>,
-    kit: Option<PathBuf>,
-    boxes: Vec<PathBuf>,
+    images: Vec<(&'static str, &'static [u8], Archive)>,
+    kit: Option<Archive>,
+    boxes: Vec<Archive>,
     wanted: Option<String>,
+    /// Class lists beside archives in a store, which are read with them.
+    lists: Vec<(String, Vec<u8>)>,
 }
 
 /// What the development kit says.
@@ -57,15 +63,42 @@ pub(crate) fn find(dir: &Path, split: Option<&str>) -> Result<Option<Archives>> 
             names.push(name.as_bytes().to_vec());
         }
     }
+    let at = |name: &[u8]| Archive::Local(dir.join(OsStr::from_bytes(name)));
+    Ok(find_among(names, &at, split))
+}
+
+/// Looks for the archives among the objects at the top of a store.
+pub(crate) fn find_in_store(store: &Store, split: Option<&str>) -> Result<Option<Archives>> {
+    let top = store.list_dir("")?;
+    let names = top.objects.iter().map(|object| object.key.as_bytes());
+    let names = names.filter(|name| name.starts_with(b"ILSVRC2012_"));
+    let at =
+        |name: &[u8]| Archive::Object(store.clone(), String::from_utf8_lossy(name).into_owned());
+    let Some(mut archives) = find_among(names.map(<[u8]>::to_vec).collect(), &at, split) else {
+        return Ok(None);
+    };
+    for object in &top.objects {
+        if Members::keeps_text(object.key.as_bytes()) && object.len <= LIST_MAX_BYTES {
+            let text = store.get(&object.key, LIST_MAX_BYTES)?;
+            archives.lists.push((object.key.clone(), text));
+        }
+    }
+    Ok(Some(archives))
+}
+
+fn find_among(
+    mut names: Vec<Vec<u8>>,
+    path: &dyn Fn(&[u8]) -> Archive,
+    split: Option<&str>,
+) -> Option<Archives> {
     names.sort();
-    let path = |name: &[u8]| dir.join(OsStr::from_bytes(name));
     let exact = |wanted: &str| {
         names
             .iter()
             .find(|name| *name == wanted.as_bytes())
             .map(|name| path(name))
     };
-    let mut images: Vec<(&'static str, &'static [u8], PathBuf)> = Vec::new();
+    let mut images: Vec<(&'static str, &'static [u8], Archive)> = Vec::new();
     // There are two editions of the test images; the later one replaces the other.
     let test = names
         .iter()
@@ -74,18 +107,19 @@ pub(crate) fn find(dir: &Path, split: Option<&str>) -> Result<Option<Archives>> 
     images.extend(exact(TRAIN).map(|path| ("train", b"train".as_slice(), path)));
     images.extend(exact(VALIDATION).map(|path| ("validation", b"val".as_slice(), path)));
     if images.is_empty() {
-        return Ok(None);
+        return None;
     }
     let boxes = names
         .iter()
         .filter(|name| BOXES.iter().any(|boxes| name.starts_with(boxes.as_bytes())))
         .map(|name| path(name));
-    Ok(Some(Archives {
+    Some(Archives {
         images,
         kit: exact(KIT),
         boxes: boxes.collect(),
         wanted: split.map(str::to_owned),
-    }))
+        lists: Vec::new(),
+    })
 }
 
 impl Archives {
@@ -122,6 +156,17 @@ impl Archives {
             };
             collector.read(path, &mount)?;
         }
+        for (name, text) in &self.lists {
+            let place = Place {
+                volume: 0,
+                offset: 0,
+            };
+            let members = &mut collector.collected.members;
+            members.push(name.as_bytes(), text.len() as u64, place, Kind::NotAnImage);
+            members
+                .texts
+                .insert(name.clone().into_bytes(), text.clone());
+        }
         let mut collected = collector.finish()?;
         if self.kit.is_none() {
             collected.warnings.push(format!(
@@ -139,11 +184,12 @@ impl Archives {
     }
 }
 
-pub(super) fn read_kit(path: &Path, academic: &mut Academic) -> Result<()> {
-    let [meta, truth] = archive::read_files(path, [META, TRUTH], KIT_FILE_MAX_BYTES)?;
+pub(super) fn read_kit(kit: &Archive, academic: &mut Academic) -> Result<()> {
+    let [meta, truth] = archive::read_files(kit, [META, TRUTH], KIT_FILE_MAX_BYTES)?;
+    let path = kit.shown();
     let lacks = |what: &[u8]| {
         Error::source(
-            path,
+            &path,
             format!("there is no {} in it", String::from_utf8_lossy(what)),
         )
     };
@@ -182,12 +228,12 @@ pub(super) fn read_kit(path: &Path, academic: &mut Academic) -> Result<()> {
         .iter()
         .map(|synset| synset.wnid.clone().into_bytes())
         .collect();
-    academic.validation = Some(FileClasses::by_number(path.to_path_buf(), names, lines));
+    academic.validation = Some(FileClasses::by_number(path.clone(), names, lines));
     let classes = synsets.into_iter().map(|synset| ClassName {
         name: synset.wnid.into_bytes(),
         text: Some(synset.words),
     });
-    academic.classes = Some((classes.collect(), path.to_path_buf()));
+    academic.classes = Some((classes.collect(), path));
     Ok(())
 }
 

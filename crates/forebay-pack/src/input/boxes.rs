@@ -18,7 +18,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// An annotation is a few lines for each object.
-const XML_MAX_BYTES: u64 = 1 << 20;
+pub(super) const XML_MAX_BYTES: u64 = 1 << 20;
 /// Annotations are in a directory for each class, or in one for all.
 const DEPTH_MAX: usize = 4;
 
@@ -55,7 +55,7 @@ impl BoxIndex {
         Ok(())
     }
 
-    fn add(&mut self, stem: &[u8], boxes: &[BoundingBox]) {
+    pub(super) fn add(&mut self, stem: &[u8], boxes: &[BoundingBox]) {
         let len = stem.len().min(usize::from(u16::MAX));
         self.items.push(Item {
             start: self.stems.len() as u64,

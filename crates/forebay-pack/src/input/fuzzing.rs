@@ -1,5 +1,6 @@
 //! What is asked of the parsers of sources for any bytes at all.
 
+use super::archive::Archive;
 use super::archive::{self, Kind, Members, OpenVolume, normal};
 use super::{BoxIndex, Labels, RowClass, academic, boxes as annotations, mat as matlab};
 use crate::observer::Cancel;
@@ -18,7 +19,7 @@ pub fn tar(bytes: &[u8], scratch: &Path) {
     read_archive(&sealed, scratch);
     // The file is still there: as the development kit, which is read by the names of its members.
     let mut kit = academic::Academic::default();
-    if let Err(error) = academic::read_kit(&scratch.join("archive"), &mut kit) {
+    if let Err(error) = academic::read_kit(&Archive::Local(scratch.join("archive")), &mut kit) {
         assert!(!error.to_string().is_empty());
     }
 }
@@ -31,7 +32,7 @@ pub fn zip(bytes: &[u8], scratch: &Path) {
 fn read_archive(bytes: &[u8], scratch: &Path) {
     let path = scratch.join("archive");
     std::fs::write(&path, bytes).unwrap();
-    let collected = match archive::collect(&path, &(), &Cancel::new()) {
+    let collected = match archive::collect(&Archive::Local(path), &(), &Cancel::new()) {
         Ok(collected) => collected,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };

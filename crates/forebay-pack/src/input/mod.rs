@@ -13,13 +13,16 @@ pub(crate) mod fuzzing;
 mod kaggle;
 mod labels;
 mod mat;
+mod objects;
 mod source;
 mod splits;
 mod top;
 mod tpu;
 
 pub(crate) use academic::Academic;
+pub(crate) use archive::Archive;
 pub(crate) use archive::{Kind, Members, OpenVolume, Place, Volume, base, stem};
+use archive::{MemberRef, VolumeKind};
 pub(crate) use boxes::{BoundingBox, BoxIndex, read_dir as read_boxes};
 pub(crate) use labels::{Columns, Labels, RowClass};
 pub(crate) use source::{Source, Tree};

@@ -69,7 +69,9 @@ impl<'t> Top<'t> {
     pub(crate) fn has_dir(&self, dir: &[u8]) -> bool {
         match self.tree {
             Tree::Directory => self.path.join(OsStr::from_bytes(dir)).is_dir(),
-            Tree::Members(members) => members.below(&join(&self.relative, dir)).next().is_some(),
+            Tree::Members(members) | Tree::Listing(members) => {
+                members.below(&join(&self.relative, dir)).next().is_some()
+            }
         }
     }
 
@@ -81,7 +83,7 @@ impl<'t> Top<'t> {
         let path = self.path.join(name);
         let bytes = match self.tree {
             Tree::Directory => read_list(&path)?,
-            Tree::Members(members) => {
+            Tree::Members(members) | Tree::Listing(members) => {
                 let text = members.texts.get(&join(&self.relative, name.as_bytes()));
                 text.cloned().ok_or_else(|| {
                     Error::source(&path, "it cannot be read, or is too large for a class list")
@@ -102,7 +104,7 @@ impl<'t> Top<'t> {
         };
         match tree {
             Tree::Directory => top.read_directory()?,
-            Tree::Members(members) => {
+            Tree::Members(members) | Tree::Listing(members) => {
                 let (dirs, files) = members.list(relative);
                 for (names, keep) in [(dirs, true), (files, false)] {
                     for name in names {
@@ -196,6 +198,8 @@ impl Top<'_> {
     /// directory one level up, if `above`.
     pub(super) fn lists_beside(&self, above: bool) -> Vec<PathBuf> {
         let path = match self.tree {
+            // Of a store, all that there is below a location is its own.
+            Tree::Listing(_) => return Vec::new(),
             Tree::Directory if !above => return Vec::new(),
             Tree::Directory => Some(self.path.as_path()),
             // The path of a member begins with the path of its archive.

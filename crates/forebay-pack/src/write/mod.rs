@@ -39,6 +39,8 @@ const SHARDS_PER_JOB: u64 = 3;
 const FILES_BESIDE: u64 = 24;
 /// Threads that read where files are slow: enough requests in flight for a disk or a network.
 const SLOW_THREADS: usize = 32;
+/// Threads that read from a store, whose answers take tens of milliseconds whatever their number.
+const STORE_THREADS: usize = 64;
 
 /// Writes all shards of the plan but those that are done. Returns the lines of the written ones.
 pub(crate) fn write_shards(
@@ -60,6 +62,9 @@ pub(crate) fn write_shards(
         .upload()
         .map_or(jobs, |upload| upload.shards_at_once(jobs));
     let board = Board::new(prepared, shards, lines_max);
+    if sources.is_remote() {
+        board.files_are_slow();
+    }
     let room = remake::Room::new(jobs);
     let stop = &AtomicBool::new(false);
     let failure: Mutex<Option<Error>> = Mutex::new(None);
@@ -169,14 +174,18 @@ impl Drop for Leave<'_, '_> {
 
 /// Refuses to begin where even one thread may not have the files open that it needs.
 pub(crate) fn check_open_files() -> Result<()> {
-    threads_within(open_files(), 1, 1, 1).map(|_| ())
+    threads_within(open_files(), 1, 1, 1, SLOW_THREADS).map(|_| ())
 }
 
 fn threads(prepared: &Prepared, shards: usize) -> Result<(usize, usize)> {
     let census = &prepared.census;
     let sources = census.splits().len().max(census.volumes().len());
     let jobs = prepared.options.decided_jobs();
-    threads_within(open_files(), jobs, shards, sources as u64)
+    let most = match prepared.options.src.is_remote() {
+        true => STORE_THREADS,
+        false => SLOW_THREADS,
+    };
+    threads_within(open_files(), jobs, shards, sources as u64, most)
 }
 
 fn open_files() -> u64 {
@@ -185,7 +194,13 @@ fn open_files() -> u64 {
 }
 
 /// How many threads work, and how many more read where files are slow, within a limit on open files.
-fn threads_within(limit: u64, jobs: usize, shards: usize, sources: u64) -> Result<(usize, usize)> {
+fn threads_within(
+    limit: u64,
+    jobs: usize,
+    shards: usize,
+    sources: u64,
+    slow_threads: usize,
+) -> Result<(usize, usize)> {
     let room = limit.saturating_sub(FILES_BESIDE + sources);
     let most = room / (FILES_PER_THREAD + SHARDS_PER_JOB);
     if most == 0 {
@@ -197,7 +212,7 @@ fn threads_within(limit: u64, jobs: usize, shards: usize, sources: u64) -> Resul
     }
     let jobs = jobs.min(usize::try_from(most).unwrap_or(usize::MAX));
     let left = (room - jobs as u64 * (FILES_PER_THREAD + SHARDS_PER_JOB)) / FILES_PER_THREAD;
-    let readers = SLOW_THREADS.saturating_sub(jobs);
+    let readers = slow_threads.saturating_sub(jobs);
     Ok((
         jobs,
         readers.min(usize::try_from(left).unwrap_or(usize::MAX)),
@@ -212,7 +227,7 @@ mod tests {
     fn threads_stay_within_the_limit_on_open_files() {
         for limit in [37, 64, 100, 256, 1024, u64::MAX] {
             for jobs in [1, 2, 16, 100, 100_000] {
-                let (jobs, readers) = threads_within(limit, jobs, 5, 1).unwrap();
+                let (jobs, readers) = threads_within(limit, jobs, 5, 1, SLOW_THREADS).unwrap();
                 let open = FILES_BESIDE
                     + 1
                     + jobs as u64 * (FILES_PER_THREAD + SHARDS_PER_JOB)
@@ -220,8 +235,8 @@ mod tests {
                 assert!(jobs >= 1 && open <= limit, "{limit} {jobs} {readers}");
             }
         }
-        assert_eq!(threads_within(1024, 2, 5, 1).unwrap(), (2, 30));
-        assert!(threads_within(36, 1, 1, 1).is_err());
-        assert_eq!(threads_within(1024, 2, 0, 1).unwrap(), (0, 0));
+        assert_eq!(threads_within(1024, 2, 5, 1, 32).unwrap(), (2, 30));
+        assert!(threads_within(36, 1, 1, 1, 32).is_err());
+        assert_eq!(threads_within(1024, 2, 0, 1, 32).unwrap(), (0, 0));
     }
 }

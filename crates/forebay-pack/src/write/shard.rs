@@ -100,6 +100,9 @@ impl OpenShard {
                 if matches!(found.reason, Reason::Vanished | Reason::SizeChanged) {
                     return Err(Error::SourceChanged(Box::new(found)));
                 }
+                if found.reason == Reason::NotFetched {
+                    return Err(Error::SourceFailed(Box::new(found)));
+                }
                 if found.action.leaves_out() && prepared.options.on_bad_image == OnBadImage::Fail {
                     return Err(Error::BadImage(Box::new(found)));
                 }

@@ -117,6 +117,11 @@ impl Sources {
         }))
     }
 
+    /// Whether each image comes over a network.
+    pub(super) fn is_remote(&self) -> bool {
+        self.volumes.iter().any(OpenVolume::is_remote)
+    }
+
     /// Opens an entry of a split.
     pub(super) fn entry(&self, split: usize, entry: &EntryRef<'_>) -> Result<Opened<'_>, Refusal> {
         if let Some(place) = entry.place {
@@ -176,7 +181,7 @@ impl<'a> Opened<'a> {
     pub(super) fn is_in_memory(&self) -> Option<bool> {
         match &self.what {
             What::File(file) => is_in_memory(file, 0),
-            What::Member(volume, place, _) => is_in_memory(volume.file(), place.offset),
+            What::Member(volume, place, _) => is_in_memory(volume.file()?, place.offset),
         }
     }
 

@@ -39,6 +39,7 @@ Examples:
   forebay pack imagenet/ shards/ --format indexed --resize-short 400 --quality 90
   forebay pack photos/ shards/ --format tfrecord --dry-run
   forebay pack photos/ s3://bucket/shards --format indexed       shards are uploaded as they are done
+  forebay pack s3://bucket/images shards/ --format indexed       also gs://, az://
   forebay pack photos/ shards/ --format tfrecord --part 3/16     on the third of 16 machines
   forebay pack --finish shards/                                  when all parts are there
 
@@ -48,7 +49,7 @@ Images that cannot be read are skipped and listed, and the exit code is 3. Bytes
 as they are unless --resize-short, --max-side or --convert-odd say otherwise; whatever was done
 to an image is a line in DST/pack/report.jsonl.")]
 pub(crate) struct Args {
-    /// The directory of images, or an archive
+    /// The directory of images, or an archive; also in a store
     #[arg(value_name = "SRC")]
     source: PathBuf,
 
@@ -362,6 +363,7 @@ impl Args {
         options.overwrite = self.overwrite;
         self.staging.apply(&mut options.upload, options.dst.is_remote());
         options.upload.store = self.store.options();
+        options.src_store = self.store.options();
         Ok(options)
     }
 }

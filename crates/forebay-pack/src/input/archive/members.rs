@@ -13,6 +13,8 @@ pub(crate) enum Kind {
     /// Its first bytes are those of an image in a format that is not packed.
     OtherImage(&'static str),
     NotAnImage,
+    /// Its name is not that of an image, and nobody has looked at its bytes.
+    Unlooked,
 }
 
 /// Where a member is.
@@ -99,6 +101,20 @@ impl Members {
         self.items.shrink_to_fit();
         self.paths.shrink_to_fit();
         Ok(())
+    }
+
+    /// Takes over what members are that were looked at, given by their offsets.
+    pub(crate) fn learn(&mut self, kinds: &BTreeMap<u64, Kind>) {
+        for item in &mut self.items {
+            let Some(kind) = kinds.get(&item.offset) else {
+                continue;
+            };
+            let known = self.kinds.iter().position(|known| known == kind);
+            item.kind = known.unwrap_or_else(|| {
+                self.kinds.push(*kind);
+                self.kinds.len() - 1
+            }) as u8;
+        }
     }
 
     fn path(&self, index: usize) -> &[u8] {

@@ -4,6 +4,8 @@
 //! afterwards; a compressed tar cannot be, so its images are decoded once more into an unnamed file. Members that are
 //! no plain files below the archive (links, devices, absolute names, `..`, NULs) are refused and reported.
 
+mod ahead;
+mod bytes;
 mod members;
 mod name;
 mod read;
@@ -11,21 +13,23 @@ mod stream;
 mod tar;
 mod zip;
 
-pub(crate) use members::{Kind, Members, Place};
+pub(crate) use bytes::{Archive, identity};
+pub(crate) use members::{Kind, MemberRef, Members, Place};
 pub(crate) use name::{base, normal, stem};
 pub(crate) use read::OpenVolume;
 
 use super::boxes::BoxIndex;
+use super::objects::Objects;
 use crate::census::finding;
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
 use crate::report::{Action, Finding, Reason};
 use crate::sniff::{self, Content};
+use bytes::{ArchiveFile, ReadAt};
 use std::fmt;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use stream::Stream;
 use tar::{TarKind, TarReader};
 
@@ -78,27 +82,31 @@ pub(crate) enum VolumeKind {
         /// Bytes before the archive.
         base: u64,
     },
+    /// No archive: the objects of a store, each of which is an image.
+    Objects,
 }
 
 /// One archive of the source, as the census saw it.
 #[derive(Debug, Clone)]
 pub(crate) struct Volume {
+    pub(crate) archive: Archive,
+    /// As it is shown, and as the paths of its members begin.
     pub(crate) path: PathBuf,
     pub(crate) kind: VolumeKind,
     pub(crate) len: u64,
-    /// Time of last change, nanoseconds.
+    /// Time of last change in nanoseconds; of objects, what changes when they do.
     pub(crate) modified: i128,
+    /// Set if this is no archive.
+    pub(crate) objects: Option<Arc<Objects>>,
 }
 
 impl Volume {
     /// Recognises an archive by its first bytes.
-    pub(crate) fn open(path: &Path) -> Result<(Self, File)> {
-        let fail = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => Error::source(path, "there is no such directory or archive"),
-            _ => Error::io(path, "open", error),
-        };
-        let file = File::open(path).map_err(fail)?;
-        let meta = file.metadata().map_err(fail)?;
+    pub(crate) fn open(archive: &Archive) -> Result<(Self, ArchiveFile)> {
+        let shown = archive.shown();
+        let path = shown.as_path();
+        let (file, modified) = archive.open()?;
+        let len = file.len();
         let mut head = [0; 512];
         let mut filled = 0;
         while filled < head.len() {
@@ -114,7 +122,7 @@ impl Volume {
             [0x1f, 0x8b, ..] => VolumeKind::TarGz,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => VolumeKind::TarZst,
             [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => {
-                let directory = zip::Directory::find(&file, meta.len()).map_err(|t| t.of(path))?;
+                let directory = zip::Directory::find(&file, len).map_err(|t| t.of(path))?;
                 VolumeKind::Zip {
                     base: directory.base,
                 }
@@ -141,12 +149,13 @@ impl Volume {
                 return Err(Error::source(path, what));
             }
         };
-        let modified = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
         let volume = Self {
-            path: path.to_path_buf(),
+            archive: archive.clone(),
+            path: shown,
             kind,
-            len: meta.len(),
+            len,
             modified,
+            objects: None,
         };
         Ok((volume, file))
     }
@@ -157,7 +166,7 @@ impl Volume {
     }
 
     /// Reads the archive again from its beginning, to decode what `kind` says.
-    pub(crate) fn stream(&self, file: File) -> Result<Stream> {
+    pub(crate) fn stream(&self, file: ArchiveFile) -> Result<Stream> {
         Stream::new(file, self.kind).map_err(|error| Error::io(&self.path, "read", error))
     }
 }
@@ -206,13 +215,14 @@ impl<'a> Collector<'a> {
     }
 
     /// Reads one archive.
-    pub(crate) fn read(&mut self, path: &Path, mount: &Mount<'_>) -> Result<()> {
-        let (volume, file) = Volume::open(path)?;
+    pub(crate) fn read(&mut self, archive: &Archive, mount: &Mount<'_>) -> Result<()> {
+        let (volume, file) = Volume::open(archive)?;
+        let path = volume.path.as_path();
         let number = self.collected.volumes.len() as u16;
-        let mut stream = volume.stream(file)?;
+        let mut stream = volume.stream(file.clone())?;
         let known = self.collected.warnings.len();
         let done = match volume.kind {
-            VolumeKind::Zip { .. } => self.zip(&volume, number, &mut stream, mount),
+            VolumeKind::Zip { .. } => self.zip(&volume, &file, number, &mut stream, mount),
             _ => self.tar(
                 &mut stream,
                 TarReader::new(0, None),
@@ -329,12 +339,12 @@ impl<'a> Collector<'a> {
     fn zip(
         &mut self,
         volume: &Volume,
+        file: &ArchiveFile,
         number: u16,
         stream: &mut Stream,
         mount: &Mount<'_>,
     ) -> Result<(), Trouble> {
-        let file = File::open(&volume.path).map_err(|error| Trouble::io(0, &error))?;
-        let mut directory = zip::Directory::find(&file, volume.len)?;
+        let mut directory = zip::Directory::find(file, volume.len)?;
         let base = directory.base;
         while let Some(member) = directory.next(stream)? {
             if self.step(stream) {
@@ -354,7 +364,7 @@ impl<'a> Collector<'a> {
                 self.refuse(&path, Reason::Unreadable, &refusal);
             } else {
                 self.file(path, member.size, place, mount, |len, out| {
-                    member.append_to(&file, base, len as u64, out)
+                    member.append_to(file, base, len as u64, out)
                 });
             }
         }
@@ -541,24 +551,29 @@ fn drain(stream: &mut Stream) -> Result<Option<u64>, Trouble> {
 }
 
 /// All archives of the tree in one file that is a tar of tars, or any other archive.
-pub(crate) fn collect(path: &Path, observer: &dyn Observer, cancel: &Cancel) -> Result<Collected> {
+pub(crate) fn collect(
+    archive: &Archive,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<Collected> {
     let mut collector = Collector::new(observer, cancel);
     let mount = Mount {
         dir: b"",
         flat: false,
         annotations: false,
     };
-    collector.read(path, &mount)?;
+    collector.read(archive, &mount)?;
     collector.finish()
 }
 
 /// The content of the files whose paths end like this, from a small tar of any compression.
 pub(crate) fn read_files<const N: usize>(
-    path: &Path,
+    archive: &Archive,
     endings: [&[u8]; N],
     max_bytes: u64,
 ) -> Result<[Option<Vec<u8>>; N]> {
-    let (volume, file) = Volume::open(path)?;
+    let (volume, file) = Volume::open(archive)?;
+    let path = volume.path.as_path();
     if matches!(volume.kind, VolumeKind::Zip { .. }) {
         return Err(Error::source(
             path,

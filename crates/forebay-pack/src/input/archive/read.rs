@@ -3,6 +3,7 @@
 // Bytes are read where they stay: clearing the room for each image first costs a seventh of a pack's time.
 #![allow(unsafe_code)]
 
+use super::bytes::{ArchiveFile, Fetched, ReadAt};
 use super::{Place, Trouble, Volume, VolumeKind, zip};
 use crate::error::{Error, Result};
 use crate::observer::Observer;
@@ -12,6 +13,7 @@ use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// Decoded bytes go to the spool in pieces of this size.
 const COPY_BYTES: usize = 1 << 20;
@@ -22,21 +24,31 @@ const HINT_MAX_BYTES: u64 = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct OpenVolume {
     volume: Volume,
-    /// The archive, or its decoded images at the positions that they have in the decoded stream.
-    file: File,
+    /// The archive, or its decoded images at the positions that they have in the decoded stream. None for objects.
+    file: Option<ArchiveFile>,
 }
 
 impl OpenVolume {
     /// Opens an archive, which must still be what the census saw.
     pub(crate) fn open(seen: &Volume) -> Result<Self> {
-        let (now, file) = Volume::open(&seen.path)?;
+        if seen.objects.is_some() {
+            // Each object is compared with what the census saw when it is read.
+            return Ok(Self {
+                volume: seen.clone(),
+                file: None,
+            });
+        }
+        let (now, file) = Volume::open(&seen.archive)?;
         if (now.len, now.modified, now.kind) != (seen.len, seen.modified, seen.kind) {
             return Err(Error::source(
                 &seen.path,
                 "the archive has changed since its census",
             ));
         }
-        Ok(Self { volume: now, file })
+        Ok(Self {
+            volume: now,
+            file: Some(file),
+        })
     }
 
     /// Decodes the images of a compressed archive, given as (position, size) in ascending order, into `spool`.
@@ -54,7 +66,7 @@ impl OpenVolume {
                 .write_all_at(bytes, at)
                 .map_err(|error| Error::io(&path, "decode into the destination", error))
         })?;
-        self.file = spool;
+        self.file = Some(ArchiveFile::Local(Arc::new(spool), u64::MAX));
         Ok(whole)
     }
 
@@ -68,11 +80,10 @@ impl OpenVolume {
         take: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<bool> {
         let path = &self.volume.path;
-        let archive = self
-            .file
-            .try_clone()
-            .map_err(|error| Error::io(path, "open", error))?;
-        let mut stream = self.volume.stream(archive)?;
+        let Some(file) = self.file.clone() else {
+            return Err(Error::source(path, "this is no archive"));
+        };
+        let mut stream = self.volume.stream(file)?;
         let mut buffer = vec![0; COPY_BYTES];
         let mut decoded = 0;
         for (position, size) in images {
@@ -100,21 +111,28 @@ impl OpenVolume {
         Ok(true)
     }
 
-    /// The archive, or the file that its images were decoded into.
-    pub(crate) fn file(&self) -> &File {
-        &self.file
+    /// The archive, or the file that its images were decoded into; none if it is not on this machine.
+    pub(crate) fn file(&self) -> Option<&File> {
+        self.file.as_ref().and_then(ArchiveFile::local)
+    }
+
+    /// Whether what is read comes over a network: it is worth more requests at the same time.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.file.as_ref().is_none_or(ArchiveFile::is_object)
     }
 
     /// Tells the system that a member will be needed.
     pub(crate) fn will_need(&self, place: Place, size: u64) {
-        let at = match self.volume.kind {
-            VolumeKind::Zip { .. } => return,
-            _ => place.offset,
+        let (Some(file), false) = (
+            self.file(),
+            matches!(self.volume.kind, VolumeKind::Zip { .. }),
+        ) else {
+            return;
         };
         // Only a hint.
         let _ = rustix::fs::fadvise(
-            &self.file,
-            at,
+            file,
+            place.offset,
             NonZeroU64::new(size.min(HINT_MAX_BYTES)),
             Advice::WillNeed,
         );
@@ -127,25 +145,66 @@ impl OpenVolume {
         size: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), (Reason, String)> {
+        if let Some(objects) = &self.volume.objects {
+            return objects.append_to(place, size, out);
+        }
         let unreadable = |what: String| (Reason::Unreadable, what);
-        match self.volume.kind {
-            VolumeKind::Zip { base } => {
-                let member = zip::member_at(&self.file, self.volume.len, place.offset)
+        let not_fetched = |error: io::Error| (Reason::NotFetched, error.to_string());
+        let Some(file) = &self.file else {
+            return Err(unreadable("this is no archive".to_owned()));
+        };
+        match (self.volume.kind, file) {
+            (VolumeKind::Zip { base }, ArchiveFile::Local(..)) => {
+                let member = zip::member_at(file, self.volume.len, place.offset)
                     .map_err(|trouble| unreadable(trouble.to_string()))?;
-                if member.size != size {
-                    return Err((
-                        Reason::SizeChanged,
-                        format!("then {size} bytes, now {}", member.size),
-                    ));
-                }
+                same_size(&member, size)?;
                 member
-                    .append_to(&self.file, base, u64::MAX, out)
+                    .append_to(file, base, u64::MAX, out)
                     .map_err(unreadable)
             }
-            _ => read_at(&self.file, place.offset, size, out)
+            // Two requests: for the record in the directory, and for all of the member.
+            (VolumeKind::Zip { base }, ArchiveFile::Object(_)) => {
+                let peek = zip::RECORD_PEEK_BYTES as u64;
+                let record = Fetched::new(file, place.offset, peek).map_err(not_fetched)?;
+                let fail = |record: &Fetched<'_>, what: String| match record.failed() {
+                    true => (Reason::NotFetched, what),
+                    false => (Reason::Unreadable, what),
+                };
+                let member = zip::member_at(&record, self.volume.len, place.offset)
+                    .map_err(|trouble| fail(&record, trouble.to_string()))?;
+                same_size(&member, size)?;
+                let (start, len) = member.stored(base);
+                // Deflate adds next to nothing where it saves nothing. What the directory says may be anything.
+                let most = size + size / 8 + (64 << 10);
+                let stored = Fetched::new(file, start, len.min(most)).map_err(not_fetched)?;
+                member
+                    .append_to(&stored, base, u64::MAX, out)
+                    .map_err(|what| fail(&stored, what))
+            }
+            (_, ArchiveFile::Local(file, _)) => read_at(file, place.offset, size, out)
                 .map_err(|trouble| unreadable(trouble.to_string())),
+            (_, ArchiveFile::Object(_)) => {
+                let size = usize::try_from(size).map_err(|_| unreadable("too large".to_owned()))?;
+                let start = out.len();
+                out.resize(start + size, 0);
+                file.read_exact_at(&mut out[start..], place.offset)
+                    .map_err(|error| match error.kind() {
+                        io::ErrorKind::UnexpectedEof => {
+                            unreadable("the archive ends here, it is cut short".to_owned())
+                        }
+                        _ => not_fetched(error),
+                    })
+            }
         }
     }
+}
+
+fn same_size(member: &zip::ZipMember, size: u64) -> Result<(), (Reason, String)> {
+    if member.size == size {
+        return Ok(());
+    }
+    let what = format!("then {size} bytes, now {}", member.size);
+    Err((Reason::SizeChanged, what))
 }
 
 /// Appends exactly `size` bytes from `offset`.

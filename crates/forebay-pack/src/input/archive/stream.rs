@@ -5,9 +5,13 @@
 //! has to be decoded in any case.
 
 use super::VolumeKind;
+use super::ahead::{Ahead, Sequential};
+use super::bytes::ArchiveFile;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A header and the beginning of what follows it.
@@ -30,18 +34,26 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 pub(crate) struct Stream {
     input: Input,
     position: u64,
-    /// Of a compressed archive: the file, whose offset tells how much of it the decoder has taken.
-    compressed: Option<File>,
+    compressed: Option<Compressed>,
+}
+
+/// How much of a compressed archive the decoder has taken.
+enum Compressed {
+    /// As the file's offset tells.
+    File(Arc<File>),
+    /// With the length.
+    Object(Arc<AtomicU64>, u64),
 }
 
 enum Input {
     File(Forward),
+    Object(Ahead),
     Decoded(Box<dyn Read + Send>),
 }
 
 /// A file with a buffer for headers.
 struct Forward {
-    file: File,
+    file: Arc<File>,
     len: u64,
     buffer: Vec<u8>,
     /// Position of the buffer's first byte.
@@ -53,15 +65,11 @@ struct Forward {
 
 impl Stream {
     /// Reads `file` as what `kind` says, a zip archive as it is.
-    pub(crate) fn new(file: File, kind: VolumeKind) -> io::Result<Self> {
-        let compressed = match kind {
-            VolumeKind::Tar | VolumeKind::Zip { .. } => None,
-            VolumeKind::TarGz | VolumeKind::TarZst => Some(file.try_clone()?),
-        };
-        let input = match kind {
-            VolumeKind::Tar | VolumeKind::Zip { .. } => {
-                let len = file.metadata()?.len();
-                Input::File(Forward {
+    pub(crate) fn new(file: ArchiveFile, kind: VolumeKind) -> io::Result<Self> {
+        let is_plain = matches!(kind, VolumeKind::Tar | VolumeKind::Zip { .. });
+        let (input, compressed) = match file {
+            ArchiveFile::Local(file, len) if is_plain => {
+                let forward = Forward {
                     file,
                     len,
                     buffer: Vec::new(),
@@ -69,17 +77,21 @@ impl Stream {
                     sequential: false,
                     reads: 0,
                     time: Duration::ZERO,
-                })
+                };
+                (Input::File(forward), None)
             }
-            VolumeKind::TarGz => {
-                let input = io::BufReader::with_capacity(DECODER_INPUT_BYTES, file);
-                Input::Decoded(Box::new(flate2::bufread::MultiGzDecoder::new(input)))
+            ArchiveFile::Object(object) if is_plain => (Input::Object(Ahead::new(object)), None),
+            ArchiveFile::Local(file, _) => {
+                let known = Compressed::File(Arc::clone(&file));
+                (decoded(file, kind)?, Some(known))
             }
-            VolumeKind::TarZst => {
-                let input = io::BufReader::with_capacity(DECODER_INPUT_BYTES, file);
-                let mut decoder = zstd::stream::read::Decoder::with_buffer(input)?;
-                decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-                Input::Decoded(Box::new(decoder))
+            ArchiveFile::Object(object) => {
+                let position = Arc::new(AtomicU64::new(0));
+                let known = Compressed::Object(Arc::clone(&position), object.len());
+                (
+                    decoded(Sequential::new(object, position), kind)?,
+                    Some(known),
+                )
             }
         };
         Ok(Self {
@@ -93,11 +105,15 @@ impl Stream {
     pub(crate) fn progress(&self) -> (u64, u64) {
         match (&self.input, &self.compressed) {
             (Input::File(file), _) => (self.position, file.len),
+            (Input::Object(object), _) => (self.position, object.len()),
             // A file that does not say shows no progress.
-            (Input::Decoded(_), Some(file)) => {
+            (Input::Decoded(_), Some(Compressed::File(file))) => {
                 let mut file: &File = file;
                 let len = file.metadata().map_or(0, |meta| meta.len());
                 (file.stream_position().unwrap_or(0).min(len), len)
+            }
+            (Input::Decoded(_), Some(Compressed::Object(position, len))) => {
+                (position.load(Ordering::Relaxed).min(*len), *len)
             }
             (Input::Decoded(_), None) => (0, 0),
         }
@@ -112,6 +128,7 @@ impl Stream {
     pub(crate) fn len(&self) -> Option<u64> {
         match &self.input {
             Input::File(file) => Some(file.len),
+            Input::Object(object) => Some(object.len()),
             Input::Decoded(_) => None,
         }
     }
@@ -123,6 +140,7 @@ impl Stream {
             let rest = &mut out[filled..];
             let read = match &mut self.input {
                 Input::File(file) => file.read_at(self.position, rest)?,
+                Input::Object(object) => object.read_at(self.position, rest)?,
                 Input::Decoded(decoder) => match decoder.read(rest) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     read => read?,
@@ -148,6 +166,13 @@ impl Stream {
                     || position - self.position.min(position) > LONG_SKIP_BYTES
                     || file.holds(position)
             }
+            // What is not far is on its way already, and passed over in memory.
+            Input::Object(object) => {
+                if position > object.len() {
+                    return Ok(false);
+                }
+                true
+            }
             Input::Decoded(_) => false,
         };
         if by_position {
@@ -162,6 +187,19 @@ impl Stream {
         }
         Ok(true)
     }
+}
+
+/// What decodes a compressed archive.
+fn decoded(input: impl Read + Send + 'static, kind: VolumeKind) -> io::Result<Input> {
+    let input = io::BufReader::with_capacity(DECODER_INPUT_BYTES, input);
+    Ok(Input::Decoded(match kind {
+        VolumeKind::TarZst => {
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(input)?;
+            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+            Box::new(decoder)
+        }
+        _ => Box::new(flate2::bufread::MultiGzDecoder::new(input)),
+    }))
 }
 
 impl Forward {
@@ -218,6 +256,7 @@ fn retry(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bytes::Archive;
     use super::*;
     use std::io::Write;
 
@@ -240,7 +279,8 @@ mod tests {
             (&gz, VolumeKind::TarGz, false),
             (&zst, VolumeKind::TarZst, false),
         ] {
-            let mut stream = Stream::new(File::open(path).unwrap(), kind).unwrap();
+            let (file, _) = Archive::Local(path.clone()).open().unwrap();
+            let mut stream = Stream::new(file, kind).unwrap();
             if let Input::File(file) = &mut stream.input {
                 file.sequential = sequential;
             }

@@ -1,11 +1,14 @@
 use super::super::VolumeKind;
+use super::super::bytes::ArchiveFile;
 use super::*;
 use std::io::Write;
+use std::sync::Arc;
 
 /// The members of an archive.
 fn read(bytes: &[u8]) -> Result<Vec<TarMember>, Trouble> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
+    let file = ArchiveFile::Local(Arc::new(file), bytes.len() as u64);
     let mut stream = Stream::new(file, VolumeKind::Tar).unwrap();
     let mut reader = TarReader::new(0, None);
     let mut members = Vec::new();

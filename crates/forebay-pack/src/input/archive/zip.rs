@@ -4,11 +4,10 @@
 //! again by the position of its record. Zip64 is read; members are stored or deflated.
 
 use super::Trouble;
+use super::bytes::ReadAt;
 use super::stream::Stream;
 use flate2::{Crc, Decompress, FlushDecompress, Status};
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 const END_RECORD_BYTES: usize = 22;
 const COMMENT_MAX_BYTES: usize = 0xffff;
@@ -17,7 +16,7 @@ const LOCAL_BYTES: usize = 30;
 /// Deflated data is read in pieces of this size.
 const INPUT_BYTES: usize = 64 << 10;
 /// Most records, extra fields included, are shorter: one read is enough.
-const RECORD_PEEK_BYTES: usize = 512;
+pub(super) const RECORD_PEEK_BYTES: usize = 512;
 
 /// The central directory, read forward.
 #[derive(Debug)]
@@ -51,7 +50,7 @@ pub(crate) struct ZipMember {
 
 impl Directory {
     /// Finds the directory of a zip archive of `len` bytes.
-    pub(crate) fn find(file: &File, len: u64) -> Result<Self, Trouble> {
+    pub(crate) fn find(file: &dyn ReadAt, len: u64) -> Result<Self, Trouble> {
         let tail_len = len.min((END_RECORD_BYTES + COMMENT_MAX_BYTES) as u64) as usize;
         let tail_start = len - tail_len as u64;
         let mut tail = vec![0; tail_len];
@@ -245,8 +244,19 @@ impl ZipMember {
         }
     }
 
+    /// Where its local header and its data are: their position, and about how many bytes they are.
+    pub(crate) fn stored(&self, base: u64) -> (u64, u64) {
+        // The header has the name once more, and fields of its own of a few dozen bytes.
+        const EXTRA_BYTES: u64 = 256;
+        let header = LOCAL_BYTES as u64 + self.name.len() as u64 + EXTRA_BYTES;
+        (
+            self.local.saturating_add(base),
+            header.saturating_add(self.stored_size),
+        )
+    }
+
     /// Position of the data.
-    fn data(&self, file: &File, base: u64) -> Result<u64, String> {
+    fn data(&self, file: &dyn ReadAt, base: u64) -> Result<u64, String> {
         let at = self
             .local
             .checked_add(base)
@@ -264,7 +274,7 @@ impl ZipMember {
     /// Appends the content, or its first `limit` bytes, whose checksum is not known then.
     pub(crate) fn append_to(
         &self,
-        file: &File,
+        file: &dyn ReadAt,
         base: u64,
         limit: u64,
         out: &mut Vec<u8>,
@@ -333,7 +343,7 @@ impl ZipMember {
 }
 
 /// The member whose record is at a position.
-pub(crate) fn member_at(file: &File, len: u64, record: u64) -> Result<ZipMember, Trouble> {
+pub(crate) fn member_at(file: &dyn ReadAt, len: u64, record: u64) -> Result<ZipMember, Trouble> {
     let there = len.saturating_sub(record).min(RECORD_PEEK_BYTES as u64) as usize;
     let mut bytes = vec![0; there];
     read_exact(file, record, &mut bytes)?;
@@ -352,7 +362,7 @@ pub(crate) fn member_at(file: &File, len: u64, record: u64) -> Result<ZipMember,
     parse(&bytes, record)
 }
 
-fn read_exact(file: &File, at: u64, out: &mut [u8]) -> Result<(), Trouble> {
+fn read_exact(file: &dyn ReadAt, at: u64, out: &mut [u8]) -> Result<(), Trouble> {
     file.read_exact_at(out, at)
         .map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {

@@ -1,0 +1,322 @@
+//! A place for objects: how fast bytes get there and back, and how long a small read takes.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use forebay_store::{Cancel, Location, Store, StoreOptions, Transfer};
+
+use crate::measure::{Alternative, Report, Sample, side_by_side};
+use crate::{Error, Result};
+
+const MB: f64 = 1e6;
+
+/// How a store is measured.
+#[derive(Debug, Clone)]
+pub struct StoreBenchOptions {
+    /// How it is reached.
+    pub store: StoreOptions,
+    /// Bytes of the object that is sent and fetched.
+    pub bytes: u64,
+    /// Requests at the same time.
+    pub parallel: usize,
+    /// Small reads in each run.
+    pub reads: u64,
+    /// Bytes of a small read.
+    pub read_bytes: u64,
+    /// Where the local file is; none: the system's directory for temporary files.
+    pub scratch: Option<PathBuf>,
+    /// Counted runs.
+    pub runs: usize,
+    /// Ends the measurement; what it put there is removed.
+    pub cancel: Cancel,
+}
+
+/// Uploads and downloads an object of random bytes, with checksums compared, and reads small ranges of it: one at a time for
+/// their latency, and as many at a time as `parallel` says. What is put at the location is removed at the end.
+///
+/// # Errors
+/// When the location cannot be written or read.
+pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<Report> {
+    if options.read_bytes == 0 || options.read_bytes > options.bytes {
+        return Err("a small read has to fit into the object".into());
+    }
+    let store = Store::open(location, &options.store)?;
+    let scratch = Scratch::new(&store, options)?;
+    let transfer = || Transfer::new(&options.cancel).with_parallel(options.parallel);
+    let upload = || {
+        Sample::time(|| {
+            let transfer = transfer();
+            let sent = store.upload_file(&scratch.key, &scratch.file("source"), &transfer)?;
+            Ok(sent.len as f64 / MB)
+        })
+    };
+    let download = || {
+        Sample::time(|| {
+            let transfer = transfer();
+            let got = store.download_file(&scratch.key, &scratch.file("copy"), &transfer)?;
+            Ok(got.len as f64 / MB)
+        })
+    };
+    let offsets = Offsets::new(options);
+    let times = RefCell::new(Vec::new());
+    let one_by_one = || {
+        let mut times = times.borrow_mut();
+        times.clear();
+        let mut buffer = vec![0; options.read_bytes as usize];
+        for _ in 0..options.reads.max(1) {
+            refuse_stop(&options.cancel)?;
+            let begin = Instant::now();
+            store.read_at(&scratch.key, offsets.next(), &mut buffer)?;
+            times.push(begin.elapsed().as_secs_f64() * 1e3);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(as_is(quantile(&times, 0.5)))
+    };
+    let slowest = || Ok(as_is(quantile(&times.borrow(), 0.99)));
+    let together = || {
+        Sample::time(|| {
+            read_together(&store, &scratch.key, &offsets, options)?;
+            Ok(options.reads.max(1) as f64)
+        })
+    };
+    let kib = options.read_bytes as f64 / 1024.0;
+    let parallel = options.parallel;
+    let mut report = side_by_side(
+        format!("Objects at {location}"),
+        options.runs,
+        vec![
+            Alternative::here(
+                format!("upload, {parallel} parts at a time"),
+                "MB/s",
+                upload,
+            ),
+            Alternative::here(
+                format!("download, {parallel} parts at a time"),
+                "MB/s",
+                download,
+            ),
+            Alternative::here(format!("read of {kib:.0} KiB, p50"), "ms", one_by_one),
+            Alternative::here(format!("read of {kib:.0} KiB, p99"), "ms", slowest),
+            Alternative::here(
+                format!("reads of {kib:.0} KiB, {parallel} at a time"),
+                "reads/s",
+                together,
+            ),
+        ],
+    )?;
+    // These are times, not work: what a millisecond costs means nothing.
+    for row in report.rows.iter_mut().filter(|row| row.unit == "ms") {
+        row.cpu_seconds_each = None;
+    }
+    report.notes.push(format!(
+        "an object of {:.1} MB, {} reads a run; uploads and downloads compare its CRC-32C, downloads are fsynced",
+        options.bytes as f64 / MB,
+        options.reads.max(1),
+    ));
+    Ok(report)
+}
+
+/// What is made for the measurement, removed when it is dropped.
+struct Scratch<'a> {
+    store: &'a Store,
+    key: String,
+    dir: PathBuf,
+}
+
+impl<'a> Scratch<'a> {
+    fn new(store: &'a Store, options: &StoreBenchOptions) -> Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        // Others may measure the same place.
+        let nanos = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |since| since.as_nanos());
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("forebay-bench-{}-{number}-{nanos:x}", std::process::id());
+        let base = options.scratch.clone().unwrap_or_else(std::env::temp_dir);
+        let dir = base.join(&name);
+        std::fs::create_dir_all(&dir)
+            .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
+        let scratch = Self {
+            store,
+            key: name,
+            dir,
+        };
+        write_random(&scratch.file("source"), options)?;
+        Ok(scratch)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        // Whatever made the measurement end is told; a leftover has a name that says what it is.
+        let _ = self.store.delete(&self.key);
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Bytes that nothing on the way can make fewer of.
+fn write_random(path: &Path, options: &StoreBenchOptions) -> Result<()> {
+    let fail = |error: std::io::Error| -> Error {
+        format!("cannot write {}: {error}", path.display()).into()
+    };
+    let mut file = std::fs::File::create(path).map_err(fail)?;
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut piece = vec![0; 1 << 20];
+    let mut left = options.bytes;
+    while left > 0 {
+        refuse_stop(&options.cancel)?;
+        for eight in piece.chunks_exact_mut(8) {
+            eight.copy_from_slice(&random.next().to_le_bytes());
+        }
+        let step = left.min(piece.len() as u64);
+        file.write_all(&piece[..step as usize]).map_err(fail)?;
+        left -= step;
+    }
+    file.sync_all().map_err(fail)
+}
+
+/// Where small reads begin, all over the object, the same in each measurement.
+struct Offsets {
+    random: Mutex<Random>,
+    span: u64,
+}
+
+impl Offsets {
+    fn new(options: &StoreBenchOptions) -> Self {
+        Self {
+            random: Mutex::new(Random(0x9e37_79b9_7f4a_7c15)),
+            span: options.bytes - options.read_bytes + 1,
+        }
+    }
+
+    fn next(&self) -> u64 {
+        let mut random = self.random.lock().unwrap_or_else(|e| e.into_inner());
+        random.next() % self.span
+    }
+}
+
+/// Marsaglia's xorshift of 64 bits: not for secrets.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+fn read_together(
+    store: &Store,
+    key: &str,
+    offsets: &Offsets,
+    options: &StoreBenchOptions,
+) -> Result<()> {
+    let left = AtomicU64::new(options.reads.max(1));
+    let failure: Mutex<Option<Error>> = Mutex::new(None);
+    let take = || {
+        let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            left.checked_sub(1)
+        });
+        taken.is_ok()
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..options.parallel.max(1) {
+            scope.spawn(|| {
+                let mut buffer = vec![0; options.read_bytes as usize];
+                while take() {
+                    let read = refuse_stop(&options.cancel)
+                        .and_then(|()| Ok(store.read_at(key, offsets.next(), &mut buffer)?));
+                    if let Err(error) = read {
+                        left.store(0, Ordering::Relaxed);
+                        let mut failure = failure.lock().unwrap_or_else(|e| e.into_inner());
+                        failure.get_or_insert(error);
+                    }
+                }
+            });
+        }
+    });
+    match failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+fn refuse_stop(cancel: &Cancel) -> Result<()> {
+    match cancel.is_set() {
+        true => Err("it was stopped".into()),
+        false => Ok(()),
+    }
+}
+
+/// A value that is a result itself.
+fn as_is(value: f64) -> Sample {
+    Sample {
+        amount: value,
+        seconds: 1.0,
+    }
+}
+
+/// The value below which this part of the sorted values is.
+fn quantile(sorted: &[f64], part: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    let at = (last as f64 * part).ceil() as usize;
+    sorted.get(at.min(last)).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(bytes: u64) -> StoreBenchOptions {
+        StoreBenchOptions {
+            store: StoreOptions::default(),
+            bytes,
+            parallel: 3,
+            reads: 5,
+            read_bytes: 1000,
+            scratch: None,
+            runs: 1,
+            cancel: Cancel::new(),
+        }
+    }
+
+    #[test]
+    fn a_place_is_measured_and_left_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let (place, scratch) = (dir.path().join("place"), dir.path().join("scratch"));
+        std::fs::create_dir_all(&place).unwrap();
+        let location = Location::from(place.as_path());
+        let mut options = options(100_001);
+        options.scratch = Some(scratch.clone());
+        let report = store(&location, &options).unwrap();
+        let units: Vec<_> = report.rows.iter().map(|row| row.unit).collect();
+        assert_eq!(units, ["MB/s", "MB/s", "ms", "ms", "reads/s"]);
+        assert!(report.rows.iter().all(|row| row.median > 0.0), "{report:?}");
+        assert!(report.rows[3].median >= report.rows[2].median);
+        options.cancel.set();
+        assert!(store(&location, &options).is_err());
+        for dir in [place, scratch] {
+            assert_eq!(std::fs::read_dir(dir).unwrap().count(), 0, "nothing stays");
+        }
+    }
+
+    #[test]
+    fn quantiles() {
+        let values: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!(quantile(&values, 0.99), 100.0);
+        assert_eq!(quantile(&values, 0.5), 51.0);
+        assert_eq!(quantile(&[7.0], 0.99), 7.0);
+        assert_eq!(quantile(&[], 0.5), 0.0);
+        assert!(store(&Location::from(Path::new("x")), &options(10)).is_err());
+    }
+}

@@ -1,0 +1,402 @@
+//! What `cp` and `sync` do alike: plan, show or do, and tell.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+use forebay_store::{
+    Action, Cancel, Compare, CopyError, CopyMode, CopyObserver, CopyOptions, CopySource,
+    CopySummary, CopyTarget, Limiter, Location, Plan, StoreOptions, Why,
+};
+use serde::Serialize;
+
+use super::cp::{Checksum, How};
+use crate::console::Console;
+use crate::failure::{Failure, Outcome};
+use crate::paint::printable;
+use crate::progress::Bar;
+use crate::quantity;
+use crate::store_args::StoreArgs;
+
+/// A copy as it was asked for.
+pub(super) struct Job<'a> {
+    pub(super) command: &'static str,
+    pub(super) source: &'a Path,
+    pub(super) destination: &'a Path,
+    pub(super) mode: CopyMode,
+    /// Whether directories that are no datasets are copied.
+    pub(super) recursive: bool,
+    pub(super) delete: bool,
+    pub(super) how: &'a How,
+    pub(super) store: &'a StoreArgs,
+}
+
+impl Job<'_> {
+    fn options(&self) -> CopyOptions {
+        let mut options = CopyOptions::default();
+        options.mode = self.mode;
+        options.compare = match self.how.checksum {
+            Checksum::Stored => Compare::Stored,
+            Checksum::Read => Compare::Read,
+        };
+        options.delete = self.delete;
+        options.overwrite = self.how.overwrite;
+        options.parallel = self.how.parallel.get();
+        options.limiter = self.how.bandwidth.map(|rate| Limiter::new(Some(rate)));
+        options.scratch.clone_from(&self.how.scratch);
+        options
+    }
+
+    /// How the destination is reached: as the source is, but for what is said of it.
+    fn target_options(&self, from: &Location, to: &Location) -> StoreOptions {
+        let mut options = self.store.options();
+        // The server of one kind of store is none for another kind.
+        if from.is_remote() && from.scheme() != to.scheme() {
+            (options.endpoint, options.region) = (None, None);
+        }
+        if let Some(endpoint) = &self.how.to_endpoint {
+            options.endpoint = Some(endpoint.clone());
+        }
+        if let Some(region) = &self.how.to_region {
+            options.region = Some(region.clone());
+        }
+        for (name, value) in &self.how.to_storage_options {
+            options = options.with(name, value.get());
+        }
+        options
+    }
+
+    /// Directories are copied where that was asked for, datasets always.
+    fn refuse_plain_directory(&self, plan: &Plan, source: &CopySource) -> Result<(), Failure> {
+        if self.recursive || source.object().is_some() || plan.datasets().any(|d| d.root.is_empty())
+        {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "{} is a directory, and not a dataset",
+            printable(&self.source.display().to_string())
+        ))
+        .hint("-r copies everything below it"))
+    }
+}
+
+/// Shows how far it is.
+struct Watch<'a> {
+    console: &'a Console,
+    bar: Mutex<Bar>,
+    noun: &'static str,
+    objects: AtomicU64,
+    bytes: AtomicU64,
+    /// Whether kept objects are shown as well.
+    told: Mutex<Instant>,
+}
+
+#[derive(Serialize)]
+struct ObjectEvent<'a> {
+    action: Action,
+    key: &'a str,
+    bytes: u64,
+    why: Option<Why>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(console: &'a Console, stage: &str, noun: &'static str, total: Option<u64>) -> Self {
+        Self {
+            console,
+            bar: Mutex::new(console.bar(stage, total)),
+            noun,
+            objects: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            told: Mutex::new(Instant::now()),
+        }
+    }
+
+    fn advance(&self, objects: u64, bytes: u64) {
+        let objects = self.objects.fetch_add(objects, Ordering::Relaxed) + objects;
+        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        // Whoever finds another one drawing goes on with the work.
+        if let Ok(bar) = self.bar.try_lock() {
+            bar.update(bytes, objects, self.noun, bytes);
+        }
+        if !self.console.is_json() {
+            return;
+        }
+        if let Ok(mut told) = self.told.try_lock()
+            && told.elapsed() >= Console::EVENT_INTERVAL
+        {
+            *told = Instant::now();
+            #[derive(Serialize)]
+            struct Progress {
+                objects: u64,
+                bytes: u64,
+            }
+            self.console.event("progress", &Progress { objects, bytes });
+        }
+    }
+
+    fn bar(&self) -> MutexGuard<'_, Bar> {
+        self.bar.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl CopyObserver for Watch<'_> {
+    fn stage(&self, stage: &'static str) {
+        #[derive(Serialize)]
+        struct Stage {
+            stage: &'static str,
+        }
+        self.console.event("stage", &Stage { stage });
+    }
+
+    fn compared(&self, bytes: u64) {
+        self.advance(0, bytes);
+    }
+
+    fn moved(&self, bytes: u64) {
+        self.advance(0, bytes);
+    }
+
+    fn done(&self, key: &str, bytes: u64, action: Action) {
+        if action != Action::Keep {
+            self.advance(1, 0);
+        }
+        let line = format!("{} {}", verb(action), printable(key));
+        // What is gone is always told.
+        if action == Action::Delete {
+            self.console.line(&line);
+        } else {
+            self.console.detail(&line);
+        }
+        let why = None;
+        self.console.event(
+            "object",
+            &ObjectEvent {
+                action,
+                key,
+                bytes,
+                why,
+            },
+        );
+    }
+
+    fn damaged(&self, key: &str, problem: &str) {
+        self.console.warning(format!(
+            "{} is damaged and was not copied: {problem}",
+            printable(key)
+        ));
+        #[derive(Serialize)]
+        struct Damaged<'a> {
+            key: &'a str,
+            problem: &'a str,
+        }
+        self.console.event("damaged", &Damaged { key, problem });
+    }
+}
+
+fn verb(action: Action) -> &'static str {
+    match action {
+        Action::Copy => "copy",
+        Action::Keep => "keep",
+        Action::Publish => "publish",
+        Action::Delete => "delete",
+    }
+}
+
+pub(super) fn run(job: &Job<'_>, console: &Console) -> Result<Outcome, Failure> {
+    let from = Location::parse(job.source)?;
+    let to = Location::parse(job.destination)?;
+    let target_options = job.target_options(&from, &to);
+    let source = CopySource::find(&from, &job.store.options())?;
+    let target = CopyTarget::find(&to, &source, &target_options)?;
+    let cancel = Cancel::from_flag(console.interrupt().answer().flag());
+    let plan = {
+        let watch = Watch::new(console, "comparing", "objects", None);
+        Plan::make(source.clone(), target, job.options(), &watch, &cancel)?
+    };
+    job.refuse_plain_directory(&plan, &source)?;
+    for (root, goes_first) in plan.replaced() {
+        let place = if root.is_empty() {
+            String::new()
+        } else {
+            format!(" in {}", printable(root))
+        };
+        console.warning(if goes_first {
+            format!("another dataset is replaced{place}: its manifest goes first, and readers that have it open will find other bytes")
+        } else {
+            format!("another dataset is replaced{place}: readers that have it open go on, as long as its files stay")
+        });
+    }
+    if job.how.dry_run {
+        show(job, &plan, console);
+        return Ok(Outcome::Done);
+    }
+    let (_, bytes) = plan.to_move();
+    let watch = Watch::new(console, "copying", "objects", Some(bytes));
+    let done = plan.run(&watch, &cancel);
+    drop(watch.bar());
+    drop(watch);
+    let summary = done?;
+    print(job, &summary, &plan, console);
+    Ok(Outcome::Done)
+}
+
+/// What a dry run shows.
+fn show(job: &Job<'_>, plan: &Plan, console: &Console) {
+    let mut kept = (0, 0);
+    for item in plan.items() {
+        let (key, bytes, action, why) = (item.key.as_str(), item.bytes, item.action, item.why);
+        if action == Action::Keep {
+            kept = (kept.0 + 1, kept.1 + bytes);
+        } else {
+            console.line(format!("would {} {}", verb(action), printable(key)));
+        }
+        console.event(
+            "object",
+            &ObjectEvent {
+                action,
+                key,
+                bytes,
+                why,
+            },
+        );
+    }
+    for object in plan.deletions() {
+        let (key, bytes, action) = (object.key.as_str(), object.len, Action::Delete);
+        console.line(format!("would delete {}", printable(key)));
+        console.event(
+            "object",
+            &ObjectEvent {
+                action,
+                key,
+                bytes,
+                why: None,
+            },
+        );
+    }
+    let (objects, bytes) = plan.to_move();
+    let deletions = plan.deletions();
+    console.heading(format!(
+        "Would copy {} of {}, keep {}, delete {}",
+        quantity::counted(objects, "object", "objects"),
+        quantity::bytes(bytes),
+        quantity::count(kept.0),
+        quantity::count(deletions.len() as u64),
+    ));
+    console.event(
+        "summary",
+        &SummaryEvent {
+            command: job.command,
+            exit_code: 0,
+            dry_run: true,
+            objects,
+            bytes,
+            kept: kept.0,
+            kept_bytes: kept.1,
+            deleted: deletions.len() as u64,
+            deleted_bytes: deletions.iter().map(|object| object.len).sum(),
+            datasets: plan
+                .datasets()
+                .map(|d| d.manifest.fingerprint.clone())
+                .collect(),
+            published: 0,
+            seconds: 0.0,
+        },
+    );
+}
+
+#[derive(Serialize)]
+struct SummaryEvent {
+    command: &'static str,
+    exit_code: i32,
+    dry_run: bool,
+    objects: u64,
+    bytes: u64,
+    kept: u64,
+    kept_bytes: u64,
+    deleted: u64,
+    deleted_bytes: u64,
+    /// Fingerprints of the datasets that were copied.
+    datasets: Vec<String>,
+    published: u64,
+    seconds: f64,
+}
+
+fn print(job: &Job<'_>, summary: &CopySummary, plan: &Plan, console: &Console) {
+    let mut line = format!(
+        "Copied {} of {} in {} ({})",
+        quantity::counted(summary.copied, "object", "objects"),
+        quantity::bytes(summary.copied_bytes),
+        quantity::duration(summary.time),
+        quantity::byte_rate(summary.copied_bytes, summary.time),
+    );
+    if summary.copied == 0 {
+        line = "All of it is there already".to_owned();
+    }
+    console.heading(line);
+    if summary.copied > 0 && summary.kept > 0 {
+        console.line(format!(
+            "  {} of {} there already",
+            quantity::counted(summary.kept, "object", "objects"),
+            quantity::bytes(summary.kept_bytes),
+        ));
+    }
+    if summary.deleted > 0 {
+        console.line(format!(
+            "  {} of {} deleted",
+            quantity::counted(summary.deleted, "object", "objects"),
+            quantity::bytes(summary.deleted_bytes),
+        ));
+    }
+    for dataset in plan.datasets() {
+        let records: u64 = dataset
+            .manifest
+            .splits
+            .iter()
+            .map(|split| split.records)
+            .sum();
+        let at = if dataset.root.is_empty() {
+            "."
+        } else {
+            &dataset.root
+        };
+        console.line(format!(
+            "  dataset {}: {}, fingerprint {}",
+            printable(at),
+            quantity::counted(records, "record", "records"),
+            dataset.manifest.fingerprint,
+        ));
+    }
+    console.event(
+        "summary",
+        &SummaryEvent {
+            command: job.command,
+            exit_code: 0,
+            dry_run: false,
+            objects: summary.copied,
+            bytes: summary.copied_bytes,
+            kept: summary.kept,
+            kept_bytes: summary.kept_bytes,
+            deleted: summary.deleted,
+            deleted_bytes: summary.deleted_bytes,
+            datasets: plan
+                .datasets()
+                .map(|d| d.manifest.fingerprint.clone())
+                .collect(),
+            published: summary.published,
+            seconds: summary.time.as_secs_f64(),
+        },
+    );
+}
+
+impl From<CopyError> for Failure {
+    fn from(error: CopyError) -> Self {
+        let hint = error.hint().map(str::to_owned);
+        match error {
+            CopyError::Store(error) => Self::from(error),
+            CopyError::Manifest(error) => Self::from(error),
+            CopyError::Interrupted { .. } => Self::interrupted(error.to_string()).maybe_hint(hint),
+            error => Self::from_error(&error).maybe_hint(hint),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! `forebay cp`: objects and whole datasets from one place to another.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use forebay_store::CopyMode;
+
+use super::copying::{self, Job};
+use crate::console::Console;
+use crate::failure::{Failure, Outcome};
+use crate::quantity::parse_size;
+use crate::store_args::{Setting, StoreArgs, parse_pair};
+
+/// Copy an object, a directory or a whole dataset to another place
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Of a dataset, shards and indexes are copied in parallel and compared with the manifest's checksums;
+the manifest follows once all of them are there. The same command again continues where the last one
+ended: what is there with the same checksum stays.
+
+Examples:
+  forebay cp shards/ s3://bucket/imagenet
+  forebay cp s3://bucket/imagenet /fast/imagenet --bandwidth 100MiB
+  forebay cp gs://bucket/imagenet s3://other/imagenet       through this machine
+  forebay cp https://example.org/imagenet shards/           a dataset on a web server
+  forebay cp -r photos/ s3://bucket/photos                  a directory that is no dataset
+  forebay cp model.bin s3://bucket/models/")]
+pub(crate) struct Args {
+    /// An object, a file, a dataset, or with -r a directory or prefix
+    #[arg(value_name = "SRC")]
+    source: PathBuf,
+
+    /// Where it goes; one object goes below a name that ends in /
+    #[arg(value_name = "DST")]
+    destination: PathBuf,
+
+    /// Also what is no dataset: everything below SRC
+    #[arg(short, long)]
+    recursive: bool,
+
+    #[command(flatten)]
+    how: How,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// What `cp` and `sync` have in common.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct How {
+    /// Say what would be done, and do nothing
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+
+    /// What tells that an object is there: stored checksums, or read where none is stored
+    #[arg(
+        long,
+        value_name = "WHICH",
+        default_value = "stored",
+        hide_possible_values = true,
+        help = "What tells that an object is there: stored checksums, or read where none is stored [stored, read]"
+    )]
+    pub(crate) checksum: Checksum,
+
+    /// Replace another dataset at DST; its readers will notice
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+
+    /// Bytes a second at most, of all transfers together
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) bandwidth: Option<u64>,
+
+    /// Objects, and parts of objects, on their way at the same time
+    #[arg(short = 'p', long, value_name = "N", default_value = "16")]
+    pub(crate) parallel: NonZeroUsize,
+
+    /// Where objects from store to store rest on their way [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) scratch: Option<PathBuf>,
+
+    /// The server's URL for DST, where it is not the one for SRC
+    #[arg(long, value_name = "URL", help_heading = "Destination")]
+    pub(crate) to_endpoint: Option<String>,
+
+    /// The region of DST, where it is not that of SRC
+    #[arg(long, value_name = "NAME", help_heading = "Destination")]
+    pub(crate) to_region: Option<String>,
+
+    /// A setting of DST's store, where it is not that of SRC's
+    #[arg(
+        long = "to-storage-option",
+        value_name = "KEY=VALUE",
+        value_parser = parse_pair,
+        help_heading = "Destination"
+    )]
+    pub(crate) to_storage_options: Vec<(String, Setting)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Checksum {
+    Stored,
+    Read,
+}
+
+pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    let job = Job {
+        command: "cp",
+        source: &args.source,
+        destination: &args.destination,
+        mode: CopyMode::Copy,
+        recursive: args.recursive,
+        delete: false,
+        how: &args.how,
+        store: &args.store,
+    };
+    copying::run(&job, console)
+}

@@ -1,0 +1,335 @@
+//! `forebay ls`: what lies at a place, and what a dataset there holds.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use clap::Args as ClapArgs;
+use forebay_shard::Manifest;
+use forebay_shard::manifest::{self, FILE_NAME as MANIFEST};
+use forebay_store::{CopySource, Location, Object, Store};
+use serde::Serialize;
+
+use crate::console::Console;
+use crate::failure::{Failure, Outcome};
+use crate::paint::printable;
+use crate::quantity;
+use crate::store_args::StoreArgs;
+use crate::table::{Align, Table};
+
+/// List what lies at a place; of a dataset, its splits
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Of a dataset a summary is shown, with -l or -r the objects that it is made of as well. Names that
+end in / have more below them.
+
+Examples:
+  forebay ls s3://bucket/datasets/
+  forebay ls s3://bucket/datasets/imagenet
+  forebay ls -l -r s3://bucket/datasets/imagenet
+  forebay ls --json https://example.org/imagenet")]
+pub(crate) struct Args {
+    /// A directory, a bucket, a prefix, an object, a dataset
+    #[arg(value_name = "LOCATION")]
+    location: PathBuf,
+
+    /// Sizes, times and checksums as well
+    #[arg(short, long)]
+    long: bool,
+
+    /// Everything below, not only this level
+    #[arg(short, long)]
+    recursive: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    let location = Location::parse(&args.location)?;
+    let source = CopySource::find(&location, &args.store.options())?;
+    let store = source.store();
+    let mut listed = Listed::default();
+    if let Some(name) = source.object() {
+        listed.objects.extend(store.head(name)?);
+        print_objects(&listed, &args, console);
+        return finish(&listed, None, console);
+    }
+    let manifest = match store.head(MANIFEST)? {
+        Some(_) => {
+            let name = store.location().join(MANIFEST).to_string();
+            let json = store.get(MANIFEST, manifest::MAX_BYTES)?;
+            Some(Manifest::parse(&PathBuf::from(name), &json)?)
+        }
+        None => None,
+    };
+    if let Some(manifest) = &manifest {
+        print_dataset(manifest, &location, console);
+    }
+    if manifest.is_none() || args.long || args.recursive {
+        if manifest.is_some() {
+            console.blank();
+        }
+        if args.recursive {
+            listed.objects = store.list("")?;
+        } else {
+            let level = store.list_dir("")?;
+            (listed.dirs, listed.objects) = (level.dirs, level.objects);
+        }
+        if manifest.is_none() && listed.dirs.is_empty() && listed.objects.is_empty() {
+            return Err(nothing_there(store, &location));
+        }
+        if args.long {
+            listed.ask_checksums(store);
+        }
+        print_objects(&listed, &args, console);
+    }
+    finish(&listed, manifest.as_ref(), console)
+}
+
+#[derive(Default)]
+struct Listed {
+    dirs: Vec<String>,
+    objects: Vec<Object>,
+}
+
+impl Listed {
+    /// Listings do not tell checksums, and asking for each takes a request: not for more objects than one looks at.
+    fn ask_checksums(&mut self, store: &Store) {
+        const ASK_MOST: usize = 1000;
+        if self.objects.len() > ASK_MOST || !store.location().is_remote() {
+            return;
+        }
+        let next = std::sync::Mutex::new(self.objects.iter_mut());
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    loop {
+                        let object = next.lock().ok().and_then(|mut next| next.next());
+                        let Some(object) = object else { return };
+                        // One that went away meanwhile is shown as it was listed.
+                        if let Ok(Some(now)) = store.head(&object.key) {
+                            object.crc32c = now.crc32c;
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+fn nothing_there(store: &Store, location: &Location) -> Failure {
+    let shown = printable(&location.to_string());
+    // An empty directory is there, an empty prefix is not.
+    let is_dir = store
+        .location()
+        .local_path()
+        .is_ok_and(|path| path.is_dir());
+    if is_dir {
+        Failure::new(format!("{shown} is empty"))
+    } else {
+        Failure::new(format!("there is nothing at {shown}"))
+            .hint("check the bucket and the prefix; `forebay ls` of what is above it shows what is there")
+    }
+}
+
+fn print_dataset(manifest: &Manifest, location: &Location, console: &Console) {
+    let records: u64 = manifest.splits.iter().map(|split| split.records).sum();
+    let bytes: u64 = manifest.splits.iter().map(|split| split.bytes).sum();
+    console.heading(format!(
+        "{}: a dataset of {}, {}, {} shards",
+        printable(&location.to_string()),
+        quantity::counted(records, "record", "records"),
+        quantity::bytes(bytes),
+        manifest.shard_format.name(),
+    ));
+    let mut table = Table::new(&[
+        ("split", Align::Left),
+        ("records", Align::Right),
+        ("shards", Align::Right),
+        ("bytes", Align::Right),
+    ]);
+    for split in &manifest.splits {
+        table.row([
+            printable(&split.name),
+            quantity::count(split.records),
+            quantity::count(split.shards.len() as u64),
+            quantity::bytes(split.bytes),
+        ]);
+    }
+    for line in table.lines(console.paint()) {
+        console.line(line);
+    }
+    console.line(format!("  fingerprint {}", manifest.fingerprint));
+    #[derive(Serialize)]
+    struct Split<'a> {
+        name: &'a str,
+        records: u64,
+        shards: u64,
+        bytes: u64,
+    }
+    #[derive(Serialize)]
+    struct Dataset<'a> {
+        location: String,
+        fingerprint: &'a str,
+        format: &'a str,
+        classes: u64,
+        records: u64,
+        bytes: u64,
+        splits: Vec<Split<'a>>,
+    }
+    let splits = manifest.splits.iter().map(|split| Split {
+        name: &split.name,
+        records: split.records,
+        shards: split.shards.len() as u64,
+        bytes: split.bytes,
+    });
+    console.event(
+        "dataset",
+        &Dataset {
+            location: location.to_string(),
+            fingerprint: &manifest.fingerprint,
+            format: manifest.shard_format.name(),
+            classes: manifest.classes.len() as u64,
+            records,
+            bytes,
+            splits: splits.collect(),
+        },
+    );
+}
+
+fn print_objects(listed: &Listed, args: &Args, console: &Console) {
+    #[derive(Serialize)]
+    struct Dir<'a> {
+        key: &'a str,
+    }
+    #[derive(Serialize)]
+    struct Entry<'a> {
+        key: &'a str,
+        bytes: u64,
+        modified: Option<String>,
+        crc32c: Option<String>,
+        etag: Option<&'a str>,
+    }
+    let mut table = Table::new(&[
+        ("", Align::Right),
+        ("", Align::Left),
+        ("", Align::Left),
+        ("", Align::Left),
+    ]);
+    for dir in &listed.dirs {
+        let name = format!("{}/", printable(dir));
+        if args.long {
+            table.row([String::new(), String::new(), String::new(), name]);
+        } else {
+            console.line(name);
+        }
+        console.event("prefix", &Dir { key: dir });
+    }
+    for object in &listed.objects {
+        let modified = object.modified.map(utc);
+        let crc32c = object.crc32c.map(|crc| format!("{crc:08x}"));
+        if args.long {
+            table.row([
+                quantity::count(object.len),
+                modified.clone().unwrap_or_default(),
+                crc32c.clone().unwrap_or_default(),
+                printable(&object.key),
+            ]);
+        } else {
+            console.line(printable(&object.key));
+        }
+        console.event(
+            "object",
+            &Entry {
+                key: &object.key,
+                bytes: object.len,
+                modified,
+                crc32c,
+                etag: object.etag.as_deref(),
+            },
+        );
+    }
+    if args.long {
+        for line in table.lines(console.paint()) {
+            console.line(line);
+        }
+    }
+}
+
+fn finish(
+    listed: &Listed,
+    manifest: Option<&Manifest>,
+    console: &Console,
+) -> Result<Outcome, Failure> {
+    #[derive(Serialize)]
+    struct Event {
+        command: &'static str,
+        exit_code: i32,
+        dataset: bool,
+        prefixes: u64,
+        objects: u64,
+        bytes: u64,
+    }
+    console.event(
+        "summary",
+        &Event {
+            command: "ls",
+            exit_code: 0,
+            dataset: manifest.is_some(),
+            prefixes: listed.dirs.len() as u64,
+            objects: listed.objects.len() as u64,
+            bytes: listed.objects.iter().map(|object| object.len).sum(),
+        },
+    );
+    Ok(Outcome::Done)
+}
+
+/// A time in UTC as RFC 3339 has it, to the second.
+fn utc(time: SystemTime) -> String {
+    let seconds = match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => since.as_secs() as i64,
+        Err(before) => -(before.duration().as_secs() as i64),
+    };
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Year, month and day of a number of days since 1970-01-01, in the Gregorian calendar. Years are counted from March, so
+/// that the leap day is the last one.
+fn civil(days: i64) -> (i64, i64, i64) {
+    const DAYS_OF_400_YEARS: i64 = 146_097;
+    // 0000-03-01 is 719,468 days before 1970-01-01.
+    let days = days + 719_468;
+    let era = days.div_euclid(DAYS_OF_400_YEARS);
+    let day_of_era = days.rem_euclid(DAYS_OF_400_YEARS);
+    let year = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year + later, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn times_are_told_as_the_calendar_has_them() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            assert_eq!(utc(time), expected);
+        }
+        let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
+        assert_eq!(utc(before), "1969-12-31T23:59:59Z");
+    }
+}

@@ -1,0 +1,194 @@
+//! Reading an object forward, some pieces ahead: a request takes as long as many bytes of one.
+
+use super::bytes::{ObjectFile, ReadAt};
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+/// Bytes of a request.
+const PIECE_BYTES: u64 = 4 << 20;
+/// Requests on their way at once, and so pieces in memory. It takes so many pieces in a row before they are.
+const PIECES: usize = 6;
+
+/// An object that is read at positions that mostly grow.
+pub(super) struct Ahead {
+    file: ObjectFile,
+    /// Position of the piece at hand.
+    start: u64,
+    piece: Vec<u8>,
+    coming: VecDeque<Coming>,
+    /// Where the next request begins.
+    next: u64,
+    /// How many requests are worth being on their way.
+    depth: usize,
+}
+
+struct Coming {
+    start: u64,
+    bytes: JoinHandle<io::Result<Vec<u8>>>,
+}
+
+impl Ahead {
+    pub(super) fn new(file: ObjectFile) -> Self {
+        Self {
+            file,
+            start: 0,
+            piece: Vec::new(),
+            coming: VecDeque::new(),
+            next: 0,
+            depth: 1,
+        }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    /// Fills `out` as far as the piece at `position` goes.
+    pub(super) fn read_at(&mut self, position: u64, out: &mut [u8]) -> io::Result<usize> {
+        if position >= self.len() {
+            return Ok(0);
+        }
+        while !self.holds(position) {
+            self.advance(position)?;
+        }
+        let from = (position - self.start) as usize;
+        let there = self.piece.get(from..).unwrap_or_default();
+        let count = there.len().min(out.len());
+        out[..count].copy_from_slice(&there[..count]);
+        Ok(count)
+    }
+
+    fn holds(&self, position: u64) -> bool {
+        position >= self.start && position - self.start < self.piece.len() as u64
+    }
+
+    /// Takes the next piece on the way to `position`.
+    fn advance(&mut self, position: u64) -> io::Result<()> {
+        let comes =
+            |coming: &Coming| (coming.start..coming.start + PIECE_BYTES).contains(&position);
+        if self.coming.iter().any(comes) {
+            while !self.coming.front().is_some_and(comes) {
+                self.coming.pop_front();
+            }
+        } else if position != self.next {
+            // What is on its way is of no use: it was skipped. Its threads end by themselves.
+            self.coming.clear();
+            self.next = position;
+            self.depth = 1;
+        }
+        while self.coming.len() < self.depth && self.next < self.len() {
+            self.request();
+        }
+        let Some(coming) = self.coming.pop_front() else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        self.depth = (self.depth + 1).min(PIECES);
+        while self.coming.len() + 1 < self.depth && self.next < self.len() {
+            self.request();
+        }
+        let panicked = |_| io::Error::other("a thread that read ahead ended");
+        self.piece = coming.bytes.join().map_err(panicked)??;
+        self.start = coming.start;
+        Ok(())
+    }
+
+    fn request(&mut self) {
+        let start = self.next;
+        let len = (self.len() - start).min(PIECE_BYTES);
+        self.next += len;
+        let file = self.file.clone();
+        let bytes = std::thread::spawn(move || {
+            let mut bytes = vec![0; len as usize];
+            file.read_exact_at(&mut bytes, start)?;
+            Ok(bytes)
+        });
+        self.coming.push_back(Coming { start, bytes });
+    }
+}
+
+/// The whole object, for decoders; tells how far it is.
+pub(super) struct Sequential {
+    ahead: Ahead,
+    position: Arc<AtomicU64>,
+}
+
+impl Sequential {
+    pub(super) fn new(file: ObjectFile, position: Arc<AtomicU64>) -> Self {
+        Self {
+            ahead: Ahead::new(file),
+            position,
+        }
+    }
+}
+
+impl Read for Sequential {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let at = self.position.load(Ordering::Relaxed);
+        let read = self.ahead.read_at(at, out)?;
+        self.position.store(at + read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bytes::{Archive, ArchiveFile};
+    use super::*;
+    use forebay_store::{Location, Store, StoreOptions};
+
+    #[test]
+    fn any_positions_give_the_bytes_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let len = 3 * PIECE_BYTES as usize + 12_345;
+        let bytes: Vec<u8> = (0..len as u32)
+            .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect();
+        std::fs::write(dir.path().join("a"), &bytes).unwrap();
+        let store = Store::open(&Location::from(dir.path()), &StoreOptions::default()).unwrap();
+        let (ArchiveFile::Object(file), _) = Archive::Object(store, "a".into()).open().unwrap()
+        else {
+            panic!("an object was opened");
+        };
+        let mut ahead = Ahead::new(file.clone());
+        let end = len as u64;
+        for position in [
+            0,
+            5,
+            PIECE_BYTES - 1,
+            PIECE_BYTES,
+            3 * PIECE_BYTES,
+            7,
+            2 * PIECE_BYTES,
+            end - 1,
+            end,
+        ] {
+            let mut out = [0; 100];
+            let mut filled = 0;
+            while filled < out.len() {
+                match ahead
+                    .read_at(position + filled as u64, &mut out[filled..])
+                    .unwrap()
+                {
+                    0 => break,
+                    read => filled += read,
+                }
+            }
+            let from = position as usize;
+            assert_eq!(
+                out[..filled],
+                bytes[from..(from + 100).min(len)],
+                "{position}"
+            );
+        }
+        let mut all = Vec::new();
+        let position = Arc::default();
+        Sequential::new(file, Arc::clone(&position))
+            .read_to_end(&mut all)
+            .unwrap();
+        assert!(all == bytes);
+        assert_eq!(position.load(Ordering::Relaxed), end);
+    }
+}

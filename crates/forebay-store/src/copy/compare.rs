@@ -1,0 +1,93 @@
+//! Whether an object is at the destination already.
+
+use super::census::SourceItem;
+use super::plan::Why;
+use super::{Compare, CopyError, CopyMode, CopyObserver, CopyOptions};
+use crate::{Cancel, Object, Store};
+
+/// Bytes read at a time where an object is summed.
+const READ_BYTES: u64 = 4 << 20;
+
+/// Both sides of a comparison.
+pub(super) struct Comparison<'a> {
+    pub(super) source: &'a Store,
+    pub(super) target: &'a Store,
+    pub(super) options: &'a CopyOptions,
+    pub(super) observer: &'a dyn CopyObserver,
+    pub(super) cancel: &'a Cancel,
+}
+
+impl Comparison<'_> {
+    /// Why an object has to be copied; none if it is there. `there` is what has its name at the destination.
+    ///
+    /// A checksum decides where it can be had without moving bytes over a network. Listings do not tell it, so the
+    /// destination is asked for it once the sizes are equal.
+    pub(super) fn why(
+        &self,
+        item: &SourceItem,
+        there: Option<&Object>,
+    ) -> Result<Option<Why>, CopyError> {
+        let Some(there) = there else {
+            return Ok(Some(Why::Missing));
+        };
+        if there.len != item.object.len {
+            return Ok(Some(Why::Size));
+        }
+        let is_local = |store: &Store| !store.location().is_remote();
+        let reads = self.options.compare == Compare::Read;
+        let mut expected = item.crc32c;
+        let mut found = there.crc32c;
+        if found.is_none() && !is_local(self.target) {
+            match self.target.head(&there.key)? {
+                Some(now) if now.len == item.object.len => found = now.crc32c,
+                _ => return Ok(Some(Why::Missing)),
+            }
+        }
+        // What a manifest or the other side knows is worth reading a local file for.
+        if expected.is_none()
+            && !is_local(self.source)
+            && (found.is_some() || is_local(self.target))
+        {
+            expected = self
+                .source
+                .head(&item.object.key)?
+                .and_then(|object| object.crc32c);
+        }
+        if expected.is_none() && (reads || (found.is_some() && is_local(self.source))) {
+            expected = Some(self.sum(self.source, &item.object)?);
+        }
+        if found.is_none() && (reads || (expected.is_some() && is_local(self.target))) {
+            found = Some(self.sum(self.target, there)?);
+        }
+        Ok(match (expected, found) {
+            (Some(expected), Some(found)) if expected == found => None,
+            (Some(_), Some(_)) => Some(Why::Content),
+            // Files of a dataset are never taken for the right ones because of their age.
+            _ if item.dataset.is_some() || self.options.mode == CopyMode::Copy => {
+                Some(Why::Unknown)
+            }
+            _ => match (item.object.modified, there.modified) {
+                (Some(source), Some(there)) if there >= source => None,
+                _ => Some(Why::Newer),
+            },
+        })
+    }
+
+    /// The checksum of an object's bytes.
+    fn sum(&self, store: &Store, object: &Object) -> Result<u32, CopyError> {
+        let mut buffer = vec![0; READ_BYTES.min(object.len) as usize];
+        let mut at = 0;
+        let mut crc = 0;
+        while at < object.len {
+            if self.cancel.is_set() {
+                return Err(CopyError::Interrupted { done: 0, total: 0 });
+            }
+            let step = (object.len - at).min(READ_BYTES) as usize;
+            store.read_at(&object.key, at, &mut buffer[..step])?;
+            crc = crc32c::crc32c_append(crc, &buffer[..step]);
+            at += step as u64;
+            self.observer.compared(step as u64);
+        }
+        Ok(crc)
+    }
+}

@@ -1,0 +1,150 @@
+//! One object from here to there.
+
+use super::census::Role;
+use super::plan::PlannedItem;
+use super::{CopyError, CopyOptions, CopySource, CopyTarget};
+use crate::{Cancel, Error, Object, Store, Transfer};
+use forebay_shard::MAX_RECORD_BYTES;
+use forebay_shard::index::{FileKind, Found, SUFFIX_BYTES, parse_suffix};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What became of an object.
+pub(super) enum Moved {
+    Whole,
+    /// The source's bytes are not what they have to be: nothing was published.
+    Damaged(String),
+}
+
+/// Moves objects from one side to the other.
+pub(super) struct Mover<'a> {
+    pub(super) source: &'a CopySource,
+    pub(super) target: &'a CopyTarget,
+    pub(super) options: &'a CopyOptions,
+    /// Parts of one object on their way at the same time.
+    pub(super) parallel: usize,
+    pub(super) cancel: &'a Cancel,
+    pub(super) progress: &'a (dyn Fn(u64) + Sync),
+}
+
+impl Mover<'_> {
+    /// Moves one object, and compares its checksum on the way.
+    pub(super) fn go(&self, planned: &PlannedItem) -> Result<Moved, CopyError> {
+        let item = &planned.item;
+        let (from, to) = (&self.source.store, &self.target.store);
+        if let Role::Index(shard) = item.role
+            && let Some(problem) = index_problem(from, &item.object, shard)?
+        {
+            return Ok(Moved::Damaged(problem));
+        }
+        let moved = match (from.location().local_path(), to.location().local_path()) {
+            (_, Ok(root)) => {
+                let path = root.join(&planned.key);
+                make_parents(&path)?;
+                self.download(item.object.key.as_str(), &path, item.crc32c)
+            }
+            (Ok(root), Err(_)) => {
+                let path = root.join(&item.object.key);
+                self.upload(&planned.key, &path, item.crc32c)
+            }
+            (Err(_), Err(_)) => self.through_here(planned),
+        };
+        match moved {
+            Ok(()) => Ok(Moved::Whole),
+            Err(error @ Error::Checksum { .. }) => Ok(Moved::Damaged(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn upload(&self, key: &str, path: &Path, crc32c: Option<u32>) -> Result<(), Error> {
+        let transfer = self.transfer(crc32c);
+        self.target
+            .store
+            .upload_file(key, path, &transfer)
+            .map(|_| ())
+    }
+
+    fn download(&self, key: &str, path: &Path, crc32c: Option<u32>) -> Result<(), Error> {
+        let transfer = self.transfer(crc32c);
+        self.source
+            .store
+            .download_file(key, path, &transfer)
+            .map(|_| ())
+    }
+
+    /// From one store to another: neither has to reach the other, and each object rests on this machine once.
+    fn through_here(&self, planned: &PlannedItem) -> Result<(), Error> {
+        let resting = Resting::new(self.options.scratch.as_deref())?;
+        let item = &planned.item;
+        self.download(&item.object.key, &resting.0, item.crc32c)?;
+        self.upload(&planned.key, &resting.0, item.crc32c)
+    }
+
+    fn transfer(&self, crc32c: Option<u32>) -> Transfer<'_> {
+        Transfer::new(self.cancel)
+            .with_crc32c(crc32c)
+            .with_progress(self.progress)
+            .with_parallel(self.parallel)
+            .with_limiter(self.options.limiter.as_ref())
+    }
+}
+
+/// A file for the time of one transfer, removed at its end.
+struct Resting(PathBuf);
+
+impl Resting {
+    fn new(dir: Option<&Path>) -> Result<Self, Error> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let dir = dir.map_or_else(std::env::temp_dir, Path::to_path_buf);
+        std::fs::create_dir_all(&dir).map_err(|error| Error::io(&dir, "create", error))?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("forebay-copy-{}-{number}", std::process::id());
+        Ok(Self(dir.join(name)))
+    }
+}
+
+impl Drop for Resting {
+    fn drop(&mut self) {
+        // It is not there where the download failed.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn make_parents(path: &Path) -> Result<(), CopyError> {
+    let Some(parent) = path.parent() else {
+        return Ok(());
+    };
+    std::fs::create_dir_all(parent).map_err(|error| Error::io(parent, "create", error).into())
+}
+
+/// What is wrong with a binary index, if anything is: it is damaged, or of another shard.
+fn index_problem(store: &Store, object: &Object, shard: u32) -> Result<Option<String>, CopyError> {
+    let mut from = object.len.saturating_sub(SUFFIX_BYTES);
+    let path = PathBuf::from(&object.key);
+    loop {
+        // The length was listed, not taken from the file's content.
+        let mut suffix = vec![0; (object.len - from) as usize];
+        store.read_at(&object.key, from, &mut suffix)?;
+        let found = parse_suffix(
+            &path,
+            FileKind::Sidecar,
+            object.len,
+            MAX_RECORD_BYTES,
+            &suffix,
+        );
+        return Ok(match found {
+            Ok(Found::Need(range)) if range.start < from => {
+                from = range.start;
+                continue;
+            }
+            Ok(Found::Need(_)) => Some("its index is not where its end says".to_owned()),
+            Ok(Found::Index(index)) => match index.shard_crc32c() {
+                Some(crc) if crc != shard => Some(format!(
+                    "it is the index of another shard: of one with the checksum {crc:08x}, expected {shard:08x}"
+                )),
+                _ => None,
+            },
+            Err(error) => Some(error.to_string()),
+        });
+    }
+}
