@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use forebay_store::Location;
 use forebay_store::cache::{Cache, CacheOptions};
 
 use crate::console::Console;
@@ -29,6 +30,21 @@ pub(crate) struct CacheArgs {
 }
 
 impl CacheArgs {
+    /// The cache that is asked for, if any of these places is in a store: local ones are read where they are.
+    pub(crate) fn open_for<'a>(
+        &self,
+        places: impl IntoIterator<Item = &'a PathBuf>,
+        console: &Console,
+    ) -> Result<Option<Arc<Cache>>, Failure> {
+        let mut places = places.into_iter();
+        let is_remote = |place| Location::parse(place).is_ok_and(|place| place.is_remote());
+        if places.any(is_remote) {
+            self.open(console)
+        } else {
+            Ok(None)
+        }
+    }
+
     /// The cache that is asked for, if one is.
     pub(crate) fn open(&self, console: &Console) -> Result<Option<Arc<Cache>>, Failure> {
         if self.cache_dir.is_none() && self.cache_memory.is_none() {

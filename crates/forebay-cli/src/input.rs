@@ -40,9 +40,13 @@ pub(crate) struct Input {
 impl Input {
     /// Looks at `text`: a dataset's root, its manifest, or a shard, here or in a store.
     pub(crate) fn recognise(text: &Path, store: &StoreOptions) -> Result<Self, Failure> {
+        Self::recognise_with(text, &ReadOptions::new(store.clone()))
+    }
+
+    fn recognise_with(text: &Path, options: &ReadOptions) -> Result<Self, Failure> {
         let location = Location::parse(text)?;
         if location.is_remote() {
-            return Self::remote(&location, &ReadOptions::new(store.clone()));
+            return Self::remote(&location, options);
         }
         let path = location.local_path()?;
         let input = |kind, path: &Path| Self {
@@ -147,7 +151,12 @@ impl Input {
 
     /// The same for commands that need a whole dataset.
     pub(crate) fn dataset(text: &Path, store: &StoreOptions) -> Result<Self, Failure> {
-        let input = Self::recognise(text, store)?;
+        Self::dataset_with(text, &ReadOptions::new(store.clone()))
+    }
+
+    /// The same with all that is said of reading.
+    pub(crate) fn dataset_with(text: &Path, options: &ReadOptions) -> Result<Self, Failure> {
+        let input = Self::recognise_with(text, options)?;
         match input.kind {
             Kind::Dataset => Ok(input),
             Kind::Shard => Err(Failure::new(format!(

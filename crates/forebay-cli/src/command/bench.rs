@@ -11,6 +11,7 @@ use forebay_bench::{
 use forebay_client::Transport;
 use forebay_store::{Cancel, Location, ReadOptions};
 
+use crate::cache_args::CacheArgs;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::quantity::parse_size;
@@ -28,6 +29,7 @@ Examples:
   forebay bench read shards/ shards-indexed/
   forebay bench loader shards/ --threads 1,2
   forebay bench epoch shards/ s3://bucket/shards
+  forebay bench epoch shards/ s3://bucket/shards --cache-dir /nvme/forebay
   forebay bench stream shards/
   forebay bench transport
   forebay bench store s3://bucket/scratch --size 1GiB --parallel 16
@@ -103,6 +105,8 @@ enum What {
         /// Samples a batch
         #[arg(long, value_name = "N", default_value_t = 64)]
         batch_size: u64,
+        #[command(flatten)]
+        cache: CacheArgs,
         #[command(flatten)]
         store: StoreArgs,
     },
@@ -221,6 +225,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
             split,
             threads,
             batch_size,
+            cache,
             store,
         } => {
             let places: Vec<Location> = datasets
@@ -231,7 +236,8 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
                 split,
                 batch_size,
                 threads,
-                read: ReadOptions::new(store.options()),
+                read: ReadOptions::new(store.options())
+                    .with_cache(cache.open_for(&datasets, console)?),
                 runs,
             };
             forebay_bench::epoch(&places, &options).map(|report| vec![report])

@@ -9,8 +9,10 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use forebay_image::Limits;
 use forebay_server::{Event, Server, ServerOptions};
+use forebay_store::ReadOptions;
 use serde::Serialize;
 
+use crate::cache_args::CacheArgs;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, show};
@@ -78,6 +80,9 @@ pub(crate) struct Args {
     insecure: bool,
 
     #[command(flatten)]
+    cache: CacheArgs,
+
+    #[command(flatten)]
     store: StoreArgs,
 }
 
@@ -133,7 +138,9 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         ))
         .hint("on a network that you trust add --insecure; else listen on 127.0.0.1"));
     }
-    let dataset = Input::dataset(&args.dataset, &args.store.options())?;
+    let cache = args.cache.open_for([&args.dataset], console)?;
+    let options = ReadOptions::new(args.store.options()).with_cache(cache);
+    let dataset = Input::dataset_with(&args.dataset, &options)?;
     let name = decide_name(args.name.as_deref(), dataset.path())?;
     let dataset = dataset.open_dataset()?;
     let splits: Vec<SplitEvent> = dataset
