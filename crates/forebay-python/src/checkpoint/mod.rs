@@ -19,7 +19,7 @@ use crate::failure::{Failure, Kind};
 use crate::storage::{StorageOptions, read_options};
 
 fn store_options(named: StorageOptions) -> Result<StoreOptions, Failure> {
-    Ok(read_options(&named)?.store)
+    Ok(read_options(false, &named)?.store)
 }
 
 fn location(text: &str) -> Result<Location, Failure> {

@@ -57,7 +57,9 @@ struct Reached {
 ///     How a store is reached: `endpoint`, `region`, `anonymous` ("true"), `timeout` (seconds that a
 ///     request may stand still), `outage_timeout` (seconds that a store may be away before that is an
 ///     error), and settings by the names that other tools have, such as `aws_profile`. What is not
-///     given comes from the environment.
+///     given comes from the environment. `cache_dir` keeps what is read in a directory, `cache_bytes`
+///     ("200GiB") bounds it, `cache_memory_bytes` keeps that much in memory; FOREBAY_CACHE_DIR,
+///     FOREBAY_CACHE_BYTES and FOREBAY_CACHE_MEMORY say so for all.
 ///
 /// Returns
 /// -------
@@ -82,8 +84,9 @@ pub(crate) fn open(
     storage_options: Option<StorageOptions>,
 ) -> PyResult<PyDataset> {
     let storage_options = storage_options.unwrap_or_default();
-    let (place, read) = (location(&path)?, read_options(&storage_options)?);
+    let place = location(&path)?;
     let is_far = place.is_remote();
+    let read = read_options(is_far, &storage_options)?;
     let name = path.display().to_string();
     let waits_for = || format!("the index of {name}");
     let (dataset, splits) = patiently(py, Deadline::after(None), waits_for, move || {

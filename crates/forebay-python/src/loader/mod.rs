@@ -356,7 +356,7 @@ impl PyLoader {
             timeout,
             transport: arguments::transport(transport)?,
             connections,
-            read: read_options(&storage_options.unwrap_or_default())?,
+            read: read_options(origin.is_far(), &storage_options.unwrap_or_default())?,
         };
         let waits_for = || format!("an answer from {name}");
         let (opened, batches) = patiently(py, Deadline::after(timeout), waits_for, move || {

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use super::arguments::Wish;
 use crate::failure::{Failure, Kind};
 use crate::pump::Source;
+use crate::storage;
 
 /// What a URL of a server begins with.
 const SCHEME: &str = "forebay://";
@@ -82,6 +83,14 @@ impl Origin {
         }
         let path: PathBuf = source.extract()?;
         Ok(Origin::One(path.into_os_string()))
+    }
+
+    /// Whether any of it is read from a store.
+    pub(super) fn is_far(&self) -> bool {
+        match self {
+            Origin::One(source) => storage::is_far(source),
+            Origin::Several(mix) => mix.sources.iter().any(storage::is_far),
+        }
     }
 }
 
