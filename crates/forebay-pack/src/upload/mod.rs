@@ -466,6 +466,8 @@ impl Upload {
                     self.store.delete(&object.key)?;
                 }
                 if let Ok(root) = self.store.location().local_path() {
+                    // What a process that was killed left half-written, under names that no listing shows.
+                    self.store.abort_uploads("")?;
                     // Directories are no objects: an empty one is in nobody's way.
                     let _ = std::fs::remove_dir(root.join(CLAIM_DIR));
                 }
