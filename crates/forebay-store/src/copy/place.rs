@@ -1,7 +1,7 @@
 //! What a location names: one object, or a tree of them.
 //!
-//! A text that ends in `/`, a bucket and a directory are trees. Anything else is an object if there is one of this name,
-//! else a tree. A dataset's manifest stands for its dataset.
+//! A text that ends in `/`, a bucket and a directory are trees, and so is what has objects below it. Anything else is an object if
+//! there is one of this name. A dataset's manifest stands for its dataset.
 
 use super::CopyError;
 use crate::{Error, Location, Object, Store, StoreOptions};
@@ -50,6 +50,9 @@ impl CopySource {
         let Some((parent, name)) = apart(location)? else {
             return tree();
         };
+        if location.is_remote() && has_more_below(location, options)? {
+            return tree();
+        }
         let store = Store::open(&parent, options)?;
         match store.head(&name)? {
             Some(_) if name == MANIFEST => Ok(Self { store, only: None }),
@@ -148,6 +151,20 @@ fn apart(location: &Location) -> Result<Option<(Location, String)>, CopyError> {
         }
         _ => Ok(None),
     }
+}
+
+/// Whether a place in a store is a dataset or has other objects below it. Asked before its own name is: servers that keep objects
+/// as files do not tell a directory from damage.
+fn has_more_below(location: &Location, options: &StoreOptions) -> Result<bool, CopyError> {
+    let store = Store::open(location, options)?;
+    if store.head(MANIFEST)?.is_some() {
+        return Ok(true);
+    }
+    if let Some("http" | "https") = location.scheme() {
+        return Ok(false);
+    }
+    let level = store.list_dir("")?;
+    Ok(!level.dirs.is_empty() || !level.objects.is_empty())
 }
 
 /// Whether one of two places lies in the other, or both are one: a copy would read what it writes.
