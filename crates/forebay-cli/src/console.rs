@@ -158,6 +158,19 @@ impl Console {
         }
     }
 
+    /// A line of a log as it is, on stderr; `detail` is 0 for what `-q` hides, more for what `-v` shows, less for what only
+    /// `-qq` hides.
+    pub(crate) fn log_line(&self, line: &str, detail: i8) {
+        let shown = match detail {
+            ..0 => self.quiet < 2,
+            0 => self.quiet == 0,
+            1.. => self.verbose > 0 && self.quiet == 0,
+        };
+        if shown {
+            self.stderr(line);
+        }
+    }
+
     /// Shown with `-v`.
     pub(crate) fn detail(&self, text: impl AsRef<str>) {
         if self.verbose > 0 && self.quiet == 0 {

@@ -102,6 +102,10 @@ impl From<forebay_server::Error> for Failure {
         let hint = match &error {
             Error::Listen { source, .. } => io_hint(source),
             Error::Name { .. } => Some("give the dataset another name with --name NAME".to_owned()),
+            Error::NotLoopback { .. } => {
+                let hint = "give --tls-cert, --tls-key and --token-file; on a network that you trust --insecure does without them";
+                return Self::usage(error.to_string()).hint(hint);
+            }
             _ => None,
         };
         Self::from_error(&error).maybe_hint(hint)

@@ -173,3 +173,152 @@ fn serve_refuses_what_it_should() {
     ])
     .failed_with(&["a/b"]);
 }
+
+/// A directory with a dataset and this CONFIG.toml.
+fn configured(config: &str) -> (TempDir, PathBuf) {
+    let (dir, _) = packed();
+    let file = dir.path().join("CONFIG.toml");
+    std::fs::write(&file, config).unwrap();
+    (dir, file)
+}
+
+const JOBS: &str = r#"
+listen = "127.0.0.1:0"
+token_file = "tokens"
+
+[datasets.pictures]
+path = "shards"
+
+[jobs.small]
+split = "train"
+batch_size = 4
+world_size = 2
+transform = { kind = "eval", resize = 64, crop = 56 }
+
+[jobs.encoded]
+split = "train"
+transform = "raw"
+"#;
+
+#[test]
+fn a_configuration_has_datasets_and_jobs() {
+    let (dir, file) = configured(JOBS);
+    std::fs::write(dir.path().join("tokens"), "marked-0123456789 small\n").unwrap();
+    let checked = run(["serve", text(&file), "--check"]).done();
+    for part in ["/pictures", "/small", "/encoded", "2 ranks of 4 samples"] {
+        assert!(checked.stdout.contains(part), "{}", checked.stdout);
+    }
+    // Flags win over the file.
+    let ran = run(["serve", text(&file), "--check", "--max-connections", "7"]).done();
+    assert!(
+        ran.stdout.contains("at most 7 connections"),
+        "{}",
+        ran.stdout
+    );
+
+    let served = Served::start(&file, &["--log-format", "json"]);
+    let url = served.url.replace("/pictures", "/small");
+    let token = forebay_client::Token::new("marked-0123456789", "a test").unwrap();
+    let options = ClientOptions {
+        credential: Some(forebay_client::Credential::Token(token)),
+        ..ClientOptions::default()
+    };
+    let client = Client::connect(&url, options.clone()).unwrap();
+    let mut stream = client.open(wire::StreamSpec::default()).unwrap();
+    let batch = stream.next_batch().unwrap().unwrap();
+    assert_eq!(batch.shape, [4, 56, 56, 3]);
+    assert_eq!(stream.spec().world_size, 2);
+    assert!(
+        Client::connect(&served.url, options).is_err(),
+        "the token is for small"
+    );
+    assert!(Client::connect(&url, ClientOptions::default()).is_err());
+    drop((stream, client));
+    served.signal("HUP");
+    served.signal("TERM");
+    let (code, stdout, stderr) = served.end();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        !stderr.contains("marked") && !stdout.contains("marked"),
+        "{stderr}"
+    );
+    let events: Vec<serde_json::Value> = stderr
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let named = |name: &str| events.iter().find(|event| event["event"] == name);
+    let opened = named("opened").unwrap_or_else(|| panic!("{stderr}"));
+    assert_eq!(opened["name"], "small");
+    assert_eq!(opened["batch_size"], 4);
+    assert!(opened["time"].as_str().unwrap().ends_with('Z'));
+    assert!(named("stopped").is_some(), "{stderr}");
+}
+
+#[test]
+fn a_configuration_that_is_wrong_says_where() {
+    let refused = |config: &str, texts: &[&str]| {
+        let (dir, file) = configured(config);
+        std::fs::write(dir.path().join("tokens"), "marked-0123456789\n").unwrap();
+        let ran = run(["serve", text(&file), "--check"]);
+        assert!(ran.code == 1 || ran.code == 2, "{}", ran.stderr);
+        ran.explains("error: ", texts);
+        ran.stderr
+    };
+    let stderr = refused(
+        &JOBS.replace("batch_size", "bach_size"),
+        &["line 10", "bach_size"],
+    );
+    assert!(stderr.contains("did you mean `batch_size`?"), "{stderr}");
+    refused(
+        &JOBS.replace("batch_size = 4", "batch_size = 40"),
+        &["small", "80"],
+    );
+    refused(
+        &JOBS.replace("split = \"train\"\nbatch", "split = \"test\"\nbatch"),
+        &["small", "test"],
+    );
+    refused(
+        &JOBS.replace("split = \"train\"\nbatch", "batch"),
+        &["small", "split"],
+    );
+    refused(
+        &JOBS.replace("[jobs.small]", "[jobs.small]\ndataset = \"no\""),
+        &["small", "pictures"],
+    );
+    refused(&JOBS.replace("\"tokens\"", "\"missing\""), &["missing"]);
+    refused(&JOBS.replace("\"shards\"", "\"gone\""), &["gone"]);
+    refused(&JOBS.replace("jobs.small", "jobs.pictures"), &["pictures"]);
+    refused("listen = \"127.0.0.1:0\"\n", &["names no dataset"]);
+}
+
+#[test]
+fn several_datasets_and_half_of_tls() {
+    let (dir, root) = packed();
+    let other = dir.path().join("other");
+    run(["convert", text(&root), text(&other), "--format", "tfrecord"]).done();
+    let args = [
+        "serve",
+        text(&root),
+        text(&other),
+        "--check",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let ran = run(args).done();
+    assert!(
+        ran.stdout.contains("/shards") && ran.stdout.contains("/other"),
+        "{}",
+        ran.stdout
+    );
+    let ran = run(["serve", text(&root), "--tls-cert", "x.pem"]).code(2);
+    ran.explains("error: ", &["--tls-key"]);
+    let ran = run([
+        "serve",
+        text(&root),
+        "--tls-cert",
+        "x.pem",
+        "--tls-key",
+        "x.key",
+    ]);
+    ran.code(1).explains("error: ", &["x.pem"]);
+}

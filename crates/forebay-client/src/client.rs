@@ -96,6 +96,13 @@ impl Client {
         &self.welcome.splits
     }
 
+    /// The options of the job that the URL names; none where it names a dataset. The rank is this client's, and so is a
+    /// world size of 0.
+    #[must_use]
+    pub fn job(&self) -> Option<&wire::StreamSpec> {
+        self.welcome.job.as_ref()?.spec.as_ref()
+    }
+
     /// Opens a stream. Each has a connection and a receiving thread of its own.
     ///
     /// # Errors
@@ -116,6 +123,9 @@ impl Client {
         // A stream that is moved by arithmetic must not change its dataset.
         open.fingerprint
             .get_or_insert_with(|| self.welcome.fingerprint.clone());
+        if let Some(job) = self.job() {
+            forebay_wire::job::fill(&mut open.spec, job, &open.given);
+        }
         let fresh = || dial(&self.url, &self.options, 0, &|_| Ok(()));
         let open_on = |mut connection: Connection| {
             let checksum = Terms::checksum(&self.options, &connection);

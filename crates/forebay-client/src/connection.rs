@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use forebay_wire::frame::PROTOCOL_VERSIONS;
 use forebay_wire::{
     Error as WireError, FrameReader, FrameWriter, Limits, LocalSocket, Message, Peer, Socket,
-    TcpSocket, wire,
+    TcpSocket, Token, wire,
 };
 
 use crate::error::{Error, Result};
 use crate::options::{ClientOptions, OpenOptions, Transport};
+use crate::tls::{self, Trust};
 use crate::url::{Authority, Url};
 
 /// How long a small message may take to leave. The server always reads.
@@ -40,16 +41,35 @@ pub(crate) fn dial(
     adopt: &dyn Fn(&Socket) -> Result<()>,
 ) -> Result<Connection> {
     let servers = url.servers();
+    let access = Access::of(url, options)?;
     let mut last = None;
     for i in 0..servers.len() {
         let server = &servers[(first + i) % servers.len()];
-        match greet(server, url.name(), options, adopt) {
+        match greet(server, url.name(), options, &access, adopt) {
             Ok(connection) => return Ok(connection),
             Err(e) if e.is_passing() => last = Some(e),
             Err(e) => return Err(e),
         }
     }
     Err(last.expect("a URL has at least one server"))
+}
+
+/// What this client shows, and whom it trusts.
+struct Access {
+    token: Option<Token>,
+    trust: Option<Trust>,
+}
+
+impl Access {
+    fn of(url: &Url, options: &ClientOptions) -> Result<Access> {
+        Ok(Access {
+            token: match &options.credential {
+                Some(credential) => Some(credential.token()?),
+                None => None,
+            },
+            trust: Trust::of(url, options)?,
+        })
+    }
 }
 
 fn connect(server: &Authority, timeout: Duration) -> Result<TcpStream> {
@@ -74,6 +94,7 @@ fn greet(
     server: &Authority,
     name: &str,
     options: &ClientOptions,
+    access: &Access,
     adopt: &dyn Fn(&Socket) -> Result<()>,
 ) -> Result<Connection> {
     let stream = connect(server, options.connect_timeout)?;
@@ -84,7 +105,7 @@ fn greet(
         dataset: name.to_owned(),
         ..wire::Hello::default()
     };
-    let (connection, hello) = greet_tcp(stream, server, hello, options, adopt)?;
+    let (connection, hello) = greet_tcp(stream, server, hello, options, access, adopt)?;
     match options.transport {
         Transport::Tcp => Ok(connection),
         Transport::Shm => go_local(&connection, hello, options, adopt),
@@ -103,14 +124,25 @@ fn greet_tcp(
     server: &Authority,
     mut hello: wire::Hello,
     options: &ClientOptions,
+    access: &Access,
     adopt: &dyn Fn(&Socket) -> Result<()>,
 ) -> Result<(Connection, wire::Hello)> {
+    let authority = server;
     let server = server.to_string();
-    let socket = TcpSocket::new(stream).map_err(|source| Error::Connect {
+    let mut socket = TcpSocket::new(stream).map_err(|source| Error::Connect {
         server: server.clone(),
         source,
     })?;
+    if let Some(trust) = &access.trust {
+        socket = trust.begin(socket, authority)?;
+    }
     let socket = Socket::from(socket);
+    if let Some(token) = &access.token {
+        if access.trust.is_none() && !socket.is_same_host() {
+            return Err(Error::TokenInClear { server });
+        }
+        token.expose().clone_into(&mut hello.token);
+    }
     let stays = hello.join.is_empty() && options.transport != Transport::Tcp;
     hello.local = stays && socket.is_same_host();
     let connection = say_hello(socket, &server, hello.clone(), options, adopt)?;
@@ -165,6 +197,7 @@ fn say_hello(
     socket
         .set_timeouts(patience, WRITE_TIMEOUT)
         .map_err(failed)?;
+    tls::shake_hands(&socket, &server, patience)?;
     let mut connection = Connection {
         server: server.clone(),
         reader: FrameReader::new(socket.clone(), Limits::from_server(options.max_batch_bytes)),
@@ -268,10 +301,12 @@ impl Connection {
             join: key.to_vec().into(),
             ..wire::Hello::default()
         };
+        let access = Access::of(url, options)?;
         let dial = |_| {
             let stream = TcpStream::connect_timeout(&address, options.connect_timeout);
             let stream = stream.map_err(failed)?;
-            let (lane, _) = greet_tcp(stream, server, hello.clone(), options, &|_| Ok(()))?;
+            let (lane, _) =
+                greet_tcp(stream, server, hello.clone(), options, &access, &|_| Ok(()))?;
             let silence = lane.silence;
             lane.socket.set_read_timeout(silence).map_err(failed)?;
             Ok(lane)
@@ -296,6 +331,7 @@ impl Connection {
             fingerprint: open.fingerprint.clone().unwrap_or_default(),
             payload_checksum: checksum,
             epochs: open.epochs,
+            given: open.given.clone(),
             connections: match self.socket.local() {
                 Some(_) => 1,
                 None => u32::try_from(options.connections).unwrap_or(u32::MAX),
@@ -340,6 +376,10 @@ impl Drop for Connection {
 
 /// What an error of the connection means while `what` is waited for.
 pub(crate) fn broken(server: &str, what: &str, silence: Duration, source: WireError) -> Error {
+    if let Some(what) = tls::refusal(&source) {
+        let server = server.to_owned();
+        return Error::Tls { server, what };
+    }
     let (server, what) = (server.to_owned(), what.to_owned());
     if source.is_timeout() {
         Error::Silent {

@@ -46,6 +46,29 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// There is no TLS with the server that can be trusted.
+    #[error("{server}: {what}")]
+    Tls {
+        /// The server.
+        server: String,
+        /// What is wrong, and what would help.
+        what: String,
+    },
+    /// Certificates or keys that this client was told to use cannot be.
+    #[error(transparent)]
+    Certificates(#[from] forebay_wire::transport::tls::Error),
+    /// There is no token where one should be.
+    #[error(transparent)]
+    Token(#[from] forebay_wire::token::TokenError),
+    /// A token would travel unencrypted.
+    #[error(
+        "refusing to send the token to {server} unencrypted: use forebays:// with a server that was started with \
+         --tls-cert and --tls-key"
+    )]
+    TokenInClear {
+        /// The server.
+        server: String,
+    },
     /// A deadline passed.
     #[error(
         "waited {waited:.1?} for {what} from {server}{}",

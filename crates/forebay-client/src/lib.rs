@@ -30,13 +30,15 @@ mod receiver;
 mod sequence;
 mod slots;
 mod stream;
+mod tls;
 mod url;
 
 pub use client::Client;
 pub use error::{Error, Result};
+pub use forebay_wire::transport::tls::ClientTls;
 pub use forebay_wire::wire::error::Kind as RemoteKind;
-pub use forebay_wire::{Batch, Buffer, BufferPool, Dtype, Layout, wire};
-pub use options::{ClientOptions, OpenOptions, Transport, Via};
+pub use forebay_wire::{Batch, Buffer, BufferPool, Dtype, Layout, Token, wire};
+pub use options::{ClientOptions, Credential, OpenOptions, Transport, Via};
 pub use queue::StreamStats;
 pub use stream::{Interrupter, Polled, Stream};
 pub use url::{Authority, DEFAULT_PORT, Url};

@@ -1,10 +1,12 @@
 //! What a client is told.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use forebay_wire::{BufferPool, Socket, wire};
+use forebay_wire::transport::tls::ClientTls;
+use forebay_wire::{BufferPool, Socket, Token, wire};
 
 use crate::error::Error;
 
@@ -30,7 +32,7 @@ pub struct ClientOptions {
     /// batches. With encoded images, whose batches vary in size, one may come beyond it.
     pub credit_bytes: Option<u64>,
     /// Whether the server adds a checksum to each payload, and it is checked
-    /// here; `None`: unless the connection stays on this machine.
+    /// here; `None`: unless the connection stays on this machine, or TLS checks as much already.
     pub payload_checksum: Option<bool>,
     /// Largest batch that is accepted.
     pub max_batch_bytes: u64,
@@ -42,6 +44,66 @@ pub struct ClientOptions {
     /// Over how many TCP connections each batch comes at once, 1 to 16: for networks that one of them, or one core, does
     /// not fill. Each counts as a client of the server.
     pub connections: usize,
+    /// What lets this client in, where servers want it.
+    pub credential: Option<Credential>,
+    /// Whom to trust, and who this client is; for URLs that begin with `forebays://`.
+    pub tls: ClientTls,
+}
+
+/// A token, or where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// The token itself.
+    Token(Token),
+    /// The first token of a file, which is read again for each connection, so that it may be replaced.
+    File(PathBuf),
+}
+
+impl Credential {
+    /// The token that counts now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Token`](crate::Error::Token).
+    pub fn token(&self) -> crate::Result<Token> {
+        Ok(match self {
+            Credential::Token(token) => token.clone(),
+            Credential::File(path) => Token::from_file(path)?,
+        })
+    }
+}
+
+impl ClientOptions {
+    /// Fills in what is not set from the environment: the token from `FOREBAY_TOKEN` or the file that
+    /// `FOREBAY_TOKEN_FILE` names, authorities from `FOREBAY_TLS_CA`, the client's own certificate from
+    /// `FOREBAY_TLS_CLIENT_CERT` and `FOREBAY_TLS_CLIENT_KEY`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Token`](crate::Error::Token) for what is no token.
+    pub fn with_environment(mut self) -> crate::Result<Self> {
+        let path = |name: &str| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        if self.credential.is_none() {
+            const NAME: &str = "FOREBAY_TOKEN";
+            self.credential = match std::env::var_os(NAME).filter(|value| !value.is_empty()) {
+                Some(text) => {
+                    let text = text.to_string_lossy();
+                    let from = format_args!("the environment variable {NAME}");
+                    Some(Credential::Token(Token::new(text.trim(), from)?))
+                }
+                None => path("FOREBAY_TOKEN_FILE").map(Credential::File),
+            };
+        }
+        self.tls.ca = self.tls.ca.or_else(|| path("FOREBAY_TLS_CA"));
+        if self.tls.identity.is_none() {
+            self.tls.identity = path("FOREBAY_TLS_CLIENT_CERT").zip(path("FOREBAY_TLS_CLIENT_KEY"));
+        }
+        Ok(self)
+    }
 }
 
 impl Default for ClientOptions {
@@ -59,6 +121,8 @@ impl Default for ClientOptions {
             pool: None,
             transport: Transport::default(),
             connections: 1,
+            credential: None,
+            tls: ClientTls::default(),
         }
     }
 }
@@ -157,6 +221,9 @@ pub struct OpenOptions {
     pub epochs: u64,
     /// The dataset it must be; `None`: any.
     pub fingerprint: Option<String>,
+    /// Fields of `spec` that count though they are zero or missing, by name. Only a job asks: what else is left out is
+    /// the job's, and what it has otherwise is refused.
+    pub given: Vec<String>,
 }
 
 impl From<wire::StreamSpec> for OpenOptions {

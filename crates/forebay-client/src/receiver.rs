@@ -36,7 +36,7 @@ impl Terms {
     pub(crate) fn checksum(options: &ClientOptions, connection: &Connection) -> bool {
         options
             .payload_checksum
-            .unwrap_or(!connection.socket.is_same_host())
+            .unwrap_or(!connection.socket.is_same_host() && !connection.socket.is_tls())
     }
 }
 
@@ -282,6 +282,8 @@ impl Receiver {
             position: self.sequence.position,
             epochs: terms.until.map_or(0, |until| until - self.sequence.epoch),
             fingerprint: Some(terms.fingerprint.clone()),
+            // The spec is complete.
+            given: Vec::new(),
         };
         let checksum = Terms::checksum(&terms.options, &connection);
         let opened = connection.open(&open, checksum, &terms.url, &terms.options)?;

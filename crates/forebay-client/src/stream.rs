@@ -219,6 +219,8 @@ impl Stream {
                 None => 0,
             },
             fingerprint: Some(old.fingerprint.clone()),
+            // The spec is complete.
+            given: Vec::new(),
         };
         let mut connection = dial(&old.url, &old.options, 0, &|_| Ok(()))?;
         let checksum = Terms::checksum(&old.options, &connection);

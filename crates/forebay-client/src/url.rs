@@ -1,4 +1,4 @@
-//! `forebay://host:port/name`: where servers are and what they should serve.
+//! `forebay://host:port/name`: where servers are and what they should serve; `forebays://` with TLS.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,13 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 
 const SCHEME: &str = "forebay://";
+const SECURE_SCHEME: &str = "forebays://";
 /// The port of a URL that names none.
 pub const DEFAULT_PORT: u16 = 7070;
 /// Servers one URL may name.
 const MAX_SERVERS: usize = 256;
 
-/// A parsed `forebay://` URL.
+/// A parsed `forebay://` URL, or `forebays://` for TLS.
 ///
 /// The host is a name, an IPv4 address or an IPv6 address in brackets; the port
 /// may be left out; several servers of the same data are separated by commas.
@@ -26,6 +27,7 @@ const MAX_SERVERS: usize = 256;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
+    secure: bool,
     servers: Vec<Authority>,
     name: String,
 }
@@ -43,8 +45,19 @@ impl Url {
     /// Whether `text` means to be such a URL, rather than a path or another scheme.
     #[must_use]
     pub fn is_one(text: &str) -> bool {
-        text.get(..SCHEME.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(SCHEME))
+        split_scheme(text).is_some()
+    }
+
+    /// Whether `text` means to be a URL of servers that are spoken to through TLS.
+    #[must_use]
+    pub fn is_secure_text(text: &str) -> bool {
+        matches!(split_scheme(text), Some((true, _)))
+    }
+
+    /// Whether the servers are to be spoken to through TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.secure
     }
 
     /// The servers, at least one.
@@ -79,11 +92,22 @@ fn without_user(text: &str) -> String {
     }
 }
 
+/// Whether it means TLS, and what follows the scheme.
+fn split_scheme(text: &str) -> Option<(bool, &str)> {
+    [(false, SCHEME), (true, SECURE_SCHEME)]
+        .into_iter()
+        .find_map(|(secure, scheme)| {
+            let start = text.get(..scheme.len())?;
+            start
+                .eq_ignore_ascii_case(scheme)
+                .then(|| (secure, &text[scheme.len()..]))
+        })
+}
+
 fn parse(text: &str) -> Result<Url, String> {
-    if !Url::is_one(text) {
-        return Err("it does not begin with forebay://".to_owned());
-    }
-    let rest = &text[SCHEME.len()..];
+    let Some((secure, rest)) = split_scheme(text) else {
+        return Err("it does not begin with forebay:// or forebays://".to_owned());
+    };
     if let Some(c) = rest.chars().find(|c| c.is_control() || c.is_whitespace()) {
         return Err(format!("it contains {c:?}"));
     }
@@ -116,6 +140,7 @@ fn parse(text: &str) -> Result<Url, String> {
         return Err(format!("it names more than {MAX_SERVERS} servers"));
     }
     Ok(Url {
+        secure,
         servers,
         name: name.to_owned(),
     })
@@ -178,7 +203,7 @@ impl fmt::Display for Authority {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(SCHEME)?;
+        f.write_str(if self.secure { SECURE_SCHEME } else { SCHEME })?;
         for (i, server) in self.servers.iter().enumerate() {
             let gap = if i == 0 { "" } else { "," };
             write!(f, "{gap}{server}")?;
@@ -196,6 +221,7 @@ mod tests {
         for (text, shown) in [
             ("forebay://127.0.0.1:7070/x", "forebay://127.0.0.1:7070/x"),
             ("FOREBAY://host/x/", "forebay://host:7070/x"),
+            ("forebays://host/x", "forebays://host:7070/x"),
             (
                 "forebay://[::1]/data-1.2_b",
                 "forebay://[::1]:7070/data-1.2_b",

@@ -36,4 +36,31 @@ pub mod tensorflow {
 #[allow(missing_docs, clippy::all)] // Written by prost.
 pub mod wire {
     include!("generated/forebay.wire.v1.rs");
+
+    impl std::fmt::Debug for Hello {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.debug_struct("Hello")
+                .field("version_min", &self.version_min)
+                .field("version_max", &self.version_max)
+                .field("client", &self.client)
+                .field("dataset", &self.dataset)
+                .field("token", if self.token.is_empty() { &"" } else { &"***" })
+                .finish()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wire;
+
+    #[test]
+    fn a_token_is_not_printed() {
+        let hello = wire::Hello {
+            token: "marked-secret".to_owned(),
+            ..wire::Hello::default()
+        };
+        let shown = format!("{hello:?} {hello:#?}");
+        assert!(!shown.contains("marked"), "{shown}");
+    }
 }

@@ -26,6 +26,7 @@ pub(crate) enum Kind {
     Closed,
     Fork,
     Server,
+    Auth,
     Timeout,
     Checkpoint,
     CheckpointCorrupt,
@@ -48,6 +49,7 @@ impl Kind {
             Kind::Closed => "ClosedError",
             Kind::Fork => "ForkError",
             Kind::Server => "ServerError",
+            Kind::Auth => "AuthError",
             Kind::Timeout => "TimeoutError",
             Kind::Checkpoint => "CheckpointError",
             Kind::CheckpointCorrupt => "CorruptCheckpointError",
@@ -236,7 +238,8 @@ impl From<&forebay_store::checkpoint::Error> for Failure {
 fn client_kind(error: &forebay_client::Error) -> Kind {
     use forebay_client::{Error, RemoteKind};
     match error {
-        Error::Url { .. } | Error::Option { .. } => Kind::Option,
+        Error::Url { .. } | Error::Option { .. } | Error::Certificates(_) => Kind::Option,
+        Error::Tls { .. } | Error::Token(_) | Error::TokenInClear { .. } => Kind::Auth,
         Error::Waited { .. } => Kind::Timeout,
         Error::Interrupted => Kind::Closed,
         Error::Remote { kind, .. } => match kind {
@@ -245,6 +248,7 @@ fn client_kind(error: &forebay_client::Error) -> Kind {
             RemoteKind::Mismatch => Kind::Mismatch,
             RemoteKind::Data => Kind::Corrupt,
             RemoteKind::Image => Kind::Image,
+            RemoteKind::Unauthorized => Kind::Auth,
             _ => Kind::Server,
         },
         Error::Memory { .. } | Error::Thread(_) => Kind::Other,
@@ -265,6 +269,8 @@ fn server_of(error: &forebay_client::Error) -> Option<&str> {
         | Error::Silent { server, .. }
         | Error::Lost { server, .. }
         | Error::Protocol { server, .. }
+        | Error::Tls { server, .. }
+        | Error::TokenInClear { server }
         | Error::Remote { server, .. }
         | Error::Disorder { server, .. } => Some(server),
         Error::GaveUp { last, .. } => server_of(last),

@@ -1,20 +1,24 @@
 //! One client: the handshake, and the thread that listens to it.
 
+use std::io::ErrorKind;
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_wire::frame::PROTOCOL_VERSIONS;
+use forebay_wire::frame::{self, PROTOCOL_VERSIONS};
+use forebay_wire::transport::tls::{ServerConfig, ServerConnection};
 use forebay_wire::wire::{self, error::Kind};
-use forebay_wire::{Error as WireError, FrameReader, Limits, Message, Socket};
+use forebay_wire::{Error as WireError, FrameReader, FrameWriter, Limits, Message, Socket};
 
+use crate::job::Served;
 use crate::link::{Ending, Link, Stop};
 use crate::observer::Event;
 use crate::patient::Patient;
 use crate::server::Shared;
 use crate::session::{self, printable};
-use crate::source::{Failure, Source};
+use crate::source::Failure;
+use crate::stats::Counters;
 
 /// Before a client is known, its messages have this limit.
 const HELLO_BYTES: u32 = 16 << 10;
@@ -39,11 +43,13 @@ pub(crate) fn serve(server: &Shared, link: &Link) -> Ending {
         header_bytes: HELLO_BYTES,
         ..Limits::from_client()
     };
+    let mut patient = patient;
+    let greeted = shake_hands(server, link, &mut patient);
     let mut reader = FrameReader::new(patient, limits);
-    let ending = match handshake(server, link, &mut reader) {
-        Ok(Greeted::Stream(dataset, source)) => {
+    let ending = match greeted.and_then(|()| handshake(server, link, &mut reader)) {
+        Ok(Greeted::Stream(name, served)) => {
             reader.set_limits(Limits::from_client());
-            let ending = listen(server, link, &mut reader, &dataset, source.as_ref());
+            let ending = listen(server, link, &mut reader, &name, &served);
             link.end_lanes();
             ending
         }
@@ -58,29 +64,54 @@ pub(crate) fn serve(server: &Shared, link: &Link) -> Ending {
     link.ending().unwrap_or(ending)
 }
 
+/// The handshake of TLS, if this server speaks it.
+fn shake_hands(server: &Shared, link: &Link, patient: &mut Patient<'_>) -> Result<(), Ending> {
+    let Err(e) = patient.shake_hands() else {
+        return Ok(());
+    };
+    if link.socket.first_bytes() == Some(frame::MAGIC) {
+        // It reads frames, so it can be told in one.
+        let text = "this server speaks TLS: use forebays:// instead of forebay://";
+        let error = wire::Error {
+            kind: Kind::Protocol.into(),
+            message: text.to_owned(),
+        };
+        if let Some(socket) = link.socket.tcp() {
+            let _ = FrameWriter::new(socket.without_tls()).write(&error.into(), &[]);
+        }
+        return Err(Ending::failed("was refused: it speaks no TLS"));
+    }
+    Err(Ending::failed(match e.kind() {
+        _ if patient.stopping() => "left while the server stops".to_owned(),
+        ErrorKind::TimedOut => format!(
+            "was refused: no handshake of TLS within {:?}",
+            server.options.handshake_timeout
+        ),
+        ErrorKind::InvalidData => format!("was refused: the handshake of TLS failed: {e}"),
+        _ => format!("left before the handshake of TLS was done: {e}"),
+    }))
+}
+
 /// Tells a client that there are too many, as soon as it says who it is.
-pub(crate) fn refuse(server: &Shared, link: &Link) {
+pub(crate) fn refuse(server: &Shared, link: &Link, why: String) {
     let options = &server.options;
     let tick = options.heartbeat / 2;
     if link.socket.set_timeouts(tick, tick).is_err() {
         return;
     }
     let limit = options.handshake_timeout.min(LINGER);
-    let patient = Patient::new(link.socket.clone(), server.stop_signal(), tick, limit);
-    link.send_last(
-        Kind::Busy,
-        format!(
-            "the server has its {} connections already; try again later",
-            options.max_connections
-        ),
-    );
+    let mut patient = Patient::new(link.socket.clone(), server.stop_signal(), tick, limit);
+    if patient.shake_hands().is_err() {
+        return;
+    }
+    link.send_last(Kind::Busy, why);
     patient.linger(limit);
 }
 
 /// What a connection is for.
 enum Greeted {
     /// A stream of this dataset.
-    Stream(String, Arc<dyn Source>),
+    Stream(String, Served),
     /// Parts of another connection's batches.
     Lane,
 }
@@ -118,20 +149,33 @@ fn handshake(
         let text = format!("expected Hello first, found {}", message.kind());
         return Err(refuse(Failure::new(Kind::Protocol, text)));
     };
+    // Before anything else of what it says is looked at.
+    let scope = server
+        .admit(&hello.token)
+        .map_err(|why| refuse(Failure::new(Kind::Unauthorized, why)))?;
     let version = agree(&hello).map_err(refuse)?;
     if link.socket.local().is_some() && !server.is_local_key(&hello.local_key) {
         let text = "this address is for clients that the server itself sent here";
         return Err(refuse(Failure::new(Kind::Protocol, text)));
     }
-    let Some(source) = server.source(&hello.dataset) else {
+    if !scope.has(&hello.dataset) {
+        Counters::add(&server.counters.unauthorized, 1);
         let text = format!(
-            "no dataset {:?} here; there is {}",
+            "the token is not for {:?}, but for {}",
             printable(&hello.dataset),
-            server.names()
+            server.names(&scope)
+        );
+        return Err(refuse(Failure::new(Kind::Unauthorized, text)));
+    }
+    let Some(served) = server.served(&hello.dataset) else {
+        let text = format!(
+            "no dataset or job {:?} here; there is {}",
+            printable(&hello.dataset),
+            server.names(&scope)
         );
         return Err(refuse(Failure::new(Kind::NotFound, text)));
     };
-    let description = source.describe();
+    let description = served.source.describe();
     let welcome = wire::Welcome {
         version,
         server: server_name(),
@@ -140,6 +184,7 @@ fn handshake(
         label_base: description.label_base,
         local: server.local_socket(&hello, &link.socket),
         heartbeat_ms: u32::try_from(server.options.heartbeat.as_millis()).unwrap_or(u32::MAX),
+        job: served.job.as_ref().map(|job| job.to_wire()),
     };
     if !hello.join.is_empty() {
         // Before the answer: a client grants credit when all its connections were welcomed.
@@ -147,6 +192,7 @@ fn handshake(
             .join(&hello.join, link)
             .map_err(|why| refuse(Failure::new(Kind::Invalid, why)))?;
     }
+    link.welcomed();
     // Before the answer, so that what a client sees after it was heard of already.
     server.tell(&Event::Welcomed {
         connection: link.id,
@@ -158,7 +204,7 @@ fn handshake(
         .map_err(|e| Ending::failed(format!("vanished: {e}")))?;
     reader.get_mut().next_message(server.options.idle_timeout);
     Ok(match hello.join.is_empty() {
-        true => Greeted::Stream(hello.dataset, source),
+        true => Greeted::Stream(hello.dataset, served),
         false => Greeted::Lane,
     })
 }
@@ -212,8 +258,8 @@ fn listen(
     server: &Shared,
     link: &Link,
     reader: &mut FrameReader<Patient<'_>>,
-    dataset: &str,
-    source: &dyn Source,
+    name: &str,
+    served: &Served,
 ) -> Ending {
     thread::scope(|scope| {
         let mut session: Option<thread::ScopedJoinHandle<'_, ()>> = None;
@@ -264,8 +310,14 @@ fn listen(
             reader.get_mut().next_message(server.options.idle_timeout);
             link.heard();
             match message {
-                Message::Open(open) if session.is_none() => {
-                    let run = move || session::run(server, link, dataset, source, open);
+                Message::Open(mut open) if session.is_none() => {
+                    if let Some(job) = &served.job
+                        && let Err(failure) = job.join(name, &mut open)
+                    {
+                        break Some(failure);
+                    }
+                    let source = served.source.as_ref();
+                    let run = move || session::run(server, link, name, source, open);
                     match thread::Builder::new()
                         .name(format!("forebay-send-{}", link.id))
                         .spawn_scoped(scope, run)
@@ -350,6 +402,18 @@ fn listen(
 }
 
 /// A link for a connection that was just accepted.
-pub(crate) fn link(id: u64, socket: Socket) -> std::io::Result<Link> {
+pub(crate) fn link(
+    id: u64,
+    socket: Socket,
+    tls: Option<Arc<ServerConfig>>,
+) -> std::io::Result<Link> {
+    let socket = match (socket, tls) {
+        // What stays on this machine needs no encryption.
+        (Socket::Tcp(socket), Some(config)) => {
+            let tls = ServerConnection::new(config).map_err(std::io::Error::other)?;
+            socket.with_tls(tls).into()
+        }
+        (socket, _) => socket,
+    };
     Ok(Link::new(id, socket.peer()?, socket))
 }

@@ -30,12 +30,26 @@ pub enum Error {
     },
     /// An address that other machines reach, without the option that allows it.
     #[error(
-        "refusing to listen on {address}, which other machines can reach: batches would travel \
-         unencrypted to anybody who asks; listen on a loopback address, or allow it explicitly"
+        "refusing to listen on {address}, which other machines can reach, without {missing}; listen on a loopback \
+         address, or allow it explicitly"
     )]
     NotLoopback {
         /// Where the server was to listen.
         address: SocketAddr,
+        /// What would have to be there.
+        missing: &'static str,
+    },
+    /// A file of tokens that cannot be used. Says nothing of what is in it.
+    #[error("{reason}")]
+    Tokens {
+        /// Which file, and what is wrong.
+        reason: String,
+    },
+    /// Certificates or a key that cannot be used.
+    #[error("{reason}")]
+    Certificates {
+        /// Which file, and what is wrong.
+        reason: String,
     },
     /// A dataset name that no URL can have.
     #[error(
@@ -45,8 +59,16 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// Two datasets of one name.
-    #[error("there is a dataset {name:?} already")]
+    /// A job that cannot be.
+    #[error("job {name}: {reason}")]
+    Job {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Two datasets or jobs of one name.
+    #[error("there is a dataset or job {name:?} already")]
     Duplicate {
         /// The name.
         name: String,

@@ -6,10 +6,14 @@
 //! once a stream is open, one that sends; how batches are made is behind the
 //! [`Source`] it serves.
 
+mod access;
+mod admin;
 mod connection;
 mod dataset;
 mod error;
+mod job;
 mod link;
+mod metrics;
 mod observer;
 mod options;
 mod patient;
@@ -18,11 +22,18 @@ mod session;
 mod source;
 mod stats;
 mod synthetic;
+mod watched;
 
+pub use access::Tokens;
+pub use admin::Admin;
 pub use error::{Error, Result};
+pub use forebay_wire::Token;
+pub use forebay_wire::token::TokenError;
+pub use forebay_wire::transport::tls::{ServerTls, key_is_readable_by_others};
+pub use job::JobOptions;
 pub use observer::{Event, Observer};
 pub use options::ServerOptions;
-pub use server::{Server, ServerHandle, Stopper};
+pub use server::{Reloader, Server, ServerHandle, Status, Stopper};
 pub use source::{BatchSource, Description, Failure, Monitor, Source, StreamRequest};
 pub use stats::{ServerStats, StreamStats};
 pub use synthetic::{Pixels, Synthetic};

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{Buffer, FrameWriter, Message, Peer, Socket};
 
+use crate::metrics::Live;
 use crate::source::Monitor;
 use crate::stats::StreamStats;
 
@@ -56,6 +58,8 @@ struct Flow {
     stats: StreamStats,
     /// When the oldest ping without an answer was sent.
     unanswered: Option<Instant>,
+    /// The stream, once it is open; the credit in it is not kept up.
+    live: Option<Live>,
 }
 
 /// One connection.
@@ -64,6 +68,8 @@ pub(crate) struct Link {
     pub(crate) peer: Peer,
     pub(crate) began: Instant,
     pub(crate) socket: Socket,
+    /// Whether the client said who it is.
+    known: AtomicBool,
     writer: Mutex<Sender>,
     flow: Mutex<Flow>,
     changed: Condvar,
@@ -100,6 +106,7 @@ impl Link {
             id,
             peer,
             began: now,
+            known: AtomicBool::new(false),
             writer: Mutex::new(Sender {
                 frames: FrameWriter::new(socket.clone()),
                 last: now,
@@ -111,6 +118,16 @@ impl Link {
             lent: Mutex::default(),
             lanes: Mutex::default(),
         }
+    }
+
+    /// The client said who it is, and may stay.
+    pub(crate) fn welcomed(&self) {
+        self.known.store(true, Ordering::Release);
+    }
+
+    /// Whether the client said who it is.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known.load(Ordering::Acquire)
     }
 
     /// Sends one frame. Nothing is sent after [`Link::send_last`].
@@ -356,6 +373,28 @@ impl Link {
     /// How the connection ended, if somebody said so.
     pub(crate) fn ending(&self) -> Option<Ending> {
         lock(&self.flow).ending.clone()
+    }
+
+    /// A stream of `name` is open, and its first batch is `step`.
+    pub(crate) fn opened(&self, live: Live) {
+        lock(&self.flow).live = Some(live);
+    }
+
+    /// Batches of all epochs before the next one.
+    pub(crate) fn at_step(&self, step: u64) {
+        if let Some(live) = &mut lock(&self.flow).live {
+            live.step = step;
+        }
+    }
+
+    /// The stream, if it is open.
+    pub(crate) fn live(&self) -> Option<Live> {
+        let flow = lock(&self.flow);
+        let live = flow.live.clone()?;
+        Some(Live {
+            credit_bytes: flow.credit,
+            ..live
+        })
     }
 
     pub(crate) fn stats(&self) -> StreamStats {

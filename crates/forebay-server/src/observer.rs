@@ -95,6 +95,20 @@ pub enum Event<'a> {
         /// The limit.
         max_connections: usize,
     },
+    /// A client was turned away because of its address: too many are from there.
+    RefusedAddress {
+        /// Address of the client.
+        peer: Peer,
+        /// The limit.
+        max_connections: usize,
+    },
+    /// Files that count while the server runs have changed, and were read again.
+    Reloaded {
+        /// Which: `tokens` or `certificates`.
+        what: &'static str,
+        /// Why what was in them before still counts; `None`: what is in them counts now.
+        problem: Option<&'a str>,
+    },
     /// The system gives no further connection at the moment.
     AcceptFailed {
         /// The system's answer.
@@ -175,6 +189,24 @@ impl fmt::Display for Event<'_> {
             } => write!(
                 f,
                 "refused {peer}: there are {max_connections} connections already"
+            ),
+            Event::RefusedAddress {
+                peer,
+                max_connections,
+            } => write!(
+                f,
+                "refused {peer}: there are {max_connections} connections from there already"
+            ),
+            Event::Reloaded {
+                what,
+                problem: None,
+            } => write!(f, "{what} were read again"),
+            Event::Reloaded {
+                what,
+                problem: Some(problem),
+            } => write!(
+                f,
+                "new {what} cannot be used, those from before still count: {problem}"
             ),
             Event::AcceptFailed { error, retry_in } => write!(
                 f,

@@ -1,12 +1,14 @@
 //! What a server is told, and the limits it keeps.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_image::Limits;
+use forebay_wire::transport::tls::ServerTls;
 
+use crate::access::Tokens;
 use crate::error::{Error, Result};
 use crate::observer::{Observer, Silent};
 
@@ -25,12 +27,20 @@ use crate::observer::{Observer, Silent};
 pub struct ServerOptions {
     /// Where to listen; port 0 is any free port.
     pub listen: SocketAddr,
-    /// Allows addresses that other machines can reach. There is no encryption
-    /// and no authentication yet, so this is for networks that one trusts.
+    /// Allows addresses that other machines can reach without encryption, or without anything that
+    /// keeps strangers out. This is for networks that one trusts.
     pub allow_remote: bool,
-    /// Clients at once; the next one is told that the server is busy.
+    /// With what the server proves itself and encrypts; `None`: neither.
+    pub tls: Option<ServerTls>,
+    /// Who is let in.
+    pub tokens: Tokens,
+    /// Clients at once; the next one is told that the server is busy, unless it can have the place of one that has
+    /// not said who it is.
     pub max_connections: usize,
-    /// How long a client may take to say who it is.
+    /// Clients at once from one address; 0: no limit but the one above. `None`: 256 from each other machine, and no limit
+    /// for this one.
+    pub max_connections_per_address: Option<usize>,
+    /// How long a client may take to say who it is, the handshake of TLS included.
     pub handshake_timeout: Duration,
     /// The longest silence of the server towards a client, batches or not.
     pub heartbeat: Duration,
@@ -60,7 +70,10 @@ impl Default for ServerOptions {
         ServerOptions {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
             allow_remote: false,
+            tls: None,
+            tokens: Tokens::default(),
             max_connections: 1024,
+            max_connections_per_address: None,
             handshake_timeout: Duration::from_secs(5),
             // A client gives up after three missed ones, so a server that hangs
             // is noticed within ten seconds.
@@ -78,12 +91,37 @@ impl Default for ServerOptions {
     }
 }
 
+/// Clients at once from another machine, when nothing is said: a node of many ranks has a few for each.
+const MAX_FROM_ELSEWHERE: usize = 256;
+
 impl ServerOptions {
+    /// Clients at once from this address; none for no limit.
+    pub(crate) fn most_from(&self, address: IpAddr) -> Option<usize> {
+        match self.max_connections_per_address {
+            None if address.is_loopback() => None,
+            None => Some(MAX_FROM_ELSEWHERE),
+            Some(most) => Some(most).filter(|&most| most > 0),
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         if !self.listen.ip().is_loopback() && !self.allow_remote {
-            return Err(Error::NotLoopback {
-                address: self.listen,
-            });
+            let knows_clients = !self.tokens.is_empty()
+                || self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+            let missing = match (self.tls.is_some(), knows_clients) {
+                (true, true) => None,
+                (true, false) => Some("tokens, so that anybody could read what is served"),
+                (false, true) => Some("TLS, so that tokens and batches would travel unencrypted"),
+                (false, false) => Some(
+                    "TLS and tokens, so that batches would travel unencrypted to anybody who asks",
+                ),
+            };
+            if let Some(missing) = missing {
+                return Err(Error::NotLoopback {
+                    address: self.listen,
+                    missing,
+                });
+            }
         }
         for (name, value) in [
             ("handshake_timeout", self.handshake_timeout),
@@ -108,6 +146,8 @@ impl fmt::Debug for ServerOptions {
         f.debug_struct("ServerOptions")
             .field("listen", &self.listen)
             .field("allow_remote", &self.allow_remote)
+            .field("tls", &self.tls)
+            .field("tokens", &self.tokens)
             .field("max_connections", &self.max_connections)
             .finish_non_exhaustive()
     }

@@ -55,6 +55,21 @@ impl<'a> Patient<'a> {
         self.stop_seen
     }
 
+    /// The handshake of TLS, if there is TLS. It must be done before the first message is due.
+    pub(crate) fn shake_hands(&mut self) -> io::Result<()> {
+        while self.socket.is_handshaking() {
+            match self.ready() {
+                Ok(()) => self.socket.advance()?,
+                Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
+                Err(_) if self.stop_seen || self.overdue() => {
+                    return Err(ErrorKind::TimedOut.into());
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Throws away what the client still sends, until it closes, `limit` passes or
     /// it sent more than could be of use. A socket closed with unread bytes
     /// resets the connection, and the last message to the client would be lost.
@@ -76,8 +91,10 @@ impl<'a> Patient<'a> {
     }
 }
 
-impl Read for Patient<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+impl Patient<'_> {
+    /// Waits until there is something to read; `WouldBlock` after a tick or when the server stops, `TimedOut` when the message
+    /// is overdue.
+    fn ready(&mut self) -> io::Result<()> {
         let mut wait = self.tick;
         if let Some(began) = self.began {
             wait = wait.min(self.limit.saturating_sub(began.elapsed()));
@@ -94,13 +111,25 @@ impl Read for Patient<'_> {
         poll(&mut fds[..watched], Some(&wait))?;
         let (ready, stop) = (fds[0].revents(), fds[1].revents());
         if !ready.is_empty() {
-            let n = self.socket.read(buf)?;
-            if n > 0 && self.began.is_none() {
-                self.began = Some(Instant::now());
-            }
-            return Ok(n);
+            return Ok(());
         }
         self.stop_seen |= !stop.is_empty();
         Err(ErrorKind::WouldBlock.into())
+    }
+}
+
+impl Read for Patient<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.overdue() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        if !self.socket.has_pending() {
+            self.ready()?;
+        }
+        let n = self.socket.read_some(buf)?;
+        if n > 0 && self.began.is_none() {
+            self.began = Some(Instant::now());
+        }
+        Ok(n)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,17 +12,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_shard::Dataset;
-use forebay_wire::{LocalListener, Socket, TcpSocket, wire};
+use forebay_wire::{LocalListener, Peer, Socket, TcpSocket, wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::access::{Access, Scope};
 use crate::connection;
 use crate::dataset::DatasetSource;
 use crate::error::{Error, Result};
+use crate::job::{Job, JobOptions, Served};
 use crate::link::{Ending, Link, Stop};
+use crate::metrics::{self, Totals};
 use crate::observer::Event;
 use crate::options::ServerOptions;
 use crate::source::Source;
 use crate::stats::{Counters, ServerStats};
+use crate::watched::Change;
 
 /// Stack of the threads that listen to clients: they parse small messages.
 const LISTEN_STACK: usize = 256 << 10;
@@ -48,8 +52,11 @@ pub struct Server {
 pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
     pub(crate) counters: Counters,
-    sources: BTreeMap<String, Arc<dyn Source>>,
+    access: Access,
+    served: BTreeMap<String, Served>,
     links: Mutex<HashMap<u64, Arc<Link>>>,
+    /// What streams that ended did, by name. Locked while `links` is, so that no stream is in both or in neither.
+    ended: Mutex<BTreeMap<String, Totals>>,
     link_gone: Condvar,
     refusals: AtomicUsize,
     signal: Arc<StopSignal>,
@@ -96,6 +103,7 @@ impl Server {
     /// [`Error::Option`], as they say.
     pub fn bind(options: ServerOptions) -> Result<Server> {
         options.check()?;
+        let access = Access::new(&options.tokens, options.tls.as_ref())?;
         let address = options.listen;
         let refused = |source: io::Error| match source.kind() {
             ErrorKind::AddrInUse => Error::PortTaken { address },
@@ -116,9 +124,11 @@ impl Server {
             address,
             shared: Arc::new(Shared {
                 options,
+                access,
                 counters: Counters::default(),
-                sources: BTreeMap::new(),
+                served: BTreeMap::new(),
                 links: Mutex::default(),
+                ended: Mutex::default(),
                 link_gone: Condvar::new(),
                 refusals: AtomicUsize::new(0),
                 signal: Arc::new(StopSignal {
@@ -157,15 +167,42 @@ impl Server {
     ///
     /// [`Error::Name`] for a name that does not fit into a URL, [`Error::Duplicate`].
     pub fn add_source(&mut self, name: &str, source: Arc<dyn Source>) -> Result<()> {
+        self.add(name, Served { source, job: None })
+    }
+
+    /// Lets ranks join a job by `name`: streams of a dataset that was added before, whose options are the server's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Job`] for a dataset that is not there or options that cannot be; names as in [`Server::add_source`].
+    pub fn add_job(&mut self, name: &str, options: JobOptions) -> Result<()> {
+        let failed = |reason: String| Error::Job {
+            name: name.to_owned(),
+            reason,
+        };
+        let source = match self.shared.served.get(&options.dataset) {
+            Some(Served { source, job: None }) => Arc::clone(source),
+            _ => {
+                let reason = format!("there is no dataset {:?}", options.dataset);
+                return Err(failed(reason));
+            }
+        };
+        let job = Job::new(options, source.as_ref(), &self.shared.options)
+            .map_err(|failure| failed(failure.message))?;
+        let job = Some(Arc::new(job));
+        self.add(name, Served { source, job })
+    }
+
+    fn add(&mut self, name: &str, served: Served) -> Result<()> {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         if !(1..=255).contains(&name.len()) || !name.chars().all(fits) {
             return Err(Error::Name { name: name.into() });
         }
         let shared = Arc::get_mut(&mut self.shared).expect("shared only while running");
-        if shared.sources.contains_key(name) {
+        if shared.served.contains_key(name) {
             return Err(Error::Duplicate { name: name.into() });
         }
-        shared.sources.insert(name.to_owned(), source);
+        shared.served.insert(name.to_owned(), served);
         Ok(())
     }
 
@@ -231,6 +268,7 @@ impl Server {
                     Err(e) if is_passing(&e) => {}
                     // No descriptors or no memory left: they come back when clients leave.
                     Err(error) => {
+                        Counters::add(&shared.counters.accept_errors, 1);
                         shared.tell(&Event::AcceptFailed {
                             error: &error,
                             retry_in: back_off,
@@ -291,6 +329,30 @@ impl Server {
     }
 }
 
+/// Where a client is; none for a process of this machine.
+fn address(peer: Peer) -> Option<IpAddr> {
+    match peer {
+        Peer::Address(address) => Some(address.ip()),
+        Peer::Process(_) => None,
+    }
+}
+
+/// Takes its place from the connection that has been silent for longest about who it is, among those that `which` names;
+/// false if all have said so. Whoever means well needs it for milliseconds, so silence cannot lock others out.
+fn evict(links: &mut HashMap<u64, Arc<Link>>, which: impl Fn(&Link) -> bool) -> bool {
+    let silent = links
+        .values()
+        .filter(|link| !link.is_known() && which(link))
+        .min_by_key(|link| link.id);
+    let Some(silent) = silent.map(Arc::clone) else {
+        return false;
+    };
+    silent.end(Ending::failed("had to make room before it said who it is"));
+    silent.socket.shutdown(std::net::Shutdown::Both);
+    links.remove(&silent.id);
+    true
+}
+
 fn is_passing(e: &io::Error) -> bool {
     matches!(
         e.kind(),
@@ -337,8 +399,10 @@ impl Shared {
         self.options.observer.event(event);
     }
 
-    pub(crate) fn source(&self, name: &str) -> Option<Arc<dyn Source>> {
-        self.sources.get(name).cloned()
+    pub(crate) fn is_job(&self, name: &str) -> bool {
+        self.served
+            .get(name)
+            .is_some_and(|served| served.job.is_some())
     }
 
     /// Where a client that says `hello` finds shared memory, if it is on this host.
@@ -380,16 +444,71 @@ impl Shared {
         self.local.as_ref().is_some_and(|local| local.key == key)
     }
 
-    /// Names for an error message, not too many.
-    pub(crate) fn names(&self) -> String {
+    fn stats(&self) -> ServerStats {
+        let connections = lock(&self.links).len();
+        self.counters.snapshot(connections)
+    }
+
+    /// Everything that is counted, for Prometheus.
+    fn metrics(&self) -> String {
+        let links = lock(&self.links);
+        let open: Vec<Arc<Link>> = links.values().map(Arc::clone).collect();
+        let mut totals = lock(&self.ended).clone();
+        drop(links);
+        for name in self.served.keys() {
+            totals.entry(name.clone()).or_default();
+        }
+        let mut live = Vec::new();
+        for link in open {
+            if let Some(stream) = link.live() {
+                totals
+                    .entry(stream.name.clone())
+                    .or_default()
+                    .add(&link.stats_message());
+                live.push(stream);
+            }
+        }
+        metrics::render(&self.stats(), !self.stopping(), &totals, &live)
+    }
+
+    pub(crate) fn served(&self, name: &str) -> Option<Served> {
+        self.served.get(name).cloned()
+    }
+
+    /// Names for an error message, not too many, and none that is not for the client.
+    pub(crate) fn names(&self, scope: &Scope) -> String {
         const MOST: usize = 8;
-        let mut names: Vec<&str> = self.sources.keys().map(String::as_str).take(MOST).collect();
-        match self.sources.len() {
-            0 => return "none".to_owned(),
-            n if n > MOST => names.push("more"),
-            _ => {}
+        let names = self.served.keys().map(String::as_str);
+        let mut names: Vec<&str> = names
+            .filter(|name| scope.has(name))
+            .take(MOST + 1)
+            .collect();
+        if names.is_empty() {
+            return "none".to_owned();
+        }
+        if names.len() > MOST {
+            names[MOST] = "more";
         }
         names.join(", ")
+    }
+
+    /// What the token that a client shows is for, or why it is not let in.
+    pub(crate) fn admit(&self, token: &str) -> Result<Scope, &'static str> {
+        let (scope, change) = self.access.admit(token);
+        self.tell_of(change);
+        scope.map_err(|refused| {
+            Counters::add(&self.counters.unauthorized, 1);
+            refused.words()
+        })
+    }
+
+    fn tell_of(&self, changes: impl IntoIterator<Item = Change>) {
+        for change in changes {
+            self.tell(&Event::Reloaded {
+                what: change.what,
+                problem: change.problem.as_deref(),
+            });
+        }
     }
 
     pub(crate) fn stop_signal(&self) -> BorrowedFd<'_> {
@@ -415,33 +534,27 @@ impl Shared {
         id: u64,
         socket: Socket,
     ) {
+        let tls = self.access.tls().map(|(config, change)| {
+            self.tell_of(change);
+            config
+        });
         // A client that is gone already is no news.
-        let Ok(link) = connection::link(id, socket) else {
+        let Ok(link) = connection::link(id, socket, tls) else {
             return;
         };
-        let peer = link.peer;
         let link = Arc::new(link);
-        let mut links = lock(&self.links);
-        let full = links.len() >= self.options.max_connections;
-        if !full {
-            links.insert(id, Arc::clone(&link));
-        }
-        drop(links);
+        let refused = self.place(&link);
         let builder = thread::Builder::new()
             .name(format!("forebay-conn-{id}"))
             .stack_size(LISTEN_STACK);
-        if full {
+        if let Err(why) = refused {
             Counters::add(&self.counters.refused, 1);
-            self.tell(&Event::Refused {
-                peer,
-                max_connections: self.options.max_connections,
-            });
             if self.refusals.fetch_add(1, Ordering::Relaxed) >= MAX_REFUSALS {
                 self.refusals.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
             let told = builder.spawn_scoped(scope, move || {
-                let _ = catch_unwind(AssertUnwindSafe(|| connection::refuse(self, &link)));
+                let _ = catch_unwind(AssertUnwindSafe(|| connection::refuse(self, &link, why)));
                 self.refusals.fetch_sub(1, Ordering::Relaxed);
             });
             if told.is_err() {
@@ -461,6 +574,43 @@ impl Shared {
         }
     }
 
+    /// Takes a new connection in, or says why there is no place for it.
+    fn place(&self, link: &Arc<Link>) -> Result<(), String> {
+        let peer = link.peer;
+        let mut links = lock(&self.links);
+        if let Some(ip) = address(peer)
+            && let Some(most) = self.options.most_from(ip)
+        {
+            let same = |other: &Link| address(other.peer) == Some(ip);
+            // Those from there that have not said who they are make room for others from there.
+            if links.values().filter(|other| same(other)).count() >= most
+                && !evict(&mut links, same)
+            {
+                drop(links);
+                self.tell(&Event::RefusedAddress {
+                    peer,
+                    max_connections: most,
+                });
+                return Err(format!(
+                    "the server has {most} connections from {ip} already, which is the most from one address; try again later"
+                ));
+            }
+        }
+        let most = self.options.max_connections;
+        if links.len() >= most && !evict(&mut links, |_| true) {
+            drop(links);
+            self.tell(&Event::Refused {
+                peer,
+                max_connections: most,
+            });
+            return Err(format!(
+                "the server has its {most} connections already; try again later"
+            ));
+        }
+        links.insert(link.id, Arc::clone(link));
+        Ok(())
+    }
+
     fn forget(&self, link: &Link, ending: &Ending) {
         if !ending.clean {
             Counters::add(&self.counters.failed, 1);
@@ -474,7 +624,16 @@ impl Shared {
         });
         link.socket.shutdown(std::net::Shutdown::Both);
         lock(&self.joins).retain(|_, id| *id != link.id);
-        lock(&self.links).remove(&link.id);
+        let mut links = lock(&self.links);
+        links.remove(&link.id);
+        if let Some(live) = link.live() {
+            let mut ended = lock(&self.ended);
+            ended
+                .entry(live.name)
+                .or_default()
+                .add(&link.stats_message());
+        }
+        drop(links);
         self.link_gone.notify_all();
     }
 
@@ -505,6 +664,45 @@ impl Shared {
     }
 }
 
+/// A view of a server, for whoever watches it.
+#[derive(Clone)]
+pub struct Status {
+    shared: Arc<Shared>,
+}
+
+impl Status {
+    /// Whether the server takes new clients.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        !self.shared.stopping()
+    }
+
+    /// As [`ServerHandle::stats`].
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        self.shared.stats()
+    }
+
+    /// Everything that is counted, in Prometheus' text format. Names and labels are those of docs/serving.md.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        self.shared.metrics()
+    }
+}
+
+/// Makes a server read tokens and certificates again.
+#[derive(Clone)]
+pub struct Reloader {
+    shared: Arc<Shared>,
+}
+
+impl Reloader {
+    /// Reads them, which is done as well when the files change. The observer hears of what became of it.
+    pub fn reload(&self) {
+        self.shared.tell_of(self.shared.access.reload());
+    }
+}
+
 /// A server that runs on its own threads. Dropping it stops the server and
 /// waits, as [`ServerHandle::shutdown`] does.
 pub struct ServerHandle {
@@ -524,14 +722,29 @@ impl ServerHandle {
     /// What the server did so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        let connections = lock(&self.shared.links).len();
-        self.shared.counters.snapshot(connections)
+        self.shared.stats()
+    }
+
+    /// A view of the server for other threads.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status {
+            shared: Arc::clone(&self.shared),
+        }
     }
 
     /// A handle that stops this server from anywhere.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
+    }
+
+    /// A handle that makes the server read its files again.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        Reloader {
+            shared: Arc::clone(&self.shared),
+        }
     }
 
     /// Stops as [`Stopper::stop`] does and waits until every thread is gone.

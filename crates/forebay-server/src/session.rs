@@ -10,6 +10,7 @@ use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{Batch, BufferPool};
 
 use crate::link::{Ending, Link, Stop};
+use crate::metrics::Live;
 use crate::observer::Event;
 use crate::server::Shared;
 use crate::source::{BatchSource, Failure, Source, StreamRequest};
@@ -85,6 +86,8 @@ struct Session<'a> {
     link: &'a Link,
     source: Box<dyn BatchSource>,
     batch_bytes: u64,
+    /// Batches of an epoch.
+    per_epoch: u64,
     /// Whether batches have sizes of their own, of which `batch_bytes` is the usual one.
     varies: bool,
     checksum: bool,
@@ -159,6 +162,16 @@ impl<'a> Session<'a> {
             epoch: open.epoch,
             position: open.position,
         });
+        let per_epoch = opened.batches_per_epoch;
+        let spec = opened.spec.as_ref();
+        let global = spec.map_or(1, |spec| spec.batch_size.saturating_mul(spec.world_size));
+        link.opened(Live {
+            name: dataset.to_owned(),
+            is_job: server.is_job(dataset),
+            rank: spec.map_or(0, |spec| spec.rank),
+            step: step(per_epoch, open.epoch, open.position / global.max(1)),
+            credit_bytes: 0,
+        });
         let batch_bytes = opened.batch_bytes;
         let varies = forebay_wire::batch::is_raw(opened.spec.as_ref());
         let opened = wire::Opened {
@@ -175,6 +188,7 @@ impl<'a> Session<'a> {
             link,
             source: stream,
             batch_bytes,
+            per_epoch,
             varies,
             checksum: open.payload_checksum,
             pool,
@@ -266,12 +280,19 @@ impl<'a> Session<'a> {
         self.stats.batches += 1;
         self.stats.images += images;
         self.stats.payload_bytes += payload_bytes;
+        self.link
+            .at_step(step(self.per_epoch, batch.epoch, batch.step + 1));
         let counters = &self.server.counters;
         Counters::add(&counters.batches, 1);
         Counters::add(&counters.images, images);
         Counters::add(&counters.payload_bytes, payload_bytes);
         Ok(())
     }
+}
+
+/// Number of a batch since epoch 0.
+fn step(per_epoch: u64, epoch: u64, step: u64) -> u64 {
+    epoch.saturating_mul(per_epoch).saturating_add(step)
 }
 
 /// A client's text in a message: short, and without control characters.

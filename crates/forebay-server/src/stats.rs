@@ -44,6 +44,10 @@ pub struct ServerStats {
     pub accepted: u64,
     /// Connections turned away because there were too many.
     pub refused: u64,
+    /// Times the system gave no further connection.
+    pub accept_errors: u64,
+    /// Clients that had no token, or one that is not known or for other names.
+    pub unauthorized: u64,
     /// Connections that ended otherwise than by their client's wish.
     pub failed: u64,
     /// Streams opened.
@@ -60,6 +64,8 @@ pub struct ServerStats {
 pub(crate) struct Counters {
     pub(crate) accepted: AtomicU64,
     pub(crate) refused: AtomicU64,
+    pub(crate) unauthorized: AtomicU64,
+    pub(crate) accept_errors: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) streams: AtomicU64,
     pub(crate) batches: AtomicU64,
@@ -78,6 +84,8 @@ impl Counters {
             connections: connections as u64,
             accepted: get(&self.accepted),
             refused: get(&self.refused),
+            unauthorized: get(&self.unauthorized),
+            accept_errors: get(&self.accept_errors),
             failed: get(&self.failed),
             streams: get(&self.streams),
             batches: get(&self.batches),

@@ -479,3 +479,99 @@ fn a_socket_that_is_gone_is_no_news() {
     }
     still_serves(&server);
 }
+
+/// Resident memory of this process.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1));
+    kib.unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// `FOREBAY_GARBAGE=10000` makes it as many connections as are promised; what is printed then is the good client's rate
+/// before and meanwhile.
+#[test]
+fn garbage_connections_leave_memory_flat_and_a_good_client_alone() {
+    let count = std::env::var("FOREBAY_GARBAGE").map_or(300, |n| n.parse().unwrap());
+    let log = Log::default();
+    let server = start(
+        ServerOptions {
+            observer: Arc::new(|_: &forebay_server::Event<'_>| {}),
+            ..options(&log)
+        },
+        Synthetic::new(100_000, Pixels::Pattern),
+    );
+    let addr = server.addr();
+    let mut stream = connect(addr, forebay_client::Transport::Tcp)
+        .open(support::spec())
+        .unwrap();
+    let mut batches = 0_u64;
+    let mut take = |until: &dyn Fn() -> bool| {
+        let (began, before) = (std::time::Instant::now(), batches);
+        while !until() {
+            if stream.next_batch().unwrap().is_some() {
+                batches += 1;
+            }
+        }
+        (batches - before) as f64 / began.elapsed().as_secs_f64()
+    };
+    let began = std::time::Instant::now();
+    let alone = take(&|| began.elapsed() > Duration::from_millis(300));
+    let before = resident_bytes();
+    let meanwhile = std::thread::scope(|scope| {
+        let garbage = scope.spawn(move || {
+            let mut state = 0x1234_5678_9abc_def1;
+            let mut held = std::collections::VecDeque::new();
+            for i in 0..count {
+                let mut stream = TcpStream::connect(addr).unwrap();
+                let len = random(&mut state) as usize % 20_000;
+                let bytes: Vec<u8> = (0..len).map(|_| random(&mut state) as u8).collect();
+                // Half a head and silence, nothing at all, or garbage; a hundred of them stay for a while.
+                let sent = match i % 3 {
+                    0 => &b"FBRY\x01\x01\0\0"[..],
+                    1 => &[],
+                    _ => &bytes,
+                };
+                let _ = stream.write_all(sent);
+                held.push_back(stream);
+                if held.len() > 100 {
+                    held.pop_front();
+                }
+            }
+        });
+        take(&|| garbage.is_finished())
+    });
+    println!("{alone:.0} batches/s alone, {meanwhile:.0} with {count} garbage connections");
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes more than before");
+    assert!(batches > 0);
+}
+
+#[test]
+fn silent_connections_make_room_for_others() {
+    let log = Log::default();
+    let server = start(
+        ServerOptions {
+            max_connections: 4,
+            max_connections_per_address: Some(3),
+            ..options(&log)
+        },
+        Synthetic::new(100, Pixels::Pattern),
+    );
+    let silent: Vec<TcpStream> = (0..20)
+        .map(|_| TcpStream::connect(server.addr()).unwrap())
+        .collect();
+    still_serves(&server);
+    log.wait_for("had to make room");
+    // Those that said who they are stay, and the next one from there is told.
+    let known: Vec<Raw> = (0..3).map(|_| Raw::welcomed(server.addr())).collect();
+    let mut late = Raw::connect(server.addr());
+    late.send(hello());
+    let (kind, message) = late.last_word();
+    assert_eq!(kind, Kind::Busy);
+    assert!(
+        message.contains("3 connections from 127.0.0.1"),
+        "{message}"
+    );
+    drop((silent, known));
+}

@@ -3,8 +3,10 @@
 //! - [`batch`]: a batch of decoded samples, the pooled page-aligned buffers its
 //!   pixels live in, and the digest that proves which samples were delivered.
 //! - [`frame`]: frames as bytes, with their limits and checksums, without IO.
+//! - [`job`]: streams whose options are the server's.
 //! - [`stream`]: frames through any blocking reader and writer.
-//! - [`transport`]: the sockets below.
+//! - [`transport`]: the sockets below, and TLS.
+//! - [`token`]: the secrets that let clients in.
 //!
 //! `docs/wire.md` describes the protocol, with worked bytes.
 //!
@@ -24,8 +26,10 @@
 pub mod batch;
 mod error;
 pub mod frame;
+pub mod job;
 mod message;
 pub mod stream;
+pub mod token;
 pub mod transport;
 
 pub use batch::{
@@ -36,6 +40,7 @@ pub use forebay_proto::wire;
 pub use frame::Limits;
 pub use message::{Kind, Message, Side};
 pub use stream::{FrameReader, FrameWriter};
+pub use token::Token;
 pub use transport::local::{LocalListener, LocalSocket};
 pub use transport::tcp::TcpSocket;
 pub use transport::{Peer, Socket};

@@ -409,6 +409,7 @@ pub struct StreamSpec {
 }
 /// First message of a client.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct Hello {
     #[prost(uint32, tag = "1")]
     pub version_min: u32,
@@ -417,9 +418,12 @@ pub struct Hello {
     /// name and version, for the server's log
     #[prost(string, tag = "3")]
     pub client: ::prost::alloc::string::String,
-    /// a name the server was given, never a location
+    /// a name the server was given, never a location: of a dataset or of a job
     #[prost(string, tag = "4")]
     pub dataset: ::prost::alloc::string::String,
+    /// a secret that allows the client in; empty: none
+    #[prost(string, tag = "20")]
+    pub token: ::prost::alloc::string::String,
     /// the client is on the server's host, as far as it knows, and can share memory
     #[prost(bool, tag = "30")]
     pub local: bool,
@@ -448,6 +452,9 @@ pub struct Welcome {
     /// the number of the first class in the labels
     #[prost(uint32, tag = "6")]
     pub label_base: u32,
+    /// where the name is one of a job
+    #[prost(message, optional, tag = "20")]
+    pub job: ::core::option::Option<Job>,
     /// none: batches travel on this connection
     #[prost(message, optional, tag = "30")]
     pub local: ::core::option::Option<LocalSocket>,
@@ -461,6 +468,13 @@ pub struct LocalSocket {
     /// shows the server who was told of it
     #[prost(bytes = "bytes", tag = "2")]
     pub key: ::prost::bytes::Bytes,
+}
+/// A stream that the server decides about: whoever opens it has these options, or leaves them out.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Job {
+    /// Every default filled in; `rank` is the client's, and so is `world_size` where it is 0.
+    #[prost(message, optional, tag = "1")]
+    pub spec: ::core::option::Option<StreamSpec>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SplitInfo {
@@ -494,6 +508,9 @@ pub struct Open {
     /// over how many connections batches are to come, this one counts; 0: one
     #[prost(uint32, tag = "30")]
     pub connections: u32,
+    /// of a job: fields of spec that count though they are zero, by name
+    #[prost(string, repeated, tag = "20")]
+    pub given: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// The server's answer to Open: the spec with every default filled in, so that
 /// the same stream can be had again from another server.
@@ -640,6 +657,8 @@ pub mod error {
         Internal = 10,
         /// the peer was silent, or did not read, for too long
         Timeout = 11,
+        /// a token is missing, unknown, or not for this name
+        Unauthorized = 20,
     }
     impl Kind {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -660,6 +679,7 @@ pub mod error {
                 Self::Shutdown => "KIND_SHUTDOWN",
                 Self::Internal => "KIND_INTERNAL",
                 Self::Timeout => "KIND_TIMEOUT",
+                Self::Unauthorized => "KIND_UNAUTHORIZED",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -677,6 +697,7 @@ pub mod error {
                 "KIND_SHUTDOWN" => Some(Self::Shutdown),
                 "KIND_INTERNAL" => Some(Self::Internal),
                 "KIND_TIMEOUT" => Some(Self::Timeout),
+                "KIND_UNAUTHORIZED" => Some(Self::Unauthorized),
                 _ => None,
             }
         }

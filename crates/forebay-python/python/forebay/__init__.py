@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from forebay._batch import TensorBatch
 from forebay._errors import (
+    AuthError,
     CheckpointError,
     CheckpointExistsError,
     ClosedError,
@@ -71,6 +72,7 @@ from forebay._transforms import (
 )
 
 __all__ = [
+    "AuthError",
     "Batch",
     "CentreCrop",
     "CheckpointError",

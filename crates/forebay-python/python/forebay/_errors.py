@@ -149,6 +149,22 @@ class ServerError(Error, ConnectionError):
     __str__ = Exception.__str__
 
 
+class AuthError(ServerError, PermissionError):
+    """A token or a certificate that is missing, or that the other side does not accept.
+
+    The message never holds the token itself.
+
+    Attributes
+    ----------
+    server : str or None
+        Address of the server, `host:port`.
+    kind : str or None
+        "unauthorized" where the server said so.
+    """
+
+    __str__ = Exception.__str__
+
+
 class CheckpointError(Error):
     """A checkpoint that cannot be saved, drained or read.
 

@@ -738,7 +738,8 @@ class Loader:
     ----------
     source : str, os.PathLike or Mix
         The directory of a dataset, its URL in a store (`s3://`, `gs://`, `az://`, `https://`), or
-        `forebay://HOST:PORT/NAME` for one that a server has. A `Mix` is several datasets as one.
+        `forebay://HOST:PORT/NAME` (`forebays://` with TLS) for a dataset or a job that a server has. A job
+        brings its own options: those given here must agree with them. A `Mix` is several datasets as one.
     batch_size : int, default 32
         Samples in a batch of this rank.
     split : str, optional
@@ -825,6 +826,18 @@ class Loader:
         one core, does not fill.
     storage_options : dict of str to str, optional
         How a store is reached, see `open`. Credentials come from the environment otherwise.
+    token : str, optional
+        A secret that lets this process into a server. By default that of the environment variable
+        FOREBAY_TOKEN. It is sent through TLS, or to a server on this machine, and never shown.
+    token_file : str or os.PathLike, optional
+        A file whose first line is the token; read again for each connection, so that it may be
+        replaced. By default what FOREBAY_TOKEN_FILE names.
+    tls_ca : str or os.PathLike, optional
+        For `forebays://`: the authorities (PEM) that the server's certificate may be signed by. By default what
+        FOREBAY_TLS_CA names, or those of the system.
+    tls_cert, tls_key : str or os.PathLike, optional
+        Certificate and key (PEM) of this process, for servers that want them. By default what
+        FOREBAY_TLS_CLIENT_CERT and FOREBAY_TLS_CLIENT_KEY name.
 
     Raises
     ------
@@ -834,6 +847,8 @@ class Loader:
         See `open`.
     ServerError
         When the server cannot be reached, or refuses.
+    AuthError
+        When the server wants a token or a certificate, or has one that is not trusted.
     TimeoutError
         When it does not answer in time.
 
@@ -887,6 +902,11 @@ class Loader:
         transport: Literal["auto", "shm", "tcp"] | None = None,
         connections: int = 1,
         storage_options: dict[str, str] | None = None,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        tls_ca: str | os.PathLike[str] | None = None,
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
     ) -> Self: ...
     @property
     def source(self) -> str:

@@ -1,8 +1,9 @@
 //! The arguments of `Loader`, checked and turned into options.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use forebay_client::Transport;
+use forebay_client::{ClientTls, Credential, Token, Transport};
 use forebay_image::{Dtype, Layout, Limits, Normalize, Profile, TrainTransform, Transform};
 use forebay_loader::plan::Shuffle;
 use forebay_loader::{OnError, Options, PageCache};
@@ -24,6 +25,49 @@ pub(crate) enum ShuffleWish {
     Named(String),
 }
 
+/// What a server is shown, and how it is trusted.
+#[derive(Clone, Default)]
+pub(crate) struct Access {
+    pub(crate) credential: Option<Credential>,
+    pub(crate) tls: ClientTls,
+}
+
+/// What is given for servers; what is not comes from the environment.
+pub(crate) fn access(
+    token: Option<&str>,
+    token_file: Option<PathBuf>,
+    tls_ca: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+) -> Result<Access, Failure> {
+    let credential = match (token, token_file) {
+        (Some(_), Some(_)) => {
+            let message = "options token and token_file: expected one of the two";
+            return Err(Failure::new(Kind::Option, message));
+        }
+        (Some(token), None) => {
+            // Not what it is: it may be a secret with a mistake in it.
+            let token = Token::new(token, "option token")
+                .map_err(|error| Failure::new(Kind::Option, error))?;
+            Some(Credential::Token(token))
+        }
+        (None, file) => file.map(Credential::File),
+    };
+    let identity = match (tls_cert, tls_key) {
+        (None, None) => None,
+        (Some(cert), Some(key)) => Some((cert, key)),
+        _ => {
+            let message = "options tls_cert and tls_key: expected both or none";
+            return Err(Failure::new(Kind::Option, message));
+        }
+    };
+    let tls = ClientTls {
+        ca: tls_ca,
+        identity,
+    };
+    Ok(Access { credential, tls })
+}
+
 /// Everything about the stream; where it comes from is apart.
 pub(crate) struct Wish {
     pub(crate) options: Options,
@@ -37,6 +81,11 @@ pub(crate) struct Wish {
     pub(crate) connections: usize,
     /// How datasets are read.
     pub(crate) read: ReadOptions,
+    /// Options that were named, as fields of a spec: a job's may not differ.
+    pub(crate) given: Vec<&'static str>,
+    pub(crate) rank_is_given: bool,
+    /// For servers.
+    pub(crate) access: Access,
 }
 
 impl Wish {
@@ -87,15 +136,30 @@ fn from_environment(
     }
 }
 
+/// Rank and number of ranks, and whether anybody named them.
+pub(crate) struct Ranks {
+    pub(crate) rank: u64,
+    pub(crate) world_size: u64,
+    pub(crate) rank_is_given: bool,
+    pub(crate) world_is_given: bool,
+}
+
 /// Rank and number of ranks. The environment counts only where neither is given:
 /// half of each would be nobody's intention.
-pub(crate) fn ranks(rank: Option<u64>, world_size: Option<u64>) -> Result<(u64, u64), Failure> {
+pub(crate) fn ranks(rank: Option<u64>, world_size: Option<u64>) -> Result<Ranks, Failure> {
     match (rank, world_size) {
-        (None, None) => Ok((
-            from_environment(None, "rank", "RANK", 0)?,
-            from_environment(None, "world_size", "WORLD_SIZE", 1)?,
-        )),
-        (rank, world_size) => Ok((rank.unwrap_or(0), world_size.unwrap_or(1))),
+        (None, None) => Ok(Ranks {
+            rank: from_environment(None, "rank", "RANK", 0)?,
+            world_size: from_environment(None, "world_size", "WORLD_SIZE", 1)?,
+            rank_is_given: std::env::var_os("RANK").is_some(),
+            world_is_given: std::env::var_os("WORLD_SIZE").is_some(),
+        }),
+        (rank, world_size) => Ok(Ranks {
+            rank: rank.unwrap_or(0),
+            world_size: world_size.unwrap_or(1),
+            rank_is_given: rank.is_some(),
+            world_is_given: world_size.is_some(),
+        }),
     }
 }
 

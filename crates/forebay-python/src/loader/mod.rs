@@ -8,6 +8,7 @@ mod epoch;
 mod source;
 mod state;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ pub(crate) use epoch::Epoch;
 use source::{Handle, Opened, Origin};
 use state::Identity;
 
+/// Samples in a batch where nothing is said.
+const BATCH_SIZE: u64 = 32;
 /// How long `close` waits for the threads of a loader to end before it leaves them
 /// to themselves.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -49,7 +52,8 @@ const CLOSING: Duration = Duration::from_secs(10);
 /// ----------
 /// source : str, os.PathLike or Mix
 ///     The directory of a dataset, its URL in a store (`s3://`, `gs://`, `az://`, `https://`), or
-///     `forebay://HOST:PORT/NAME` for one that a server has. A `Mix` is several datasets as one.
+///     `forebay://HOST:PORT/NAME` (`forebays://` with TLS) for a dataset or a job that a server has. A job
+///     brings its own options: those given here must agree with them. A `Mix` is several datasets as one.
 /// batch_size : int, default 32
 ///     Samples in a batch of this rank.
 /// split : str, optional
@@ -136,6 +140,18 @@ const CLOSING: Duration = Duration::from_secs(10);
 ///     one core, does not fill.
 /// storage_options : dict of str to str, optional
 ///     How a store is reached, see `open`. Credentials come from the environment otherwise.
+/// token : str, optional
+///     A secret that lets this process into a server. By default that of the environment variable
+///     FOREBAY_TOKEN. It is sent through TLS, or to a server on this machine, and never shown.
+/// token_file : str or os.PathLike, optional
+///     A file whose first line is the token; read again for each connection, so that it may be
+///     replaced. By default what FOREBAY_TOKEN_FILE names.
+/// tls_ca : str or os.PathLike, optional
+///     For `forebays://`: the authorities (PEM) that the server's certificate may be signed by. By default what
+///     FOREBAY_TLS_CA names, or those of the system.
+/// tls_cert, tls_key : str or os.PathLike, optional
+///     Certificate and key (PEM) of this process, for servers that want them. By default what
+///     FOREBAY_TLS_CLIENT_CERT and FOREBAY_TLS_CLIENT_KEY name.
 ///
 /// Raises
 /// ------
@@ -145,6 +161,8 @@ const CLOSING: Duration = Duration::from_secs(10);
 ///     See `open`.
 /// ServerError
 ///     When the server cannot be reached, or refuses.
+/// AuthError
+///     When the server wants a token or a certificate, or has one that is not trusted.
 /// TimeoutError
 ///     When it does not answer in time.
 ///
@@ -258,37 +276,38 @@ fn closed() -> Failure {
 impl PyLoader {
     #[new]
     #[pyo3(signature = (
-        source, *, batch_size=32, split=None, transform=None, rank=None, world_size=None, seed=0,
-        shuffle=ShuffleWish::Whether(true), block_records=None, window_blocks=None, lanes=None,
-        layout="nhwc", dtype=None, batch_transform=None, profile="pillow", exif_orientation=false, dct_scaling=false,
+        source, *, batch_size=None, split=None, transform=None, rank=None, world_size=None, seed=None,
+        shuffle=None, block_records=None, window_blocks=None, lanes=None,
+        layout=None, dtype=None, batch_transform=None, profile=None, exif_orientation=None, dct_scaling=None,
         max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None,
-        class_balanced=false, draws=None, repeats=1, on_error="raise", label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0), transport=None, connections=1, storage_options=None,
+        class_balanced=None, draws=None, repeats=None, on_error=None, label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0), transport=None, connections=1, storage_options=None,
+        token=None, token_file=None, tls_ca=None, tls_cert=None, tls_key=None,
     ), text_signature = "(source, *, batch_size=32, split=None, transform=TrainTransform(224), rank=None, \
         world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
         layout='nhwc', dtype=None, batch_transform=None, profile='pillow', exif_orientation=False, dct_scaling=False, \
         max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None, \
         class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=None, threads=0, memory=None, page_cache='keep', timeout=300.0, \
-        transport=None, connections=1, storage_options=None)")]
+        transport=None, connections=1, storage_options=None, token=None, token_file=None, tls_ca=None, tls_cert=None, tls_key=None)")]
     #[allow(clippy::too_many_arguments)] // one each, as Python has them
     fn new(
         py: Python<'_>,
         source: Bound<'_, PyAny>,
-        batch_size: u64,
+        batch_size: Option<u64>,
         split: Option<String>,
         transform: Option<AnyTransform<'_>>,
         rank: Option<u64>,
         world_size: Option<u64>,
-        seed: u64,
-        shuffle: ShuffleWish,
+        seed: Option<u64>,
+        shuffle: Option<ShuffleWish>,
         block_records: Option<u64>,
         window_blocks: Option<u64>,
         lanes: Option<u64>,
-        layout: &str,
+        layout: Option<&str>,
         dtype: Option<&str>,
         batch_transform: Option<Bound<'_, PyAny>>,
-        profile: &str,
-        exif_orientation: bool,
-        dct_scaling: bool,
+        profile: Option<&str>,
+        exif_orientation: Option<bool>,
+        dct_scaling: Option<bool>,
         max_pixels: Option<u64>,
         max_image_bytes: Option<u64>,
         drop_last: Option<bool>,
@@ -297,10 +316,10 @@ impl PyLoader {
         classes: Option<Vec<Class>>,
         limit: Option<u64>,
         weights: Option<Bound<'_, PyAny>>,
-        class_balanced: bool,
+        class_balanced: Option<bool>,
         draws: Option<u64>,
-        repeats: u64,
-        on_error: &str,
+        repeats: Option<u64>,
+        on_error: Option<&str>,
         label_base: Option<i64>,
         threads: usize,
         memory: Option<u64>,
@@ -309,16 +328,67 @@ impl PyLoader {
         transport: Option<&str>,
         connections: usize,
         storage_options: Option<StorageOptions>,
+        token: Option<&str>,
+        token_file: Option<PathBuf>,
+        tls_ca: Option<PathBuf>,
+        tls_cert: Option<PathBuf>,
+        tls_key: Option<PathBuf>,
     ) -> PyResult<PyLoader> {
         let origin = Origin::of(&source)?;
         let name = origin.to_string();
+        let ranks = arguments::ranks(rank, world_size)?;
+        // What a job must not contradict.
+        let mut given = Vec::new();
+        for (name, is_given) in [
+            ("split", split.is_some()),
+            ("batch_size", batch_size.is_some()),
+            ("world_size", ranks.world_is_given),
+            ("lanes", lanes.is_some()),
+            ("seed", seed.is_some()),
+            (
+                "shuffle",
+                shuffle.is_some() || block_records.is_some() || window_blocks.is_some(),
+            ),
+            ("transform", transform.is_some()),
+            ("layout", layout.is_some()),
+            ("keep_last", drop_last.is_some() || pad_last.is_some()),
+            ("output", dtype.is_some()),
+            (
+                "decode",
+                profile.is_some()
+                    || exif_orientation.is_some()
+                    || dct_scaling.is_some()
+                    || max_pixels.is_some()
+                    || max_image_bytes.is_some(),
+            ),
+            (
+                "sampling",
+                indices.is_some()
+                    || classes.is_some()
+                    || limit.is_some()
+                    || weights.is_some()
+                    || class_balanced.is_some()
+                    || draws.is_some()
+                    || repeats.is_some(),
+            ),
+            ("on_error", on_error.is_some()),
+            ("batch_transform", batch_transform.is_some()),
+        ] {
+            if is_given {
+                given.push(name);
+            }
+        }
         let (transform, normalize) = arguments::transform(transform)?;
-        let mut options = forebay_loader::Options::new(batch_size, transform);
-        (options.rank, options.world_size) = arguments::ranks(rank, world_size)?;
-        options.seed = seed;
+        if normalize.is_some() && !given.contains(&"output") {
+            given.push("output");
+        }
+        let mut options = forebay_loader::Options::new(batch_size.unwrap_or(BATCH_SIZE), transform);
+        (options.rank, options.world_size) = (ranks.rank, ranks.world_size);
+        options.seed = seed.unwrap_or(0);
+        let shuffle = shuffle.unwrap_or(ShuffleWish::Whether(true));
         options.shuffle = arguments::shuffle(shuffle, block_records, window_blocks)?;
         options.lanes = lanes.unwrap_or(0);
-        options.output.layout = arguments::layout(layout)?;
+        options.output.layout = arguments::layout(layout.unwrap_or("nhwc"))?;
         options.batch_transform = match batch_transform {
             Some(transform) => Some(steps::batch_transform(&transform)?),
             None => None,
@@ -329,9 +399,9 @@ impl PyLoader {
             None if normalize.is_some() => Dtype::Float32,
             None => Dtype::Uint8,
         };
-        options.decode.profile = arguments::profile(profile)?;
-        options.decode.exif = exif_orientation;
-        options.decode.scaled = dct_scaling;
+        options.decode.profile = arguments::profile(profile.unwrap_or("pillow"))?;
+        options.decode.exif = exif_orientation.unwrap_or(false);
+        options.decode.scaled = dct_scaling.unwrap_or(false);
         arguments::limits(&mut options.decode.limits, max_pixels, max_image_bytes)?;
         options.keep_last = arguments::keep_last(drop_last, pad_last)?;
         options.sampling = sampling::sampling(Given {
@@ -339,11 +409,11 @@ impl PyLoader {
             classes,
             limit,
             weights,
-            class_balanced,
+            class_balanced: class_balanced.unwrap_or(false),
             draws,
-            repeats,
+            repeats: repeats.unwrap_or(1),
         })?;
-        options.on_error = arguments::on_error(on_error)?;
+        options.on_error = arguments::on_error(on_error.unwrap_or("raise"))?;
         options.threads = threads;
         options.memory_bytes = memory.unwrap_or(0);
         options.page_cache = arguments::page_cache(page_cache)?;
@@ -357,6 +427,9 @@ impl PyLoader {
             transport: arguments::transport(transport)?,
             connections,
             read: read_options(origin.is_far(), &storage_options.unwrap_or_default())?,
+            given,
+            rank_is_given: ranks.rank_is_given,
+            access: arguments::access(token, token_file, tls_ca, tls_cert, tls_key)?,
         };
         let waits_for = || format!("an answer from {name}");
         let (opened, batches) = patiently(py, Deadline::after(timeout), waits_for, move || {

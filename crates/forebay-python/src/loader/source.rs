@@ -17,9 +17,6 @@ use crate::failure::{Failure, Kind};
 use crate::pump::Source;
 use crate::storage;
 
-/// What a URL of a server begins with.
-const SCHEME: &str = "forebay://";
-
 /// An open stream of batches, and what it turned out to be.
 pub(super) struct Opened {
     pub(super) fingerprint: String,
@@ -118,7 +115,7 @@ pub(super) fn open(origin: &Origin, wish: Wish) -> Result<(Opened, Box<dyn Sourc
         Origin::Several(mix) => return local::open_mix(mix, wish.in_process()?),
     };
     match source.to_str() {
-        Some(url) if url.starts_with(SCHEME) => remote::open(url, wish),
+        Some(url) if forebay_client::Url::is_one(url) => remote::open(url, wish),
         _ => local::open(source, wish.in_process()?),
     }
 }

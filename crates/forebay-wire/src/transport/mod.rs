@@ -8,6 +8,7 @@ use std::time::Duration;
 
 pub mod local;
 pub mod tcp;
+pub mod tls;
 
 use local::LocalSocket;
 use tcp::TcpSocket;
@@ -90,6 +91,60 @@ impl Socket {
     /// no error.
     pub fn shutdown(&self, how: Shutdown) {
         each!(self, socket => socket.shutdown(how));
+    }
+
+    /// The TCP socket that it is, if it is one.
+    #[must_use]
+    pub fn tcp(&self) -> Option<&TcpSocket> {
+        match self {
+            Socket::Tcp(socket) => Some(socket),
+            Socket::Local(_) => None,
+        }
+    }
+
+    /// Whether TLS is spoken.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        self.tcp().is_some_and(TcpSocket::is_tls)
+    }
+
+    /// Whether the handshake of TLS is not done yet.
+    #[must_use]
+    pub fn is_handshaking(&self) -> bool {
+        self.tcp().is_some_and(TcpSocket::is_handshaking)
+    }
+
+    /// One step of the handshake of TLS, as [`TcpSocket::advance`].
+    ///
+    /// # Errors
+    ///
+    /// As [`TcpSocket::advance`].
+    pub fn advance(&self) -> io::Result<()> {
+        self.tcp().map_or(Ok(()), TcpSocket::advance)
+    }
+
+    /// The first four bytes that came, where TLS was expected.
+    #[must_use]
+    pub fn first_bytes(&self) -> Option<[u8; 4]> {
+        self.tcp().and_then(TcpSocket::first_bytes)
+    }
+
+    /// Whether a read returns something without the system having anything new.
+    #[must_use]
+    pub fn has_pending(&self) -> bool {
+        self.tcp().is_some_and(TcpSocket::has_pending)
+    }
+
+    /// As `read`, but asks the system at most once, as [`TcpSocket::read_some`].
+    ///
+    /// # Errors
+    ///
+    /// As [`TcpSocket::read_some`].
+    pub fn read_some(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.read_some(buf),
+            Socket::Local(socket) => socket.read(buf),
+        }
     }
 
     /// The local socket that it is, if it is one.

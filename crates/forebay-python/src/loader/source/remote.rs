@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_client::{Client, ClientOptions, Interrupter, OpenOptions, Stream, StreamStats};
+use forebay_client::{
+    Client, ClientOptions, ClientTls, Interrupter, OpenOptions, Stream, StreamStats,
+};
 use forebay_loader::{Options, Stats};
 use forebay_proto::wire;
 use forebay_wire::Batch;
@@ -18,7 +20,14 @@ use crate::pump::{Place, Source};
 const ENDLESS: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 pub(super) fn open(url: &str, mut wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
+    let access = wish.access.clone();
+    if !forebay_client::Url::is_secure_text(url) && access.tls != ClientTls::default() {
+        let message = "tls_ca, tls_cert and tls_key are for URLs that begin with forebays://";
+        return Err(Failure::new(Kind::Option, message));
+    }
     let mut options = ClientOptions {
+        credential: access.credential,
+        tls: access.tls,
         name: concat!("forebay-python/", env!("CARGO_PKG_VERSION")).to_owned(),
         // Whoever takes batches counts the time that is allowed; a client that
         // gave up first would only be asked again.
@@ -26,18 +35,36 @@ pub(super) fn open(url: &str, mut wish: Wish) -> Result<(Opened, Box<dyn Source>
         transport: transport_from_environment(wish.transport)?,
         connections: wish.connections,
         ..ClientOptions::default()
-    };
+    }
+    .with_environment()?;
     if let Some(timeout) = wish.timeout {
         options.connect_timeout = options.connect_timeout.min(timeout);
         options.open_timeout = options.open_timeout.min(timeout);
     }
     let client = Client::connect(url, options)?;
     let names = client.splits().iter().map(|split| split.name.as_str());
-    let split = choose(wish.split.as_deref(), names, &url)?;
+    let wanted = match (client.job(), &wish.split) {
+        (Some(job), None) => Some(job.split.as_str()),
+        (_, wanted) => wanted.as_deref(),
+    };
+    let split = choose(wanted, names, &url)?;
     let label_base = i64::from(client.welcome().label_base);
-    let stream = client.open(OpenOptions::from(
-        wish.options_for(label_base).to_spec(&split),
-    ))?;
+    let asked = wish.options_for(label_base).to_spec(&split);
+    let open = match client.job() {
+        None => OpenOptions::from(asked),
+        Some(job) if job.world_size > 1 && !wish.rank_is_given => {
+            let message = format!(
+                "the job has {} ranks, and neither rank= nor the environment variable RANK says which is this one",
+                job.world_size
+            );
+            return Err(Failure::new(Kind::Option, message));
+        }
+        Some(_) => OpenOptions {
+            given: wish.given.iter().map(|&name| name.to_owned()).collect(),
+            ..OpenOptions::from(only(&wish.given, asked))
+        },
+    };
+    let stream = client.open(open)?;
     let resolved = Options::from_spec(&stream.spec(), u64::MAX)?;
     let shared = Arc::new(Shared {
         opened: Instant::now(),
@@ -68,6 +95,34 @@ pub(super) fn open(url: &str, mut wish: Wish) -> Result<(Opened, Box<dyn Source>
         failed: false,
     };
     Ok((opened, Box::new(source)))
+}
+
+/// What was named; a job knows the rest.
+fn only(given: &[&str], asked: wire::StreamSpec) -> wire::StreamSpec {
+    let mut spec = wire::StreamSpec {
+        rank: asked.rank,
+        ..wire::StreamSpec::default()
+    };
+    for &name in given {
+        match name {
+            "split" => spec.split.clone_from(&asked.split),
+            "batch_size" => spec.batch_size = asked.batch_size,
+            "world_size" => spec.world_size = asked.world_size,
+            "lanes" => spec.lanes = asked.lanes,
+            "seed" => spec.seed = asked.seed,
+            "shuffle" => spec.shuffle = asked.shuffle,
+            "transform" => spec.transform.clone_from(&asked.transform),
+            "layout" => spec.layout = asked.layout,
+            "keep_last" => spec.keep_last = asked.keep_last,
+            "output" => spec.output.clone_from(&asked.output),
+            "decode" => spec.decode = asked.decode,
+            "sampling" => spec.sampling.clone_from(&asked.sampling),
+            "on_error" => spec.on_error = asked.on_error,
+            "batch_transform" => spec.batch_transform.clone_from(&asked.batch_transform),
+            other => unreachable!("{other} is no field of a spec"),
+        }
+    }
+    spec
 }
 
 struct Remote {

@@ -1,0 +1,294 @@
+//! CONFIG.toml: what is in it, and what is wrong with it, by line.
+//!
+//! Owns the names of the keys. What is not in the file is left open here: flags and defaults fill it in.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+
+use crate::failure::Failure;
+use crate::input::show;
+use crate::quantity::{parse_duration, parse_size};
+
+/// Larger files are something else.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The file as a whole. Paths in it are relative to its directory.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Config {
+    pub(super) listen: Option<SocketAddr>,
+    pub(super) admin_listen: Option<SocketAddr>,
+    pub(super) token_file: Option<PathBuf>,
+    pub(super) insecure: Option<bool>,
+    pub(super) drain_timeout: Option<Time>,
+    pub(super) log_format: Option<super::LogFormat>,
+    pub(super) tls: Option<Tls>,
+    #[serde(default)]
+    pub(super) limits: Limits,
+    #[serde(default)]
+    pub(super) datasets: BTreeMap<String, Dataset>,
+    #[serde(default)]
+    pub(super) jobs: BTreeMap<String, Job>,
+}
+
+/// `[tls]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tls {
+    pub(super) cert: PathBuf,
+    pub(super) key: PathBuf,
+    pub(super) client_ca: Option<PathBuf>,
+}
+
+/// `[limits]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Limits {
+    pub(super) max_connections: Option<usize>,
+    pub(super) max_connections_per_address: Option<usize>,
+    pub(super) handshake_timeout: Option<Time>,
+    pub(super) threads: Option<usize>,
+    pub(super) memory: Option<Size>,
+    pub(super) shared_memory: Option<Shared>,
+    pub(super) max_pixels: Option<u64>,
+    pub(super) max_image_bytes: Option<Size>,
+    pub(super) max_batch_bytes: Option<Size>,
+}
+
+/// `[datasets.NAME]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Dataset {
+    pub(super) path: PathBuf,
+}
+
+/// `[jobs.NAME]`: the options of `forebay.Loader`, by their names.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Job {
+    pub(super) dataset: Option<String>,
+    pub(super) split: Option<String>,
+    pub(super) batch_size: Option<u64>,
+    pub(super) world_size: Option<u64>,
+    pub(super) seed: Option<u64>,
+    pub(super) shuffle: Option<Shuffle>,
+    pub(super) block_records: Option<u64>,
+    pub(super) window_blocks: Option<u64>,
+    pub(super) lanes: Option<u64>,
+    pub(super) transform: Option<toml::Value>,
+    pub(super) batch_transform: Option<toml::Value>,
+    pub(super) layout: Option<String>,
+    pub(super) dtype: Option<String>,
+    pub(super) profile: Option<String>,
+    pub(super) exif_orientation: Option<bool>,
+    pub(super) dct_scaling: Option<bool>,
+    pub(super) drop_last: Option<bool>,
+    pub(super) classes: Option<Vec<String>>,
+    pub(super) limit: Option<u64>,
+    pub(super) class_balanced: Option<bool>,
+    pub(super) draws: Option<u64>,
+    pub(super) repeats: Option<u64>,
+    pub(super) on_error: Option<String>,
+}
+
+/// `true`, `false` or the name of a way.
+#[derive(Debug)]
+pub(super) enum Shuffle {
+    Whether(bool),
+    Named(String),
+}
+
+impl<'de> Deserialize<'de> for Shuffle {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::Boolean(yes) => Ok(Shuffle::Whether(yes)),
+            toml::Value::String(name) => Ok(Shuffle::Named(name)),
+            other => Err(D::Error::custom(format!(
+                "expected true, false, \"blocks\", \"full\" or \"none\", found {other}"
+            ))),
+        }
+    }
+}
+
+/// `"256MiB"`, or a number of bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size(pub(super) u64);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::Integer(bytes) if bytes > 0 => Ok(Size(bytes.unsigned_abs())),
+            toml::Value::String(text) => parse_size(&text).map(Size).map_err(D::Error::custom),
+            other => Err(D::Error::custom(format!(
+                "expected a size such as \"256MiB\" or a number of bytes, found {other}"
+            ))),
+        }
+    }
+}
+
+/// A size, or `false` for none.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shared(pub(super) u64);
+
+impl<'de> Deserialize<'de> for Shared {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::Boolean(false) => Ok(Shared(0)),
+            value => Size::deserialize(value)
+                .map(|size| Shared(size.0))
+                .map_err(|e| D::Error::custom(e.message())),
+        }
+    }
+}
+
+/// `"10s"`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Time(pub(super) Duration);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse_duration(&text).map(Time).map_err(D::Error::custom)
+    }
+}
+
+impl Config {
+    /// Reads the file.
+    pub(super) fn read(path: &Path) -> Result<Config, Failure> {
+        let failed = |what: String| Failure::new(format!("cannot read {}: {what}", show(path)));
+        let meta = std::fs::metadata(path).map_err(|e| failed(e.to_string()))?;
+        if meta.len() > MAX_BYTES {
+            return Err(failed(format!("it has {} bytes, which no configuration has", meta.len())));
+        }
+        let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
+        let mut config = Config::parse(&text, &show(path))?;
+        let directory = path.parent().unwrap_or(Path::new(""));
+        config.resolve_paths(directory);
+        Ok(config)
+    }
+
+    /// Parses text; `name` is for errors.
+    pub(super) fn parse(text: &str, name: &str) -> Result<Config, Failure> {
+        toml::from_str(text).map_err(|e| {
+            let place = match e.span() {
+                Some(span) => format!("{name}, line {}", line_of(text, span.start)),
+                None => name.to_owned(),
+            };
+            let message = e.message().replace('\n', " ");
+            Failure::usage(format!("{place}: {message}")).maybe_hint(suggestion(&message))
+        })
+    }
+
+    fn resolve_paths(&mut self, directory: &Path) {
+        let tls = self.tls.as_mut();
+        let tls = tls.map(|tls| [Some(&mut tls.cert), Some(&mut tls.key), tls.client_ca.as_mut()]);
+        for path in tls
+            .into_iter()
+            .flatten()
+            .flatten()
+            .chain(&mut self.token_file)
+            .chain(self.datasets.values_mut().map(|dataset| &mut dataset.path))
+        {
+            // A place that is no path stays as it is.
+            if path.is_relative() && !path.to_string_lossy().contains("://") {
+                *path = directory.join(&path);
+            }
+        }
+    }
+}
+
+/// Number of the line, from 1, that a byte is in.
+pub(super) fn line_of(text: &str, at: usize) -> usize {
+    text.as_bytes()[..at.min(text.len())]
+        .iter()
+        .filter(|&&byte| byte == b'\n')
+        .count()
+        + 1
+}
+
+/// What was meant by a key that is not known: serde's message has it and those that are, in backquotes.
+fn suggestion(message: &str) -> Option<String> {
+    if !message.contains("unknown field") {
+        return None;
+    }
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let found = quoted.next()?;
+    let known: Vec<&str> = quoted.collect();
+    let near = known
+        .iter()
+        .map(|name| (distance(found, name), name))
+        .min()
+        .filter(|(distance, name)| *distance <= name.len().max(found.len()) / 2)?;
+    Some(format!("did you mean `{}`?", near.1))
+}
+
+/// Edits that make one word of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let cost = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = cost.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(text: &str) -> (String, Option<String>) {
+        let failure = Config::parse(text, "x.toml").unwrap_err();
+        (failure.message().to_owned(), failure.hint_line().map(str::to_owned))
+    }
+
+    #[test]
+    fn keys_that_are_not_known_have_a_line_and_a_suggestion() {
+        let (message, hint) = wrong("listen = \"127.0.0.1:1\"\n\n[limits]\nmax_conections = 3\n");
+        assert!(message.starts_with("x.toml, line 4: unknown field `max_conections`"), "{message}");
+        assert_eq!(hint.as_deref(), Some("did you mean `max_connections`?"));
+        let (message, hint) = wrong("[jobs.a]\ndataset = \"x\"\nbatchsize = 3\n");
+        assert!(message.contains("unknown field `batchsize`"), "{message}");
+        assert_eq!(hint.as_deref(), Some("did you mean `batch_size`?"));
+        let (_, hint) = wrong("zzzzzzzzzzzz = 1\n");
+        assert_eq!(hint, None);
+    }
+
+    #[test]
+    fn values_that_cannot_be_have_a_line() {
+        for (text, part) in [
+            ("listen = \"here\"\n", "line 1"),
+            ("\ndrain_timeout = \"10\"\n", "a duration needs its unit"),
+            ("[limits]\nmemory = \"much\"\n", "line 2"),
+            ("[limits]\nmemory = -3\n", "found -3"),
+            ("[limits\n", "line 1"),
+            ("[datasets.a]\n", "missing field `path`"),
+            ("[jobs.a]\nshuffle = 3\n", "\"blocks\""),
+            ("a = 1\na = 2\n", "duplicate key"),
+        ] {
+            let (message, _) = wrong(text);
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_file() {
+        let text = "token_file = \"t\"\n[tls]\ncert = \"/c\"\nkey = \"k\"\n[datasets.a]\npath = \"d/e\"\n[datasets.b]\npath = \"s3://x/y\"\n";
+        let mut config = Config::parse(text, "x").unwrap();
+        config.resolve_paths(Path::new("/etc/forebay"));
+        assert_eq!(config.token_file.as_deref(), Some(Path::new("/etc/forebay/t")));
+        let tls = config.tls.unwrap();
+        assert_eq!((tls.cert, tls.key), ("/c".into(), "/etc/forebay/k".into()));
+        assert_eq!(config.datasets["a"].path, Path::new("/etc/forebay/d/e"));
+        assert_eq!(config.datasets["b"].path, Path::new("s3://x/y"));
+    }
+}

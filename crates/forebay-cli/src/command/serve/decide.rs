@@ -1,0 +1,445 @@
+//! From flags, environment and file to what is served. Nothing is left open here.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_image::Limits;
+use forebay_server::{
+    JobOptions, Observer, Server, ServerOptions, ServerTls, Token, Tokens, key_is_readable_by_others,
+};
+use forebay_store::ReadOptions;
+use serde::Serialize;
+
+use super::config::{Config, Job, Size, Time};
+use super::{Args, LogFormat, job};
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::input::{Input, show};
+use crate::quantity;
+
+/// Everything that was asked for, decided.
+pub(super) struct Decided {
+    pub(super) log_format: LogFormat,
+    pub(super) admin_listen: Option<SocketAddr>,
+    options: ServerOptions,
+    /// How datasets in stores are reached.
+    read: ReadOptions,
+    datasets: Vec<(String, PathBuf)>,
+    jobs: Vec<(String, Job)>,
+    file: Option<PathBuf>,
+}
+
+/// One name in a URL, and what it stands for.
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) dataset: String,
+    pub(super) splits: Vec<SplitEvent>,
+    /// The job's options, in a line.
+    pub(super) job: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct SplitEvent {
+    name: String,
+    records: u64,
+}
+
+/// The environment variable with a token for everything.
+const TOKEN: &str = "FOREBAY_TOKEN";
+
+impl Decided {
+    pub(super) fn new(args: Args, console: &Console) -> Result<Decided, Failure> {
+        let (file, config) = match &args.sources[..] {
+            [only] if is_config(only) => (Some(only.clone()), Config::read(only)?),
+            _ => (None, Config::default()),
+        };
+        let datasets = match &file {
+            Some(path) => {
+                if args.name.is_some() {
+                    let text = "--name names one dataset, and CONFIG.toml names its own";
+                    return Err(Failure::usage(text));
+                }
+                if config.datasets.is_empty() {
+                    let text = format!("{} names no dataset", show(path));
+                    return Err(Failure::usage(text)
+                        .hint("add a table: [datasets.NAME], with path = \"DIRECTORY\""));
+                }
+                let named = |(name, dataset): (&String, &super::config::Dataset)| {
+                    (name.clone(), dataset.path.clone())
+                };
+                config.datasets.iter().map(named).collect()
+            }
+            None => named_sources(&args)?,
+        };
+        let limits = &config.limits;
+        let defaults = ServerOptions::default();
+        let image_limits = Limits::default();
+        let time = |flag: Option<_>, file: Option<Time>, default| {
+            flag.or(file.map(|time| time.0)).unwrap_or(default)
+        };
+        let size = |flag: Option<u64>, file: Option<Size>| flag.or(file.map(|size| size.0));
+        let options = ServerOptions {
+            listen: args.listen.or(config.listen).unwrap_or(defaults.listen),
+            allow_remote: args.insecure || config.insecure.unwrap_or(false),
+            tls: tls(&args, &config)?,
+            tokens: Tokens {
+                fixed: environment_token()?.into_iter().collect(),
+                file: args.token_file.clone().or(config.token_file.clone()),
+            },
+            max_connections: args
+                .max_connections
+                .or(limits.max_connections)
+                .unwrap_or(defaults.max_connections),
+            max_connections_per_address: args
+                .max_connections_per_address
+                .or(limits.max_connections_per_address),
+            handshake_timeout: time(
+                args.handshake_timeout,
+                limits.handshake_timeout,
+                defaults.handshake_timeout,
+            ),
+            drain_timeout: time(args.drain_timeout, config.drain_timeout, defaults.drain_timeout),
+            max_batch_bytes: size(args.max_batch_bytes, limits.max_batch_bytes)
+                .unwrap_or(defaults.max_batch_bytes),
+            image_limits: Limits {
+                max_pixels: args
+                    .max_pixels
+                    .or(limits.max_pixels)
+                    .unwrap_or(image_limits.max_pixels),
+                max_decoded_bytes: size(args.max_image_bytes, limits.max_image_bytes)
+                    .unwrap_or(image_limits.max_decoded_bytes),
+                ..image_limits
+            },
+            stream_memory_bytes: size(args.memory, limits.memory),
+            shared_memory_bytes: if args.no_shared_memory {
+                0
+            } else {
+                args.shared_memory
+                    .or(limits.shared_memory.map(|shared| shared.0))
+                    .unwrap_or(defaults.shared_memory_bytes)
+            },
+            stream_threads: args
+                .threads
+                .map(NonZeroUsize::get)
+                .or(limits.threads.filter(|&threads| threads > 0)),
+            ..defaults
+        };
+        let cache = args.cache.open_for(datasets.iter().map(|(_, path)| path), console)?;
+        Ok(Decided {
+            read: ReadOptions::new(args.store.options()).with_cache(cache),
+            admin_listen: args.admin_listen.or(config.admin_listen),
+            log_format: args.log_format.or(config.log_format).unwrap_or_default(),
+            options,
+            datasets,
+            jobs: config
+                .jobs
+                .into_iter()
+                .collect(),
+            file,
+        })
+    }
+
+    /// What a URL begins with.
+    pub(super) fn scheme(&self) -> &'static str {
+        match self.options.tls {
+            Some(_) => "forebays",
+            None => "forebay",
+        }
+    }
+
+    /// What works but should be known.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let options = &self.options;
+        let listen = options.listen;
+        let knows = !options.tokens.is_empty()
+            || options.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        if !listen.ip().is_loopback() {
+            match (&options.tls, knows) {
+                (Some(_), true) => {}
+                (Some(_), false) => warnings.push(format!(
+                    "anybody who reaches {listen} can read what is served: there is no token"
+                )),
+                (None, true) => warnings.push(format!(
+                    "tokens and batches travel unencrypted to and from {listen}: there is no TLS, so clients elsewhere keep their tokens"
+                )),
+                (None, false) => warnings.push(format!(
+                    "anybody who reaches {listen} can read what is served: no encryption, no token"
+                )),
+            }
+        }
+        if let Some(tls) = &options.tls
+            && key_is_readable_by_others(&tls.key).unwrap_or(false)
+        {
+            warnings.push(format!(
+                "the key {} can be read by everybody on this machine: chmod 600 it",
+                show(&tls.key)
+            ));
+        }
+        if let Some(file) = &options.tokens.file
+            && key_is_readable_by_others(file).unwrap_or(false)
+        {
+            warnings.push(format!(
+                "the token file {} can be read by everybody on this machine: chmod 600 it",
+                show(file)
+            ));
+        }
+        warnings
+    }
+
+    /// Opens everything and binds the address.
+    pub(super) fn server(
+        &self,
+        observer: impl Observer + 'static,
+    ) -> Result<(Server, Vec<Entry>), Failure> {
+        let mut options = self.options.clone();
+        options.observer = Arc::new(observer);
+        let mut server = Server::bind(options)?;
+        let mut entries = Vec::new();
+        for (name, path) in &self.datasets {
+            let dataset = Input::dataset_with(path, &self.read)?.open_dataset()?;
+            server.add_dataset(name, &dataset)?;
+            let splits = dataset.manifest().splits.iter();
+            entries.push(Entry {
+                name: name.clone(),
+                dataset: name.clone(),
+                splits: splits
+                    .map(|split| SplitEvent {
+                        name: split.name.clone(),
+                        records: split.records,
+                    })
+                    .collect(),
+                job: None,
+            });
+        }
+        for (name, job) in &self.jobs {
+            let entry = self.add_job(&mut server, &entries, name, job)?;
+            entries.push(entry);
+        }
+        Ok((server, entries))
+    }
+
+    fn add_job(
+        &self,
+        server: &mut Server,
+        datasets: &[Entry],
+        name: &str,
+        job: &Job,
+    ) -> Result<Entry, Failure> {
+        let file = self.file.as_deref().map(show).unwrap_or_default();
+        let wrong = |what: String| Failure::usage(format!("{file}, [jobs.{name}]: {what}"));
+        let only = match &self.datasets[..] {
+            [(only, _)] => Some(only.as_str()),
+            _ => None,
+        };
+        let dataset = job
+            .dataset
+            .as_deref()
+            .or(only)
+            .ok_or_else(|| wrong("dataset = \"NAME\" is missing, and there are several".to_owned()))?;
+        let known = datasets.iter().find(|entry| entry.name == dataset && entry.job.is_none());
+        let Some(known) = known else {
+            let names: Vec<&str> = self.datasets.iter().map(|(name, _)| name.as_str()).collect();
+            let names = crate::failure::counted_choices(&names);
+            return Err(wrong(format!("there is no dataset {dataset:?}, but {names}")));
+        };
+        let mut spec = job::spec(job).map_err(wrong)?;
+        if let ("", [only]) = (spec.split.as_str(), &known.splits[..]) {
+            spec.split.clone_from(&only.name);
+        }
+        if spec.split.is_empty() {
+            let names: Vec<&str> = known.splits.iter().map(|split| split.name.as_str()).collect();
+            return Err(wrong(format!(
+                "split = \"NAME\" is missing: {dataset} has {}",
+                names.join(", ")
+            )));
+        }
+        let ranks = match spec.world_size {
+            0 => "any number of ranks".to_owned(),
+            n => quantity::counted(n, "rank", "ranks"),
+        };
+        let line = format!(
+            "a job: {dataset}/{}, {ranks} of {} samples a batch, seed {}",
+            spec.split, spec.batch_size, spec.seed
+        );
+        let splits = known.splits.iter().filter(|split| split.name == spec.split);
+        let entry = Entry {
+            name: name.to_owned(),
+            dataset: dataset.to_owned(),
+            splits: splits.cloned().collect(),
+            job: Some(line),
+        };
+        let options = JobOptions {
+            dataset: dataset.to_owned(),
+            spec,
+        };
+        server.add_job(name, options).map_err(|e| wrong(e.to_string()))?;
+        Ok(entry)
+    }
+
+    /// The rest of what was decided, for people.
+    pub(super) fn describe(&self) -> Vec<String> {
+        let options = &self.options;
+        let mut lines = vec![match &options.tls {
+            Some(tls) => format!(
+                "TLS 1.3 with {}{}",
+                show(&tls.cert),
+                match &tls.client_ca {
+                    Some(ca) => format!(", clients need a certificate signed by {}", show(ca)),
+                    None => String::new(),
+                }
+            ),
+            None => "no TLS".to_owned(),
+        }];
+        lines.push(match (&options.tokens.file, options.tokens.fixed.len()) {
+            (None, 0) => "no tokens: everybody is let in".to_owned(),
+            (None, _) => format!("one token, of {TOKEN}"),
+            (Some(file), 0) => format!("tokens of {}", show(file)),
+            (Some(file), _) => format!("tokens of {} and {TOKEN}", show(file)),
+        });
+        let per_address = match options.max_connections_per_address {
+            Some(most) if most > 0 => format!(", {most} from one address"),
+            _ => String::new(),
+        };
+        lines.push(format!(
+            "at most {} connections{per_address}",
+            options.max_connections
+        ));
+        if let Some(address) = self.admin_listen {
+            lines.push(format!("health and metrics on http://{address}"));
+        }
+        lines
+    }
+}
+
+impl Entry {
+    pub(super) fn url(&self, scheme: &str, address: SocketAddr) -> String {
+        format!("{scheme}://{address}/{}", self.name)
+    }
+
+    /// What it is, for people.
+    pub(super) fn describe(&self) -> Vec<String> {
+        match &self.job {
+            Some(job) => vec![job.clone()],
+            None => self.splits.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// A line that works.
+    pub(super) fn example(&self, scheme: &str, address: SocketAddr) -> String {
+        let url = self.url(scheme, address);
+        match (&self.job, self.splits.first()) {
+            (None, Some(split)) => {
+                format!("forebay.Loader({url:?}, split={:?}, batch_size=256)", split.name)
+            }
+            _ => format!("forebay.Loader({url:?})"),
+        }
+    }
+}
+
+impl fmt::Display for SplitEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let records = quantity::counted(self.records, "record", "records");
+        write!(f, "{}: {records}", self.name)
+    }
+}
+
+/// Whether a source is a configuration rather than a dataset.
+fn is_config(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "toml") && !path.is_dir()
+}
+
+/// The datasets of the command line, with their names.
+fn named_sources(args: &Args) -> Result<Vec<(String, PathBuf)>, Failure> {
+    if let Some(config) = args.sources.iter().find(|path| is_config(path)) {
+        let text = format!("{} is a configuration: give it alone", show(config));
+        return Err(Failure::usage(text).hint("name further datasets in it"));
+    }
+    if args.name.is_some() && args.sources.len() > 1 {
+        let text = "--name names one dataset, and there are several";
+        return Err(Failure::usage(text).hint("name them in a CONFIG.toml: docs/serving.md"));
+    }
+    let mut named: Vec<(String, PathBuf)> = Vec::new();
+    for source in &args.sources {
+        let input = Input::dataset(source, &args.store.options())?;
+        let root = input.path();
+        let name = decide_name(args.name.as_deref(), root)?;
+        if let Some((_, other)) = named.iter().find(|(known, _)| *known == name) {
+            let text = format!("{} and {} are both called {name}", show(other), show(root));
+            return Err(Failure::usage(text).hint("name them in a CONFIG.toml: docs/serving.md"));
+        }
+        named.push((name, source.clone()));
+    }
+    Ok(named)
+}
+
+/// The dataset's name in a URL: what was asked for, or the directory's own name.
+fn decide_name(named: Option<&str>, root: &Path) -> Result<String, Failure> {
+    if let Some(name) = named {
+        return Ok(name.to_owned());
+    }
+    // `.` and `..` have a name as well.
+    let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+    let name: String = real
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '-' })
+        .collect();
+    if name.is_empty() {
+        Err(Failure::usage(format!("{} has no name", show(root)))
+            .hint("give the dataset one with --name NAME"))
+    } else {
+        Ok(name)
+    }
+}
+
+fn tls(args: &Args, config: &Config) -> Result<Option<ServerTls>, Failure> {
+    let file = config.tls.as_ref();
+    let cert = args.tls_cert.clone().or_else(|| Some(file?.cert.clone()));
+    let key = args.tls_key.clone().or_else(|| Some(file?.key.clone()));
+    let client_ca = args.tls_client_ca.clone().or_else(|| file?.client_ca.clone());
+    match (cert, key, client_ca) {
+        (Some(cert), Some(key), client_ca) => Ok(Some(ServerTls {
+            cert,
+            key,
+            client_ca,
+        })),
+        (None, None, None) => Ok(None),
+        (None, None, Some(_)) => Err(Failure::usage(
+            "--tls-client-ca asks for certificates of clients, and the server has none of its own",
+        )
+        .hint("give --tls-cert and --tls-key too")),
+        (Some(_), None, _) => Err(Failure::usage("--tls-cert without its --tls-key")),
+        (None, Some(_), _) => Err(Failure::usage("--tls-key without its --tls-cert")),
+    }
+}
+
+fn environment_token() -> Result<Option<Token>, Failure> {
+    let Some(text) = std::env::var_os(TOKEN).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let from = format_args!("the environment variable {TOKEN}");
+    Token::new(text.to_string_lossy().trim(), from)
+        .map(Some)
+        .map_err(|e| Failure::usage(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_fit_for_a_url() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("my shards!");
+        std::fs::create_dir(&root).unwrap();
+        assert_eq!(decide_name(None, &root).unwrap(), "my-shards-");
+        assert_eq!(decide_name(Some("x"), &root).unwrap(), "x");
+        assert!(decide_name(None, Path::new("/")).is_err());
+    }
+}

@@ -1,0 +1,244 @@
+//! What happens in the server, on stderr: lines for people, or one JSON object a line.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use forebay_server::Event;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::LogFormat;
+use crate::console::Console;
+
+/// How much an event matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Debug,
+    Info,
+    Warning,
+}
+
+impl Level {
+    fn of(event: &Event<'_>) -> Level {
+        match event {
+            Event::Closed { clean: false, .. }
+            | Event::Refused { .. }
+            | Event::RefusedAddress { .. }
+            | Event::Reloaded {
+                problem: Some(_), ..
+            }
+            | Event::AcceptFailed { .. } => Level::Warning,
+            Event::EpochEnd { .. } => Level::Debug,
+            _ => Level::Info,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Level::Debug => "debug",
+            Level::Info => "info",
+            Level::Warning => "warning",
+        }
+    }
+}
+
+/// The observer that prints.
+pub(super) fn printer(
+    console: &Console,
+    format: LogFormat,
+) -> impl Fn(&Event<'_>) + Send + Sync + use<> {
+    let console = console.clone();
+    move |event: &Event<'_>| {
+        let level = Level::of(event);
+        let text = match format {
+            LogFormat::Json => {
+                let now = SystemTime::now();
+                let line = Value::Object(fields(event, level, now)).to_string();
+                match level {
+                    Level::Debug => console.log_line(&line, 1),
+                    Level::Info => console.log_line(&line, 0),
+                    Level::Warning => console.log_line(&line, -1),
+                }
+                event.to_string()
+            }
+            LogFormat::Text => {
+                let text = event.to_string();
+                match (event, level) {
+                    // The URL says it better.
+                    (Event::Listening { .. }, _) => {}
+                    (_, Level::Warning) => console.warning(&text),
+                    (_, Level::Debug) => console.detail(&text),
+                    (_, Level::Info) => console.note(&text),
+                }
+                text
+            }
+        };
+        console.event("log", &Line { message: text });
+    }
+}
+
+#[derive(Serialize)]
+struct Line {
+    message: String,
+}
+
+/// An event for programs that collect logs. The names stay as they are.
+fn fields(event: &Event<'_>, level: Level, now: SystemTime) -> Map<String, Value> {
+    let mut line = Map::new();
+    let mut put = |name: &str, value: Value| {
+        line.insert(name.to_owned(), value);
+    };
+    put("time", timestamp(now).into());
+    put("level", level.name().into());
+    let name = match event {
+        Event::Listening { address } => {
+            put("address", address.to_string().into());
+            "listening"
+        }
+        Event::Welcomed {
+            connection,
+            peer,
+            client,
+            dataset,
+        } => {
+            put("connection", json!(connection));
+            put("peer", peer.to_string().into());
+            put("client", json!(client));
+            put("name", json!(dataset));
+            "welcomed"
+        }
+        Event::Opened {
+            connection,
+            dataset,
+            opened,
+            epoch,
+            position,
+        } => {
+            put("connection", json!(connection));
+            put("name", json!(dataset));
+            if let Some(spec) = &opened.spec {
+                put("split", json!(spec.split));
+                put("rank", json!(spec.rank));
+                put("world_size", json!(spec.world_size));
+                put("batch_size", json!(spec.batch_size));
+            }
+            put("epoch", json!(epoch));
+            put("position", json!(position));
+            "opened"
+        }
+        Event::EpochEnd {
+            connection,
+            epoch,
+            batches,
+        } => {
+            put("connection", json!(connection));
+            put("epoch", json!(epoch));
+            put("batches", json!(batches));
+            "epoch_end"
+        }
+        Event::Closed {
+            connection,
+            peer,
+            why,
+            clean,
+            stats,
+        } => {
+            put("connection", json!(connection));
+            put("peer", peer.to_string().into());
+            put("why", json!(why));
+            put("clean", json!(clean));
+            put("batches", json!(stats.batches));
+            put("images", json!(stats.images));
+            put("payload_bytes", json!(stats.payload_bytes));
+            put("sending_s", json!(stats.sending.as_secs_f64()));
+            put("starved_s", json!(stats.starved.as_secs_f64()));
+            put("blocked_s", json!(stats.blocked.as_secs_f64()));
+            "closed"
+        }
+        Event::Refused {
+            peer,
+            max_connections,
+        } => {
+            put("peer", peer.to_string().into());
+            put("max_connections", json!(max_connections));
+            "refused"
+        }
+        Event::RefusedAddress {
+            peer,
+            max_connections,
+        } => {
+            put("peer", peer.to_string().into());
+            put("max_connections_per_address", json!(max_connections));
+            "refused"
+        }
+        Event::Reloaded { what, problem } => {
+            put("what", json!(what));
+            put("problem", json!(problem));
+            "reloaded"
+        }
+        Event::AcceptFailed { error, retry_in } => {
+            put("error", error.to_string().into());
+            put("retry_in_s", json!(retry_in.as_secs_f64()));
+            "accept_failed"
+        }
+        Event::Stopping { connections } => {
+            put("connections", json!(connections));
+            "stopping"
+        }
+        Event::Stopped => "stopped",
+        _ => "other",
+    };
+    put("event", name.into());
+    put("message", event.to_string().into());
+    line
+}
+
+/// RFC 3339, in UTC, with milliseconds.
+fn timestamp(now: SystemTime) -> String {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let (seconds, ms) = (since.as_secs(), since.subsec_millis());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days since 1 March of the year 0, in cycles of 400 years (146,097 days).
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day_of_month = day - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = era * 400 + year + carry;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day_of_month:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00.250Z"),
+            (951_782_399, "2000-02-28T23:59:59.250Z"),
+            (951_782_400, "2000-02-29T00:00:00.250Z"),
+            (1_709_251_200, "2024-03-01T00:00:00.250Z"),
+            (1_735_689_599, "2024-12-31T23:59:59.250Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.250Z"),
+        ] {
+            let now = UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 250);
+            assert_eq!(timestamp(now), text);
+        }
+    }
+
+    #[test]
+    fn events_have_names_levels_and_fields() {
+        let event = Event::Reloaded {
+            what: "tokens",
+            problem: Some("gone"),
+        };
+        let line = fields(&event, Level::of(&event), UNIX_EPOCH);
+        assert_eq!(line["event"], "reloaded");
+        assert_eq!(line["level"], "warning");
+        assert_eq!(line["problem"], "gone");
+        assert!(line["message"].as_str().unwrap().contains("gone"));
+    }
+}

@@ -1,0 +1,203 @@
+"""Servers with tokens, TLS and jobs, as a trainer meets them."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pickle
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import forebay
+
+TOKEN = "marked-0123456789abcdef"
+
+Start = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def start(tmp_path: pathlib.Path) -> Iterator[Start]:
+    """Starts `forebay serve` with these arguments and gives its URLs, by name."""
+    running: list[subprocess.Popen[str]] = []
+
+    def run(*args: str | os.PathLike[str], count: int = 1) -> dict[str, str]:
+        server = subprocess.Popen(
+            ["forebay", "serve", *(os.fspath(arg) for arg in args), "--listen", "127.0.0.1:0"],
+            stdout=subprocess.PIPE,
+            stderr=open(tmp_path / "log", "w"),
+            text=True,
+        )
+        running.append(server)
+        assert server.stdout is not None
+        urls = {}
+        for _ in range(count):
+            found = re.search(r"forebays?://\S+", server.stdout.readline())
+            assert found is not None, (tmp_path / "log").read_text()
+            urls[found.group().rsplit("/", 1)[1]] = found.group()
+        return urls
+
+    yield run
+    for server in running:
+        server.terminate()
+        server.wait(timeout=60)
+        assert server.stdout is not None
+        server.stdout.close()
+
+
+def test_a_token_is_needed_and_never_shown(
+    start: Start, packed: dict[str, pathlib.Path], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"{TOKEN} indexed\n")
+    (url,) = start(packed["indexed"], "--token-file", tokens).values()
+    options = {"batch_size": 4, "transform": forebay.EvalTransform(32, resize=40)}
+    shown = []
+    for wrong in ({}, {"token": "other-marked-0123456789"}, {"token": "marked"}):
+        with pytest.raises(forebay.Error) as caught:
+            forebay.Loader(url, **options, **wrong)  # type: ignore[arg-type]
+        expected = forebay.OptionError if wrong.get("token") == "marked" else forebay.AuthError
+        assert isinstance(caught.value, expected)
+        shown += [str(caught.value), repr(caught.value), repr(vars(caught.value))]
+    assert issubclass(forebay.AuthError, PermissionError)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert str(copy) == str(caught.value)
+    with pytest.raises(forebay.OptionError):
+        forebay.Loader(url, token=TOKEN, token_file=tokens)
+    with forebay.Loader(url, batch_size=4, token=TOKEN) as loader:
+        next(iter(loader))
+        shown += [repr(loader), repr(loader.state_dict()), repr(loader.stats()), loader.source]
+    monkeypatch.setenv("FOREBAY_TOKEN", TOKEN)
+    forebay.Loader(url, batch_size=4).close()
+    monkeypatch.delenv("FOREBAY_TOKEN")
+    monkeypatch.setenv("FOREBAY_TOKEN_FILE", str(tokens))
+    forebay.Loader(url, batch_size=4).close()
+    shown.append((tmp_path / "log").read_text())
+    for text in shown:
+        assert "marked" not in text, text
+
+
+def test_tls_end_to_end(
+    start: Start, packed: dict[str, pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    # As docs/serving.md has it.
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-days", "30", "-subj", "/CN=forebay", "-addext", "subjectAltName=DNS:trainer-data,IP:127.0.0.1",
+         "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", cert],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    (url,) = start(packed["indexed"], "--tls-cert", cert, "--tls-key", key).values()
+    assert url.startswith("forebays://")
+    with forebay.Loader(url, batch_size=8, tls_ca=cert, transport="tcp") as loader:
+        there = [batch.images.tobytes() for batch in loader]
+    with forebay.Loader(packed["indexed"], batch_size=8) as loader:
+        here = [batch.images.tobytes() for batch in loader]
+    assert there == here
+    with pytest.raises(forebay.AuthError, match="not trusted"):
+        forebay.Loader(url, tls_ca=_other_authority(tmp_path))
+    with pytest.raises(forebay.ServerError, match="forebays://"):
+        forebay.Loader(url.replace("forebays://", "forebay://"))
+    with pytest.raises(forebay.OptionError, match="forebays://"):
+        forebay.Loader(url.replace("forebays://", "forebay://"), tls_ca=cert)
+    with pytest.raises(forebay.OptionError, match="nothing.pem"):
+        forebay.Loader(url, tls_ca=tmp_path / "nothing.pem")
+
+
+def _other_authority(directory: pathlib.Path) -> pathlib.Path:
+    other = directory / "other.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-days", "30", "-subj", "/CN=other", "-keyout", directory / "other.key", "-out", other],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return other
+
+
+CONFIG = """
+[datasets.pictures]
+path = "{path}"
+
+[jobs.small]
+batch_size = 4
+world_size = 2
+seed = 7
+drop_last = false
+transform = [
+    {{ kind = "RandomResizedCrop", size = 32 }},
+    {{ kind = "RandomHorizontalFlip" }},
+    {{ kind = "Normalize" }},
+]
+
+[jobs.open]
+batch_size = 5
+shuffle = false
+"""
+
+
+def test_ranks_join_a_job(
+    start: Start, packed: dict[str, pathlib.Path], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "CONFIG.toml"
+    config.write_text(CONFIG.format(path=packed["indexed"]))
+    urls = start(config, count=3)
+    options = {
+        "batch_size": 4, "world_size": 2, "seed": 7, "drop_last": False,
+        "transform": [forebay.RandomResizedCrop(32), forebay.RandomHorizontalFlip(), forebay.Normalize()],
+    }  # fmt: skip
+    for rank in range(2):
+        with forebay.Loader(packed["indexed"], rank=rank, **options) as loader:  # type: ignore[arg-type]
+            here = [batch.images.tobytes() for batch in loader]
+        with monkeypatch.context() as environment:
+            environment.setenv("RANK", str(rank))
+            environment.setenv("WORLD_SIZE", "2")
+            with forebay.Loader(urls["small"]) as loader:
+                assert (loader.batch_size, loader.rank, loader.world_size) == (4, rank, 2)
+                there = [batch.images.tobytes() for batch in loader]
+        assert there == here
+        # What agrees may be said.
+        forebay.Loader(urls["small"], rank=rank, **options).close()  # type: ignore[arg-type]
+    with pytest.raises(forebay.OptionError, match="which is this one"):
+        forebay.Loader(urls["small"])
+    refused = {
+        "batch_size": (32, "has 4, this client asks for 32"),
+        "seed": (0, "has 7, this client asks for 0"),
+        "world_size": (4, "has 2, this client asks for 4"),
+        "drop_last": (True, "has true, this client asks for false"),
+        "shuffle": ("full", "shuffle: job small"),
+        "dtype": ("float16", "output: job small"),
+        "layout": ("nchw", "layout: job small"),
+        "limit": (3, "sampling: job small"),
+    }
+    for name, (value, part) in refused.items():
+        with pytest.raises(forebay.OptionError, match=re.escape(part)):
+            forebay.Loader(urls["small"], rank=1, **{name: value})  # type: ignore[arg-type]
+    # A job that leaves the number of ranks open.
+    with forebay.Loader(urls["open"], rank=1, world_size=2) as loader:
+        state = loader.state_dict()
+        assert (loader.batch_size, loader.world_size) == (5, 2)
+        next(iter(loader))
+    with forebay.Loader(urls["open"]) as loader:
+        loader.load_state_dict(state)
+        assert next(iter(loader)).samples.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_server_that_is_asked_to_go_is_done_soon(packed: dict[str, pathlib.Path]) -> None:
+    server = subprocess.Popen(
+        ["forebay", "serve", packed["indexed"], "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert server.stdout is not None
+    url = server.stdout.readline().strip()
+    with forebay.Loader(url, batch_size=2) as loader:
+        next(iter(loader))
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(timeout=60) == 0
+    server.stdout.close()

@@ -1,0 +1,244 @@
+//! Who may come in: certificates, tokens, and what each token is for.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, digest};
+use forebay_wire::Token;
+use forebay_wire::token;
+use forebay_wire::transport::tls::{ServerConfig, ServerTls};
+
+use crate::error::{Error, Result};
+use crate::watched::{Change, Watched};
+
+/// Where the tokens are that let clients in. Without any, everybody is let in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tokens {
+    /// Tokens for everything.
+    pub fixed: Vec<Token>,
+    /// A file with a token a line and, after a space, the names of datasets and jobs it is for, separated by commas;
+    /// none: all of them. It is read again when it changes.
+    pub file: Option<PathBuf>,
+}
+
+impl Tokens {
+    /// Whether everybody is let in.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fixed.is_empty() && self.file.is_none()
+    }
+}
+
+/// What a token is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scope {
+    All,
+    Names(Arc<[String]>),
+}
+
+impl Scope {
+    pub(crate) fn has(&self, name: &str) -> bool {
+        match self {
+            Scope::All => true,
+            Scope::Names(names) => names.iter().any(|allowed| allowed == name),
+        }
+    }
+}
+
+/// One token, of which no more is kept than is needed to know it again.
+#[derive(Clone)]
+struct Entry {
+    digest: [u8; 32],
+    scope: Scope,
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Entry(***, {:?})", self.scope)
+    }
+}
+
+fn sha256(text: &str) -> [u8; 32] {
+    let digest = digest(&SHA256, text.as_bytes());
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// What a server asks of those who connect.
+pub(crate) struct Access {
+    fixed: Vec<Entry>,
+    file: Option<Watched<Arc<[Entry]>>>,
+    tls: Option<Watched<Arc<ServerConfig>>>,
+}
+
+/// Why somebody is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    NoToken,
+    Unknown,
+}
+
+impl Refused {
+    /// For the client.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Refused::NoToken => {
+                "this server wants a token: give one with token_file= or FOREBAY_TOKEN"
+            }
+            Refused::Unknown => "the token is none that this server knows",
+        }
+    }
+}
+
+impl Access {
+    pub(crate) fn new(tokens: &Tokens, tls: Option<&ServerTls>) -> Result<Access> {
+        let fixed = tokens.fixed.iter().map(|token| Entry {
+            digest: sha256(token.expose()),
+            scope: Scope::All,
+        });
+        let file = match tokens.file.clone() {
+            None => None,
+            Some(path) => {
+                let files = vec![path.clone()];
+                let load = move || entries(&path);
+                Some(
+                    Watched::new("tokens", files, load)
+                        .map_err(|reason| Error::Tokens { reason })?,
+                )
+            }
+        };
+        let tls = match tls.cloned() {
+            None => None,
+            Some(tls) => {
+                let files = tls.files().map(ToOwned::to_owned).collect();
+                let load = move || tls.load().map_err(|e| e.to_string());
+                Some(
+                    Watched::new("certificates", files, load)
+                        .map_err(|reason| Error::Certificates { reason })?,
+                )
+            }
+        };
+        Ok(Access {
+            fixed: fixed.collect(),
+            file,
+            tls,
+        })
+    }
+
+    /// What the token is for.
+    pub(crate) fn admit(&self, shown: &str) -> (Result<Scope, Refused>, Option<Change>) {
+        if self.fixed.is_empty() && self.file.is_none() {
+            return (Ok(Scope::All), None);
+        }
+        let (listed, change) = match &self.file {
+            Some(file) => file.current(),
+            None => (Arc::default(), None),
+        };
+        if shown.is_empty() {
+            return (Err(Refused::NoToken), change);
+        }
+        let shown = sha256(shown);
+        let mut found = None;
+        // All of them, however early one fits: the time tells nothing. A token of several lines has the names of all.
+        for entry in self.fixed.iter().chain(listed.iter()) {
+            if verify_slices_are_equal(&shown, &entry.digest).is_ok() {
+                found = Some(match (found, &entry.scope) {
+                    (Some(Scope::Names(a)), Scope::Names(b)) => {
+                        Scope::Names(a.iter().chain(b.iter()).cloned().collect())
+                    }
+                    (None, scope) => scope.clone(),
+                    _ => Scope::All,
+                });
+            }
+        }
+        (found.ok_or(Refused::Unknown), change)
+    }
+
+    /// What TLS needs; none where none is spoken.
+    pub(crate) fn tls(&self) -> Option<(Arc<ServerConfig>, Option<Change>)> {
+        self.tls.as_ref().map(Watched::current)
+    }
+
+    /// Reads all files again.
+    pub(crate) fn reload(&self) -> Vec<Change> {
+        let tokens = self.file.as_ref().map(Watched::reload);
+        let tls = self.tls.as_ref().map(Watched::reload);
+        tokens.into_iter().chain(tls).collect()
+    }
+}
+
+fn entries(path: &std::path::Path) -> Result<Arc<[Entry]>, String> {
+    let text = token::read(path).map_err(|e| e.to_string())?;
+    let lines = token::lines(&text, path).map_err(|e| e.to_string())?;
+    if lines.is_empty() {
+        // Nobody could come in: a file that is being written, most likely.
+        return Err(token::no_token(path).to_string());
+    }
+    let entry = |(token, names): (Token, Option<Vec<String>>)| Entry {
+        digest: sha256(token.expose()),
+        scope: names.map_or(Scope::All, |names| Scope::Names(names.into())),
+    };
+    Ok(lines.into_iter().map(entry).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(text: &str) -> Token {
+        Token::new(text, "a test").unwrap()
+    }
+
+    #[test]
+    fn tokens_have_scopes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokens");
+        let text = "aaaaaaaaaaaaaaaa x,y\naaaaaaaaaaaaaaaa z\nbbbbbbbbbbbbbbbb\n";
+        std::fs::write(&path, text).unwrap();
+        let tokens = Tokens {
+            fixed: vec![token("cccccccccccccccc")],
+            file: Some(path.clone()),
+        };
+        let access = Access::new(&tokens, None).unwrap();
+        let admit = |shown| access.admit(shown).0;
+        let scope = admit("aaaaaaaaaaaaaaaa").unwrap();
+        let has = ["x", "y", "z", "w", ""].map(|name| scope.has(name));
+        assert_eq!(has, [true, true, true, false, false]);
+        assert_eq!(admit("bbbbbbbbbbbbbbbb"), Ok(Scope::All));
+        assert_eq!(admit("cccccccccccccccc"), Ok(Scope::All));
+        assert_eq!(admit("aaaaaaaaaaaaaaa"), Err(Refused::Unknown));
+        assert_eq!(admit(""), Err(Refused::NoToken));
+        std::fs::write(&path, "dddddddddddddddd\n").unwrap();
+        assert_eq!(access.reload()[0].problem, None);
+        assert_eq!(admit("aaaaaaaaaaaaaaaa"), Err(Refused::Unknown));
+        assert_eq!(admit("dddddddddddddddd"), Ok(Scope::All));
+        // A file that was emptied by mistake lets those in who were let in before.
+        std::fs::write(&path, "# none\n").unwrap();
+        assert!(access.reload()[0].problem.is_some());
+        assert_eq!(admit("dddddddddddddddd"), Ok(Scope::All));
+    }
+
+    #[test]
+    fn without_tokens_everybody_is_let_in() {
+        let access = Access::new(&Tokens::default(), None).unwrap();
+        assert_eq!(access.admit("").0, Ok(Scope::All));
+        assert_eq!(access.admit("anything").0, Ok(Scope::All));
+        assert!(access.tls().is_none() && access.reload().is_empty());
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let tokens = Tokens {
+            fixed: vec![token("marked-0123456789")],
+            file: None,
+        };
+        let entry = Entry {
+            digest: sha256("marked-0123456789"),
+            scope: Scope::All,
+        };
+        let shown = format!("{tokens:?} {entry:?}");
+        assert!(!shown.contains("marked"), "{shown}");
+        assert!(!shown.contains(&format!("{:?}", entry.digest[0..2].to_vec())));
+    }
+}

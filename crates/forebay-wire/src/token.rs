@@ -1,0 +1,237 @@
+//! Bearer tokens: secrets that let clients in, and how little is ever said about them.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Shorter ones can be guessed.
+const MIN_LEN: usize = 16;
+/// Room for a signed token of somebody's identity service; a client's first message has more.
+const MAX_LEN: usize = 4096;
+/// A file of tokens that is larger is something else.
+const MAX_FILE: u64 = 1 << 20;
+
+/// A token. It is printed as `***`, whoever prints it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+/// A line of a file of tokens: the token, and the names it is for; none: all.
+pub type Line = (Token, Option<Vec<String>>);
+
+/// Why something is no token. Says nothing of what it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// Too short, too long, or with characters that have no place in one.
+    #[error(
+        "{from} is no token: {what}; expected {MIN_LEN} to {MAX_LEN} printable ASCII characters without spaces"
+    )]
+    Invalid {
+        /// Where it comes from.
+        from: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A file that cannot be read.
+    #[error("cannot read the token file {}: {source}", .path.display())]
+    Read {
+        /// Where.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A file without a token.
+    #[error("the token file {} holds {found}: expected {expected}", .path.display())]
+    File {
+        /// Where.
+        path: PathBuf,
+        /// What is in it.
+        found: String,
+        /// What should be.
+        expected: &'static str,
+    },
+}
+
+impl Token {
+    /// Takes `text` for a token; `from` says where it comes from, for the error.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError::Invalid`].
+    pub fn new(text: &str, from: impl fmt::Display) -> Result<Token, TokenError> {
+        let what = match text.len() {
+            0 => "it is empty",
+            len if len < MIN_LEN => "it is too short",
+            len if len > MAX_LEN => "it is too long",
+            _ if !text.bytes().all(|b| b.is_ascii_graphic()) => {
+                "it has a space or a character beyond ASCII"
+            }
+            _ => return Ok(Token(text.to_owned())),
+        };
+        Err(TokenError::Invalid {
+            from: from.to_string(),
+            what,
+        })
+    }
+
+    /// The first token of a file as [`lines`] reads it: what a client shows.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`] and [`lines`], and for a file without a token.
+    pub fn from_file(path: &Path) -> Result<Token, TokenError> {
+        let text = read(path)?;
+        match lines(&text, path)?.into_iter().next() {
+            Some((token, _)) => Ok(token),
+            None => Err(no_token(path)),
+        }
+    }
+
+    /// The secret itself: for the wire and for comparing, never for people.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// Reads a file of tokens, if it is of a size that such a file can have.
+///
+/// # Errors
+///
+/// [`TokenError::Read`] and [`TokenError::File`].
+pub fn read(path: &Path) -> Result<String, TokenError> {
+    let failed = |source| TokenError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(TokenError::File {
+            path: path.to_owned(),
+            found: format!("more than {MAX_FILE} bytes"),
+            expected: "a token a line",
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| TokenError::File {
+        path: path.to_owned(),
+        found: "bytes that are no text".to_owned(),
+        expected: "a token a line",
+    })
+}
+
+/// The tokens of a file's text, each with the names it is for, or none for all.
+///
+/// A line is a token and, after a space, the names it is for, separated by commas. Empty
+/// lines and lines that begin with `#` are skipped.
+///
+/// # Errors
+///
+/// The number of the line that is wrong, never what is in it.
+pub fn lines(text: &str, path: &Path) -> Result<Vec<Line>, TokenError> {
+    let mut all = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let from = format!("line {} of {}", i + 1, path.display());
+        let mut words = line.split_whitespace();
+        let token = Token::new(words.next().unwrap_or_default(), &from)?;
+        let names = words.next().map(|names| {
+            names
+                .split(',')
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned)
+                .collect()
+        });
+        if words.next().is_some() {
+            return Err(TokenError::File {
+                path: path.to_owned(),
+                found: format!("more than two words in line {}", i + 1),
+                expected: "TOKEN, or TOKEN NAME,NAME",
+            });
+        }
+        all.push((token, names));
+    }
+    Ok(all)
+}
+
+/// A file that lets nobody in.
+#[must_use]
+pub fn no_token(path: &Path) -> TokenError {
+    TokenError::File {
+        path: path.to_owned(),
+        found: "no token".to_owned(),
+        expected: "a token a line",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARKED: &str = "marked-0123456789abcdef";
+
+    #[test]
+    fn files_have_a_token_a_line_and_the_names_it_is_for() {
+        let path = Path::new("tokens");
+        let text = format!("# who\n\n{MARKED}\n  {MARKED}2  a,b  \r\n{MARKED}3 a,\n");
+        let all = lines(&text, path).unwrap();
+        let names = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
+        assert_eq!(all[0], (Token(MARKED.to_owned()), None));
+        assert_eq!(all[1].1, names(&["a", "b"]));
+        assert_eq!(all[2].1, names(&["a"]));
+        assert_eq!(all.len(), 3);
+    }
+
+    #[test]
+    fn errors_tell_the_line_and_keep_the_secret() {
+        let path = Path::new("tokens");
+        for (text, part) in [
+            (
+                "marked\n".to_owned(),
+                "line 1 of tokens is no token: it is too short",
+            ),
+            (format!("#\nmarked{}\n", "x".repeat(5000)), "line 2"),
+            (format!("{MARKED}ä\n"), "beyond ASCII"),
+            (format!("{MARKED} a b\n"), "more than two words in line 1"),
+        ] {
+            let e = lines(&text, path).unwrap_err();
+            let shown = format!("{e} {e:?}");
+            assert!(shown.contains(part), "{shown}");
+            assert!(!shown.contains("marked"), "{shown}");
+        }
+        let token = Token::new(MARKED, "x").unwrap();
+        assert_eq!(format!("{token:?} {:?}", Some(&token)), "*** Some(***)");
+    }
+
+    #[test]
+    fn a_client_shows_the_first_of_a_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(
+            Token::from_file(file.path())
+                .unwrap_err()
+                .to_string()
+                .contains("no token")
+        );
+        std::fs::write(
+            file.path(),
+            format!("# new\n{MARKED} a\nother-0123456789abcdef\n"),
+        )
+        .unwrap();
+        assert_eq!(Token::from_file(file.path()).unwrap().expose(), MARKED);
+        std::fs::write(file.path(), [0xff, 0xfe]).unwrap();
+        assert!(Token::from_file(file.path()).is_err());
+        assert!(Token::from_file(Path::new("/nonexistent/token")).is_err());
+    }
+}
