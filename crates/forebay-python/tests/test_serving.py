@@ -26,12 +26,13 @@ def start(tmp_path: pathlib.Path) -> Iterator[Start]:
     running: list[subprocess.Popen[str]] = []
 
     def run(*args: str | os.PathLike[str], count: int = 1) -> dict[str, str]:
-        server = subprocess.Popen(
-            ["forebay", "serve", *(os.fspath(arg) for arg in args), "--listen", "127.0.0.1:0"],
-            stdout=subprocess.PIPE,
-            stderr=open(tmp_path / "log", "w"),
-            text=True,
-        )
+        with open(tmp_path / "log", "w") as log:
+            server = subprocess.Popen(
+                ["forebay", "serve", *(os.fspath(arg) for arg in args), "--listen", "127.0.0.1:0"],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
         running.append(server)
         assert server.stdout is not None
         urls = {}

@@ -20,7 +20,7 @@ def _pair(dataset: _Path | tuple[_Path, float]) -> tuple[str, float | None]:
         path, weight = os.fspath(dataset[0]), float(dataset[1])
     else:
         path = os.fspath(dataset)
-    if "://" in path:
+    if path.startswith(("forebay://", "forebays://")):
         raise OptionError(
             f"a Mix reads datasets in this process, and {path!r} is none: mix where the directories are"
         )

@@ -1,10 +1,11 @@
 //! Saving: the staging area, drafts and handles.
 
-// SAFETY of this file: it reads memory of Python objects by address while the interpreter runs other threads. The
+// SAFETY of this file: it leaves things undropped in forked children, and it reads memory of Python objects by address while the interpreter runs other threads. The
 // caller, `forebay/checkpoint.py`, holds the object for the length of the call.
 #![allow(unsafe_code)]
 
 use std::io::Write;
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -52,8 +53,18 @@ impl PyRequest {
 /// A staging area as this process uses it.
 #[pyclass(frozen, module = "forebay._forebay", name = "_CheckpointBuffer")]
 pub(crate) struct PyBuffer {
-    buffer: Buffer,
+    buffer: ManuallyDrop<Buffer>,
     process: u32,
+}
+
+impl Drop for PyBuffer {
+    fn drop(&mut self) {
+        // A forked child has none of the threads that this would wait for, and the locks are its parent's.
+        if same_process(self.process).is_ok() {
+            // SAFETY: dropped here only, and not used again.
+            unsafe { ManuallyDrop::drop(&mut self.buffer) }
+        }
+    }
 }
 
 #[pymethods]
@@ -73,7 +84,7 @@ impl PyBuffer {
         options.keep_local = keep_local;
         let buffer = py.detach(|| Buffer::open(options)).map_err(Failure::from)?;
         Ok(PyBuffer {
-            buffer,
+            buffer: ManuallyDrop::new(buffer),
             process: std::process::id(),
         })
     }
@@ -135,7 +146,7 @@ impl PyBuffer {
                 "this draft is over, or another thread writes to it",
             )
         })?;
-        let buffer = self.buffer.clone();
+        let buffer = Buffer::clone(&self.buffer);
         // Not left alone at Ctrl-C: whether it is safe has to be known.
         let saved = py
             .detach(|| buffer.save(taken, &request))
@@ -189,7 +200,7 @@ impl PyBuffer {
     /// Stops draining and cleans up what was under way.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         same_process(self.process)?;
-        let buffer = self.buffer.clone();
+        let buffer = Buffer::clone(&self.buffer);
         let waits_for = || "the drain to stop".to_owned();
         patiently(
             py,
