@@ -7,6 +7,7 @@ import pathlib
 import pickle
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,7 +101,7 @@ def web(dataset: pathlib.Path) -> Iterator[Web]:
     thread.join()
 
 
-def batches(source: object, **options: object) -> list[tuple[np.ndarray, np.ndarray]]:
+def batches(source: str | pathlib.Path | forebay.Mix, **options: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     with forebay.Loader(source, batch_size=4, split="train", seed=3, **options) as loader:
         return [(np.array(images), np.array(labels)) for images, labels in loader]
 
@@ -130,7 +131,7 @@ def test_records_and_pickles(web: Web, dataset: pathlib.Path) -> None:
 
 def test_a_mix_reads_from_both(web: Web, dataset: pathlib.Path) -> None:
     expected = batches(forebay.Mix([dataset, dataset]))
-    assert same(batches(forebay.Mix([dataset, web.url])), expected)
+    assert same(batches(forebay.Mix([str(dataset), web.url])), expected)
 
 
 def test_an_outage_is_waited_for(web: Web, dataset: pathlib.Path) -> None:
