@@ -1,32 +1,34 @@
 //! The server: listens, keeps its limits, survives its clients, stops in order.
 
+mod handle;
+mod places;
+mod shared;
+
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_shard::Dataset;
-use forebay_wire::{LocalListener, Peer, Socket, TcpSocket, wire};
+use forebay_wire::{LocalListener, Socket, TcpSocket, wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::access::{Access, Scope};
-use crate::connection;
+use crate::access::Access;
 use crate::dataset::DatasetSource;
 use crate::error::{Error, Result};
 use crate::job::{Job, JobOptions, Served};
-use crate::link::{Ending, Link, Stop};
-use crate::metrics::{self, Totals};
+use crate::link::Link;
+use crate::metrics::Totals;
 use crate::observer::Event;
 use crate::options::ServerOptions;
 use crate::source::Source;
-use crate::stats::{Counters, ServerStats};
-use crate::watched::Change;
+use crate::stats::Counters;
+pub use handle::{Reloader, ServerHandle, Status};
 
 /// Stack of the threads that listen to clients: they parse small messages.
 const LISTEN_STACK: usize = 256 << 10;
@@ -329,30 +331,6 @@ impl Server {
     }
 }
 
-/// Where a client is; none for a process of this machine.
-fn address(peer: Peer) -> Option<IpAddr> {
-    match peer {
-        Peer::Address(address) => Some(address.ip()),
-        Peer::Process(_) => None,
-    }
-}
-
-/// Takes its place from the connection that has been silent for longest about who it is, among those that `which` names;
-/// false if all have said so. Whoever means well needs it for milliseconds, so silence cannot lock others out.
-fn evict(links: &mut HashMap<u64, Arc<Link>>, which: impl Fn(&Link) -> bool) -> bool {
-    let silent = links
-        .values()
-        .filter(|link| !link.is_known() && which(link))
-        .min_by_key(|link| link.id);
-    let Some(silent) = silent.map(Arc::clone) else {
-        return false;
-    };
-    silent.end(Ending::failed("had to make room before it said who it is"));
-    silent.socket.shutdown(std::net::Shutdown::Both);
-    links.remove(&silent.id);
-    true
-}
-
 fn is_passing(e: &io::Error) -> bool {
     matches!(
         e.kind(),
@@ -391,379 +369,5 @@ fn listen_locally(options: &ServerOptions) -> Option<(LocalListener, wire::Local
             }
             None
         }
-    }
-}
-
-impl Shared {
-    pub(crate) fn tell(&self, event: &Event<'_>) {
-        self.options.observer.event(event);
-    }
-
-    pub(crate) fn is_job(&self, name: &str) -> bool {
-        self.served
-            .get(name)
-            .is_some_and(|served| served.job.is_some())
-    }
-
-    /// Where a client that says `hello` finds shared memory, if it is on this host.
-    pub(crate) fn local_socket(
-        &self,
-        hello: &wire::Hello,
-        socket: &Socket,
-    ) -> Option<wire::LocalSocket> {
-        let asks = hello.local && socket.local().is_none() && socket.is_same_host();
-        self.local.clone().filter(|_| asks)
-    }
-
-    /// The key with which further connections join `link`; empty where there can be none.
-    pub(crate) fn offer_join(&self, link: &Link) -> Vec<u8> {
-        let key = match forebay_wire::transport::random_bytes() {
-            Ok(key) if link.socket.local().is_none() => key.to_vec(),
-            _ => return Vec::new(),
-        };
-        lock(&self.joins).insert(key.clone(), link.id);
-        key
-    }
-
-    /// Makes `link` one of those that carry batches of the connection with this key.
-    pub(crate) fn join(&self, key: &[u8], link: &Link) -> Result<(), &'static str> {
-        let joined = lock(&self.joins).get(key).copied();
-        let links = lock(&self.links);
-        let stream = joined.and_then(|id| links.get(&id)).map(Arc::clone);
-        let lane = links.get(&link.id).map(Arc::clone);
-        drop(links);
-        match (stream, lane) {
-            (Some(stream), Some(lane)) if stream.add_lane(&lane) => Ok(()),
-            (Some(_), Some(_)) => Err("the stream has as many connections as it may have"),
-            _ => Err("no stream to join: it is over, or was never there"),
-        }
-    }
-
-    /// Whether `key` is that of this server's local socket.
-    pub(crate) fn is_local_key(&self, key: &[u8]) -> bool {
-        self.local.as_ref().is_some_and(|local| local.key == key)
-    }
-
-    fn stats(&self) -> ServerStats {
-        let connections = lock(&self.links).len();
-        self.counters.snapshot(connections)
-    }
-
-    /// Everything that is counted, for Prometheus.
-    fn metrics(&self) -> String {
-        let links = lock(&self.links);
-        let open: Vec<Arc<Link>> = links.values().map(Arc::clone).collect();
-        let mut totals = lock(&self.ended).clone();
-        drop(links);
-        for name in self.served.keys() {
-            totals.entry(name.clone()).or_default();
-        }
-        let mut live = Vec::new();
-        for link in open {
-            if let Some(stream) = link.live() {
-                totals
-                    .entry(stream.name.clone())
-                    .or_default()
-                    .add(&link.stats_message());
-                live.push(stream);
-            }
-        }
-        metrics::render(&self.stats(), !self.stopping(), &totals, &live)
-    }
-
-    pub(crate) fn served(&self, name: &str) -> Option<Served> {
-        self.served.get(name).cloned()
-    }
-
-    /// Names for an error message, not too many, and none that is not for the client.
-    pub(crate) fn names(&self, scope: &Scope) -> String {
-        const MOST: usize = 8;
-        let names = self.served.keys().map(String::as_str);
-        let mut names: Vec<&str> = names
-            .filter(|name| scope.has(name))
-            .take(MOST + 1)
-            .collect();
-        if names.is_empty() {
-            return "none".to_owned();
-        }
-        if names.len() > MOST {
-            names[MOST] = "more";
-        }
-        names.join(", ")
-    }
-
-    /// What the token that a client shows is for, or why it is not let in.
-    pub(crate) fn admit(&self, token: &str) -> Result<Scope, &'static str> {
-        let (scope, change) = self.access.admit(token);
-        self.tell_of(change);
-        scope.map_err(|refused| {
-            Counters::add(&self.counters.unauthorized, 1);
-            refused.words()
-        })
-    }
-
-    fn tell_of(&self, changes: impl IntoIterator<Item = Change>) {
-        for change in changes {
-            self.tell(&Event::Reloaded {
-                what: change.what,
-                problem: change.problem.as_deref(),
-            });
-        }
-    }
-
-    pub(crate) fn stop_signal(&self) -> BorrowedFd<'_> {
-        self.signal.readable.as_fd()
-    }
-
-    fn stopping(&self) -> bool {
-        self.signal.stopped.load(Ordering::Acquire)
-    }
-
-    fn pause(&self, time: Duration) {
-        let Ok(time) = Timespec::try_from(time) else {
-            return;
-        };
-        let signal = self.stop_signal();
-        let _ = poll(&mut [PollFd::new(&signal, PollFlags::IN)], Some(&time));
-    }
-
-    /// Gives a new connection a thread, or tells it that there are too many.
-    fn take<'scope, 'env>(
-        &'env self,
-        scope: &'scope thread::Scope<'scope, 'env>,
-        id: u64,
-        socket: Socket,
-    ) {
-        let tls = self.access.tls().map(|(config, change)| {
-            self.tell_of(change);
-            config
-        });
-        // A client that is gone already is no news.
-        let Ok(link) = connection::link(id, socket, tls) else {
-            return;
-        };
-        let link = Arc::new(link);
-        let refused = self.place(&link);
-        let builder = thread::Builder::new()
-            .name(format!("forebay-conn-{id}"))
-            .stack_size(LISTEN_STACK);
-        if let Err(why) = refused {
-            Counters::add(&self.counters.refused, 1);
-            if self.refusals.fetch_add(1, Ordering::Relaxed) >= MAX_REFUSALS {
-                self.refusals.fetch_sub(1, Ordering::Relaxed);
-                return;
-            }
-            let told = builder.spawn_scoped(scope, move || {
-                let _ = catch_unwind(AssertUnwindSafe(|| connection::refuse(self, &link, why)));
-                self.refusals.fetch_sub(1, Ordering::Relaxed);
-            });
-            if told.is_err() {
-                self.refusals.fetch_sub(1, Ordering::Relaxed);
-            }
-            return;
-        }
-        Counters::add(&self.counters.accepted, 1);
-        let served = Arc::clone(&link);
-        let spawned = builder.spawn_scoped(scope, move || {
-            let ending = catch_unwind(AssertUnwindSafe(|| connection::serve(self, &served)))
-                .unwrap_or_else(|_| Ending::failed("lost its thread to a bug"));
-            self.forget(&served, &ending);
-        });
-        if let Err(e) = spawned {
-            self.forget(&link, &Ending::failed(format!("got no thread: {e}")));
-        }
-    }
-
-    /// Takes a new connection in, or says why there is no place for it.
-    fn place(&self, link: &Arc<Link>) -> Result<(), String> {
-        let peer = link.peer;
-        let mut links = lock(&self.links);
-        if let Some(ip) = address(peer)
-            && let Some(most) = self.options.most_from(ip)
-        {
-            let same = |other: &Link| address(other.peer) == Some(ip);
-            // Those from there that have not said who they are make room for others from there.
-            if links.values().filter(|other| same(other)).count() >= most
-                && !evict(&mut links, same)
-            {
-                drop(links);
-                self.tell(&Event::RefusedAddress {
-                    peer,
-                    max_connections: most,
-                });
-                return Err(format!(
-                    "the server has {most} connections from {ip} already, which is the most from one address; try again later"
-                ));
-            }
-        }
-        let most = self.options.max_connections;
-        if links.len() >= most && !evict(&mut links, |_| true) {
-            drop(links);
-            self.tell(&Event::Refused {
-                peer,
-                max_connections: most,
-            });
-            return Err(format!(
-                "the server has its {most} connections already; try again later"
-            ));
-        }
-        links.insert(link.id, Arc::clone(link));
-        Ok(())
-    }
-
-    fn forget(&self, link: &Link, ending: &Ending) {
-        if !ending.clean {
-            Counters::add(&self.counters.failed, 1);
-        }
-        self.tell(&Event::Closed {
-            connection: link.id,
-            peer: link.peer,
-            why: &ending.why,
-            clean: ending.clean,
-            stats: &link.stats(),
-        });
-        link.socket.shutdown(std::net::Shutdown::Both);
-        lock(&self.joins).retain(|_, id| *id != link.id);
-        let mut links = lock(&self.links);
-        links.remove(&link.id);
-        if let Some(live) = link.live() {
-            let mut ended = lock(&self.ended);
-            ended
-                .entry(live.name)
-                .or_default()
-                .add(&link.stats_message());
-        }
-        drop(links);
-        self.link_gone.notify_all();
-    }
-
-    /// Lets connections finish, for as long as the options allow.
-    fn drain(&self) {
-        let mut links = lock(&self.links);
-        self.tell(&Event::Stopping {
-            connections: links.len(),
-        });
-        for link in links.values() {
-            link.stop(Stop::Shutdown);
-        }
-        let deadline = Instant::now() + self.options.drain_timeout;
-        while !links.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            (links, _) = self
-                .link_gone
-                .wait_timeout(links, left)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        for link in links.values() {
-            link.stop(Stop::Gone);
-            link.socket.shutdown(std::net::Shutdown::Both);
-        }
-    }
-}
-
-/// A view of a server, for whoever watches it.
-#[derive(Clone)]
-pub struct Status {
-    shared: Arc<Shared>,
-}
-
-impl Status {
-    /// Whether the server takes new clients.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        !self.shared.stopping()
-    }
-
-    /// As [`ServerHandle::stats`].
-    #[must_use]
-    pub fn stats(&self) -> ServerStats {
-        self.shared.stats()
-    }
-
-    /// Everything that is counted, in Prometheus' text format. Names and labels are those of docs/serving.md.
-    #[must_use]
-    pub fn metrics(&self) -> String {
-        self.shared.metrics()
-    }
-}
-
-/// Makes a server read tokens and certificates again.
-#[derive(Clone)]
-pub struct Reloader {
-    shared: Arc<Shared>,
-}
-
-impl Reloader {
-    /// Reads them, which is done as well when the files change. The observer hears of what became of it.
-    pub fn reload(&self) {
-        self.shared.tell_of(self.shared.access.reload());
-    }
-}
-
-/// A server that runs on its own threads. Dropping it stops the server and
-/// waits, as [`ServerHandle::shutdown`] does.
-pub struct ServerHandle {
-    address: SocketAddr,
-    shared: Arc<Shared>,
-    stopper: Stopper,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-impl ServerHandle {
-    /// Where the server listens.
-    #[must_use]
-    pub fn addr(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// What the server did so far.
-    #[must_use]
-    pub fn stats(&self) -> ServerStats {
-        self.shared.stats()
-    }
-
-    /// A view of the server for other threads.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        Status {
-            shared: Arc::clone(&self.shared),
-        }
-    }
-
-    /// A handle that stops this server from anywhere.
-    #[must_use]
-    pub fn stopper(&self) -> Stopper {
-        self.stopper.clone()
-    }
-
-    /// A handle that makes the server read its files again.
-    #[must_use]
-    pub fn reloader(&self) -> Reloader {
-        Reloader {
-            shared: Arc::clone(&self.shared),
-        }
-    }
-
-    /// Stops as [`Stopper::stop`] does and waits until every thread is gone.
-    pub fn shutdown(mut self) -> ServerStats {
-        self.finish();
-        self.stats()
-    }
-
-    fn finish(&mut self) {
-        self.stopper.stop();
-        if let Some(thread) = self.thread.take() {
-            // It catches the panics of its clients; one of its own has been printed.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for ServerHandle {
-    fn drop(&mut self) {
-        self.finish();
     }
 }

@@ -1,0 +1,179 @@
+//! Who has a place: connections are taken in, turned away, forgotten, and brought to their end.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use forebay_wire::{Peer, Socket};
+
+use super::{LISTEN_STACK, MAX_REFUSALS, Shared, lock};
+use crate::connection;
+use crate::link::{Ending, Link, Stop};
+use crate::observer::Event;
+use crate::stats::Counters;
+
+/// Where a client is; none for a process of this machine.
+fn address(peer: Peer) -> Option<IpAddr> {
+    match peer {
+        Peer::Address(address) => Some(address.ip()),
+        Peer::Process(_) => None,
+    }
+}
+
+/// Takes its place from the connection that has been silent for longest about who it is, among those that `which` names;
+/// false if all have said so. Whoever means well needs it for milliseconds, so silence cannot lock others out.
+fn evict(links: &mut HashMap<u64, Arc<Link>>, which: impl Fn(&Link) -> bool) -> bool {
+    let silent = links
+        .values()
+        .filter(|link| !link.is_known() && which(link))
+        .min_by_key(|link| link.id);
+    let Some(silent) = silent.map(Arc::clone) else {
+        return false;
+    };
+    silent.end(Ending::failed("had to make room before it said who it is"));
+    silent.socket.shutdown(std::net::Shutdown::Both);
+    links.remove(&silent.id);
+    true
+}
+
+impl Shared {
+    /// Gives a new connection a thread, or tells it that there are too many.
+    pub(super) fn take<'scope, 'env>(
+        &'env self,
+        scope: &'scope thread::Scope<'scope, 'env>,
+        id: u64,
+        socket: Socket,
+    ) {
+        let tls = self.access.tls().map(|(config, change)| {
+            self.tell_of(change);
+            config
+        });
+        // A client that is gone already is no news.
+        let Ok(link) = connection::link(id, socket, tls) else {
+            return;
+        };
+        let link = Arc::new(link);
+        let refused = self.place(&link);
+        let builder = thread::Builder::new()
+            .name(format!("forebay-conn-{id}"))
+            .stack_size(LISTEN_STACK);
+        if let Err(why) = refused {
+            Counters::add(&self.counters.refused, 1);
+            if self.refusals.fetch_add(1, Ordering::Relaxed) >= MAX_REFUSALS {
+                self.refusals.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+            let told = builder.spawn_scoped(scope, move || {
+                let _ = catch_unwind(AssertUnwindSafe(|| connection::refuse(self, &link, why)));
+                self.refusals.fetch_sub(1, Ordering::Relaxed);
+            });
+            if told.is_err() {
+                self.refusals.fetch_sub(1, Ordering::Relaxed);
+            }
+            return;
+        }
+        Counters::add(&self.counters.accepted, 1);
+        let served = Arc::clone(&link);
+        let spawned = builder.spawn_scoped(scope, move || {
+            let ending = catch_unwind(AssertUnwindSafe(|| connection::serve(self, &served)))
+                .unwrap_or_else(|_| Ending::failed("lost its thread to a bug"));
+            self.forget(&served, &ending);
+        });
+        if let Err(e) = spawned {
+            self.forget(&link, &Ending::failed(format!("got no thread: {e}")));
+        }
+    }
+
+    /// Takes a new connection in, or says why there is no place for it.
+    fn place(&self, link: &Arc<Link>) -> Result<(), String> {
+        let peer = link.peer;
+        let mut links = lock(&self.links);
+        if let Some(ip) = address(peer)
+            && let Some(most) = self.options.most_from(ip)
+        {
+            let same = |other: &Link| address(other.peer) == Some(ip);
+            // Those from there that have not said who they are make room for others from there.
+            if links.values().filter(|other| same(other)).count() >= most
+                && !evict(&mut links, same)
+            {
+                drop(links);
+                self.tell(&Event::RefusedAddress {
+                    peer,
+                    max_connections: most,
+                });
+                return Err(format!(
+                    "the server has {most} connections from {ip} already, which is the most from one address; try again later"
+                ));
+            }
+        }
+        let most = self.options.max_connections;
+        if links.len() >= most && !evict(&mut links, |_| true) {
+            drop(links);
+            self.tell(&Event::Refused {
+                peer,
+                max_connections: most,
+            });
+            return Err(format!(
+                "the server has its {most} connections already; try again later"
+            ));
+        }
+        links.insert(link.id, Arc::clone(link));
+        Ok(())
+    }
+
+    fn forget(&self, link: &Link, ending: &Ending) {
+        if !ending.clean {
+            Counters::add(&self.counters.failed, 1);
+        }
+        self.tell(&Event::Closed {
+            connection: link.id,
+            peer: link.peer,
+            why: &ending.why,
+            clean: ending.clean,
+            stats: &link.stats(),
+        });
+        link.socket.shutdown(std::net::Shutdown::Both);
+        lock(&self.joins).retain(|_, id| *id != link.id);
+        let mut links = lock(&self.links);
+        links.remove(&link.id);
+        if let Some(live) = link.live() {
+            let mut ended = lock(&self.ended);
+            ended
+                .entry(live.name)
+                .or_default()
+                .add(&link.stats_message());
+        }
+        drop(links);
+        self.link_gone.notify_all();
+    }
+
+    /// Lets connections finish, for as long as the options allow.
+    pub(super) fn drain(&self) {
+        let mut links = lock(&self.links);
+        self.tell(&Event::Stopping {
+            connections: links.len(),
+        });
+        for link in links.values() {
+            link.stop(Stop::Shutdown);
+        }
+        let deadline = Instant::now() + self.options.drain_timeout;
+        while !links.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            (links, _) = self
+                .link_gone
+                .wait_timeout(links, left)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        for link in links.values() {
+            link.stop(Stop::Gone);
+            link.socket.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What all connections ask the server for: names, tokens, local sockets, counters.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use forebay_wire::{Socket, wire};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Shared, lock};
+use crate::access::Scope;
+use crate::job::Served;
+use crate::link::Link;
+use crate::metrics;
+use crate::observer::Event;
+use crate::stats::{Counters, ServerStats};
+use crate::watched::Change;
+
+impl Shared {
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        self.options.observer.event(event);
+    }
+
+    pub(crate) fn is_job(&self, name: &str) -> bool {
+        self.served
+            .get(name)
+            .is_some_and(|served| served.job.is_some())
+    }
+
+    /// Where a client that says `hello` finds shared memory, if it is on this host.
+    pub(crate) fn local_socket(
+        &self,
+        hello: &wire::Hello,
+        socket: &Socket,
+    ) -> Option<wire::LocalSocket> {
+        let asks = hello.local && socket.local().is_none() && socket.is_same_host();
+        self.local.clone().filter(|_| asks)
+    }
+
+    /// The key with which further connections join `link`; empty where there can be none.
+    pub(crate) fn offer_join(&self, link: &Link) -> Vec<u8> {
+        let key = match forebay_wire::transport::random_bytes() {
+            Ok(key) if link.socket.local().is_none() => key.to_vec(),
+            _ => return Vec::new(),
+        };
+        lock(&self.joins).insert(key.clone(), link.id);
+        key
+    }
+
+    /// Makes `link` one of those that carry batches of the connection with this key.
+    pub(crate) fn join(&self, key: &[u8], link: &Link) -> Result<(), &'static str> {
+        let joined = lock(&self.joins).get(key).copied();
+        let links = lock(&self.links);
+        let stream = joined.and_then(|id| links.get(&id)).map(Arc::clone);
+        let lane = links.get(&link.id).map(Arc::clone);
+        drop(links);
+        match (stream, lane) {
+            (Some(stream), Some(lane)) if stream.add_lane(&lane) => Ok(()),
+            (Some(_), Some(_)) => Err("the stream has as many connections as it may have"),
+            _ => Err("no stream to join: it is over, or was never there"),
+        }
+    }
+
+    /// Whether `key` is that of this server's local socket.
+    pub(crate) fn is_local_key(&self, key: &[u8]) -> bool {
+        self.local.as_ref().is_some_and(|local| local.key == key)
+    }
+
+    pub(super) fn stats(&self) -> ServerStats {
+        let connections = lock(&self.links).len();
+        self.counters.snapshot(connections)
+    }
+
+    /// Everything that is counted, for Prometheus.
+    pub(super) fn metrics(&self) -> String {
+        let links = lock(&self.links);
+        let open: Vec<Arc<Link>> = links.values().map(Arc::clone).collect();
+        let mut totals = lock(&self.ended).clone();
+        drop(links);
+        for name in self.served.keys() {
+            totals.entry(name.clone()).or_default();
+        }
+        let mut live = Vec::new();
+        for link in open {
+            if let Some(stream) = link.live() {
+                totals
+                    .entry(stream.name.clone())
+                    .or_default()
+                    .add(&link.stats_message());
+                live.push(stream);
+            }
+        }
+        metrics::render(&self.stats(), !self.stopping(), &totals, &live)
+    }
+
+    pub(crate) fn served(&self, name: &str) -> Option<Served> {
+        self.served.get(name).cloned()
+    }
+
+    /// Names for an error message, not too many, and none that is not for the client.
+    pub(crate) fn names(&self, scope: &Scope) -> String {
+        const MOST: usize = 8;
+        let names = self.served.keys().map(String::as_str);
+        let mut names: Vec<&str> = names
+            .filter(|name| scope.has(name))
+            .take(MOST + 1)
+            .collect();
+        if names.is_empty() {
+            return "none".to_owned();
+        }
+        if names.len() > MOST {
+            names[MOST] = "more";
+        }
+        names.join(", ")
+    }
+
+    /// What the token that a client shows is for, or why it is not let in.
+    pub(crate) fn admit(&self, token: &str) -> Result<Scope, &'static str> {
+        let (scope, change) = self.access.admit(token);
+        self.tell_of(change);
+        scope.map_err(|refused| {
+            Counters::add(&self.counters.unauthorized, 1);
+            refused.words()
+        })
+    }
+
+    pub(super) fn tell_of(&self, changes: impl IntoIterator<Item = Change>) {
+        for change in changes {
+            self.tell(&Event::Reloaded {
+                what: change.what,
+                problem: change.problem.as_deref(),
+            });
+        }
+    }
+
+    pub(crate) fn stop_signal(&self) -> BorrowedFd<'_> {
+        self.signal.readable.as_fd()
+    }
+
+    pub(super) fn stopping(&self) -> bool {
+        self.signal.stopped.load(Ordering::Acquire)
+    }
+
+    pub(super) fn pause(&self, time: Duration) {
+        let Ok(time) = Timespec::try_from(time) else {
+            return;
+        };
+        let signal = self.stop_signal();
+        let _ = poll(&mut [PollFd::new(&signal, PollFlags::IN)], Some(&time));
+    }
+}
