@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use forebay_image::{Dtype, Layout};
 use forebay_proto::wire::StreamSpec;
 use forebay_shard::Split;
-use forebay_wire::batch::digest;
+use forebay_wire::batch::digest::{self, Digests, EpochDigest};
 use forebay_wire::{Batch, BufferPool};
 
 use crate::error::{Error, Result};
@@ -51,6 +51,7 @@ pub struct Loader {
     epoch: u64,
     /// Where the next global batch begins.
     position: u64,
+    digests: Digests,
 }
 
 /// Stops a loader, or looks at its counters, from another thread. Holding one keeps no thread alive.
@@ -136,6 +137,7 @@ impl Loader {
             samples,
             epoch,
             position,
+            digests: Digests::begin(epoch, position),
         })
     }
 
@@ -163,11 +165,13 @@ impl Loader {
         if self.batches.remaining(self.position) == 0 {
             self.epoch = self.epoch.wrapping_add(1);
             self.position = 0;
+            self.digests.end();
             return Ok(None);
         }
         let made = self.pipeline.shared().next(until)?;
         let batch = self.batch(made);
         self.position = (self.position + self.batches.global_size()).min(self.samples);
+        self.digests.add(&batch, self.position);
         Ok(Some(batch))
     }
 
@@ -218,6 +222,7 @@ impl Loader {
         check_position(position, self.samples)?;
         self.pipeline.seek(epoch, position)?;
         (self.epoch, self.position) = (epoch, position);
+        self.digests.seek(epoch, position);
         Ok(())
     }
 
@@ -231,6 +236,13 @@ impl Loader {
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// What was handed out of the epoch of the last batch, for ranks and runs to compare. An epoch that began elsewhere,
+    /// or was left by [`Loader::seek`], has a part.
+    #[must_use]
+    pub fn epoch_digest(&self) -> EpochDigest {
+        self.digests.latest()
     }
 
     /// Batches of a whole epoch, the same on every rank.

@@ -335,7 +335,7 @@ fn a_client_that_takes_nothing_gets_its_credit_and_no_more() {
     // The answer to a ping that follows comes without another batch before it.
     raw.send(wire::Ping {
         token: 7,
-        answer: false,
+        ..wire::Ping::default()
     });
     assert!(matches!(raw.read(), forebay_wire::Message::Ping(p) if p.token == 7 && p.answer));
     assert_eq!(made.load(Ordering::SeqCst), 2, "not even made");

@@ -4,6 +4,7 @@
 //!   pixels live in, and the digest that proves which samples were delivered.
 //! - [`frame`]: frames as bytes, with their limits and checksums, without IO.
 //! - [`job`]: streams whose options are the server's.
+//! - [`part`]: streams that are a part of each batch.
 //! - [`stream`]: frames through any blocking reader and writer.
 //! - [`transport`]: the sockets below, and TLS.
 //! - [`token`]: the secrets that let clients in.
@@ -28,6 +29,7 @@ mod error;
 pub mod frame;
 pub mod job;
 mod message;
+pub mod part;
 pub mod stream;
 pub mod token;
 pub mod transport;

@@ -59,6 +59,7 @@ fn worked_bytes_are_right() {
     let ping = wire::Ping {
         token: 7,
         answer: true,
+        ..wire::Ping::default()
     };
     check("ping", ping, &[], client);
 

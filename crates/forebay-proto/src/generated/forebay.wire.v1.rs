@@ -433,6 +433,9 @@ pub struct Hello {
     /// of a stream that has a connection already: this one is to carry parts of its batches
     #[prost(bytes = "bytes", tag = "32")]
     pub join: ::prost::bytes::Bytes,
+    /// the client knows of Ping.leaving_ms
+    #[prost(bool, tag = "40")]
+    pub hands_over: bool,
 }
 /// The server's answer to Hello.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -511,6 +514,12 @@ pub struct Open {
     /// of a job: fields of spec that count though they are zero, by name
     #[prost(string, repeated, tag = "20")]
     pub given: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Above 1: only a part of each of the rank's batches, samples `part`, `part` + `parts`, and so on. `spec` is that of
+    /// the whole; Opened has that of the part.
+    #[prost(uint32, tag = "40")]
+    pub part: u32,
+    #[prost(uint32, tag = "41")]
+    pub parts: u32,
 }
 /// The server's answer to Open: the spec with every default filled in, so that
 /// the same stream can be had again from another server.
@@ -710,6 +719,9 @@ pub struct Ping {
     pub token: u64,
     #[prost(bool, tag = "2")]
     pub answer: bool,
+    /// of a server that stops: it serves for so long that the client can go over to another
+    #[prost(uint32, tag = "40")]
+    pub leaving_ms: u32,
 }
 /// Where the server's time went, for this stream.
 #[derive(Clone, PartialEq, ::prost::Message)]

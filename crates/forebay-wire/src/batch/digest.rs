@@ -19,7 +19,7 @@
 //! sample that is missing, doubled or at another position changes it. It finds
 //! mistakes and damage; it is no proof against somebody who forges samples.
 
-use super::FLAG_SAMPLE;
+use super::{Batch, FLAG_SAMPLE};
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -57,6 +57,112 @@ pub fn batch(position: u64, rank: u64, world_size: u64, samples: &[u64], flags: 
 #[must_use]
 pub const fn fold(a: u64, b: u64) -> u64 {
     a.wrapping_add(b)
+}
+
+/// What was delivered of an epoch: for ranks and runs to compare.
+///
+/// [`EpochDigest::value`] of all ranks, added up modulo 2^64, is that of the epoch, and so is that of the parts of an
+/// epoch that was interrupted: it does not depend on the number of ranks, the size of batches, servers or failures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EpochDigest {
+    /// The epoch.
+    pub epoch: u64,
+    /// Samples of all ranks before the first batch that counts here.
+    pub since: u64,
+    /// And after the last one.
+    pub until: u64,
+    /// Batches.
+    pub batches: u64,
+    /// Samples of those batches, without padding and those that failed.
+    pub samples: u64,
+    /// The sum of the digests of the batches.
+    pub value: u64,
+    /// From the beginning of the epoch to its end.
+    pub complete: bool,
+}
+
+impl EpochDigest {
+    /// Of nothing yet, from `position` of an epoch on.
+    #[must_use]
+    pub fn begin(epoch: u64, position: u64) -> Self {
+        EpochDigest {
+            epoch,
+            since: position,
+            until: position,
+            ..EpochDigest::default()
+        }
+    }
+
+    /// A batch was delivered, after which all ranks together have `until` samples of the epoch.
+    pub fn add(&mut self, batch: &Batch, until: u64) {
+        let samples = batch.flags.iter().filter(|&&flag| flag == FLAG_SAMPLE);
+        self.samples += samples.count() as u64;
+        self.batches += 1;
+        self.until = until;
+        self.value = fold(self.value, batch.digest);
+    }
+}
+
+/// The digests of a stream: of the epoch under way, and of the one that ended last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Digests {
+    now: EpochDigest,
+    ended: Option<EpochDigest>,
+}
+
+impl Digests {
+    /// Of a stream whose first batch is at `position` of `epoch`.
+    #[must_use]
+    pub fn begin(epoch: u64, position: u64) -> Self {
+        Digests {
+            now: EpochDigest::begin(epoch, position),
+            ended: None,
+        }
+    }
+
+    /// Of a stream of which `digest` was delivered before, if that leads up to `position` of `epoch`.
+    #[must_use]
+    pub fn resume(digest: EpochDigest, epoch: u64, position: u64) -> Self {
+        let mut digests = Digests::begin(epoch, position);
+        if (digest.epoch, digest.until, digest.complete) == (epoch, position, false) {
+            digests.now = digest;
+        } else if digest.epoch.checked_add(1) == Some(epoch) && position == 0 {
+            digests.ended = Some(digest);
+        }
+        digests
+    }
+
+    /// As [`EpochDigest::add`].
+    pub fn add(&mut self, batch: &Batch, until: u64) {
+        self.now.add(batch, until);
+    }
+
+    /// The epoch is over.
+    pub fn end(&mut self) {
+        let complete = self.now.since == 0;
+        self.ended = Some(EpochDigest {
+            complete,
+            ..self.now
+        });
+        self.now = EpochDigest::begin(self.now.epoch.wrapping_add(1), 0);
+    }
+
+    /// The stream goes on elsewhere.
+    pub fn seek(&mut self, epoch: u64, position: u64) {
+        if (self.now.epoch, self.now.until) != (epoch, position) {
+            self.now = EpochDigest::begin(epoch, position);
+        }
+    }
+
+    /// The digest of the epoch of the last batch: of the one under way or, before its first batch, of the one that ended
+    /// last.
+    #[must_use]
+    pub fn latest(&self) -> EpochDigest {
+        match self.ended {
+            Some(ended) if self.now.batches == 0 => ended,
+            _ => self.now,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -104,5 +210,62 @@ mod tests {
         assert_ne!(whole, batch(0, 0, 1, &[5, 6, 7, 7], &[0, 0, 0, 0]));
         assert_ne!(whole, batch(3, 0, 1, &[5, 6, 7], &[0, 0, 0]));
         assert_eq!(whole, batch(0, 0, 1, &[5, 6, 7, 5], &[0, 0, 0, 1]));
+    }
+
+    fn of(epoch: u64, position: u64, digest: u64) -> Batch {
+        Batch {
+            epoch,
+            step: 0,
+            position,
+            images: crate::BufferPool::new(0).take(0),
+            encoded: None,
+            dtype: crate::Dtype::Uint8,
+            mixed: None,
+            shape: [3, 0, 0, 0],
+            layout: crate::Layout::Nhwc,
+            labels: vec![0; 3],
+            samples: vec![1, 2, 3],
+            flags: vec![0, 1, 2],
+            digest,
+        }
+    }
+
+    #[test]
+    fn the_latest_epoch_is_the_one_of_the_last_batch() {
+        let mut digests = Digests::begin(3, 0);
+        digests.add(&of(3, 0, u64::MAX), 6);
+        digests.add(&of(3, 6, 3), 10);
+        let whole = EpochDigest {
+            epoch: 3,
+            since: 0,
+            until: 10,
+            batches: 2,
+            samples: 2,
+            value: 2,
+            complete: false,
+        };
+        assert_eq!(digests.latest(), whole);
+        // Where it is anyway.
+        digests.seek(3, 10);
+        assert_eq!(digests.latest(), whole);
+        let resumed = Digests::resume(whole, 3, 10);
+        assert_eq!(resumed, digests);
+        digests.end();
+        let whole = EpochDigest {
+            complete: true,
+            ..whole
+        };
+        assert_eq!(digests.latest(), whole);
+        assert_eq!(Digests::resume(whole, 4, 0), digests);
+        digests.add(&of(4, 0, 7), 6);
+        assert_eq!((digests.latest().epoch, digests.latest().value), (4, 7));
+        // What was delivered elsewhere is not known here.
+        digests.seek(4, 3);
+        digests.add(&of(4, 3, 9), 9);
+        digests.end();
+        let part = digests.latest();
+        assert_eq!((part.since, part.value, part.complete), (3, 9, false));
+        let other = Digests::resume(part, 7, 2);
+        assert_eq!(other, Digests::begin(7, 2));
     }
 }
