@@ -2,15 +2,17 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use forebay_wire::part::{self, MOST_PARTS, Part};
 use forebay_wire::{BufferPool, Dtype, Layout, wire};
 
 use crate::connection::{Connection, dial};
 use crate::error::{Error, Result};
+use crate::feed::Feed;
 use crate::options::{ClientOptions, OpenOptions};
-use crate::queue::Queue;
-use crate::receiver::Terms;
-use crate::sequence::Sequence;
+use crate::placement::Unit;
+use crate::roster::{self, Roster};
 use crate::stream::Stream;
+use crate::terms::{self, Terms};
 use crate::url::Url;
 
 /// Most connections of a stream.
@@ -19,6 +21,7 @@ const MOST_CONNECTIONS: usize = 16;
 /// A server that answered, and what it said about its dataset.
 pub struct Client {
     url: Url,
+    roster: Arc<Roster>,
     options: ClientOptions,
     welcome: wire::Welcome,
     server: String,
@@ -31,7 +34,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Url`]; [`Error::Connect`] or [`Error::Waited`] of the last server when none
+    /// [`Error::Url`], [`Error::Servers`]; [`Error::Connect`] or [`Error::Waited`] of the last server when none
     /// answers; [`Error::Remote`] when it refuses, for instance because it has no
     /// such dataset.
     pub fn connect(url: &str, options: ClientOptions) -> Result<Client> {
@@ -56,9 +59,27 @@ impl Client {
                 found: options.connections.to_string(),
             });
         }
-        let connection = dial(&url, &options, 0, &|_| Ok(()))?;
+        if !(1..=MOST_PARTS as usize).contains(&options.spread) {
+            return Err(Error::Option {
+                name: "spread",
+                expected: format!("1 to {MOST_PARTS}"),
+                found: options.spread.to_string(),
+            });
+        }
+        let roster = Arc::new(Roster::new(&url));
+        // Which stream it will be is not known yet.
+        let first = Unit {
+            run: url.name(),
+            number: 0,
+            count: 1,
+        };
+        let connection = roster.try_all(|servers| {
+            let servers = roster::order(servers, &first, &[]);
+            dial(&servers, &url, &options, &|_| Ok(()), Ok)
+        })?;
         Ok(Client {
             url,
+            roster,
             options,
             welcome: connection.welcome.clone(),
             server: connection.server.clone(),
@@ -115,57 +136,105 @@ impl Client {
     }
 
     fn open_inner(&self, mut open: OpenOptions) -> Result<Stream> {
-        let kept = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
         // A stream that is moved by arithmetic must not change its dataset.
         open.fingerprint
             .get_or_insert_with(|| self.welcome.fingerprint.clone());
         if let Some(job) = self.job() {
             forebay_wire::job::fill(&mut open.spec, job, &open.given);
         }
-        let fresh = || dial(&self.url, &self.options, 0, &|_| Ok(()));
-        let open_on = |mut connection: Connection| {
+        let place = (open.epoch, open.position);
+        let parts = self.options.spread as u64;
+        let mut feeds = Vec::with_capacity(self.options.spread);
+        let mut whole = wire::Opened::default();
+        for part in 0..parts {
+            let (connection, opened) = self.open_part(&open, (part, parts))?;
+            let terms = self.terms(&open, (part, parts), &connection, opened)?;
+            if part == 0 {
+                whole = wire::Opened {
+                    spec: Some(terms.spec()),
+                    batch_bytes: terms.opened.batch_bytes.saturating_mul(parts),
+                    ..terms.opened.clone()
+                };
+            }
+            feeds.push(Feed::start(Arc::new(terms), place, connection, None)?);
+        }
+        let bytes = usize::try_from(whole.batch_bytes).unwrap_or(usize::MAX);
+        let pool = match (&self.options.pool, &feeds[..]) {
+            (Some(pool), _) => pool.clone(),
+            (None, [feed]) => feed.terms.pool.clone(),
+            // What the caller works on, and the next one.
+            (None, _) => BufferPool::new(bytes.saturating_mul(2)),
+        };
+        Ok(Stream::new(feeds, whole, pool, place))
+    }
+
+    /// A connection on which a part of the batches is open, with the server that it belongs to or else with another one.
+    fn open_part(&self, open: &OpenOptions, part: Part) -> Result<(Connection, wire::Opened)> {
+        let mut placed = open.spec.clone();
+        if let ([only], true) = (self.splits(), placed.split.is_empty()) {
+            // As the server will fill it in.
+            placed.split.clone_from(&only.name);
+        }
+        part::split(&mut placed, part).map_err(|expected| Error::Option {
+            name: "spread",
+            expected,
+            found: part.1.to_string(),
+        })?;
+        let run = terms::run(self.url.name(), &placed);
+        let unit = terms::unit(&run, &placed);
+        let open_on = |mut connection: Connection| -> Result<(Connection, wire::Opened)> {
             let checksum = Terms::checksum(&self.options, &connection);
-            let opened = connection.open(&open, checksum, &self.url, &self.options)?;
+            let opened = connection.open(open, part, checksum, &self.url, &self.options)?;
             Ok((connection, opened))
         };
-        let (connection, opened) = match kept {
-            // The server may have given up on a client that was idle for long.
-            Some(kept) => match open_on(kept) {
-                Err(Error::Lost { .. } | Error::Silent { .. }) => open_on(fresh()?)?,
-                Err(Error::Remote {
-                    kind: wire::error::Kind::Timeout,
-                    ..
-                }) => open_on(fresh()?)?,
-                result => result?,
-            },
-            None => open_on(fresh()?)?,
-        };
-        let terms = self.terms(&open, &connection, opened)?;
-        let sequence = Sequence::new(&terms.opened, open.epoch, open.position).map_err(|d| {
-            Error::Disorder {
-                server: connection.server.clone(),
-                what: d.what,
-                expected: d.expected,
-                found: d.found,
+        // The greeting may have been with another server than the one that the stream belongs to.
+        let first = roster::home(&*self.roster.last()?, &unit).map(|server| server.to_string());
+        let kept = {
+            let mut kept = self
+                .connection
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            match &*kept {
+                Some(connection) if Some(&connection.server) == first.as_ref() => kept.take(),
+                // The last chance that it is of use.
+                Some(_) if part.0 + 1 == part.1 => {
+                    *kept = None;
+                    None
+                }
+                _ => None,
             }
-        })?;
-        let queue = Queue::new(connection.server.clone());
-        queue.adopt(&connection.socket)?;
-        Stream::start(Arc::new(terms), Arc::new(queue), sequence, connection)
+        };
+        if let Some(kept) = kept {
+            match open_on(kept) {
+                // The server may have given up on a client that was idle for long, or it is about to stop.
+                Err(e) if e.is_passing() => {}
+                result => return result,
+            }
+        }
+        self.roster.try_all(|servers| {
+            let servers = roster::order(servers, &unit, &[]);
+            dial(&servers, &self.url, &self.options, &|_| Ok(()), open_on)
+        })
     }
 
     fn terms(
         &self,
         open: &OpenOptions,
+        part: Part,
         connection: &Connection,
         opened: wire::Opened,
     ) -> Result<Terms> {
         let options = &self.options;
-        let spec = opened.spec.clone().unwrap_or_default();
+        let mut spec = opened.spec.clone().unwrap_or_default();
+        if part.1 > 1 && spec.world_size < part.1 {
+            return Err(Error::Disorder {
+                server: connection.server.clone(),
+                what: "parts of batches",
+                expected: format!("a part of {}", part.1),
+                found: "the whole: is the server older than this client?".to_owned(),
+            });
+        }
+        part::whole(&mut spec, part);
         let asked = &open.spec;
         for (what, expected, found) in [
             ("batch_size", asked.batch_size, spec.batch_size),
@@ -203,7 +272,7 @@ impl Client {
             expected: "NHWC or NCHW".to_owned(),
             found: spec.layout.to_string(),
         })?;
-        let batch_bytes = opened.batch_bytes;
+        let batch_bytes = opened.batch_bytes.saturating_mul(part.1);
         if batch_bytes > options.max_batch_bytes {
             return Err(Error::Option {
                 name: "max_batch_bytes",
@@ -211,7 +280,7 @@ impl Client {
                 found: options.max_batch_bytes.to_string(),
             });
         }
-        let budget = match options.credit_bytes {
+        let credit = match options.credit_bytes {
             Some(bytes) if bytes < batch_bytes => {
                 return Err(Error::Option {
                     name: "credit_bytes",
@@ -222,6 +291,8 @@ impl Client {
             Some(bytes) => bytes,
             None => batch_bytes.saturating_mul(3),
         };
+        // Each part has its share.
+        let (budget, batch_bytes) = (credit / part.1, opened.batch_bytes);
         // What may be queued and what the caller works on, in whole pages.
         let kept = budget.saturating_add(batch_bytes).saturating_add(8 << 20);
         let kept = usize::try_from(kept).unwrap_or(usize::MAX);
@@ -231,7 +302,9 @@ impl Client {
             .unwrap_or_else(|| BufferPool::new(kept));
         Ok(Terms {
             url: self.url.clone(),
+            roster: Arc::clone(&self.roster),
             options: options.clone(),
+            part,
             opened,
             fingerprint: connection.welcome.fingerprint.clone(),
             until: (open.epochs > 0).then(|| open.epoch.saturating_add(open.epochs)),

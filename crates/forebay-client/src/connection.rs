@@ -1,9 +1,10 @@
 //! One connection: dialling, the handshake, opening a stream.
 
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use forebay_wire::frame::PROTOCOL_VERSIONS;
+use forebay_wire::part::Part;
 use forebay_wire::{
     Error as WireError, FrameReader, FrameWriter, Limits, LocalSocket, Message, Peer, Socket,
     TcpSocket, Token, wire,
@@ -11,17 +12,24 @@ use forebay_wire::{
 
 use crate::error::{Error, Result};
 use crate::options::{ClientOptions, OpenOptions, Transport};
+use crate::roster::Server;
 use crate::tls::{self, Trust};
-use crate::url::{Authority, Url};
+use crate::url::Url;
 
 /// How long a small message may take to leave. The server always reads.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bounds for the silence that is accepted, whatever the server promises.
 const SILENCE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
 
+/// How long a server may take to be reached where there are others to try: who hangs is then come back to.
+const HURRY: Duration = Duration::from_secs(2);
+
 /// A connection whose server was greeted.
 pub(crate) struct Connection {
+    /// The server, as messages name it.
     pub(crate) server: String,
+    /// What further connections to it are held against.
+    place: Server,
     pub(crate) socket: Socket,
     pub(crate) reader: FrameReader<Socket>,
     pub(crate) writer: FrameWriter<Socket>,
@@ -32,26 +40,49 @@ pub(crate) struct Connection {
     pub(crate) lanes: Vec<Connection>,
 }
 
-/// Connects to the first server of `url` that answers, beginning with the
-/// `first`-th. `adopt` gets every socket before anything is waited for on it.
-pub(crate) fn dial(
+/// Connects to the first of `servers`, in their order, that answers and of which `then` makes something. What cannot pass is
+/// an error at once. `adopt` gets every socket before anything is waited for on it.
+pub(crate) fn dial<T>(
+    servers: &[Server],
     url: &Url,
     options: &ClientOptions,
-    first: usize,
     adopt: &dyn Fn(&Socket) -> Result<()>,
-) -> Result<Connection> {
-    let servers = url.servers();
+    mut then: impl FnMut(Connection) -> Result<T>,
+) -> Result<T> {
     let access = Access::of(url, options)?;
+    let hurried = ClientOptions {
+        connect_timeout: options.connect_timeout.min(HURRY),
+        ..options.clone()
+    };
     let mut last = None;
-    for i in 0..servers.len() {
-        let server = &servers[(first + i) % servers.len()];
-        match greet(server, url.name(), options, &access, adopt) {
-            Ok(connection) => return Ok(connection),
-            Err(e) if e.is_passing() => last = Some(e),
-            Err(e) => return Err(e),
+    let mut slow = Vec::new();
+    // Nobody is given up on because of haste alone: who took too long comes again, with all the time there is.
+    for round in 0..2 {
+        let (servers, options) = match round {
+            0 if servers.len() > 1 => (servers, &hurried),
+            0 => (servers, options),
+            _ => (&slow[..], options),
+        };
+        let mut late = Vec::new();
+        for server in servers {
+            let greeted = greet(server, url.name(), options, &access, adopt);
+            match greeted.and_then(&mut then) {
+                Ok(made) => return Ok(made),
+                Err(e) if e.is_passing() => {
+                    if round == 0 && servers.len() > 1 && e.is_late() {
+                        late.push(server.clone());
+                    }
+                    last = Some(e);
+                }
+                Err(e) => return Err(e),
+            }
         }
+        slow = late;
     }
-    Err(last.expect("a URL has at least one server"))
+    Err(last.unwrap_or_else(|| Error::Connect {
+        server: url.to_string(),
+        source: std::io::Error::new(std::io::ErrorKind::NotFound, "it names no server"),
+    }))
 }
 
 /// What this client shows, and whom it trusts.
@@ -72,17 +103,25 @@ impl Access {
     }
 }
 
-fn connect(server: &Authority, timeout: Duration) -> Result<TcpStream> {
+fn connect(server: &Server, timeout: Duration) -> Result<TcpStream> {
     let failed = |source| Error::Connect {
         server: server.to_string(),
         source,
     };
-    let addresses = (server.host.as_str(), server.port)
-        .to_socket_addrs()
-        .map_err(failed)?;
+    let addresses: Vec<SocketAddr> = match server.address {
+        Some(address) => vec![address],
+        None => (server.authority.host.as_str(), server.authority.port)
+            .to_socket_addrs()
+            .map_err(failed)?
+            .collect(),
+    };
     let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
         match TcpStream::connect_timeout(&address, timeout) {
+            // On one machine the system may connect a socket to itself where nobody listens.
+            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
+                last = std::io::ErrorKind::ConnectionRefused.into();
+            }
             Ok(stream) => return Ok(stream),
             Err(e) => last = e,
         }
@@ -91,7 +130,7 @@ fn connect(server: &Authority, timeout: Duration) -> Result<TcpStream> {
 }
 
 fn greet(
-    server: &Authority,
+    server: &Server,
     name: &str,
     options: &ClientOptions,
     access: &Access,
@@ -103,6 +142,7 @@ fn greet(
         version_max: *PROTOCOL_VERSIONS.end(),
         client: options.name.clone(),
         dataset: name.to_owned(),
+        hands_over: true,
         ..wire::Hello::default()
     };
     let (connection, hello) = greet_tcp(stream, server, hello, options, access, adopt)?;
@@ -121,20 +161,19 @@ fn greet(
 /// Greets over TCP, and says what was said: also whether the server seems to be on this host.
 fn greet_tcp(
     stream: TcpStream,
-    server: &Authority,
+    place: &Server,
     mut hello: wire::Hello,
     options: &ClientOptions,
     access: &Access,
     adopt: &dyn Fn(&Socket) -> Result<()>,
 ) -> Result<(Connection, wire::Hello)> {
-    let authority = server;
-    let server = server.to_string();
+    let server = place.to_string();
     let mut socket = TcpSocket::new(stream).map_err(|source| Error::Connect {
         server: server.clone(),
         source,
     })?;
     if let Some(trust) = &access.trust {
-        socket = trust.begin(socket, authority)?;
+        socket = trust.begin(socket, &place.authority)?;
     }
     let socket = Socket::from(socket);
     if let Some(token) = &access.token {
@@ -145,7 +184,7 @@ fn greet_tcp(
     }
     let stays = hello.join.is_empty() && options.transport != Transport::Tcp;
     hello.local = stays && socket.is_same_host();
-    let connection = say_hello(socket, &server, hello.clone(), options, adopt)?;
+    let connection = say_hello(socket, place, hello.clone(), options, adopt)?;
     Ok((connection, hello))
 }
 
@@ -175,17 +214,17 @@ fn go_local(
         local_key: offered.key,
         ..hello
     };
-    say_hello(socket.into(), server, hello, options, adopt)
+    say_hello(socket.into(), &connection.place, hello, options, adopt)
 }
 
 fn say_hello(
     socket: Socket,
-    server: &str,
+    place: &Server,
     hello: wire::Hello,
     options: &ClientOptions,
     adopt: &dyn Fn(&Socket) -> Result<()>,
 ) -> Result<Connection> {
-    let server = server.to_owned();
+    let server = place.to_string();
     let failed = |source| Error::Connect {
         server: server.clone(),
         source,
@@ -200,6 +239,7 @@ fn say_hello(
     tls::shake_hands(&socket, &server, patience)?;
     let mut connection = Connection {
         server: server.clone(),
+        place: place.clone(),
         reader: FrameReader::new(socket.clone(), Limits::from_server(options.max_batch_bytes)),
         writer: FrameWriter::new(socket.clone()),
         socket,
@@ -288,9 +328,7 @@ impl Connection {
             server: self.server.clone(),
             source,
         };
-        let mut servers = url.servers().iter();
-        let server = servers.find(|server| server.to_string() == self.server);
-        let (Some(server), Ok(Peer::Address(address))) = (server, self.socket.peer()) else {
+        let Ok(Peer::Address(address)) = self.socket.peer() else {
             return Ok(Vec::new());
         };
         let hello = wire::Hello {
@@ -305,8 +343,8 @@ impl Connection {
         let dial = |_| {
             let stream = TcpStream::connect_timeout(&address, options.connect_timeout);
             let stream = stream.map_err(failed)?;
-            let (lane, _) =
-                greet_tcp(stream, server, hello.clone(), options, &access, &|_| Ok(()))?;
+            let hello = hello.clone();
+            let (lane, _) = greet_tcp(stream, &self.place, hello, options, &access, &|_| Ok(()))?;
             let silence = lane.silence;
             lane.socket.set_read_timeout(silence).map_err(failed)?;
             Ok(lane)
@@ -318,6 +356,7 @@ impl Connection {
     pub(crate) fn open(
         &mut self,
         open: &OpenOptions,
+        (part, parts): Part,
         checksum: bool,
         url: &Url,
         options: &ClientOptions,
@@ -332,6 +371,8 @@ impl Connection {
             payload_checksum: checksum,
             epochs: open.epochs,
             given: open.given.clone(),
+            part: u32::try_from(part).unwrap_or(u32::MAX),
+            parts: u32::try_from(parts).unwrap_or(u32::MAX),
             connections: match self.socket.local() {
                 Some(_) => 1,
                 None => u32::try_from(options.connections).unwrap_or(u32::MAX),

@@ -1,6 +1,7 @@
 //! What can go wrong between a client and its servers.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_wire::wire::error::Kind;
@@ -13,10 +14,21 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A URL that cannot be understood.
-    #[error("{url:?} is no URL of a server: {what}; expected forebay://HOST:PORT/NAME")]
+    #[error(
+        "{url:?} is no URL of a server: {what}; expected forebay://HOST:PORT/NAME, forebay+dns://HOST:PORT/NAME or \
+         forebay+file:///PATH/NAME"
+    )]
     Url {
         /// The URL, without user and password.
         url: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A file of servers that cannot be read, or has none.
+    #[error("{path}: {what}; expected the servers, one HOST:PORT a line", path = path.display())]
+    Servers {
+        /// The file.
+        path: PathBuf,
         /// What is wrong with it.
         what: String,
     },
@@ -149,12 +161,16 @@ pub enum Error {
         source: io::Error,
     },
     /// No server could continue the stream in time.
-    #[error("{last}; connecting again was tried {attempts} times in {elapsed:.1?}")]
+    #[error(
+        "{last}; connecting again was tried {attempts} times in {elapsed:.1?}, to wait for {waiting_for}"
+    )]
     GaveUp {
         /// Attempts since the last batch.
         attempts: u32,
         /// How long that took.
         elapsed: Duration,
+        /// What did not come.
+        waiting_for: String,
         /// What went wrong the last time.
         last: Box<Error>,
     },
@@ -195,6 +211,15 @@ impl Error {
             Error::Protocol { source, .. } => {
                 matches!(source, forebay_wire::Error::Checksum { .. })
             }
+            _ => false,
+        }
+    }
+
+    /// Whether it is about a server that took too long to be reached.
+    pub(crate) fn is_late(&self) -> bool {
+        match self {
+            Error::Waited { .. } | Error::Silent { .. } => true,
+            Error::Connect { source, .. } => source.kind() == io::ErrorKind::TimedOut,
             _ => false,
         }
     }

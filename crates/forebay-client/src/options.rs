@@ -28,6 +28,9 @@ pub struct ClientOptions {
     /// How long a lost server is tried again, and others of the URL are tried,
     /// before the stream fails. Zero: not at all.
     pub reconnect_for: Duration,
+    /// How often a stream looks whether its servers are others now, where a name or a file says which they are, and
+    /// whether the one that it belongs to is back. It goes over to it without a gap. Zero: never.
+    pub look_every: Duration,
     /// Bytes of batches that may be on their way or waiting here; `None`: three
     /// batches. With encoded images, whose batches vary in size, one may come beyond it.
     pub credit_bytes: Option<u64>,
@@ -44,6 +47,10 @@ pub struct ClientOptions {
     /// Over how many TCP connections each batch comes at once, 1 to 16: for networks that one of them, or one core, does
     /// not fill. Each counts as a client of the server.
     pub connections: usize,
+    /// From how many servers each batch comes, 1 to 64: for a rank that takes more than one of them makes. Each has a part of
+    /// the rank's lanes, so `world_size` times this has to divide them; batches are the same, put together here, which
+    /// costs a copy. Batches whose samples depend on each other, and encoded images, come from one.
+    pub spread: usize,
     /// What lets this client in, where servers want it.
     pub credential: Option<Credential>,
     /// Whom to trust, and who this client is; for URLs that begin with `forebays://`.
@@ -115,12 +122,14 @@ impl Default for ClientOptions {
             batch_timeout: Duration::from_secs(120),
             silence_timeout: None,
             reconnect_for: Duration::from_secs(30),
+            look_every: Duration::from_secs(5),
             credit_bytes: None,
             payload_checksum: None,
             max_batch_bytes: 1 << 30,
             pool: None,
             transport: Transport::default(),
             connections: 1,
+            spread: 1,
             credential: None,
             tls: ClientTls::default(),
         }

@@ -1,6 +1,8 @@
 //! Between the receiving thread and whoever takes batches: the queue, the
 //! credit, and the wish to stop.
 
+mod handover;
+
 use std::collections::VecDeque;
 use std::net::Shutdown;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use forebay_wire::{Batch, FrameWriter, Message, Socket, wire};
 
+use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::options::Via;
+use crate::sequence::Place;
 
 /// What a stream hands out.
 pub(crate) enum Item {
@@ -31,9 +35,29 @@ pub struct StreamStats {
     pub receiving: Duration,
     /// Time the caller waited for a batch.
     pub starved: Duration,
-    /// How often the stream went on over a new connection.
+    /// How often the stream went on over a new connection after it had lost one.
     pub reconnects: u64,
+    /// How often it went over to another server while the one before still served it.
+    pub handovers: u64,
+    /// Attempts to reach a server, or to open the stream there, that came to nothing.
+    pub retries: u64,
+    /// The longest time from a loss to the next batch.
+    pub longest_gap: Duration,
 }
+
+/// What a server sent to a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerUse {
+    /// The server, as the URL, its name's addresses or the file have it.
+    pub server: String,
+    /// Batches from there.
+    pub batches: u64,
+    /// Bytes of their pixels.
+    pub payload_bytes: u64,
+}
+
+/// Servers of which it is known what they sent; those that were first go when there are more.
+const MOST_USES: usize = 256;
 
 pub(crate) struct State {
     items: VecDeque<Item>,
@@ -55,6 +79,20 @@ pub(crate) struct State {
     finished: bool,
     interrupted: bool,
     pub(crate) dialling: bool,
+    /// What follows the batches that were announced.
+    pub(crate) next: Place,
+    /// The connection that is to come after this one, while nobody waits for it yet.
+    spare: Option<Socket>,
+    /// A thread looks for another server.
+    pub(crate) moving: bool,
+    /// Where the next connection takes over. Until then the server has the credit that it needs and gets no more.
+    switch_at: Option<Place>,
+    /// That connection, its stream open at that place.
+    offered: Option<Box<Connection>>,
+    /// Bytes that were taken meanwhile.
+    held_back: u64,
+    /// There is no other server, and this one stops.
+    pub(crate) nowhere: bool,
     /// Whom the stream is from, and when it was last heard of.
     pub(crate) server: String,
     /// How batches come.
@@ -62,6 +100,30 @@ pub(crate) struct State {
     pub(crate) last_sign: Option<Instant>,
     pub(crate) server_stats: Option<wire::Stats>,
     pub(crate) stats: StreamStats,
+    pub(crate) uses: Vec<ServerUse>,
+}
+
+impl State {
+    /// Counts a batch that arrived.
+    pub(crate) fn count(&mut self, bytes: u64, shared: bool, receiving: Duration) {
+        self.stats.batches += 1;
+        self.stats.shared += u64::from(shared);
+        self.stats.payload_bytes += bytes;
+        self.stats.receiving += receiving;
+        if let Some(i) = self.uses.iter().position(|used| used.server == self.server) {
+            self.uses[i].batches += 1;
+            self.uses[i].payload_bytes += bytes;
+            return;
+        }
+        if self.uses.len() == MOST_USES {
+            self.uses.remove(0);
+        }
+        self.uses.push(ServerUse {
+            server: self.server.clone(),
+            batches: 1,
+            payload_bytes: bytes,
+        });
+    }
 }
 
 pub(crate) struct Queue {
@@ -83,7 +145,8 @@ fn credit(bytes: u64) -> wire::Credit {
 }
 
 impl Queue {
-    pub(crate) fn new(server: String) -> Self {
+    /// For a stream whose first batch is at `next`.
+    pub(crate) fn new(server: String, next: Place) -> Self {
         Queue {
             state: Mutex::new(State {
                 items: VecDeque::new(),
@@ -99,11 +162,19 @@ impl Queue {
                 finished: false,
                 interrupted: false,
                 dialling: false,
+                next,
+                spare: None,
+                moving: false,
+                switch_at: None,
+                offered: None,
+                held_back: 0,
+                nowhere: false,
                 server,
                 via: Via::Tcp,
                 last_sign: None,
                 server_stats: None,
                 stats: StreamStats::default(),
+                uses: Vec::new(),
             }),
             changed: Condvar::new(),
             writer: Mutex::new(None),
@@ -145,6 +216,10 @@ impl Queue {
             state.server = server.to_owned();
             state.via = Via::of(writer.get_ref());
             state.lanes = lanes;
+            state.switch_at = None;
+            state.offered = None;
+            state.held_back = 0;
+            state.nowhere = false;
             state.last_sign = Some(Instant::now());
             (state.connection, room)
         };
@@ -178,13 +253,15 @@ impl Queue {
         }
     }
 
-    /// Whether the server may send `bytes`; uses that up. Where sizes vary it may if it may send anything.
-    pub(crate) fn expect(&self, bytes: u64, varies: bool) -> bool {
+    /// Whether the server may send `bytes`; uses that up, and `next` follows. Where sizes vary it may if it may send
+    /// anything.
+    pub(crate) fn expect(&self, bytes: u64, varies: bool, next: Place) -> bool {
         let mut state = self.state();
         let needed = if varies { 1 } else { bytes };
         let may = state.outstanding >= needed.into();
         if may {
             state.outstanding -= i128::from(bytes);
+            state.next = next;
         }
         may
     }
@@ -273,6 +350,11 @@ impl Queue {
         }
         let bytes = {
             let mut state = self.state();
+            if state.switch_at.is_some() {
+                // The next server gets it.
+                state.held_back += bytes;
+                return;
+            }
             let kept = state.withheld.min(bytes);
             state.withheld -= kept;
             state.outstanding += i128::from(bytes - kept);
@@ -350,11 +432,13 @@ impl Queue {
         // Nobody takes them any more, and whoever holds a handle to the stream must not hold their memory.
         let given_up = std::mem::take(&mut state.items);
         state.queued_bytes = 0;
-        for socket in state.socket.take().iter().chain(&state.lanes) {
+        let sockets = [state.socket.take(), state.spare.take()];
+        for socket in sockets.iter().flatten().chain(&state.lanes) {
             socket.shutdown(Shutdown::Both);
         }
+        let offered = state.offered.take();
         drop(state);
-        drop(given_up);
+        drop((given_up, offered));
         self.changed.notify_all();
     }
 
@@ -421,23 +505,23 @@ mod tests {
 
     #[test]
     fn batches_of_any_size_overdraw_the_credit_once() {
-        let queue = Queue::new("server".to_owned());
+        let queue = Queue::new("server".to_owned(), (0, 0));
         let mut far = connect(&queue, 100);
         assert_eq!(credit(&mut far), 100);
-        assert!(!queue.expect(101, false));
-        assert!(queue.expect(60, true));
+        assert!(!queue.expect(101, false, (0, 1)));
+        assert!(queue.expect(60, true, (0, 1)));
         queue.push(batch(60));
-        assert!(queue.expect(250, true));
+        assert!(queue.expect(250, true, (0, 1)));
         queue.push(batch(250));
-        assert!(!queue.expect(1, true));
-        assert!(!queue.expect(0, true));
+        assert!(!queue.expect(1, true, (0, 1)));
+        assert!(!queue.expect(0, true, (0, 1)));
         pop(&queue);
         assert_eq!(credit(&mut far), 60);
-        assert!(!queue.expect(1, true), "150 are owed");
+        assert!(!queue.expect(1, true, (0, 1)), "150 are owed");
         pop(&queue);
         assert_eq!(credit(&mut far), 250);
-        assert!(queue.expect(100, false));
-        assert!(!queue.expect(1, true));
+        assert!(queue.expect(100, false, (0, 1)));
+        assert!(!queue.expect(1, true, (0, 1)));
     }
 
     #[test]
@@ -450,7 +534,7 @@ mod tests {
             }),
             end => end,
         };
-        let queue = Queue::new("server".to_owned());
+        let queue = Queue::new("server".to_owned(), (0, 0));
         queue.push(with_memory());
         assert!(pool.stats().used_bytes > 0);
         queue.interrupt();
@@ -464,21 +548,62 @@ mod tests {
 
     #[test]
     fn what_is_queued_beyond_the_budget_is_not_granted_again() {
-        let queue = Queue::new("server".to_owned());
+        let queue = Queue::new("server".to_owned(), (0, 0));
         let mut far = connect(&queue, 100);
         assert_eq!(credit(&mut far), 100);
         for bytes in [90, 250] {
-            assert!(queue.expect(bytes, true));
+            assert!(queue.expect(bytes, true, (0, 1)));
             queue.push(batch(bytes as usize));
         }
         // The next server knows nothing of the 240 that are owed.
         let mut far = connect(&queue, 100);
         assert_eq!(credit(&mut far), 0);
-        assert!(!queue.expect(1, true));
+        assert!(!queue.expect(1, true, (0, 1)));
         pop(&queue);
-        assert!(!queue.expect(1, true));
+        assert!(!queue.expect(1, true, (0, 1)));
         pop(&queue);
         assert_eq!(credit(&mut far), 100);
-        assert!(queue.expect(100, false));
+        assert!(queue.expect(100, false, (0, 1)));
+    }
+
+    #[test]
+    fn what_is_taken_while_the_next_server_is_prepared_is_credit_of_that_one() {
+        let opened = wire::Opened {
+            spec: Some(wire::StreamSpec {
+                batch_size: 2,
+                world_size: 1,
+                ..wire::StreamSpec::default()
+            }),
+            records: 9,
+            batch_bytes: 30,
+            ..wire::Opened::default()
+        };
+        let sequence = crate::sequence::Sequence::new(&opened, 0, 0).unwrap();
+        let queue = Queue::new("server".to_owned(), (0, 0));
+        let mut far = connect(&queue, 100);
+        assert_eq!(credit(&mut far), 100);
+        assert!(queue.expect(30, false, (0, 2)));
+        queue.push(batch(30));
+        // 70 bytes are two batches more.
+        let first = queue.connection();
+        assert_eq!(queue.freeze(first, &sequence), Some((0, 6)));
+        assert!(matches!(far.read().unwrap(), (Message::Ping(_), 0)));
+        assert!(queue.take_offer((0, 2), Duration::ZERO).is_none());
+        pop(&queue);
+        // Nobody else was found: the credit comes back.
+        queue.thaw(first);
+        assert_eq!(credit(&mut far), 30);
+        assert_eq!(queue.freeze(first, &sequence), Some((0, 8)));
+        // There are no more in the epoch.
+        assert!(queue.expect(30, false, (0, 8)));
+        queue.push(batch(30));
+        queue.thaw(first);
+        assert_eq!(queue.freeze(first, &sequence), Some((0, 8)));
+        pop(&queue);
+        let mut next = connect(&queue, 100);
+        assert_eq!(credit(&mut next), 100);
+        assert_eq!(queue.freeze(first, &sequence), None, "it is gone");
+        queue.thaw(first);
+        assert!(queue.expect(100, false, (1, 0)));
     }
 }

@@ -1,67 +1,51 @@
 //! The thread that reads a stream: it answers pings while the trainer computes,
-//! fills pooled buffers, checks what comes, and connects again when it must.
+//! fills pooled buffers, checks what comes, goes over to other servers, and connects again when it must.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_wire::{Batch, Buffer, BufferPool, FrameWriter, Layout, Message, stream, wire};
+use forebay_wire::{Batch, FrameWriter, Message, wire};
 
-use crate::connection::{Connection, broken, dial, remote};
+use crate::connection::{Connection, broken, remote};
 use crate::error::{Error, Result};
-use crate::lanes;
-use crate::options::{ClientOptions, OpenOptions};
+use crate::moving::{self, Why};
+use crate::payload::{self, Unread};
 use crate::queue::{Item, Queue};
+use crate::reconnect::{Trouble, jittered};
 use crate::sequence::{Disorder, Sequence};
 use crate::slots::Slots;
-use crate::url::Url;
+use crate::terms::Terms;
 
-/// First and longest wait between two attempts to connect again.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-
-/// What stays the same over all connections of a stream.
-pub(crate) struct Terms {
-    pub(crate) url: Url,
-    pub(crate) options: ClientOptions,
-    pub(crate) opened: wire::Opened,
-    pub(crate) fingerprint: String,
-    /// Number of the epoch after the last one; `None`: there is no last one.
-    pub(crate) until: Option<u64>,
-    pub(crate) budget: u64,
-    pub(crate) layout: Layout,
-    pub(crate) pool: BufferPool,
-}
-
-impl Terms {
-    pub(crate) fn checksum(options: &ClientOptions, connection: &Connection) -> bool {
-        options
-            .payload_checksum
-            .unwrap_or(!connection.socket.is_same_host() && !connection.socket.is_tls())
-    }
-}
+/// How soon somebody looks again for another server when the present one stops.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// The longest time between two looks for the server that a stream belongs to, in looks of the options.
+const MOST_LOOKS: u32 = 8;
+/// How long a batch may be held up for the sake of another server. After that the present one goes on.
+pub(crate) const HOLD_UP: Duration = Duration::from_secs(5);
 
 pub(crate) struct Receiver {
-    terms: Arc<Terms>,
-    queue: Arc<Queue>,
-    sequence: Sequence,
-    trouble: Trouble,
+    pub(crate) terms: Arc<Terms>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) sequence: Sequence,
+    pub(crate) trouble: Trouble,
+    /// When the stream lost its server, until a batch comes.
+    pub(crate) lost_at: Option<Instant>,
     /// Of the present connection.
     slots: Arc<Slots>,
+    /// The present server said that it stops.
+    leaving: bool,
+    /// When to look for another server; none where there is no reason to.
+    next_look: Option<Instant>,
+    /// Looks since the connection was made.
+    looks: u32,
 }
 
-/// What went wrong since the last batch arrived.
-struct Trouble {
-    since: Option<Instant>,
-    attempts: u32,
-    back_off: Duration,
-}
-
-impl Trouble {
-    const NONE: Trouble = Trouble {
-        since: None,
-        attempts: 0,
-        back_off: BACK_OFF.0,
-    };
+/// How far one connection brought the stream.
+enum Received {
+    /// To its end.
+    All,
+    /// To where this one goes on.
+    Until(Connection),
 }
 
 impl Receiver {
@@ -77,40 +61,110 @@ impl Receiver {
             queue,
             sequence,
             trouble: Trouble::NONE,
+            lost_at: None,
+            leaving: false,
+            next_look: None,
+            looks: 0,
         }
     }
 
     /// Receives to the end of the stream.
     pub(crate) fn run(mut self, connection: Connection) {
         let mut connection = connection;
+        self.schedule(&connection);
         loop {
-            let before = self.place();
-            let failed = match self.receive(&mut connection) {
-                Ok(()) => {
-                    self.queue.send(&wire::Close {}.into());
-                    self.queue.disconnected();
-                    return self.queue.close(Ok(()));
-                }
-                Err(e) => e,
-            };
+            let before = self.sequence.place();
+            let received = self.receive(&mut connection);
+            if received.is_ok() {
+                self.queue.send(&wire::Close {}.into());
+            }
             self.queue.disconnected();
-            if self.place() != before {
+            if self.sequence.place() != before {
                 self.trouble = Trouble::NONE;
             }
-            let lost = std::mem::take(&mut connection.server);
-            match self.reconnect(failed, &lost) {
+            let mut lost = std::mem::take(&mut connection.server);
+            let next = match received {
+                Ok(Received::All) => return self.queue.close(Ok(())),
+                Ok(Received::Until(next)) => {
+                    let server = next.server.clone();
+                    let taken = self.take_over(next);
+                    if taken.is_ok() {
+                        self.queue.note(|state| state.stats.handovers += 1);
+                    } else {
+                        lost = server;
+                    }
+                    taken
+                }
+                Err(e) => Err(e),
+            };
+            let next = next.or_else(|e| self.reconnect(e, &lost));
+            match next {
                 Ok(next) => connection = next,
                 Err(e) => return self.queue.close(Err(e)),
             }
         }
     }
 
-    fn place(&self) -> (u64, u64) {
-        (self.sequence.epoch, self.sequence.position)
+    /// Makes a connection, whose stream is open at the place where this one is, the one that it comes from.
+    pub(crate) fn take_over(&mut self, connection: Connection) -> Result<Connection> {
+        self.queue.adopt(&connection.socket)?;
+        self.sequence.reconnected();
+        self.slots = connect(&self.queue, &connection, &self.terms)?;
+        self.schedule(&connection);
+        Ok(connection)
     }
 
-    /// Reads one connection to the end of the stream.
-    fn receive(&mut self, connection: &mut Connection) -> Result<()> {
+    /// A new connection: when to look for another server, if at all.
+    fn schedule(&mut self, connection: &Connection) {
+        (self.leaving, self.looks, self.next_look) = (false, 0, None);
+        let (roster, every) = (&self.terms.roster, self.terms.options.look_every);
+        let stays = || {
+            let Ok(servers) = roster.last() else {
+                return true;
+            };
+            let home = self.terms.home(&servers);
+            home.is_none_or(|home| home.to_string() == connection.server)
+        };
+        if !every.is_zero() && (roster.may_change() || !stays()) {
+            self.next_look = Some(Instant::now() + jittered(every));
+        }
+    }
+
+    /// What there is to do before the next message is waited for: the connection to go over to, if it is time.
+    fn look_around(&mut self, server: &str) -> Result<Option<Connection>> {
+        if let Some(next) = self.queue.take_offer(self.sequence.place(), HOLD_UP) {
+            return Ok(Some(next));
+        }
+        if self.queue.state().nowhere {
+            self.queue.send(&wire::Close {}.into());
+            return Err(Error::Remote {
+                server: server.to_owned(),
+                kind: wire::error::Kind::Shutdown,
+                message: "the server is stopping, and there is no other".to_owned(),
+            });
+        }
+        if self.next_look.is_some_and(|at| at <= Instant::now()) {
+            let why = if self.leaving {
+                Why::Leaving
+            } else {
+                Why::Home
+            };
+            moving::start(why, &self.terms, &self.queue, &self.sequence);
+            self.looks = (self.looks + 1).min(MOST_LOOKS);
+            let every = self.terms.options.look_every;
+            let wait = match why {
+                Why::Leaving => LOOK_AGAIN,
+                // A list is looked at because its server is away: less and less often.
+                Why::Home if self.terms.roster.may_change() => every,
+                Why::Home => every * self.looks,
+            };
+            self.next_look = Some(Instant::now() + jittered(wait));
+        }
+        Ok(None)
+    }
+
+    /// Reads one connection to the end of the stream, or to where another one takes over.
+    fn receive(&mut self, connection: &mut Connection) -> Result<Received> {
         let Terms {
             layout,
             pool,
@@ -129,7 +183,10 @@ impl Receiver {
         };
         loop {
             if until.is_some_and(|until| self.sequence.epoch >= until) {
-                return Ok(());
+                return Ok(Received::All);
+            }
+            if let Some(next) = self.look_around(&server)? {
+                return Ok(Received::Until(next));
             }
             let (message, payload_len) = connection
                 .reader
@@ -141,7 +198,7 @@ impl Receiver {
                 Message::Batch(mut header) => {
                     let shared = header.shared.take();
                     let lanes = connection.lanes.len();
-                    let payload_len = payload_len_of(&header, shared.as_ref(), payload_len, lanes)
+                    let payload_len = payload::len_of(&header, shared.as_ref(), payload_len, lanes)
                         .map_err(disorder)?;
                     let limit = self.terms.options.max_batch_bytes;
                     if payload_len > limit {
@@ -159,7 +216,8 @@ impl Receiver {
                         .check(&header, payload_len)
                         .map_err(disorder)?;
                     let digest = header.digest;
-                    if !self.queue.expect(payload_len, raw) {
+                    let after = self.sequence.ahead(self.sequence.place(), 1);
+                    if !self.queue.expect(payload_len, raw, after) {
                         return Err(disorder(Disorder {
                             what: "credit",
                             expected: "no more than was granted".to_owned(),
@@ -168,8 +226,8 @@ impl Receiver {
                     }
                     let began = Instant::now();
                     let images = match &shared {
-                        Some(shared) => find_payload(&self.slots, shared, connection, &header),
-                        None => read_payload(connection, &header, payload_len, pool),
+                        Some(shared) => payload::find(&self.slots, shared, connection, &header),
+                        None => payload::read(connection, &header, payload_len, pool),
                     };
                     let batch = images
                         .and_then(|images| {
@@ -184,19 +242,25 @@ impl Receiver {
                             Unread::Shared(d) => disorder(d),
                         })?;
                     self.sequence.advance(digest);
+                    let lost_at = self.lost_at.take();
                     self.queue.note(|state| {
-                        state.stats.batches += 1;
-                        state.stats.shared += u64::from(shared.is_some());
-                        state.stats.payload_bytes += payload_len;
-                        state.stats.receiving += began.elapsed();
+                        state.count(payload_len, shared.is_some(), began.elapsed());
+                        let gap = lost_at.map_or(Duration::ZERO, |at| at.elapsed());
+                        state.stats.longest_gap = state.stats.longest_gap.max(gap);
                     });
                     self.queue.push(Item::Batch(batch));
                 }
                 Message::EpochEnd(end) => {
                     self.sequence.epoch_end(&end).map_err(disorder)?;
+                    let next = self.sequence.place();
+                    self.queue.note(|state| state.next = next);
                     self.queue.push(Item::EpochEnd(end.epoch));
                 }
                 Message::Ping(ping) if !ping.answer => {
+                    if ping.leaving_ms > 0 && !self.leaving {
+                        self.leaving = true;
+                        self.next_look = Some(Instant::now());
+                    }
                     let pong = wire::Ping {
                         answer: true,
                         ..ping
@@ -218,86 +282,6 @@ impl Receiver {
                 }
             }
         }
-    }
-
-    /// Connects again and opens the stream where it was, for as long as the
-    /// options allow. A connection that brings no batch does not count as success.
-    fn reconnect(&mut self, failed: Error, lost: &str) -> Result<Connection> {
-        // The server that was lost comes first, as it may only have been restarted;
-        // one that hangs comes last.
-        let servers = self.terms.url.servers();
-        let index = servers.iter().position(|s| s.to_string() == lost);
-        let first = index.unwrap_or(0) + usize::from(matches!(failed, Error::Silent { .. }));
-        let limit = self.terms.options.reconnect_for;
-        let mut last = failed;
-        loop {
-            let since = *self.trouble.since.get_or_insert_with(Instant::now);
-            if self.queue.is_interrupted() {
-                return Err(Error::Interrupted);
-            }
-            if !last.is_passing() || limit.is_zero() {
-                return Err(last);
-            }
-            // The first attempt comes at once: a batch came over the connection before.
-            let wait = match self.trouble.attempts {
-                0 => Duration::ZERO,
-                _ => jittered(self.trouble.back_off),
-            };
-            if since.elapsed() + wait > limit {
-                return Err(Error::GaveUp {
-                    attempts: self.trouble.attempts,
-                    elapsed: since.elapsed(),
-                    last: Box::new(last),
-                });
-            }
-            if self.queue.pause(wait) {
-                return Err(Error::Interrupted);
-            }
-            if self.trouble.attempts > 0 {
-                self.trouble.back_off = (self.trouble.back_off * 2).min(BACK_OFF.1);
-            }
-            self.trouble.attempts += 1;
-            match self.attempt(first + self.trouble.attempts as usize - 1) {
-                Ok(connection) => {
-                    self.queue.note(|state| state.stats.reconnects += 1);
-                    return Ok(connection);
-                }
-                Err(e) => last = e,
-            }
-        }
-    }
-
-    fn attempt(&mut self, first: usize) -> Result<Connection> {
-        let terms = &*self.terms;
-        let queue = &self.queue;
-        queue.note(|state| state.dialling = true);
-        let dialled = dial(&terms.url, &terms.options, first, &|socket| {
-            queue.adopt(socket)
-        });
-        queue.note(|state| state.dialling = false);
-        let mut connection = dialled?;
-        let open = OpenOptions {
-            spec: terms.opened.spec.clone().unwrap_or_default(),
-            epoch: self.sequence.epoch,
-            position: self.sequence.position,
-            epochs: terms.until.map_or(0, |until| until - self.sequence.epoch),
-            fingerprint: Some(terms.fingerprint.clone()),
-            // The spec is complete.
-            given: Vec::new(),
-        };
-        let checksum = Terms::checksum(&terms.options, &connection);
-        let opened = connection.open(&open, checksum, &terms.url, &terms.options)?;
-        if opened != terms.opened {
-            return Err(Error::Disorder {
-                server: connection.server.clone(),
-                what: "the opened stream",
-                expected: format!("{:?}", terms.opened),
-                found: format!("{opened:?}"),
-            });
-        }
-        self.sequence.reconnected();
-        self.slots = connect(&self.queue, &connection, terms)?;
-        Ok(connection)
     }
 }
 
@@ -322,86 +306,4 @@ pub(crate) fn connect(
         .connected(server, writer, lanes.collect(), terms.budget)
         .map_err(|e| broken(server, "the first batch", connection.silence, e))?;
     Ok(Slots::new(terms.options.max_batch_bytes, queue, number))
-}
-
-/// Bytes of a batch's payload, wherever it is; `framed` of them follow its header.
-fn payload_len_of(
-    header: &wire::Batch,
-    shared: Option<&wire::SharedPayload>,
-    framed: u64,
-    lanes: usize,
-) -> Result<u64, Disorder> {
-    let bad = |expected: String, found: String| Disorder {
-        what: "payload",
-        expected,
-        found,
-    };
-    match shared {
-        Some(shared) if framed == 0 && header.parts.is_empty() => Ok(shared.bytes),
-        Some(_) => {
-            let expected = "one, in shared memory or in the frame".to_owned();
-            Err(bad(expected, "both".to_owned()))
-        }
-        None if header.parts.is_empty() => Ok(framed),
-        None => lanes::total(&header.parts, framed, lanes).ok_or_else(|| {
-            let most = lanes + 1;
-            let expected = format!("at most {most} parts, the first of {framed} bytes");
-            let found = header.parts.get(..header.parts.len().min(20));
-            bad(expected, format!("{:?}", found.unwrap_or_default()))
-        }),
-    }
-}
-
-enum Unread {
-    Wire(forebay_wire::Error),
-    Memory(std::io::Error),
-    Shared(Disorder),
-}
-
-/// The payload in shared memory. Nothing travelled, so nothing changed on the way, and no checksum is asked for by
-/// itself; one that comes is held against the memory as it is now.
-fn find_payload(
-    slots: &Arc<Slots>,
-    shared: &wire::SharedPayload,
-    connection: &Connection,
-    header: &wire::Batch,
-) -> Result<Buffer, Unread> {
-    let images = slots
-        .payload(shared, &connection.socket)
-        .map_err(|impossible| {
-            Unread::Shared(Disorder {
-                what: "shared memory",
-                expected: impossible.expected,
-                found: impossible.found,
-            })
-        })?;
-    stream::check_payload(&images, header.payload_crc32c).map_err(Unread::Wire)?;
-    Ok(images)
-}
-
-fn read_payload(
-    connection: &mut Connection,
-    header: &wire::Batch,
-    payload_len: u64,
-    pool: &BufferPool,
-) -> Result<Buffer, Unread> {
-    let len = usize::try_from(payload_len)
-        .map_err(|_| Unread::Memory(std::io::ErrorKind::OutOfMemory.into()))?;
-    let mut images = pool.try_take(len).map_err(Unread::Memory)?;
-    let Connection { reader, lanes, .. } = connection;
-    let read = if header.parts.is_empty() {
-        reader.read_payload(&mut images, header.payload_crc32c)
-    } else {
-        lanes::read(reader, lanes, header, &mut images)
-    };
-    read.map_err(Unread::Wire)?;
-    Ok(images)
-}
-
-/// Between half of `time` and all of it, so that clients that lost one server
-/// do not come back all at once.
-fn jittered(time: Duration) -> Duration {
-    let random = RandomState::new().build_hasher().finish();
-    let part = 0.5 + (random >> 11) as f64 / (1u64 << 54) as f64;
-    time.mul_f64(part)
 }

@@ -7,6 +7,9 @@ use forebay_wire::wire;
 /// far below 2^64.
 const MOST: u64 = 1 << 48;
 
+/// An epoch and a position in it.
+pub(crate) type Place = (u64, u64);
+
 /// A number that is not what it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Disorder {
@@ -99,6 +102,16 @@ impl Sequence {
         Ok(sequence)
     }
 
+    /// The next batch's place.
+    pub(crate) fn place(&self) -> Place {
+        (self.epoch, self.position)
+    }
+
+    /// Bytes of a batch's payload; of encoded images, what it has on average.
+    pub(crate) fn batch_bytes(&self) -> u64 {
+        self.batch_bytes
+    }
+
     /// Samples of a global batch.
     pub(crate) fn global_size(&self) -> u64 {
         self.batch_size * self.world_size
@@ -116,8 +129,23 @@ impl Sequence {
     }
 
     fn is_at_end(&self) -> bool {
-        let left = self.samples.saturating_sub(self.position);
+        self.ends_at(self.position)
+    }
+
+    fn ends_at(&self, position: u64) -> bool {
+        let left = self.samples.saturating_sub(position);
         left == 0 || (!self.keep_last && left < self.global_size())
+    }
+
+    /// The place that so many batches after `place` are at: where its epoch has no more, at most.
+    pub(crate) fn ahead(&self, (epoch, mut position): Place, batches: u64) -> Place {
+        for _ in 0..batches {
+            if self.ends_at(position) {
+                break;
+            }
+            position = self.after(position);
+        }
+        (epoch, position)
     }
 
     /// Holds a batch against what must come next.

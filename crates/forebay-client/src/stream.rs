@@ -1,17 +1,17 @@
 //! A stream of batches, as its user sees it.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
+use forebay_wire::batch::digest::{Digests, EpochDigest};
 use forebay_wire::{Batch, BufferPool, Layout, wire};
 
-use crate::connection::{Connection, dial};
 use crate::error::{Error, Result};
-use crate::options::{OpenOptions, Via};
-use crate::queue::{Item, Queue, StreamStats};
-use crate::receiver::{Receiver, Terms, connect};
-use crate::sequence::{Sequence, samples};
+use crate::feed::Feed;
+use crate::gather::gather;
+use crate::options::Via;
+use crate::queue::{Item, Queue, ServerUse, StreamStats};
+use crate::sequence::{Place, samples};
 
 /// Batches from a server: each one once, in order, whatever happens to the
 /// connection meanwhile.
@@ -21,13 +21,18 @@ use crate::sequence::{Sequence, samples};
 /// caller that keeps many batches uses memory of its own, not the server's
 /// patience, and cannot lock itself out.
 pub struct Stream {
-    terms: Arc<Terms>,
-    queue: Arc<Queue>,
-    thread: Option<thread::JoinHandle<()>>,
+    /// One, or one for each server that the batches come from at once.
+    feeds: Vec<Feed>,
+    /// What was taken of the next batch, where others are still waited for.
+    taken: Vec<Option<Item>>,
+    /// The stream of whole batches.
+    opened: wire::Opened,
+    pool: BufferPool,
     /// Where the next batch begins, by what was handed out.
     epoch: u64,
     position: u64,
     global_size: u64,
+    digests: Digests,
 }
 
 /// What [`Stream::poll_batch`] found.
@@ -42,28 +47,37 @@ pub enum Polled {
 }
 
 impl Stream {
-    pub(crate) fn start(
-        terms: Arc<Terms>,
-        queue: Arc<Queue>,
-        sequence: Sequence,
-        connection: Connection,
-    ) -> Result<Stream> {
-        let (epoch, position) = (sequence.epoch, sequence.position);
-        let global_size = sequence.global_size();
-        let slots = connect(&queue, &connection, &terms)?;
-        let receiver = Receiver::new(Arc::clone(&terms), Arc::clone(&queue), sequence, slots);
-        let thread = thread::Builder::new()
-            .name("forebay-receive".to_owned())
-            .spawn(move || receiver.run(connection))
-            .map_err(Error::Thread)?;
-        Ok(Stream {
-            terms,
-            queue,
-            thread: Some(thread),
+    /// Of parts that are all at `place`.
+    pub(crate) fn new(
+        feeds: Vec<Feed>,
+        opened: wire::Opened,
+        pool: BufferPool,
+        place: Place,
+    ) -> Self {
+        let spec = opened.spec.as_ref();
+        let global_size = spec.map_or(1, |spec| spec.batch_size.saturating_mul(spec.world_size));
+        let (epoch, position) = place;
+        Stream {
+            taken: feeds.iter().map(|_| None).collect(),
+            feeds,
+            opened,
+            pool,
             epoch,
             position,
             global_size,
-        })
+            digests: Digests::begin(epoch, position),
+        }
+    }
+
+    /// The first feed, of which there always is one.
+    fn first(&self) -> &Feed {
+        &self.feeds[0]
+    }
+
+    /// The one that is waited for.
+    fn waits_for(&self) -> &Feed {
+        let next = self.taken.iter().position(Option::is_none);
+        self.feeds.get(next.unwrap_or(0)).unwrap_or(self.first())
     }
 
     /// The next batch; `None` at the end of an epoch, after which the next epoch
@@ -75,13 +89,13 @@ impl Stream {
     /// [`Error::Interrupted`]; everything else is final and comes after all batches that
     /// had arrived.
     pub fn next_batch(&mut self) -> Result<Option<Batch>> {
-        let timeout = self.terms.options.batch_timeout;
+        let timeout = self.first().terms.options.batch_timeout;
         let began = Instant::now();
         match self.poll_batch(timeout)? {
             Polled::Batch(batch) => Ok(Some(batch)),
             Polled::EpochEnd => Ok(None),
             Polled::Pending => {
-                let state = self.queue.state();
+                let state = self.waits_for().queue.state();
                 Err(Error::Waited {
                     server: state.server.clone(),
                     what: format!(
@@ -102,19 +116,72 @@ impl Stream {
     ///
     /// As [`Stream::next_batch`], but for the deadline.
     pub fn poll_batch(&mut self, wait: Duration) -> Result<Polled> {
-        match self.queue.pop(wait) {
-            Ok(Some(Item::Batch(batch))) => {
-                self.position = samples(&self.terms.opened).min(batch.position + self.global_size);
+        let item = match self.pop(wait) {
+            Ok(item) => item,
+            Err(None) => return Ok(Polled::Pending),
+            Err(Some(e)) => return Err(e),
+        };
+        match item {
+            Some(Item::Batch(batch)) => {
+                self.position = samples(&self.opened).min(batch.position + self.global_size);
+                self.digests.add(&batch, self.position);
                 Ok(Polled::Batch(batch))
             }
-            Ok(Some(Item::EpochEnd(epoch))) => {
+            Some(Item::EpochEnd(epoch)) => {
                 self.epoch = epoch + 1;
                 self.position = 0;
+                self.digests.end();
                 Ok(Polled::EpochEnd)
             }
-            Ok(None) => Ok(Polled::EpochEnd),
-            Err(None) => Ok(Polled::Pending),
-            Err(Some(e)) => Err(e),
+            None => Ok(Polled::EpochEnd),
+        }
+    }
+
+    /// What comes next, of all feeds; `Ok(None)` after the last epoch, `Err(None)` when `wait` is over.
+    fn pop(&mut self, wait: Duration) -> Result<Option<Item>, Option<Error>> {
+        if let [feed] = &self.feeds[..] {
+            return feed.queue.pop(wait);
+        }
+        let began = Instant::now();
+        let mut over = 0;
+        for (feed, taken) in self.feeds.iter().zip(&mut self.taken) {
+            if taken.is_none() {
+                let left = wait.saturating_sub(began.elapsed());
+                *taken = feed.queue.pop(left)?;
+                over += usize::from(taken.is_none());
+            }
+        }
+        if over == self.feeds.len() {
+            return Ok(None);
+        }
+        let (mut batches, mut ends) = (Vec::new(), Vec::new());
+        for item in self.taken.iter_mut().filter_map(Option::take) {
+            match item {
+                Item::Batch(batch) => batches.push(batch),
+                Item::EpochEnd(epoch) => ends.push(epoch),
+            }
+        }
+        if let (0, Some(&epoch)) = (batches.len(), ends.first()) {
+            return Ok(Some(Item::EpochEnd(epoch)));
+        }
+        let bytes: usize = batches.iter().map(|batch| batch.images.len()).sum();
+        let gathered = match batches.len() == self.feeds.len() {
+            true => gather(&batches, &self.pool),
+            false => Ok(None),
+        };
+        match gathered {
+            Ok(Some(batch)) => Ok(Some(Item::Batch(batch))),
+            // Each part was held against what must come next, so this cannot be.
+            Ok(None) => Err(Some(Error::Disorder {
+                server: self.first().queue.state().server.clone(),
+                what: "the parts of a batch",
+                expected: format!("{} at position {}", self.feeds.len(), self.position),
+                found: format!("{} batches and {} ends", batches.len(), ends.len()),
+            })),
+            Err(source) => Err(Some(Error::Memory {
+                bytes: bytes as u64,
+                source,
+            })),
         }
     }
 
@@ -125,71 +192,88 @@ impl Stream {
         (self.epoch, self.position)
     }
 
+    /// What was handed out of the epoch of the last batch, for ranks and runs to compare. An epoch that began elsewhere,
+    /// or was left by [`Stream::seek`], has a part.
+    #[must_use]
+    pub fn epoch_digest(&self) -> EpochDigest {
+        self.digests.latest()
+    }
+
     /// The stream as the server opened it, every default filled in.
     #[must_use]
     pub fn opened(&self) -> &wire::Opened {
-        &self.terms.opened
+        &self.opened
     }
 
     /// The spec with every default filled in.
     #[must_use]
     pub fn spec(&self) -> wire::StreamSpec {
-        self.terms.opened.spec.clone().unwrap_or_default()
+        self.opened.spec.clone().unwrap_or_default()
     }
 
     /// Fingerprint of the dataset.
     #[must_use]
     pub fn fingerprint(&self) -> &str {
-        &self.terms.fingerprint
+        &self.first().terms.fingerprint
     }
 
     /// Batches of a whole epoch.
     #[must_use]
     pub fn batches_per_epoch(&self) -> u64 {
-        self.terms.opened.batches_per_epoch
+        self.opened.batches_per_epoch
     }
 
     /// Order of the axes of the batches.
     #[must_use]
     pub fn layout(&self) -> Layout {
-        self.terms.layout
+        self.first().terms.layout
     }
 
     /// The pool of the batches' memory.
     #[must_use]
     pub fn pool(&self) -> &BufferPool {
-        &self.terms.pool
+        &self.pool
     }
 
-    /// The server that the stream comes from now.
+    /// The server that the stream comes from now; several, separated by commas, where it comes from several at once.
     #[must_use]
     pub fn server(&self) -> String {
-        self.queue.state().server.clone()
+        self.interrupter().server()
     }
 
     /// How batches come now; another connection may bring them another way.
     #[must_use]
     pub fn via(&self) -> Via {
-        self.queue.state().via
+        self.first().queue.state().via
     }
 
-    /// What arrived so far, and what it took.
+    /// What arrived so far, and what it took; of all servers that it comes from at once together.
     #[must_use]
     pub fn stats(&self) -> StreamStats {
-        self.queue.state().stats
+        self.interrupter().stats()
     }
 
-    /// Where the server's time went, asked now; `None` if it does not say within `wait`.
+    /// The servers that batches came from, in the order of their first ones.
+    #[must_use]
+    pub fn servers(&self) -> Vec<ServerUse> {
+        self.interrupter().servers()
+    }
+
+    /// Where the server's time went, asked now; `None` if it does not say within `wait`. Of several at once, the first.
     #[must_use]
     pub fn server_stats(&self, wait: Duration) -> Option<wire::Stats> {
-        self.queue.ask_stats(wait)
+        self.first().queue.ask_stats(wait)
     }
 
     /// A handle that interrupts this stream from another thread.
     #[must_use]
     pub fn interrupter(&self) -> Interrupter {
         Interrupter {
-            queue: Arc::clone(&self.queue),
+            queues: self
+                .feeds
+                .iter()
+                .map(|feed| Arc::clone(&feed.queue))
+                .collect(),
         }
     }
 
@@ -201,99 +285,110 @@ impl Stream {
     ///
     /// As [`Client::open`](crate::Client::open); the stream is over then.
     pub fn seek(&mut self, epoch: u64, position: u64) -> Result<()> {
-        self.finish();
-        let old = &*self.terms;
-        let open = OpenOptions {
-            spec: self.spec(),
-            epoch,
-            position,
-            epochs: match old.until {
-                Some(until) if epoch >= until => {
-                    return Err(Error::Option {
-                        name: "epoch",
-                        expected: format!("less than {until}, where the stream ends"),
-                        found: epoch.to_string(),
-                    });
-                }
-                Some(until) => until - epoch,
-                None => 0,
-            },
-            fingerprint: Some(old.fingerprint.clone()),
-            // The spec is complete.
-            given: Vec::new(),
-        };
-        let mut connection = dial(&old.url, &old.options, 0, &|_| Ok(()))?;
-        let checksum = Terms::checksum(&old.options, &connection);
-        let opened = connection.open(&open, checksum, &old.url, &old.options)?;
-        let disorder = |what, expected, found| Error::Disorder {
-            server: connection.server.clone(),
-            what,
-            expected,
-            found,
-        };
-        if opened != old.opened {
-            let (expected, found) = (format!("{:?}", old.opened), format!("{opened:?}"));
-            return Err(disorder("the opened stream", expected, found));
+        let until = self.first().terms.until;
+        for feed in &mut self.feeds {
+            feed.finish();
         }
-        let sequence = Sequence::new(&opened, epoch, position)
-            .map_err(|d| disorder(d.what, d.expected, d.found))?;
-        let queue = Queue::new(connection.server.clone());
-        queue.adopt(&connection.socket)?;
-        *self = Stream::start(
-            Arc::clone(&self.terms),
-            Arc::new(queue),
-            sequence,
-            connection,
-        )?;
+        if let Some(until) = until.filter(|&until| epoch >= until) {
+            return Err(Error::Option {
+                name: "epoch",
+                expected: format!("less than {until}, where the stream ends"),
+                found: epoch.to_string(),
+            });
+        }
+        for (feed, taken) in self.feeds.iter_mut().zip(&mut self.taken) {
+            *taken = None;
+            feed.seek((epoch, position))?;
+        }
+        (self.epoch, self.position) = (epoch, position);
+        self.digests.seek(epoch, position);
         Ok(())
-    }
-
-    fn finish(&mut self) {
-        self.queue.try_send(&wire::Close {}.into());
-        self.queue.interrupt();
-        if let Some(thread) = self.thread.take()
-            && !self.queue.state().dialling
-        {
-            // It is on its way out. One that is dialling ends at its timeout, alone.
-            let _ = thread.join();
-        }
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.finish();
+        // All of them are told before any of them is waited for.
+        for feed in &self.feeds {
+            feed.queue.try_send(&wire::Close {}.into());
+            feed.queue.interrupt();
+        }
     }
 }
 
 /// Interrupts a [`Stream`] from another thread, or looks at its counters.
 #[derive(Clone)]
 pub struct Interrupter {
-    queue: Arc<Queue>,
+    queues: Vec<Arc<Queue>>,
 }
 
 impl Interrupter {
     /// Makes a waiting `next_batch`, and every later one, return
     /// [`Error::Interrupted`] at once, and ends the connection.
     pub fn interrupt(&self) {
-        self.queue.interrupt();
+        for queue in &self.queues {
+            queue.interrupt();
+        }
     }
 
     /// As [`Stream::stats`].
     #[must_use]
     pub fn stats(&self) -> StreamStats {
-        self.queue.state().stats
+        let mut queues = self.queues.iter().map(|queue| queue.state().stats);
+        let first = queues.next().unwrap_or_default();
+        queues.fold(first, |sum, stats| StreamStats {
+            batches: sum.batches.min(stats.batches),
+            shared: sum.shared.min(stats.shared),
+            payload_bytes: sum.payload_bytes + stats.payload_bytes,
+            receiving: sum.receiving + stats.receiving,
+            starved: sum.starved + stats.starved,
+            reconnects: sum.reconnects + stats.reconnects,
+            handovers: sum.handovers + stats.handovers,
+            retries: sum.retries + stats.retries,
+            longest_gap: sum.longest_gap.max(stats.longest_gap),
+        })
     }
 
     /// As [`Stream::via`].
     #[must_use]
     pub fn via(&self) -> Via {
-        self.queue.state().via
+        self.queues
+            .first()
+            .map_or(Via::Tcp, |queue| queue.state().via)
+    }
+
+    /// As [`Stream::server`].
+    #[must_use]
+    pub fn server(&self) -> String {
+        let servers: Vec<String> = self
+            .queues
+            .iter()
+            .map(|queue| queue.state().server.clone())
+            .collect();
+        servers.join(",")
+    }
+
+    /// As [`Stream::servers`].
+    #[must_use]
+    pub fn servers(&self) -> Vec<ServerUse> {
+        let mut all: Vec<ServerUse> = Vec::new();
+        for queue in &self.queues {
+            for used in &queue.state().uses {
+                match all.iter_mut().find(|other| other.server == used.server) {
+                    Some(other) => {
+                        other.batches += used.batches;
+                        other.payload_bytes += used.payload_bytes;
+                    }
+                    None => all.push(used.clone()),
+                }
+            }
+        }
+        all
     }
 
     /// As [`Stream::server_stats`], while another thread has the stream.
     #[must_use]
     pub fn server_stats(&self, wait: Duration) -> Option<wire::Stats> {
-        self.queue.ask_stats(wait)
+        self.queues.first()?.ask_stats(wait)
     }
 }

@@ -1,21 +1,37 @@
 //! `forebay://host:port/name`: where servers are and what they should serve; `forebays://` with TLS.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
 const SCHEME: &str = "forebay://";
-const SECURE_SCHEME: &str = "forebays://";
+/// Each with the scheme of the same with TLS.
+const SCHEMES: [(&str, &str, Kind); 3] = [
+    (SCHEME, "forebays://", Kind::List),
+    ("forebay+dns://", "forebays+dns://", Kind::Dns),
+    ("forebay+file://", "forebays+file://", Kind::File),
+];
 /// The port of a URL that names none.
 pub const DEFAULT_PORT: u16 = 7070;
 /// Servers one URL may name.
 const MAX_SERVERS: usize = 256;
 
+#[derive(Clone, Copy)]
+enum Kind {
+    List,
+    Dns,
+    File,
+}
+
 /// A parsed `forebay://` URL, or `forebays://` for TLS.
 ///
 /// The host is a name, an IPv4 address or an IPv6 address in brackets; the port
 /// may be left out; several servers of the same data are separated by commas.
+/// `forebay+dns://host:port/name` means every address that the name has, each a server, and
+/// `forebay+file:///path/of/list/name` the servers of a file, one `HOST:PORT` a line; both are looked at again
+/// while streams run.
 ///
 /// ```
 /// use forebay_client::Url;
@@ -28,8 +44,19 @@ const MAX_SERVERS: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     secure: bool,
-    servers: Vec<Authority>,
+    origin: Origin,
     name: String,
+}
+
+/// Where a URL says that servers are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// In the URL: at least one.
+    List(Vec<Authority>),
+    /// Behind all addresses of a name.
+    Dns(Authority),
+    /// In a file.
+    File(PathBuf),
 }
 
 /// Host and port of one server.
@@ -51,7 +78,7 @@ impl Url {
     /// Whether `text` means to be a URL of servers that are spoken to through TLS.
     #[must_use]
     pub fn is_secure_text(text: &str) -> bool {
-        matches!(split_scheme(text), Some((true, _)))
+        matches!(split_scheme(text), Some((true, ..)))
     }
 
     /// Whether the servers are to be spoken to through TLS.
@@ -60,10 +87,20 @@ impl Url {
         self.secure
     }
 
-    /// The servers, at least one.
+    /// Where servers are.
+    #[must_use]
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// The servers that the URL itself names; none where it names a file.
     #[must_use]
     pub fn servers(&self) -> &[Authority] {
-        &self.servers
+        match &self.origin {
+            Origin::List(servers) => servers,
+            Origin::Dns(server) => std::slice::from_ref(server),
+            Origin::File(_) => &[],
+        }
     }
 
     /// Name of the dataset on the server.
@@ -92,20 +129,24 @@ fn without_user(text: &str) -> String {
     }
 }
 
-/// Whether it means TLS, and what follows the scheme.
-fn split_scheme(text: &str) -> Option<(bool, &str)> {
-    [(false, SCHEME), (true, SECURE_SCHEME)]
-        .into_iter()
-        .find_map(|(secure, scheme)| {
-            let start = text.get(..scheme.len())?;
-            start
-                .eq_ignore_ascii_case(scheme)
-                .then(|| (secure, &text[scheme.len()..]))
-        })
+/// Whether it means TLS, where servers are, and what follows the scheme.
+fn split_scheme(text: &str) -> Option<(bool, Kind, &str)> {
+    let after = |scheme: &str| {
+        let start = text.get(..scheme.len())?;
+        start
+            .eq_ignore_ascii_case(scheme)
+            .then(|| &text[scheme.len()..])
+    };
+    SCHEMES.into_iter().find_map(|(clear, secure, kind)| {
+        let found = |is_secure| move |rest| (is_secure, kind, rest);
+        after(clear)
+            .map(found(false))
+            .or_else(|| after(secure).map(found(true)))
+    })
 }
 
 fn parse(text: &str) -> Result<Url, String> {
-    let Some((secure, rest)) = split_scheme(text) else {
+    let Some((secure, kind, rest)) = split_scheme(text) else {
         return Err("it does not begin with forebay:// or forebays://".to_owned());
     };
     if let Some(c) = rest.chars().find(|c| c.is_control() || c.is_whitespace()) {
@@ -117,10 +158,13 @@ fn parse(text: &str) -> Result<Url, String> {
     if let Some(c) = rest.chars().find(|c| matches!(c, '?' | '#' | '%')) {
         return Err(format!("{c:?} has no meaning in it"));
     }
-    let (authorities, name) = rest
-        .split_once('/')
-        .ok_or("it names no dataset: expected /NAME after the server")?;
-    let name = name.strip_suffix('/').unwrap_or(name);
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let (place, name) = match kind {
+        // All but the last part is the file's path.
+        Kind::File => rest.rsplit_once('/'),
+        _ => rest.split_once('/'),
+    }
+    .ok_or("it names no dataset: expected /NAME after the server")?;
     if name.is_empty() {
         return Err("it names no dataset: expected a name after the last /".to_owned());
     }
@@ -132,18 +176,44 @@ fn parse(text: &str) -> Result<Url, String> {
     if name.len() > 255 {
         return Err("the name is longer than 255 bytes".to_owned());
     }
-    let servers: Vec<Authority> = authorities
-        .split(',')
-        .map(authority)
-        .collect::<Result<_, _>>()?;
-    if servers.len() > MAX_SERVERS {
-        return Err(format!("it names more than {MAX_SERVERS} servers"));
-    }
+    let origin = match kind {
+        Kind::List => Origin::List(list(place.split(','))?),
+        Kind::Dns if place.contains(',') => {
+            return Err(
+                "it names several hosts: expected one name, whose addresses all count".into(),
+            );
+        }
+        Kind::Dns => Origin::Dns(authority(place)?),
+        Kind::File if Path::new(place).is_absolute() => Origin::File(place.into()),
+        Kind::File => {
+            return Err(format!(
+                "{place:?} is no absolute path of a file: expected forebay+file:///PATH/NAME"
+            ));
+        }
+    };
     Ok(Url {
         secure,
-        servers,
+        origin,
         name: name.to_owned(),
     })
+}
+
+/// Servers without repetitions, in their order.
+pub(crate) fn list<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<Authority>, String> {
+    let mut servers = Vec::new();
+    for text in texts {
+        let server = authority(text)?;
+        if servers.len() == MAX_SERVERS {
+            return Err(format!("it names more than {MAX_SERVERS} servers"));
+        }
+        if !servers.contains(&server) {
+            servers.push(server);
+        }
+    }
+    if servers.is_empty() {
+        return Err("it names no server".to_owned());
+    }
+    Ok(servers)
 }
 
 fn authority(text: &str) -> Result<Authority, String> {
@@ -178,6 +248,9 @@ fn authority(text: &str) -> Result<Authority, String> {
     if host.is_empty() {
         return Err("it names no server: expected HOST:PORT".to_owned());
     }
+    if host.contains(char::is_whitespace) {
+        return Err(format!("{host:?} is no host"));
+    }
     let port = match port {
         None => DEFAULT_PORT,
         Some(port) => match port.parse() {
@@ -203,8 +276,16 @@ impl fmt::Display for Authority {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.secure { SECURE_SCHEME } else { SCHEME })?;
-        for (i, server) in self.servers.iter().enumerate() {
+        let (clear, secure, _) = SCHEMES[match self.origin {
+            Origin::List(_) => 0,
+            Origin::Dns(_) => 1,
+            Origin::File(_) => 2,
+        }];
+        f.write_str(if self.secure { secure } else { clear })?;
+        if let Origin::File(path) = &self.origin {
+            write!(f, "{}", path.display())?;
+        }
+        for (i, server) in self.servers().iter().enumerate() {
             let gap = if i == 0 { "" } else { "," };
             write!(f, "{gap}{server}")?;
         }
@@ -231,6 +312,11 @@ mod tests {
                 "forebay://a:1,b,[::2]:3/x",
                 "forebay://a:1,b:7070,[::2]:3/x",
             ),
+            ("forebay://a,a:7070,b/x", "forebay://a:7070,b:7070/x"),
+            ("forebay+dns://pods/x", "forebay+dns://pods:7070/x"),
+            ("forebays+dns://pods:1/x", "forebays+dns://pods:1/x"),
+            ("Forebay+File:///etc/list/x", "forebay+file:///etc/list/x"),
+            ("forebays+file:///a/b/c/x/", "forebays+file:///a/b/c/x"),
         ] {
             let url: Url = text.parse().unwrap();
             assert_eq!(url.to_string(), shown);
@@ -262,6 +348,10 @@ mod tests {
             ("forebay://a/x%20y", "'%' has no meaning"),
             ("forebay://a/x y", "' '"),
             ("forebay://a/x\n", "'\\n'"),
+            ("forebay+dns://a,b/x", "one name"),
+            ("forebay+dns://a", "names no dataset"),
+            ("forebay+file://list/x", "no absolute path"),
+            ("forebay+file:///x", "no absolute path"),
         ] {
             let e = text.parse::<Url>().unwrap_err().to_string();
             assert!(e.contains(part), "{text}: {e}");

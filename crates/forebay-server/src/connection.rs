@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use forebay_wire::frame::{self, PROTOCOL_VERSIONS};
 use forebay_wire::transport::tls::{ServerConfig, ServerConnection};
 use forebay_wire::wire::{self, error::Kind};
-use forebay_wire::{Error as WireError, FrameReader, FrameWriter, Limits, Message, Socket};
+use forebay_wire::{Error as WireError, FrameReader, FrameWriter, Limits, Message, Socket, part};
 
 use crate::job::Served;
 use crate::link::{Ending, Link, Stop};
@@ -193,6 +193,9 @@ fn handshake(
             .map_err(|why| refuse(Failure::new(Kind::Invalid, why)))?;
     }
     link.welcomed();
+    if hello.hands_over {
+        link.set_hands_over();
+    }
     // Before the answer, so that what a client sees after it was heard of already.
     server.tell(&Event::Welcomed {
         connection: link.id,
@@ -265,6 +268,8 @@ fn listen(
         let mut session: Option<thread::ScopedJoinHandle<'_, ()>> = None;
         // From when on a client that was told of its end is no longer waited for.
         let mut told: Option<Instant> = None;
+        // Whether it was told to go over to another server.
+        let mut leaving = false;
         let failure = loop {
             let message = match reader.read() {
                 Ok((message, _)) => message,
@@ -274,9 +279,14 @@ fn listen(
                     {
                         break None;
                     }
-                    if reader.get_ref().stopping() {
-                        link.stop(Stop::Shutdown);
-                        break Some(Failure::new(Kind::Shutdown, "the server is stopping"));
+                    if reader.get_ref().stopping() && !leaving {
+                        leaving = session.as_ref().is_some_and(|s| !s.is_finished())
+                            && link.hands_over()
+                            && link.leave(server.serves_until()).is_ok();
+                        if !leaving {
+                            link.stop(Stop::Shutdown);
+                            break Some(Failure::new(Kind::Shutdown, "the server is stopping"));
+                        }
                     }
                     let limit = server.options.idle_timeout;
                     if reader.get_ref().overdue() {
@@ -315,6 +325,13 @@ fn listen(
                         && let Err(failure) = job.join(name, &mut open)
                     {
                         break Some(failure);
+                    }
+                    let part = (open.part.into(), open.parts.into());
+                    if let Some(spec) = &mut open.spec
+                        && let Err(expected) = part::split(spec, part)
+                    {
+                        let text = format!("parts: expected {expected}, found {}", open.parts);
+                        break Some(Failure::new(Kind::Invalid, text));
                     }
                     let source = served.source.as_ref();
                     let run = move || session::run(server, link, name, source, open);
@@ -357,7 +374,13 @@ fn listen(
                     }
                 }
                 Message::Close(_) => {
-                    link.end(Ending::clean("is done"));
+                    if leaving {
+                        Counters::add(&server.counters.handed_over, 1);
+                    }
+                    link.end(Ending::clean(match leaving {
+                        true => "went on elsewhere",
+                        false => "is done",
+                    }));
                     link.socket.shutdown(Shutdown::Both);
                     break None;
                 }

@@ -60,6 +60,8 @@ struct Flow {
     unanswered: Option<Instant>,
     /// The stream, once it is open; the credit in it is not kept up.
     live: Option<Live>,
+    /// Until when the server serves, if it stops.
+    leaves: Option<Instant>,
 }
 
 /// One connection.
@@ -70,6 +72,8 @@ pub(crate) struct Link {
     pub(crate) socket: Socket,
     /// Whether the client said who it is.
     known: AtomicBool,
+    /// Whether it goes over to another server when it is told in time.
+    hands_over: AtomicBool,
     writer: Mutex<Sender>,
     flow: Mutex<Flow>,
     changed: Condvar,
@@ -107,6 +111,7 @@ impl Link {
             peer,
             began: now,
             known: AtomicBool::new(false),
+            hands_over: AtomicBool::new(false),
             writer: Mutex::new(Sender {
                 frames: FrameWriter::new(socket.clone()),
                 last: now,
@@ -128,6 +133,37 @@ impl Link {
     /// Whether the client said who it is.
     pub(crate) fn is_known(&self) -> bool {
         self.known.load(Ordering::Acquire)
+    }
+
+    /// The client goes over to another server when it is told in time that this one stops.
+    pub(crate) fn set_hands_over(&self) {
+        self.hands_over.store(true, Ordering::Release);
+    }
+
+    /// Whether it does.
+    pub(crate) fn hands_over(&self) -> bool {
+        self.hands_over.load(Ordering::Acquire)
+    }
+
+    /// Tells the client that this server stops, and that it serves until `until`.
+    pub(crate) fn leave(&self, until: Instant) -> forebay_wire::Result<()> {
+        lock(&self.flow).leaves = Some(until);
+        // Behind the batch that is being sent.
+        self.send(&self.ping().into(), &[])
+    }
+
+    fn ping(&self) -> wire::Ping {
+        let leaves = lock(&self.flow).leaves;
+        let left = |until: Instant| {
+            let left = until.saturating_duration_since(Instant::now());
+            // Zero would mean that it stays.
+            u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1)
+        };
+        wire::Ping {
+            token: self.began.elapsed().as_millis() as u64,
+            answer: false,
+            leaving_ms: leaves.map_or(0, left),
+        }
     }
 
     /// Sends one frame. Nothing is sent after [`Link::send_last`].
@@ -278,11 +314,7 @@ impl Link {
         if writer.closed || writer.last.elapsed() < silence {
             return Ok(());
         }
-        let ping = wire::Ping {
-            token: self.began.elapsed().as_millis() as u64,
-            answer: false,
-        };
-        writer.frames.write(&ping.into(), &[])?;
+        writer.frames.write(&self.ping().into(), &[])?;
         writer.last = Instant::now();
         drop(writer);
         lock(&self.flow).unanswered.get_or_insert_with(Instant::now);

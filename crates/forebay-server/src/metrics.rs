@@ -103,6 +103,12 @@ pub(crate) fn render(
             server.failed,
         ),
         (
+            "forebay_streams_handed_over_total",
+            "counter",
+            "Streams that went on elsewhere when the server was to stop.",
+            server.handed_over,
+        ),
+        (
             "forebay_accept_errors_total",
             "counter",
             "Times the system gave no further connection.",

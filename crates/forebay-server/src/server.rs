@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_shard::Dataset;
 use forebay_wire::{LocalListener, Socket, TcpSocket, wire};
@@ -60,6 +60,8 @@ pub(crate) struct Shared {
     /// What streams that ended did, by name. Locked while `links` is, so that no stream is in both or in neither.
     ended: Mutex<BTreeMap<String, Totals>>,
     link_gone: Condvar,
+    /// When the server began to stop.
+    stopped_at: Mutex<Option<Instant>>,
     refusals: AtomicUsize,
     signal: Arc<StopSignal>,
     /// Where clients on this host find shared memory.
@@ -132,6 +134,7 @@ impl Server {
                 links: Mutex::default(),
                 ended: Mutex::default(),
                 link_gone: Condvar::new(),
+                stopped_at: Mutex::default(),
                 refusals: AtomicUsize::new(0),
                 signal: Arc::new(StopSignal {
                     readable,

@@ -50,6 +50,8 @@ pub struct ServerStats {
     pub unauthorized: u64,
     /// Connections that ended otherwise than by their client's wish.
     pub failed: u64,
+    /// Streams that went on elsewhere when the server was to stop.
+    pub handed_over: u64,
     /// Streams opened.
     pub streams: u64,
     /// Batches sent.
@@ -67,6 +69,7 @@ pub(crate) struct Counters {
     pub(crate) unauthorized: AtomicU64,
     pub(crate) accept_errors: AtomicU64,
     pub(crate) failed: AtomicU64,
+    pub(crate) handed_over: AtomicU64,
     pub(crate) streams: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) images: AtomicU64,
@@ -87,6 +90,7 @@ impl Counters {
             unauthorized: get(&self.unauthorized),
             accept_errors: get(&self.accept_errors),
             failed: get(&self.failed),
+            handed_over: get(&self.handed_over),
             streams: get(&self.streams),
             batches: get(&self.batches),
             images: get(&self.images),

@@ -116,6 +116,63 @@ fn batches_are_those_of_the_loader() {
 }
 
 #[test]
+fn batches_from_several_servers_at_once_are_those_of_the_loader() {
+    let (_dir, dataset) = packed(Format::Indexed);
+    let servers = [serve(&dataset), serve(&dataset), serve(&dataset)];
+    let addresses: Vec<String> = servers.iter().map(|s| s.addr().to_string()).collect();
+    let url = format!("forebay://{}/set", addresses.join(","));
+    for (spread, transport) in [(2, Transport::Auto), (4, Transport::Tcp)] {
+        let client = ClientOptions {
+            spread,
+            ..support::over(transport)
+        };
+        let client = Client::connect(&url, client).unwrap();
+        for rank in 0..2 {
+            let mut options = Options::new(4, Transform::Train(TrainTransform::new(32)));
+            (options.rank, options.world_size) = (rank, 2);
+            options.keep_last = rank == 1;
+            options.on_error = OnError::Zero;
+            let split = dataset.split("train").unwrap();
+            let mut loader = Loader::new(split, options.clone()).unwrap();
+            let mut stream = client.open(options.to_spec("train")).unwrap();
+            assert_eq!(stream.batches_per_epoch(), loader.batches_per_epoch());
+            assert_eq!(stream.spec(), loader.spec());
+            for epoch in 0..2 {
+                while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
+                assert_eq!(stream.position(), (epoch + 1, 0));
+                assert_eq!(stream.epoch_digest(), loader.epoch_digest());
+            }
+            loader.seek(3, 8).unwrap();
+            stream.seek(3, 8).unwrap();
+            while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
+            let used = stream.servers();
+            assert!(used.len() >= 2, "{used:?}");
+            assert_eq!(stream.server().split(',').count(), spread);
+        }
+        let refused = |change: fn(&mut Options), words: &str| {
+            let mut options = Options::new(4, Transform::Train(TrainTransform::new(32)));
+            change(&mut options);
+            let Err(e) = client.open(options.to_spec("train")) else {
+                panic!("{words}");
+            };
+            assert!(matches!(e, Error::Option { name: "spread", .. }), "{e}");
+            assert!(e.to_string().contains(words), "{e}");
+        };
+        refused(|o| o.batch_size = 5, "divides batches of 5");
+        refused(|o| o.on_error = OnError::Skip, "on_error");
+        refused(|o| o.transform = Transform::Raw, "encoded");
+    }
+    let nothing = ClientOptions {
+        spread: 0,
+        ..ClientOptions::default()
+    };
+    let Err(e) = Client::connect(&url, nothing) else {
+        panic!("from no server");
+    };
+    assert!(e.to_string().contains("spread: expected 1 to 64"), "{e}");
+}
+
+#[test]
 fn sampling_is_the_same_over_the_network() {
     let (_dir, dataset) = packed(Format::Indexed);
     let server = serve(&dataset);

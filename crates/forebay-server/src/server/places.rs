@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -15,6 +15,12 @@ use crate::connection;
 use crate::link::{Ending, Link, Stop};
 use crate::observer::Event;
 use crate::stats::Counters;
+
+/// The part of the drain in which clients may go over to other servers and are served meanwhile.
+const LEAVING: f64 = 0.75;
+
+/// All connections, locked.
+type Links<'a> = MutexGuard<'a, HashMap<u64, Arc<Link>>>;
 
 /// Where a client is; none for a process of this machine.
 fn address(peer: Peer) -> Option<IpAddr> {
@@ -151,18 +157,40 @@ impl Shared {
         self.link_gone.notify_all();
     }
 
-    /// Lets connections finish, for as long as the options allow.
+    /// Until when batches are made once the server stops: what remains of the drain is for those that are being sent.
+    pub(crate) fn serves_until(&self) -> Instant {
+        let time = self.options.drain_timeout.mul_f64(LEAVING);
+        let stopped = *lock(&self.stopped_at).get_or_insert_with(Instant::now);
+        stopped + time
+    }
+
+    /// Lets connections finish, for as long as the options allow: first those that can go over to another server do,
+    /// then all others are told to go.
     pub(super) fn drain(&self) {
+        let serves_until = self.serves_until();
+        let deadline = serves_until + self.options.drain_timeout.mul_f64(1.0 - LEAVING);
         let mut links = lock(&self.links);
         self.tell(&Event::Stopping {
             connections: links.len(),
         });
+        for link in links.values().filter(|link| !link.hands_over()) {
+            link.stop(Stop::Shutdown);
+        }
+        links = self.wait_for_links(links, serves_until);
         for link in links.values() {
             link.stop(Stop::Shutdown);
         }
-        let deadline = Instant::now() + self.options.drain_timeout;
+        links = self.wait_for_links(links, deadline);
+        for link in links.values() {
+            link.stop(Stop::Gone);
+            link.socket.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    /// Waits until there is no connection, at most until then.
+    fn wait_for_links<'a>(&self, mut links: Links<'a>, until: Instant) -> Links<'a> {
         while !links.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
@@ -171,9 +199,6 @@ impl Shared {
                 .wait_timeout(links, left)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        for link in links.values() {
-            link.stop(Stop::Gone);
-            link.socket.shutdown(std::net::Shutdown::Both);
-        }
+        links
     }
 }

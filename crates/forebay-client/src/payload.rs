@@ -1,0 +1,86 @@
+//! The payload of a batch, however it comes: behind its header, in parts over several connections, or in shared memory.
+
+use std::sync::Arc;
+
+use forebay_wire::{Buffer, BufferPool, stream, wire};
+
+use crate::connection::Connection;
+use crate::lanes;
+use crate::sequence::Disorder;
+use crate::slots::Slots;
+
+/// Bytes of a batch's payload, wherever it is; `framed` of them follow its header.
+pub(crate) fn len_of(
+    header: &wire::Batch,
+    shared: Option<&wire::SharedPayload>,
+    framed: u64,
+    lanes: usize,
+) -> Result<u64, Disorder> {
+    let bad = |expected: String, found: String| Disorder {
+        what: "payload",
+        expected,
+        found,
+    };
+    match shared {
+        Some(shared) if framed == 0 && header.parts.is_empty() => Ok(shared.bytes),
+        Some(_) => {
+            let expected = "one, in shared memory or in the frame".to_owned();
+            Err(bad(expected, "both".to_owned()))
+        }
+        None if header.parts.is_empty() => Ok(framed),
+        None => lanes::total(&header.parts, framed, lanes).ok_or_else(|| {
+            let most = lanes + 1;
+            let expected = format!("at most {most} parts, the first of {framed} bytes");
+            let found = header.parts.get(..header.parts.len().min(20));
+            bad(expected, format!("{:?}", found.unwrap_or_default()))
+        }),
+    }
+}
+
+/// Why there is no payload.
+pub(crate) enum Unread {
+    Wire(forebay_wire::Error),
+    Memory(std::io::Error),
+    Shared(Disorder),
+}
+
+/// The payload in shared memory. Nothing travelled, so nothing changed on the way, and no checksum is asked for by
+/// itself; one that comes is held against the memory as it is now.
+pub(crate) fn find(
+    slots: &Arc<Slots>,
+    shared: &wire::SharedPayload,
+    connection: &Connection,
+    header: &wire::Batch,
+) -> Result<Buffer, Unread> {
+    let images = slots
+        .payload(shared, &connection.socket)
+        .map_err(|impossible| {
+            Unread::Shared(Disorder {
+                what: "shared memory",
+                expected: impossible.expected,
+                found: impossible.found,
+            })
+        })?;
+    stream::check_payload(&images, header.payload_crc32c).map_err(Unread::Wire)?;
+    Ok(images)
+}
+
+/// The payload that follows the header.
+pub(crate) fn read(
+    connection: &mut Connection,
+    header: &wire::Batch,
+    payload_len: u64,
+    pool: &BufferPool,
+) -> Result<Buffer, Unread> {
+    let len = usize::try_from(payload_len)
+        .map_err(|_| Unread::Memory(std::io::ErrorKind::OutOfMemory.into()))?;
+    let mut images = pool.try_take(len).map_err(Unread::Memory)?;
+    let Connection { reader, lanes, .. } = connection;
+    let read = if header.parts.is_empty() {
+        reader.read_payload(&mut images, header.payload_crc32c)
+    } else {
+        lanes::read(reader, lanes, header, &mut images)
+    };
+    read.map_err(Unread::Wire)?;
+    Ok(images)
+}

@@ -1,0 +1,167 @@
+//! Which server a stream comes from: rendezvous hashing with bounded loads. No IO.
+//!
+//! Every process that knows the list of servers finds the same answer without asking anybody. Each stream ranks all servers
+//! by a hash of both and takes the best one that has room, streams in order: none has more than its even share. When a
+//! server goes or comes, few of the other streams move.
+
+use forebay_wire::batch::digest::value;
+
+/// Streams times servers up to which shares are bounded, which means to place all streams before one. Beyond it
+/// shares are nearly even by themselves.
+const MOST_WORK: u64 = 1 << 20;
+
+/// What is placed: one stream among all that share an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unit<'a> {
+    /// What the streams of one run have in common.
+    pub(crate) run: &'a str,
+    pub(crate) number: u64,
+    pub(crate) count: u64,
+}
+
+/// How much `unit` wants `server`. FNV-1a of the names, mixed with the number; a contract, as processes of other
+/// versions must agree.
+fn score(server: &str, run: &str, number: u64) -> u64 {
+    let bytes = server.bytes().chain([0]).chain(run.bytes());
+    let names = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    value(names, number)
+}
+
+/// The number of the server, among those that `allowed` has, which `number` wants most.
+fn best(
+    servers: &[&str],
+    run: &str,
+    number: u64,
+    allowed: impl Fn(usize) -> bool,
+) -> Option<usize> {
+    (0..servers.len())
+        .filter(|&i| allowed(i))
+        // Names differ, so the second is for scores that do not.
+        .max_by_key(|&i| (score(servers[i], run, number), servers[i]))
+}
+
+/// The server of `unit`, by its number in `servers`; none where there are none.
+pub(crate) fn choose(servers: &[&str], unit: &Unit<'_>) -> Option<usize> {
+    let all = u64::try_from(servers.len()).unwrap_or(u64::MAX);
+    let count = unit.count.max(1);
+    if all <= 1 || count.saturating_mul(all) > MOST_WORK {
+        return best(servers, unit.run, unit.number, |_| true);
+    }
+    let share = count.div_ceil(all);
+    let mut loads = vec![0; servers.len()];
+    let mut chosen = None;
+    // A number beyond the count takes the place of the last one.
+    for number in 0..=unit.number.min(count - 1) {
+        chosen = best(servers, unit.run, number, |i| loads[i] < share);
+        if let Some(i) = chosen {
+            loads[i] += 1;
+        }
+    }
+    chosen
+}
+
+/// All servers in the order in which `unit` tries them: after each that fails, the streams that it had are placed anew
+/// among the rest.
+pub(crate) fn order(servers: &[&str], unit: &Unit<'_>) -> Vec<usize> {
+    let mut left: Vec<usize> = (0..servers.len()).collect();
+    let mut order = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let names: Vec<&str> = left.iter().map(|&i| servers[i]).collect();
+        let next = choose(&names, unit).unwrap_or(0);
+        order.push(left.remove(next));
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(count: usize) -> Vec<String> {
+        (0..count).map(|i| format!("10.0.0.{i}:7070")).collect()
+    }
+
+    fn place(names: &[&str], count: u64) -> Vec<usize> {
+        let unit = |number| Unit {
+            run: "job/train/7",
+            number,
+            count,
+        };
+        (0..count)
+            .map(|number| choose(names, &unit(number)).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn shares_are_even_and_all_agree_whatever_the_order_of_the_list() {
+        for servers in [1, 2, 3, 7] {
+            let names = names(servers);
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let mut turned = names.clone();
+            turned.rotate_left(servers / 2);
+            for count in [1, 2, 8, 64] {
+                let placed = place(&names, count);
+                for server in 0..servers {
+                    let load = placed.iter().filter(|&&at| at == server).count() as u64;
+                    assert!(load <= count.div_ceil(servers as u64), "{placed:?}");
+                }
+                let other = place(&turned, count);
+                for (a, b) in placed.iter().zip(&other) {
+                    assert_eq!(names[*a], turned[*b]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn few_streams_move_when_a_server_goes() {
+        let names = names(8);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let before = place(&names, 64);
+        let mut moved = 0;
+        for gone in 0..8 {
+            let mut left = names.clone();
+            left.remove(gone);
+            let after = place(&left, 64);
+            moved += before
+                .iter()
+                .zip(&after)
+                .filter(|&(&a, &b)| a != gone && names[a] != left[b])
+                .count();
+        }
+        // Of 56 that stay, eight times; dealing them out anew would move seven eighths.
+        assert!(moved < 8 * 56 / 8, "{moved}");
+    }
+
+    /// Computed in Python from the description above.
+    #[test]
+    fn the_hash_is_a_contract() {
+        assert_eq!(score("10.0.0.1:7070", "job", 3), 7_842_847_743_631_891_409);
+        assert_eq!(place(&["a:1", "b:1", "c:1"], 6), [1, 0, 1, 2, 0, 2]);
+    }
+
+    #[test]
+    fn the_next_ones_are_known() {
+        let unit = Unit {
+            run: "x",
+            number: 1,
+            count: 4,
+        };
+        let names = ["a", "b", "c", "d"];
+        let order = order(&names, &unit);
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [0, 1, 2, 3]);
+        assert_eq!(order[0], choose(&names, &unit).unwrap());
+        assert_eq!(choose(&[], &unit), None);
+        // Too many to place all of them.
+        let many = Unit {
+            count: u64::MAX,
+            number: u64::MAX,
+            ..unit
+        };
+        assert!(choose(&names, &many).is_some());
+    }
+}

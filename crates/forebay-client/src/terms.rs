@@ -1,0 +1,129 @@
+//! What stays the same over all connections of a stream.
+
+use std::sync::Arc;
+
+use forebay_wire::part::{self, Part};
+use forebay_wire::{BufferPool, Layout, Socket, wire};
+
+use crate::connection::{Connection, dial};
+use crate::error::{Error, Result};
+use crate::options::{ClientOptions, OpenOptions};
+use crate::placement::Unit;
+use crate::roster::{self, Roster, Server};
+use crate::sequence::Place;
+use crate::url::Url;
+
+pub(crate) struct Terms {
+    pub(crate) url: Url,
+    pub(crate) roster: Arc<Roster>,
+    pub(crate) options: ClientOptions,
+    /// Which part of the rank's batches.
+    pub(crate) part: Part,
+    /// As the server opened it: a part, if it is one.
+    pub(crate) opened: wire::Opened,
+    pub(crate) fingerprint: String,
+    /// Number of the epoch after the last one; `None`: there is no last one.
+    pub(crate) until: Option<u64>,
+    pub(crate) budget: u64,
+    pub(crate) layout: Layout,
+    pub(crate) pool: BufferPool,
+}
+
+/// What the streams of one run have in common, as far as it decides where they come from.
+pub(crate) fn run(name: &str, spec: &wire::StreamSpec) -> String {
+    format!("{name}/{}/{}", spec.split, spec.seed)
+}
+
+/// A stream among those that share its epochs; `run` is [`run`]'s.
+pub(crate) fn unit<'a>(run: &'a str, spec: &wire::StreamSpec) -> Unit<'a> {
+    Unit {
+        run,
+        number: spec.rank,
+        count: spec.world_size.max(1),
+    }
+}
+
+impl Terms {
+    pub(crate) fn checksum(options: &ClientOptions, connection: &Connection) -> bool {
+        options
+            .payload_checksum
+            .unwrap_or(!connection.socket.is_same_host() && !connection.socket.is_tls())
+    }
+
+    /// The spec of whole batches, every default filled in.
+    pub(crate) fn spec(&self) -> wire::StreamSpec {
+        let mut spec = self.opened.spec.clone().unwrap_or_default();
+        part::whole(&mut spec, self.part);
+        spec
+    }
+
+    /// What decides where the stream comes from, and what it has in common with others.
+    fn unit<T>(&self, then: impl FnOnce(&Unit<'_>) -> T) -> T {
+        let spec = self.opened.spec.clone().unwrap_or_default();
+        let run = run(self.url.name(), &spec);
+        then(&unit(&run, &spec))
+    }
+
+    /// The servers in the order in which this stream tries them, those named in `last` after all others.
+    pub(crate) fn order(&self, servers: &[Server], last: &[&str]) -> Vec<Server> {
+        self.unit(|unit| roster::order(servers, unit, last))
+    }
+
+    /// The server that this stream belongs to.
+    pub(crate) fn home(&self, servers: &[Server]) -> Option<Server> {
+        self.unit(|unit| roster::home(servers, unit))
+    }
+
+    /// What asks for the stream from `place` on.
+    pub(crate) fn open_at(&self, (epoch, position): Place) -> OpenOptions {
+        OpenOptions {
+            spec: self.spec(),
+            epoch,
+            position,
+            epochs: self.until.map_or(0, |until| until.saturating_sub(epoch)),
+            fingerprint: Some(self.fingerprint.clone()),
+            // The spec is complete.
+            given: Vec::new(),
+        }
+    }
+
+    /// Opens the stream from `place` on, which must be the same stream as before.
+    pub(crate) fn reopen(&self, connection: &mut Connection, place: Place) -> Result<()> {
+        let checksum = Terms::checksum(&self.options, connection);
+        let opened = connection.open(
+            &self.open_at(place),
+            self.part,
+            checksum,
+            &self.url,
+            &self.options,
+        )?;
+        if opened != self.opened {
+            return Err(Error::Disorder {
+                server: connection.server.clone(),
+                what: "the opened stream",
+                expected: format!("{:?}", self.opened),
+                found: format!("{opened:?}"),
+            });
+        }
+        Ok(())
+    }
+
+    /// The stream from `place` on, from the first of `servers` that gives it.
+    pub(crate) fn dial(
+        &self,
+        servers: &[Server],
+        place: Place,
+        adopt: &dyn Fn(&Socket) -> Result<()>,
+    ) -> Result<Connection> {
+        dial(
+            servers,
+            &self.url,
+            &self.options,
+            adopt,
+            |mut connection| {
+                self.reopen(&mut connection, place)?;
+                Ok(connection)
+            },
+        )
+    }
+}
