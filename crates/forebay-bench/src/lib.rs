@@ -1,6 +1,9 @@
 //! Measurements of Forebay and of what it is measured against, side by side in one run.
 
+mod clients;
 mod epoch;
+mod failover;
+mod fleet;
 mod load;
 mod measure;
 mod pack;
@@ -10,7 +13,10 @@ mod store;
 mod stream;
 mod transport;
 
+pub use clients::{ClientsOptions, clients, fairness};
 pub use epoch::{EpochOptions, epoch};
+pub use failover::{FailoverOptions, failover};
+pub use fleet::Serving;
 pub use load::{LoadOptions, load};
 pub use measure::{Alternative, Report, Row, Sample, side_by_side};
 pub use pack::{PackBenchOptions, pack};

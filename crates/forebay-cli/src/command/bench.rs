@@ -2,11 +2,13 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
 use forebay_image::{DecodeOptions, Limits, Profile};
 use forebay_bench::{
-    EpochOptions, LoadOptions, PackBenchOptions, Report, Row, StoreBenchOptions, TransportOptions,
+    ClientsOptions, EpochOptions, FailoverOptions, LoadOptions, PackBenchOptions, Report, Row, Serving,
+    StoreBenchOptions, TransportOptions,
 };
 use forebay_client::Transport;
 use forebay_store::{Cancel, Location, ReadOptions};
@@ -32,6 +34,9 @@ Examples:
   forebay bench epoch shards/ s3://bucket/shards --cache-dir /nvme/forebay
   forebay bench stream shards/
   forebay bench transport
+  forebay bench failover shards/ --runs 20
+  forebay bench fairness shards/ --active 4 --slow 500
+  forebay bench clients shards/ --idle 1000 --active 64
   forebay bench store s3://bucket/scratch --size 1GiB --parallel 16
   forebay bench start --scratch /tmp/million")]
 pub(crate) struct Args {
@@ -144,6 +149,47 @@ enum What {
         #[arg(long, value_name = "N", default_value_t = 1)]
         ranks: u64,
     },
+    /// How long a trainer waits when its server is killed, and when it is asked to stop
+    ///
+    /// Two servers on this machine; --runs says how often each happens. Tells the longest wait for a batch after it,
+    /// beside the longest while nothing happens.
+    Failover {
+        #[command(flatten)]
+        served: ServedArgs,
+        /// Milliseconds that the trainer works on a batch
+        #[arg(long, value_name = "MS", default_value_t = 0)]
+        step: u64,
+    },
+    /// What trainers of one server get while one of them is slow
+    Fairness {
+        #[command(flatten)]
+        served: ServedArgs,
+        /// Trainers; one of them is the slow one
+        #[arg(long, value_name = "N", default_value_t = 4)]
+        active: usize,
+        /// Milliseconds that the slow one works on a batch
+        #[arg(long, value_name = "MS", default_value_t = 500)]
+        slow: u64,
+        /// Seconds each part takes
+        #[arg(long, value_name = "S", default_value_t = 10.0)]
+        seconds: f64,
+    },
+    /// Memory and processor time of a server with many clients, and how long those that are busy wait for batches
+    ///
+    /// Each client is an open file on both sides: see `ulimit -n`.
+    Clients {
+        #[command(flatten)]
+        served: ServedArgs,
+        /// Clients that are connected and want nothing
+        #[arg(long, value_name = "N", default_value_t = 1000)]
+        idle: usize,
+        /// Clients that take batches as fast as they come
+        #[arg(long, value_name = "N", default_value_t = 64)]
+        active: usize,
+        /// Seconds each part takes
+        #[arg(long, value_name = "S", default_value_t = 10.0)]
+        seconds: f64,
+    },
     /// Uploads, downloads and small reads of a place for objects; what is put there is removed
     Store {
         /// A prefix of a bucket, or a directory, that can be written to
@@ -175,6 +221,55 @@ enum What {
         #[arg(long, value_name = "N", default_value_t = 1_000_000)]
         records: u64,
     },
+}
+
+/// Servers of a measurement, processes of their own.
+#[derive(Debug, ClapArgs)]
+struct ServedArgs {
+    /// A dataset, as `serve` takes it
+    source: PathBuf,
+    /// Split [default: the first]
+    #[arg(long, value_name = "NAME")]
+    split: Option<String>,
+    /// Samples a batch
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    batch_size: u64,
+    /// Rows and columns of the pictures
+    #[arg(long, value_name = "PIXELS", default_value_t = 224)]
+    side: u32,
+    /// How batches come: shm, tcp, or auto for what trainers do by themselves
+    #[arg(long, value_name = "NAME", default_value = "tcp")]
+    transport: Transport,
+}
+
+impl ServedArgs {
+    fn serving(&self) -> Result<Serving, Failure> {
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::new(format!("cannot find this program to start servers with: {error}")))?;
+        Ok(Serving {
+            program,
+            source: self.source.clone(),
+            arguments: Vec::new(),
+        })
+    }
+
+    fn clients(self, idle: usize, active: usize, seconds: f64, slow: u64) -> Result<ClientsOptions, Failure> {
+        Ok(ClientsOptions {
+            serving: self.serving()?,
+            split: self.split,
+            idle,
+            active,
+            batch_size: self.batch_size,
+            side: self.side,
+            transport: self.transport,
+            time: seconds_of(seconds)?,
+            slow: Duration::from_millis(slow),
+        })
+    }
+}
+
+fn seconds_of(seconds: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| Failure::usage(format!("--seconds {seconds} is no time")))
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
@@ -267,6 +362,36 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
                 runs,
             };
             forebay_bench::transport(&options).map(|report| vec![report])
+        }
+        What::Failover { served, step } => {
+            let options = FailoverOptions {
+                serving: served.serving()?,
+                split: served.split,
+                batch_size: served.batch_size,
+                side: served.side,
+                transport: served.transport,
+                step: Duration::from_millis(step),
+                rounds: runs,
+            };
+            forebay_bench::failover(&options).map(|report| vec![report])
+        }
+        What::Fairness {
+            served,
+            active,
+            slow,
+            seconds,
+        } => {
+            let options = served.clients(0, active, seconds, slow)?;
+            forebay_bench::fairness(&options).map(|report| vec![report])
+        }
+        What::Clients {
+            served,
+            idle,
+            active,
+            seconds,
+        } => {
+            let options = served.clients(idle, active, seconds, 0)?;
+            forebay_bench::clients(&options).map(|report| vec![report])
         }
         What::Store {
             location,

@@ -1,0 +1,286 @@
+//! Many clients of one server: what idle ones cost it, how busy ones fare, and whether a slow one slows the others.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_client::{Client, ClientOptions, Polled, Stream, Transport};
+use forebay_image::{TrainTransform, Transform};
+use forebay_loader::Options;
+
+use crate::failover::at;
+use crate::fleet::{Served, Serving};
+use crate::measure::{Report, Row, median};
+use crate::{Error, Result};
+
+/// What [`clients`] and [`fairness`] measure.
+#[derive(Debug, Clone)]
+pub struct ClientsOptions {
+    /// How the server is started.
+    pub serving: Serving,
+    /// Split; `None`: the first.
+    pub split: Option<String>,
+    /// Clients that said who they are and want nothing.
+    pub idle: usize,
+    /// Clients that take batches.
+    pub active: usize,
+    /// Samples a batch.
+    pub batch_size: u64,
+    /// Side of the pictures.
+    pub side: u32,
+    /// How batches come.
+    pub transport: Transport,
+    /// How long each part takes.
+    pub time: Duration,
+    /// How long the slow trainer of [`fairness`] works on a batch.
+    pub slow: Duration,
+}
+
+fn row(name: impl Into<String>, unit: &'static str, rates: Vec<f64>) -> Row {
+    Row {
+        name: name.into(),
+        unit,
+        median: median(&rates),
+        rates,
+        cpu_seconds_each: None,
+        peak_rss_mib: None,
+        extra: BTreeMap::new(),
+    }
+}
+
+struct Place {
+    server: Served,
+    url: String,
+    split: String,
+}
+
+impl Place {
+    fn start(options: &ClientsOptions) -> Result<Place> {
+        let mut serving = options.serving.clone();
+        let most = (options.idle + options.active + 16).to_string();
+        serving
+            .arguments
+            .extend(["--max-connections".to_owned(), most]);
+        let server = Served::start(&serving, 0)?;
+        let url = format!("forebay://{}/{}", server.address, server.name);
+        let client = Client::connect(&url, ClientOptions::default())?;
+        let first = client.splits().first();
+        let split = match &options.split {
+            Some(split) => split.clone(),
+            None => first.map_or_else(String::new, |split| split.name.clone()),
+        };
+        Ok(Place { server, url, split })
+    }
+
+    /// The streams of a job of so many ranks.
+    fn ranks(&self, options: &ClientsOptions, count: usize) -> Result<Vec<Stream>> {
+        (0..count as u64)
+            .map(|rank| {
+                let client = ClientOptions {
+                    transport: options.transport,
+                    ..ClientOptions::default()
+                };
+                let transform = Transform::Train(TrainTransform::new(options.side));
+                let mut spec = Options::new(options.batch_size, transform);
+                // Independent runs: any number of them may be there, and each has epochs of its own.
+                spec.seed = rank;
+                spec.keep_last = true;
+                let client = Client::connect(&self.url, client)?;
+                Ok(client.open(spec.to_spec(&self.split))?)
+            })
+            .collect()
+    }
+}
+
+/// What one trainer got.
+struct Took {
+    batches: u64,
+    waits_ms: Vec<f64>,
+}
+
+/// Takes batches for `time`; `pause` is how long each is worked on.
+fn train(stream: &mut Stream, over: &AtomicBool, pause: Duration) -> Result<Took> {
+    let mut took = Took {
+        batches: 0,
+        waits_ms: Vec::new(),
+    };
+    let mut began = Instant::now();
+    while !over.load(Ordering::Relaxed) {
+        match stream.poll_batch(Duration::from_millis(100))? {
+            Polled::Batch(_) => {
+                took.batches += 1;
+                took.waits_ms.push(began.elapsed().as_secs_f64() * 1e3);
+                if !pause.is_zero() {
+                    thread::sleep(pause);
+                }
+                began = Instant::now();
+            }
+            Polled::EpochEnd => {}
+            Polled::Pending => {}
+        }
+    }
+    Ok(took)
+}
+
+/// All streams at once for `time`; the pause of each.
+fn together(
+    streams: &mut [Stream],
+    time: Duration,
+    pause: impl Fn(usize) -> Duration + Sync,
+) -> Result<Vec<Took>> {
+    let over = AtomicBool::new(false);
+    let (over, pause) = (&over, &pause);
+    thread::scope(|scope| {
+        let trainers: Vec<_> = streams
+            .iter_mut()
+            .enumerate()
+            .map(|(i, stream)| {
+                thread::Builder::new()
+                    .name("bench-rank".to_owned())
+                    .spawn_scoped(scope, move || train(stream, over, pause(i)))
+            })
+            .collect::<std::io::Result<_>>()?;
+        thread::sleep(time);
+        over.store(true, Ordering::Relaxed);
+        trainers
+            .into_iter()
+            .map(|trainer| {
+                trainer
+                    .join()
+                    .map_err(|_| Error::from("a trainer panicked"))?
+            })
+            .collect()
+    })
+}
+
+/// Memory and processor time of a server with clients that want nothing, then with busy ones besides; and how long those wait
+/// for batches.
+///
+/// # Errors
+/// A server that does not start; limits of the system on open files.
+pub fn clients(options: &ClientsOptions) -> Result<Report> {
+    let place = Place::start(options)?;
+    let server = &place.server;
+    let cpu_of = |time: Duration| -> f64 {
+        let before = server.cpu_seconds();
+        thread::sleep(time);
+        (server.cpu_seconds() - before) / time.as_secs_f64()
+    };
+    let mut rows = vec![row("server alone: memory", "MiB", vec![server.rss_mib()])];
+    // Welcomed, and silent after that. Over TCP, whatever busy ones do, as each is to have one connection.
+    let quiet = ClientOptions {
+        transport: Transport::Tcp,
+        ..ClientOptions::default()
+    };
+    let idle = (0..options.idle)
+        .map(|_| Ok(Client::connect(&place.url, quiet.clone())?))
+        .collect::<Result<Vec<Client>>>()?;
+    let name = format!("{} idle clients", options.idle);
+    // The server does without an answer for half a minute.
+    let idle_cpu = cpu_of(options.time.min(Duration::from_secs(20)));
+    rows.push(row(
+        format!("{name}: memory"),
+        "MiB",
+        vec![server.rss_mib()],
+    ));
+    rows.push(row(format!("{name}: processor"), "cores", vec![idle_cpu]));
+    let mut streams = place.ranks(options, options.active)?;
+    let before = server.cpu_seconds();
+    let began = Instant::now();
+    let took = together(&mut streams, options.time, |_| Duration::ZERO)?;
+    let seconds = began.elapsed().as_secs_f64();
+    let busy_cpu = (server.cpu_seconds() - before) / seconds;
+    let name = format!("and {} active ones", options.active);
+    rows.push(row(
+        format!("{name}: memory"),
+        "MiB",
+        vec![server.rss_mib()],
+    ));
+    rows.push(row(format!("{name}: processor"), "cores", vec![busy_cpu]));
+    let batches: u64 = took.iter().map(|took| took.batches).sum();
+    let rate = batches as f64 / seconds;
+    rows.push(row(format!("{name}: together"), "batches/s", vec![rate]));
+    let waits: Vec<f64> = took.iter().flat_map(|took| took.waits_ms.clone()).collect();
+    let mut wait = row(
+        format!("{name}: wait for a batch"),
+        "ms",
+        vec![at(&waits, 0.5)],
+    );
+    wait.extra.insert("p50", at(&waits, 0.5));
+    wait.extra.insert("p99", at(&waits, 0.99));
+    wait.extra.insert("max", at(&waits, 1.0));
+    rows.push(wait);
+    let notes = vec![format!(
+        "Wait for a batch: p50 {:.1} ms, p99 {:.1} ms, longest {:.1} ms, of {} batches of {}",
+        at(&waits, 0.5),
+        at(&waits, 0.99),
+        at(&waits, 1.0),
+        waits.len(),
+        options.batch_size
+    )];
+    drop(idle);
+    Ok(Report {
+        title: format!(
+            "One server, {} idle and {} active clients by {}",
+            options.idle, options.active, options.transport
+        ),
+        rows,
+        notes,
+    })
+}
+
+/// What trainers get of one server while one of them is slow, beside what they get when none is, and when it is away.
+///
+/// # Errors
+/// A server that does not start.
+pub fn fairness(options: &ClientsOptions) -> Result<Report> {
+    let place = Place::start(options)?;
+    let count = options.active.max(2);
+    let mut streams = place.ranks(options, count)?;
+    // What each part finds is warm.
+    together(&mut streams, options.time / 4, |_| Duration::ZERO)?;
+    let rates = |took: &[Took], seconds: f64| -> Vec<f64> {
+        let rate = |took: &Took| took.batches as f64 / seconds;
+        took.iter().map(rate).collect()
+    };
+    let measure = |streams: &mut [Stream], slow: Duration| -> Result<Vec<f64>> {
+        let began = Instant::now();
+        let pause = |i: usize| if i == 0 { slow } else { Duration::ZERO };
+        let took = together(streams, options.time, pause)?;
+        Ok(rates(&took, began.elapsed().as_secs_f64()))
+    };
+    let even = measure(&mut streams, Duration::ZERO)?;
+    let slow = measure(&mut streams, options.slow)?;
+    let without = measure(&mut streams[1..], Duration::ZERO)?;
+    let spread = |rates: &[f64]| at(rates, 1.0) / at(rates, 0.0).max(1e-9);
+    let notes = vec![
+        format!(
+            "With all alike the quickest gets {:.2} times what the slowest gets",
+            spread(&even)
+        ),
+        format!(
+            "Beside a trainer that works {:?} on each batch the others get {:.2} times what they get without it",
+            options.slow,
+            median(&slow[1..]) / median(&without).max(1e-9)
+        ),
+    ];
+    Ok(Report {
+        title: format!("{count} trainers of one server, by {}", options.transport),
+        rows: vec![
+            row(format!("{count} alike, each"), "batches/s", even),
+            row(
+                format!("one slow: the {} others, each", count - 1),
+                "batches/s",
+                slow[1..].to_vec(),
+            ),
+            row("one slow: the slow one", "batches/s", vec![slow[0]]),
+            row(
+                format!("the {} others alone, each", count - 1),
+                "batches/s",
+                without,
+            ),
+        ],
+        notes,
+    })
+}

@@ -1,0 +1,206 @@
+//! How long a trainer waits when its server dies, and when it is asked to stop.
+
+use std::time::{Duration, Instant};
+
+use forebay_client::{Client, ClientOptions, Stream, Transport};
+use forebay_image::{TrainTransform, Transform};
+use forebay_loader::Options;
+
+use crate::fleet::{Served, Serving};
+use crate::measure::{Report, Row, median};
+use crate::{Error, Result};
+
+/// Batches after an event among which the longest wait is looked for: those that were ready, and those after.
+const AFTER: usize = 8;
+
+/// What [`failover`] measures.
+#[derive(Debug, Clone)]
+pub struct FailoverOptions {
+    /// How servers are started; there are two.
+    pub serving: Serving,
+    /// Split; `None`: the only one.
+    pub split: Option<String>,
+    /// Samples a batch.
+    pub batch_size: u64,
+    /// Side of the pictures.
+    pub side: u32,
+    /// How batches come.
+    pub transport: Transport,
+    /// How long the trainer works on a batch.
+    pub step: Duration,
+    /// How often a server is killed, and how often one is asked to stop.
+    pub rounds: usize,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum What {
+    Nothing,
+    Kill,
+    Drain,
+}
+
+/// The longest wait for a batch among those after nothing happened, after `kill -9` of the server, and after SIGTERM.
+///
+/// # Errors
+/// Servers that do not start; a batch that is not the next one.
+pub fn failover(options: &FailoverOptions) -> Result<Report> {
+    let mut servers = [
+        Served::start(&options.serving, 0)?,
+        Served::start(&options.serving, 0)?,
+    ];
+    let url = format!(
+        "forebay://{},{}/{}",
+        servers[0].address, servers[1].address, servers[0].name
+    );
+    let mut stream = open(&url, options)?;
+    let mut trainer = Trainer {
+        stream: &mut stream,
+        step: options.step,
+        usual: Vec::new(),
+    };
+    trainer.longest(2 * AFTER)?;
+    trainer.usual.clear();
+    let mut rows = Vec::new();
+    let mut usual = Vec::new();
+    for (what, name) in [
+        (What::Nothing, "nothing happens"),
+        (What::Kill, "kill -9 of the server"),
+        (What::Drain, "SIGTERM: the server hands over"),
+    ] {
+        let mut waits = Vec::new();
+        for _ in 0..options.rounds.max(1) {
+            // Away from what the last round left behind.
+            trainer.longest(AFTER)?;
+            let at = trainer.stream.server();
+            let mine = usize::from(servers[0].address != at);
+            match what {
+                What::Nothing => {}
+                What::Kill => servers[mine].kill()?,
+                What::Drain => servers[mine].terminate()?,
+            }
+            waits.push(trainer.longest(AFTER)?.as_secs_f64() * 1e3);
+            if what != What::Nothing {
+                servers[mine].again(&options.serving)?;
+            }
+        }
+        rows.push(row(name, waits));
+        if what == What::Nothing {
+            let waits = trainer.usual.iter();
+            usual = waits.map(|wait| wait.as_secs_f64() * 1e3).collect();
+        }
+    }
+    let stats = stream.stats();
+    Ok(Report {
+        title: format!(
+            "The longest wait for a batch among {AFTER}, over {} rounds; batches of {} by {}",
+            options.rounds, options.batch_size, options.transport
+        ),
+        rows,
+        notes: vec![
+            format!(
+                "While nothing happens: p50 {:.1} ms, p99 {:.1} ms, of {} batches; the trainer works {:?} on each",
+                at(&usual, 0.5),
+                at(&usual, 0.99),
+                usual.len(),
+                options.step
+            ),
+            format!(
+                "{} times a lost server was replaced, {} times one handed over; the longest time from a loss to a batch: {:.1} ms",
+                stats.reconnects,
+                stats.handovers,
+                stats.longest_gap.as_secs_f64() * 1e3
+            ),
+        ],
+    })
+}
+
+fn row(name: &str, waits: Vec<f64>) -> Row {
+    let mut row = Row {
+        name: name.to_owned(),
+        unit: "ms",
+        median: median(&waits),
+        rates: waits,
+        cpu_seconds_each: None,
+        peak_rss_mib: None,
+        extra: std::collections::BTreeMap::new(),
+    };
+    row.extra.insert("max", at(&row.rates, 1.0));
+    row
+}
+
+/// The value below which this part of the values is; 0 for none.
+pub(crate) fn at(values: &[f64], part: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().saturating_sub(1);
+    let index = (last as f64 * part).round() as usize;
+    sorted.get(index).copied().unwrap_or(0.0)
+}
+
+fn open(url: &str, options: &FailoverOptions) -> Result<Stream> {
+    let client = ClientOptions {
+        transport: options.transport,
+        // Nobody goes home in the midst of a round.
+        look_every: Duration::ZERO,
+        ..ClientOptions::default()
+    };
+    let client = Client::connect(url, client)?;
+    let split = match &options.split {
+        Some(split) => split.clone(),
+        None => client
+            .splits()
+            .first()
+            .map_or_else(String::new, |split| split.name.clone()),
+    };
+    let transform = Transform::Train(TrainTransform::new(options.side));
+    let mut spec = Options::new(options.batch_size, transform);
+    spec.keep_last = true;
+    Ok(client.open(spec.to_spec(&split))?)
+}
+
+struct Trainer<'a> {
+    stream: &'a mut Stream,
+    step: Duration,
+    usual: Vec<Duration>,
+}
+
+impl Trainer<'_> {
+    /// Takes so many batches, and works on each; the longest wait for one.
+    fn longest(&mut self, batches: usize) -> Result<Duration> {
+        let mut longest = Duration::ZERO;
+        let mut taken = 0;
+        while taken < batches {
+            let (epoch, position) = self.stream.position();
+            let began = Instant::now();
+            let batch = self.stream.next_batch()?;
+            let wait = began.elapsed();
+            longest = longest.max(wait);
+            self.usual.push(wait);
+            if let Some(batch) = batch {
+                if (batch.epoch, batch.position) != (epoch, position) {
+                    return Err(Error::from("a batch that is not the next one"));
+                }
+                taken += 1;
+                let began = Instant::now();
+                while began.elapsed() < self.step {
+                    std::thread::sleep(self.step.saturating_sub(began.elapsed()));
+                }
+            }
+        }
+        Ok(longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_values() {
+        assert_eq!(at(&[], 0.5), 0.0);
+        assert_eq!(at(&[3.0, 1.0, 2.0], 0.5), 2.0);
+        assert_eq!(at(&[3.0, 1.0, 2.0], 1.0), 3.0);
+        let row = row("x", vec![4.0, 2.0, 9.0]);
+        assert_eq!((row.median, row.extra["max"]), (4.0, 9.0));
+    }
+}

@@ -1,0 +1,127 @@
+//! Server processes of a measurement: started, looked at from outside, killed.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Error, Result};
+
+/// What a server process is started as: a program that has `serve`, and what it is to serve.
+#[derive(Debug, Clone)]
+pub struct Serving {
+    /// The program, usually the one that runs.
+    pub program: PathBuf,
+    /// A dataset, as `forebay serve` takes it.
+    pub source: PathBuf,
+    /// Further arguments.
+    pub arguments: Vec<String>,
+}
+
+/// One server process, which ends when this is dropped.
+pub(crate) struct Served {
+    child: Child,
+    /// `HOST:PORT`.
+    pub(crate) address: String,
+    /// What it serves first.
+    pub(crate) name: String,
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Served {
+    /// Starts a server at any free port of this machine, or at this one, and waits until it listens.
+    pub(crate) fn start(serving: &Serving, port: u16) -> Result<Served> {
+        let mut child = Command::new(&serving.program)
+            .arg("serve")
+            .arg(&serving.source)
+            .args(["--listen", &format!("127.0.0.1:{port}")])
+            .args(&serving.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let stdout = child.stdout.take().ok_or("the server has no output")?;
+        let mut stdout = BufReader::new(stdout);
+        let mut url = String::new();
+        let read = stdout.read_line(&mut url);
+        let place = url
+            .trim()
+            .strip_prefix("forebay://")
+            .and_then(|rest| rest.split_once('/'));
+        let Some((address, name)) = place.filter(|_| read.is_ok()) else {
+            let _ = child.kill();
+            let _ = child.wait();
+            let shown = serving.source.display();
+            return Err(Error::from(format!(
+                "`forebay serve {shown}` did not start"
+            )));
+        };
+        Ok(Served {
+            child,
+            address: address.to_owned(),
+            name: name.to_owned(),
+            _stdout: stdout,
+        })
+    }
+
+    fn port(&self) -> u16 {
+        let port = self.address.rsplit(':').next();
+        port.and_then(|port| port.parse().ok()).unwrap_or(0)
+    }
+
+    /// Kills it where it is.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Asks it to stop, as whoever replaces servers does.
+    pub(crate) fn terminate(&self) -> Result<()> {
+        let pid = i32::try_from(self.child.id())?;
+        let pid = Pid::from_raw(pid).ok_or("a process has a number")?;
+        kill_process(pid, Signal::TERM)?;
+        Ok(())
+    }
+
+    /// The same anew, once it is gone.
+    pub(crate) fn again(&mut self, serving: &Serving) -> Result<()> {
+        self.child.wait()?;
+        *self = Served::start(serving, self.port())?;
+        Ok(())
+    }
+
+    /// Memory that it has now, in MiB; 0 where the system does not tell.
+    pub(crate) fn rss_mib(&self) -> f64 {
+        let read = || {
+            let path = format!("/proc/{}/status", self.child.id());
+            let status = std::fs::read_to_string(Path::new(&path)).ok()?;
+            let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+            let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
+            Some(kib / 1024.0)
+        };
+        read().unwrap_or(0.0)
+    }
+
+    /// Processor seconds so far; 0 where the system does not tell.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        let read = || {
+            let path = format!("/proc/{}/stat", self.child.id());
+            let stat = std::fs::read_to_string(Path::new(&path)).ok()?;
+            let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+            let user: f64 = fields.next()?.parse().ok()?;
+            let system: f64 = fields.next()?.parse().ok()?;
+            Some((user + system) / ticks)
+        };
+        read().unwrap_or(0.0)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
