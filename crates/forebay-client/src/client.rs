@@ -188,7 +188,7 @@ impl Client {
             Ok((connection, opened))
         };
         // The greeting may have been with another server than the one that the stream belongs to.
-        let first = roster::home(&*self.roster.last()?, &unit).map(|server| server.to_string());
+        let first = roster::home(&self.roster.last()?, &unit).map(|server| server.to_string());
         let kept = {
             let mut kept = self
                 .connection

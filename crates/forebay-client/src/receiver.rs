@@ -40,14 +40,6 @@ pub(crate) struct Receiver {
     looks: u32,
 }
 
-/// How far one connection brought the stream.
-enum Received {
-    /// To its end.
-    All,
-    /// To where this one goes on.
-    Until(Connection),
-}
-
 impl Receiver {
     pub(crate) fn new(
         terms: Arc<Terms>,
@@ -84,8 +76,8 @@ impl Receiver {
             }
             let mut lost = std::mem::take(&mut connection.server);
             let next = match received {
-                Ok(Received::All) => return self.queue.close(Ok(())),
-                Ok(Received::Until(next)) => {
+                Ok(None) => return self.queue.close(Ok(())),
+                Ok(Some(next)) => {
                     let server = next.server.clone();
                     let taken = self.take_over(next);
                     if taken.is_ok() {
@@ -163,8 +155,8 @@ impl Receiver {
         Ok(None)
     }
 
-    /// Reads one connection to the end of the stream, or to where another one takes over.
-    fn receive(&mut self, connection: &mut Connection) -> Result<Received> {
+    /// Reads one connection to the end of the stream, or to where another one takes over, which it gives.
+    fn receive(&mut self, connection: &mut Connection) -> Result<Option<Connection>> {
         let Terms {
             layout,
             pool,
@@ -183,10 +175,10 @@ impl Receiver {
         };
         loop {
             if until.is_some_and(|until| self.sequence.epoch >= until) {
-                return Ok(Received::All);
+                return Ok(None);
             }
             if let Some(next) = self.look_around(&server)? {
-                return Ok(Received::Until(next));
+                return Ok(Some(next));
             }
             let (message, payload_len) = connection
                 .reader
