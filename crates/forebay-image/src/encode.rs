@@ -4,7 +4,7 @@
 //! chroma halved in both directions), so that what it writes is what TensorFlow's `encode_jpeg` and Pillow write.
 //! Nothing of the original but its pixels is in the result: no EXIF, no ICC profile, no comment.
 
-use crate::decode::{Decoder, Region, RgbImage};
+use crate::decode::{Decoder, Opened, Region, RgbImage};
 use crate::error::{ImageError, Result};
 use crate::probe::{Color, Format, Probe};
 use crate::resize::Resize;
@@ -143,14 +143,9 @@ impl Decoder {
             window: Region::whole(width, height),
             flip: false,
         });
-        self.fill_canvas(bytes, probe, region, None)?;
         let mut data = vec![0; 3 * width as usize * height as usize];
-        self.resizer.run(
-            self.canvas.rows_from(),
-            self.canvas.stride,
-            Layout::Nhwc,
-            &mut data,
-        );
+        let picture = Opened::stored(*probe);
+        self.resize(bytes, &picture, region, None, Layout::Nhwc, &mut data)?;
         Ok(RgbImage {
             width,
             height,

@@ -21,6 +21,7 @@ mod orientation;
 mod probe;
 mod random;
 mod resize;
+mod rows;
 mod sheet;
 mod transcode;
 mod transform;

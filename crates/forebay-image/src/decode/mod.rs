@@ -11,15 +11,18 @@ mod png;
 mod webp;
 
 pub use baseline::{SeekDensity, SeekPointBuilder, build_seek_points};
+pub(crate) use picture::Picture as Opened;
 
 use crate::error::{ImageError, Result};
 use crate::limits::Limits;
 use crate::options::DecodeOptions;
 use crate::probe::{Format, Probe};
 use crate::resize::Resizer;
-use crate::transform::{Converter, Picture};
+use crate::rows::Rows;
+use crate::transform::{Converter, Layout, Picture};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 /// A rectangle of pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +149,11 @@ impl Canvas {
 struct Codec {
     format: Format,
     decode: fn(&Job<'_>, &mut Scratch, &mut Canvas) -> Result<Outcome>,
+    stream: Option<Stream>,
 }
+
+/// Decodes row by row. [`Outcome::Declined`] may come after some of the rows.
+type Stream = fn(&Job<'_>, &mut Scratch, &mut dyn Rows) -> Result<Outcome>;
 
 /// Whether a decoder took an image on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,23 +183,27 @@ struct Job<'a> {
     seek_points: Option<&'a [u8]>,
 }
 
-/// Every decoder; those of one format in the order in which they are asked.
+/// Every decoder; those of one format in the order in which they are asked. Only the first of a format may stream.
 const CODECS: &[Codec] = &[
     Codec {
         format: Format::Jpeg,
         decode: baseline::decode,
+        stream: Some(baseline::stream),
     },
     Codec {
         format: Format::Jpeg,
         decode: jpeg_turbo::decode,
+        stream: None,
     },
     Codec {
         format: Format::Png,
         decode: png::decode,
+        stream: None,
     },
     Codec {
         format: Format::WebP,
         decode: webp::decode,
+        stream: None,
     },
 ];
 
@@ -248,7 +259,7 @@ impl Decoder {
         let picture = self.open(bytes)?;
         let (width, height) = picture.size();
         let region = Region::whole(width, height);
-        self.fill(bytes, &picture, region, None)?;
+        self.fill(bytes, &picture, region, None, CODECS)?;
         Ok(self.canvas.cut(&region))
     }
 
@@ -307,10 +318,10 @@ impl Decoder {
         region: Region,
         seek_points: Option<&[u8]>,
     ) -> Result<()> {
-        self.fill_scaled(bytes, probe, 1, region, seek_points)
+        self.fill_scaled(bytes, probe, 1, region, seek_points, CODECS)
     }
 
-    /// As [`Decoder::fill_canvas`], at a scale.
+    /// As [`Decoder::fill_canvas`], at a scale and by some of the decoders.
     fn fill_scaled(
         &mut self,
         bytes: &[u8],
@@ -318,6 +329,7 @@ impl Decoder {
         scale: u32,
         region: Region,
         seek_points: Option<&[u8]>,
+        codecs: &[Codec],
     ) -> Result<()> {
         region.check(probe.width.div_ceil(scale), probe.height.div_ceil(scale))?;
         let format = probe.format;
@@ -329,11 +341,9 @@ impl Decoder {
             limits: &self.options.limits,
             seek_points,
         };
-        for codec in CODECS.iter().filter(|codec| codec.format == format) {
+        for codec in codecs.iter().filter(|codec| codec.format == format) {
             let (scratch, canvas) = (&mut self.scratch, &mut self.canvas);
-            // Both are overwritten by the next image, whatever state a panic leaves them in.
-            let outcome = catch_unwind(AssertUnwindSafe(|| (codec.decode)(&job, scratch, canvas)));
-            match outcome.unwrap_or_else(|panic| Err(panicked(format, &*panic)))? {
+            match guarded(format, || (codec.decode)(&job, scratch, canvas))? {
                 Outcome::Declined => continue,
                 Outcome::Done if self.canvas.holds(&region) => return Ok(()),
                 Outcome::Done => {
@@ -344,6 +354,43 @@ impl Decoder {
         }
         Err(ImageError::unsupported(format, "no decoder in this build"))
     }
+
+    /// Decodes a region at a scale and resizes it as the resizer has it planned, row by row, if the first decoder of the format can do so
+    /// and does not decline. Gives the time that resizing took; what is in `out` otherwise is left over.
+    fn stream(
+        &mut self,
+        bytes: &[u8],
+        probe: &Probe,
+        scale: u32,
+        region: Region,
+        seek_points: Option<&[u8]>,
+        (layout, out): (Layout, &mut [u8]),
+    ) -> Result<Option<Duration>> {
+        region.check(probe.width.div_ceil(scale), probe.height.div_ceil(scale))?;
+        let format = probe.format;
+        let first = CODECS.iter().find(|codec| codec.format == format);
+        let Some(stream) = first.and_then(|codec| codec.stream) else {
+            return Ok(None);
+        };
+        let job = Job {
+            bytes,
+            probe,
+            scale,
+            region,
+            limits: &self.options.limits,
+            seek_points,
+        };
+        let mut passes = self.resizer.passes(layout, out);
+        let scratch = &mut self.scratch;
+        let outcome = guarded(format, || stream(&job, scratch, &mut passes))?;
+        Ok((outcome == Outcome::Done).then(|| passes.finish()))
+    }
+}
+
+/// Runs a decoder. A panic becomes an error: whatever state it leaves things in, all is overwritten by the next image.
+fn guarded(format: Format, decode: impl FnOnce() -> Result<Outcome>) -> Result<Outcome> {
+    let outcome = catch_unwind(AssertUnwindSafe(decode));
+    outcome.unwrap_or_else(|panic| Err(panicked(format, &*panic)))
 }
 
 fn panicked(format: Format, panic: &(dyn Any + Send)) -> ImageError {

@@ -5,6 +5,8 @@ use crate::error::Result;
 use crate::orientation::Orientation;
 use crate::probe::{Format, Probe, probe};
 use crate::resize::{Resize, Source};
+use crate::transform::Layout;
+use std::time::{Duration, Instant};
 
 /// Scales at which JPEG can be decoded, the smallest picture first.
 const SCALES: [u32; 3] = [8, 4, 2];
@@ -19,6 +21,15 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
+    /// As it is stored, at its full size.
+    pub(crate) fn stored(probe: Probe) -> Self {
+        Self {
+            probe,
+            orientation: Orientation::default(),
+            scale: 1,
+        }
+    }
+
     /// Width and height as it is looked at.
     pub(crate) fn size(&self) -> (u32, u32) {
         let Probe { width, height, .. } = self.probe;
@@ -93,13 +104,46 @@ impl Decoder {
         self.resizer.plan_part(columns, rows, resize)
     }
 
-    /// Decodes a region that [`Decoder::plan`] gave; `self.canvas` then begins with it, as it is looked at.
-    pub(crate) fn fill(
+    /// Decodes a region that [`Decoder::plan`] gave and resizes it into `out`, three bytes for each pixel of the window. Gives the time
+    /// that resizing took.
+    pub(crate) fn resize(
         &mut self,
         bytes: &[u8],
         picture: &Picture,
         region: Region,
         seek_points: Option<&[u8]>,
+        layout: Layout,
+        out: &mut [u8],
+    ) -> Result<Duration> {
+        let Picture {
+            probe,
+            orientation,
+            scale,
+        } = picture;
+        let mut codecs = super::CODECS;
+        if orientation.is_none() {
+            let to = (layout, &mut *out);
+            if let Some(spent) = self.stream(bytes, probe, *scale, region, seek_points, to)? {
+                return Ok(spent);
+            }
+            let streams = |codec: &&super::Codec| codec.stream.is_some();
+            codecs = &codecs[codecs.iter().take_while(streams).count()..];
+        }
+        self.fill(bytes, picture, region, seek_points, codecs)?;
+        let begun = Instant::now();
+        let (rows, stride) = (self.canvas.rows_from(), self.canvas.stride);
+        self.resizer.run(rows, stride, layout, out);
+        Ok(begun.elapsed())
+    }
+
+    /// Decodes a region that [`Decoder::plan`] gave; `self.canvas` then begins with it, as it is looked at.
+    pub(super) fn fill(
+        &mut self,
+        bytes: &[u8],
+        picture: &Picture,
+        region: Region,
+        seek_points: Option<&[u8]>,
+        codecs: &[super::Codec],
     ) -> Result<()> {
         let Picture {
             probe,
@@ -108,10 +152,10 @@ impl Decoder {
         } = picture;
         let (width, height) = picture.decoded();
         if orientation.is_none() {
-            return self.fill_scaled(bytes, probe, *scale, region, seek_points);
+            return self.fill_scaled(bytes, probe, *scale, region, seek_points, codecs);
         }
         let stored = orientation.stored(region, width, height);
-        self.fill_scaled(bytes, probe, *scale, stored, seek_points)?;
+        self.fill_scaled(bytes, probe, *scale, stored, seek_points, codecs)?;
         let size = (stored.width as usize, stored.height as usize);
         let canvas = &mut self.canvas;
         let bytes = size.0 * size.1 * 3 + super::Canvas::TAIL;

@@ -248,7 +248,7 @@ fn scaled_pictures_are_libjpegs() {
         let probe = probe(&bytes, &Limits::default()).unwrap();
         let region = Region::whole(width, height);
         decoder
-            .fill_scaled(&bytes, &probe, scale, region, None)
+            .fill_scaled(&bytes, &probe, scale, region, None, CODECS)
             .unwrap();
         let whole = decoder.canvas.cut(&region);
         assert_eq!(format!("{:08x}", crc32(&whole.data)), crc, "{line}");
@@ -256,7 +256,7 @@ fn scaled_pictures_are_libjpegs() {
         for region in regions(width, height, 20) {
             for points in [None, points.as_deref()] {
                 decoder
-                    .fill_scaled(&bytes, &probe, scale, region, points)
+                    .fill_scaled(&bytes, &probe, scale, region, points, CODECS)
                     .unwrap();
                 let got = decoder.canvas.cut(&region);
                 assert!(got.data == cut(&whole, &region), "{line}: {region:?}");

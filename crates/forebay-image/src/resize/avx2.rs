@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // intrinsics and unchecked loads; every bound is asserted in `resize`
 
 use super::axis::{Axis, GROUP, LOW_BITS};
-use super::{HALF, Middle, PRECISION_BITS, portable};
+use super::{HALF, Middle, PRECISION_BITS};
 use crate::transform::Layout;
 use std::arch::x86_64::*;
 
@@ -12,61 +12,53 @@ const ROWS: usize = 4;
 /// A load of a group of pixels reads this many bytes, of which it uses `3 * GROUP`.
 const LOAD: usize = 16;
 
-/// Both passes.
+/// Bytes from a row of `width` pixels to the next, so that the last group of a row may be loaded.
+pub(super) fn row_stride(width: usize) -> usize {
+    (width + GROUP) * 3 + LOAD
+}
+
+/// `count` rows of pixels, [`row_stride`] bytes apart, to rows between the passes.
 ///
 /// # Panics
 /// If a buffer is too short for the plan, or the processor has no AVX2.
-pub(super) fn resize(
+pub(super) fn horizontal(
     columns: &Axis,
-    rows: &Axis,
-    middle: Middle,
     source: &[u8],
-    stride: usize,
-    between: &mut [u8],
-    out: &mut [u8],
+    count: usize,
+    middle: Middle,
+    rows: &mut [u8],
 ) {
     assert!(is_x86_feature_detected!("avx2"));
-    let (in_width, in_height) = (columns.span().len(), rows.span().len());
-    assert!(in_height * middle.stride <= between.len());
-    assert!(out.len() == 3 * columns.len() * rows.len());
-    // The last group of a row may read this far past the row's last pixel.
-    let reach = (in_width + GROUP) * 3 + LOAD;
-    let mut y = 0;
-    while y < in_height {
+    let stride = row_stride(columns.span().len());
+    assert!(source.len() >= count * stride && rows.len() >= count * middle.stride);
+    for y in (0..count).step_by(ROWS) {
         // Rows past the last one repeat it, so that there are always `ROWS` of them.
-        let last = (y + ROWS).min(in_height) - 1;
-        let into = &mut between[y * middle.stride..][..(last - y + 1) * middle.stride];
-        if source.len() >= last * stride + reach {
-            // SAFETY: AVX2 is there; each of the rows y..=last has `reach` bytes in `source`.
-            unsafe {
-                horizontal(
-                    columns,
-                    &source[y * stride..],
-                    stride,
-                    last - y,
-                    middle,
-                    into,
-                )
-            };
-        } else {
-            portable::horizontal(columns, &source[y * stride..], stride, middle, into);
-        }
-        y += ROWS;
+        let last = (y + ROWS).min(count) - 1;
+        let into = &mut rows[y * middle.stride..][..(last - y + 1) * middle.stride];
+        // SAFETY: AVX2 is there; each of the rows y..=last has `stride` bytes, which is what a group may need.
+        unsafe {
+            four(
+                columns,
+                &source[y * stride..],
+                stride,
+                last - y,
+                middle,
+                into,
+            )
+        };
     }
-    for y in 0..rows.len() {
-        for (at, length, to) in middle.runs(y, rows.len()) {
-            // SAFETY: AVX2 is there; the rows that output y needs are below in_height, and a run is followed by
-            // at least 32 bytes of its own row.
-            unsafe {
-                vertical(
-                    rows,
-                    y,
-                    &between[at..],
-                    middle.stride,
-                    &mut out[to..to + length],
-                )
-            };
-        }
+}
+
+/// Rows between the passes to row `y` of the output.
+///
+/// # Panics
+/// If a buffer is too short for the plan, or the processor has no AVX2.
+pub(super) fn vertical(axis: &Axis, y: usize, rows: &[u8], middle: Middle, out: &mut [u8]) {
+    assert!(is_x86_feature_detected!("avx2"));
+    assert!(rows.len() >= middle.ring * middle.stride);
+    for (at, length, to) in middle.runs(y, axis.len()) {
+        // SAFETY: AVX2 is there, and rows are inside of the ring.
+        unsafe { run(axis, y, rows, at, middle, &mut out[to..to + length]) };
     }
 }
 
@@ -74,7 +66,7 @@ pub(super) fn resize(
 ///
 /// SAFETY: each of the rows must have (inputs + GROUP) * 3 + LOAD bytes from its start.
 #[target_feature(enable = "avx2")]
-unsafe fn horizontal(
+unsafe fn four(
     columns: &Axis,
     source: &[u8],
     stride: usize,
@@ -175,34 +167,30 @@ unsafe fn horizontal(
     }
 }
 
-/// One run of one output row.
+/// One run of one output row: the one that begins `at` bytes into each row between the passes.
 ///
-/// SAFETY: `rows[start * stride..]` must have `stride` bytes for each input of output `y`, except that the last
-/// may be shorter, down to the run's length rounded up to 32.
+/// SAFETY: `rows` must hold the whole ring.
 #[target_feature(enable = "avx2")]
-unsafe fn vertical(axis: &Axis, y: usize, rows: &[u8], stride: usize, out: &mut [u8]) {
+unsafe fn run(axis: &Axis, y: usize, rows: &[u8], at: usize, middle: Middle, out: &mut [u8]) {
     let half = _mm256_set1_epi32(HALF);
     let zero = _mm256_setzero_si256();
     let (start, taps, high, low) = axis.halves(y);
-    let padded = out.len().next_multiple_of(32);
-    assert!((start + taps - 1) * stride + padded <= rows.len());
-    let source = rows[start * stride..].as_ptr();
+    let place = start % middle.ring;
+    assert!(taps <= middle.ring);
+    // A run is followed by at least 32 bytes of its own row.
+    assert!(at + out.len().next_multiple_of(32) <= middle.stride);
+    let source = rows[at..].as_ptr();
     for (chunk, out) in out.chunks_mut(32).enumerate() {
         let mut sums_high = [zero; 4];
         let mut sums_low = [half; 4];
         let mut t = 0;
         while t < taps {
-            let at = t * stride + chunk * 32;
-            // SAFETY: asserted above.
-            let (a, b) = unsafe {
-                let a = _mm256_loadu_si256(source.add(at).cast());
-                let b = if t + 1 < taps {
-                    _mm256_loadu_si256(source.add(at + stride).cast())
-                } else {
-                    zero
-                };
-                (a, b)
+            // SAFETY: rows begin inside of the ring, and what is read of one was asserted to be within it.
+            let load = |t: usize| unsafe {
+                _mm256_loadu_si256(source.add(middle.row(place, t) + chunk * 32).cast())
             };
+            let a = load(t);
+            let b = if t + 1 < taps { load(t + 1) } else { zero };
             let (h, l) = (pair(high, t), pair(low, t));
             let (even, odd) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
             let quarters = [

@@ -1,18 +1,40 @@
 //! The two passes with AVX-512 and its dot products of bytes (VNNI). A weight has 23 bits and the products take 8, so it is
 //! applied in three digits; the sums are exact and the result is that of the portable passes, bit for bit.
-#![allow(unsafe_code)] // intrinsics and unchecked loads; every bound is asserted in `resize`
+//!
+//! A dot product mixes the four bytes of an integer, so both passes want four neighbours in one integer: four columns of a row for
+//! the first, four rows of a column for the second. Rows are therefore taken sixteen at a time, channel by channel, and
+//! turned into [`Line`]s of four columns by sixteen rows. What the first pass makes of them are sixteen rows of a column, which
+//! are integers of four rows already. So the passes are one piece of code, [`mix`], and load nothing twice.
+#![allow(unsafe_code)] // intrinsics; loads and stores are of whole arrays
 
+use super::STRIP;
 use super::axis::{Axis, DIGIT_BITS, GROUP};
-use super::{HALF, Middle, PRECISION_BITS, portable};
+use super::{HALF, PRECISION_BITS};
 use crate::transform::Layout;
 use std::arch::x86_64::*;
 
-/// Source rows of a step: one in each quarter of a register.
-const ROWS: usize = 4;
-/// A load of a group of pixels reads this many bytes, of which it uses `3 * GROUP`.
-const LOAD: usize = 16;
-/// Bytes of a step of the vertical pass.
-const WIDE: usize = 64;
+/// Columns of the output in a line.
+const COLUMNS: usize = 16;
+const CHANNELS: usize = 3;
+/// Columns of the input that are turned into lines at once.
+const BLOCK: usize = GROUP * COLUMNS;
+const _: () = assert!(STRIP == 4 * GROUP);
+
+/// A register in memory: sixteen integers, each four bytes that belong together.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Line([u8; 64]);
+
+/// What is between rows of pixels and the output. Lines of the three channels are side by side.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// By group of columns of the input; an integer is a group in one of sixteen rows.
+    source: Vec<Line>,
+    /// By group of rows of the input, in a ring, and by sixteen columns of the output; an integer is a group in one of the columns.
+    between: Vec<Line>,
+    /// Groups of rows in the ring.
+    ring: usize,
+}
 
 /// Whether this processor can do it.
 pub(super) fn is_there() -> bool {
@@ -21,46 +43,96 @@ pub(super) fn is_there() -> bool {
         && is_x86_feature_detected!("avx512vnni")
 }
 
-/// Both passes. The axes must have digits.
-///
-/// # Panics
-/// If a buffer is too short for the plan, or the processor has not what [`is_there`] asks for.
-pub(super) fn resize(
-    columns: &Axis,
-    rows: &Axis,
-    middle: Middle,
-    source: &[u8],
-    stride: usize,
-    between: &mut [u8],
-    out: &mut [u8],
-) {
-    assert!(is_there());
-    let (in_width, in_height) = (columns.span().len(), rows.span().len());
-    assert!(in_height * middle.stride <= between.len());
-    assert!(out.len() == 3 * columns.len() * rows.len());
-    // The last group of a row may read this far past the row's last pixel.
-    let reach = (in_width + GROUP) * 3 + LOAD;
-    let mut y = 0;
-    while y < in_height {
-        // Rows past the last one repeat it, so that there are always `ROWS` of them.
-        let last = (y + ROWS).min(in_height) - 1;
-        let into = &mut between[y * middle.stride..][..(last - y + 1) * middle.stride];
-        let from = &source[y * stride..];
-        if source.len() >= last * stride + reach {
-            // SAFETY: the processor has what it takes; each of the rows y..=last has `reach` bytes in `source`.
-            unsafe { horizontal(columns, from, stride, last - y, middle, into) };
-        } else {
-            portable::horizontal(columns, from, stride, middle, into);
-        }
-        y += ROWS;
+/// Bytes from a row of one channel to the next.
+pub(super) fn row_stride(width: usize) -> usize {
+    width.next_multiple_of(BLOCK)
+}
+
+impl Lines {
+    /// Makes room for a resize, with a ring of `ring` rows between the passes.
+    pub(super) fn set(&mut self, columns: &Axis, ring: usize) {
+        let groups = row_stride(columns.span().len()) / GROUP;
+        let grow = |lines: &mut Vec<Line>, count: usize| {
+            if lines.len() < count {
+                lines.resize(count, Line([0; 64]));
+            }
+        };
+        grow(&mut self.source, groups * CHANNELS);
+        self.ring = ring / GROUP;
+        grow(&mut self.between, self.ring * lines_in_group(columns));
     }
-    for y in 0..rows.len() {
-        for (at, length, to) in middle.runs(y, rows.len()) {
-            let out = &mut out[to..to + length];
-            // SAFETY: the processor has what it takes; the rows that output y needs are below in_height.
-            unsafe { vertical(rows, y, &between[at..], middle.stride, out) };
+
+    /// The first pass of a strip of rows, of which the first is `row`: [`STRIP`] rows of each channel, one channel after the other. The axis must
+    /// have digits.
+    ///
+    /// # Panics
+    /// If a buffer is too short for the plan, or the processor has not what [`is_there`] asks for.
+    pub(super) fn horizontal(&mut self, columns: &Axis, rows: &[u8], row: usize) {
+        assert!(is_there() && row.is_multiple_of(STRIP));
+        let stride = row_stride(columns.span().len());
+        // SAFETY: the processor has what it takes.
+        unsafe { turn(rows, stride, &mut self.source) };
+        let in_group = lines_in_group(columns);
+        let first = row / GROUP % self.ring * in_group;
+        let between = &mut self.between[first..][..STRIP / GROUP * in_group];
+        // SAFETY: the processor has what it takes.
+        unsafe { across(columns, &self.source, between, in_group) };
+    }
+
+    /// Row `y` of the output. The axis must have digits.
+    ///
+    /// # Panics
+    /// If a buffer is too short for the plan, or the processor has not what [`is_there`] asks for.
+    pub(super) fn vertical(
+        &self,
+        rows: &Axis,
+        y: usize,
+        columns: &Axis,
+        layout: Layout,
+        out: &mut [u8],
+    ) {
+        assert!(is_there());
+        let width = columns.len();
+        let in_group = lines_in_group(columns);
+        let (first, digits) = rows.digits(y);
+        let place = first % self.ring;
+        let lines = |group: usize| {
+            let group = place + group;
+            let group = if group < self.ring {
+                group
+            } else {
+                group - self.ring
+            };
+            &self.between[group * in_group..][..in_group]
+        };
+        match layout {
+            Layout::Nhwc => {
+                let out = &mut out[y * width * CHANNELS..][..width * CHANNELS];
+                // SAFETY: the processor has what it takes.
+                unsafe { down(digits, lines, Pixels(out)) };
+            }
+            Layout::Nchw => {
+                let plane = width * rows.len();
+                let (red, rest) = out.split_at_mut(plane);
+                let (green, blue) = rest.split_at_mut(plane);
+                let out = [red, green, blue].map(|plane| &mut plane[y * width..][..width]);
+                // SAFETY: the processor has what it takes.
+                unsafe { down(digits, lines, Planes(out)) };
+            }
         }
     }
+}
+
+/// Lines between the passes for a group of rows.
+fn lines_in_group(columns: &Axis) -> usize {
+    columns.len().div_ceil(COLUMNS) * CHANNELS
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: reads the 64 bytes.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
 /// A sum for each of a weight's digits.
@@ -78,9 +150,9 @@ impl Sums {
     /// Adds groups of four bytes, each times its weight.
     #[inline]
     #[target_feature(enable = "avx512f,avx512vnni")]
-    fn add(&mut self, bytes: __m512i, digits: [i32; 3]) {
+    fn add(&mut self, bytes: __m512i, digits: [__m512i; 3]) {
         for (sum, digit) in self.0.iter_mut().zip(digits) {
-            *sum = _mm512_dpbusd_epi32(*sum, bytes, _mm512_set1_epi32(digit));
+            *sum = _mm512_dpbusd_epi32(*sum, bytes, digit);
         }
     }
 
@@ -95,122 +167,207 @@ impl Sums {
     }
 }
 
-/// Four registers of integers as bytes.
+/// Mixes groups: the lines of the three channels, each group times its digits.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn to_bytes([a, b, c, d]: [__m512i; 4]) -> __m512i {
-    _mm512_packus_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d))
-}
-
-/// One output column of four rows: in each quarter of the register three integers.
-///
-/// SAFETY: each of the rows must have (inputs + GROUP) * 3 + LOAD bytes.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn mix(columns: &Axis, x: usize, row: [*const u8; ROWS], by_channel: __m512i) -> __m512i {
-    let (start, groups) = columns.digits(x);
-    let mut sums = Sums::new();
-    for (group, &digits) in groups.iter().enumerate() {
-        let at = (start + group * GROUP) * 3;
-        // SAFETY: the group begins before the end of the inputs, so at + LOAD is within the reach that the caller guarantees.
-        let load = |i: usize| unsafe { _mm_loadu_si128(row[i].add(at).cast()) };
-        let four = _mm512_castsi128_si512(load(0));
-        let four = _mm512_inserti32x4::<1>(four, load(1));
-        let four = _mm512_inserti32x4::<2>(four, load(2));
-        let four = _mm512_inserti32x4::<3>(four, load(3));
-        sums.add(_mm512_shuffle_epi8(four, by_channel), digits);
-    }
-    sums.join()
-}
-
-/// `last + 1` rows at a time, at most [`ROWS`]; four output columns at a time.
-///
-/// SAFETY: each of the rows must have (inputs + GROUP) * 3 + LOAD bytes from its start.
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn horizontal(
-    columns: &Axis,
-    source: &[u8],
-    stride: usize,
-    last: usize,
-    middle: Middle,
-    out: &mut [u8],
-) {
-    // The four pixels of a load by channel.
-    let by_channel = _mm512_broadcast_i32x4(_mm_setr_epi8(
-        0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11, -1, -1, -1, -1,
-    ));
-    // Four pixels of four bytes to pixels, or to channels.
-    let order = _mm512_broadcast_i32x4(match middle.layout {
-        Layout::Nhwc => _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1),
-        Layout::Nchw => _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, -1, -1, -1, -1),
-    });
-    let row: [*const u8; ROWS] = std::array::from_fn(|i| source[i.min(last) * stride..].as_ptr());
-    let width = columns.len();
-    let mut x = 0;
-    while x < width {
-        // SAFETY: what the caller guarantees. Columns past the last one repeat it.
-        let column = |j: usize| unsafe { mix(columns, (x + j).min(width - 1), row, by_channel) };
-        let four = [column(0), column(1), column(2), column(3)];
-        let bytes = _mm512_shuffle_epi8(to_bytes(four), order);
-        let lanes = [
-            _mm512_castsi512_si128(bytes),
-            _mm512_extracti32x4_epi32::<1>(bytes),
-            _mm512_extracti32x4_epi32::<2>(bytes),
-            _mm512_extracti32x4_epi32::<3>(bytes),
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn mix<'a>(groups: impl Iterator<Item = (&'a [Line; CHANNELS], &'a [i32; 3])>) -> [__m512i; 3] {
+    let mut sums = [Sums::new(); CHANNELS];
+    for (lines, digits) in groups {
+        let &[high, middle, low] = digits;
+        let digits = [
+            _mm512_set1_epi32(high),
+            _mm512_set1_epi32(middle),
+            _mm512_set1_epi32(low),
         ];
-        for (i, bytes) in lanes.into_iter().enumerate().take(last + 1) {
-            let mut pixels = [0; LOAD];
-            // SAFETY: writes the 16 bytes.
-            unsafe { _mm_storeu_si128(pixels.as_mut_ptr().cast(), bytes) };
-            let to = i * middle.stride;
-            match middle.layout {
-                // Up to 13 bytes past the run's end, where nothing is kept.
-                Layout::Nhwc => out[to + x * 3..][..LOAD].copy_from_slice(&pixels),
-                Layout::Nchw => {
-                    for (c, four) in pixels.as_chunks::<4>().0.iter().take(3).enumerate() {
-                        let to = to + c * middle.run_stride + x;
-                        out[to..to + 4].copy_from_slice(four);
-                    }
+        for (sums, line) in sums.iter_mut().zip(lines) {
+            sums.add(load(&line.0), digits);
+        }
+    }
+    let [red, green, blue] = sums;
+    [red.join(), green.join(), blue.join()]
+}
+
+/// Four quarters of a register of each of four registers, turned: quarter `i` of register `j` becomes quarter `j` of register `i`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn turn_quarters([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let ab_low = _mm512_shuffle_i32x4::<0b01_00_01_00>(a, b);
+    let ab_high = _mm512_shuffle_i32x4::<0b11_10_11_10>(a, b);
+    let cd_low = _mm512_shuffle_i32x4::<0b01_00_01_00>(c, d);
+    let cd_high = _mm512_shuffle_i32x4::<0b11_10_11_10>(c, d);
+    [
+        _mm512_shuffle_i32x4::<0b10_00_10_00>(ab_low, cd_low),
+        _mm512_shuffle_i32x4::<0b11_01_11_01>(ab_low, cd_low),
+        _mm512_shuffle_i32x4::<0b10_00_10_00>(ab_high, cd_high),
+        _mm512_shuffle_i32x4::<0b11_01_11_01>(ab_high, cd_high),
+    ]
+}
+
+/// The same with the integers of each quarter.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn turn_integers([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let ab_low = _mm512_unpacklo_epi32(a, b);
+    let ab_high = _mm512_unpackhi_epi32(a, b);
+    let cd_low = _mm512_unpacklo_epi32(c, d);
+    let cd_high = _mm512_unpackhi_epi32(c, d);
+    [
+        _mm512_unpacklo_epi64(ab_low, cd_low),
+        _mm512_unpackhi_epi64(ab_low, cd_low),
+        _mm512_unpacklo_epi64(ab_high, cd_high),
+        _mm512_unpackhi_epi64(ab_high, cd_high),
+    ]
+}
+
+/// Rows of channels to lines: integers, which are groups of four columns, are transposed.
+#[target_feature(enable = "avx512f")]
+fn turn(rows: &[u8], stride: usize, lines: &mut [Line]) {
+    let (lines, _) = lines.as_chunks_mut::<CHANNELS>();
+    for (channel, rows) in rows.chunks_exact(STRIP * stride).take(CHANNELS).enumerate() {
+        let blocks = lines.as_chunks_mut::<COLUMNS>().0.iter_mut();
+        for (block, lines) in blocks.take(stride / BLOCK).enumerate() {
+            // Of four rows each: in register j, quarter i, the rows' integers 4 i + j.
+            let mut quads = [[_mm512_setzero_si512(); 4]; 4];
+            for (quad, turned) in quads.iter_mut().enumerate() {
+                let mut four = [_mm512_setzero_si512(); 4];
+                for (row, to) in four.iter_mut().enumerate() {
+                    let bytes = &rows[(4 * quad + row) * stride + block * BLOCK..][..BLOCK];
+                    *to = load(bytes.first_chunk().expect("a slice of a block"));
+                }
+                *turned = turn_integers(four);
+            }
+            let [first, second, third, fourth] = quads;
+            for j in 0..4 {
+                let four = turn_quarters([first[j], second[j], third[j], fourth[j]]);
+                for (i, line) in four.into_iter().enumerate() {
+                    let to = &mut lines[4 * i + j][channel].0;
+                    // SAFETY: writes the 64 bytes.
+                    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), line) };
                 }
             }
         }
-        x += 4;
     }
 }
 
-/// One run of one output row.
-///
-/// SAFETY: none of the caller's: what is read is asserted, or read under a mask.
+/// Lines of the source to lines between the passes, `in_group` for each group of rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn vertical(axis: &Axis, y: usize, rows: &[u8], stride: usize, out: &mut [u8]) {
-    let (start, groups) = axis.digits(y);
-    let taps = axis.inputs(y);
-    assert!((start + taps - 1) * stride + out.len() <= rows.len());
-    let source = rows[start * stride..].as_ptr();
-    for (chunk, out) in out.chunks_mut(WIDE).enumerate() {
-        let mask = u64::MAX >> (WIDE - out.len());
-        let mut sums = [Sums::new(); 4];
-        for (group, &digits) in groups.iter().enumerate() {
-            let row = |i: usize| {
-                // Rows that are not inputs have weight 0: any other does as well.
-                let row = (group * GROUP + i).min(taps - 1);
-                // SAFETY: asserted above; no more than `out.len()` bytes of the chunk are read.
-                unsafe {
-                    _mm512_maskz_loadu_epi8(mask, source.add(row * stride + chunk * WIDE).cast())
-                }
-            };
-            let (a, b, c, d) = (row(0), row(1), row(2), row(3));
-            // Bytes of the four rows side by side.
-            let (ab, cd) = (_mm512_unpacklo_epi8(a, b), _mm512_unpacklo_epi8(c, d));
-            sums[0].add(_mm512_unpacklo_epi16(ab, cd), digits);
-            sums[1].add(_mm512_unpackhi_epi16(ab, cd), digits);
-            let (ab, cd) = (_mm512_unpackhi_epi8(a, b), _mm512_unpackhi_epi8(c, d));
-            sums[2].add(_mm512_unpacklo_epi16(ab, cd), digits);
-            sums[3].add(_mm512_unpackhi_epi16(ab, cd), digits);
+fn across(columns: &Axis, source: &[Line], between: &mut [Line], in_group: usize) {
+    let (source, _) = source.as_chunks::<CHANNELS>();
+    let width = columns.len();
+    for x in (0..width).step_by(4) {
+        let mut four = [[_mm512_setzero_si512(); CHANNELS]; 4];
+        for (j, column) in four.iter_mut().enumerate() {
+            // Columns past the last one repeat it.
+            let (first, digits) = columns.digits((x + j).min(width - 1));
+            *column = mix(source[first..][..digits.len()].iter().zip(digits));
         }
-        let [a, b, c, d] = sums;
-        let (a, b, c, d) = (a.join(), b.join(), c.join(), d.join());
-        // SAFETY: writes as many bytes as `out` has.
-        unsafe { _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), mask, to_bytes([a, b, c, d])) };
+        let [a, b, c, d] = four;
+        for channel in 0..CHANNELS {
+            // Each quarter: four columns of a group of rows.
+            let left = _mm512_packs_epi32(a[channel], b[channel]);
+            let right = _mm512_packs_epi32(c[channel], d[channel]);
+            let bytes = _mm512_packus_epi16(left, right);
+            let quarters = [
+                _mm512_castsi512_si128(bytes),
+                _mm512_extracti32x4_epi32::<1>(bytes),
+                _mm512_extracti32x4_epi32::<2>(bytes),
+                _mm512_extracti32x4_epi32::<3>(bytes),
+            ];
+            let at = x / COLUMNS * CHANNELS + channel;
+            for (group, quarter) in quarters.into_iter().enumerate() {
+                let line = &mut between[group * in_group + at].0;
+                let to = &mut line.as_chunks_mut::<16>().0[x % COLUMNS / 4];
+                // SAFETY: writes the 16 bytes.
+                unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), quarter) };
+            }
+        }
+    }
+}
+
+/// Takes the columns of a row of the output.
+trait Sink {
+    /// Sixteen columns from `x` on, or as many as are left: values of red, green and blue.
+    ///
+    /// SAFETY: the processor must have AVX-512 F and BW.
+    unsafe fn put(&mut self, x: usize, values: [__m512i; CHANNELS]);
+}
+
+/// Lines between the passes to a row of the output.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn down<'a>(digits: &[[i32; 3]], lines: impl Fn(usize) -> &'a [Line], mut out: impl Sink) {
+    let count = lines(0).len() / CHANNELS;
+    for chunk in 0..count {
+        let part = |group: usize| {
+            let lines = &lines(group)[chunk * CHANNELS..][..CHANNELS];
+            lines.first_chunk().expect("a slice of three lines")
+        };
+        let values = mix((0..digits.len()).map(part).zip(digits));
+        // SAFETY: the processor has it, or this would not be running.
+        unsafe { out.put(chunk * COLUMNS, values) };
+    }
+}
+
+/// A row of pixels.
+struct Pixels<'a>(&'a mut [u8]);
+
+impl Sink for Pixels<'_> {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn put(&mut self, x: usize, values: [__m512i; CHANNELS]) {
+        let most = _mm512_set1_epi32(255);
+        let [red, green, blue] = values;
+        let red = _mm512_min_epi32(red, most);
+        let green = _mm512_slli_epi32::<8>(_mm512_min_epi32(green, most));
+        let blue = _mm512_slli_epi32::<16>(_mm512_min_epi32(blue, most));
+        let pixels = _mm512_or_si512(_mm512_or_si512(red, green), blue);
+        // Four bytes a pixel to three: in each quarter, then the quarters.
+        let order = _mm512_broadcast_i32x4(_mm_setr_epi8(
+            0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,
+        ));
+        let quarters = _mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 3, 7, 11, 15);
+        let bytes = _mm512_permutexvar_epi32(quarters, _mm512_shuffle_epi8(pixels, order));
+        let (low, high) = (
+            _mm512_castsi512_si256(bytes),
+            _mm512_extracti32x4_epi32::<2>(bytes),
+        );
+        let out = &mut self.0[x * CHANNELS..];
+        let mut last = [0; COLUMNS * CHANNELS];
+        let (whole, part) = match out.first_chunk_mut() {
+            Some(whole) => (whole, None),
+            None => (&mut last, Some(out)),
+        };
+        // SAFETY: writes the 48 bytes.
+        unsafe {
+            _mm256_storeu_si256(whole.as_mut_ptr().cast(), low);
+            _mm_storeu_si128(whole[32..].as_mut_ptr().cast(), high);
+        }
+        if let Some(part) = part {
+            part.copy_from_slice(&last[..part.len()]);
+        }
+    }
+}
+
+/// A row of each channel.
+struct Planes<'a>([&'a mut [u8]; CHANNELS]);
+
+impl Sink for Planes<'_> {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn put(&mut self, x: usize, values: [__m512i; CHANNELS]) {
+        for (out, values) in self.0.iter_mut().zip(values) {
+            let bytes = _mm512_cvtusepi32_epi8(values);
+            let out = &mut out[x..];
+            let mut last = [0; COLUMNS];
+            let (whole, part) = match out.first_chunk_mut() {
+                Some(whole) => (whole, None),
+                None => (&mut last, Some(out)),
+            };
+            // SAFETY: writes the 16 bytes.
+            unsafe { _mm_storeu_si128(whole.as_mut_ptr().cast(), bytes) };
+            if let Some(part) = part {
+                part.copy_from_slice(&last[..part.len()]);
+            }
+        }
     }
 }

@@ -39,8 +39,10 @@ pub(super) struct Axis {
     weights: Vec<i32>,
     /// The halves of the weights: `stride` high ones, then as many low ones, for each output.
     halves: Vec<i16>,
-    /// The digits of the weights, the highest first: those of a group in the bytes of an integer. `stride / GROUP` for each output.
+    /// The digits of the weights by group of inputs; see [`Axis::digits`].
     digits: Vec<[i32; 3]>,
+    /// For each output the first group of its inputs, and where its groups begin in `digits`; then where the last one's end.
+    groups: Vec<(u32, u32)>,
     stride: usize,
     span: Range<u32>,
     scratch: Vec<f64>,
@@ -114,11 +116,27 @@ impl Axis {
     /// Makes what [`Axis::digits`] gives.
     pub(super) fn make_digits(&mut self) {
         self.digits.clear();
-        let (groups, _) = self.weights.as_chunks::<GROUP>();
-        self.digits.extend(groups.iter().map(|group| {
-            let digits = group.map(digits_of);
-            [0, 1, 2].map(|i| i32::from_le_bytes(digits.map(|digits| digits[i])))
-        }));
+        self.groups.clear();
+        let rows = self.weights.chunks_exact(self.stride);
+        for (&(start, taps), row) in self.taps.iter().zip(rows) {
+            let start = (start - self.span.start) as usize;
+            let weights = &row[..taps as usize];
+            self.groups
+                .push(((start / GROUP) as u32, self.digits.len() as u32));
+            // The first group may begin before the first input.
+            let (first, rest) = weights.split_at(weights.len().min(GROUP - start % GROUP));
+            let mut group = [0; GROUP];
+            group[start % GROUP..][..first.len()].copy_from_slice(first);
+            self.digits.push(digits_of(group));
+            let (whole, last) = rest.as_chunks::<GROUP>();
+            self.digits.extend(whole.iter().copied().map(digits_of));
+            if !last.is_empty() {
+                let mut group = [0; GROUP];
+                group[..last.len()].copy_from_slice(last);
+                self.digits.push(digits_of(group));
+            }
+        }
+        self.groups.push((0, self.digits.len() as u32));
     }
 
     /// Wanted outputs.
@@ -153,30 +171,50 @@ impl Axis {
         ((start - self.span.start) as usize, taps as usize, high, low)
     }
 
-    /// For one output: the number of its inputs.
-    pub(super) fn inputs(&self, i: usize) -> usize {
-        self.taps[i].1 as usize
+    /// For one output: where its inputs end, counted from the span's start. No output's inputs end before those of the one
+    /// before it, unless the outputs are in reverse order.
+    pub(super) fn end(&self, i: usize) -> usize {
+        let (start, taps) = self.taps[i];
+        (start + taps - self.span.start) as usize
     }
 
-    /// For one output: its first input counted from the span's start, and the digits of its weights, in as many groups as
-    /// it has inputs for.
+    /// The most inputs that an output has.
+    pub(super) fn most_inputs(&self) -> usize {
+        self.taps
+            .iter()
+            .map(|tap| tap.1 as usize)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// For one output: its first input counted from the span's start, and its weights.
+    pub(super) fn weights(&self, i: usize) -> (usize, &[i32]) {
+        let (start, taps) = self.taps[i];
+        let weights = &self.weights[i * self.stride..][..taps as usize];
+        ((start - self.span.start) as usize, weights)
+    }
+
+    /// For one output: the first of the groups of inputs that it mixes, where groups are counted from the span's start, and the
+    /// digits of its weights in each of its groups. Digits of a group are the bytes of an integer each, the highest digit first; inputs
+    /// of a group that are not the output's have weight 0.
     #[inline(always)]
     pub(super) fn digits(&self, i: usize) -> (usize, &[[i32; 3]]) {
-        let (start, taps) = self.taps[i];
-        let groups = self.stride / GROUP;
-        let digits = &self.digits[i * groups..][..(taps as usize).div_ceil(GROUP)];
-        ((start - self.span.start) as usize, digits)
+        let (first, from) = self.groups[i];
+        let (_, to) = self.groups[i + 1];
+        (first as usize, &self.digits[from as usize..to as usize])
     }
 }
 
-/// A weight as `(((high << DIGIT_BITS) + middle) << DIGIT_BITS) + low`, each a signed byte. Weights have up to 22 bits and are
-/// not negative, so the high digit is at most 65.
-fn digits_of(weight: i32) -> [u8; 3] {
-    let low = weight as i8;
-    let rest = (weight - i32::from(low)) >> DIGIT_BITS;
-    let middle = rest as i8;
-    let high = (rest - i32::from(middle)) >> DIGIT_BITS;
-    [high as u8, middle as u8, low as u8]
+/// The digits of four weights. A weight is `(((high << DIGIT_BITS) + middle) << DIGIT_BITS) + low`, each a signed byte. Weights have up to
+/// 22 bits and are not negative, so the high digit is at most 65.
+fn digits_of(weights: [i32; GROUP]) -> [i32; 3] {
+    // With 128 added to each digit none is negative, and they are the weight's bytes; flipping the top bits takes the 128 off.
+    const BIAS: i32 = 0x0080_8080;
+    let [a, b, c, d] = weights.map(|weight| (weight.wrapping_add(BIAS) ^ BIAS) as u32);
+    [16, 8, 0].map(|shift| {
+        let digit = |weight: u32| weight >> shift & 255;
+        (digit(a) | digit(b) << 8 | digit(c) << 16 | digit(d) << 24) as i32
+    })
 }
 
 #[cfg(test)]
@@ -190,11 +228,14 @@ mod tests {
             .step_by(127)
             .chain([1, 127, 128, 255, 32_895, most])
         {
-            let digits = digits_of(weight).map(|digit| i32::from(digit as i8));
-            let sum = digits
-                .into_iter()
-                .fold(0, |sum, digit| (sum << DIGIT_BITS) + digit);
-            assert_eq!(sum, weight);
+            let digits = digits_of([0, weight, most, weight]);
+            let part = |i: usize| digits.map(|digit| i32::from(digit.to_le_bytes()[i] as i8));
+            let sum = |i: usize| {
+                part(i)
+                    .into_iter()
+                    .fold(0, |sum, digit| (sum << DIGIT_BITS) + digit)
+            };
+            assert_eq!([0, 1, 2, 3].map(sum), [0, weight, most, weight]);
         }
     }
 }

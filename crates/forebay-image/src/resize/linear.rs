@@ -48,9 +48,13 @@ pub(super) struct Linear {
     columns: Vec<Tap>,
     rows: Vec<Tap>,
     span: [Range<u32>; 2],
+    /// For each row of the span, whether an output row is made of it.
+    wanted: Vec<bool>,
     integers: [Vec<i32>; 2],
     floats: [Vec<f32>; 2],
     row: Vec<u8>,
+    /// The next row of the output.
+    next: usize,
 }
 
 /// Arithmetic of one kind: across gives what is kept between the passes.
@@ -188,14 +192,39 @@ impl Linear {
         self.rows
             .extend(rows.map(|y| tap(down, output.1, y, false)));
         self.span = [span(&self.columns), span(&self.rows)];
+        let [_, down] = self.span.clone();
+        self.wanted.clear();
+        self.wanted.resize(down.len(), false);
+        for at in self.rows.iter().flat_map(|tap| tap.inputs) {
+            self.wanted[(at - down.start) as usize] = true;
+        }
         self.span.clone()
     }
 
-    /// As [`Resizer::run`](super::Resizer::run).
-    pub(super) fn run(
+    /// Before the first row of an image.
+    pub(super) fn begin(&mut self) {
+        self.next = 0;
+    }
+
+    /// Columns and rows of the input, and of the output.
+    pub(super) fn size(&self) -> ((usize, usize), (usize, usize)) {
+        let [columns, rows] = &self.span;
+        (
+            (columns.len(), rows.len()),
+            (self.columns.len(), self.rows.len()),
+        )
+    }
+
+    /// Whether the output depends on a row of the span.
+    pub(super) fn wants(&self, row: usize) -> bool {
+        self.wanted.get(row) == Some(&true)
+    }
+
+    /// Takes a row of the span, the next one that is wanted, and makes the rows of the output that are then complete.
+    pub(super) fn take(
         &mut self,
+        row: usize,
         source: &[u8],
-        stride: usize,
         layout: Layout,
         out: &mut [u8],
         portable: bool,
@@ -207,20 +236,22 @@ impl Linear {
             span,
             integers,
             floats,
-            row,
+            row: line,
+            next,
+            ..
         } = self;
         let job = Job {
             columns,
             rows,
-            first: [span[0].start, span[1].start],
+            first: span[0].start,
+            at: span[1].start + row as u32,
             source,
-            stride,
             layout,
         };
         match kind {
-            Kind::Fixed => job.run::<Fixed>(integers, row, out, portable),
-            Kind::Mean => job.run::<Mean>(integers, row, out, portable),
-            Kind::Float => job.run::<Float>(floats, row, out, portable),
+            Kind::Fixed => job.run::<Fixed>(integers, next, line, out, portable),
+            Kind::Mean => job.run::<Mean>(integers, next, line, out, portable),
+            Kind::Float => job.run::<Float>(floats, next, line, out, portable),
         }
     }
 }
@@ -231,15 +262,16 @@ fn span(taps: &[Tap]) -> Range<u32> {
     low.min(high)..high + 1
 }
 
-/// One resize.
+/// One row of the input.
 #[derive(Clone, Copy)]
 struct Job<'a> {
     columns: &'a [Tap],
     rows: &'a [Tap],
-    /// First column and row that `source` has.
-    first: [u32; 2],
+    /// First column that `source` has.
+    first: u32,
+    /// Which row it is.
+    at: u32,
     source: &'a [u8],
-    stride: usize,
     layout: Layout,
 }
 
@@ -247,6 +279,7 @@ impl Job<'_> {
     fn run<A: Arithmetic>(
         self,
         lines: &mut [Vec<A::Sum>; 2],
+        next: &mut usize,
         row: &mut Vec<u8>,
         out: &mut [u8],
         portable: bool,
@@ -254,49 +287,49 @@ impl Job<'_> {
         #[cfg(target_arch = "x86_64")]
         if !portable && is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2.
-            return unsafe { self.avx2::<A>(lines, row, out) };
+            return unsafe { self.avx2::<A>(lines, next, row, out) };
         }
         let _ = portable;
-        self.passes::<A>(lines, row, out);
+        self.passes::<A>(lines, next, row, out);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn avx2<A: Arithmetic>(self, lines: &mut [Vec<A::Sum>; 2], row: &mut Vec<u8>, out: &mut [u8]) {
-        self.passes::<A>(lines, row, out);
+    fn avx2<A: Arithmetic>(
+        self,
+        lines: &mut [Vec<A::Sum>; 2],
+        next: &mut usize,
+        row: &mut Vec<u8>,
+        out: &mut [u8],
+    ) {
+        self.passes::<A>(lines, next, row, out);
     }
 
     #[inline(always)]
     fn passes<A: Arithmetic>(
         self,
         lines: &mut [Vec<A::Sum>; 2],
+        next: &mut usize,
         row: &mut Vec<u8>,
         out: &mut [u8],
     ) {
         let (width, height) = (self.columns.len(), self.rows.len());
-        for line in lines.iter_mut() {
-            line.clear();
-            line.resize(width * 3, A::Sum::default());
-        }
-        row.clear();
-        row.resize(width * 3, 0);
-        // Which input row each line holds.
-        let mut held = [u32::MAX; 2];
-        for (y, tap) in self.rows.iter().enumerate() {
-            if held[0] != tap.inputs[0] && held[1] == tap.inputs[0] {
-                lines.swap(0, 1);
-                held.swap(0, 1);
-            }
-            for i in 0..2 {
-                if held[i] != tap.inputs[i] {
-                    held[i] = tap.inputs[i];
-                    self.across::<A>(tap.inputs[i], &mut lines[i]);
-                }
-            }
-            let [a, b] = &*lines;
+        lines.swap(0, 1);
+        lines[1].resize(width * 3, A::Sum::default());
+        self.across::<A>(&mut lines[1]);
+        // Both inputs of an output are neighbours, so they are the last two rows that were wanted.
+        while let Some(tap) = self.rows.get(*next)
+            && tap.inputs[1] <= self.at
+        {
+            let [a, b] = tap
+                .inputs
+                .map(|input| &lines[usize::from(input == self.at)][..]);
+            let y = *next;
+            *next += 1;
             match self.layout {
                 Layout::Nhwc => down::<A>(a, b, tap, &mut out[y * width * 3..][..width * 3]),
                 Layout::Nchw => {
+                    row.resize(width * 3, 0);
                     down::<A>(a, b, tap, row);
                     for channel in 0..3 {
                         let to = &mut out[(channel * height + y) * width..][..width];
@@ -309,13 +342,12 @@ impl Job<'_> {
         }
     }
 
-    /// An input row, resized across.
+    /// The row, resized across.
     #[inline(always)]
-    fn across<A: Arithmetic>(self, row: u32, line: &mut [A::Sum]) {
-        let row = &self.source[(row - self.first[1]) as usize * self.stride..];
+    fn across<A: Arithmetic>(self, line: &mut [A::Sum]) {
         for (tap, sums) in self.columns.iter().zip(line.chunks_exact_mut(3)) {
-            let [a, b] = tap.inputs.map(|at| (at - self.first[0]) as usize * 3);
-            let (a, b) = (&row[a..a + 3], &row[b..b + 3]);
+            let [a, b] = tap.inputs.map(|at| (at - self.first) as usize * 3);
+            let (a, b) = (&self.source[a..a + 3], &self.source[b..b + 3]);
             for (sum, (&a, &b)) in sums.iter_mut().zip(a.iter().zip(b)) {
                 *sum = A::across(a, b, tap);
             }

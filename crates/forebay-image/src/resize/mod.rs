@@ -7,6 +7,9 @@
 //! implementation here (portable, AVX2, AVX-512) gives the same bytes, and the same as Pillow. Only the part of the
 //! output that is wanted is computed, from only the part of the input that it needs; a horizontal flip and the
 //! layout of the output cost nothing extra.
+//!
+//! The input comes row by row ([`Passes`]): a few rows wait for the first pass, and what it makes of them stays in a ring that holds no more than
+//! the second pass looks at. So neither the input nor the rows between the passes are ever in memory as a whole.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -14,6 +17,7 @@ mod avx2;
 mod avx512;
 mod axis;
 mod linear;
+mod passes;
 mod portable;
 
 use crate::decode::Region;
@@ -22,11 +26,15 @@ use crate::transform::Layout;
 use axis::Axis;
 pub(crate) use axis::Source;
 use linear::Linear;
+pub(crate) use passes::Passes;
 
 /// Fixed point of the weights: 32 bits less 8 for the pixel and 2 for the sum's head room, as in Pillow.
 const PRECISION_BITS: u32 = 32 - 8 - 2;
 /// Half a unit of the fixed point: what rounding adds.
 const HALF: i32 = 1 << (PRECISION_BITS - 1);
+
+/// Rows of the input that go through the first pass together.
+const STRIP: usize = 16;
 
 /// A resize of a whole image and the part of the result that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +55,12 @@ pub(crate) struct Resizer {
     pub(crate) profile: Profile,
     columns: Axis,
     rows: Axis,
-    middle: Vec<u8>,
+    /// Rows of the input that wait for the first pass.
+    strip: Vec<u8>,
+    /// Rows between the passes.
+    between: Vec<u8>,
+    #[cfg(target_arch = "x86_64")]
+    lines: avx512::Lines,
     linear: Linear,
     level: Level,
 }
@@ -93,10 +106,12 @@ struct Middle {
     run_stride: usize,
     /// From a row to the next, in bytes.
     stride: usize,
+    /// Rows that there is room for; a row takes the place of the one so many rows before it.
+    ring: usize,
 }
 
 impl Middle {
-    fn new(layout: Layout, width: usize) -> Self {
+    fn new(layout: Layout, width: usize, ring: usize) -> Self {
         let (run, runs) = match layout {
             Layout::Nhwc => (width * 3, 1),
             Layout::Nchw => (width, 3),
@@ -107,7 +122,20 @@ impl Middle {
             width,
             run_stride,
             stride: run_stride * runs,
+            ring,
         }
+    }
+
+    /// Where row `first + t` begins, given the place of the first in the ring and no more rows than it holds.
+    #[inline(always)]
+    fn row(self, place: usize, t: usize) -> usize {
+        let row = place + t;
+        let row = if row < self.ring {
+            row
+        } else {
+            row - self.ring
+        };
+        row * self.stride
     }
 
     /// Runs of one row: where in the row each begins, its length, and where it goes in the output.
@@ -156,36 +184,14 @@ impl Resizer {
     /// Resizes what [`Resizer::plan`] asked for: `source` begins at that region's first pixel and has
     /// `stride` bytes from a row to the next. `out` holds three bytes for each pixel of the window.
     pub(crate) fn run(&mut self, source: &[u8], stride: usize, layout: Layout, out: &mut [u8]) {
-        if self.profile != Profile::Pillow {
-            let portable = self.level == Level::Portable;
-            return self.linear.run(source, stride, layout, out, portable);
-        }
-        let (width, height) = (self.columns.len(), self.rows.len());
-        assert_eq!(out.len(), width * height * 3, "the window's size");
-        let middle = Middle::new(layout, width);
-        let need = self.rows.span().len() * middle.stride;
-        if self.middle.len() < need {
-            self.middle.resize(need, 0);
-        }
-        let rows = &mut self.middle[..need];
-        match self.level {
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => {
-                self.columns.make_digits();
-                self.rows.make_digits();
-                avx512::resize(&self.columns, &self.rows, middle, source, stride, rows, out);
-            }
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => {
-                self.columns.make_halves();
-                self.rows.make_halves();
-                avx2::resize(&self.columns, &self.rows, middle, source, stride, rows, out);
-            }
-            Level::Portable => {
-                portable::horizontal(&self.columns, source, stride, middle, rows);
-                portable::vertical(&self.rows, rows, middle, out);
-            }
-        }
+        let mut passes = self.passes(layout, out);
+        passes.take_all(source, stride);
+        passes.finish();
+    }
+
+    /// Resizes what [`Resizer::plan`] asked for, which is given row by row. `out` holds three bytes for each pixel of the window.
+    pub(crate) fn passes<'a>(&'a mut self, layout: Layout, out: &'a mut [u8]) -> Passes<'a> {
+        Passes::new(self, layout, out)
     }
 }
 

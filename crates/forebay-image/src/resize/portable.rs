@@ -39,26 +39,23 @@ pub(super) fn horizontal(
     }
 }
 
-/// Rows between the passes to the output.
-pub(super) fn vertical(axis: &Axis, rows: &[u8], middle: Middle, out: &mut [u8]) {
-    for (y, (start, weights)) in axis.iter().enumerate() {
-        for (at, length, to) in middle.runs(y, axis.len()) {
-            let out = &mut out[to..to + length];
-            // A few columns at a time keep their sums in registers.
-            for (chunk, out) in out.chunks_mut(32).enumerate() {
-                let mut sums = [HALF; 32];
-                for (row, &w) in rows[start * middle.stride..]
-                    .chunks_exact(middle.stride)
-                    .zip(weights)
-                {
-                    let row = &row[at + chunk * 32..][..out.len()];
-                    for (sum, &v) in sums.iter_mut().zip(row) {
-                        *sum += i32::from(v) * w;
-                    }
+/// Rows between the passes to one row of the output.
+pub(super) fn vertical(axis: &Axis, y: usize, rows: &[u8], middle: Middle, out: &mut [u8]) {
+    let (start, weights) = axis.weights(y);
+    let place = start % middle.ring;
+    for (at, length, to) in middle.runs(y, axis.len()) {
+        let out = &mut out[to..to + length];
+        // A few columns at a time keep their sums in registers.
+        for (chunk, out) in out.chunks_mut(32).enumerate() {
+            let mut sums = [HALF; 32];
+            for (t, &w) in weights.iter().enumerate() {
+                let row = &rows[middle.row(place, t) + at + chunk * 32..][..out.len()];
+                for (sum, &v) in sums.iter_mut().zip(row) {
+                    *sum += i32::from(v) * w;
                 }
-                for (o, &sum) in out.iter_mut().zip(&sums) {
-                    *o = to_byte(sum);
-                }
+            }
+            for (o, &sum) in out.iter_mut().zip(&sums) {
+                *o = to_byte(sum);
             }
         }
     }

@@ -170,39 +170,39 @@ impl Transform {
             Self::Raw => return Err(invalid("Raw leaves images as they are, encoded".to_owned())),
         };
         let region = decoder.plan(&mut picture, crop, &resize);
-        decoder.fill(bytes, &picture, region, seek_points)?;
-        let decoded = Instant::now();
-        let Decoder {
-            canvas,
-            resizer,
-            picture,
-            converter,
-            ..
-        } = decoder;
-        let (rows, stride) = (canvas.rows_from(), canvas.stride);
         let (height, width) = self.output_size();
         let list = match self {
             Self::List(list) => Some(list),
             _ => None,
         };
-        if let Some(list) = list.filter(|list| list.has_changes()) {
-            let pixels = picture.reset(width as usize, height as usize);
-            resizer.run(rows, stride, Layout::Nhwc, pixels);
-            list.change(picture, seed);
-            converter.run(output, (picture.data(), Layout::Nhwc), out);
-        } else if output.dtype == Dtype::Uint8 {
-            resizer.run(rows, stride, output.layout, out);
-        } else {
-            let pixels = picture.reset(width as usize, height as usize);
-            resizer.run(rows, stride, output.layout, pixels);
-            converter.run(output, (pixels, output.layout), out);
+        let changes = list.filter(|list| list.has_changes());
+        let layout = match changes {
+            Some(_) => Layout::Nhwc,
+            None => output.layout,
+        };
+        let straight = changes.is_none() && output.dtype == Dtype::Uint8;
+        // Aside, so that it can be written to while the rest of the decoder is in use.
+        let mut work = std::mem::take(&mut decoder.picture);
+        let to = match straight {
+            true => &mut *out,
+            false => work.reset(width as usize, height as usize),
+        };
+        let resized = decoder.resize(bytes, &picture, region, seek_points, layout, to);
+        let decoded = Instant::now();
+        if resized.is_ok() && !straight {
+            if let Some(list) = changes {
+                list.change(&mut work, seed);
+            }
+            decoder.converter.run(output, (work.data(), layout), out);
         }
+        decoder.picture = work;
+        let resized = resized?;
         if let Some(list) = list {
             list.erase(output, seed, out);
         }
         Ok(Timing {
-            decode_ns: (decoded - started).as_nanos() as u64,
-            transform_ns: decoded.elapsed().as_nanos() as u64,
+            decode_ns: (decoded - started).saturating_sub(resized).as_nanos() as u64,
+            transform_ns: (resized + decoded.elapsed()).as_nanos() as u64,
         })
     }
 }

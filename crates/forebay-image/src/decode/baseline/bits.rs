@@ -3,16 +3,16 @@
 //! In a JPEG's entropy-coded data the byte `ff` is followed by a stuffed `00`, or begins a marker. [`Stream`]
 //! removes the stuffing into a window that is longer than any batch of blocks can be, so that the hot loop,
 //! which owns a [`Bits`], neither looks for `ff` nor asks whether bytes are left: positions are masked into
-//! the window, and whether the data were long enough is checked once after each batch.
+//! the window, which is a ring, and whether the data were long enough is checked once after each batch.
 
 /// Positions in the window are masked with this.
 const MASK: usize = (1 << 15) - 1;
-/// Bytes read at once; the window is this much longer than its mask, so that a read never wraps.
+/// Bytes read at once.
 const WORD: usize = 8;
 /// Bytes copied at once where there is nothing to remove.
 const RUN: usize = 32;
-/// Unstuffed bytes, and room for a whole word at the last of them.
-pub(super) type Window = [u8; MASK + 1 + WORD];
+/// A ring of unstuffed bytes; its first bytes are there again behind its last one, so that neither reads nor copies wrap.
+pub(super) type Window = [u8; MASK + 1 + RUN];
 
 /// No block is longer, whatever its bits say: 64 symbols of at most 16 + 15 bits are 248 bytes.
 pub(super) const BLOCK_BYTES: usize = 256;
@@ -20,18 +20,19 @@ pub(super) const BLOCK_BYTES: usize = 256;
 pub(super) const MAX_BLOCKS: usize = 60;
 /// What is unstuffed beyond the need of the next batch, in bytes.
 const AHEAD: usize = 4096;
+const _: () = assert!(MAX_BLOCKS * BLOCK_BYTES + 2 * WORD + AHEAD + 2 * RUN <= MASK);
 
 /// Bits that a lookup in a Huffman table takes.
 pub(super) const LOOKUP_BITS: u32 = 10;
 
 /// A position in a window, with the next bits at the top of a register.
 ///
-/// Only the low six bits of `count` mean something (the valid bits of `next`): a table entry, whose low six
-/// bits are a length, can then be subtracted as it is.
+/// The lowest byte of `state` is how many bits of `next` are valid, at most 63. What the bytes above it are is up to who reads symbols: a table
+/// entry, whose lowest byte is a length, can be subtracted as it is, and does in the second byte what it is meant to.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Bits {
     next: u64,
-    count: u32,
+    pub(super) state: u32,
     at: usize,
 }
 
@@ -42,16 +43,16 @@ impl Bits {
         let at = self.at & MASK;
         let mut word = [0; WORD];
         word.copy_from_slice(&window[at..at + WORD]);
-        self.next |= u64::from_be_bytes(word) >> (self.count & 63);
-        self.at += (!self.count >> 3 & 7) as usize;
-        self.count |= 56;
+        self.next |= u64::from_be_bytes(word) >> (self.state & 63);
+        self.at += (!self.state >> 3 & 7) as usize;
+        self.state |= 56;
     }
 
-    /// Consumes as many bits as the low six bits of `entry` say.
+    /// Consumes as many bits as the low six bits of `entry` say, at most as many as are valid. All of `entry` is subtracted from `state`.
     #[inline(always)]
     pub(super) fn consume(&mut self, entry: u32) {
         self.next <<= entry & 63;
-        self.count = self.count.wrapping_sub(entry);
+        self.state = self.state.wrapping_sub(entry);
     }
 
     /// The next bits, the first of them topmost.
@@ -68,7 +69,7 @@ impl Bits {
 
     /// Bits consumed since the start of the window.
     fn consumed(&self) -> usize {
-        self.at * 8 - (self.count & 63) as usize
+        self.at * 8 - (self.state & 63) as usize
     }
 }
 
@@ -76,10 +77,8 @@ impl Bits {
 #[derive(Debug)]
 pub(super) struct Stream {
     window: Box<Window>,
-    /// Bytes of the window that hold data.
+    /// Bytes that were put into the window.
     filled: usize,
-    /// Unstuffed bytes that have left the window.
-    passed: usize,
     /// Offset in the source of the first byte that is not in the window yet.
     next: usize,
     /// Offset in the source where reading stops at the latest.
@@ -93,9 +92,8 @@ pub(super) struct Stream {
 impl Default for Stream {
     fn default() -> Self {
         Self {
-            window: Box::new([0; MASK + 1 + WORD]),
+            window: Box::new([0; MASK + 1 + RUN]),
             filled: 0,
-            passed: 0,
             next: 0,
             limit: 0,
             ended: true,
@@ -108,7 +106,6 @@ impl Stream {
     /// Starts at byte `at` of `source`, skipping its first `bit` bits; reads nothing at or after `limit`.
     pub(super) fn open(&mut self, source: &[u8], at: usize, bit: u32, limit: usize) {
         self.filled = 0;
-        self.passed = 0;
         self.next = at;
         self.limit = limit.min(source.len());
         self.ended = false;
@@ -122,14 +119,10 @@ impl Stream {
     pub(super) fn reserve(&mut self, source: &[u8], blocks: usize) {
         debug_assert!(blocks <= MAX_BLOCKS);
         let need = blocks * BLOCK_BYTES + 2 * WORD;
-        if self.ended || self.filled - self.bits.at >= need {
-            return;
+        // Only at the end of the data is more read than there is.
+        if !self.ended && self.filled - self.bits.at < need {
+            self.unstuff(source, self.bits.at + need + AHEAD);
         }
-        self.window.copy_within(self.bits.at..self.filled, 0);
-        self.passed += self.bits.at;
-        self.filled -= self.bits.at;
-        self.bits.at = 0;
-        self.unstuff(source, need + AHEAD);
     }
 
     /// The window, for a batch of blocks, and where decoding is in it.
@@ -145,7 +138,7 @@ impl Stream {
 
     /// Bits consumed since `open`, those skipped there included.
     pub(super) fn position(&self) -> usize {
-        self.passed * 8 + self.bits.consumed()
+        self.bits.consumed()
     }
 
     /// Whether fewer than eight bits are left before the next marker: only padding.
@@ -159,51 +152,55 @@ impl Stream {
         self.next
     }
 
-    /// Fills the window up to `until` bytes or to the end.
+    /// Fills the window until so many bytes have been put into it, or to the end.
     fn unstuff(&mut self, source: &[u8], until: usize) {
-        debug_assert!(until <= MASK + 1 - RUN);
+        debug_assert!(until - self.bits.at <= MASK + 1 - 2 * RUN);
         let source = &source[..self.limit];
         let (mut from, mut to) = (self.next, self.filled);
-        while to < until {
+        while to < until && !self.ended {
+            let place = to & MASK;
+            let begun = to;
             // Most data have no `ff` for hundreds of bytes; the compiler turns the search into vectors.
             if let Some(run) = source.get(from..from + RUN)
                 && !run
                     .iter()
                     .fold(false, |found, &byte| found | (byte == 0xff))
             {
-                self.window[to..to + RUN].copy_from_slice(run);
+                self.window[place..place + RUN].copy_from_slice(run);
                 from += RUN;
                 to += RUN;
-                continue;
-            }
-            if let Some(word) = source.get(from..from + WORD)
-                && let Ok(word) = <[u8; WORD]>::try_from(word)
-            {
-                // Copied whole; what follows an `ff` is overwritten by the next step.
-                self.window[to..to + WORD].copy_from_slice(&word);
-                let clean = before_ff(word);
-                from += clean;
-                to += clean;
-                if clean == WORD {
-                    continue;
+            } else {
+                if let Some(word) = source.get(from..from + WORD)
+                    && let Ok(word) = <[u8; WORD]>::try_from(word)
+                {
+                    // Copied whole; what follows an `ff` is overwritten by the next step.
+                    self.window[place..place + WORD].copy_from_slice(&word);
+                    let clean = before_ff(word);
+                    from += clean;
+                    to += clean;
+                }
+                if to - begun < WORD {
+                    let byte = &mut self.window[place + to - begun];
+                    match (source.get(from), source.get(from + 1)) {
+                        (Some(0xff), Some(0)) => {
+                            *byte = 0xff;
+                            from += 2;
+                            to += 1;
+                        }
+                        (Some(0xff) | None, _) => self.ended = true,
+                        (Some(&plain), _) => {
+                            *byte = plain;
+                            from += 1;
+                            to += 1;
+                        }
+                    }
                 }
             }
-            match (source.get(from), source.get(from + 1)) {
-                (Some(0xff), Some(0)) => {
-                    self.window[to] = 0xff;
-                    from += 2;
-                }
-                (Some(0xff) | None, _) => {
-                    self.ended = true;
-                    break;
-                }
-                (Some(&byte), _) => {
-                    self.window[to] = byte;
-                    from += 1;
-                }
+            if to & MASK < place {
+                self.window.copy_within(MASK + 1.., 0);
             }
-            to += 1;
         }
+        self.window.copy_within(..RUN, MASK + 1);
         self.next = from;
         self.filled = to;
     }

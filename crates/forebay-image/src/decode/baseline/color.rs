@@ -9,17 +9,31 @@ const BLUE_CB: i32 = 116_130;
 const GREEN_CR: i32 = 46_802;
 const GREEN_CB: i32 = 22_554;
 
+/// A pixel.
+#[inline(always)]
+fn rgb(y: u8, cb: u8, cr: u8) -> [u8; 3] {
+    let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
+    let red = y + ((RED_CR * cr + HALF) >> BITS);
+    let green = y + ((-GREEN_CB * cb - GREEN_CR * cr + HALF) >> BITS);
+    let blue = y + ((BLUE_CB * cb + HALF) >> BITS);
+    [red, green, blue].map(|value| value.clamp(0, 255) as u8)
+}
+
 /// A row of YCbCr to RGB.
 pub(super) fn ycc(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
     let chroma = cb.iter().zip(cr);
     for ((pixel, &y), (&cb, &cr)) in out.chunks_exact_mut(3).zip(y).zip(chroma) {
-        let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
-        let red = y + ((RED_CR * cr + HALF) >> BITS);
-        let green = y + ((-GREEN_CB * cb - GREEN_CR * cr + HALF) >> BITS);
-        let blue = y + ((BLUE_CB * cb + HALF) >> BITS);
-        for (channel, value) in pixel.iter_mut().zip([red, green, blue]) {
-            *channel = value.clamp(0, 255) as u8;
-        }
+        pixel.copy_from_slice(&rgb(y, cb, cr));
+    }
+}
+
+/// A row of YCbCr to a row each of red, green and blue.
+pub(super) fn ycc_planes(y: &[u8], cb: &[u8], cr: &[u8], out: [&mut [u8]; 3]) {
+    let [red, green, blue] = out;
+    let out = red.iter_mut().zip(green).zip(blue);
+    let stored = y.iter().zip(cb).zip(cr);
+    for (((red, green), blue), ((&y, &cb), &cr)) in out.zip(stored) {
+        [*red, *green, *blue] = rgb(y, cb, cr);
     }
 }
 
@@ -46,5 +60,9 @@ mod tests {
             &mut out,
         );
         assert_eq!(out, [128, 128, 128, 255, 255, 255, 254, 0, 0, 0, 0, 254]);
+        let [mut red, mut green, mut blue] = [[0; 2]; 3];
+        let out = [&mut red[..], &mut green, &mut blue];
+        ycc_planes(&[255, 76], &[128, 85], &[128, 255], out);
+        assert_eq!([red, green, blue], [[255, 254], [255, 0], [255, 0]]);
     }
 }

@@ -1,14 +1,15 @@
 //! Blocks of coefficients out of bits.
 //!
-//! Three loops: [`decode`] reads one stream, [`decode_two`] reads two in turns, so that the latencies of one are
-//! hidden behind the other's, [`walk`] reads nothing but lengths. The first two are generic in whether coefficients are kept: blocks outside the wanted
-//! region are read, because only their bits say where the next block begins, but nothing is stored.
+//! [`decode`] reads one stream, [`decode_two`] reads two in turns, so that the latencies of one are
+//! hidden behind the other's. Blocks outside the wanted region are read, because only their bits say where the next block begins, but nothing is
+//! stored; [`walk`] and [`walk_two`] read nothing but lengths, several symbols at a time.
 //! The loops are inlined into wrappers in [`simd`](super::simd) that allow the compiler newer instructions.
 
 use super::bits::{Bits, Window};
-use super::huffman::{END_OF_BLOCK, NOT_HERE, Table};
-use super::strides::{STRIDE_BITS, Strides};
+use super::huffman::{END_OF_BLOCK, Entry, Lookup, Table};
+use super::strides::{NO_STRIDES, STRIDE_BITS, Strides};
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 
 /// Coefficients of two blocks side by side (row 0 of the first, row 0 of the second, row 1 of the first, ...),
 /// then a place to which loops write what belongs nowhere.
@@ -29,12 +30,21 @@ pub(super) const ZIGZAG: [u8; 64] = [
     52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
 ];
 
-/// Place in a pair by coefficient index.
+/// What is left of a block after its DC coefficient: 62 less the index of the last coefficient read. So the byte is negative from the last
+/// coefficient on.
+const LEFT: u8 = 62;
+/// After the last coefficient.
+const ALL: i8 = -1;
+/// After an end of block, wherever it was: runs that reach past the last coefficient leave more, and an end of block after them less.
+const ENDED: RangeInclusive<i8> = -(END_OF_BLOCK as i8)..=LEFT as i8 - END_OF_BLOCK as i8;
+
+/// Place in a pair by what is left after the coefficient.
 static PLACE: [u8; 256] = {
     let mut place = [NOWHERE; 256];
-    let mut i = 0;
+    let mut i = 0u8;
     while i < 64 {
-        place[i] = (ZIGZAG[i] / 8) * 16 + ZIGZAG[i] % 8;
+        let natural = ZIGZAG[i as usize];
+        place[LEFT.wrapping_sub(i) as usize] = (natural / 8) * 16 + natural % 8;
         i += 1;
     }
     place
@@ -68,110 +78,239 @@ pub(super) struct Reader<'a> {
     pub(super) predictors: &'a mut Predictors,
 }
 
-/// One block being read: a copy of the reader's state that the compiler can hold in registers.
+/// A block being read: what is needed for each symbol, and nothing else, so that the compiler can hold two of them in registers. The second
+/// byte of `bits.state` is what is left of the block (see [`LEFT`]), so that one subtraction counts bits and coefficients.
+#[derive(Clone, Copy)]
 struct Block<'a> {
     window: &'a Window,
     bits: Bits,
-    /// Index of the last coefficient read; over 63 when the block is over.
-    index: u8,
-    table: &'a Table,
+    lookup: &'a Lookup,
+    strides: &'a Strides,
     out: &'a [Cell<i16>; VIEW],
 }
 
-impl<'a> Block<'a> {
-    /// Reads the DC coefficient; `false` if its code is none.
+impl Block<'_> {
+    /// What is left of the block.
     #[inline(always)]
-    fn start<const KEEP: bool>(
-        &mut self,
-        tables: &Tables<'a>,
-        slot: Slot,
-        predictors: &mut Predictors,
-    ) -> bool {
-        let component = usize::from(slot.component) % COMPONENTS;
+    fn left(&self) -> u8 {
+        (self.bits.state >> 8) as u8
+    }
+
+    /// Whether the block is over, or a symbol was met that is not in the lookup.
+    #[inline(always)]
+    fn stopped(&self) -> bool {
+        (self.bits.state as i16) < 0
+    }
+
+    #[inline(always)]
+    fn refill(&mut self) {
         self.bits.refill(self.window);
-        let table = tables.dc[component];
-        let entry = table.entry(&self.bits);
-        let mut difference = entry.value(self.bits.peek());
-        self.bits.consume(entry.length());
-        let mut sound = true;
-        if entry.is_slow() {
-            if let Some(symbol) = table.slow(self.bits.peek()) {
-                self.bits.consume(symbol.length);
-                difference = symbol.value;
-            } else {
-                sound = false;
-            }
-            self.bits.refill(self.window);
-        }
-        let predictor = &mut predictors[component];
-        *predictor = predictor.wrapping_add(difference);
-        if KEEP {
-            self.out[0].set(*predictor as i16);
-        }
-        self.index = 0;
-        self.table = tables.ac[component];
-        sound
     }
 
-    /// Reads a symbol; `true` if [`Block::settle`] must say what that means.
+    /// Reads a symbol. [`Block::stopped`] then says whether [`Side::next`] must be asked what that means.
     #[inline(always)]
-    fn symbol<const KEEP: bool>(&mut self) -> bool {
-        let entry = self.table.entry(&self.bits);
-        self.index = self.index.wrapping_add(entry.advance());
+    fn symbol<const KEEP: bool>(&mut self) -> Entry {
+        let entry = self.lookup[self.bits.index()];
+        let bits = self.bits.peek();
+        self.bits.consume(entry.step());
         if KEEP {
-            let value = entry.value(self.bits.peek());
-            self.out[usize::from(PLACE[usize::from(self.index)])].set(value as i16);
+            let value = entry.value(bits);
+            self.out[usize::from(PLACE[usize::from(self.left())])].set(value as i16);
         }
-        self.bits.consume(entry.length());
-        self.index >= 63
+        entry
     }
 
-    /// Walks over symbols; `true` if the block is over (`index` is then over 62), or if nothing was done because
-    /// it may be over in the midst of them.
+    /// Walks over symbols; `true` if the block is over (it is then [`stopped`](Block::stopped)), or if nothing was done because it may be
+    /// over in the midst of them.
     #[inline(always)]
-    fn stride(&mut self, strides: &Strides) -> bool {
-        let stride = strides[(self.bits.peek() >> (64 - STRIDE_BITS)) as usize];
-        let index = self.index.wrapping_add(stride.advance());
-        if index >= 63 {
-            let over = index == 63 || (END_OF_BLOCK..=END_OF_BLOCK + 62).contains(&index);
-            if over {
-                self.index = index;
-                self.bits.consume(stride.length());
+    fn stride(&mut self) -> bool {
+        let stride = self.strides[(self.bits.peek() >> (64 - STRIDE_BITS)) as usize];
+        let state = self.bits.state.wrapping_sub(stride.step());
+        if (state as i16) < 0 || stride.is_slow() {
+            if is_end((state >> 8) as i8) {
+                self.bits.consume(stride.step());
             }
             return true;
         }
-        self.index = index;
-        self.bits.consume(stride.length());
+        self.bits.consume(stride.step());
         false
     }
 
-    /// Reads a symbol that is not in the lookup, if that is why `index` is where it is. `true` if the block
-    /// is over. Afterwards as many bits are valid as after a refill.
-    #[inline(always)]
-    fn settle<const KEEP: bool>(&mut self) -> bool {
-        if self.index >= NOT_HERE {
-            self.index -= NOT_HERE;
-            self.bits.refill(self.window);
-            // Without a code the index stays over 63 and short of an end: `is_sound` tells.
-            let Some(symbol) = self.table.slow(self.bits.peek()) else {
-                self.index = 64;
-                return true;
-            };
-            self.bits.consume(symbol.length);
-            self.bits.refill(self.window);
-            self.index += symbol.advance;
-            if KEEP {
-                self.out[usize::from(PLACE[usize::from(self.index)])].set(symbol.value as i16);
-            }
-        }
-        self.index >= 63
-    }
-
-    /// Whether the block ended with its last coefficient or an end of block: runs that reach past the last
-    /// coefficient end between the two.
+    /// Whether the block, which is over, ended with its last coefficient or an end of block.
     #[inline(always)]
     fn is_sound(&self) -> bool {
-        self.index == 63 || self.index >= END_OF_BLOCK
+        is_end(self.left() as i8)
+    }
+}
+
+/// Whether a block ends with so much left.
+#[inline(always)]
+fn is_end(left: i8) -> bool {
+    left == ALL || ENDED.contains(&left)
+}
+
+/// One stream being read: what is needed where one block ends and the next one begins.
+struct Side<'a> {
+    tables: Tables<'a>,
+    /// The AC table of the block at hand.
+    table: &'a Table,
+    slots: std::slice::Iter<'a, Slot>,
+    coefficients: &'a [Cell<i16>],
+    predictors: Predictors,
+    /// Whether all blocks so far were legal.
+    sound: bool,
+}
+
+impl<'a> Side<'a> {
+    /// The first block; `None` if there are no slots.
+    #[inline(always)]
+    fn open<const KEEP: bool>(
+        reader: &Reader<'a>,
+        tables: &Tables<'a>,
+        slots: &'a [Slot],
+        coefficients: &'a [Cell<i16>],
+    ) -> Option<(Self, Block<'a>)> {
+        let table = tables.ac[0];
+        let mut block = Block {
+            window: reader.window,
+            bits: *reader.bits,
+            lookup: table.lookup(),
+            strides: &NO_STRIDES,
+            out: view(coefficients, 0),
+        };
+        let mut side = Self {
+            tables: *tables,
+            table,
+            slots: slots.iter(),
+            coefficients,
+            predictors: *reader.predictors,
+            sound: true,
+        };
+        (!side.start::<KEEP>(&mut block)).then_some((side, block))
+    }
+
+    /// Leaves the reader where the side is; whether all blocks were legal.
+    #[inline(always)]
+    fn close(self, block: &Block<'a>, reader: Reader<'_>) -> bool {
+        *reader.bits = block.bits;
+        *reader.predictors = self.predictors;
+        self.sound
+    }
+
+    /// Begins the next block by reading its DC coefficient; `true` if there is none. Afterwards as many bits are valid as after a refill
+    /// and a symbol.
+    #[inline(always)]
+    fn start<const KEEP: bool>(&mut self, block: &mut Block<'a>) -> bool {
+        let Some(slot) = self.slots.next() else {
+            return true;
+        };
+        let component = usize::from(slot.component) % COMPONENTS;
+        block.refill();
+        let table = self.tables.dc[component];
+        let entry = table.lookup()[block.bits.index()];
+        let mut difference = entry.value(block.bits.peek());
+        if entry.is_slow() {
+            if let Some(symbol) = table.slow(block.bits.peek()) {
+                block.bits.consume(symbol.length);
+                difference = symbol.value;
+            } else {
+                self.sound = false;
+            }
+            block.refill();
+        } else {
+            block.bits.consume(entry.step());
+        }
+        let predictor = &mut self.predictors[component];
+        *predictor = predictor.wrapping_add(difference);
+        if KEEP {
+            block.out = view(self.coefficients, slot.offset);
+            block.out[0].set(*predictor as i16);
+        }
+        block.bits.state = block.bits.state & 0xff | u32::from(LEFT) << 8;
+        self.table = self.tables.ac[component];
+        block.lookup = self.table.lookup();
+        if let Some(strides) = &self.tables.strides {
+            block.strides = strides[component];
+        }
+        false
+    }
+
+    /// For a block that [`stopped`](Block::stopped) with `entry`: reads the symbol that is not in the lookup, or begins the next block.
+    /// `true` if there is none.
+    #[inline(always)]
+    fn next<const KEEP: bool>(&mut self, block: &mut Block<'a>, entry: Entry) -> bool {
+        if entry.is_slow() {
+            let left = block.left().wrapping_add((entry.step() >> 8) as u8);
+            block.bits.state &= 0xff;
+            block.refill();
+            if let Some(symbol) = self.table.slow(block.bits.peek()) {
+                block.bits.consume(symbol.length);
+                let left = left.wrapping_sub(symbol.advance);
+                block.bits.state |= u32::from(left) << 8;
+                if KEEP {
+                    block.out[usize::from(PLACE[usize::from(left)])].set(symbol.value as i16);
+                }
+                if !block.stopped() {
+                    return false;
+                }
+            } else {
+                // The block is over, and short of an end.
+                block.bits.state |= 0xfe00;
+            }
+        }
+        self.sound &= block.is_sound();
+        self.start::<KEEP>(block)
+    }
+
+    /// After a stride that did nothing or ended the block: walks over one symbol, unless the block is over; then begins the next
+    /// block. `true` if there is none.
+    #[inline(always)]
+    fn walk_on(&mut self, block: &mut Block<'a>) -> bool {
+        if block.stopped() {
+            self.sound &= block.is_sound();
+            return self.start::<false>(block);
+        }
+        block.refill();
+        let entry = block.symbol::<false>();
+        block.stopped() && self.next::<false>(block, entry)
+    }
+
+    /// Reads all blocks that are left.
+    #[inline(always)]
+    fn finish<const KEEP: bool>(&mut self, block: &mut Block<'a>) {
+        loop {
+            let mut hot = *block;
+            let entry = loop {
+                hot.refill();
+                let entry = hot.symbol::<KEEP>();
+                if hot.stopped() {
+                    break entry;
+                }
+                let entry = hot.symbol::<KEEP>();
+                if hot.stopped() {
+                    break entry;
+                }
+                let entry = hot.symbol::<KEEP>();
+                if hot.stopped() {
+                    break entry;
+                }
+            };
+            *block = hot;
+            if self.next::<KEEP>(block, entry) {
+                return;
+            }
+        }
+    }
+
+    /// Walks over all blocks that are left.
+    #[inline(always)]
+    fn walk(&mut self, block: &mut Block<'a>) {
+        loop {
+            block.refill();
+            if (block.stride() || block.stride() || block.stride()) && self.walk_on(block) {
+                return;
+            }
+        }
     }
 }
 
@@ -183,6 +322,10 @@ fn view(coefficients: &[Cell<i16>], offset: u32) -> &[Cell<i16>; VIEW] {
         .expect("a slice of VIEW coefficients")
 }
 
+fn cells(coefficients: &mut [i16]) -> &[Cell<i16>] {
+    Cell::from_mut(coefficients).as_slice_of_cells()
+}
+
 /// Reads a block per slot. `false` if the bits are no legal blocks; what was stored is then arbitrary.
 #[inline(always)]
 pub(super) fn decode<const KEEP: bool>(
@@ -191,34 +334,13 @@ pub(super) fn decode<const KEEP: bool>(
     slots: &[Slot],
     coefficients: &mut [i16],
 ) -> bool {
-    let coefficients = Cell::from_mut(coefficients).as_slice_of_cells();
-    let mut bits = *reader.bits;
-    let mut predictors = *reader.predictors;
-    let mut sound = true;
-    for &slot in slots {
-        let mut block = Block {
-            window: reader.window,
-            bits,
-            index: 0,
-            table: tables.ac[0],
-            out: view(coefficients, slot.offset),
-        };
-        sound &= block.start::<KEEP>(tables, slot, &mut predictors);
-        // A DC and two AC symbols, then three AC symbols for each refill.
-        let mut settle = block.symbol::<KEEP>() || block.symbol::<KEEP>();
-        loop {
-            if settle && block.settle::<KEEP>() {
-                break;
-            }
-            block.bits.refill(block.window);
-            settle = block.symbol::<KEEP>() || block.symbol::<KEEP>() || block.symbol::<KEEP>();
-        }
-        sound &= block.is_sound();
-        bits = block.bits;
-    }
-    *reader.bits = bits;
-    *reader.predictors = predictors;
-    sound
+    let coefficients = cells(coefficients);
+    let Some((mut side, mut block)) = Side::open::<KEEP>(&reader, tables, slots, coefficients)
+    else {
+        return true;
+    };
+    side.finish::<KEEP>(&mut block);
+    side.close(&block, reader)
 }
 
 /// Walks over a block per slot with strides; see [`decode`]. `coefficients` are not written to.
@@ -226,41 +348,71 @@ pub(super) fn decode<const KEEP: bool>(
 pub(super) fn walk(
     reader: Reader<'_>,
     tables: &Tables<'_>,
-    strides: &[&Strides; COMPONENTS],
     slots: &[Slot],
     coefficients: &mut [i16],
 ) -> bool {
-    let coefficients = Cell::from_mut(coefficients).as_slice_of_cells();
-    let mut predictors = *reader.predictors;
-    let mut sound = true;
-    let mut block = Block {
-        window: reader.window,
-        bits: *reader.bits,
-        index: 0,
-        table: tables.ac[0],
-        out: view(coefficients, 0),
+    let coefficients = cells(coefficients);
+    let Some((mut side, mut block)) = Side::open::<false>(&reader, tables, slots, coefficients)
+    else {
+        return true;
     };
-    for &slot in slots {
-        let strides = strides[usize::from(slot.component) % COMPONENTS];
-        sound &= block.start::<false>(tables, slot, &mut predictors);
-        loop {
-            block.bits.refill(block.window);
-            if block.stride(strides) || block.stride(strides) || block.stride(strides) {
-                // The block is over, or something is so near its end that symbols must be taken one by one.
-                if block.index >= 63 {
-                    break;
-                }
-                block.bits.refill(block.window);
-                if block.symbol::<false>() && block.settle::<false>() {
-                    break;
-                }
+    side.walk(&mut block);
+    side.close(&block, reader)
+}
+
+/// [`walk`] over the blocks of two streams in turns; see [`decode_two`].
+#[inline(always)]
+pub(super) fn walk_two(
+    first: Reader<'_>,
+    second: Reader<'_>,
+    tables: &Tables<'_>,
+    slots: &[Slot],
+    coefficients: &mut [i16],
+) -> bool {
+    let coefficients = cells(coefficients);
+    let (Some((mut side_a, mut block_a)), Some((mut side_b, mut block_b))) = (
+        Side::open::<false>(&first, tables, slots, coefficients),
+        Side::open::<false>(&second, tables, slots, coefficients),
+    ) else {
+        return true;
+    };
+    loop {
+        let (mut a, mut b) = (block_a, block_b);
+        let first_stopped = loop {
+            a.refill();
+            b.refill();
+            if a.stride() {
+                break true;
             }
+            if b.stride() {
+                break false;
+            }
+            if a.stride() {
+                break true;
+            }
+            if b.stride() {
+                break false;
+            }
+            if a.stride() {
+                break true;
+            }
+            if b.stride() {
+                break false;
+            }
+        };
+        (block_a, block_b) = (a, b);
+        // Where one has no more blocks the other goes on alone.
+        if first_stopped {
+            if side_a.walk_on(&mut block_a) {
+                side_b.walk(&mut block_b);
+                break;
+            }
+        } else if side_b.walk_on(&mut block_b) {
+            side_a.walk(&mut block_a);
+            break;
         }
-        sound &= block.is_sound();
     }
-    *reader.bits = block.bits;
-    *reader.predictors = predictors;
-    sound
+    side_a.close(&block_a, first) & side_b.close(&block_b, second)
 }
 
 /// Reads a block per slot from each of two streams, which may be anywhere; see [`decode`].
@@ -272,83 +424,55 @@ pub(super) fn decode_two<const KEEP: bool>(
     slots: &[Slot],
     coefficients: [&mut [i16]; 2],
 ) -> bool {
-    let [to_first, to_second] =
-        coefficients.map(|coefficients| Cell::from_mut(coefficients).as_slice_of_cells());
-    let (mut slots_a, mut slots_b) = (slots.iter(), slots.iter());
-    let (Some(&slot_a), Some(&slot_b)) = (slots_a.next(), slots_b.next()) else {
+    let [to_first, to_second] = coefficients.map(cells);
+    let (Some((mut side_a, mut block_a)), Some((mut side_b, mut block_b))) = (
+        Side::open::<KEEP>(&first, tables, slots, to_first),
+        Side::open::<KEEP>(&second, tables, slots, to_second),
+    ) else {
         return true;
     };
-    let (mut predictors_a, mut predictors_b) = (*first.predictors, *second.predictors);
-    let mut a = Block {
-        window: first.window,
-        bits: *first.bits,
-        index: 0,
-        table: tables.ac[0],
-        out: view(to_first, slot_a.offset),
-    };
-    let mut b = Block {
-        window: second.window,
-        bits: *second.bits,
-        index: 0,
-        table: tables.ac[0],
-        out: view(to_second, slot_b.offset),
-    };
-    let mut sound = a.start::<KEEP>(tables, slot_a, &mut predictors_a);
-    sound &= b.start::<KEEP>(tables, slot_b, &mut predictors_b);
-    // A symbol of one stream; the next block is begun where one ends.
-    macro_rules! step {
-        ($block:ident, $slots:ident, $to:ident, $predictors:ident, $done:lifetime) => {
-            if $block.symbol::<KEEP>() && $block.settle::<KEEP>() {
-                sound &= $block.is_sound();
-                let Some(&slot) = $slots.next() else {
-                    break $done;
-                };
-                $block.out = view($to, slot.offset);
-                sound &= $block.start::<KEEP>(tables, slot, &mut $predictors);
+    loop {
+        let (mut a, mut b) = (block_a, block_b);
+        let (first_stopped, entry) = loop {
+            a.refill();
+            b.refill();
+            // A symbol of each stream, three times.
+            let entry = a.symbol::<KEEP>();
+            if a.stopped() {
+                break (true, entry);
+            }
+            let entry = b.symbol::<KEEP>();
+            if b.stopped() {
+                break (false, entry);
+            }
+            let entry = a.symbol::<KEEP>();
+            if a.stopped() {
+                break (true, entry);
+            }
+            let entry = b.symbol::<KEEP>();
+            if b.stopped() {
+                break (false, entry);
+            }
+            let entry = a.symbol::<KEEP>();
+            if a.stopped() {
+                break (true, entry);
+            }
+            let entry = b.symbol::<KEEP>();
+            if b.stopped() {
+                break (false, entry);
             }
         };
-    }
-    let mut unfinished_b = true;
-    let mut unfinished_a = true;
-    'both: {
-        'a: {
-            'b: {
-                loop {
-                    a.bits.refill(a.window);
-                    b.bits.refill(b.window);
-                    step!(a, slots_a, to_first, predictors_a, 'a);
-                    step!(b, slots_b, to_second, predictors_b, 'b);
-                    step!(a, slots_a, to_first, predictors_a, 'a);
-                    step!(b, slots_b, to_second, predictors_b, 'b);
-                    step!(a, slots_a, to_first, predictors_a, 'a);
-                    step!(b, slots_b, to_second, predictors_b, 'b);
-                }
+        (block_a, block_b) = (a, b);
+        // Where one has no more blocks the other goes on alone.
+        if first_stopped {
+            if side_a.next::<KEEP>(&mut block_a, entry) {
+                side_b.finish::<KEEP>(&mut block_b);
+                break;
             }
-            unfinished_b = false;
-            break 'both;
-        }
-        unfinished_a = false;
-    }
-    // The other goes on alone.
-    if unfinished_a {
-        'end: loop {
-            a.bits.refill(a.window);
-            step!(a, slots_a, to_first, predictors_a, 'end);
-            step!(a, slots_a, to_first, predictors_a, 'end);
-            step!(a, slots_a, to_first, predictors_a, 'end);
+        } else if side_b.next::<KEEP>(&mut block_b, entry) {
+            side_a.finish::<KEEP>(&mut block_a);
+            break;
         }
     }
-    if unfinished_b {
-        'end: loop {
-            b.bits.refill(b.window);
-            step!(b, slots_b, to_second, predictors_b, 'end);
-            step!(b, slots_b, to_second, predictors_b, 'end);
-            step!(b, slots_b, to_second, predictors_b, 'end);
-        }
-    }
-    *first.bits = a.bits;
-    *second.bits = b.bits;
-    *first.predictors = predictors_a;
-    *second.predictors = predictors_b;
-    sound
+    side_a.close(&block_a, first) & side_b.close(&block_b, second)
 }

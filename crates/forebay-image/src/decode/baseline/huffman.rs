@@ -5,50 +5,44 @@
 //! holds a value to which only the extra bits beyond the lookup must be added. What does not fit is decoded
 //! the slow way, code length by code length.
 
-use super::bits::{Bits, LOOKUP_BITS};
+use super::bits::LOOKUP_BITS;
 use super::strides::{self, Strides};
 
 /// Longest symbol (code and extra bits) in the lookup: three of them fit in the 56 bits that a refill gives.
 pub(super) const FAST_BITS: u32 = 18;
-/// Largest size of a value in the lookup; also the largest that 8-bit images have.
-const FAST_SIZE: u32 = 11;
+/// Largest size of a value in the lookup: an entry has room for its 10 bits. Larger ones are differences of DC coefficients, and rare.
+const FAST_SIZE: u32 = 9;
 
-/// What `advance` is for the end of a block: more than the sum of any index and any run.
+/// What `advance` is for the end of a block: more than what is left of a block, and any run.
 pub(super) const END_OF_BLOCK: u8 = 80;
-/// What `advance` is for symbols that are not in the lookup: more than any index plus [`END_OF_BLOCK`].
-pub(super) const NOT_HERE: u8 = 160;
+/// What `advance` is for symbols that are not in the lookup: more than what is left of any block.
+const NOT_HERE: u8 = 64;
 
-/// An entry of the lookup. From the lowest bit: 6 bits length of code and extra bits; 8 bits advance of the
-/// coefficient index; 6 bits right shift of the bits after the lookup; 12 bits signed base of the value.
+/// An entry of the lookup. From the lowest bit: 8 bits length of code and extra bits; 8 bits advance of the coefficient index; 6 bits right
+/// shift of the bits after the lookup; 10 bits signed base of the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry(u32);
 
 impl Entry {
     /// Consumes nothing; its value is 0.
-    const NOT_HERE: Self = Self::new(0, NOT_HERE, 0, 0);
+    pub(super) const NOT_HERE: Self = Self::new(0, NOT_HERE, 0, 0);
 
     const fn new(length: u32, advance: u8, beyond: u32, base: i32) -> Self {
         let shift = 64 - LOOKUP_BITS - beyond;
-        Self(length | (advance as u32) << 6 | shift << 14 | (base as u32) << 20)
+        Self(length | (advance as u32) << 8 | shift << 16 | (base as u32) << 22)
     }
 
-    /// For [`Bits::consume`].
+    /// For [`Bits::consume`]: the length, and in the second byte the advance.
     #[inline(always)]
-    pub(super) fn length(self) -> u32 {
+    pub(super) fn step(self) -> u32 {
         self.0
-    }
-
-    /// How far the coefficient index moves: run + 1, [`END_OF_BLOCK`] or [`NOT_HERE`].
-    #[inline(always)]
-    pub(super) fn advance(self) -> u8 {
-        (self.0 >> 6) as u8
     }
 
     /// The value, given the bits that begin with the symbol's code.
     #[inline(always)]
     pub(super) fn value(self, bits: u64) -> i32 {
-        let beyond = (bits & (u64::MAX >> LOOKUP_BITS)) >> (self.0 >> 14 & 63);
-        (self.0 as i32 >> 20).wrapping_add(beyond as i32)
+        let beyond = (bits & (u64::MAX >> LOOKUP_BITS)) >> (self.0 >> 16 & 63);
+        (self.0 as i32 >> 22).wrapping_add(beyond as i32)
     }
 
     /// Whether the symbol must be decoded the slow way.
@@ -75,10 +69,13 @@ pub(super) struct Symbol {
     pub(super) value: i32,
 }
 
+/// Entries by [`Bits::index`](super::bits::Bits::index).
+pub(super) type Lookup = [Entry; 1 << LOOKUP_BITS];
+
 /// A table, remembered with its definition: most files of a data set have the same few.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
-    lookup: Box<[Entry; 1 << LOOKUP_BITS]>,
+    lookup: Box<Lookup>,
     kind: Kind,
     /// The largest code of each length, or -1.
     last: [i32; 17],
@@ -198,10 +195,10 @@ impl Table {
         }
     }
 
-    /// The entry for the bits at hand.
+    /// The entries, by the bits at hand.
     #[inline(always)]
-    pub(super) fn entry(&self, bits: &Bits) -> Entry {
-        self.lookup[bits.index()]
+    pub(super) fn lookup(&self) -> &Lookup {
+        &self.lookup
     }
 
     /// Decodes the symbol that the next bits begin with; `None` if they are no code.
@@ -297,7 +294,8 @@ mod tests {
             for rest in [0, u64::MAX >> length] {
                 let next = bits(text) | rest;
                 let entry = table.lookup[(next >> (64 - LOOKUP_BITS)) as usize];
-                let found = (entry.length() & 63, entry.advance(), entry.value(next));
+                let [found_length, found_advance, ..] = entry.step().to_le_bytes();
+                let found = (u32::from(found_length), found_advance, entry.value(next));
                 assert_eq!(found, (length, advance, value), "{text}");
                 let slow = table.slow_from(next, 1).unwrap();
                 assert_eq!((slow.length, slow.advance, slow.value), found, "{text}");
@@ -331,8 +329,8 @@ mod tests {
             ("1010 00 1 00 1 00", 4, END_OF_BLOCK),
         ] {
             let stride = strides[(bits(text) >> 52) as usize];
-            assert_eq!((stride.length() & 63, stride.advance()), (length, advance));
+            assert_eq!(stride.step(), length | u32::from(advance) << 8);
         }
-        assert_eq!(strides[4095].advance(), NOT_HERE);
+        assert!(strides[4095].is_slow());
     }
 }

@@ -36,17 +36,28 @@ pub use seek::{SeekDensity, SeekPointBuilder, build_seek_points};
 
 use super::{Canvas, Job, Outcome, Scratch};
 use crate::error::Result;
+use crate::rows::{Memory, Rows};
 pub(super) use region::Baseline;
 
-/// Decodes a region, or declines.
+/// Decodes a region onto a canvas, or declines.
 pub(super) fn decode(job: &Job<'_>, scratch: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
-    let (region, probe) = (job.region, job.probe);
-    canvas.reset(region.width as usize, region.height as usize);
-    let out = &mut canvas.data[..region.width as usize * region.height as usize * 3];
-    let size = (probe.width, probe.height);
-    let outcome = scratch
-        .baseline
-        .decode(job.bytes, job.seek_points, size, job.scale, region, out);
+    let (width, height) = (job.region.width as usize, job.region.height as usize);
+    canvas.reset(width, height);
+    let out = &mut canvas.data[..width * height * 3];
+    stream(job, scratch, &mut Memory::new(out, width))
+}
+
+/// Decodes a region row by row, or declines, perhaps after some of the rows.
+pub(super) fn stream(job: &Job<'_>, scratch: &mut Scratch, rows: &mut dyn Rows) -> Result<Outcome> {
+    let size = (job.probe.width, job.probe.height);
+    let outcome = scratch.baseline.decode(
+        job.bytes,
+        job.seek_points,
+        size,
+        job.scale,
+        job.region,
+        rows,
+    );
     Ok(match outcome {
         Ok(()) => Outcome::Done,
         Err(_) => Outcome::Declined,

@@ -12,6 +12,7 @@ use super::seek::Points;
 use super::simd::Level;
 use super::upsample;
 use crate::decode::Region;
+use crate::rows::{Room, Rows};
 use std::ops::Range;
 
 /// Rows of MCUs that the planes hold: two being decoded, the one above them, one to make it a power of two.
@@ -137,8 +138,8 @@ impl Baseline {
         new
     }
 
-    /// Decodes a region at a scale (1, or one part in 2, 4 or 8), which is inside the image of that scale: rows of RGB without gaps, as many bytes as `out` has. `size`
-    /// is what the image's size is known to be; `points` are its seek points, if there are any.
+    /// Decodes a region at a scale (1, or one part in 2, 4 or 8), which is inside the image of that scale, and gives its rows to `out`. `size`
+    /// is what the image's size is known to be; `points` are its seek points, if there are any. A refusal may come after some rows.
     pub(in crate::decode) fn decode(
         &mut self,
         bytes: &[u8],
@@ -146,7 +147,7 @@ impl Baseline {
         size: (u32, u32),
         scale: u32,
         region: Region,
-        out: &mut [u8],
+        out: &mut dyn Rows,
     ) -> Result<(), Refusal> {
         self.header.read(bytes).map_err(Refusal::Foreign)?;
         let header = &self.header;
@@ -162,7 +163,6 @@ impl Baseline {
         };
         let geometry = Geometry::new(header, scale as usize);
         let window = Window::new(&geometry, &area);
-        debug_assert_eq!(out.len(), area.columns.len() * area.rows.len() * 3);
         let points = points
             .filter(|_| header.restart_interval == 0)
             .and_then(|points| self.points.read(points, bytes, header));
@@ -217,7 +217,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Reads the scan from its start, or from points that only some rows have.
-    fn in_order(&mut self, points: Option<&Points>, out: &mut [u8]) -> Result<(), Refusal> {
+    fn in_order(&mut self, points: Option<&Points>, out: &mut dyn Rows) -> Result<(), Refusal> {
         let (mcus, _) = self.header.mcus();
         let Window { columns, rows } = self.pixels.window.clone();
         let [cursor, _] = &mut *self.cursors;
@@ -245,7 +245,7 @@ impl Run<'_> {
     }
 
     /// Begins each row at a seek point of its own; two rows are read in turns.
-    fn by_points(&mut self, points: &Points, out: &mut [u8]) -> Result<(), Refusal> {
+    fn by_points(&mut self, points: &Points, out: &mut dyn Rows) -> Result<(), Refusal> {
         let (mcus, _) = self.header.mcus();
         let Window { columns, rows } = self.pixels.window.clone();
         let scan = &self.scan;
@@ -372,7 +372,7 @@ impl Pixels {
     }
 
     /// Makes the rows of the region that are complete when all rows of MCUs before `done` are decoded.
-    fn emit(&mut self, header: &Header, done: usize, out: &mut [u8]) {
+    fn emit(&mut self, header: &Header, done: usize, out: &mut dyn Rows) {
         let v = self.geometry.sampling.v;
         let lines = done * self.geometry.mcu.1;
         // The last row looks at the chroma row below it, unless the image ends there.
@@ -381,16 +381,17 @@ impl Pixels {
         } else {
             lines - 1
         };
-        let stride = self.area.columns.len() * 3;
         let end = complete.min(self.area.rows.end);
         while self.next < end {
-            let at = (self.next - self.area.rows.start) * stride;
-            self.line(header, self.next, &mut out[at..at + stride]);
+            if let Some(room) = out.room() {
+                self.line(header, self.next, room);
+            }
+            out.done();
             self.next += 1;
         }
     }
 
-    fn line(&mut self, header: &Header, y: usize, out: &mut [u8]) {
+    fn line(&mut self, header: &Header, y: usize, room: Room<'_>) {
         let left = self.window.columns.start * self.geometry.mcu.0;
         let columns = self.area.columns.start - left..self.area.columns.end - left;
         if header.output != Output::Grey {
@@ -404,10 +405,24 @@ impl Pixels {
                 &self.wide[i][columns.clone()]
             }
         };
-        match header.output {
-            Output::Grey => self.level.interleave([luma; 3], out),
-            Output::Rgb => self.level.interleave([luma, chroma(0), chroma(1)], out),
-            Output::YCbCr => self.level.ycc(luma, chroma(0), chroma(1), out),
+        let stored = match header.output {
+            Output::Grey => [luma; 3],
+            Output::Rgb => [luma, chroma(0), chroma(1)],
+            Output::YCbCr => {
+                let (cb, cr) = (chroma(0), chroma(1));
+                return match room {
+                    Room::Pixels(out) => self.level.ycc(luma, cb, cr, out),
+                    Room::Planes(out) => self.level.ycc_planes(luma, cb, cr, out),
+                };
+            }
+        };
+        match room {
+            Room::Pixels(out) => self.level.interleave(stored, out),
+            Room::Planes(out) => {
+                for (out, stored) in out.into_iter().zip(stored) {
+                    out.copy_from_slice(stored);
+                }
+            }
         }
     }
 

@@ -188,9 +188,12 @@ impl Cursor {
             Self::reader(&mut first.stream, &mut first.predictors),
             Self::reader(&mut second.stream, &mut second.predictors),
         ];
-        let sound = scan
-            .level
-            .decode_two::<KEEP>(readers, &scan.tables, slots, coefficients);
+        let (level, tables) = (scan.level, &scan.tables);
+        let sound = if KEEP {
+            level.decode_two::<true>(readers, tables, slots, coefficients)
+        } else {
+            level.walk_two(readers, tables, slots, coefficients)
+        };
         first.mcu += count;
         second.mcu += count;
         first.check(sound)?;

@@ -3,7 +3,7 @@
 //! Who does not want values need not take symbols one by one: an entry holds how far all the symbols reach whose
 //! codes lie in the next [`STRIDE_BITS`] bits, two or three of them as a rule.
 
-use super::huffman::{END_OF_BLOCK, FAST_BITS, Kind, NOT_HERE, meaning};
+use super::huffman::{END_OF_BLOCK, FAST_BITS, Kind, meaning};
 
 /// Bits that index the table: 8 KiB a table, two of which stay in the first cache.
 pub(super) const STRIDE_BITS: u32 = 12;
@@ -13,24 +13,28 @@ const ENTRIES: usize = 1 << STRIDE_BITS;
 const LONGEST: u8 = 17;
 const _: () = assert!(62 + LONGEST < END_OF_BLOCK);
 
-/// Several symbols: the lowest 6 bits are their length, the next 8 the advance of the coefficient index.
-#[derive(Debug, Clone, Copy)]
+/// Several symbols: the lower byte is their length, the other one the advance of the coefficient index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stride(u16);
 
 impl Stride {
+    /// No symbol.
+    const NOT_HERE: Self = Self(0);
+
     fn new(length: u32, advance: u8) -> Self {
-        Self(length as u16 | u16::from(advance) << 6)
+        Self(length as u16 | u16::from(advance) << 8)
     }
 
-    /// For [`Bits::consume`](super::bits::Bits::consume).
+    /// For [`Bits::consume`](super::bits::Bits::consume): the length, and in the second byte the advance.
     #[inline(always)]
-    pub(super) fn length(self) -> u32 {
+    pub(super) fn step(self) -> u32 {
         self.0.into()
     }
 
+    /// Whether not even one symbol lies in the bits.
     #[inline(always)]
-    pub(super) fn advance(self) -> u8 {
-        (self.0 >> 6) as u8
+    pub(super) fn is_slow(self) -> bool {
+        self == Self::NOT_HERE
     }
 }
 
@@ -45,12 +49,15 @@ struct First {
     advance: u8,
 }
 
+/// Strides that reach nowhere.
+pub(super) static NO_STRIDES: Strides = [Stride::NOT_HERE; ENTRIES];
+
 /// Makes the strides of a valid AC table.
 pub(super) fn build(counts: &[u8], symbols: &[u8]) -> Box<Strides> {
     let none = First {
         code_length: u32::MAX,
         length: 0,
-        advance: NOT_HERE,
+        advance: 0,
     };
     let mut firsts = vec![none; ENTRIES];
     let mut symbols = symbols.iter();
@@ -67,7 +74,7 @@ pub(super) fn build(counts: &[u8], symbols: &[u8]) -> Box<Strides> {
             at += span;
         }
     }
-    let mut strides = Box::new([Stride::new(0, NOT_HERE); ENTRIES]);
+    let mut strides = Box::new(NO_STRIDES);
     for (bits, stride) in strides.iter_mut().enumerate() {
         let (mut length, mut advance) = (0, 0);
         while length < STRIDE_BITS && advance < END_OF_BLOCK {

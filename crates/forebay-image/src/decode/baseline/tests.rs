@@ -4,6 +4,7 @@
 use super::simd::Level;
 use super::{Baseline, Refusal, SeekDensity, SeekPointBuilder, build_seek_points};
 use crate::decode::Region;
+use crate::rows::Memory;
 use libjpeg_turbo_rs::{ColorSpace, Encoder, PixelFormat, Subsampling};
 
 /// Numbers that look random (splitmix64).
@@ -144,7 +145,8 @@ fn decode(
 ) -> Result<Vec<u8>, Refusal> {
     let mut out = vec![0; region.width as usize * region.height as usize * 3];
     let size = (width as u32, height as u32);
-    decoder.decode(jpeg, points, size, 1, region, &mut out)?;
+    let mut rows = Memory::new(&mut out, region.width as usize);
+    decoder.decode(jpeg, points, size, 1, region, &mut rows)?;
     Ok(out)
 }
 

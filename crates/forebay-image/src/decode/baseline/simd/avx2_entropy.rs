@@ -2,7 +2,6 @@
 //! instructions that leave the flags alone.
 
 use super::entropy::{self, Reader, Slot, Tables};
-use crate::decode::baseline::strides::Strides;
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
 pub(super) fn decode<const KEEP: bool>(
@@ -18,11 +17,10 @@ pub(super) fn decode<const KEEP: bool>(
 pub(super) fn walk(
     reader: Reader<'_>,
     tables: &Tables<'_>,
-    strides: &[&Strides; 4],
     slots: &[Slot],
     coefficients: &mut [i16],
 ) -> bool {
-    entropy::walk(reader, tables, strides, slots, coefficients)
+    entropy::walk(reader, tables, slots, coefficients)
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
@@ -34,4 +32,15 @@ pub(super) fn decode_two<const KEEP: bool>(
     coefficients: [&mut [i16]; 2],
 ) -> bool {
     entropy::decode_two::<KEEP>(first, second, tables, slots, coefficients)
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+pub(super) fn walk_two(
+    first: Reader<'_>,
+    second: Reader<'_>,
+    tables: &Tables<'_>,
+    slots: &[Slot],
+    coefficients: &mut [i16],
+) -> bool {
+    entropy::walk_two(first, second, tables, slots, coefficients)
 }

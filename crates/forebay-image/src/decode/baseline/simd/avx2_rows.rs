@@ -132,6 +132,12 @@ pub(super) fn ycc(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
     }
 }
 
+/// The portable loop, which the compiler turns into vectors.
+#[target_feature(enable = "avx2")]
+pub(super) fn ycc_planes(y: &[u8], cb: &[u8], cr: &[u8], out: [&mut [u8]; 3]) {
+    color::ycc_planes(y, cb, cr, out);
+}
+
 /// Red, green and blue of 16 pixels, not yet saturated.
 ///
 /// The factors of `color` less their whole parts (1, 2 and -1), so that they fit in 16 bits; products are

@@ -1,7 +1,7 @@
 //! Rows with AVX-512: upsampling and colour, as in [`avx2_rows`] with twice the samples a step.
 
 use super::avx2_rows::{self, PIXELS, part, part_mut, steps, store_pixels};
-use super::upsample;
+use super::{color, upsample};
 use std::arch::x86_64::*;
 
 /// Chroma samples of a step when upsampling.
@@ -84,14 +84,22 @@ pub(super) fn ycc(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Red, green and blue of 32 pixels; the arithmetic is that of `avx2_rows`.
+/// Red, green and blue of 32 pixels.
 #[target_feature(enable = "avx2,avx512f,avx512bw")]
 #[inline]
 fn rgb(y: &[u8; PIXELS], cb: &[u8; PIXELS], cr: &[u8; PIXELS]) -> [__m256i; 3] {
+    let zero = _mm512_setzero_si512();
+    let channels = mix(load(y), load(cb), load(cr));
+    channels.map(|channel| _mm512_cvtusepi16_epi8(_mm512_max_epi16(channel, zero)))
+}
+
+/// Red, green and blue, not yet saturated, of samples in 16 bits; the arithmetic is that of `avx2_rows`.
+#[target_feature(enable = "avx2,avx512f,avx512bw")]
+#[inline]
+fn mix(y: __m512i, cb: __m512i, cr: __m512i) -> [__m512i; 3] {
     let middle = _mm512_set1_epi16(128);
-    let y = load(y);
-    let cb = _mm512_sub_epi16(load(cb), middle);
-    let cr = _mm512_sub_epi16(load(cr), middle);
+    let cb = _mm512_sub_epi16(cb, middle);
+    let cr = _mm512_sub_epi16(cr, middle);
     // (x * factor + 2^15) >> 16, by way of twice the product.
     let part = |twice: __m512i, factor: i16| {
         let high = _mm512_mulhi_epi16(twice, _mm512_set1_epi16(factor));
@@ -110,10 +118,49 @@ fn rgb(y: &[u8; PIXELS], cb: &[u8; PIXELS], cr: &[u8; PIXELS]) -> [__m256i; 3] {
         _mm512_srai_epi32::<16>(_mm512_add_epi32(high, half)),
     );
     let green = _mm512_add_epi16(mix, _mm512_sub_epi16(y, cr));
+    [red, green, blue]
+}
+
+/// Pixels of a step to planes.
+const PLANE: usize = 64;
+
+#[target_feature(enable = "avx2,avx512f,avx512bw")]
+pub(super) fn ycc_planes(y: &[u8], cb: &[u8], cr: &[u8], out: [&mut [u8]; 3]) {
+    let width = y.len();
+    if width < PLANE {
+        return color::ycc_planes(y, cb, cr, out);
+    }
+    let [red, green, blue] = out;
     let zero = _mm512_setzero_si512();
-    [
-        _mm512_cvtusepi16_epi8(_mm512_max_epi16(red, zero)),
-        _mm512_cvtusepi16_epi8(_mm512_max_epi16(green, zero)),
-        _mm512_cvtusepi16_epi8(_mm512_max_epi16(blue, zero)),
-    ]
+    for at in steps(0, width, PLANE) {
+        let (y, cb, cr) = (
+            load_64(part(y, at)),
+            load_64(part(cb, at)),
+            load_64(part(cr, at)),
+        );
+        // Packing undoes the order that unpacking makes.
+        let low = mix(
+            _mm512_unpacklo_epi8(y, zero),
+            _mm512_unpacklo_epi8(cb, zero),
+            _mm512_unpacklo_epi8(cr, zero),
+        );
+        let high = mix(
+            _mm512_unpackhi_epi8(y, zero),
+            _mm512_unpackhi_epi8(cb, zero),
+            _mm512_unpackhi_epi8(cr, zero),
+        );
+        let planes = [&mut *red, &mut *green, &mut *blue];
+        for ((plane, low), high) in planes.into_iter().zip(low).zip(high) {
+            let to: &mut [u8; PLANE] = part_mut(plane, at);
+            // SAFETY: writes the 64 bytes.
+            unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), _mm512_packus_epi16(low, high)) };
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,avx512f,avx512bw")]
+#[inline]
+fn load_64(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: reads the 64 bytes.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }

@@ -105,13 +105,33 @@ impl Level {
         slots: &[Slot],
         coefficients: &mut [i16],
     ) -> bool {
-        let Some(strides) = &tables.strides else {
+        if tables.strides.is_none() {
             return self.decode::<false>(reader, tables, slots, coefficients);
-        };
+        }
         dispatch!(
             self,
-            avx2_entropy::walk(reader, tables, strides, slots, coefficients),
-            entropy::walk(reader, tables, strides, slots, coefficients)
+            avx2_entropy::walk(reader, tables, slots, coefficients),
+            entropy::walk(reader, tables, slots, coefficients)
+        )
+    }
+
+    /// Walks over a block per slot of two streams in turns: [`entropy::walk_two`] if strides have been made.
+    pub(super) fn walk_two(
+        self,
+        readers: [Reader<'_>; 2],
+        tables: &Tables<'_>,
+        slots: &[Slot],
+        coefficients: [&mut [i16]; 2],
+    ) -> bool {
+        if tables.strides.is_none() {
+            return self.decode_two::<false>(readers, tables, slots, coefficients);
+        }
+        let [first, second] = readers;
+        let [scratch, _] = coefficients;
+        dispatch!(
+            self,
+            avx2_entropy::walk_two(first, second, tables, slots, scratch),
+            entropy::walk_two(first, second, tables, slots, scratch)
         )
     }
 
@@ -202,6 +222,19 @@ impl Level {
             avx512_rows::ycc(y, cb, cr, out),
             avx2_rows::ycc(y, cb, cr, out),
             color::ycc(y, cb, cr, out)
+        );
+    }
+
+    /// [`color::ycc_planes`]; all rows have the length of the planes.
+    pub(super) fn ycc_planes(self, y: &[u8], cb: &[u8], cr: &[u8], out: [&mut [u8]; 3]) {
+        let width = y.len();
+        assert!(cb.len() == width && cr.len() == width);
+        assert!(out.iter().all(|plane| plane.len() == width));
+        dispatch!(
+            self,
+            avx512_rows::ycc_planes(y, cb, cr, out),
+            avx2_rows::ycc_planes(y, cb, cr, out),
+            color::ycc_planes(y, cb, cr, out)
         );
     }
 

@@ -1,0 +1,239 @@
+//! A resize under way: takes the rows of its input one after the other and makes the rows of the output as soon as it can.
+
+use super::portable;
+use super::{Level, Middle, Resizer, STRIP};
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
+use crate::options::Profile;
+use crate::rows::{Room, Rows};
+use crate::transform::Layout;
+use std::time::{Duration, Instant};
+
+/// Rows of pixels, or of each channel, that wait for the first pass.
+#[derive(Debug, Clone, Copy)]
+struct Strip {
+    /// Pixels of a row.
+    width: usize,
+    /// Bytes from a row to the next.
+    stride: usize,
+    /// Channels apart, one after the other.
+    planes: bool,
+}
+
+/// A resize under way.
+#[derive(Debug)]
+pub(crate) struct Passes<'a> {
+    resizer: &'a mut Resizer,
+    out: &'a mut [u8],
+    strip: Strip,
+    middle: Middle,
+    /// Rows of the input.
+    height: usize,
+    /// How many of them are there.
+    taken: usize,
+    /// Rows of the output that are made.
+    made: usize,
+    spent: Duration,
+}
+
+impl<'a> Passes<'a> {
+    pub(super) fn new(resizer: &'a mut Resizer, layout: Layout, out: &'a mut [u8]) -> Self {
+        let (input, output, ring) = if resizer.profile == Profile::Pillow {
+            let (columns, rows) = (&resizer.columns, &resizer.rows);
+            let input = (columns.span().len(), rows.span().len());
+            // An output's inputs end in the strip that completes it; groups of rows are whole.
+            let needed = rows.most_inputs().next_multiple_of(STRIP) + 2 * STRIP;
+            let ring = needed.min(input.1.next_multiple_of(STRIP));
+            (input, (columns.len(), rows.len()), ring)
+        } else {
+            resizer.linear.begin();
+            let (input, output) = resizer.linear.size();
+            (input, output, 0)
+        };
+        assert_eq!(out.len(), output.0 * output.1 * 3, "the window's size");
+        let strip = resizer.strip_of(input.0);
+        let size = strip.stride * STRIP * if strip.planes { 3 } else { 1 };
+        if resizer.strip.len() < size {
+            resizer.strip.resize(size, 0);
+        }
+        let middle = Middle::new(layout, output.0, ring);
+        resizer.prepare(middle);
+        Self {
+            resizer,
+            out,
+            strip,
+            middle,
+            height: input.1,
+            taken: 0,
+            made: 0,
+            spent: Duration::ZERO,
+        }
+    }
+
+    /// Takes all rows from memory, `stride` bytes apart.
+    pub(crate) fn take_all(&mut self, source: &[u8], stride: usize) {
+        let width = self.strip.width * 3;
+        for row in source.chunks(stride).take(self.height) {
+            match self.room() {
+                Some(Room::Pixels(to)) => to.copy_from_slice(&row[..width]),
+                Some(Room::Planes(planes)) => {
+                    let (pixels, _) = row[..width].as_chunks::<3>();
+                    for (channel, plane) in planes.into_iter().enumerate() {
+                        for (to, pixel) in plane.iter_mut().zip(pixels) {
+                            *to = pixel[channel];
+                        }
+                    }
+                }
+                None => {}
+            }
+            self.done();
+        }
+    }
+
+    /// After the last row; how long the passes took.
+    ///
+    /// # Panics
+    /// If there were too few rows.
+    pub(crate) fn finish(self) -> Duration {
+        assert_eq!(self.taken, self.height, "rows of the region");
+        self.spent
+    }
+
+    /// Takes the rows of the strip that are there, of which the first is `first`.
+    fn flush(&mut self, first: usize) {
+        let begun = Instant::now();
+        if self.resizer.profile == Profile::Pillow {
+            self.resizer
+                .horizontal(self.middle, first, self.taken - first);
+            while self.made < self.resizer.rows.len()
+                && self.resizer.rows.end(self.made) <= self.taken
+            {
+                self.resizer.vertical(self.middle, self.made, self.out);
+                self.made += 1;
+            }
+        } else {
+            let Resizer {
+                linear,
+                strip,
+                level,
+                ..
+            } = &mut *self.resizer;
+            for (row, pixels) in (first..self.taken).zip(strip.chunks_exact(self.strip.stride)) {
+                if linear.wants(row) {
+                    let (layout, portable) = (self.middle.layout, *level == Level::Portable);
+                    linear.take(row, pixels, layout, self.out, portable);
+                }
+            }
+        }
+        self.spent += begun.elapsed();
+    }
+}
+
+impl Rows for Passes<'_> {
+    #[inline]
+    fn room(&mut self) -> Option<Room<'_>> {
+        let Strip {
+            width,
+            stride,
+            planes,
+        } = self.strip;
+        let linear = self.resizer.profile != Profile::Pillow;
+        if self.taken >= self.height || (linear && !self.resizer.linear.wants(self.taken)) {
+            return None;
+        }
+        let row = self.taken % STRIP;
+        if !planes {
+            return Some(Room::Pixels(
+                &mut self.resizer.strip[row * stride..][..width * 3],
+            ));
+        }
+        let (red, rest) = self.resizer.strip.split_at_mut(STRIP * stride);
+        let (green, blue) = rest.split_at_mut(STRIP * stride);
+        Some(Room::Planes(
+            [red, green, blue].map(|plane| &mut plane[row * stride..][..width]),
+        ))
+    }
+
+    #[inline]
+    fn done(&mut self) {
+        self.taken += 1;
+        if self.taken.is_multiple_of(STRIP) || self.taken == self.height {
+            self.flush((self.taken - 1) / STRIP * STRIP);
+        }
+    }
+}
+
+/// The passes at the resizer's level.
+impl Resizer {
+    fn strip_of(&self, width: usize) -> Strip {
+        let (stride, planes) = match self.level {
+            _ if self.profile != Profile::Pillow => (width * 3, false),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => (avx512::row_stride(width), true),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => (avx2::row_stride(width), false),
+            Level::Portable => (width * 3, false),
+        };
+        Strip {
+            width,
+            stride,
+            planes,
+        }
+    }
+
+    /// Makes what the passes look at.
+    fn prepare(&mut self, middle: Middle) {
+        if self.profile != Profile::Pillow {
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        match self.level {
+            Level::Avx512 => {
+                self.columns.make_digits();
+                self.rows.make_digits();
+                return self.lines.set(&self.columns, middle.ring);
+            }
+            Level::Avx2 => {
+                self.columns.make_halves();
+                self.rows.make_halves();
+            }
+            Level::Portable => {}
+        }
+        let size = middle.ring * middle.stride;
+        if self.between.len() < size {
+            self.between.resize(size, 0);
+        }
+    }
+
+    /// The first pass of `count` rows of the strip, of which the first is row `first` of the input.
+    fn horizontal(&mut self, middle: Middle, first: usize, count: usize) {
+        let stride = self.strip_of(self.columns.span().len()).stride;
+        #[cfg(target_arch = "x86_64")]
+        if self.level == Level::Avx512 {
+            let rows = &self.strip[..stride * STRIP * 3];
+            return self.lines.horizontal(&self.columns, rows, first);
+        }
+        let source = &self.strip[..stride * count];
+        let rows = &mut self.between[middle.row(first % middle.ring, 0)..][..middle.stride * count];
+        match self.level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => avx2::horizontal(&self.columns, source, count, middle, rows),
+            _ => portable::horizontal(&self.columns, source, stride, middle, rows),
+        }
+    }
+
+    /// The second pass of row `y` of the output.
+    fn vertical(&self, middle: Middle, y: usize, out: &mut [u8]) {
+        let rows = &self.between;
+        match self.level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => {
+                self.lines
+                    .vertical(&self.rows, y, &self.columns, middle.layout, out);
+            }
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => avx2::vertical(&self.rows, y, rows, middle, out),
+            Level::Portable => portable::vertical(&self.rows, y, rows, middle, out),
+        }
+    }
+}
