@@ -32,4 +32,4 @@ pub use options::{DEFAULT_MEMORY_BYTES, DEFAULT_READERS, OnError, Options, PageC
 pub use plan::Shuffle;
 pub use sampling::{Sampling, Weights};
 pub use spec::MAX_BATCH_BYTES;
-pub use stats::{Bound, Network, StageStats, Stats, Verdict};
+pub use stats::{Bound, Network, Queues, READ_BOUNDS_S, ReadTimes, StageStats, Stats, Verdict};

@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::pipeline::{Made, Pipeline, Shared};
 use crate::plan::Batches;
 use crate::source::{Source, SplitSource};
-use crate::stats::Stats;
+use crate::stats::{Queues, ReadTimes, Stats};
 
 /// Makes the batches of one rank, in order, ahead of whoever takes them.
 ///
@@ -338,6 +338,18 @@ impl Monitor {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.stats()
+    }
+
+    /// What waits in the pipeline right now.
+    #[must_use]
+    pub fn queues(&self) -> Queues {
+        self.shared.queues()
+    }
+
+    /// How long reads took so far.
+    #[must_use]
+    pub fn reads(&self) -> ReadTimes {
+        self.shared.reads.read()
     }
 }
 

@@ -69,6 +69,7 @@ fn take(shared: &Shared, me: usize) -> Option<(Arc<Extent>, RecordBlock, Vec<Ran
 
 fn read(shared: &Shared, extent: &Extent, mut block: RecordBlock) -> Result<RecordBlock> {
     let piece = &extent.records;
+    let began = Instant::now();
     let result = catch_unwind(AssertUnwindSafe(|| {
         shared.source.read(piece, &mut block)?;
         shared.source.stored_bytes(piece)
@@ -76,6 +77,7 @@ fn read(shared: &Shared, extent: &Extent, mut block: RecordBlock) -> Result<Reco
     match result {
         Ok(Ok(bytes)) => {
             shared.bytes_read.fetch_add(bytes, Ordering::Relaxed);
+            shared.reads.took(began.elapsed());
             Ok(block)
         }
         Ok(Err(error)) => Err(error),

@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::options::{Machine, OnError, Options, RAW_EXTRA};
 use crate::plan::{Batches, Selection};
 use crate::source::Source;
-use crate::stats::{Activity, Clock, StageStats, Stats};
+use crate::stats::{Activity, Clock, Queues, ReadClock, StageStats, Stats};
 use canvas::Canvas;
 use cores::Cores;
 use planner::{Planner, Reach, most_readers};
@@ -64,6 +64,7 @@ pub(crate) struct Shared {
     images: AtomicU64,
     batches_out: AtomicU64,
     bytes_read: AtomicU64,
+    pub(crate) reads: ReadClock,
 }
 
 /// A batch whose samples are all there.
@@ -212,6 +213,7 @@ impl Pipeline {
             images: AtomicU64::new(0),
             batches_out: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
+            reads: ReadClock::default(),
         });
         let mut pipeline = Pipeline {
             shared,
@@ -412,6 +414,10 @@ impl Shared {
                 },
             };
         }
+    }
+
+    pub(crate) fn queues(&self) -> Queues {
+        self.lock().queues()
     }
 
     pub(crate) fn stats(&self) -> Stats {

@@ -18,7 +18,7 @@ use super::planner::{Planned, Planner, Reach};
 use super::raw::{Gather, Gathered, RawImage};
 use crate::error::Error;
 use crate::source::Source;
-use crate::stats::Activity;
+use crate::stats::{Activity, Queues};
 
 /// Replaced samples whose errors are kept for those who ask.
 const FAILURES_KEPT: usize = 16;
@@ -532,6 +532,20 @@ impl State {
     /// Batch that is handed out next, if it was begun.
     pub(super) fn front(&self) -> Option<&Making> {
         self.making.front()
+    }
+
+    /// What waits where.
+    pub(super) fn queues(&self) -> Queues {
+        let ready = self.making.iter().filter(|making| making.is_whole());
+        let ready_batches = ready.count() as u64;
+        Queues {
+            planned_samples: self.planned.len() as u64,
+            unread_samples: self.waiting.values().map(|tasks| tasks.len() as u64).sum(),
+            undecoded_samples: self.runnable.len() as u64,
+            making_batches: self.making.len() as u64 - ready_batches,
+            ready_batches,
+            memory_bytes: self.bytes(),
+        }
     }
 
     /// Bytes of records and batches.

@@ -1,6 +1,7 @@
 //! Where the time went.
 
 mod clock;
+mod reads;
 mod remote;
 mod verdict;
 
@@ -9,6 +10,8 @@ use std::time::Duration;
 use forebay_proto::wire;
 
 pub(crate) use clock::{Activity, Clock, Times};
+pub(crate) use reads::ReadClock;
+pub use reads::{READ_BOUNDS_S, ReadTimes};
 pub use verdict::{Bound, Verdict};
 
 /// How a stage spent the time of its threads.
@@ -61,6 +64,23 @@ pub struct Stats {
     pub network: Option<Network>,
     /// The storage that records come from, where a network is in between.
     pub storage: Option<String>,
+}
+
+/// What waits in a loader right now, in the order of its way: the fullest queue is before the narrowest place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Queues {
+    /// Samples that are planned and have no place in a batch yet.
+    pub planned_samples: u64,
+    /// Samples with a place, whose record is not read yet.
+    pub unread_samples: u64,
+    /// Samples whose record is read, and which wait for a decode thread.
+    pub undecoded_samples: u64,
+    /// Batches in the making.
+    pub making_batches: u64,
+    /// Batches that are done and wait for their trainer.
+    pub ready_batches: u64,
+    /// Bytes of records and batches held.
+    pub memory_bytes: u64,
 }
 
 /// How a server spent its time on a stream, besides making batches.
