@@ -48,5 +48,5 @@ pub use remote::{
     ReadError, ReadOptions, RemoteStorage, open_dataset, open_shard, read_storage, shard_storage,
 };
 pub use share::{BACKGROUND_PATIENCE, BACKGROUND_PERCENT, Reading, Share};
-pub use store::{Listing, Object, Put, Retry, Store, StoreOptions, Transfer, Written};
+pub use store::{Listing, Object, Put, Retry, Store, StoreOptions, Traffic, Transfer, Written};
 pub use volume::free_bytes;

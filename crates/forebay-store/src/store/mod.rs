@@ -8,11 +8,13 @@ mod cloud;
 mod local;
 mod object;
 mod options;
+mod traffic;
 mod transfer;
 
 pub use object::{Listing, Object, Put, Written};
 pub(crate) use options::without_secrets;
 pub use options::{Retry, StoreOptions};
+pub use traffic::Traffic;
 pub use transfer::Transfer;
 
 use crate::{Error, Location, Result, Share};

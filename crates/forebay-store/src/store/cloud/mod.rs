@@ -25,6 +25,7 @@ use object_store::http::HttpStore;
 use object_store::path::Path as Name;
 use object_store::{Attribute, AttributeValue, ObjectStore};
 use pace::Pace;
+pub(super) use pace::traffic;
 use std::borrow::Cow;
 use std::future::Future;
 use std::path::Path;
@@ -179,7 +180,9 @@ impl Cloud {
         let len = buf.len() as u64;
         let etag = expected.and_then(|object| object.etag.clone());
         let live = self.live()?;
+        let pace = Arc::clone(&live.0.pace);
         let chunks = runtime::wait_for(live.read_range(key.to_owned(), etag, offset, len))?;
+        pace.read(len);
         let mut rest = buf;
         for chunk in chunks {
             // Their lengths were added up: they fill the buffer and no more.
@@ -376,8 +379,14 @@ impl Live {
                 None
             };
             match wait {
-                Some(wait) if elapsed + wait <= patience => tokio::time::sleep(wait).await,
+                Some(wait) if elapsed + wait <= patience => {
+                    open.pace.repeats();
+                    tokio::time::sleep(wait).await;
+                }
                 _ => {
+                    if matches!(verdict.what, What::Trouble { .. } | What::Damaged { .. }) {
+                        open.pace.gave_up();
+                    }
                     return Err(Failed {
                         verdict,
                         attempts: number,

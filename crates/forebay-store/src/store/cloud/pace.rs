@@ -5,8 +5,9 @@
 //! alone, how many tries may be repeated (a bucket of tokens, so that an outage is not answered with a storm), and how long
 //! reads usually take (so that a late one can be asked for a second time).
 
+use crate::store::{Traffic, without_secrets};
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -38,6 +39,38 @@ pub(super) struct Pace {
     pub(super) heeds_if_absent: AtomicBool,
     /// Whether it has been seen that the store refuses to replace another object than the one that a put names.
     pub(super) heeds_if_match: AtomicBool,
+    counts: Counts,
+}
+
+/// What [`Traffic`] has that nobody here needs.
+#[derive(Debug, Default)]
+struct Counts {
+    requests: AtomicU64,
+    retries: AtomicU64,
+    throttles: AtomicU64,
+    hedges: AtomicU64,
+    failures: AtomicU64,
+    read_bytes: AtomicU64,
+    reads: AtomicU64,
+    first_byte_ns: AtomicU64,
+}
+
+fn count(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+/// The traffic of every bucket that is open in this process.
+pub(in crate::store) fn traffic() -> Vec<Traffic> {
+    let paces = PACES
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let process = format!("{} ", std::process::id());
+    let open = paces.iter().flatten().filter_map(|(url, pace)| {
+        let url = url.strip_prefix(&process)?;
+        let store = url.split(' ').next().unwrap_or_default();
+        Some(pace.upgrade()?.traffic(without_secrets(store)))
+    });
+    open.collect()
 }
 
 #[derive(Debug)]
@@ -102,6 +135,7 @@ impl Pace {
             room: Notify::new(),
             heeds_if_absent: AtomicBool::new(false),
             heeds_if_match: AtomicBool::new(false),
+            counts: Counts::default(),
         }
     }
 
@@ -123,6 +157,7 @@ impl Pace {
                     _ => {
                         if (state.in_flight as f64) < state.limit.floor().max(1.0) {
                             state.in_flight += 1;
+                            count(&self.counts.requests, 1);
                             if (state.in_flight as f64) < state.limit.floor() {
                                 // Two who left while nobody waited yet leave one notice: it is passed on.
                                 self.room.notify_one();
@@ -137,6 +172,46 @@ impl Pace {
                 Some(pause) => tokio::time::sleep(pause).await,
                 None => freed.await,
             }
+        }
+    }
+
+    /// A try is about to be repeated.
+    pub(super) fn repeats(&self) {
+        count(&self.counts.retries, 1);
+    }
+
+    /// An operation was given up.
+    pub(super) fn gave_up(&self) {
+        count(&self.counts.failures, 1);
+    }
+
+    /// So many bytes of a range were read.
+    pub(super) fn read(&self, bytes: u64) {
+        count(&self.counts.read_bytes, bytes);
+    }
+
+    fn traffic(&self, store: String) -> Traffic {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counts = &self.counts;
+        let state = self.state();
+        let (in_flight, limit) = (state.in_flight as u64, state.limit.floor().max(1.0) as u64);
+        let mut reads = state.reads.clone();
+        drop(state);
+        reads.sort_by(f32::total_cmp);
+        let at = |part: usize| reads.get(reads.len() * part / 20).copied().map(f64::from);
+        Traffic {
+            store,
+            requests: get(&counts.requests),
+            retries: get(&counts.retries),
+            throttles: get(&counts.throttles),
+            hedges: get(&counts.hedges),
+            failures: get(&counts.failures),
+            read_bytes: get(&counts.read_bytes),
+            reads: get(&counts.reads),
+            first_byte_s: get(&counts.first_byte_ns) as f64 / 1e9,
+            usual_s: at(10).zip(at(19)),
+            in_flight,
+            limit,
         }
     }
 
@@ -157,6 +232,7 @@ impl Pace {
 
     /// The store asks to slow down, and perhaps for how long it wants to be left alone.
     pub(super) fn slow_down(&self, pause: Option<Duration>) {
+        count(&self.counts.throttles, 1);
         let now = Instant::now();
         let mut state = self.state();
         if state
@@ -190,6 +266,9 @@ impl Pace {
 
     /// A read took so long, from asking to the first bytes.
     pub(super) fn read_took(&self, time: Duration) {
+        count(&self.counts.reads, 1);
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        count(&self.counts.first_byte_ns, ns);
         let mut state = self.state();
         let at = state.next_read;
         match state.reads.get_mut(at) {
@@ -219,6 +298,7 @@ impl Pace {
         let may = state.hedge_tokens >= 1.0;
         if may {
             state.hedge_tokens -= 1.0;
+            count(&self.counts.hedges, 1);
         }
         may
     }
@@ -274,6 +354,33 @@ mod tests {
         assert_eq!(pace.late_after().unwrap().as_millis(), 200);
         let hedges = (0..200).filter(|_| pace.may_hedge()).count();
         assert_eq!(hedges, HEDGE_TOKENS as usize);
+    }
+
+    #[test]
+    fn traffic_is_counted_by_bucket_and_shows_no_secrets() {
+        let pace = Pace::shared("s3://counted https://key:secret@host", 4);
+        pace.slow_down(None);
+        pace.repeats();
+        pace.read(100);
+        for ms in 1..=20 {
+            pace.read_took(Duration::from_millis(ms));
+        }
+        let other = Pace::shared("s3://counted https://elsewhere", 4);
+        other.read(11);
+        let all = Traffic::of_this_process();
+        let mut found = all.iter().filter(|traffic| traffic.store == "s3://counted");
+        let found = (found.next().unwrap(), found.next());
+        let (traffic, None) = found else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            (traffic.throttles, traffic.retries, traffic.hedges),
+            (1, 1, 0)
+        );
+        assert_eq!((traffic.read_bytes, traffic.reads), (111, 20));
+        let (half, most) = traffic.usual_s.unwrap();
+        assert!((half - 0.011).abs() < 1e-6 && (most - 0.020).abs() < 1e-6);
+        assert!(!format!("{all:?}").contains("secret"));
     }
 
     #[test]
