@@ -236,6 +236,11 @@ impl Console {
     /// How often a progress event is worth a line with `--json`.
     pub(crate) const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
+    /// Whether nobody reads stdout any more.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.stdout_error.lock().is_ok_and(|error| error.is_some())
+    }
+
     /// Takes bars off the screen.
     pub(crate) fn clear_progress(&self) {
         let _ = self.bars.clear();

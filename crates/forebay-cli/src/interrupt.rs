@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use signal_hook::SigId;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -67,6 +68,25 @@ impl Interrupt {
     /// Whether a stop was asked for.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Waits for so long, or until a stop is asked for; true if it is.
+    pub(crate) fn wait_for(&self, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        while !self.is_asked() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            match self.listening.as_ref() {
+                // The signal handler writes a byte.
+                Some(mut listening) if listening.set_read_timeout(Some(left)).is_ok() => {
+                    let _ = listening.read(&mut [0]);
+                }
+                _ => std::thread::sleep(left.min(Duration::from_millis(50))),
+            }
+        }
+        self.is_asked()
     }
 
     /// Waits until a stop is asked for.

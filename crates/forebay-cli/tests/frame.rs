@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use support::{forebay, run};
 
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "quickstart",
     "pack",
     "inspect",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 9] = [
     "export",
     "index",
     "serve",
+    "top",
     "completions",
 ];
 

@@ -322,3 +322,79 @@ fn several_datasets_and_half_of_tls() {
     ]);
     ran.code(1).explains("error: ", &["x.pem"]);
 }
+
+#[test]
+fn a_server_is_watched_from_a_terminal() {
+    let (_dir, root) = packed();
+    let more = [
+        "--json",
+        "--admin-listen",
+        "127.0.0.1:0",
+        "--admin-no-images",
+    ];
+    let mut served = Served::start(&root, &more);
+    let first: serde_json::Value = serde_json::from_str(&served.url).unwrap();
+    let address = loop {
+        let mut line = String::new();
+        assert!(
+            served.rest.read_line(&mut line).unwrap() > 0,
+            "no admin event"
+        );
+        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        if event["type"] == "admin" {
+            break event["address"].as_str().unwrap().to_owned();
+        }
+    };
+    let client = Client::connect(first["url"].as_str().unwrap(), ClientOptions::default()).unwrap();
+    let mut stream = client.open(spec(8)).unwrap();
+    stream.next_batch().unwrap().unwrap();
+    // Not a terminal: it is printed once.
+    for args in [&["top", &address][..], &["top", &address, "--once"]] {
+        let ran = run(args).done();
+        assert!(
+            ran.stdout.starts_with("forebay on 127.0.0.1:"),
+            "{}",
+            ran.stdout
+        );
+        assert!(
+            ran.stdout.contains("shards  dataset") && !ran.stdout.contains('\x1b'),
+            "{}",
+            ran.stdout
+        );
+        assert!(
+            ran.stdout.lines().all(|line| line.chars().count() <= 80),
+            "{}",
+            ran.stdout
+        );
+    }
+    let url = format!("http://{address}/");
+    let ran = run(["top", &url, "--once", "--json"]).done();
+    let lines: Vec<serde_json::Value> = ran
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let [status, summary] = &lines[..] else {
+        panic!("{}", ran.stdout)
+    };
+    assert_eq!(
+        (&status["type"], &status["format"]),
+        (&"status".into(), &1.into())
+    );
+    assert_eq!(status["served"][0]["ranks"][0]["batch_size"], 8);
+    assert_eq!(status["images"], false);
+    assert_eq!(
+        (&summary["type"], &summary["command"]),
+        (&"summary".into(), &"top".into())
+    );
+    // Where trainers connect is something else, and so is a port where nobody is.
+    let trainers = first["address"].as_str().unwrap();
+    run(["top", trainers, "--once"]).failed_with(&[trainers]);
+    run(["top", first["url"].as_str().unwrap()]).code(2);
+    drop((stream, client));
+    served.signal("INT");
+    assert_eq!(served.end().0, Some(0));
+    run(["top", &address])
+        .failed_with(&[&address])
+        .explains("hint: ", &["--admin-listen"]);
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_image::Limits;
-use forebay_loader::{Error as LoadError, Loader, Options};
+use forebay_loader::{Error as LoadError, Loader, Options, Queues, ReadTimes};
 use forebay_shard::{Dataset, Split};
 use forebay_wire::Batch;
 use forebay_wire::wire::{self, error::Kind};
@@ -151,6 +151,14 @@ impl Monitor for Watch {
             *failure = self.discretion.keep(failure);
         }
         stats
+    }
+
+    fn queues(&self) -> Queues {
+        self.monitor.queues()
+    }
+
+    fn reads(&self) -> ReadTimes {
+        self.monitor.reads()
     }
 }
 

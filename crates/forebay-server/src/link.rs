@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{Buffer, FrameWriter, Message, Peer, Socket};
 
-use crate::metrics::Live;
 use crate::source::Monitor;
 use crate::stats::StreamStats;
+use crate::survey::Live;
 
 /// Why a stream should end before its last batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -405,6 +405,16 @@ impl Link {
     /// How the connection ended, if somebody said so.
     pub(crate) fn ending(&self) -> Option<Ending> {
         lock(&self.flow).ending.clone()
+    }
+
+    /// The handle to the stream's source, once it is open.
+    pub(crate) fn monitor(&self) -> Option<Arc<dyn Monitor>> {
+        lock(&self.flow).monitor.clone()
+    }
+
+    /// Connections that joined this one.
+    pub(crate) fn lanes(&self) -> usize {
+        lock(&self.lanes).len()
     }
 
     /// A stream of `name` is open, and its first batch is `step`.

@@ -125,6 +125,24 @@ pub enum Event<'a> {
     Stopped,
 }
 
+impl Event<'_> {
+    /// Whether it should not have been: somebody was turned away or thrown out, or files could not be used.
+    #[must_use]
+    pub fn is_trouble(&self) -> bool {
+        matches!(
+            self,
+            Event::Closed { clean: false, .. }
+                | Event::Refused { .. }
+                | Event::RefusedAddress { .. }
+                | Event::Reloaded {
+                    problem: Some(_),
+                    ..
+                }
+                | Event::AcceptFailed { .. }
+        )
+    }
+}
+
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -23,11 +23,12 @@ use crate::dataset::DatasetSource;
 use crate::error::{Error, Result};
 use crate::job::{Job, JobOptions, Served};
 use crate::link::Link;
-use crate::metrics::Totals;
 use crate::observer::Event;
 use crate::options::ServerOptions;
 use crate::source::Source;
 use crate::stats::Counters;
+use crate::survey::Totals;
+use crate::witness::Witness;
 pub use handle::{Reloader, ServerHandle, Status};
 
 /// Stack of the threads that listen to clients: they parse small messages.
@@ -54,6 +55,8 @@ pub struct Server {
 pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
     pub(crate) counters: Counters,
+    /// For those who watch.
+    pub(crate) witness: Witness,
     access: Access,
     served: BTreeMap<String, Served>,
     links: Mutex<HashMap<u64, Arc<Link>>>,
@@ -130,6 +133,7 @@ impl Server {
                 options,
                 access,
                 counters: Counters::default(),
+                witness: Witness::default(),
                 served: BTreeMap::new(),
                 links: Mutex::default(),
                 ended: Mutex::default(),

@@ -9,12 +9,13 @@ use forebay_wire::batch::digest;
 use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{Batch, BufferPool};
 
+use crate::gallery::Lens;
 use crate::link::{Ending, Link, Stop};
-use crate::metrics::Live;
 use crate::observer::Event;
 use crate::server::Shared;
 use crate::source::{BatchSource, Failure, Source, StreamRequest};
 use crate::stats::{Counters, StreamStats};
+use crate::survey::Live;
 
 /// Most slots of a stream: those that the loader fills ahead, those in the client's queue, and a few that it keeps.
 /// A client that keeps more gets batches over the socket meanwhile.
@@ -42,6 +43,7 @@ pub(crate) fn run(
     };
     match end {
         End::Failure(failure) => {
+            server.witness.stream_failed(dataset, failure.kind);
             link.end(Ending::failed(format!("was told: {failure}")));
             link.send_last(failure.kind, failure.message);
         }
@@ -94,6 +96,8 @@ struct Session<'a> {
     /// With slots that the client maps, where that can be.
     pool: Option<BufferPool>,
     stats: StreamStats,
+    /// For those who want to see what is sent.
+    lens: Lens<'a>,
 }
 
 impl<'a> Session<'a> {
@@ -165,13 +169,9 @@ impl<'a> Session<'a> {
         let per_epoch = opened.batches_per_epoch;
         let spec = opened.spec.as_ref();
         let global = spec.map_or(1, |spec| spec.batch_size.saturating_mul(spec.world_size));
-        link.opened(Live {
-            name: dataset.to_owned(),
-            is_job: server.is_job(dataset),
-            rank: spec.map_or(0, |spec| spec.rank),
-            step: step(per_epoch, open.epoch, open.position / global.max(1)),
-            credit_bytes: 0,
-        });
+        let first = step(per_epoch, open.epoch, open.position / global.max(1));
+        link.opened(Live::new(dataset, server.is_job(dataset), &opened, first));
+        let lens = Lens::new(&server.witness.gallery, dataset, &opened);
         let batch_bytes = opened.batch_bytes;
         let varies = forebay_wire::batch::is_raw(opened.spec.as_ref());
         let opened = wire::Opened {
@@ -193,6 +193,7 @@ impl<'a> Session<'a> {
             checksum: open.payload_checksum,
             pool,
             stats: StreamStats::default(),
+            lens,
         })
     }
 
@@ -248,6 +249,7 @@ impl<'a> Session<'a> {
     }
 
     fn send(&mut self, batch: Batch) -> Result<(), End> {
+        self.lens.look(&batch);
         let began = Instant::now();
         let payload_bytes = batch.images.len() as u64;
         if self.varies {

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use forebay_image::Limits;
+use forebay_loader::{Queues, ReadTimes};
 use forebay_wire::{Batch, BufferPool, wire};
 
 /// Something a server serves under a name. One for all clients, so everything
@@ -80,6 +81,16 @@ pub trait Monitor: Send + Sync {
 
     /// Where the time went so far.
     fn stats(&self) -> wire::Stats;
+
+    /// What waits on its way to the client right now; nothing where batches come out of nothing.
+    fn queues(&self) -> Queues {
+        Queues::default()
+    }
+
+    /// How long reads took so far.
+    fn reads(&self) -> ReadTimes {
+        ReadTimes::default()
+    }
 }
 
 /// Why there is no batch, as the client will read it.

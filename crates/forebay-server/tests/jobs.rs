@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use forebay_client::{Client, ClientOptions, Error, OpenOptions, RemoteKind, Transport};
-use forebay_server::{Admin, JobOptions, Pixels, Server, ServerHandle, Synthetic};
+use forebay_server::{Admin, AdminOptions, JobOptions, Pixels, Server, ServerHandle, Synthetic};
 use forebay_wire::wire;
 use support::{Log, connect, epochs, options, spec};
 
@@ -174,7 +174,12 @@ fn a_slow_trainer_slows_nobody_else() {
 fn health_and_metrics_are_pages() {
     use std::io::{Read, Write};
     let server = with_job();
-    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), server.status()).unwrap();
+    let admin = Admin::start(
+        "127.0.0.1:0".parse().unwrap(),
+        server.status(),
+        AdminOptions::default(),
+    )
+    .unwrap();
     let get = |path: &str| {
         let mut socket = std::net::TcpStream::connect(admin.addr()).unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -192,7 +197,7 @@ fn health_and_metrics_are_pages() {
         .map(|_| std::net::TcpStream::connect(admin.addr()).unwrap())
         .collect();
     assert!(get("/healthz").contains("ok"));
-    let taken = Admin::start(admin.addr(), server.status());
+    let taken = Admin::start(admin.addr(), server.status(), AdminOptions::default());
     assert!(taken.is_err_and(|e| e.to_string().contains("taken")));
     let status = server.status();
     server.shutdown();

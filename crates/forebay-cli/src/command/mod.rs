@@ -44,6 +44,7 @@ commands! {
     Cp => cp,
     Sync => sync,
     Serve => serve,
+    Top => top,
     Checkpoint => checkpoint,
     Stage => stage,
     Cache => cache,

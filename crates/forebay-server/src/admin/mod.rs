@@ -1,38 +1,66 @@
-//! Health, readiness and metrics over HTTP, on an address of their own.
+//! What people and programs see of a server, over HTTP, on an address of its own: the dashboard, the report that it shows,
+//! health, readiness and metrics.
 //!
 //! The only room of the server with a runtime: one thread, apart from those that serve. It reads what the
 //! others count, and can change nothing.
 
+mod images;
+mod listener;
+mod page;
+
 use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Instant, SystemTime};
 
 use axum::Router;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::extract::{Request, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use axum::http::{StatusCode, Uri, uri};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::Sleep;
+use forebay_store::cache::Cache;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::time::MissedTickBehavior;
 
 use crate::error::{Error, Result};
+use crate::history::{History, TICK};
+use crate::report::Desk;
 use crate::server::Status;
+use crate::surroundings::Surroundings;
+use images::Album;
+use listener::Bounded;
 
-/// Connections at once: those beyond wait. Descriptors are for trainers.
-const MAX_CONNECTIONS: usize = 32;
-/// How long a connection lasts, whatever is done with it.
-const LIFETIME: Duration = Duration::from_secs(10);
+/// What is shown.
+#[derive(Debug, Clone, Default)]
+pub struct AdminOptions {
+    /// Whether those who look may see small pictures of what is sent.
+    pub images: bool,
+    /// The cache that datasets are read through, to show how it does.
+    pub cache: Option<Arc<Cache>>,
+}
 
-/// The endpoints `/healthz`, `/readyz` and `/metrics`, until dropped.
+/// The dashboard and what is behind it: `/`, `/api/status`, `/api/images`, `/healthz`, `/readyz` and `/metrics`, until
+/// dropped.
 pub struct Admin {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
+}
+
+/// What all requests see.
+struct Room {
+    status: Status,
+    options: AdminOptions,
+    history: Mutex<History>,
+    album: Album,
+    cores: u64,
+    started: SystemTime,
+    /// Whether only this machine reaches the address.
+    is_local: bool,
 }
 
 impl Admin {
@@ -41,7 +69,7 @@ impl Admin {
     /// # Errors
     ///
     /// [`Error::PortTaken`], [`Error::Listen`], [`Error::System`].
-    pub fn start(address: SocketAddr, status: Status) -> Result<Admin> {
+    pub fn start(address: SocketAddr, status: Status, options: AdminOptions) -> Result<Admin> {
         let refused = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => Error::PortTaken { address },
             _ => Error::Listen { address, source },
@@ -50,25 +78,32 @@ impl Admin {
         listener.set_nonblocking(true).map_err(refused)?;
         let bound = listener.local_addr().map_err(refused)?;
         let system = |source| Error::System {
-            doing: "starting the thread for metrics",
+            doing: "starting the thread for the dashboard and metrics",
             source,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(system)?;
+        let room = Arc::new(Room {
+            status,
+            options,
+            history: Mutex::default(),
+            album: Album::default(),
+            cores: thread::available_parallelism().map_or(0, |cores| cores.get() as u64),
+            started: SystemTime::now(),
+            is_local: bound.ip().is_loopback(),
+        });
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = thread::Builder::new()
             .name("forebay-admin".to_owned())
             .spawn(move || {
                 let serving = async move {
-                    let listener = Bounded {
-                        listener: TcpListener::from_std(listener)?,
-                        places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-                    };
+                    let listener = Bounded::new(TcpListener::from_std(listener)?);
                     // Connections end with the runtime: nobody waits for a client that keeps one open.
                     tokio::select! {
-                        served = async { axum::serve(listener, router(status)).await } => served,
+                        served = async { axum::serve(listener, router(Arc::clone(&room))).await } => served,
+                        () = remember(&room) => Ok(()),
                         _ = stopped => Ok(()),
                     }
                 };
@@ -101,104 +136,156 @@ impl Drop for Admin {
     }
 }
 
-fn router(status: Status) -> Router {
-    let ready = status.clone();
+impl Room {
+    fn surroundings(&self) -> Surroundings {
+        Surroundings::look(self.options.cache.as_deref())
+    }
+
+    fn report(&self) -> String {
+        let survey = self.status.survey();
+        let around = self.surroundings();
+        let events = self.status.witness().journal.read();
+        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let desk = Desk {
+            survey: &survey,
+            around: &around,
+            history: &history,
+            events: &events,
+            images: self.options.images,
+            cores: self.cores,
+            started: self.started,
+            now: SystemTime::now(),
+        };
+        // Numbers and texts: there is nothing that JSON could not say.
+        serde_json::to_string(&desk.report()).unwrap_or_default()
+    }
+}
+
+/// Looks at the server once a second, for ever.
+async fn remember(room: &Room) {
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let survey = room.status.survey();
+        let cpu_s = room
+            .surroundings()
+            .process
+            .map_or(0.0, |process| process.cpu_s);
+        let mut history = room.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.record(Instant::now(), &survey, cpu_s);
+    }
+}
+
+const JSON: &str = "application/json";
+
+fn router(room: Arc<Room>) -> Router {
+    let watched = Router::new()
+        .route("/", get(|| async { page::response() }))
+        .route("/api/status", get(status))
+        .route("/api/images", get(images::images))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&room), for_us));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
-        .route(
-            "/readyz",
-            get(move || async move {
-                if ready.is_ready() {
-                    (StatusCode::OK, "ready\n")
-                } else {
-                    (StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
-                }
-            }),
-        )
-        .route(
-            "/metrics",
-            get(move || async move {
-                (
-                    [(CONTENT_TYPE, "text/plain; version=0.0.4")],
-                    status.metrics(),
-                )
-            }),
-        )
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .merge(watched)
+        .with_state(room)
 }
 
-/// A listener with a place for so many connections.
-struct Bounded {
-    listener: TcpListener,
-    places: Arc<Semaphore>,
+async fn status(State(room): State<Arc<Room>>) -> impl IntoResponse {
+    (headers(JSON), room.report())
 }
 
-impl axum::serve::Listener for Bounded {
-    type Io = Limited;
-    type Addr = SocketAddr;
+async fn ready(State(room): State<Arc<Room>>) -> (StatusCode, &'static str) {
+    match room.status.is_ready() {
+        true => (StatusCode::OK, "ready\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+    }
+}
 
-    async fn accept(&mut self) -> (Limited, SocketAddr) {
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let place = place.expect("the semaphore is never closed");
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, peer)) => {
-                    let limited = Limited {
-                        stream,
-                        ends: Box::pin(tokio::time::sleep(LIFETIME)),
-                        _place: place,
-                    };
-                    return (limited, peer);
-                }
-                // No descriptors, most likely: they come back.
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            }
+async fn metrics(State(room): State<Arc<Room>>) -> impl IntoResponse {
+    let page = crate::metrics::render(&room.status.survey(), &room.surroundings());
+    (headers("text/plain; version=0.0.4"), page)
+}
+
+/// What every answer that changes from second to second says.
+fn headers(kind: &'static str) -> [(HeaderName, HeaderValue); 3] {
+    [
+        (CONTENT_TYPE, HeaderValue::from_static(kind)),
+        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        (
+            HeaderName::from_static("x-content-type-options"),
+            HeaderValue::from_static("nosniff"),
+        ),
+    ]
+}
+
+/// On an address that only this machine reaches, the page is for those who name this machine. Otherwise a web page from
+/// elsewhere, whose own name was made to mean 127.0.0.1 after it was loaded, could read what is here.
+async fn for_us(State(room): State<Arc<Room>>, request: Request, next: Next) -> Response {
+    let host = request.headers().get(HOST);
+    let named = host.is_none_or(|host| host.to_str().is_ok_and(names_this_machine));
+    if room.is_local && !named {
+        let text =
+            "this address is for this machine alone: call it by localhost or its IP address\n";
+        return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
+    }
+    next.run(request).await
+}
+
+fn names_this_machine(host: &str) -> bool {
+    let Ok(authority) = host.parse::<uri::Authority>() else {
+        return false;
+    };
+    let name = authority.host();
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost")
+        || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// The value of a parameter of a request, if it is there and plain: names that are served need no escapes.
+fn parameter<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
+    let mut pairs = uri
+        .query()?
+        .split('&')
+        .filter_map(|pair| pair.split_once('='));
+    pairs.find_map(|(key, value)| (key == name).then_some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_are_its_own() {
+        for host in [
+            "localhost",
+            "LOCALHOST:7071",
+            "127.0.0.1:7071",
+            "127.9.9.9",
+            "[::1]:7071",
+            "[::1]",
+        ] {
+            assert!(names_this_machine(host), "{host}");
+        }
+        for host in [
+            "example.org",
+            "example.org:7071",
+            "localhost.example.org",
+            "10.0.0.1:7071",
+            "",
+            "a b",
+        ] {
+            assert!(!names_this_machine(host), "{host}");
         }
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// A connection that has a place, for a while.
-struct Limited {
-    stream: TcpStream,
-    ends: Pin<Box<Sleep>>,
-    _place: OwnedSemaphorePermit,
-}
-
-impl AsyncRead for Limited {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buf) {
-            return Poll::Ready(read);
-        }
-        ready!(self.ends.as_mut().poll(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl AsyncWrite for Limited {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write(context, buf) {
-            return Poll::Ready(written);
-        }
-        ready!(self.ends.as_mut().poll(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    #[test]
+    fn parameters_are_found() {
+        let uri: Uri = "/api/images?a=b&name=image-net_1.0".parse().unwrap();
+        assert_eq!(parameter(&uri, "name"), Some("image-net_1.0"));
+        assert_eq!(parameter(&uri, "none"), None);
+        assert_eq!(parameter(&"/".parse().unwrap(), "name"), None);
     }
 }

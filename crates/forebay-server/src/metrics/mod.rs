@@ -1,126 +1,86 @@
 //! What a server did and does, as Prometheus reads it. The names of metrics and labels stay as they are.
 
+mod exposition;
+
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use forebay_wire::wire;
+use forebay_loader::{Queues, READ_BOUNDS_S};
+use forebay_store::Traffic;
+use forebay_store::cache::TierStats;
 
-use crate::stats::ServerStats;
+use crate::process::Process;
+use crate::surroundings::Surroundings;
+use crate::survey::{Survey, Totals};
+use exposition::Page;
 
-/// What the streams of one name did, those that ended and those that go on.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Totals {
-    pub(crate) streams: u64,
-    pub(crate) batches: u64,
-    pub(crate) images: u64,
-    pub(crate) payload_bytes: u64,
-    pub(crate) bytes_read: u64,
-    pub(crate) failed: u64,
-    /// Busy, starved and blocked seconds of each stage.
-    pub(crate) stages: BTreeMap<String, [f64; 3]>,
-}
-
-impl Totals {
-    /// Adds a stream.
-    pub(crate) fn add(&mut self, stats: &wire::Stats) {
-        self.streams += 1;
-        self.batches += stats.batches;
-        self.images += stats.images;
-        self.payload_bytes += stats.payload_bytes;
-        self.bytes_read += stats.bytes_read;
-        self.failed += stats.failed;
-        for stage in &stats.stages {
-            let times = self.stages.entry(stage.name.clone()).or_default();
-            for (time, more) in
-                times
-                    .iter_mut()
-                    .zip([stage.busy_s, stage.starved_s, stage.blocked_s])
-            {
-                *time += more;
-            }
-        }
-    }
-}
-
-/// A stream that is open.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Live {
-    pub(crate) name: String,
-    pub(crate) is_job: bool,
-    pub(crate) rank: u64,
-    /// Batches of all epochs before the next one.
-    pub(crate) step: u64,
-    /// What its client has room for.
-    pub(crate) credit_bytes: u64,
-}
-
-/// Writes everything. `totals` has those of open streams, too.
-pub(crate) fn render(
-    server: &ServerStats,
-    ready: bool,
-    totals: &BTreeMap<String, Totals>,
-    live: &[Live],
-) -> String {
+/// Writes everything.
+pub(crate) fn render(survey: &Survey, around: &Surroundings) -> String {
     let mut page = Page(String::new());
-    let version = [("version", env!("CARGO_PKG_VERSION"))];
-    page.family("forebay_server_info", "gauge", "The server itself.");
-    page.line("forebay_server_info", &version, 1);
-    let numbers = [
-        (
-            "forebay_ready",
-            "gauge",
-            "1 while new clients are taken.",
-            u64::from(ready),
-        ),
-        (
-            "forebay_connections",
-            "gauge",
-            "Connections open now.",
-            server.connections,
-        ),
+    server(&mut page, survey);
+    streams(&mut page, survey);
+    ranks(&mut page, survey);
+    cache(&mut page, around);
+    stores(&mut page, &around.stores);
+    if let Some(process) = &around.process {
+        self::process(&mut page, process);
+    }
+    page.0
+}
+
+fn server(page: &mut Page, survey: &Survey) {
+    let version = ("version", env!("CARGO_PKG_VERSION"));
+    let mut info = page.gauge("forebay_server_info", "The server itself.");
+    info.line(&[version], 1);
+    let mut build = page.gauge("forebay_build_info", "What the server was built as.");
+    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    build.line(&[version, ("os", os), ("arch", arch)], 1);
+    page.gauge("forebay_ready", "1 while new clients are taken.")
+        .is(u64::from(survey.ready));
+    let stats = &survey.server;
+    page.gauge("forebay_connections", "Connections open now.")
+        .is(stats.connections);
+    page.gauge("forebay_connections_limit", "Connections that may be open.")
+        .is(survey.max_connections);
+    for (name, help, value) in [
         (
             "forebay_connections_accepted_total",
-            "counter",
             "Connections taken.",
-            server.accepted,
+            stats.accepted,
         ),
         (
             "forebay_connections_refused_total",
-            "counter",
             "Connections turned away because of a limit.",
-            server.refused,
+            stats.refused,
         ),
         (
             "forebay_connections_unauthorized_total",
-            "counter",
             "Clients without a token that lets them in.",
-            server.unauthorized,
+            stats.unauthorized,
         ),
         (
             "forebay_connections_failed_total",
-            "counter",
             "Connections that ended otherwise than by their client's wish.",
-            server.failed,
+            stats.failed,
         ),
         (
             "forebay_streams_handed_over_total",
-            "counter",
             "Streams that went on elsewhere when the server was to stop.",
-            server.handed_over,
+            stats.handed_over,
         ),
         (
             "forebay_accept_errors_total",
-            "counter",
             "Times the system gave no further connection.",
-            server.accept_errors,
+            stats.accept_errors,
         ),
-    ];
-    for (name, kind, help, value) in numbers {
-        page.family(name, kind, help);
-        page.line(name, &[], value);
+    ] {
+        page.counter(name, help).is(value);
     }
+}
+
+/// What the streams of each name did and have.
+fn streams(page: &mut Page, survey: &Survey) {
     type Count = fn(&Totals) -> u64;
-    let counts: [(&str, &str, Count); 6] = [
+    let counts: [(&'static str, &str, Count); 6] = [
         ("forebay_streams_total", "Streams opened.", |t| t.streams),
         ("forebay_batches_total", "Batches sent.", |t| t.batches),
         (
@@ -145,112 +105,374 @@ pub(crate) fn render(
         ),
     ];
     for (family, help, count) in counts {
-        page.family(family, "counter", help);
-        for (name, totals) in totals {
-            page.line(family, &[("name", name)], count(totals));
+        let mut family = page.counter(family, help);
+        for (name, totals) in &survey.totals {
+            family.line(&[("name", name)], count(totals));
         }
     }
-    const STAGES: &str = "forebay_stage_seconds_total";
-    page.family(
-        STAGES,
-        "counter",
+    let mut failures = page.counter(
+        "forebay_stream_failures_total",
+        "Streams that ended with an error that their client was told.",
+    );
+    for (name, totals) in &survey.totals {
+        for (kind, count) in &totals.failures {
+            failures.line(&[("name", name), ("kind", kind)], count);
+        }
+    }
+    let mut stages = page.counter(
+        "forebay_stage_seconds_total",
         "Time of each stage: busy, starved (waiting for input), blocked (waiting for room).",
     );
-    for (name, totals) in totals {
+    for (name, totals) in &survey.totals {
         for (stage, times) in &totals.stages {
             for (state, time) in ["busy", "starved", "blocked"].iter().zip(times) {
                 let labels = [("name", name.as_str()), ("stage", stage), ("state", state)];
-                page.line(STAGES, &labels, time);
+                stages.line(&labels, time);
             }
         }
     }
-    let mut open: BTreeMap<&str, (u64, u64)> =
-        totals.keys().map(|name| (name.as_str(), (0, 0))).collect();
-    let mut steps: BTreeMap<&str, BTreeMap<u64, u64>> = BTreeMap::new();
-    for stream in live {
-        let (streams, credit) = open.entry(&stream.name).or_default();
-        *streams += 1;
-        *credit = credit.saturating_add(stream.credit_bytes);
-        if stream.is_job {
-            // A rank that connects again may be there twice for a moment.
-            let ranks = steps.entry(&stream.name).or_default();
-            let step = ranks.entry(stream.rank).or_default();
-            *step = stream.step.max(*step);
-        }
+    let mut reads = page.family(
+        "forebay_read_seconds",
+        "histogram",
+        "Reads of ranges of records: from storage, or from the cache before it.",
+    );
+    for (name, totals) in &survey.totals {
+        let times = &totals.reads;
+        reads.histogram(
+            &[("name", name)],
+            &READ_BOUNDS_S,
+            &times.counts,
+            times.sum_s,
+        );
     }
-    page.family("forebay_streams", "gauge", "Streams open now.");
-    for (name, (streams, _)) in &open {
-        page.line("forebay_streams", &[("name", name)], streams);
+    let mut open: BTreeMap<&str, Open> = survey
+        .totals
+        .keys()
+        .map(|name| (name.as_str(), Open::default()))
+        .collect();
+    for stream in &survey.streams {
+        let of_name = open.entry(&stream.live.name).or_default();
+        of_name.streams += 1;
+        of_name.credit = of_name.credit.saturating_add(stream.live.credit_bytes);
+        of_name.queues.push(stream.queues);
     }
-    page.family(
+    let mut streams = page.gauge("forebay_streams", "Streams open now.");
+    for (name, of_name) in &open {
+        streams.line(&[("name", name)], of_name.streams);
+    }
+    let mut credit = page.gauge(
         "forebay_credit_bytes",
-        "gauge",
         "Bytes that clients have room for: 0 where they are slower than the server.",
     );
-    for (name, (_, credit)) in &open {
-        page.line("forebay_credit_bytes", &[("name", name)], credit);
+    for (name, of_name) in &open {
+        credit.line(&[("name", name)], of_name.credit);
     }
-    page.family(
-        "forebay_job_step",
-        "gauge",
-        "Batches that a rank was sent since epoch 0.",
-    );
-    each_rank(&steps, |name, rank, step, _| {
-        page.line("forebay_job_step", &[("name", name), ("rank", rank)], step);
-    });
-    page.family(
-        "forebay_job_lag_batches",
-        "gauge",
-        "Batches that a rank is behind the first one of its job.",
-    );
-    each_rank(&steps, |name, rank, step, first| {
-        let labels = [("name", name), ("rank", rank)];
-        page.line("forebay_job_lag_batches", &labels, first - step);
-    });
-    page.0
+    queues(page, &open);
 }
 
-/// Calls `each` with the job, the rank, its step and the step of the rank that is first.
+/// What the open streams of a name have.
+#[derive(Default)]
+struct Open {
+    streams: u64,
+    credit: u64,
+    queues: Vec<Queues>,
+}
+
+fn queues(page: &mut Page, open: &BTreeMap<&str, Open>) {
+    type Depth = fn(&Queues) -> u64;
+    let samples: [(&'static str, Depth); 3] = [
+        ("planned", |q| q.planned_samples),
+        ("unread", |q| q.unread_samples),
+        ("undecoded", |q| q.undecoded_samples),
+    ];
+    let batches: [(&'static str, Depth); 2] = [
+        ("making", |q| q.making_batches),
+        ("ready", |q| q.ready_batches),
+    ];
+    type Depths<'a> = &'a [(&'static str, Depth)];
+    let families: [(&'static str, &str, Depths<'_>); 2] = [
+        (
+            "forebay_queue_samples",
+            "Samples that wait: for a place in a batch (planned), for their record (unread), for a decode thread (undecoded).",
+            &samples,
+        ),
+        (
+            "forebay_queue_batches",
+            "Batches that are not whole (making), and those that wait for their client (ready).",
+            &batches,
+        ),
+    ];
+    for (name, help, depths) in families {
+        let mut family = page.gauge(name, help);
+        for (name, of_name) in open {
+            for (queue, depth) in depths {
+                let sum: u64 = of_name.queues.iter().map(depth).sum();
+                family.line(&[("name", name), ("queue", queue)], sum);
+            }
+        }
+    }
+    let mut memory = page.gauge(
+        "forebay_memory_bytes",
+        "Bytes of records and batches held for open streams.",
+    );
+    for (name, of_name) in open {
+        let sum: u64 = of_name.queues.iter().map(|q| q.memory_bytes).sum();
+        memory.line(&[("name", name)], sum);
+    }
+}
+
+/// How far the ranks of each job are.
+fn ranks(page: &mut Page, survey: &Survey) {
+    let mut steps: BTreeMap<&str, BTreeMap<u64, u64>> = BTreeMap::new();
+    for live in survey.streams.iter().map(|stream| &stream.live) {
+        if live.is_job {
+            // A rank that connects again may be there twice for a moment.
+            let ranks = steps.entry(&live.name).or_default();
+            let step = ranks.entry(live.rank).or_default();
+            *step = live.step.max(*step);
+        }
+    }
+    let mut step = page.gauge(
+        "forebay_job_step",
+        "Batches that a rank was sent since epoch 0.",
+    );
+    each_rank(&steps, |labels, at, _| step.line(labels, at));
+    let mut lag = page.gauge(
+        "forebay_job_lag_batches",
+        "Batches that a rank is behind the first one of its job.",
+    );
+    each_rank(&steps, |labels, at, first| lag.line(labels, first - at));
+}
+
+/// Calls `each` with the labels of a rank, its step and the step of the rank that is first.
 fn each_rank(
     steps: &BTreeMap<&str, BTreeMap<u64, u64>>,
-    mut each: impl FnMut(&str, &str, u64, u64),
+    mut each: impl FnMut(&exposition::Labels<'_>, u64, u64),
 ) {
     for (name, ranks) in steps {
         let first = ranks.values().copied().max().unwrap_or(0);
         for (rank, &step) in ranks {
-            each(name, &rank.to_string(), step, first);
+            let labels = [("name", *name), ("rank", &rank.to_string())];
+            each(&labels, step, first);
         }
     }
 }
 
-struct Page(String);
-
-impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string does not fail.
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        self.0.push_str(name);
-        for (i, (label, text)) in labels.iter().enumerate() {
-            let gap = if i == 0 { '{' } else { ',' };
-            let text = text
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n");
-            let _ = write!(self.0, "{gap}{label}=\"{text}\"");
+fn cache(page: &mut Page, around: &Surroundings) {
+    type Count = fn(&TierStats) -> u64;
+    let counters: [(&'static str, &str, Count); 6] = [
+        (
+            "forebay_cache_hits_total",
+            "Blocks that were found in the cache.",
+            |t| t.hits,
+        ),
+        (
+            "forebay_cache_hit_bytes_total",
+            "Bytes that readers got from the cache.",
+            |t| t.hit_bytes,
+        ),
+        (
+            "forebay_cache_stored_bytes_total",
+            "Bytes that were stored in the cache.",
+            |t| t.stored_bytes,
+        ),
+        (
+            "forebay_cache_evictions_total",
+            "Blocks that made room for others.",
+            |t| t.evictions,
+        ),
+        (
+            "forebay_cache_evicted_bytes_total",
+            "Bytes of blocks that made room for others.",
+            |t| t.evicted_bytes,
+        ),
+        (
+            "forebay_cache_damaged_total",
+            "Blocks that were not what had been stored, and were fetched again.",
+            |t| t.damaged,
+        ),
+    ];
+    let gauges: [(&'static str, &str, Count); 2] = [
+        ("forebay_cache_bytes", "Bytes taken by the cache.", |t| {
+            t.used_bytes
+        }),
+        (
+            "forebay_cache_limit_bytes",
+            "Bytes that the cache may take.",
+            |t| t.limit_bytes,
+        ),
+    ];
+    let stats = around.cache.as_ref();
+    // A tier that there is not has no lines.
+    let tiers: Vec<(&str, &TierStats)> = stats
+        .into_iter()
+        .flat_map(|stats| [("memory", &stats.memory), ("disk", &stats.disk)])
+        .filter(|(_, tier)| tier.limit_bytes > 0)
+        .collect();
+    let counters = counters.map(|(name, help, count)| (name, "counter", help, count));
+    let gauges = gauges.map(|(name, help, count)| (name, "gauge", help, count));
+    for (name, kind, help, count) in counters.into_iter().chain(gauges) {
+        let mut family = page.family(name, kind, help);
+        for (tier, stats) in &tiers {
+            family.line(&[("tier", tier)], count(stats));
         }
-        if !labels.is_empty() {
-            self.0.push('}');
-        }
-        let _ = writeln!(self.0, " {value}");
     }
+    for (name, help, value) in [
+        (
+            "forebay_cache_misses_total",
+            "Blocks that were in no tier of the cache.",
+            stats.map(|s| s.misses),
+        ),
+        (
+            "forebay_cache_miss_bytes_total",
+            "Bytes of them that readers wanted.",
+            stats.map(|s| s.miss_bytes),
+        ),
+        (
+            "forebay_cache_fetched_bytes_total",
+            "Bytes that the cache fetched from the store.",
+            stats.map(|s| s.fetched_bytes),
+        ),
+        (
+            "forebay_cache_around_bytes_total",
+            "Bytes of these that were not stored, for want of room.",
+            stats.map(|s| s.around_bytes),
+        ),
+        (
+            "forebay_cache_waits_total",
+            "Times a reader waited for a block that somebody else fetched.",
+            stats.map(|s| s.waited),
+        ),
+    ] {
+        let mut family = page.counter(name, help);
+        if let Some(value) = value {
+            family.line(&[], value);
+        }
+    }
+}
+
+fn stores(page: &mut Page, stores: &[Traffic]) {
+    type Count = fn(&Traffic) -> u64;
+    let families: [(&'static str, &str, &str, Count); 8] = [
+        (
+            "forebay_store_requests_total",
+            "counter",
+            "Requests to a store, each try counted.",
+            |t| t.requests,
+        ),
+        (
+            "forebay_store_retries_total",
+            "counter",
+            "Tries that repeated one that had failed.",
+            |t| t.retries,
+        ),
+        (
+            "forebay_store_throttles_total",
+            "counter",
+            "Answers that asked to slow down.",
+            |t| t.throttles,
+        ),
+        (
+            "forebay_store_hedges_total",
+            "counter",
+            "Reads that were asked for a second time because they were late.",
+            |t| t.hedges,
+        ),
+        (
+            "forebay_store_failures_total",
+            "counter",
+            "Operations that were given up.",
+            |t| t.failures,
+        ),
+        (
+            "forebay_store_read_bytes_total",
+            "counter",
+            "Bytes that were read in ranges.",
+            |t| t.read_bytes,
+        ),
+        (
+            "forebay_store_requests_in_flight",
+            "gauge",
+            "Requests under way.",
+            |t| t.in_flight,
+        ),
+        (
+            "forebay_store_requests_limit",
+            "gauge",
+            "Requests that may be under way at once: fewer after a store asked to slow down.",
+            |t| t.limit,
+        ),
+    ];
+    for (name, kind, help, count) in families {
+        let mut family = page.family(name, kind, help);
+        for traffic in stores {
+            family.line(&[("store", &traffic.store)], count(traffic));
+        }
+    }
+    let mut first_byte = page.family(
+        "forebay_store_first_byte_seconds",
+        "summary",
+        "From asking for a range to its first byte; quantiles are those of the last reads.",
+    );
+    for traffic in stores {
+        let store = ("store", traffic.store.as_str());
+        if let Some((half, most)) = traffic.usual_s {
+            first_byte.line(&[store, ("quantile", "0.5")], half);
+            first_byte.line(&[store, ("quantile", "0.95")], most);
+        }
+        first_byte.suffixed("_sum", &[store], traffic.first_byte_s);
+        first_byte.suffixed("_count", &[store], traffic.reads);
+    }
+}
+
+/// By the names that Prometheus' own clients use.
+fn process(page: &mut Page, process: &Process) {
+    page.counter(
+        "process_cpu_seconds_total",
+        "Seconds of all cores that the process took.",
+    )
+    .is(process.cpu_s);
+    for (name, help, value) in [
+        (
+            "process_resident_memory_bytes",
+            "Memory that the process has, shared memory included.",
+            process.resident_bytes,
+        ),
+        (
+            "process_virtual_memory_bytes",
+            "Addresses that the process has.",
+            process.virtual_bytes,
+        ),
+        (
+            "process_open_fds",
+            "File descriptors that are open.",
+            process.open_files,
+        ),
+        (
+            "process_max_fds",
+            "File descriptors that may be open.",
+            process.max_files,
+        ),
+        (
+            "process_threads",
+            "Threads of the process.",
+            process.threads,
+        ),
+    ] {
+        page.gauge(name, help).is(value);
+    }
+    page.gauge(
+        "process_start_time_seconds",
+        "When the process began, in seconds since 1970.",
+    )
+    .is(process.started_s);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::survey::{Live, Stream};
+    use forebay_wire::{Peer, wire};
 
     #[test]
     fn a_page_has_every_name_and_how_far_ranks_are_behind() {
@@ -266,39 +488,75 @@ mod tests {
             stages: vec![stage],
             ..wire::Stats::default()
         };
-        totals.add(&stats);
-        totals.add(&stats);
-        let totals = [("resnet".to_owned(), totals)].into();
-        let live = |rank, step| Live {
-            name: "resnet".to_owned(),
-            is_job: true,
-            rank,
-            step,
-            credit_bytes: 10,
+        let mut reads = forebay_loader::ReadTimes::default();
+        reads.counts[2] = 4;
+        reads.sum_s = 0.5;
+        totals.add(&stats, &reads);
+        totals.add(&stats, &reads);
+        totals.failures.insert("image", 2);
+        let stream = |rank, step| Stream {
+            connection: rank,
+            peer: Peer::Process(7),
+            transport: "shm",
+            connections: 1,
+            live: Live {
+                name: "resnet".to_owned(),
+                is_job: true,
+                rank,
+                step,
+                credit_bytes: 10,
+                ..Live::default()
+            },
+            stats: wire::Stats::default(),
+            queues: Queues {
+                unread_samples: 5,
+                ready_batches: 2,
+                ..Queues::default()
+            },
+            reads: forebay_loader::ReadTimes::default(),
         };
-        let page = render(
-            &ServerStats::default(),
-            true,
-            &totals,
-            &[live(0, 7), live(1, 4), live(1, 5)],
-        );
+        let survey = Survey {
+            ready: true,
+            totals: [("resnet".to_owned(), totals)].into(),
+            streams: vec![stream(0, 7), stream(1, 4), stream(1, 5)],
+            ..Survey::default()
+        };
+        let mut around = Surroundings::default();
+        let mut cache = forebay_store::cache::CacheStats::default();
+        cache.disk.hits = 9;
+        cache.disk.limit_bytes = 100;
+        cache.misses = 3;
+        around.cache = Some(cache);
+        let mut traffic = Traffic::default();
+        traffic.store = "s3://a\"b".to_owned();
+        traffic.usual_s = Some((0.25, 0.5));
+        around.stores.push(traffic);
+        let page = render(&survey, &around);
         for line in [
             "forebay_ready 1",
             "forebay_batches_total{name=\"resnet\"} 6",
             "forebay_payload_bytes_total{name=\"resnet\"} 600",
             "forebay_stage_seconds_total{name=\"resnet\",stage=\"decode\",state=\"busy\"} 3",
+            "forebay_stream_failures_total{name=\"resnet\",kind=\"image\"} 2",
             "forebay_streams{name=\"resnet\"} 3",
             "forebay_credit_bytes{name=\"resnet\"} 30",
+            "forebay_queue_samples{name=\"resnet\",queue=\"unread\"} 15",
+            "forebay_queue_batches{name=\"resnet\",queue=\"ready\"} 6",
             "forebay_job_step{name=\"resnet\",rank=\"0\"} 7",
             "forebay_job_lag_batches{name=\"resnet\",rank=\"0\"} 0",
             "forebay_job_lag_batches{name=\"resnet\",rank=\"1\"} 2",
+            "forebay_read_seconds_bucket{name=\"resnet\",le=\"0.001\"} 0",
+            "forebay_read_seconds_bucket{name=\"resnet\",le=\"0.0025\"} 8",
+            "forebay_read_seconds_bucket{name=\"resnet\",le=\"+Inf\"} 8",
+            "forebay_read_seconds_sum{name=\"resnet\"} 1",
+            "forebay_read_seconds_count{name=\"resnet\"} 8",
+            "forebay_cache_hits_total{tier=\"disk\"} 9",
+            "forebay_cache_misses_total 3",
+            "forebay_store_requests_total{store=\"s3://a\\\"b\"} 0",
+            "forebay_store_first_byte_seconds{store=\"s3://a\\\"b\",quantile=\"0.95\"} 0.5",
         ] {
             assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
         }
-        let families = page.lines().filter(|line| line.starts_with("# TYPE "));
-        let mut names: Vec<_> = families.collect();
-        let count = names.len();
-        names.dedup();
-        assert_eq!(names.len(), count);
+        assert!(!page.contains("tier=\"memory\""), "there is none:\n{page}");
     }
 }

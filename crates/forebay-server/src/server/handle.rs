@@ -5,7 +5,11 @@ use std::sync::Arc;
 use std::thread;
 
 use super::{Shared, Stopper};
+use crate::metrics;
 use crate::stats::ServerStats;
+use crate::surroundings::Surroundings;
+use crate::survey::Survey;
+use crate::witness::Witness;
 
 /// A view of a server, for whoever watches it.
 #[derive(Clone)]
@@ -29,7 +33,27 @@ impl Status {
     /// Everything that is counted, in Prometheus' text format. Names and labels are those of docs/serving.md.
     #[must_use]
     pub fn metrics(&self) -> String {
-        self.shared.metrics()
+        metrics::render(&self.survey(), &Surroundings::look(None))
+    }
+
+    /// Everything that is known of the server at this moment.
+    pub(crate) fn survey(&self) -> Survey {
+        self.shared.survey()
+    }
+
+    /// What is kept for those who watch.
+    pub(crate) fn witness(&self) -> &Witness {
+        &self.shared.witness
+    }
+
+    /// Whether there is a dataset or job of this name.
+    pub(crate) fn serves(&self, name: &str) -> bool {
+        self.shared.served.contains_key(name)
+    }
+
+    /// Largest image that is decoded.
+    pub(crate) fn image_limits(&self) -> forebay_image::Limits {
+        self.shared.options.image_limits
     }
 }
 

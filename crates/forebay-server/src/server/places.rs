@@ -148,10 +148,7 @@ impl Shared {
         links.remove(&link.id);
         if let Some(live) = link.live() {
             let mut ended = lock(&self.ended);
-            ended
-                .entry(live.name)
-                .or_default()
-                .add(&link.stats_message());
+            ended.entry(live.name).or_default().add_link(link);
         }
         drop(links);
         self.link_gone.notify_all();

@@ -12,13 +12,14 @@ use super::{Shared, lock};
 use crate::access::Scope;
 use crate::job::Served;
 use crate::link::Link;
-use crate::metrics;
 use crate::observer::Event;
 use crate::stats::{Counters, ServerStats};
+use crate::survey::{Stream, Survey};
 use crate::watched::Change;
 
 impl Shared {
     pub(crate) fn tell(&self, event: &Event<'_>) {
+        self.witness.journal.note(event);
         self.options.observer.event(event);
     }
 
@@ -72,8 +73,8 @@ impl Shared {
         self.counters.snapshot(connections)
     }
 
-    /// Everything that is counted, for Prometheus.
-    pub(super) fn metrics(&self) -> String {
+    /// Everything that is known of the server at this moment.
+    pub(super) fn survey(&self) -> Survey {
         let links = lock(&self.links);
         let open: Vec<Arc<Link>> = links.values().map(Arc::clone).collect();
         let mut totals = lock(&self.ended).clone();
@@ -81,17 +82,37 @@ impl Shared {
         for name in self.served.keys() {
             totals.entry(name.clone()).or_default();
         }
-        let mut live = Vec::new();
-        for link in open {
-            if let Some(stream) = link.live() {
-                totals
-                    .entry(stream.name.clone())
-                    .or_default()
-                    .add(&link.stats_message());
-                live.push(stream);
-            }
+        for (name, failures) in self.witness.failures() {
+            totals.entry(name).or_default().failures = failures;
         }
-        metrics::render(&self.stats(), !self.stopping(), &totals, &live)
+        let mut streams: Vec<Stream> = Vec::new();
+        for stream in open.iter().filter_map(|link| Stream::of(link)) {
+            let of_name = totals.entry(stream.live.name.clone()).or_default();
+            of_name.add(&stream.stats, &stream.reads);
+            streams.push(stream);
+        }
+        streams.sort_by_key(|stream| stream.connection);
+        Survey {
+            server: self.stats(),
+            ready: !self.stopping(),
+            max_connections: self.options.max_connections as u64,
+            served: self
+                .served
+                .iter()
+                .map(|(name, served)| (name.clone(), self.dataset_of(served)))
+                .collect(),
+            totals,
+            streams,
+        }
+    }
+
+    /// The dataset of a job; none for a dataset itself.
+    fn dataset_of(&self, job: &Served) -> Option<String> {
+        job.job.as_ref()?;
+        let mut datasets = self.served.iter().filter(|(_, other)| other.job.is_none());
+        datasets
+            .find(|(_, other)| Arc::ptr_eq(&other.source, &job.source))
+            .map(|(name, _)| name.clone())
     }
 
     pub(crate) fn served(&self, name: &str) -> Option<Served> {

@@ -23,6 +23,7 @@ const MAX_BYTES: u64 = 1 << 20;
 pub(super) struct Config {
     pub(super) listen: Option<SocketAddr>,
     pub(super) admin_listen: Option<SocketAddr>,
+    pub(super) admin_images: Option<bool>,
     pub(super) token_file: Option<PathBuf>,
     pub(super) insecure: Option<bool>,
     pub(super) drain_timeout: Option<Time>,

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use forebay_image::Limits;
 use forebay_server::{
-    JobOptions, Observer, Server, ServerOptions, ServerTls, Token, Tokens, key_is_readable_by_others,
+    AdminOptions, JobOptions, Observer, Server, ServerOptions, ServerTls, Token, Tokens, key_is_readable_by_others,
 };
 use forebay_store::ReadOptions;
+use forebay_store::cache::Cache;
 use serde::Serialize;
 
 use super::config::{Config, Job, Size, Time};
@@ -24,6 +25,10 @@ use crate::quantity;
 pub(super) struct Decided {
     pub(super) log_format: LogFormat,
     pub(super) admin_listen: Option<SocketAddr>,
+    /// Whether the dashboard shows pictures, where that was said.
+    admin_images: Option<bool>,
+    /// What datasets in stores are read through.
+    cache: Option<Arc<Cache>>,
     options: ServerOptions,
     /// How datasets in stores are reached.
     read: ReadOptions,
@@ -129,8 +134,14 @@ impl Decided {
         };
         let cache = args.cache.open_for(datasets.iter().map(|(_, path)| path), console)?;
         Ok(Decided {
-            read: ReadOptions::new(args.store.options()).with_cache(cache),
+            read: ReadOptions::new(args.store.options()).with_cache(cache.clone()),
+            cache,
             admin_listen: args.admin_listen.or(config.admin_listen),
+            admin_images: match (args.admin_images, args.admin_no_images) {
+                (true, _) => Some(true),
+                (_, true) => Some(false),
+                _ => config.admin_images,
+            },
             log_format: args.log_format.or(config.log_format).unwrap_or_default(),
             options,
             datasets,
@@ -140,6 +151,14 @@ impl Decided {
                 .collect(),
             file,
         })
+    }
+
+    /// What is shown on `address`. Pictures may be private: others than those on this machine see them when that was said.
+    pub(super) fn admin_options(&self, address: SocketAddr) -> AdminOptions {
+        AdminOptions {
+            images: self.admin_images.unwrap_or(address.ip().is_loopback()),
+            cache: self.cache.clone(),
+        }
     }
 
     /// What a URL begins with.
@@ -309,7 +328,10 @@ impl Decided {
             options.max_connections
         ));
         if let Some(address) = self.admin_listen {
-            lines.push(format!("health and metrics on http://{address}"));
+            lines.push(format!(
+                "dashboard and metrics on http://{address}, {} pictures",
+                if self.admin_options(address).images { "with" } else { "without" }
+            ));
         }
         lines
     }

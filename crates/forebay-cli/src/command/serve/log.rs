@@ -20,13 +20,7 @@ enum Level {
 impl Level {
     fn of(event: &Event<'_>) -> Level {
         match event {
-            Event::Closed { clean: false, .. }
-            | Event::Refused { .. }
-            | Event::RefusedAddress { .. }
-            | Event::Reloaded {
-                problem: Some(_), ..
-            }
-            | Event::AcceptFailed { .. } => Level::Warning,
+            _ if event.is_trouble() => Level::Warning,
             Event::EpochEnd { .. } => Level::Debug,
             _ => Level::Info,
         }

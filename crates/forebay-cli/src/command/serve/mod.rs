@@ -56,10 +56,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
 
-    /// Health, readiness and metrics over HTTP on this address: /healthz, /readyz, /metrics. They say which names are
-    /// served and how fast, to whoever asks [default: none]
+    /// A dashboard, health, readiness and metrics over HTTP on this address: /, /healthz, /readyz, /metrics. They
+    /// say what is served, how fast and to whom, to whoever asks [default: none]
     #[arg(long, value_name = "ADDR:PORT")]
     admin_listen: Option<SocketAddr>,
+
+    /// Show small pictures of what is sent on the dashboard [default: only where this machine alone reaches it]
+    #[arg(long, conflicts_with = "admin_no_images")]
+    admin_images: bool,
+
+    /// Show no pictures on the dashboard
+    #[arg(long)]
+    admin_no_images: bool,
 
     /// Look at everything that would be served, print it, and end
     #[arg(long)]
@@ -183,11 +191,14 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let handle = server.spawn()?;
     let _on_hangup = OnHangup::start(&handle)?;
     let admin = match decided.admin_listen {
-        Some(address) => Some(Admin::start(address, handle.status())?),
+        Some(address) => {
+            let shown = decided.admin_options(address);
+            Some(Admin::start(address, handle.status(), shown)?)
+        }
         None => None,
     };
     if let Some(admin) = &admin {
-        console.note(format!("Metrics: http://{}/metrics", admin.addr()));
+        console.note(format!("Dashboard: http://{}/", admin.addr()));
         let address = admin.addr().to_string();
         console.event("admin", &AdminEvent { address });
     }

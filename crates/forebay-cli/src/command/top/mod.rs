@@ -1,0 +1,115 @@
+//! `forebay top`: what a server does, in a terminal, from the report that its dashboard shows.
+
+mod fetch;
+mod screen;
+mod view;
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use clap::Args as ClapArgs;
+use serde::Serialize;
+
+use crate::console::Console;
+use crate::failure::{Failure, Outcome};
+use crate::quantity::{self, parse_duration};
+use fetch::Target;
+use screen::Screen;
+use view::View;
+
+/// Watch what a server does: rates, stages, ranks, the limit
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Shows what the server's dashboard shows, and is refreshed in place until Ctrl-C. Where stdout is no
+terminal, it is printed once. The server needs --admin-listen.
+
+Examples:
+  forebay top                                  the server on 127.0.0.1:7071
+  forebay top data-3:7071 --interval 5s
+  forebay top --once
+  forebay top --json | jq .now.images_per_s    a report a second")]
+pub(crate) struct Args {
+    /// The server's --admin-listen: an address, or the URL of its dashboard
+    #[arg(value_name = "HOST:PORT|URL", default_value = "127.0.0.1:7071")]
+    server: String,
+
+    /// Print it once, and end
+    #[arg(long)]
+    once: bool,
+
+    /// How often it is looked at [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    interval: Option<Duration>,
+}
+
+/// Columns where nobody says how many there are.
+const COLUMNS: usize = 80;
+/// Lines are not wider, however wide the window.
+const WIDEST: usize = 120;
+const SHORTEST: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    let target = Target::parse(&args.server)?;
+    let interval = args
+        .interval
+        .unwrap_or(Duration::from_secs(1))
+        .max(SHORTEST);
+    let interrupt = console.interrupt().answer();
+    // The first answer decides whether there is anything to watch.
+    let mut report = target.report()?;
+    let terminal = std::io::stdout().is_terminal() && !console.is_json();
+    let repeats = !args.once && (terminal || console.is_json() || args.interval.is_some());
+    let mut screen = (repeats && terminal).then(Screen::open);
+    let mut silent_since: Option<Instant> = None;
+    loop {
+        console.event("status", &report);
+        let (columns, rows) = match &screen {
+            Some(screen) => screen.size(),
+            None => (COLUMNS, usize::MAX),
+        };
+        let view = View {
+            target: target.to_string(),
+            columns: columns.min(WIDEST),
+            paint: console.paint(),
+            lost: silent_since.map(|since| quantity::eta(since.elapsed())),
+        };
+        let lines = view.lines(&report);
+        match &mut screen {
+            Some(screen) => screen.draw(lines, rows),
+            None => {
+                if silent_since.is_none() {
+                    lines.iter().for_each(|line| console.line(line));
+                }
+            }
+        }
+        if !repeats || interrupt.wait_for(interval) || console.is_cut_off() {
+            break;
+        }
+        match target.report() {
+            Ok(next) => (report, silent_since) = (next, None),
+            // It comes back, or somebody is there to press Ctrl-C.
+            Err(_) if terminal => {
+                silent_since.get_or_insert_with(Instant::now);
+            }
+            Err(failure) => return Err(failure),
+        }
+        if screen.is_none() {
+            console.blank();
+        }
+    }
+    drop(screen);
+    console.event(
+        "summary",
+        &Summary {
+            command: "top",
+            exit_code: 0,
+        },
+    );
+    Ok(Outcome::Done)
+}
+
+#[derive(Serialize)]
+struct Summary {
+    command: &'static str,
+    exit_code: i32,
+}

@@ -1,0 +1,122 @@
+//! `/api/images?name=NAME`: small pictures of the batch that was sent last, as JSON.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+
+use super::{JSON, Room, headers, parameter};
+use crate::gallery::Shot;
+use crate::process::unix_s;
+use crate::report::FORMAT;
+
+/// The pictures that were made last, by name: asking again costs nothing until there is another batch.
+#[derive(Default)]
+pub(super) struct Album(Mutex<HashMap<String, (u64, Arc<str>)>>);
+
+/// One batch.
+#[derive(Serialize)]
+struct Pictures<'a> {
+    format: u32,
+    name: &'a str,
+    /// Numbers the batches that were looked at; 0 and no images before the first one.
+    number: u64,
+    time_s: f64,
+    rank: u64,
+    epoch: u64,
+    step: u64,
+    images: Vec<Picture>,
+}
+
+#[derive(Serialize)]
+struct Picture {
+    sample: u64,
+    label: i64,
+    padding: bool,
+    failed: bool,
+    width: u32,
+    height: u32,
+    /// A JPEG as a `data:` URL; none where the bytes are no image.
+    src: Option<String>,
+}
+
+pub(super) async fn images(State(room): State<Arc<Room>>, uri: Uri) -> Response {
+    if !room.options.images {
+        return (StatusCode::FORBIDDEN, "this server shows no images\n").into_response();
+    }
+    let name = parameter(&uri, "name").unwrap_or_default().to_owned();
+    if !room.status.serves(&name) {
+        return (StatusCode::NOT_FOUND, "no such dataset or job\n").into_response();
+    }
+    let shot = room.status.witness().gallery.ask(&name);
+    let number = shot.as_ref().map_or(0, |shot| shot.number);
+    if let Some(known) = room.album.known(&name, number) {
+        return (headers(JSON), known.to_string()).into_response();
+    }
+    // Some milliseconds of work, more for large pictures: metrics and health do not wait for it.
+    let painting = {
+        let room = Arc::clone(&room);
+        tokio::task::spawn_blocking(move || room.album.paint(&room, &name, shot.as_deref()))
+    };
+    match painting.await {
+        Ok(painted) => (headers(JSON), painted.to_string()).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+impl Album {
+    /// What is there already. Does not wait for whoever is painting.
+    fn known(&self, name: &str, number: u64) -> Option<Arc<str>> {
+        let album = self.0.try_lock().ok()?;
+        let (of, painted) = album.get(name)?;
+        (*of == number).then(|| Arc::clone(painted))
+    }
+
+    fn paint(&self, room: &Room, name: &str, shot: Option<&Shot>) -> Arc<str> {
+        let number = shot.map_or(0, |shot| shot.number);
+        // One at a time: whoever waited finds it made.
+        let mut album = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, painted)) = album.get(name)
+            && *of == number
+        {
+            return Arc::clone(painted);
+        }
+        let limits = room.status.image_limits();
+        let pictures = shot.map_or_else(Vec::new, |shot| {
+            let picture = |sample| {
+                let made = shot.thumbnail(sample, limits);
+                let (width, height) = made.as_ref().map_or((0, 0), |m| (m.width, m.height));
+                Picture {
+                    sample: sample.sample,
+                    label: sample.label,
+                    padding: sample.padding,
+                    failed: sample.failed,
+                    width,
+                    height,
+                    src: made
+                        .map(|m| format!("data:image/jpeg;base64,{}", STANDARD.encode(m.jpeg))),
+                }
+            };
+            shot.samples.iter().map(picture).collect()
+        });
+        let pictures = Pictures {
+            format: FORMAT,
+            name,
+            number,
+            time_s: shot.map_or(0.0, |shot| unix_s(shot.at)),
+            rank: shot.map_or(0, |shot| shot.rank),
+            epoch: shot.map_or(0, |shot| shot.epoch),
+            step: shot.map_or(0, |shot| shot.step),
+            images: pictures,
+        };
+        // Numbers and texts: there is nothing that JSON could not say.
+        let painted: Arc<str> = serde_json::to_string(&pictures).unwrap_or_default().into();
+        album.insert(name.to_owned(), (number, Arc::clone(&painted)));
+        painted
+    }
+}

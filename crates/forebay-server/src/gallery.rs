@@ -1,0 +1,479 @@
+//! Pictures of the batch that was sent last, for somebody who looks.
+//!
+//! Nothing is kept while nobody asks. Whoever asks for the pictures of a name makes the next batch of it leave copies of
+//! its first samples here, at most one batch in two seconds; they become small JPEGs when they are asked for again.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use forebay_image::{Decoder, Limits, RgbImage, encode_jpeg, probe, resize};
+use forebay_wire::batch::{FLAG_FAILED, FLAG_PADDING};
+use forebay_wire::{Batch, Dtype, Layout, wire};
+use half::{bf16, f16};
+
+/// Samples of a batch that are kept.
+const SAMPLES: usize = 12;
+/// Bytes of them that are kept at most, as they are in the batch.
+const MOST_BYTES: usize = 16 << 20;
+/// Who does not ask again for so long has gone.
+const ATTENTION: Duration = Duration::from_secs(15);
+/// Batches are not looked at more often.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// The longer side of a picture, in pixels.
+const SIDE: u32 = 128;
+const QUALITY: u8 = 82;
+
+/// The samples of one batch.
+#[derive(Debug)]
+pub(crate) struct Shot {
+    /// Numbers shots from 1.
+    pub(crate) number: u64,
+    pub(crate) at: SystemTime,
+    pub(crate) rank: u64,
+    pub(crate) epoch: u64,
+    pub(crate) step: u64,
+    pub(crate) samples: Vec<Sample>,
+    form: Form,
+}
+
+/// A sample as it is in its batch.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    pub(crate) sample: u64,
+    pub(crate) label: i64,
+    pub(crate) padding: bool,
+    pub(crate) failed: bool,
+    bytes: Vec<u8>,
+}
+
+/// What the bytes of a sample are.
+#[derive(Debug, Clone)]
+enum Form {
+    Encoded,
+    Pixels {
+        width: usize,
+        height: usize,
+        layout: Layout,
+        dtype: Dtype,
+        /// Mean and standard deviation of each channel, where they were applied.
+        normalize: Option<([f32; 3], [f32; 3])>,
+    },
+}
+
+/// What was kept, by name.
+pub(crate) struct Gallery {
+    began: Instant,
+    /// Milliseconds since `began` until which anybody wants to see anything.
+    until_ms: AtomicU64,
+    rooms: Mutex<HashMap<String, Room>>,
+}
+
+#[derive(Default)]
+struct Room {
+    until_ms: u64,
+    next_ms: u64,
+    shots: u64,
+    last: Option<Arc<Shot>>,
+}
+
+impl Default for Gallery {
+    fn default() -> Self {
+        Gallery {
+            began: Instant::now(),
+            until_ms: AtomicU64::new(0),
+            rooms: Mutex::default(),
+        }
+    }
+}
+
+impl Gallery {
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn rooms(&self) -> MutexGuard<'_, HashMap<String, Room>> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last shot of `name`, and a wish for a further one. The caller knows that there is such a name.
+    pub(crate) fn ask(&self, name: &str) -> Option<Arc<Shot>> {
+        let now = self.now_ms();
+        let until = now + ATTENTION.as_millis() as u64;
+        let mut rooms = self.rooms();
+        // What nobody looks at any more goes.
+        rooms.retain(|known, room| known == name || room.until_ms >= now);
+        let room = rooms.entry(name.to_owned()).or_default();
+        room.until_ms = until;
+        let last = room.last.clone();
+        drop(rooms);
+        self.until_ms.fetch_max(until, Ordering::Relaxed);
+        last
+    }
+
+    /// Whether the next batch of `name` should be kept; whoever is told so does it.
+    fn wants(&self, name: &str) -> bool {
+        let until = self.until_ms.load(Ordering::Relaxed);
+        if until == 0 {
+            return false;
+        }
+        let now = self.now_ms();
+        if now > until {
+            return false;
+        }
+        let mut rooms = self.rooms();
+        let Some(room) = rooms.get_mut(name) else {
+            return false;
+        };
+        let wants = now <= room.until_ms && now >= room.next_ms;
+        if wants {
+            room.next_ms = now + INTERVAL.as_millis() as u64;
+        }
+        wants
+    }
+
+    fn hang(&self, name: &str, mut shot: Shot) {
+        if let Some(room) = self.rooms().get_mut(name) {
+            room.shots += 1;
+            shot.number = room.shots;
+            room.last = Some(Arc::new(shot));
+        }
+    }
+}
+
+/// What a stream looks through: it knows what the numbers of its batches mean.
+pub(crate) struct Lens<'a> {
+    gallery: &'a Gallery,
+    name: String,
+    rank: u64,
+    normalize: Option<([f32; 3], [f32; 3])>,
+}
+
+impl<'a> Lens<'a> {
+    pub(crate) fn new(gallery: &'a Gallery, name: &str, opened: &wire::Opened) -> Lens<'a> {
+        let spec = opened.spec.as_ref();
+        let normalize = spec.and_then(|spec| spec.output.as_ref()?.normalize.as_ref());
+        let triple = |values: &[f32]| <[f32; 3]>::try_from(values).ok();
+        Lens {
+            gallery,
+            name: name.to_owned(),
+            rank: spec.map_or(0, |spec| spec.rank),
+            normalize: normalize.and_then(|n| Some((triple(&n.mean)?, triple(&n.std)?))),
+        }
+    }
+
+    /// Keeps copies of the first samples, if somebody wants to see them.
+    pub(crate) fn look(&self, batch: &Batch) {
+        if !self.gallery.wants(&self.name) {
+            return;
+        }
+        let form = match (&batch.encoded, batch.layout, batch.shape) {
+            (Some(_), _, _) => Form::Encoded,
+            (None, layout, [_, a, b, c]) => {
+                let (height, width, channels) = match layout {
+                    Layout::Nhwc => (a, b, c),
+                    Layout::Nchw => (b, c, a),
+                };
+                if channels != 3 {
+                    return;
+                }
+                Form::Pixels {
+                    width,
+                    height,
+                    layout,
+                    dtype: batch.dtype,
+                    normalize: self.normalize,
+                }
+            }
+        };
+        let mut samples = Vec::new();
+        let mut bytes = 0;
+        for i in 0..batch.len().min(SAMPLES) {
+            let Some(image) = batch.image(i) else { break };
+            bytes += image.len();
+            if bytes > MOST_BYTES {
+                break;
+            }
+            let flags = batch.flags.get(i).copied().unwrap_or(0);
+            samples.push(Sample {
+                sample: batch.samples.get(i).copied().unwrap_or(0),
+                label: batch.labels.get(i).copied().unwrap_or(-1),
+                padding: flags & FLAG_PADDING != 0,
+                failed: flags & FLAG_FAILED != 0,
+                bytes: image.to_vec(),
+            });
+        }
+        let shot = Shot {
+            number: 0,
+            at: SystemTime::now(),
+            rank: self.rank,
+            epoch: batch.epoch,
+            step: batch.step,
+            samples,
+            form,
+        };
+        self.gallery.hang(&self.name, shot);
+    }
+}
+
+/// A small picture of a sample.
+pub(crate) struct Thumbnail {
+    pub(crate) jpeg: Vec<u8>,
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+}
+
+impl Shot {
+    /// The picture of a sample; none where its bytes are no image within the limits.
+    pub(crate) fn thumbnail(&self, sample: &Sample, limits: Limits) -> Option<Thumbnail> {
+        let small = match &self.form {
+            Form::Encoded => {
+                let mut decoder = Decoder::new(limits);
+                let found = probe(&sample.bytes, &limits).ok()?;
+                let (width, height) = fitting(found.width, found.height)?;
+                decoder
+                    .decode_shrunk(&sample.bytes, &found, width, height)
+                    .ok()?
+            }
+            Form::Pixels { .. } => {
+                let image = self.form.picture(&sample.bytes)?;
+                let (width, height) = fitting(image.width, image.height)?;
+                match (width, height) == (image.width, image.height) {
+                    true => image,
+                    false => resize(&image, width, height).ok()?,
+                }
+            }
+        };
+        Some(Thumbnail {
+            jpeg: encode_jpeg(&small, QUALITY, false).ok()?,
+            width: small.width,
+            height: small.height,
+        })
+    }
+}
+
+/// The size of the picture of an image of this size; none is enlarged.
+fn fitting(width: u32, height: u32) -> Option<(u32, u32)> {
+    let long = width.max(height);
+    if width == 0 || height == 0 {
+        return None;
+    }
+    let scaled = |side: u32| match long > SIDE {
+        true => (u64::from(side) * u64::from(SIDE) / u64::from(long)).max(1) as u32,
+        false => side,
+    };
+    Some((scaled(width), scaled(height)))
+}
+
+impl Form {
+    /// Bytes of a batch as a picture.
+    fn picture(&self, bytes: &[u8]) -> Option<RgbImage> {
+        let Form::Pixels {
+            width,
+            height,
+            layout,
+            dtype,
+            normalize,
+        } = *self
+        else {
+            return None;
+        };
+        let pixels = width.checked_mul(height)?;
+        if bytes.len() != pixels.checked_mul(3 * dtype.bytes())? {
+            return None;
+        }
+        let level = |value: f32, channel: usize| -> u8 {
+            let value = match normalize {
+                Some((mean, std)) => value * std[channel] + mean[channel],
+                None => value,
+            };
+            // Saturates; no number is black.
+            (value * 255.0).round() as u8
+        };
+        let at = |i: usize, channel: usize| -> u8 {
+            let place = |size: usize| &bytes[i * size..(i + 1) * size];
+            match dtype {
+                Dtype::Uint8 => bytes[i],
+                Dtype::Float32 => {
+                    let raw = place(4).try_into().unwrap_or_default();
+                    level(f32::from_le_bytes(raw), channel)
+                }
+                Dtype::Float16 => {
+                    let raw = place(2).try_into().unwrap_or_default();
+                    level(f16::from_le_bytes(raw).to_f32(), channel)
+                }
+                Dtype::Bfloat16 => {
+                    let raw = place(2).try_into().unwrap_or_default();
+                    level(bf16::from_le_bytes(raw).to_f32(), channel)
+                }
+            }
+        };
+        let mut data = Vec::with_capacity(3 * pixels);
+        for pixel in 0..pixels {
+            for channel in 0..3 {
+                let i = match layout {
+                    Layout::Nhwc => 3 * pixel + channel,
+                    Layout::Nchw => channel * pixels + pixel,
+                };
+                data.push(at(i, channel));
+            }
+        }
+        Some(RgbImage {
+            width: u32::try_from(width).ok()?,
+            height: u32::try_from(height).ok()?,
+            data,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A picture of 4x2 pixels, each channel of another level.
+    const LEVELS: [u8; 3] = [10, 128, 250];
+
+    fn form(layout: Layout, dtype: Dtype, normalize: bool) -> Form {
+        Form::Pixels {
+            width: 4,
+            height: 2,
+            layout,
+            dtype,
+            normalize: normalize.then_some(([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])),
+        }
+    }
+
+    fn bytes(layout: Layout, encode: impl Fn(u8, usize) -> Vec<u8>) -> Vec<u8> {
+        let channel = |i: usize| match layout {
+            Layout::Nhwc => i % 3,
+            Layout::Nchw => i / 8,
+        };
+        (0..24)
+            .flat_map(|i| encode(LEVELS[channel(i)], channel(i)))
+            .collect()
+    }
+
+    #[test]
+    fn numbers_of_all_kinds_become_the_same_picture() {
+        let normalized = |level: u8, channel: usize| {
+            let (mean, std) = ([0.485f32, 0.456, 0.406], [0.229f32, 0.224, 0.225]);
+            (f32::from(level) / 255.0 - mean[channel]) / std[channel]
+        };
+        let expected: Vec<u8> = LEVELS.iter().copied().cycle().take(24).collect();
+        for layout in [Layout::Nhwc, Layout::Nchw] {
+            let plain = bytes(layout, |level, _| vec![level]);
+            let picture = form(layout, Dtype::Uint8, false).picture(&plain).unwrap();
+            assert_eq!((picture.width, picture.height), (4, 2));
+            assert_eq!(picture.data, expected);
+            let floats = bytes(layout, |level, c| {
+                normalized(level, c).to_le_bytes().to_vec()
+            });
+            let picture = form(layout, Dtype::Float32, true).picture(&floats);
+            assert_eq!(picture.unwrap().data, expected);
+            for (dtype, coarse) in [(Dtype::Float16, 1), (Dtype::Bfloat16, 2)] {
+                let halves = bytes(layout, |level, _| {
+                    let value = f32::from(level) / 255.0;
+                    match dtype {
+                        Dtype::Float16 => f16::from_f32(value).to_le_bytes().to_vec(),
+                        _ => bf16::from_f32(value).to_le_bytes().to_vec(),
+                    }
+                });
+                let picture = form(layout, dtype, false).picture(&halves).unwrap();
+                let far = picture.data.iter().zip(&expected);
+                assert!(far.map(|(a, b)| a.abs_diff(*b)).max().unwrap() <= coarse);
+            }
+        }
+        let nan = f32::NAN.to_le_bytes().repeat(24);
+        let picture = form(Layout::Nhwc, Dtype::Float32, true).picture(&nan);
+        assert_eq!(picture.unwrap().data, [0; 24]);
+        assert!(
+            form(Layout::Nhwc, Dtype::Uint8, false)
+                .picture(&[0; 23])
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn pictures_are_small_and_never_larger_than_the_image() {
+        assert_eq!(fitting(224, 224), Some((128, 128)));
+        assert_eq!(fitting(4000, 3000), Some((128, 96)));
+        assert_eq!(fitting(10_000, 3), Some((128, 1)));
+        assert_eq!(fitting(16, 8), Some((16, 8)));
+        assert_eq!(fitting(0, 8), None);
+    }
+
+    fn buffer(bytes: &[u8]) -> forebay_wire::Buffer {
+        let mut buffer = forebay_wire::BufferPool::new(0).take(bytes.len());
+        buffer.copy_from_slice(bytes);
+        buffer
+    }
+
+    fn batch(step: u64, samples: usize) -> Batch {
+        Batch {
+            epoch: 0,
+            step,
+            position: 0,
+            images: buffer(&vec![77; samples * 8 * 8 * 3]),
+            encoded: None,
+            dtype: Dtype::Uint8,
+            shape: [samples, 8, 8, 3],
+            layout: Layout::Nhwc,
+            labels: (0..samples as i64).collect(),
+            mixed: None,
+            samples: (0..samples as u64).collect(),
+            flags: vec![0; samples],
+            digest: 0,
+        }
+    }
+
+    #[test]
+    fn nothing_is_kept_while_nobody_asks() {
+        let gallery = Gallery::default();
+        let lens = Lens::new(&gallery, "a", &wire::Opened::default());
+        lens.look(&batch(0, 20));
+        assert!(gallery.ask("a").is_none());
+        // From here on somebody looks at `a`, and at nothing else.
+        Lens::new(&gallery, "b", &wire::Opened::default()).look(&batch(1, 20));
+        lens.look(&batch(2, 20));
+        lens.look(&batch(3, 20));
+        let shot = gallery.ask("a").unwrap();
+        assert_eq!((shot.number, shot.step), (1, 2), "one shot in two seconds");
+        assert_eq!(shot.samples.len(), SAMPLES);
+        assert!(gallery.ask("b").is_none());
+        let picture = shot.thumbnail(&shot.samples[3], Limits::default()).unwrap();
+        assert_eq!((picture.width, picture.height), (8, 8));
+        assert_eq!(picture.jpeg[..2], [0xff, 0xd8]);
+    }
+
+    #[test]
+    fn encoded_images_are_decoded_within_limits() {
+        let png = forebay_image::encode_png(&[9; 3 * 300 * 200], 300, 200);
+        let gallery = Gallery::default();
+        gallery.ask("a");
+        let lens = Lens::new(&gallery, "a", &wire::Opened::default());
+        let garbage = b"no image".to_vec();
+        lens.look(&Batch {
+            shape: [2, 0, 0, 0],
+            encoded: Some(Box::new(forebay_wire::EncodedImages {
+                offsets: vec![0, png.len() as u64, (png.len() + garbage.len()) as u64],
+                widths: vec![300, 0],
+                heights: vec![200, 0],
+            })),
+            images: buffer(&[png, garbage].concat()),
+            ..batch(0, 2)
+        });
+        let shot = gallery.ask("a").unwrap();
+        let picture = shot.thumbnail(&shot.samples[0], Limits::default()).unwrap();
+        assert_eq!((picture.width, picture.height), (128, 85));
+        assert!(
+            shot.thumbnail(&shot.samples[1], Limits::default())
+                .is_none()
+        );
+        let strict = Limits {
+            max_pixels: 1000,
+            ..Limits::default()
+        };
+        assert!(shot.thumbnail(&shot.samples[0], strict).is_none());
+    }
+}

@@ -1,0 +1,422 @@
+//! What a server did in each of the last seconds, for rates and for lines that show how it came.
+//!
+//! Pure: it is told of surveys and of the time, and asks nobody.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use forebay_wire::wire;
+
+use crate::survey::{Survey, Totals};
+
+/// From one survey to the next.
+pub(crate) const TICK: Duration = Duration::from_secs(1);
+/// Ticks that are remembered.
+const KEPT: usize = 300;
+/// Ticks that "now" is: batches come in bursts, and a rate should not jump with each.
+const WINDOW: usize = 10;
+/// Ticks that are one point of a line.
+const TICKS_A_POINT: usize = 2;
+/// Points of a line at most.
+pub(crate) const POINTS: usize = KEPT / TICKS_A_POINT;
+/// Ranks that are remembered; there may be any number of them.
+const MOST_RANKS: usize = 1024;
+
+/// What was done in a tick, or in several.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Did {
+    pub(crate) images: u64,
+    pub(crate) batches: u64,
+    pub(crate) payload_bytes: u64,
+    pub(crate) read_bytes: u64,
+}
+
+impl Did {
+    fn of_totals(totals: &Totals) -> Did {
+        Did {
+            images: totals.images,
+            batches: totals.batches,
+            payload_bytes: totals.payload_bytes,
+            read_bytes: totals.bytes_read,
+        }
+    }
+
+    fn of_stream(stats: &wire::Stats) -> Did {
+        Did {
+            images: stats.images,
+            batches: stats.batches,
+            payload_bytes: stats.payload_bytes,
+            read_bytes: stats.bytes_read,
+        }
+    }
+
+    fn since(self, earlier: Did) -> Did {
+        Did {
+            images: self.images.saturating_sub(earlier.images),
+            batches: self.batches.saturating_sub(earlier.batches),
+            payload_bytes: self.payload_bytes.saturating_sub(earlier.payload_bytes),
+            read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
+        }
+    }
+
+    fn plus(self, other: Did) -> Did {
+        Did {
+            images: self.images + other.images,
+            batches: self.batches + other.batches,
+            payload_bytes: self.payload_bytes + other.payload_bytes,
+            read_bytes: self.read_bytes + other.read_bytes,
+        }
+    }
+}
+
+/// Things done each tick, the latest last.
+#[derive(Debug, Default)]
+struct Series(VecDeque<Did>);
+
+impl Series {
+    fn push(&mut self, did: Did) {
+        if self.0.len() == KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(did);
+    }
+
+    /// Whether there was nothing for as long as is remembered.
+    fn is_silent(&self) -> bool {
+        self.0.len() == KEPT && self.0.iter().all(|did| *did == Did::default())
+    }
+}
+
+/// The state at the end of a tick.
+#[derive(Debug)]
+struct Snapshot {
+    at: Instant,
+    cpu_s: f64,
+    totals: BTreeMap<String, Totals>,
+    /// By connection: what was done, and the busy, starved and blocked seconds of sending.
+    streams: HashMap<u64, (Did, [f64; 3])>,
+}
+
+/// The last minutes of a server.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// Ticks so far.
+    count: u64,
+    /// Seconds that each tick took, and seconds of all cores in it.
+    seconds: VecDeque<(f64, f64)>,
+    all: Series,
+    names: BTreeMap<String, Series>,
+    ranks: BTreeMap<(String, u64), Series>,
+    /// One more than the ticks of a window.
+    window: VecDeque<Snapshot>,
+}
+
+/// What a line shows.
+pub(crate) type Measure = fn(&Did) -> u64;
+
+impl History {
+    /// The end of a tick.
+    pub(crate) fn record(&mut self, at: Instant, survey: &Survey, cpu_s: f64) {
+        let snapshot = Snapshot {
+            at,
+            cpu_s,
+            totals: survey.totals.clone(),
+            streams: survey
+                .streams
+                .iter()
+                .map(|stream| {
+                    let did = Did::of_stream(&stream.stats);
+                    (stream.connection, (did, send(&stream.stats)))
+                })
+                .collect(),
+        };
+        if let Some(before) = self.window.back() {
+            let mut all = Did::default();
+            let mut names = BTreeMap::new();
+            for (name, totals) in &snapshot.totals {
+                let then = before.totals.get(name).map(Did::of_totals);
+                let did = Did::of_totals(totals).since(then.unwrap_or_default());
+                all = all.plus(did);
+                names.insert(name.clone(), did);
+            }
+            let mut ranks: BTreeMap<(String, u64), Did> = BTreeMap::new();
+            for stream in &survey.streams {
+                let then = before.streams.get(&stream.connection).map(|(did, _)| *did);
+                let did = Did::of_stream(&stream.stats).since(then.unwrap_or_default());
+                let rank = (stream.live.name.clone(), stream.live.rank);
+                if self.ranks.len() + ranks.len() < MOST_RANKS || self.ranks.contains_key(&rank) {
+                    let of_rank = ranks.entry(rank).or_default();
+                    *of_rank = of_rank.plus(did);
+                }
+            }
+            if self.seconds.len() == KEPT {
+                self.seconds.pop_front();
+            }
+            let seconds = at.saturating_duration_since(before.at).as_secs_f64();
+            let cpu_s = (cpu_s - before.cpu_s).max(0.0);
+            self.seconds.push_back((seconds, cpu_s));
+            self.count += 1;
+            self.all.push(all);
+            advance(&mut self.names, names);
+            advance(&mut self.ranks, ranks);
+        }
+        if self.window.len() > WINDOW {
+            self.window.pop_front();
+        }
+        self.window.push_back(snapshot);
+    }
+
+    /// Seconds that "now" is.
+    pub(crate) fn window_s(&self) -> f64 {
+        self.last().map(|(seconds, _)| seconds).sum()
+    }
+
+    fn last(&self) -> impl Iterator<Item = (f64, f64)> {
+        self.seconds.iter().rev().take(WINDOW).copied()
+    }
+
+    /// Cores at work now.
+    pub(crate) fn cores(&self) -> f64 {
+        per_s(self.last().map(|(_, cpu_s)| cpu_s).sum(), self.window_s())
+    }
+
+    /// What was done in the window, by all, by a name, by a rank of it.
+    pub(crate) fn all_now(&self) -> Did {
+        self.now(Some(&self.all))
+    }
+
+    pub(crate) fn name_now(&self, name: &str) -> Did {
+        self.now(self.names.get(name))
+    }
+
+    pub(crate) fn rank_now(&self, name: &str, rank: u64) -> Did {
+        self.now(self.ranks.get(&(name.to_owned(), rank)))
+    }
+
+    fn now(&self, series: Option<&Series>) -> Did {
+        let Some(series) = series else {
+            return Did::default();
+        };
+        let last = series.0.iter().rev().take(WINDOW);
+        last.fold(Did::default(), |sum, did| sum.plus(*did))
+    }
+
+    /// Busy, starved and blocked seconds of each stage of a name in the window.
+    pub(crate) fn stages(&self, name: &str) -> BTreeMap<String, [f64; 3]> {
+        let (Some(first), Some(last)) = (self.window.front(), self.window.back()) else {
+            return BTreeMap::new();
+        };
+        let Some(now) = last.totals.get(name) else {
+            return BTreeMap::new();
+        };
+        let then = first.totals.get(name);
+        let stages = now.stages.iter().map(|(stage, times)| {
+            let before = then.and_then(|then| then.stages.get(stage));
+            (stage.clone(), between(before, times))
+        });
+        stages.collect()
+    }
+
+    /// Busy, starved and blocked seconds of sending to a connection in the window.
+    pub(crate) fn sending(&self, connection: u64) -> Option<[f64; 3]> {
+        let (_, now) = self.window.back()?.streams.get(&connection)?;
+        let then = self.window.front()?.streams.get(&connection);
+        Some(between(then.map(|(_, times)| times), now))
+    }
+
+    /// Seconds from one point of a line to the next.
+    pub(crate) fn step_s(&self) -> f64 {
+        TICKS_A_POINT as f64 * TICK.as_secs_f64()
+    }
+
+    /// The line of what all did: a rate for each point, the latest last, and always of the same points until there is a
+    /// further one.
+    pub(crate) fn all_line(&self, measure: Measure) -> Vec<f64> {
+        self.line(Some(&self.all), measure)
+    }
+
+    pub(crate) fn name_line(&self, name: &str, measure: Measure) -> Vec<f64> {
+        self.line(self.names.get(name), measure)
+    }
+
+    pub(crate) fn rank_line(&self, name: &str, rank: u64, measure: Measure) -> Vec<f64> {
+        self.line(self.ranks.get(&(name.to_owned(), rank)), measure)
+    }
+
+    /// The line of cores at work.
+    pub(crate) fn cores_line(&self) -> Vec<f64> {
+        let ticks = self
+            .seconds
+            .iter()
+            .map(|&(seconds, cpu_s)| (cpu_s, seconds));
+        self.points(ticks.collect())
+    }
+
+    fn line(&self, series: Option<&Series>, measure: Measure) -> Vec<f64> {
+        let Some(series) = series else {
+            return Vec::new();
+        };
+        let skipped = self.seconds.len() - series.0.len().min(self.seconds.len());
+        let ticks = series.0.iter().zip(self.seconds.iter().skip(skipped));
+        self.points(
+            ticks
+                .map(|(did, &(seconds, _))| (measure(did) as f64, seconds))
+                .collect(),
+        )
+    }
+
+    /// Rates of the points that are complete: amounts and seconds of ticks, the latest last. A point counts the one before it
+    /// in, which smooths what comes in bursts.
+    fn points(&self, ticks: Vec<(f64, f64)>) -> Vec<f64> {
+        let begun = usize::try_from(self.count % TICKS_A_POINT as u64).unwrap_or(0);
+        let complete = &ticks[..ticks.len() - begun.min(ticks.len())];
+        let points: Vec<(f64, f64)> = complete
+            .rchunks_exact(TICKS_A_POINT)
+            .map(|point| point.iter().fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1)))
+            .collect();
+        let mut line: Vec<f64> = (0..points.len())
+            .map(|i| {
+                let before = points.get(i + 1).copied().unwrap_or((0.0, 0.0));
+                per_s(points[i].0 + before.0, points[i].1 + before.1)
+            })
+            .collect();
+        line.reverse();
+        line
+    }
+}
+
+/// An amount in a second; nothing where no time has passed.
+pub(crate) fn per_s(amount: f64, seconds: f64) -> f64 {
+    if seconds > 0.0 { amount / seconds } else { 0.0 }
+}
+
+fn between(then: Option<&[f64; 3]>, now: &[f64; 3]) -> [f64; 3] {
+    let then = then.copied().unwrap_or_default();
+    std::array::from_fn(|i| (now[i] - then[i]).max(0.0))
+}
+
+fn send(stats: &wire::Stats) -> [f64; 3] {
+    let stage = stats.stages.iter().find(|stage| stage.name == "send");
+    stage.map_or([0.0; 3], |s| [s.busy_s, s.starved_s, s.blocked_s])
+}
+
+/// Each series goes on by a tick, with nothing where it is not named.
+fn advance<K: Ord>(all: &mut BTreeMap<K, Series>, mut did: BTreeMap<K, Did>) {
+    for (key, series) in all.iter_mut() {
+        series.push(did.remove(key).unwrap_or_default());
+    }
+    all.retain(|_, series| !series.is_silent());
+    for (key, did) in did {
+        all.entry(key).or_default().push(did);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::survey::{Live, Stream};
+    use forebay_loader::{Queues, ReadTimes};
+    use forebay_wire::Peer;
+
+    /// A server that sent so many batches of ten images to its only stream.
+    fn survey(connection: u64, batches: u64) -> Survey {
+        let stats = wire::Stats {
+            images: 10 * batches,
+            batches,
+            payload_bytes: 1000 * batches,
+            stages: vec![wire::Stage {
+                name: "send".to_owned(),
+                busy_s: batches as f64 * 0.25,
+                blocked_s: batches as f64 * 0.75,
+                ..wire::Stage::default()
+            }],
+            ..wire::Stats::default()
+        };
+        let mut totals = Totals::default();
+        totals.add(&stats, &ReadTimes::default());
+        Survey {
+            totals: [("a".to_owned(), totals)].into(),
+            streams: vec![Stream {
+                connection,
+                peer: Peer::Process(1),
+                transport: "shm",
+                connections: 1,
+                live: Live {
+                    name: "a".to_owned(),
+                    rank: 3,
+                    ..Live::default()
+                },
+                stats,
+                queues: Queues::default(),
+                reads: ReadTimes::default(),
+            }],
+            ..Survey::default()
+        }
+    }
+
+    #[test]
+    fn rates_are_those_of_the_last_seconds() {
+        let begin = Instant::now();
+        let mut history = History::default();
+        for second in 0..=20u64 {
+            // One batch a second, then three.
+            let batches = second.min(10) + 3 * second.saturating_sub(10);
+            let at = begin + Duration::from_secs(second);
+            history.record(at, &survey(1, 100 + batches), 2.0 * second as f64);
+        }
+        assert_eq!(history.window_s(), 10.0);
+        let now = history.all_now();
+        assert_eq!(
+            (now.batches, now.images, now.payload_bytes),
+            (30, 300, 30_000)
+        );
+        assert_eq!(history.name_now("a"), now);
+        assert_eq!(history.rank_now("a", 3), now);
+        assert_eq!(history.rank_now("a", 4), Did::default());
+        assert_eq!(history.cores(), 2.0);
+        assert_eq!(history.stages("a")["send"], [7.5, 0.0, 22.5]);
+        assert_eq!(history.sending(1), Some([7.5, 0.0, 22.5]));
+        assert_eq!(history.sending(2), None);
+        let line = history.all_line(|did| did.images);
+        assert_eq!(
+            line,
+            [10.0, 10.0, 10.0, 10.0, 10.0, 20.0, 30.0, 30.0, 30.0, 30.0]
+        );
+        assert_eq!(history.rank_line("a", 3, |did| did.images), line);
+        assert_eq!(history.cores_line(), [2.0; 10]);
+        // In the middle of a point the line is as it was.
+        history.record(begin + Duration::from_secs(21), &survey(1, 999), 42.0);
+        assert_eq!(history.all_line(|did| did.images), line);
+        assert_eq!(history.cores_line().len(), 10);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_ended_is_forgotten() {
+        let begin = Instant::now();
+        let mut history = History::default();
+        for second in 0..=1000u64 {
+            let at = begin + Duration::from_secs(second);
+            history.record(at, &survey(1, second), 0.0);
+        }
+        assert_eq!(
+            history.all_line(|did| did.batches),
+            [1.0; KEPT / TICKS_A_POINT]
+        );
+        // A new connection of the same rank: what it did is added where the old one ended.
+        history.record(begin + Duration::from_secs(1001), &survey(2, 5), 0.0);
+        assert_eq!(
+            history.ranks[&("a".to_owned(), 3)]
+                .0
+                .back()
+                .unwrap()
+                .batches,
+            5
+        );
+        for second in 1002..1400u64 {
+            let at = begin + Duration::from_secs(second);
+            history.record(at, &Survey::default(), 0.0);
+        }
+        assert!(history.names.is_empty() && history.ranks.is_empty());
+        assert!(history.seconds.len() == KEPT && history.window.len() == WINDOW + 1);
+    }
+}

@@ -1,0 +1,113 @@
+//! The last events of a server, kept for whoever looks at it later.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use crate::observer::Event;
+
+/// Events that are kept of each sort: what is usual does not push out what went wrong, nor a flood of strangers the usual.
+const KEPT: usize = 50;
+/// Characters of an event that are kept.
+const LONGEST: usize = 400;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) at: SystemTime,
+    /// Numbers events from 1.
+    pub(crate) number: u64,
+    pub(crate) is_trouble: bool,
+    pub(crate) text: String,
+}
+
+#[derive(Default)]
+pub(crate) struct Journal(Mutex<Entries>);
+
+#[derive(Default)]
+struct Entries {
+    count: u64,
+    usual: VecDeque<Entry>,
+    trouble: VecDeque<Entry>,
+}
+
+impl Journal {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps an event, unless it is the end of an epoch: small datasets have many a second, and where each rank is shows anyway.
+    pub(crate) fn note(&self, event: &Event<'_>) {
+        if matches!(event, Event::EpochEnd { .. }) {
+            return;
+        }
+        let mut text = event.to_string();
+        if let Some((end, _)) = text.char_indices().nth(LONGEST) {
+            text.truncate(end);
+            text.push('…');
+        }
+        let is_trouble = event.is_trouble();
+        let mut entries = self.lock();
+        entries.count += 1;
+        let entry = Entry {
+            at: SystemTime::now(),
+            number: entries.count,
+            is_trouble,
+            text,
+        };
+        let kept = match is_trouble {
+            true => &mut entries.trouble,
+            false => &mut entries.usual,
+        };
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(entry);
+    }
+
+    /// What is kept, the latest first.
+    pub(crate) fn read(&self) -> Vec<Entry> {
+        let entries = self.lock();
+        let both = entries.usual.iter().chain(&entries.trouble);
+        let mut all: Vec<Entry> = both.cloned().collect();
+        drop(entries);
+        all.sort_by_key(|entry| std::cmp::Reverse(entry.number));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_wire::Peer;
+
+    #[test]
+    fn a_flood_of_one_sort_leaves_the_other() {
+        let journal = Journal::default();
+        journal.note(&Event::Listening {
+            address: "127.0.0.1:7070".parse().unwrap(),
+        });
+        for i in 0..1000u16 {
+            journal.note(&Event::Refused {
+                peer: Peer::Address(([127, 0, 0, 1], i).into()),
+                max_connections: 1,
+            });
+        }
+        journal.note(&Event::EpochEnd {
+            connection: 1,
+            epoch: 0,
+            batches: 1,
+        });
+        let kept = journal.read();
+        assert_eq!(kept.len(), KEPT + 1);
+        assert!(kept[0].is_trouble && kept[0].text.contains("127.0.0.1:999"));
+        assert_eq!(kept[KEPT].text, "listening on 127.0.0.1:7070");
+        assert_eq!(kept[KEPT].number, 1);
+        let long = "é".repeat(5000);
+        journal.note(&Event::Reloaded {
+            what: "tokens",
+            problem: Some(&long),
+        });
+        assert_eq!(journal.read()[0].text.chars().count(), LONGEST + 1);
+    }
+}

@@ -1,0 +1,129 @@
+//! What holds trainers back, as the server sees it: a trainer that has no room for a batch is slower than the server, one
+//! that has room waits.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use forebay_loader::{Network, Stats};
+use forebay_wire::wire;
+
+use super::Judgement;
+use crate::history::Did;
+
+/// What the streams of a name did in a window.
+pub(super) struct Window<'a> {
+    pub(super) seconds: f64,
+    pub(super) streams: u64,
+    pub(super) did: Did,
+    /// Busy, starved and blocked seconds.
+    pub(super) stages: &'a BTreeMap<String, [f64; 3]>,
+    pub(super) threads: &'a BTreeMap<String, u64>,
+}
+
+pub(super) fn judge(window: &Window<'_>) -> Judgement {
+    let says = |bound: &str, text: String| Judgement {
+        bound: bound.to_owned(),
+        text,
+    };
+    if window.streams == 0 {
+        return says("idle", "idle: no trainer is connected".to_owned());
+    }
+    let [busy, starved, blocked] = window.stages.get("send").copied().unwrap_or_default();
+    let all = busy + starved + blocked;
+    if window.did.batches == 0 || all <= 0.0 {
+        let seconds = window.seconds.round();
+        return if seconds < 2.0 {
+            says("unknown", "nothing measured yet".to_owned())
+        } else if blocked >= starved {
+            let text = format!(
+                "trainer-bound: no trainer asked for a batch in the last {seconds} s; each has all that it has room for"
+            );
+            says("trainer", text)
+        } else {
+            let text = format!("no batch was finished in the last {seconds} s; trainers wait");
+            says("unknown", text)
+        };
+    }
+    let stage = |(name, times): (&String, &[f64; 3])| wire::Stage {
+        name: name.clone(),
+        busy_s: times[0],
+        starved_s: times[1],
+        blocked_s: times[2],
+        threads: u32::try_from(window.threads.get(name).copied().unwrap_or(0)).unwrap_or(u32::MAX),
+    };
+    let stats = wire::Stats {
+        stages: window.stages.iter().map(stage).collect(),
+        images: window.did.images,
+        batches: window.did.batches,
+        bytes_read: window.did.read_bytes,
+        payload_bytes: window.did.payload_bytes,
+        elapsed_s: window.seconds,
+        ..wire::Stats::default()
+    };
+    let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
+    // What is on its way is waited for, too.
+    let mut stats = Stats::from_server(&stats, seconds(busy + starved), seconds(all));
+    stats.network = Some(Network {
+        sending: busy / all,
+        waiting: starved / all,
+        bytes_per_s: crate::history::per_s(window.did.payload_bytes as f64, window.seconds),
+    });
+    let verdict = stats.verdict();
+    says(verdict.bound.name(), verdict.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bound(batches: u64, decode: [f64; 3], send: [f64; 3]) -> Judgement {
+        let stages = [
+            ("fetch", [2.0, 0.0, 38.0]),
+            ("decode", decode),
+            ("transform", [1.0, 0.0, 0.0]),
+            ("send", send),
+        ];
+        let stages = stages.map(|(name, times)| (name.to_owned(), times)).into();
+        let threads = [("fetch", 4), ("decode", 2), ("transform", 2)];
+        judge(&Window {
+            seconds: 10.0,
+            streams: 1,
+            did: Did {
+                images: 256 * batches,
+                batches,
+                payload_bytes: 38_500_000 * batches,
+                read_bytes: 1 << 20,
+            },
+            stages: &stages,
+            threads: &threads.map(|(name, n)| (name.to_owned(), n)).into(),
+        })
+    }
+
+    #[test]
+    fn each_limit_is_found() {
+        for (batches, decode, send, expected) in [
+            (10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0], "decode"),
+            (10, [3.0, 16.0, 0.0], [0.5, 9.5, 0.0], "storage"),
+            (10, [3.0, 0.0, 16.0], [9.0, 1.0, 0.0], "network"),
+            (10, [3.0, 0.0, 16.0], [0.1, 0.1, 9.8], "trainer"),
+            // It takes half of its time for its steps, and is still not fed.
+            (10, [18.5, 0.2, 0.3], [0.2, 4.8, 5.0], "decode"),
+            (0, [3.0, 0.0, 16.0], [0.0, 0.0, 10.0], "trainer"),
+            (0, [18.5, 0.2, 0.3], [0.0, 10.0, 0.0], "unknown"),
+        ] {
+            let found = bound(batches, decode, send);
+            assert_eq!(found.bound, expected, "{}", found.text);
+        }
+        let decode = bound(10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0]).text;
+        assert!(decode.contains("2 threads busy 98 %"), "{decode}");
+        let none = BTreeMap::new();
+        let idle = judge(&Window {
+            seconds: 10.0,
+            streams: 0,
+            did: Did::default(),
+            stages: &none,
+            threads: &BTreeMap::new(),
+        });
+        assert_eq!(idle.bound, "idle");
+    }
+}

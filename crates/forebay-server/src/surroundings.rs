@@ -1,0 +1,24 @@
+//! What a server lives in: its process, its cache, the stores that it reads.
+
+use forebay_store::Traffic;
+use forebay_store::cache::{Cache, CacheStats};
+
+use crate::process::Process;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Surroundings {
+    pub(crate) process: Option<Process>,
+    /// None where nothing is read through a cache.
+    pub(crate) cache: Option<CacheStats>,
+    pub(crate) stores: Vec<Traffic>,
+}
+
+impl Surroundings {
+    pub(crate) fn look(cache: Option<&Cache>) -> Surroundings {
+        Surroundings {
+            process: Process::read(),
+            cache: cache.map(Cache::stats),
+            stores: Traffic::of_this_process(),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! One look at a server: everything that metrics, the dashboard and scripts are told of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forebay_loader::{Queues, ReadTimes};
+use forebay_wire::{Peer, wire};
+
+use crate::link::Link;
+use crate::source::Monitor;
+use crate::stats::ServerStats;
+
+/// A server at one moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Survey {
+    pub(crate) server: ServerStats,
+    pub(crate) ready: bool,
+    pub(crate) max_connections: u64,
+    /// What is served, by name; the dataset, where it is a job.
+    pub(crate) served: BTreeMap<String, Option<String>>,
+    /// What the streams of a name did, those that are open included.
+    pub(crate) totals: BTreeMap<String, Totals>,
+    pub(crate) streams: Vec<Stream>,
+}
+
+/// What the streams of one name did, those that ended and those that go on.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Totals {
+    pub(crate) streams: u64,
+    pub(crate) batches: u64,
+    pub(crate) images: u64,
+    pub(crate) payload_bytes: u64,
+    pub(crate) bytes_read: u64,
+    pub(crate) failed: u64,
+    /// Busy, starved and blocked seconds of each stage.
+    pub(crate) stages: BTreeMap<String, [f64; 3]>,
+    pub(crate) reads: ReadTimes,
+    /// Streams that ended with an error, by its kind.
+    pub(crate) failures: BTreeMap<&'static str, u64>,
+}
+
+impl Totals {
+    /// Adds a stream.
+    pub(crate) fn add(&mut self, stats: &wire::Stats, reads: &ReadTimes) {
+        self.streams += 1;
+        self.batches += stats.batches;
+        self.images += stats.images;
+        self.payload_bytes += stats.payload_bytes;
+        self.bytes_read += stats.bytes_read;
+        self.failed += stats.failed;
+        for stage in &stats.stages {
+            let times = self.stages.entry(stage.name.clone()).or_default();
+            for (time, more) in
+                times
+                    .iter_mut()
+                    .zip([stage.busy_s, stage.starved_s, stage.blocked_s])
+            {
+                *time += more;
+            }
+        }
+        self.reads.add(reads);
+    }
+
+    /// Adds the stream of a connection.
+    pub(crate) fn add_link(&mut self, link: &Link) {
+        let reads = link.monitor().map(|monitor| monitor.reads());
+        self.add(&link.stats_message(), &reads.unwrap_or_default());
+    }
+}
+
+/// A stream that is open, as far as its connection knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Live {
+    pub(crate) name: String,
+    pub(crate) is_job: bool,
+    pub(crate) split: String,
+    pub(crate) rank: u64,
+    pub(crate) world_size: u64,
+    pub(crate) batch_size: u64,
+    /// Of every batch; with encoded images, what one has on average.
+    pub(crate) batch_bytes: u64,
+    /// Batches of an epoch.
+    pub(crate) per_epoch: u64,
+    /// Batches of all epochs before the next one.
+    pub(crate) step: u64,
+    /// What its client has room for.
+    pub(crate) credit_bytes: u64,
+}
+
+impl Live {
+    /// A stream of `name` that begins with batch `step` of all epochs.
+    pub(crate) fn new(name: &str, is_job: bool, opened: &wire::Opened, step: u64) -> Live {
+        let spec = opened.spec.clone().unwrap_or_default();
+        Live {
+            name: name.to_owned(),
+            is_job,
+            split: spec.split,
+            rank: spec.rank,
+            world_size: spec.world_size.max(1),
+            batch_size: spec.batch_size,
+            batch_bytes: opened.batch_bytes,
+            per_epoch: opened.batches_per_epoch,
+            step,
+            credit_bytes: 0,
+        }
+    }
+}
+
+/// A stream that is open, with what it did.
+#[derive(Debug, Clone)]
+pub(crate) struct Stream {
+    pub(crate) connection: u64,
+    pub(crate) peer: Peer,
+    pub(crate) transport: &'static str,
+    /// Connections that carry its batches.
+    pub(crate) connections: u64,
+    pub(crate) live: Live,
+    pub(crate) stats: wire::Stats,
+    pub(crate) queues: Queues,
+    pub(crate) reads: ReadTimes,
+}
+
+impl Stream {
+    /// The stream of a connection, if it is open.
+    pub(crate) fn of(link: &Link) -> Option<Stream> {
+        let live = link.live()?;
+        let monitor: Option<Arc<dyn Monitor>> = link.monitor();
+        Some(Stream {
+            connection: link.id,
+            peer: link.peer,
+            transport: match (link.socket.local(), link.socket.is_tls()) {
+                (Some(_), _) => "shm",
+                (None, true) => "tls",
+                (None, false) => "tcp",
+            },
+            connections: 1 + link.lanes() as u64,
+            live,
+            stats: link.stats_message(),
+            queues: monitor.as_ref().map(|m| m.queues()).unwrap_or_default(),
+            reads: monitor.map(|m| m.reads()).unwrap_or_default(),
+        })
+    }
+}

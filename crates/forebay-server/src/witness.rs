@@ -1,0 +1,50 @@
+//! What a server keeps for those who watch it, besides what it counts anyway.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use forebay_wire::wire::error::Kind;
+
+use crate::gallery::Gallery;
+use crate::journal::Journal;
+
+#[derive(Default)]
+pub(crate) struct Witness {
+    pub(crate) journal: Journal,
+    pub(crate) gallery: Gallery,
+    failures: Mutex<BTreeMap<String, BTreeMap<&'static str, u64>>>,
+}
+
+impl Witness {
+    /// A stream of `name` ended with an error.
+    pub(crate) fn stream_failed(&self, name: &str, kind: Kind) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_name = failures.entry(name.to_owned()).or_default();
+        *of_name.entry(kind_name(kind)).or_default() += 1;
+    }
+
+    /// Streams that ended with an error, by name and kind.
+    pub(crate) fn failures(&self) -> BTreeMap<String, BTreeMap<&'static str, u64>> {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.clone()
+    }
+}
+
+/// `data` for `KIND_DATA`: a label's value.
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Unspecified => "unspecified",
+        Kind::Protocol => "protocol",
+        Kind::Version => "version",
+        Kind::NotFound => "not_found",
+        Kind::Invalid => "invalid",
+        Kind::Mismatch => "mismatch",
+        Kind::Data => "data",
+        Kind::Image => "image",
+        Kind::Busy => "busy",
+        Kind::Shutdown => "shutdown",
+        Kind::Internal => "internal",
+        Kind::Timeout => "timeout",
+        Kind::Unauthorized => "unauthorized",
+    }
+}
