@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shutil
 import struct
 import subprocess
 import sys
+import threading
+import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -133,6 +136,39 @@ def source(
         return os.fspath(path)
     monkeypatch.setenv("FOREBAY_TRANSPORT", request.param)
     return serve(path)
+
+
+def moto_server() -> str | None:
+    """The program that speaks S3: in the environment that `tools/test` makes, beside this interpreter, or on the PATH."""
+    root = pathlib.Path(__file__).resolve().parents[3]
+    places = [root / ".venv-stores" / "bin", pathlib.Path(sys.executable).parent]
+    path = os.pathsep.join([*map(os.fspath, places), os.environ.get("PATH", "")])
+    return shutil.which("moto_server", path=path)
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """A server that speaks S3 and takes any keys, with a bucket called `bucket`."""
+    program = moto_server()
+    if program is None:
+        pytest.skip("moto_server is not installed (tools/test installs it where it can)")
+    with subprocess.Popen(
+        [program, "-H", "127.0.0.1", "-p", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stderr is not None
+        found = None
+        for line in server.stderr:
+            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+                break
+        assert found is not None, f"moto_server ended with {server.wait()}"
+        # It says something of every request, and stands still if nobody reads that.
+        reader = threading.Thread(target=server.stderr.read)
+        reader.start()
+        url = found.group()
+        urllib.request.urlopen(urllib.request.Request(f"{url}/bucket", method="PUT"), timeout=60).close()
+        yield url
+        server.kill()
+        reader.join()
 
 
 def python(code: str, *args: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:

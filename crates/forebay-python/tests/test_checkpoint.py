@@ -419,8 +419,12 @@ def test_ctrl_c_ends_a_wait(run: pathlib.Path, away: Callable[[], None]) -> None
     code = HEARS + (
         "import sys, forebay\n"
         "saved = forebay.checkpoint.save(b'x', sys.argv[1] + '/step-1')\n"
-        "print('waiting', flush=True)\n"
+        "def tell(frame, event, called):\n"
+        "    if event == 'c_call' and called.__name__ == 'wait':\n"
+        "        sys.setprofile(None)\n"
+        "        print('waiting', flush=True)\n"
         "try:\n"
+        "    sys.setprofile(tell)\n"
         "    saved.wait()\n"
         "except KeyboardInterrupt:\n"
         "    print('interrupted', flush=True)\n"

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-import re
 import signal
-import subprocess
-import sys
-import threading
-import urllib.request
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,41 +12,16 @@ import forebay
 from conftest import forebay_command, python
 from forebay import checkpoint
 
-SERVER = pathlib.Path(sys.executable).with_name("moto_server")
 LONG = 120.0
 SECRET = "marked-secret-0123456789"
 
-pytestmark = pytest.mark.skipif(not SERVER.exists(), reason="moto_server is not installed")
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with subprocess.Popen(
-        [str(SERVER), "-H", "127.0.0.1", "-p", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stderr is not None
-        found = None
-        for line in server.stderr:
-            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-                break
-        if found is None:
-            pytest.skip("moto_server did not start")
-        # It says something of every request, and stands still if nobody reads that.
-        reader = threading.Thread(target=server.stderr.read)
-        reader.start()
-        url = found.group()
-        urllib.request.urlopen(urllib.request.Request(f"{url}/bucket", method="PUT"), timeout=60).close()
-        yield url
-        server.kill()
-        reader.join()
-
 
 @pytest.fixture(autouse=True)
-def credentials(endpoint: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def credentials(s3_endpoint: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOREBAY_STAGING", os.fspath(tmp_path / "fast"))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
 
 
 def test_save_load_latest_and_retention() -> None:
