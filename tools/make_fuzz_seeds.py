@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the fuzz targets of forebay-pack, and those of transcode in forebay-image:
+"""Writes the seeds of the fuzz targets of forebay-pack and forebay-store, and those of transcode in forebay-image:
 crates/*/fuzz/corpus/*/seed-*.
 
     python3 tools/make_fuzz_seeds.py [PLAN JOURNAL SHARD]
@@ -140,6 +140,54 @@ def transcode_seeds():
         seed("recipe-cut", recipe[:-20] + recipe[-8:], jpeg)
 
 
+def store_seeds():
+    def seed(target, name, content):
+        keep(target, name, content, "forebay-store")
+
+    def block(object_len, number, size, payload, location, key):
+        chunk = max(size // 256, 4096)
+        sums = [crc32c(payload[at : at + chunk]) for at in range(0, len(payload), chunk)]
+        header = b"\x89FBC\r\n\x1a\n" + struct.pack("<II", 1, 0) + bytes(range(32))
+        header += struct.pack("<QQIIIHH", object_len, number, size, len(payload), chunk, len(location), len(key))
+        header += struct.pack(f"<{len(sums)}I", *sums).ljust(1024, b"\0")
+        header += location.ljust(1496, b"\0") + key.ljust(1496, b"\0")
+        header = header[:12] + struct.pack("<I", crc32c(header)) + header[16:]
+        return header + payload
+
+    seed("cache_block", "whole", block(9000, 1, 4096, b"\x07" * 4096, b"s3://bucket/set", b"train-00000"))
+    seed("cache_block", "end", block(8192 + 5, 1, 8192, b"abcde", b"s3://bucket/set", b"train-00000"))
+    seed("cache_block", "chunks", block(10_000, 0, 1 << 20, b"x" * 10_000, b"https://host/a", "ü".encode()))
+
+    file = {"id": 0, "file": "train-0", "len": 3, "crc32c": 7, "location": "s3://bucket/a", "key": "k/0"}
+    lines = [
+        {"session": {"version": 1, "title": "data set", "next_id": 0}},
+        {"submitted": {**file, "condition": "always", "endpoint": "http://127.0.0.1:1"}},
+        {"submitted": {**file, "id": 1, "condition": {"if_match": '"t"'}, "group": {"name": "g", "step": 1}}},
+        {"submitted": {**file, "id": 2, "condition": "if_absent", "region": "r", "anonymous": True}},
+        {"stored": {"id": 0}},
+        {"failed": {"id": 1, "error": "403"}},
+        {"dropped": {"id": 2}},
+    ]
+    seed("stage_journal", "whole", b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    seed("stage_journal", "outside", json.dumps({"submitted": {**file, "key": "../x", "condition": "always"}}).encode())
+
+    files = [{"name": "a/model.pt", "bytes": 5, "crc32c": "0badcafe"}, {"name": "b", "bytes": 0, "crc32c": "00000000"}]
+    part = {"content": "torch", "metadata": {"step": 7, "x": [1.5, None]}, "files": files}
+    marker = {"version": 1, "prefix": "s3://bucket/run", "name": "step-7", "endpoint": "http://127.0.0.1:1"}
+    marker |= {"overwrite": True, "keep": 3, "attempt": "0123456789abcdef", "rank": 0, "world_size": 2, "part": part}
+    seed("checkpoint_marker", "whole", json.dumps(marker).encode())
+    manifest = {"format": "forebay-checkpoint", "version": 1, "attempt": "0123456789abcdef"}
+    manifest |= {"parts": [part, part], "fingerprint": ""}
+    seed("checkpoint_manifest", "ranks", json.dumps(manifest).encode())
+    seed("checkpoint_manifest", "one", json.dumps(manifest | {"parts": [part]}).encode())
+
+    upload = "<Upload><Key>a/b &#x26; c</Key><UploadId>i1</UploadId><Initiated>2026-03-01T00:00:00.000Z</Initiated></Upload>"
+    page = "<NextKeyMarker>k&amp;2</NextKeyMarker><NextUploadIdMarker>i2</NextUploadIdMarker><IsTruncated>true</IsTruncated>"
+    root = "ListMultipartUploadsResult"
+    seed("uploads_page", "whole", f'<?xml version="1.0"?><{root} xmlns="x">{page}{upload * 2}</{root}>'.encode())
+    seed("uploads_page", "none", f"<{root}/>".encode())
+
+
 def main():
     images = [("a/1.jpg", JPEG), ("a/note.txt", b"text"), ("b/2.JPEG", JPEG)]
     long = "d" * 120 + "/" + "e" * 60 + ".jpg"
@@ -198,6 +246,7 @@ def main():
         large = [line[9:-1].replace(b'{"changed":0,"left":0}', numbers) for line in journal[1:]]
         keep("journal", "large-numbers", journal[0] + b"".join(sealed(line) for line in large))
     transcode_seeds()
+    store_seeds()
 
 
 if __name__ == "__main__":

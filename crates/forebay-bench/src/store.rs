@@ -252,7 +252,7 @@ fn read_together(
 }
 
 fn refuse_stop(cancel: &Cancel) -> Result<()> {
-    match cancel.is_set() {
+    match cancel.is_cancelled() {
         true => Err("it was stopped".into()),
         false => Ok(()),
     }
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(units, ["MB/s", "MB/s", "ms", "ms", "reads/s"]);
         assert!(report.rows.iter().all(|row| row.median > 0.0), "{report:?}");
         assert!(report.rows[3].median >= report.rows[2].median);
-        options.cancel.set();
+        options.cancel.cancel();
         assert!(store(&location, &options).is_err());
         for dir in [place, scratch] {
             assert_eq!(std::fs::read_dir(dir).unwrap().count(), 0, "nothing stays");

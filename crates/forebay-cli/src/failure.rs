@@ -4,6 +4,8 @@
 use std::error::Error;
 use std::fmt;
 
+use forebay_store::ReadError;
+
 use crate::paint::printable;
 
 /// How a command that did its work ended.
@@ -66,9 +68,13 @@ impl Failure {
         }
     }
 
-    /// An error of a library with all its causes on one line.
+    /// An error of a library with all its causes on one line; a clean stop if Ctrl-C is behind it.
     pub(crate) fn from_error(error: &(dyn Error + 'static)) -> Self {
-        Self::new(one_line(error))
+        if was_stopped(error) {
+            Self::interrupted(one_line(error))
+        } else {
+            Self::new(one_line(error))
+        }
     }
 
     /// Says what to do.
@@ -134,6 +140,22 @@ pub(crate) fn one_line(error: &(dyn Error + 'static)) -> String {
         cause = error.source();
     }
     line.replace('\n', " ")
+}
+
+/// Whether a store was waited for when Ctrl-C came.
+fn was_stopped(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let store = error
+            .downcast_ref::<std::io::Error>()
+            .and_then(ReadError::in_io)
+            .or_else(|| error.downcast_ref());
+        if matches!(store, Some(forebay_store::Error::Cancelled { .. })) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
 
 /// Names for a message, not too many: `a, b and 12 more`.

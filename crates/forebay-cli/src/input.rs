@@ -135,6 +135,11 @@ impl Input {
         &*self.storage
     }
 
+    /// The same, to be kept.
+    pub(crate) fn shared_storage(&self) -> Arc<dyn Storage> {
+        Arc::clone(&self.storage)
+    }
+
     /// Whether it is a dataset, or a single shard.
     pub(crate) fn kind(&self) -> Kind {
         self.kind

@@ -1,7 +1,9 @@
 //! How a store is reached: the options of every command that takes a location.
 
 use clap::Args;
-use forebay_store::StoreOptions;
+use forebay_store::{Cancel, StoreOptions};
+
+use crate::console::Console;
 
 /// Options about stores. Credentials come from the environment and profiles; docs/storage.md has the names.
 #[derive(Debug, Clone, Default, Args)]
@@ -53,6 +55,12 @@ impl StoreArgs {
             options = options.with(name, value.0.clone());
         }
         options
+    }
+
+    /// The same for commands that answer a first Ctrl-C: it ends what waits for a store.
+    pub(crate) fn options_until(&self, console: &Console) -> StoreOptions {
+        let flag = console.interrupt().flag();
+        self.options().with_cancel(Cancel::from_flag(flag))
     }
 }
 

@@ -146,7 +146,7 @@ fn a_stopped_or_killed_copy_is_continued() {
         let begin = Instant::now();
         while !has_begun(&copy) {
             assert!(begin.elapsed() < Duration::from_secs(60), "it never began");
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::yield_now();
         }
         let id = child.id().to_string();
         let sent = std::process::Command::new("kill")

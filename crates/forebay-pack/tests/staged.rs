@@ -393,6 +393,17 @@ fn child() {
     run(&options).unwrap();
 }
 
+/// Files below a directory that another process writes in.
+fn files(dir: &Path) -> usize {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.file_type() {
+            Ok(kind) if kind.is_dir() => files(&entry.path()),
+            _ => 1,
+        })
+        .sum()
+}
+
 #[test]
 fn killed_at_any_moment_it_goes_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -402,10 +413,9 @@ fn killed_at_any_moment_it_goes_on() {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(8);
-    let mut undisturbed = std::time::Duration::ZERO;
+    let mut written = 0;
     for kill in 0..=kills {
         let dir = dir.path().join(format!("kill {kill}"));
-        let begin = std::time::Instant::now();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["child", "--exact", "--test-threads=1"])
             .env(SRC, &src)
@@ -416,10 +426,14 @@ fn killed_at_any_moment_it_goes_on() {
             .unwrap();
         if kill == 0 {
             assert!(child.wait().unwrap().success());
-            undisturbed = begin.elapsed();
+            written = files(&dir.join("there"));
         } else {
             // Moments over the whole of a run, the end included. Which ones they are does not matter.
-            std::thread::sleep(undisturbed * kill / kills);
+            while files(&dir.join("there")) < written * kill / kills
+                && child.try_wait().unwrap().is_none()
+            {
+                std::thread::yield_now();
+            }
             child.kill().unwrap();
             child.wait().unwrap();
         }

@@ -18,6 +18,7 @@ mod http;
 mod moto;
 mod proxy;
 mod s3;
+mod stale;
 mod web;
 
 pub use azurite::Azurite;

@@ -1,6 +1,7 @@
 //! `FaultProxy`: stands between a client and a server, and makes faults that a seed decides.
 
 use crate::http::{Listener, Message, ask, read_message};
+use crate::stale::Stale;
 use std::collections::BTreeMap;
 use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -36,6 +37,9 @@ pub enum Fault {
     Slow,
     /// No answer comes at all; the connection stays open until the client closes it.
     Hang,
+    /// The answer is the one that the same request got before something was written: an old version, an old listing, or
+    /// that there is nothing. A few times after each write; then the truth is told.
+    Stale,
 }
 
 /// Which faults there are, and how often.
@@ -97,6 +101,10 @@ struct Shared {
     plan: Mutex<Plan>,
     requests: AtomicU64,
     outage: AtomicBool,
+    /// The outage begins by itself with this request.
+    outage_at: AtomicU64,
+    turned_away: AtomicU64,
+    stale: Stale,
     counts: Mutex<BTreeMap<Fault, u64>>,
     most_at_once: Mutex<(u64, u64)>,
 }
@@ -110,6 +118,9 @@ impl FaultProxy {
             plan: Mutex::new(plan),
             requests: AtomicU64::new(0),
             outage: AtomicBool::new(false),
+            outage_at: AtomicU64::new(u64::MAX),
+            turned_away: AtomicU64::new(0),
+            stale: Stale::default(),
             counts: Mutex::default(),
             most_at_once: Mutex::default(),
         });
@@ -135,7 +146,19 @@ impl FaultProxy {
 
     /// Begins or ends an outage: connections are closed at once.
     pub fn set_outage(&self, outage: bool) {
+        self.shared.outage_at.store(u64::MAX, Ordering::SeqCst);
         self.shared.outage.store(outage, Ordering::SeqCst);
+    }
+
+    /// Begins an outage after so many more requests.
+    pub fn set_outage_after(&self, requests: u64) {
+        let at = self.requests() + requests;
+        self.shared.outage_at.store(at, Ordering::SeqCst);
+    }
+
+    /// Connections that were closed because of outages.
+    pub fn turned_away(&self) -> u64 {
+        self.shared.turned_away.load(Ordering::SeqCst)
     }
 
     /// Requests so far, those with faults included.
@@ -167,13 +190,13 @@ impl Shared {
         let _ = stream.set_nodelay(true);
         let mut stream = BufReader::new(stream);
         loop {
-            if self.outage.load(Ordering::SeqCst) {
+            if self.is_away() {
                 return;
             }
             let Ok(Some(request)) = read_message(&mut stream, None) else {
                 return;
             };
-            if self.outage.load(Ordering::SeqCst) {
+            if self.is_away() {
                 return;
             }
             self.enter();
@@ -185,6 +208,15 @@ impl Shared {
         }
     }
 
+    /// Whether there is an outage; a connection that asks is closed then.
+    fn is_away(&self) -> bool {
+        let away = self.outage.load(Ordering::SeqCst)
+            || self.requests.load(Ordering::SeqCst) >= self.outage_at.load(Ordering::SeqCst);
+        self.turned_away
+            .fetch_add(u64::from(away), Ordering::SeqCst);
+        away
+    }
+
     fn enter(&self) {
         let mut at_once = self.most_at_once.lock().expect("no panic holds it");
         at_once.0 += 1;
@@ -194,7 +226,12 @@ impl Shared {
     /// Passes one request on and its answer back; false where the connection ends.
     fn pass(&self, mut request: Message, client: &mut TcpStream) -> bool {
         let number = self.requests.fetch_add(1, Ordering::SeqCst);
-        let fault = self.choose(number, &request);
+        let mut fault = self.choose(number, &request);
+        let asked = self.stale.key(&request);
+        let old = asked.as_ref().and_then(|key| self.stale.before(key));
+        if fault == Some(Fault::Stale) && old.is_none() {
+            fault = None;
+        }
         if let Some(fault) = fault {
             *self
                 .counts
@@ -220,9 +257,13 @@ impl Shared {
                 let _ = std::io::Read::read(client, &mut [0]);
                 return false;
             }
+            Some(Fault::Stale) => {
+                return old.is_some_and(|answer| send(client, &method, answer));
+            }
             Some(Fault::FlipRequest) => flip(&mut request.body, self.seed ^ number),
             _ => {}
         }
+        let asked_by = self.stale.asking(&request);
         let Ok(mut answer) = ask(self.upstream, request) else {
             return false;
         };
@@ -236,6 +277,9 @@ impl Shared {
         answer
             .headers
             .retain(|(name, _)| !name.eq_ignore_ascii_case("connection"));
+        if let Some(key) = asked {
+            self.stale.remember(key, asked_by, &answer);
+        }
         let len = answer.body.len();
         match fault {
             Some(Fault::CutAnswer) => false,

@@ -50,6 +50,7 @@ impl S3Server {
         let files = FileSystem::new(dir.path()).expect("a file system");
         let files = Files {
             files,
+            dir: dir.path().to_path_buf(),
             uploads: Arc::clone(&uploads),
             turn: tokio::sync::Mutex::new(()),
             is_heedful,
@@ -134,6 +135,7 @@ impl Drop for S3Server {
 
 struct Files {
     files: FileSystem,
+    dir: PathBuf,
     uploads: Arc<Mutex<Uploads>>,
     /// Held by whoever writes on a condition.
     turn: tokio::sync::Mutex<()>,
@@ -141,14 +143,114 @@ struct Files {
     is_heedful: bool,
 }
 
+type Answer<Output> = S3Result<S3Response<Output>>;
+
 impl Files {
     fn uploads(&self) -> std::sync::MutexGuard<'_, Uploads> {
         self.uploads.lock().expect("no panic holds it")
     }
+
+    /// s3s-fs takes what has objects below it for a broken object.
+    fn refuse_directory(&self, bucket: &str, key: &str) -> S3Result<()> {
+        if self.dir.join(bucket).join(key).is_dir() {
+            return Err(s3s::s3_error!(NoSuchKey));
+        }
+        Ok(())
+    }
+
+    async fn get(&self, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
+        self.refuse_directory(&request.input.bucket, &request.input.key)?;
+        self.files.get_object(request).await
+    }
+
+    async fn head(&self, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
+        self.refuse_directory(&request.input.bucket, &request.input.key)?;
+        self.files.head_object(request).await
+    }
+
+    async fn put(&self, mut request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
+        if !self.is_heedful {
+            request.input.if_match = None;
+            request.input.if_none_match = None;
+        }
+        let input = &request.input;
+        let is_conditional = input.if_match.is_some() || input.if_none_match.is_some();
+        // The look and the writing are two steps of s3s-fs.
+        let _turn = if is_conditional {
+            Some(self.turn.lock().await)
+        } else {
+            None
+        };
+        self.files.put_object(request).await
+    }
+
+    async fn begin(
+        &self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> Answer<CreateMultipartUploadOutput> {
+        let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
+        let answer = self.files.create_multipart_upload(request).await?;
+        if let Some(id) = &answer.output.upload_id {
+            let upload = (bucket, key, SystemTime::now());
+            self.uploads().insert(id.clone(), upload);
+        }
+        Ok(answer)
+    }
+
+    async fn complete(
+        &self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> Answer<CompleteMultipartUploadOutput> {
+        let id = request.input.upload_id.clone();
+        if !self.uploads().contains_key(&id) {
+            return Err(s3s::s3_error!(NoSuchUpload));
+        }
+        let answer = self.files.complete_multipart_upload(request).await?;
+        self.uploads().remove(&id);
+        Ok(answer)
+    }
+
+    async fn abort(
+        &self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> Answer<AbortMultipartUploadOutput> {
+        let id = request.input.upload_id.clone();
+        if self.uploads().remove(&id).is_none() {
+            return Err(s3s::s3_error!(NoSuchUpload));
+        }
+        self.files.abort_multipart_upload(request).await
+    }
+
+    async fn list_open(
+        &self,
+        request: S3Request<ListMultipartUploadsInput>,
+    ) -> Answer<ListMultipartUploadsOutput> {
+        let input = request.input;
+        let prefix = input.prefix.clone().unwrap_or_default();
+        let uploads = self
+            .uploads()
+            .iter()
+            .filter(|(_, (bucket, key, _))| *bucket == input.bucket && key.starts_with(&prefix))
+            .map(|(id, (_, key, begun))| MultipartUpload {
+                key: Some(key.clone()),
+                upload_id: Some(id.clone()),
+                initiated: Some((*begun).into()),
+                ..Default::default()
+            })
+            .collect();
+        Ok(S3Response::new(ListMultipartUploadsOutput {
+            bucket: Some(input.bucket),
+            prefix: input.prefix,
+            is_truncated: Some(false),
+            uploads: Some(uploads),
+            ..Default::default()
+        }))
+    }
 }
 
-macro_rules! pass_on {
-    ($($name:ident: $input:ident -> $output:ident;)*) => {
+/// The calls of the trait: each by `files` itself, or by a function above.
+macro_rules! answered {
+    ($($name:ident: $input:ident -> $output:ident = $($by:ident).+;)*) => {
         $(
             fn $name<'life, 'call>(
                 &'life self,
@@ -158,148 +260,31 @@ macro_rules! pass_on {
                 'life: 'call,
                 Self: 'call,
             {
-                self.files.$name(request)
+                Box::pin(self.$($by).+(request))
             }
         )*
     };
 }
 
 impl S3 for Files {
-    pass_on! {
-        create_bucket: CreateBucketInput -> CreateBucketOutput;
-        head_bucket: HeadBucketInput -> HeadBucketOutput;
-        get_bucket_location: GetBucketLocationInput -> GetBucketLocationOutput;
-        list_buckets: ListBucketsInput -> ListBucketsOutput;
-        get_object: GetObjectInput -> GetObjectOutput;
-        head_object: HeadObjectInput -> HeadObjectOutput;
-        copy_object: CopyObjectInput -> CopyObjectOutput;
-        delete_object: DeleteObjectInput -> DeleteObjectOutput;
-        delete_objects: DeleteObjectsInput -> DeleteObjectsOutput;
-        list_objects: ListObjectsInput -> ListObjectsOutput;
-        list_objects_v2: ListObjectsV2Input -> ListObjectsV2Output;
-        upload_part: UploadPartInput -> UploadPartOutput;
-        list_parts: ListPartsInput -> ListPartsOutput;
-    }
-
-    fn put_object<'life, 'call>(
-        &'life self,
-        mut request: S3Request<PutObjectInput>,
-    ) -> std::pin::Pin<Box<dyn Future<Output = S3Result<S3Response<PutObjectOutput>>> + Send + 'call>>
-    where
-        'life: 'call,
-        Self: 'call,
-    {
-        Box::pin(async move {
-            if !self.is_heedful {
-                request.input.if_match = None;
-                request.input.if_none_match = None;
-            }
-            let input = &request.input;
-            let is_conditional = input.if_match.is_some() || input.if_none_match.is_some();
-            // The look and the writing are two steps of s3s-fs.
-            let _turn = if is_conditional {
-                Some(self.turn.lock().await)
-            } else {
-                None
-            };
-            self.files.put_object(request).await
-        })
-    }
-
-    fn create_multipart_upload<'life, 'call>(
-        &'life self,
-        request: S3Request<CreateMultipartUploadInput>,
-    ) -> std::pin::Pin<
-        Box<dyn Future<Output = S3Result<S3Response<CreateMultipartUploadOutput>>> + Send + 'call>,
-    >
-    where
-        'life: 'call,
-        Self: 'call,
-    {
-        Box::pin(async move {
-            let (bucket, key) = (request.input.bucket.clone(), request.input.key.clone());
-            let answer = self.files.create_multipart_upload(request).await?;
-            if let Some(id) = &answer.output.upload_id {
-                let upload = (bucket, key, SystemTime::now());
-                self.uploads().insert(id.clone(), upload);
-            }
-            Ok(answer)
-        })
-    }
-
-    fn complete_multipart_upload<'life, 'call>(
-        &'life self,
-        request: S3Request<CompleteMultipartUploadInput>,
-    ) -> std::pin::Pin<
-        Box<
-            dyn Future<Output = S3Result<S3Response<CompleteMultipartUploadOutput>>> + Send + 'call,
-        >,
-    >
-    where
-        'life: 'call,
-        Self: 'call,
-    {
-        Box::pin(async move {
-            let id = request.input.upload_id.clone();
-            if !self.uploads().contains_key(&id) {
-                return Err(s3s::s3_error!(NoSuchUpload));
-            }
-            let answer = self.files.complete_multipart_upload(request).await?;
-            self.uploads().remove(&id);
-            Ok(answer)
-        })
-    }
-
-    fn abort_multipart_upload<'life, 'call>(
-        &'life self,
-        request: S3Request<AbortMultipartUploadInput>,
-    ) -> std::pin::Pin<
-        Box<dyn Future<Output = S3Result<S3Response<AbortMultipartUploadOutput>>> + Send + 'call>,
-    >
-    where
-        'life: 'call,
-        Self: 'call,
-    {
-        Box::pin(async move {
-            let id = request.input.upload_id.clone();
-            if self.uploads().remove(&id).is_none() {
-                return Err(s3s::s3_error!(NoSuchUpload));
-            }
-            self.files.abort_multipart_upload(request).await
-        })
-    }
-
-    fn list_multipart_uploads<'life, 'call>(
-        &'life self,
-        request: S3Request<ListMultipartUploadsInput>,
-    ) -> std::pin::Pin<
-        Box<dyn Future<Output = S3Result<S3Response<ListMultipartUploadsOutput>>> + Send + 'call>,
-    >
-    where
-        'life: 'call,
-        Self: 'call,
-    {
-        Box::pin(async move {
-            let input = request.input;
-            let prefix = input.prefix.clone().unwrap_or_default();
-            let uploads = self
-                .uploads()
-                .iter()
-                .filter(|(_, (bucket, key, _))| *bucket == input.bucket && key.starts_with(&prefix))
-                .map(|(id, (_, key, begun))| MultipartUpload {
-                    key: Some(key.clone()),
-                    upload_id: Some(id.clone()),
-                    initiated: Some((*begun).into()),
-                    ..Default::default()
-                })
-                .collect();
-            Ok(S3Response::new(ListMultipartUploadsOutput {
-                bucket: Some(input.bucket),
-                prefix: input.prefix,
-                is_truncated: Some(false),
-                uploads: Some(uploads),
-                ..Default::default()
-            }))
-        })
+    answered! {
+        create_bucket: CreateBucketInput -> CreateBucketOutput = files.create_bucket;
+        head_bucket: HeadBucketInput -> HeadBucketOutput = files.head_bucket;
+        get_bucket_location: GetBucketLocationInput -> GetBucketLocationOutput = files.get_bucket_location;
+        list_buckets: ListBucketsInput -> ListBucketsOutput = files.list_buckets;
+        get_object: GetObjectInput -> GetObjectOutput = get;
+        head_object: HeadObjectInput -> HeadObjectOutput = head;
+        put_object: PutObjectInput -> PutObjectOutput = put;
+        copy_object: CopyObjectInput -> CopyObjectOutput = files.copy_object;
+        delete_object: DeleteObjectInput -> DeleteObjectOutput = files.delete_object;
+        delete_objects: DeleteObjectsInput -> DeleteObjectsOutput = files.delete_objects;
+        list_objects: ListObjectsInput -> ListObjectsOutput = files.list_objects;
+        list_objects_v2: ListObjectsV2Input -> ListObjectsV2Output = files.list_objects_v2;
+        create_multipart_upload: CreateMultipartUploadInput -> CreateMultipartUploadOutput = begin;
+        upload_part: UploadPartInput -> UploadPartOutput = files.upload_part;
+        list_parts: ListPartsInput -> ListPartsOutput = files.list_parts;
+        complete_multipart_upload: CompleteMultipartUploadInput -> CompleteMultipartUploadOutput = complete;
+        abort_multipart_upload: AbortMultipartUploadInput -> AbortMultipartUploadOutput = abort;
+        list_multipart_uploads: ListMultipartUploadsInput -> ListMultipartUploadsOutput = list_open;
     }
 }

@@ -27,14 +27,11 @@ impl Cancel {
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+}
 
-    /// The same as [`cancel`](Self::cancel).
-    pub fn set(&self) {
-        self.cancel();
-    }
-
-    /// The same as [`is_cancelled`](Self::is_cancelled).
-    pub fn is_set(&self) -> bool {
-        self.is_cancelled()
+/// Two are equal if they are the same flag.
+impl PartialEq for Cancel {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }

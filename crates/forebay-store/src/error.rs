@@ -130,7 +130,7 @@ pub enum Error {
         object: String,
     },
     /// The caller asked to stop.
-    #[error("stopped before {op} {object} was done")]
+    #[error("stopped before it could {op} {object}")]
     Cancelled {
         /// The object's URL or path.
         object: String,

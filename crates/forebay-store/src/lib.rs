@@ -26,6 +26,9 @@ pub mod checkpoint;
 mod copy;
 mod dir_lock;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod limiter;
 mod location;
 mod remote;
@@ -48,5 +51,7 @@ pub use remote::{
     ReadError, ReadOptions, RemoteStorage, open_dataset, open_shard, read_storage, shard_storage,
 };
 pub use share::{BACKGROUND_PATIENCE, BACKGROUND_PERCENT, Reading, Share};
-pub use store::{Listing, Object, Put, Retry, Store, StoreOptions, Traffic, Transfer, Written};
+pub use store::{
+    LeftOut, Listing, Object, Put, Retry, Store, StoreOptions, Traffic, Transfer, Written,
+};
 pub use volume::free_bytes;

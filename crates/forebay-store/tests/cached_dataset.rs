@@ -72,6 +72,17 @@ fn records_are_the_same_and_the_next_epoch_and_run_fetch_nothing() {
                 "{stats:?}"
             );
             assert!(run == 0 || stats.hit_rate() > 0.99, "{stats:?}");
+            // Loaders see it through the shards.
+            let seen = split.shards()[0].storage().cache_use().unwrap();
+            assert_eq!(
+                seen.hit_bytes,
+                stats.memory.hit_bytes + stats.disk.hit_bytes
+            );
+            assert_eq!(seen.hit_rate(), stats.hit_rate());
+            assert!(
+                seen.used_bytes > 0 && seen.limit_bytes == 200 << 20,
+                "{seen:?}"
+            );
         }
     }
 }

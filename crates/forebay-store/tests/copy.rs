@@ -196,11 +196,11 @@ struct StopAtFirst(Cancel);
 
 impl CopyObserver for StopAtFirst {
     fn moved(&self, _bytes: u64) {
-        self.0.set();
+        self.0.cancel();
     }
 
     fn done(&self, _key: &str, _bytes: u64, _action: Action) {
-        self.0.set();
+        self.0.cancel();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use forebay_rigs::{Azurite, BUCKET, Fault, FaultProxy, Gcs, Moto, Plan, S3Server};
 use forebay_store::{Cancel, Error, Location, Put, Retry, Store, StoreOptions, Transfer, Trouble};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Tries follow quickly, and go on for as long as a busy machine may need.
@@ -29,6 +30,14 @@ fn open_with(
         .fold(start, |options, (name, value)| options.with(name, value));
     let place = Location::parse(format!("{scheme}://{BUCKET}/rough")).unwrap();
     Store::open(&place, &change(options)).unwrap()
+}
+
+fn wait_until(true_at_last: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !true_at_last() {
+        assert!(started.elapsed() < Duration::from_secs(120));
+        std::thread::yield_now();
+    }
 }
 
 fn noise(len: usize, seed: u64) -> Vec<u8> {
@@ -205,11 +214,118 @@ fn an_outage_is_waited_out() {
     proxy.set_outage(true);
     std::thread::scope(|scope| {
         let reading = scope.spawn(|| store.get("a", 99));
-        std::thread::sleep(Duration::from_secs(1));
+        wait_until(|| proxy.turned_away() >= 3);
         assert!(!reading.is_finished());
         proxy.set_outage(false);
         assert_eq!(reading.join().unwrap().unwrap(), b"still here");
     });
+}
+
+#[test]
+fn a_stop_ends_the_wait_for_a_store_that_is_away() {
+    let server = S3Server::start();
+    let proxy = FaultProxy::new(server.address(), 13, Plan::none());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, noise(11 << 20, 1)).unwrap();
+    let never = Cancel::new();
+    type Call<'a> = &'a (dyn Fn(&Store) -> Option<Error> + Sync);
+    let calls: [Call<'_>; 6] = [
+        &|store| store.get("a", 99).err(),
+        &|store| store.read_at("a", 0, &mut [0; 5]).err(),
+        &|store| store.head("a").err(),
+        &|store| store.list("").err(),
+        &|store| store.put("b", b"x", Put::Always).err(),
+        &|store| {
+            let sent = store.upload_file("c", &file, &Transfer::new(&never));
+            sent.err()
+        },
+    ];
+    for (number, call) in calls.into_iter().enumerate() {
+        let cancel = Cancel::new();
+        let store = open_with("s3", &proxy.url(), server.settings(), &|options| {
+            options.with_cancel(cancel.clone())
+        });
+        store.put("a", b"still here", Put::Always).unwrap();
+        // A server that closes connections, and one that says nothing.
+        let hangs = number % 2 == 1;
+        let (before, hung) = (proxy.turned_away(), proxy.counts());
+        match hangs {
+            true => proxy.set_plan(Plan::of(1.0, &[Fault::Hang])),
+            false => proxy.set_outage(true),
+        }
+        std::thread::scope(|scope| {
+            let calling = scope.spawn(|| call(&store));
+            wait_until(|| proxy.turned_away() >= before + 2 || proxy.counts() != hung);
+            assert!(!calling.is_finished());
+            cancel.cancel();
+            let error = calling.join().unwrap();
+            assert!(
+                matches!(error, Some(Error::Cancelled { .. })),
+                "{number}: {error:?}"
+            );
+        });
+        let error = store.get("a", 99).unwrap_err();
+        assert!(error.to_string().contains("s3://bucket/rough/a"), "{error}");
+        proxy.set_outage(false);
+        proxy.set_plan(Plan::none());
+    }
+    // What the upload had begun is ended as soon as the store is there again.
+    let store = open("s3", &server.url(), server.settings());
+    store.abort_uploads("").unwrap();
+    assert_eq!(server.open_uploads(), 0);
+}
+
+#[test]
+fn old_answers_after_a_write_are_not_believed() {
+    let s3 = S3Server::start();
+    old_answers("s3", s3.address(), s3.settings());
+    let google = Gcs::start();
+    old_answers("gs", google.address(), google.settings());
+}
+
+fn old_answers(scheme: &str, server: SocketAddr, settings: Vec<(&'static str, String)>) {
+    let proxy = FaultProxy::new(server, 14, Plan::of(1.0, &[Fault::Stale]));
+    let store = open(scheme, &proxy.url(), settings);
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    let cancel = Cancel::new();
+    let large = Transfer::new(&cancel).with_part_bytes(5 << 20);
+    for round in 0..3u64 {
+        // Everything is looked at before it is written, so that there is something old to tell.
+        assert_eq!(store.head("deep/a").unwrap(), None);
+        assert!(store.list("").unwrap().is_empty());
+        assert!(store.list_dir("deep").unwrap().objects.is_empty());
+        let first = store.put("deep/a", &noise(100, round), Put::IfAbsent);
+        let first = first.unwrap();
+        assert_eq!(store.get("deep/a", 999).unwrap(), noise(100, round));
+        assert_eq!(store.head("deep/a").unwrap().unwrap().etag, first.etag);
+        assert_eq!(store.list("").unwrap().len(), 1);
+        assert_eq!(store.list_dir("deep").unwrap().objects.len(), 1);
+        assert_eq!(store.list_dir("").unwrap().dirs, ["deep"]);
+        let next = Put::IfMatch(first.etag.unwrap());
+        let next = store.put("deep/a", &noise(200, round), next).unwrap();
+        assert_eq!(store.head("deep/a").unwrap().unwrap().etag, next.etag);
+        assert_eq!(store.get("deep/a", 999).unwrap(), noise(200, round));
+        for bytes in [noise(6 << 20, round), noise(7 << 20, round)] {
+            std::fs::write(&from, &bytes).unwrap();
+            store.upload_file("large", &from, &large).unwrap();
+            store.download_file("large", &to, &large).unwrap();
+            assert!(std::fs::read(&to).unwrap() == bytes);
+        }
+        store.delete("deep/a").unwrap();
+        store.delete("large").unwrap();
+        assert_eq!(store.head("deep/a").unwrap(), None);
+        assert!(matches!(
+            store.get("deep/a", 9),
+            Err(Error::NotFound { .. })
+        ));
+    }
+    assert!(
+        proxy.counts()[&Fault::Stale] > 20,
+        "{scheme}: {:?}",
+        proxy.counts()
+    );
 }
 
 #[test]

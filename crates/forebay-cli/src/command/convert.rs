@@ -186,8 +186,8 @@ impl Args {
     }
 
     /// The options, decided.
-    fn config(&self) -> Result<ConvertOptions, Failure> {
-        let store = self.store.options();
+    fn config(&self, console: &Console) -> Result<ConvertOptions, Failure> {
+        let store = self.store.options_until(console);
         let (source, kind) = self.source(&store)?;
         let format = format_of(self.format.unwrap_or(kind), self.codec)?;
         let mut options =
@@ -214,7 +214,7 @@ impl Args {
         options.jobs = self.jobs.map(NonZeroUsize::get);
         options.overwrite = self.overwrite;
         self.staging.apply(&mut options.upload, options.dst.is_remote());
-        options.upload.store = self.store.options();
+        options.upload.store = self.store.options_until(console);
         Ok(options)
     }
 }
@@ -268,7 +268,7 @@ impl Observer for Watch<'_> {
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
-    let options = args.config()?;
+    let options = args.config(console)?;
     let total = source_bytes(&options.src, &options.read);
     let watch = Watch {
         console,

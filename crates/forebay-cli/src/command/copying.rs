@@ -49,8 +49,8 @@ impl Job<'_> {
     }
 
     /// How the destination is reached: as the source is, but for what is said of it.
-    fn target_options(&self, from: &Location, to: &Location) -> StoreOptions {
-        let mut options = self.store.options();
+    fn target_options(&self, from: &Location, to: &Location, console: &Console) -> StoreOptions {
+        let mut options = self.store.options_until(console);
         // The server of one kind of store is none for another kind.
         if from.is_remote() && from.scheme() != to.scheme() {
             (options.endpoint, options.region) = (None, None);
@@ -206,15 +206,33 @@ fn verb(action: Action) -> &'static str {
 pub(super) fn run(job: &Job<'_>, console: &Console) -> Result<Outcome, Failure> {
     let from = Location::parse(job.source)?;
     let to = Location::parse(job.destination)?;
-    let target_options = job.target_options(&from, &to);
-    let source = CopySource::find(&from, &job.store.options())?;
-    let target = CopyTarget::find(&to, &source, &target_options)?;
+    let target_options = job.target_options(&from, &to, console);
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
+    let source = CopySource::find(&from, &job.store.options_until(console))?;
+    let target = CopyTarget::find(&to, &source, &target_options)?;
     let plan = {
         let watch = Watch::new(console, "comparing", "objects", None);
         Plan::make(source.clone(), target, job.options(), &watch, &cancel)?
     };
     job.refuse_plain_directory(&plan, &source)?;
+    for left in plan.left_out() {
+        console.warning(format!(
+            "{} is not copied: {}",
+            printable(&left.path),
+            left.why
+        ));
+        #[derive(Serialize)]
+        struct LeftOut<'a> {
+            path: &'a str,
+            why: &'a str,
+        }
+        let (path, why) = (left.path.as_str(), left.why);
+        console.event("left_out", &LeftOut { path, why });
+    }
+    let outcome = match plan.left_out().is_empty() {
+        true => Outcome::Done,
+        false => Outcome::SomeUnreadable,
+    };
     for (root, goes_first) in plan.replaced() {
         let place = if root.is_empty() {
             String::new()
@@ -228,8 +246,8 @@ pub(super) fn run(job: &Job<'_>, console: &Console) -> Result<Outcome, Failure> 
         });
     }
     if job.how.dry_run {
-        show(job, &plan, console);
-        return Ok(Outcome::Done);
+        show(job, &plan, outcome, console);
+        return Ok(outcome);
     }
     let (_, bytes) = plan.to_move();
     let watch = Watch::new(console, "copying", "objects", Some(bytes));
@@ -237,12 +255,12 @@ pub(super) fn run(job: &Job<'_>, console: &Console) -> Result<Outcome, Failure> 
     drop(watch.bar());
     drop(watch);
     let summary = done?;
-    print(job, &summary, &plan, console);
-    Ok(Outcome::Done)
+    print(job, &summary, &plan, outcome, console);
+    Ok(outcome)
 }
 
 /// What a dry run shows.
-fn show(job: &Job<'_>, plan: &Plan, console: &Console) {
+fn show(job: &Job<'_>, plan: &Plan, outcome: Outcome, console: &Console) {
     let mut kept = (0, 0);
     for item in plan.items() {
         let (key, bytes, action, why) = (item.key.as_str(), item.bytes, item.action, item.why);
@@ -287,7 +305,7 @@ fn show(job: &Job<'_>, plan: &Plan, console: &Console) {
         "summary",
         &SummaryEvent {
             command: job.command,
-            exit_code: 0,
+            exit_code: outcome.exit_code(),
             dry_run: true,
             objects,
             bytes,
@@ -322,7 +340,7 @@ struct SummaryEvent {
     seconds: f64,
 }
 
-fn print(job: &Job<'_>, summary: &CopySummary, plan: &Plan, console: &Console) {
+fn print(job: &Job<'_>, summary: &CopySummary, plan: &Plan, outcome: Outcome, console: &Console) {
     let mut line = format!(
         "Copied {} of {} in {} ({})",
         quantity::counted(summary.copied, "object", "objects"),
@@ -371,7 +389,7 @@ fn print(job: &Job<'_>, summary: &CopySummary, plan: &Plan, console: &Console) {
         "summary",
         &SummaryEvent {
             command: job.command,
-            exit_code: 0,
+            exit_code: outcome.exit_code(),
             dry_run: false,
             objects: summary.copied,
             bytes: summary.copied_bytes,

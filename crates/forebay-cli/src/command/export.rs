@@ -63,7 +63,7 @@ impl Observer for Watch {
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
-    let store = args.store.options();
+    let store = args.store.options_until(console);
     let dataset = Input::dataset(&args.dataset, &store)?;
     let manifest = dataset.manifest()?;
     let wanted = |name: &str| args.split.as_deref().is_none_or(|split| split == name);

@@ -16,8 +16,8 @@ use crate::options::PackOptions;
 use crate::original::original_image;
 use crate::report::escape;
 use forebay_image::Limits;
-use forebay_shard::{ExampleView, Manifest, Shard};
-use forebay_store::Location;
+use forebay_shard::{ExampleView, LocalFiles, Manifest, OpenOptions, Shard, Storage};
+use forebay_store::{Location, StoreOptions};
 use report::{Accounts, Fate};
 use source::{SourceBytes, Verdict};
 use std::cell::RefCell;
@@ -25,7 +25,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering as Memory};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The number of a record that is of no file.
 const NO_FILE: u32 = u32::MAX;
@@ -37,6 +37,7 @@ pub struct Against {
     source: SourceBytes,
     shards: Vec<ShardFiles>,
     by_path: HashMap<PathBuf, usize>,
+    storage: Arc<dyn Storage>,
     splits: Vec<SplitFiles>,
     fates: HashMap<String, Fate>,
     accounts: Mutex<Accounts>,
@@ -62,7 +63,7 @@ struct ShardFiles {
 }
 
 impl Against {
-    /// Takes the census of a source, as the manifest of the data set says that it was packed.
+    /// Takes the census of a source, as the manifest of a data set in a directory says that it was packed.
     ///
     /// # Errors
     /// When either cannot be read, or the records have no keys.
@@ -72,8 +73,32 @@ impl Against {
         observer: &dyn Observer,
         cancel: &Cancel,
     ) -> Result<Self> {
-        let manifest = Manifest::load(dataset)?;
+        let files = Arc::new(LocalFiles::within_limits());
+        Self::open_in(
+            dataset,
+            files,
+            src,
+            &StoreOptions::default(),
+            observer,
+            cancel,
+        )
+    }
+
+    /// [`open`](Self::open) for a data set in any storage; `src_store` says how the source is reached, where that is in a store.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_in(
+        dataset: &Path,
+        storage: Arc<dyn Storage>,
+        src: impl Into<Location>,
+        src_store: &StoreOptions,
+        observer: &dyn Observer,
+        cancel: &Cancel,
+    ) -> Result<Self> {
+        let manifest = Manifest::load_in(dataset, &*storage)?;
         let mut options = PackOptions::new(src, dataset);
+        options.src_store = src_store.clone();
         let packed = |name: &str| manifest.pack.get(name).and_then(|value| value.as_str());
         options.split = packed("split").map(str::to_owned);
         let layouts = LayoutKind::ALL.iter();
@@ -94,7 +119,7 @@ impl Against {
             }));
         }
         if let Some(first) = shards.first()
-            && let Ok(shard) = Shard::open_path(&first.path)
+            && let Ok(shard) = open_shard(&first.path, &storage)
             && !shard.is_empty()
             && !shard.index().has_keys()
         {
@@ -105,7 +130,8 @@ impl Against {
         Ok(Self {
             by_path: paths.zip(0..).collect(),
             splits: census.splits().iter().map(SplitFiles::new).collect(),
-            fates: report::fates(dataset)?,
+            fates: report::fates(dataset, &*storage)?,
+            storage,
             accounts: Mutex::default(),
             census,
             source,
@@ -197,7 +223,7 @@ impl Against {
             if !files.iter().any(|file| is_odd(*file).is_some()) {
                 continue;
             }
-            Shard::open_path(&shard.path)?.for_each_key(|record, key| {
+            open_shard(&shard.path, &self.storage)?.for_each_key(|record, key| {
                 let file = usize::try_from(record).ok().and_then(|at| files.get(at));
                 if let Some(kind) = file.and_then(|file| is_odd(*file)) {
                     self.accounts().note(Difference {
@@ -245,7 +271,7 @@ impl Against {
     fn files_of<'a>(&self, shard: &'a ShardFiles) -> &'a [u32] {
         shard.files.get_or_init(|| {
             let mut files = Vec::new();
-            let keys = Shard::open_path(&shard.path).and_then(|opened| {
+            let keys = open_shard(&shard.path, &self.storage).and_then(|opened| {
                 opened.for_each_key(|_, key| {
                     let found = shard.split.and_then(|at| {
                         let number = self.splits[at].find(&self.census.splits()[at], key)?;
@@ -262,6 +288,10 @@ impl Against {
             files
         })
     }
+}
+
+fn open_shard(path: &Path, storage: &Arc<dyn Storage>) -> forebay_shard::Result<Shard> {
+    Shard::open_path_in(path, &OpenOptions::default(), Arc::clone(storage))
 }
 
 impl SplitFiles {

@@ -2,11 +2,11 @@
 
 use crate::destination::{PACK_DIR, REPORT};
 use crate::error::{Error, Result};
+use forebay_shard::Storage;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// How a data set and its source differ.
@@ -152,7 +152,9 @@ pub(super) enum Fate {
 }
 
 /// The fates of files by their paths, as the pack's report has them.
-pub(super) fn fates(dataset: &Path) -> Result<HashMap<String, Fate>> {
+pub(super) fn fates(dataset: &Path, storage: &dyn Storage) -> Result<HashMap<String, Fate>> {
+    /// A line for each odd file of a source: longer ones are no reports.
+    const MAX_BYTES: u64 = 4 << 30;
     /// All that is wanted of a line.
     #[derive(Deserialize)]
     struct Line {
@@ -162,14 +164,15 @@ pub(super) fn fates(dataset: &Path) -> Result<HashMap<String, Fate>> {
     }
     let path = dataset.join(PACK_DIR).join(REPORT);
     let mut fates = HashMap::new();
-    let file = match File::open(&path) {
-        Ok(file) => file,
+    let bytes = match storage.read(&path, MAX_BYTES) {
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(fates),
-        Err(error) => return Err(Error::io(&path, "open", error)),
+        Err(error) => return Err(Error::io(&path, "read", error)),
     };
-    for (number, line) in (1..).zip(BufReader::new(file).split(b'\n')) {
-        let line = line.map_err(|error| Error::io(&path, "read", error))?;
-        let line: Line = serde_json::from_slice(&line).map_err(|error| {
+    let lines = bytes.split(|byte| *byte == b'\n');
+    // The last line ends as all others do.
+    for (number, line) in (1..).zip(lines).filter(|(_, line)| !line.is_empty()) {
+        let line: Line = serde_json::from_slice(line).map_err(|error| {
             Error::destination(
                 &path,
                 format!("line {number} is not one of a report: {error}"),

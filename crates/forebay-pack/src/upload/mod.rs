@@ -348,27 +348,32 @@ impl Upload {
             Err(Error::Store(StoreError::Request { .. })) => {}
             other => other?,
         }
+        let mut all = Vec::new();
         for (key, bytes, crc32c) in files(line) {
             let part = match &mut room.0 {
                 Some(reservation) => reservation.split(bytes),
                 None => self.area.reserve_found(bytes)?,
             };
-            self.hand_in(&key, Some(crc32c), part)?;
+            all.push((self.item(&key, Some(crc32c)), part));
         }
+        self.area.submit_all(all)?;
         Ok(())
     }
 
     fn hand_in(&self, key: &str, crc32c: Option<u32>, room: Reservation) -> Result<()> {
-        let item = Item {
+        self.area.submit(self.item(key, crc32c), room)?;
+        Ok(())
+    }
+
+    fn item(&self, key: &str, crc32c: Option<u32>) -> Item {
+        Item {
             file: self.area.data_dir().join(key),
             destination: self.store.location().clone(),
             key: key.to_owned(),
             crc32c,
             put: Put::Always,
             after: None,
-        };
-        self.area.submit(item, room)?;
-        Ok(())
+        }
     }
 
     fn check_claim(&self) -> Result<()> {

@@ -249,7 +249,7 @@ impl PyDraft {
             move || work(&draft, &flag).map_err(Failure::from),
         );
         if done.is_err() {
-            cancel.set();
+            cancel.cancel();
         }
         done
     }

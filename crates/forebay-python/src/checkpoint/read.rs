@@ -31,7 +31,7 @@ fn stoppable<T: Send + 'static>(
         move || work(&flag),
     );
     if done.is_err() {
-        cancel.set();
+        cancel.cancel();
     }
     done
 }

@@ -63,6 +63,44 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn pace(&self) -> Pace {
         Pace::default()
     }
+
+    /// What a cache in front of it did so far; none where there is no cache.
+    fn cache_use(&self) -> Option<CacheUse> {
+        None
+    }
+}
+
+/// What a cache in front of a storage did in this process, for all who read through it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CacheUse {
+    /// Bytes that readers got from it.
+    pub hit_bytes: u64,
+    /// Bytes that readers wanted and that were not there.
+    pub miss_bytes: u64,
+    /// Bytes that were fetched: more than were missed where whole blocks are filled.
+    pub fetched_bytes: u64,
+    /// Bytes that were stored in it.
+    pub stored_bytes: u64,
+    /// Bytes that made room for others.
+    pub evicted_bytes: u64,
+    /// Blocks that were not what had been stored: dropped, and fetched again.
+    pub damaged_blocks: u64,
+    /// Times that a reader waited for somebody else's fetch instead of making a second one.
+    pub waited: u64,
+    /// Bytes that it takes now, in a directory those of all processes.
+    pub used_bytes: u64,
+    /// Bytes that it may take.
+    pub limit_bytes: u64,
+}
+
+impl CacheUse {
+    /// The part of the bytes that readers wanted which it had, 0 to 1; 0 before the first read.
+    #[must_use]
+    pub fn hit_rate(&self) -> f64 {
+        let wanted = self.hit_bytes.saturating_add(self.miss_bytes);
+        self.hit_bytes as f64 / wanted.max(1) as f64
+    }
 }
 
 /// An open file.

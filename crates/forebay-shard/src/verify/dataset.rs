@@ -90,7 +90,9 @@ pub fn verify_dataset_in(
         .into_iter()
         .filter_map(OnceLock::into_inner)
         .for_each(|shard| report.add(shard));
-    report.findings.extend(strays(&place)?);
+    if !report.stopped {
+        report.findings.extend(strays(&place)?);
+    }
     Ok(report)
 }
 

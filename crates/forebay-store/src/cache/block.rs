@@ -187,6 +187,39 @@ fn cut(text: &str) -> &str {
     &text[..end]
 }
 
+/// A block file of any content, with a right checksum in its header: what passes is consistent, and reads of it stay within it.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let _ = Header::parse(bytes, bytes.len() as u64);
+    let Some((header, payload)) = bytes.split_at_checked(HEADER_BYTES) else {
+        return;
+    };
+    let Ok(mut header) = <[u8; HEADER_BYTES]>::try_from(header) else {
+        return;
+    };
+    header[..8].copy_from_slice(&MAGIC);
+    header[CHECKSUM_AT..CHECKSUM_AT + 4].fill(0);
+    let sum = crc32c::crc32c(&header);
+    header[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
+    let Some(found) = Header::parse(&header, bytes.len() as u64) else {
+        return;
+    };
+    assert_eq!(found.payload_len as usize, payload.len());
+    assert!(is_block_size(found.block_bytes) && found.payload_len <= found.block_bytes);
+    let again = found.encode();
+    assert_eq!(
+        Header::parse(&again, bytes.len() as u64).as_ref(),
+        Some(&found)
+    );
+    for (chunk, piece) in payload.chunks(found.chunk_bytes()).enumerate() {
+        assert_eq!(
+            found.are_chunks(chunk, piece),
+            found.sums.get(chunk) == Some(&crc32c::crc32c(piece))
+        );
+    }
+    assert!(!found.are_chunks(found.sums.len(), &[0]));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

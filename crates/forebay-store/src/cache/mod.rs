@@ -72,6 +72,8 @@ use memory::Memory;
 use notices::Notices;
 use stats::Counters;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use block::fuzz as fuzz_block;
 pub use disk::{CacheContents, CachedLocation, Cleared, clear, contents};
 pub use notices::Observer;
 pub use object::{CachedObject, ObjectId};
@@ -102,8 +104,6 @@ pub struct CacheOptions {
     pub memory_bytes: u64,
     /// Bytes of a block: a power of two from 4 KiB to 16 MiB. A directory that is a cache already keeps its own.
     pub block_bytes: u32,
-    /// What a reader works on at once. A cache that could not hold it is refused.
-    pub window_bytes: u64,
     /// Told what is not as it should be, each kind of thing once. All of it is in [`CacheStats::warnings`] as well.
     pub on_warning: Option<Observer>,
 }
@@ -115,7 +115,6 @@ impl Default for CacheOptions {
             disk_bytes: None,
             memory_bytes: 0,
             block_bytes: BLOCK_BYTES,
-            window_bytes: 0,
             on_warning: None,
         }
     }
@@ -128,7 +127,6 @@ impl fmt::Debug for CacheOptions {
             .field("disk_bytes", &self.disk_bytes)
             .field("memory_bytes", &self.memory_bytes)
             .field("block_bytes", &self.block_bytes)
-            .field("window_bytes", &self.window_bytes)
             .finish_non_exhaustive()
     }
 }
@@ -187,10 +185,7 @@ impl Cache {
             Disk::open(
                 dir,
                 options.block_bytes,
-                (
-                    options.disk_bytes,
-                    options.window_bytes.saturating_sub(options.memory_bytes),
-                ),
+                options.disk_bytes,
                 &counters,
                 &notices,
             )
@@ -200,12 +195,7 @@ impl Cache {
             disk.as_ref()
                 .map_or(options.block_bytes, |disk| disk.block_bytes),
         );
-        let need = memory::cost(block_bytes).saturating_mul(
-            options
-                .window_bytes
-                .div_ceil(block_bytes)
-                .max(MIN_MEMORY_BLOCKS),
-        );
+        let need = memory::cost(block_bytes).saturating_mul(MIN_MEMORY_BLOCKS);
         if disk.is_none() && options.memory_bytes < need {
             return Err(Error::CacheTooSmall {
                 place: "memory".to_owned(),

@@ -102,6 +102,24 @@ impl CacheStats {
     }
 }
 
+/// Both tiers together, as those who read shards see it.
+impl From<CacheStats> for forebay_shard::CacheUse {
+    fn from(stats: CacheStats) -> Self {
+        let (memory, disk) = (&stats.memory, &stats.disk);
+        let mut all = Self::default();
+        all.hit_bytes = memory.hit_bytes + disk.hit_bytes;
+        all.miss_bytes = stats.miss_bytes;
+        all.fetched_bytes = stats.fetched_bytes;
+        all.stored_bytes = memory.stored_bytes + disk.stored_bytes;
+        all.evicted_bytes = memory.evicted_bytes + disk.evicted_bytes;
+        all.damaged_blocks = memory.damaged + disk.damaged;
+        all.waited = stats.waited;
+        all.used_bytes = memory.used_bytes + disk.used_bytes;
+        all.limit_bytes = memory.limit_bytes + disk.limit_bytes;
+        all
+    }
+}
+
 impl TierCounters {
     fn stats(&self, used_bytes: u64, limit_bytes: u64) -> TierStats {
         TierStats {

@@ -10,6 +10,7 @@ use super::entry::{self, EntryDir, EntryLock, Marker, Orders, Stage, make_dirs};
 use super::manifest::WORLD_SIZE_MAX;
 use super::name::{self, Place};
 use super::{Error, Result, retention};
+use crate::stage::{self, Books};
 use crate::{Cancel, Limiter, Location, Share, StoreOptions, free_bytes};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -35,7 +36,7 @@ const SPARE_BYTES: u64 = 16 << 20;
 pub struct BufferOptions {
     /// The area: a directory on a fast local disk.
     pub dir: PathBuf,
-    /// Bytes that all files in the area may take; none is what the disk has.
+    /// Bytes that all files in the area may take, those of packs that go through it counted; none is what the disk has.
     pub max_bytes: Option<u64>,
     /// Bytes a second that draining may take; none does not limit.
     pub bandwidth: Option<u64>,
@@ -308,7 +309,10 @@ impl Buffer {
     /// Begins a checkpoint of about so many bytes. Waits at most so long for room; none if there was none.
     pub fn begin(&self, bytes: u64, wait: Duration) -> Result<Option<Draft>> {
         let began = Instant::now();
-        while !self.0.has_room(bytes)? {
+        loop {
+            if let Some(draft) = self.0.try_begin(bytes)? {
+                return Ok(Some(draft));
+            }
             let left = wait.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return Ok(None);
@@ -318,7 +322,6 @@ impl Buffer {
             let woken = self.0.changed.wait_timeout(state, left.min(ROOM_LOOK));
             drop(woken.unwrap_or_else(|e| e.into_inner()));
         }
-        Draft::begin(self.dir()).map(Some)
     }
 
     /// Commits a draft. When this returns the checkpoint is on disk, power cut or not, and is drained behind: now, or by
@@ -389,7 +392,7 @@ impl Buffer {
 
     /// Stops draining; what is not there yet stays staged. Waits until unfinished uploads are cleaned up.
     pub fn close(&self) {
-        self.0.cancel.set();
+        self.0.cancel.cancel();
         self.0.changed.notify_all();
         let thread = self.0.state().thread.take();
         if let Some(thread) = thread {
@@ -431,15 +434,29 @@ impl Inner {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
+    /// A draft of about so many bytes, if there is room for it.
+    fn try_begin(&self, bytes: u64) -> Result<Option<Draft>> {
+        // Who looks and who takes is one: others that use the directory count what this draft will be.
+        let _books = Books::lock(&self.options.dir)?;
+        if !self.has_room(bytes)? {
+            return Ok(None);
+        }
+        Draft::begin(&self.options.dir, bytes).map(Some)
+    }
+
     fn has_room(&self, bytes: u64) -> Result<bool> {
         let dir = &self.options.dir;
         let fits = || -> Result<bool> {
+            let coming = stage::reserved(dir)?.saturating_add(entry::held_in(dir)?.promised);
             let free = free_bytes(dir)?.saturating_sub(SPARE_BYTES);
             let within = match self.options.max_bytes {
-                Some(most) => entry::held(dir, 64).saturating_add(bytes) <= most,
+                Some(most) => {
+                    let held = entry::held(dir, 64).saturating_add(coming);
+                    held.saturating_add(bytes) <= most
+                }
                 None => true,
             };
-            Ok(within && bytes <= free)
+            Ok(within && bytes <= free.saturating_sub(coming))
         };
         if let Some(most) = self.options.max_bytes
             && bytes > most
@@ -470,8 +487,11 @@ impl Inner {
             return Ok(false);
         }
         let why = match self.options.max_bytes {
+            // What others are about to write, and others' files, which may go.
+            _ if stage::reserved(dir)? > 0 || entry::held_in(dir)?.promised > 0 => {
+                return Ok(false);
+            }
             Some(most) if entry::held(dir, 64).saturating_add(bytes) > most => {
-                // Others' files, which may go.
                 return Ok(false);
             }
             _ => format!("its disk has {} free", free_bytes(dir)?),
@@ -486,7 +506,7 @@ impl Inner {
     fn take_up(self: &Arc<Self>, job: Arc<Job>) -> Saved {
         let mut state = self.state();
         state.jobs.push(Arc::clone(&job));
-        if !state.is_running && !self.cancel.is_set() {
+        if !state.is_running && !self.cancel.is_cancelled() {
             let inner = Arc::clone(self);
             let thread = std::thread::Builder::new()
                 .name("forebay-drain".into())
@@ -506,7 +526,7 @@ impl Inner {
     fn work(&self) {
         let mut state = self.state();
         loop {
-            if self.cancel.is_set() || state.jobs.is_empty() {
+            if self.cancel.is_cancelled() || state.jobs.is_empty() {
                 state.is_running = false;
                 return;
             }

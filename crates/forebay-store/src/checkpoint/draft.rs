@@ -70,8 +70,10 @@ impl Shared {
 }
 
 impl Draft {
-    pub(super) fn begin(area: &Path) -> Result<Self> {
+    /// A draft of about so many bytes.
+    pub(super) fn begin(area: &Path, bytes: u64) -> Result<Self> {
         let (entry, owner) = EntryDir::create(area)?;
+        entry.promise(bytes);
         Ok(Self {
             entry,
             owner: Some(owner),
@@ -357,7 +359,7 @@ pub(super) fn copy(
 ) -> Result<()> {
     let mut buffer = vec![0; COPY_BYTES];
     loop {
-        if cancel.is_set() {
+        if cancel.is_cancelled() {
             return Err(Error::Cancelled {
                 what: format!("{} was copied", path.display()),
             });

@@ -48,6 +48,8 @@ pub(super) fn drain(entry: &EntryDir, marker: &Marker, way: &Way<'_>) -> Result<
     // Tries go on for ever, here and not within one request: then others have their turn, and errors are told.
     let mut options = way.options.clone();
     options.retry.give_up_after = options.retry.give_up_after.min(REQUEST_PATIENCE);
+    // Ends with the buffer, whatever else its caller stops.
+    options.cancel = Some(way.cancel.clone());
     let store = Store::open(&place.prefix, &options)?;
     if marker.world_size == 1 {
         let manifest = Manifest::new(marker.attempt.clone(), vec![marker.part.clone()]);

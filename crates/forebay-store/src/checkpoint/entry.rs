@@ -31,6 +31,8 @@ const STAGED: &str = "staged.json";
 const STORED: &str = "stored.json";
 /// Why the last try to drain it failed.
 const ERROR: &str = "error";
+/// Bytes that its writer said it will write.
+const ROOM: &str = "room";
 const VERSION: u32 = 1;
 
 /// What is to become of an entry. Holds no secrets: whoever goes on after a crash has its own credentials.
@@ -136,6 +138,25 @@ impl Marker {
         }
         Ok(made)
     }
+}
+
+/// A marker with a right checksum: what it names lies in its run and in its entry.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn fuzz(json: &[u8]) {
+    let _ = Marker::parse(json);
+    let mut bytes = json.to_vec();
+    bytes.extend_from_slice(format!("\n{:08x}\n", crc32c::crc32c(json)).as_bytes());
+    let Ok(marker) = Marker::parse(&bytes) else {
+        return;
+    };
+    assert!(!marker.name.contains('/') && marker.name != "..");
+    assert!(marker.rank < marker.world_size);
+    for file in &marker.part.files {
+        assert!(!file.name.starts_with('/') && !file.name.split('/').any(|part| part == ".."));
+    }
+    let again = Marker::parse(&marker.to_bytes());
+    assert!(again.is_ok_and(|again| again.part.files == marker.part.files));
+    let _ = marker.place();
 }
 
 /// An endpoint without user, password and query.
@@ -380,6 +401,79 @@ impl EntryDir {
     pub(super) fn held_bytes(&self) -> u64 {
         held(&self.files(), 64)
     }
+
+    /// Says how much will be written, so that others leave that room. What cannot be said is not reserved.
+    pub(super) fn promise(&self, bytes: u64) {
+        let _ = std::fs::write(self.0.join(ROOM), bytes.to_string());
+    }
+
+    /// Bytes that may still be written.
+    fn promised(&self, held: u64) -> u64 {
+        let text = std::fs::read_to_string(self.0.join(ROOM)).unwrap_or_default();
+        text.parse::<u64>().unwrap_or(0).saturating_sub(held)
+    }
+}
+
+/// What checkpoints have of a staging area.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AreaHeld {
+    /// Bytes of files.
+    pub(crate) bytes: u64,
+    /// Bytes of these that are copies of what is where it belongs.
+    pub(crate) copies: u64,
+    /// Bytes that will be written, of checkpoints that are being saved.
+    pub(crate) promised: u64,
+}
+
+impl AreaHeld {
+    /// What is taken, now or soon.
+    pub(crate) fn all(&self) -> u64 {
+        self.bytes.saturating_add(self.promised)
+    }
+}
+
+/// What checkpoints have of an area. Hold its books: entries are taken for a moment, to see whether somebody has them.
+pub(crate) fn held_in(area: &Path) -> Result<AreaHeld> {
+    let mut sum = AreaHeld::default();
+    for entry in EntryDir::all(area)? {
+        let bytes = entry.held_bytes();
+        sum.bytes = sum.bytes.saturating_add(bytes);
+        match entry.stage() {
+            Stage::Unfinished => {
+                let promised = entry.promised(bytes);
+                // What a process that is gone has promised will not be written.
+                if promised > 0 && (!entry.is_own() || entry.own()?.is_none()) {
+                    sum.promised = sum.promised.saturating_add(promised);
+                }
+            }
+            Stage::Stored => sum.copies = sum.copies.saturating_add(bytes),
+            Stage::Staged => {}
+        }
+    }
+    Ok(sum)
+}
+
+/// Removes copies of what is where it belongs, but for those that somebody has or reads.
+pub(crate) fn drop_copies(area: &Path) -> Result<()> {
+    for entry in EntryDir::all(area)?.into_iter().filter(EntryDir::is_own) {
+        if entry.stage() == Stage::Stored
+            && let Some(_owner) = entry.own()?
+        {
+            entry.remove()?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of checkpoints that processes left which are gone: they stay until somebody takes them up.
+pub(crate) fn left_behind(area: &Path) -> Result<u64> {
+    let mut bytes = 0_u64;
+    for entry in EntryDir::all(area)? {
+        if entry.stage() == Stage::Staged && entry.is_own() && entry.own()?.is_some() {
+            bytes = bytes.saturating_add(entry.held_bytes());
+        }
+    }
+    Ok(bytes)
 }
 
 /// Bytes of all files below a directory. What goes away meanwhile counts as gone.

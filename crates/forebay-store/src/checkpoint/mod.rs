@@ -31,7 +31,12 @@ mod tests;
 pub use buffer::{Buffer, BufferOptions, Request, Saved, default_area};
 pub use catalog::{Found, State, Status, latest, list, pin, status};
 pub use draft::{Draft, DraftFile};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use entry::fuzz as fuzz_marker;
+pub(crate) use entry::{AreaHeld, drop_copies, held_in, left_behind};
 pub use error::{Error, Result};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use manifest::fuzz as fuzz_manifest;
 pub use manifest::{FileEntry, MANIFEST_NAME, Manifest, PIN_NAME, Part, WORLD_SIZE_MAX};
 pub use name::step_of;
 pub use read::Checkpoint;

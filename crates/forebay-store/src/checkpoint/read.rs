@@ -415,7 +415,7 @@ impl Write for Both {
 }
 
 fn stop_if(cancel: &Cancel, place: &Place) -> Result<()> {
-    if cancel.is_set() {
+    if cancel.is_cancelled() {
         Err(cancelled(place))
     } else {
         Ok(())

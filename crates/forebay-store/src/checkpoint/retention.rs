@@ -29,7 +29,12 @@ pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Re
         .filter_map(|name| Some((step_of(&name).filter(|other| *other <= step)?, name)))
         .collect();
     siblings.sort_unstable();
-    let mut complete = Vec::new();
+    // Nothing goes unless what replaces it is there, and can be read.
+    if !matches!(find(store, place)?, Some((_, Ok(_)))) {
+        return Ok(Vec::new());
+    }
+    let mut kept = 0;
+    let mut surplus = Vec::new();
     for (_, name) in siblings.into_iter().rev() {
         let there: Vec<String> = store
             .list_dir(&name)?
@@ -43,16 +48,21 @@ pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Re
         };
         let has = |below: &str| there.contains(&sibling.key(below));
         if has(MANIFEST_NAME) {
-            let is_pinned = has(PIN_NAME);
-            complete.push((sibling, is_pinned));
+            // One with a damaged manifest cannot be loaded: it counts as none, and stays for somebody to look at.
+            if kept < keep.max(1) {
+                let is_good = matches!(find(store, &sibling), Ok(Some((_, Ok(_)))));
+                kept += u32::from(is_good);
+            } else if !has(PIN_NAME) {
+                surplus.push(sibling);
+            }
         } else if has(TOMBSTONE_NAME) {
             finish(store, &sibling)?;
         }
     }
     let mut removed = Vec::new();
-    // The one that was just saved is the newest of them, so at least one complete checkpoint stays.
-    for (sibling, is_pinned) in complete.into_iter().skip(keep.max(1) as usize) {
-        if is_pinned || sibling == *place {
+    // The one that was just saved is the newest of them and good, so it is none of these; higher steps were not looked at.
+    for sibling in surplus {
+        if sibling == *place {
             continue;
         }
         let Some(_alone) = reading::alone(area, &sibling)? else {

@@ -2,6 +2,7 @@
 
 use super::entry::EntryDir;
 use super::*;
+use crate::stage::{Area, AreaOptions};
 use crate::{Cancel, Location, StoreOptions};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -420,6 +421,27 @@ fn the_newest_stay_and_what_is_pinned_or_read() {
 }
 
 #[test]
+fn a_checkpoint_that_cannot_be_read_is_no_reason_to_remove_another() {
+    let rig = Rig::new();
+    let buffer = rig.buffer();
+    let keep = |name: &str| Request {
+        keep: Some(2),
+        ..rig.request(name)
+    };
+    for name in ["step-1", "step-2", "step-3"] {
+        done(&rig.save(&buffer, FILES, &rig.request(name)));
+    }
+    for name in ["step-2", "step-3"] {
+        std::fs::write(rig.run().join(name).join(MANIFEST_NAME), "{}").unwrap();
+    }
+    done(&rig.save(&buffer, FILES, &keep("step-4")));
+    assert_eq!(rig.load("step-1").unwrap(), as_map(FILES));
+    done(&rig.save(&buffer, FILES, &keep("step-5")));
+    assert_eq!(rig.names(), ["step-2", "step-3", "step-4", "step-5"]);
+    assert_eq!(rig.latest().unwrap(), "step-5");
+}
+
+#[test]
 fn a_removal_that_was_cut_short_is_finished() {
     let rig = Rig::new();
     let buffer = rig.buffer();
@@ -533,6 +555,45 @@ fn a_full_area_makes_room_or_says_why_not() {
         "room is made by draining"
     );
     done(&saved);
+}
+
+#[test]
+fn sessions_and_checkpoints_share_the_room() {
+    let rig = Rig::new();
+    let most = Some(100_000);
+    let buffer = Buffer::open(BufferOptions {
+        max_bytes: most,
+        ..BufferOptions::new(rig.area())
+    })
+    .unwrap();
+    let mut options = AreaOptions::new(rig.area());
+    options.max_bytes = most;
+    let session = Area::open(&options).unwrap();
+    let cancel = Cancel::new();
+    // What somebody will write is not there for others.
+    let room = session.reserve(70_000, &cancel).unwrap();
+    assert!(buffer.begin(40_000, Duration::ZERO).unwrap().is_none());
+    let draft = buffer.begin(25_000, Duration::ZERO).unwrap().unwrap();
+    drop(room);
+    let tries = std::cell::Cell::new(0);
+    let stopped = || tries.replace(tries.get() + 1) > 0;
+    let none = session.reserve_unless(80_000, &stopped).unwrap();
+    assert!(none.is_none());
+    drop(draft);
+    drop(session.reserve(80_000, &cancel).unwrap());
+    // A copy of what is in its place makes room.
+    let text = "x".repeat(40_000);
+    done(&rig.save(&buffer, &[("a", &text)], &rig.request("step-1")));
+    assert_eq!(rig.staged(), [State::Stored]);
+    drop(session.reserve(90_000, &cancel).unwrap());
+    assert!(rig.staged().is_empty());
+    // What a process left that is gone will not go by itself.
+    left(&rig, &[("a", &text)], "step-2");
+    let error = session.reserve(90_000, &cancel).unwrap_err();
+    assert!(
+        matches!(error, crate::Error::AreaTooSmall { left_bytes, .. } if left_bytes >= 40_000),
+        "{error}"
+    );
 }
 
 #[test]

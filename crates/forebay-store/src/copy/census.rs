@@ -5,7 +5,7 @@
 //! part of a source.
 
 use super::{CopyError, CopySource};
-use crate::{DirLock, Location, Object, Store, is_temporary};
+use crate::{DirLock, LeftOut, Location, Object, Store, is_temporary};
 use forebay_shard::Manifest;
 use forebay_shard::dataset::INDEX_DIRECTORY;
 use forebay_shard::manifest::{self, FILE_NAME as MANIFEST};
@@ -23,6 +23,7 @@ const REPORT: &str = "pack/report.jsonl";
 pub struct Census {
     pub(super) items: Vec<SourceItem>,
     pub(super) datasets: Vec<DatasetFound>,
+    pub(super) left_out: Vec<LeftOut>,
 }
 
 /// A dataset in a tree.
@@ -91,15 +92,17 @@ impl Census {
                     dataset: None,
                 }],
                 datasets: Vec::new(),
+                left_out: Vec::new(),
             });
         }
         let store = &source.store;
         let place = store.location();
         let is_web = matches!(place.scheme(), Some("http" | "https"));
-        let objects = if is_web {
-            listed_by_manifest(store)?
+        let (objects, left_out) = if is_web {
+            (listed_by_manifest(store)?, Vec::new())
         } else {
-            store.list("")?
+            let all = store.list_all("")?;
+            (all.objects, all.left_out)
         };
         let objects: Vec<Object> = objects
             .into_iter()
@@ -109,6 +112,7 @@ impl Census {
         let mut census = Self {
             items: objects.into_iter().map(plain).collect(),
             datasets,
+            left_out,
         };
         census.refuse_unfinished(store)?;
         if census.items.is_empty() {
@@ -126,6 +130,11 @@ impl Census {
     /// Their bytes.
     pub fn bytes(&self) -> u64 {
         self.items.iter().map(|item| item.object.len).sum()
+    }
+
+    /// What lies there and cannot be copied.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
     }
 
     /// The datasets in it.

@@ -79,7 +79,7 @@ impl Comparison<'_> {
         let mut at = 0;
         let mut crc = 0;
         while at < object.len {
-            if self.cancel.is_set() {
+            if self.cancel.is_cancelled() {
                 return Err(CopyError::Interrupted { done: 0, total: 0 });
             }
             let step = (object.len - at).min(READ_BYTES) as usize;

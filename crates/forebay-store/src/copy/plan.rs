@@ -4,7 +4,7 @@ use super::census::{self, Census, DatasetFound, Role, SourceItem};
 use super::compare::Comparison;
 use super::place::overlap;
 use super::{CopyError, CopyObserver, CopyOptions, CopySource, CopyTarget};
-use crate::{Cancel, Error, Object};
+use crate::{Cancel, Error, LeftOut, Object};
 use forebay_shard::Manifest;
 use forebay_shard::manifest::{self, FILE_NAME as MANIFEST};
 use serde::Serialize;
@@ -86,6 +86,7 @@ pub struct Plan {
     pub(super) options: CopyOptions,
     pub(super) groups: Vec<Group>,
     pub(super) deletions: Vec<Object>,
+    left_out: Vec<LeftOut>,
 }
 
 /// A manifest at the destination.
@@ -183,6 +184,7 @@ impl Plan {
             options,
             groups,
             deletions: Vec::new(),
+            left_out: census.left_out,
         };
         if plan.options.delete {
             plan.plan_deletions(there, &manifests)?;
@@ -203,6 +205,11 @@ impl Plan {
     /// What is removed at the end.
     pub fn deletions(&self) -> &[Object] {
         &self.deletions
+    }
+
+    /// What lies in the source and is not copied.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
     }
 
     /// The datasets that are copied.
@@ -245,6 +252,13 @@ impl Plan {
         if self.source.only.is_some() {
             let what = "one object is copied: nothing can be told to be too much".to_owned();
             return refuse(what, "leave --delete out, or name a directory");
+        }
+        if let Some(first) = self.left_out.first() {
+            let what = format!(
+                "{} lies in the source and is not copied ({}): what it stands for could be deleted",
+                first.path, first.why
+            );
+            return refuse(what, "take it out of the source, or leave --delete out");
         }
         if let Ok(path) = place.local_path() {
             let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -453,7 +467,7 @@ fn compare_all<'o>(
             let (Some(item), Some(slot)) = (items.get(at), whys.get(at)) else {
                 return;
             };
-            if comparison.cancel.is_set() {
+            if comparison.cancel.is_cancelled() {
                 return;
             }
             // The manifests themselves were read, and are compared byte by byte.
@@ -486,7 +500,7 @@ fn compare_all<'o>(
     if let Some(error) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
         return Err(error);
     }
-    if comparison.cancel.is_set() {
+    if comparison.cancel.is_cancelled() {
         let total = items.len() as u64;
         return Err(CopyError::Interrupted { done: 0, total });
     }

@@ -11,6 +11,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+/// How often a listing that lacks what was copied is looked at.
+const LOOKS: u32 = 5;
+/// The wait between.
+const LOOK_PAUSE: Duration = Duration::from_millis(300);
+
 /// What a copy did.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -141,7 +146,7 @@ impl Plan {
         }
         let damaged_before = lock(damage).count;
         self.move_all(&group.items, tally, damage, observer, cancel)?;
-        if cancel.is_set() {
+        if cancel.is_cancelled() {
             return Err(self.interrupted(tally));
         }
         if lock(damage).count > damaged_before {
@@ -194,7 +199,7 @@ impl Plan {
                 cancel,
                 progress: &moved,
             };
-            while !stop.load(Ordering::Relaxed) && !cancel.is_set() {
+            while !stop.load(Ordering::Relaxed) && !cancel.is_cancelled() {
                 let Some(item) = copies.get(next.fetch_add(1, Ordering::Relaxed)) else {
                     return;
                 };
@@ -223,7 +228,7 @@ impl Plan {
             }
             work();
         });
-        if cancel.is_set() {
+        if cancel.is_cancelled() {
             // What a transfer said when it was stopped is no news.
             return Err(self.interrupted(tally));
         }
@@ -239,23 +244,34 @@ impl Plan {
             .dataset
             .as_ref()
             .map_or("", |dataset| dataset.root.as_str());
-        let listed = self.target.store.list(root)?;
-        let there: BTreeMap<&str, u64> = listed
-            .iter()
-            .map(|object| (object.key.as_str(), object.len))
-            .collect();
-        let missing = group
-            .items
-            .iter()
-            .filter(|item| matches!(item.item.role, Role::Shard | Role::Index(_)))
-            .find(|item| there.get(item.key.as_str()) != Some(&item.bytes));
-        match missing {
-            None => Ok(()),
-            Some(item) => Err(self.changed(
-                &item.key,
-                "it was copied and is not there any more: somebody else works at this place",
-            )),
+        let store = &self.target.store;
+        // A store may tell for a while what it had before an earlier copy.
+        let looks = if store.location().is_remote() {
+            LOOKS
+        } else {
+            1
+        };
+        for look in 1.. {
+            let listed = store.list(root)?;
+            let there: BTreeMap<&str, u64> = listed
+                .iter()
+                .map(|object| (object.key.as_str(), object.len))
+                .collect();
+            let missing = group
+                .items
+                .iter()
+                .filter(|item| matches!(item.item.role, Role::Shard | Role::Index(_)))
+                .find(|item| there.get(item.key.as_str()) != Some(&item.bytes));
+            let Some(item) = missing else { break };
+            if look >= looks {
+                return Err(self.changed(
+                    &item.key,
+                    "it was copied and is not there any more: somebody else works at this place",
+                ));
+            }
+            std::thread::sleep(LOOK_PAUSE);
         }
+        Ok(())
     }
 
     /// Writes the manifest, unless somebody else did so meanwhile.
@@ -315,7 +331,7 @@ impl Plan {
         let deleted: Mutex<Vec<&Object>> = Mutex::new(Vec::new());
         let next = AtomicUsize::new(0);
         let work = || {
-            while !cancel.is_set() && lock(&failure).is_none() {
+            while !cancel.is_cancelled() && lock(&failure).is_none() {
                 let Some(object) = self.deletions.get(next.fetch_add(1, Ordering::Relaxed)) else {
                     return;
                 };
@@ -342,7 +358,7 @@ impl Plan {
         if let Some(error) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
             return Err(error);
         }
-        if cancel.is_set() {
+        if cancel.is_cancelled() {
             let total = self.items().count() as u64;
             return Err(CopyError::Interrupted { done: total, total });
         }

@@ -106,7 +106,7 @@ struct StopAtFirst(Cancel);
 impl CopyObserver for StopAtFirst {
     fn done(&self, _key: &str, _bytes: u64, action: Action) {
         if action == Action::Copy {
-            self.0.set();
+            self.0.cancel();
         }
     }
 }
@@ -195,7 +195,7 @@ fn an_interrupted_copy_is_continued() {
     dataset(&place.path("a"), 1, &SHARDS);
     let plan = place.plan("a", "b", CopyOptions::default()).unwrap();
     let stopped = Cancel::new();
-    stopped.set();
+    stopped.cancel();
     let error = plan.run(&(), &stopped).unwrap_err();
     assert!(
         matches!(error, CopyError::Interrupted { total: 7, .. }),

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_shard::{Dataset, LocalFiles, OpenOptions, Pace, ReadAt, Shard, Storage};
+use forebay_shard::{CacheUse, Dataset, LocalFiles, OpenOptions, Pace, ReadAt, Shard, Storage};
 
 use crate::cache::{Cache, Filled};
 use crate::{Error, Location, Object, Result, Store, StoreOptions};
@@ -328,5 +328,9 @@ impl Storage for RemoteStorage {
         pace.ahead_bytes = reach.min(REACH_BYTES);
         pace.tail_bytes = TAIL_BYTES;
         pace
+    }
+
+    fn cache_use(&self) -> Option<CacheUse> {
+        Some(self.cache.as_ref()?.stats().into())
     }
 }

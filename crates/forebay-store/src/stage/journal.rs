@@ -224,14 +224,15 @@ impl Journal {
         self.next_id - 1
     }
 
-    /// Writes down that a file was handed in. On disk when it returns.
-    pub(super) fn submitted(&mut self, submitted: &Submitted) -> Result<()> {
-        self.append(&Line::Submitted(submitted.clone()), true)
+    /// Writes down that files were handed in. On disk when it returns.
+    pub(super) fn submitted(&mut self, submitted: &[Submitted]) -> Result<()> {
+        let lines: Vec<Line> = submitted.iter().cloned().map(Line::Submitted).collect();
+        self.append(&lines, true)
     }
 
-    /// Writes down that a file is where it belongs.
+    /// Writes down that a file is where it belongs. It need not survive a power cut: whoever continues finds the object there.
     pub(super) fn stored(&mut self, id: u64) -> Result<()> {
-        self.append(&Line::Stored { id }, true)
+        self.append(&[Line::Stored { id }], false)
     }
 
     /// Leaves out what is done, if that is most of it by now; `left` are those that are not where they belong.
@@ -245,32 +246,38 @@ impl Journal {
 
     /// Writes down that a file is not wanted any more.
     pub(super) fn dropped(&mut self, id: u64) -> Result<()> {
-        self.append(&Line::Dropped { id }, true)
+        self.append(&[Line::Dropped { id }], true)
     }
 
     /// Writes down why a file is still here. For people: it need not survive a power cut.
     pub(super) fn failed(&mut self, id: u64, error: &str) -> Result<()> {
         let error = error.to_owned();
-        self.append(&Line::Failed { id, error }, false)
+        self.append(&[Line::Failed { id, error }], false)
     }
 
-    fn append(&mut self, line: &Line, is_synced: bool) -> Result<()> {
+    fn append(&mut self, lines: &[Line], is_synced: bool) -> Result<()> {
         if self.is_lost {
             return Err(Error::Staging {
                 dir: self.path.clone(),
                 what: "an earlier fsync of this journal failed: open the staging area again".into(),
             });
         }
-        let mut text = encode(&self.path, line)?;
+        let mut text = Vec::new();
         if self.is_torn {
-            text.insert(0, b'\n');
+            text.push(b'\n');
+        }
+        for line in lines {
+            text.extend(encode(&self.path, line)?);
         }
         self.is_torn = true;
         self.file
             .write_all(&text)
             .map_err(|error| Error::io(&self.path, "write", error))?;
         self.is_torn = false;
-        self.done_lines += u64::from(!matches!(line, Line::Submitted(_)));
+        let done = lines
+            .iter()
+            .filter(|line| !matches!(line, Line::Submitted(_)));
+        self.done_lines += done.count() as u64;
         if is_synced {
             self.file.sync_data().map_err(|error| {
                 self.is_lost = true;
@@ -325,6 +332,28 @@ fn parse(line: &[u8]) -> Option<Line> {
     }
 }
 
+/// Lines of a journal with right checksums: what is followed leads nowhere but into the session and to an object.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let _ = parse(line);
+        let Ok(json) = std::str::from_utf8(line.strip_suffix(b"\n").unwrap_or(line)) else {
+            continue;
+        };
+        let signed = format!("{:08x} {json}\n", crc32c::crc32c(json.as_bytes()));
+        if let Some(Line::Submitted(submitted)) = parse(signed.as_bytes())
+            && submitted.is_sound()
+        {
+            assert!(!submitted.file.starts_with('/') && !submitted.key.starts_with('/'));
+            assert!(!submitted.file.split('/').any(|part| part == ".."));
+            assert!(!submitted.key.split('/').any(|part| part == ".."));
+            let line = Line::Submitted(submitted.clone());
+            let line = encode(Path::new("journal"), &line).unwrap_or_default();
+            assert!(matches!(parse(&line), Some(Line::Submitted(same)) if same == submitted));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -358,7 +387,7 @@ mod tests {
             .collect();
         for one in &wanted {
             assert_eq!(journal.next_id(), one.id);
-            journal.submitted(one).unwrap();
+            journal.submitted(std::slice::from_ref(one)).unwrap();
         }
         journal.failed(2, "refused").unwrap();
         journal.stored(1).unwrap();
@@ -400,7 +429,7 @@ mod tests {
         let found = read(&path).unwrap();
         let mut journal = Journal::begin(&path, "", &found).unwrap();
         journal
-            .submitted(&submitted(journal.next_id, "more", "more"))
+            .submitted(&[submitted(journal.next_id, "more", "more")])
             .unwrap();
         assert_eq!(read(&path).unwrap().left.len(), 4);
         assert_eq!(read(&path).unwrap().title, "title");
@@ -421,7 +450,7 @@ mod tests {
             ("f", &"k".repeat(1025)),
         ] {
             let mut journal = Journal::begin(&path, "", &Found::default()).unwrap();
-            journal.submitted(&submitted(0, file, key)).unwrap();
+            journal.submitted(&[submitted(0, file, key)]).unwrap();
             assert!(read(&path).unwrap().left.is_empty(), "{file:?} {key:?}");
         }
     }

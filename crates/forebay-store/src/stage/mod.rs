@@ -17,8 +17,12 @@ mod session;
 mod status;
 
 pub use journal::Group;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use journal::fuzz as fuzz_journal;
 pub use queue::Ticket;
 pub use room::Reservation;
+pub(crate) use room::reserved;
+pub(crate) use session::Books;
 pub use session::{Sealed, StagedFile};
 pub use status::{AreaStatus, LeftFile, Progress, SessionStatus};
 
@@ -274,25 +278,43 @@ impl Area {
     /// # Errors
     /// Also the error of an earlier file that could not be brought to its place, once.
     pub fn submit(&self, item: Item, room: Reservation) -> Result<Ticket> {
+        let mut tickets = self.submit_all(vec![(item, room)])?;
+        tickets
+            .pop()
+            .ok_or_else(|| self.shared.error("a file was handed in and has no ticket"))
+    }
+
+    /// As [`submit`](Self::submit), for several files: they wait for the disk once, and all of them are taken over or none.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_all(&self, files: Vec<(Item, Reservation)>) -> Result<Vec<Ticket>> {
         let shared = &self.shared;
         shared.check_process()?;
         shared.tell_failure()?;
-        let submitted = shared.describe(&item)?;
+        let mut described = Vec::with_capacity(files.len());
+        let mut dirs = BTreeSet::new();
+        for (item, _) in &files {
+            described.push(shared.describe(item, &mut dirs)?);
+        }
+        dirs.iter().try_for_each(|dir| sync_dir(dir))?;
         let session = &shared.own;
         // In the journal and in the queue in one step, so that a journal is never shortened in between.
         let mut journal = session.journal();
-        let submitted = Submitted {
-            id: journal.next_id(),
-            ..submitted
-        };
-        journal.submitted(&submitted)?;
-        room.becomes(submitted.len)?;
-        let entry = Entry::new(Arc::clone(session), submitted);
-        let ticket = Ticket::new(shared, &entry);
-        shared.queue().add(entry);
+        for submitted in &mut described {
+            submitted.id = journal.next_id();
+        }
+        journal.submitted(&described)?;
+        let mut tickets = Vec::with_capacity(files.len());
+        for ((_, room), submitted) in files.into_iter().zip(described) {
+            room.becomes(submitted.len)?;
+            let entry = Entry::new(Arc::clone(session), submitted);
+            tickets.push(Ticket::new(shared, &entry));
+            shared.queue().add(entry);
+        }
         drop(journal);
         shared.changed.notify_all();
-        Ok(ticket)
+        Ok(tickets)
     }
 
     /// Paths below [`data_dir`](Self::data_dir) of the files that were handed in and are not stored.
@@ -438,8 +460,8 @@ impl Shared {
         self.queue().untold.take().map_or(Ok(()), Err)
     }
 
-    /// What the journal says of an item, its number aside. The file is on disk after this.
-    fn describe(&self, item: &Item) -> Result<Submitted> {
+    /// What the journal says of an item, its number aside. The file is on disk after this; its name is once `dirs` are synced.
+    fn describe(&self, item: &Item, dirs: &mut BTreeSet<PathBuf>) -> Result<Submitted> {
         let data = self.own.data();
         let path = data.join(&item.file);
         let outside = || {
@@ -461,7 +483,7 @@ impl Shared {
             .len();
         file.sync_all()
             .map_err(|error| Error::io(&path, "fsync", error))?;
-        path.parent().map_or(Ok(()), sync_dir)?;
+        dirs.extend(path.parent().map(Path::to_path_buf));
         let condition = match &item.put {
             Put::Always => Condition::Always,
             Put::IfAbsent => Condition::IfAbsent,
@@ -510,6 +532,8 @@ impl Shared {
         options.endpoint = options.endpoint.or_else(|| submitted.endpoint.clone());
         options.region = options.region.or_else(|| submitted.region.clone());
         options.anonymous |= submitted.anonymous;
+        // What the caller has raised ends the caller's waiting; uploads end with the area, and are put back.
+        options.cancel = Some(self.stop.clone());
         let store = Store::open(&Location::parse(&submitted.location)?, &options)?;
         stores.insert(submitted.location.clone(), store.clone());
         Ok(store)

@@ -257,7 +257,7 @@ impl Shared {
             if cancel.is_cancelled() {
                 return Err(Error::Cancelled {
                     object: format!("what is staged in {}", self.dir.display()),
-                    op: "uploading",
+                    op: "upload",
                 });
             }
             queue = self.wait_a_moment(queue);

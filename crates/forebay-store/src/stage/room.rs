@@ -2,7 +2,7 @@
 
 use super::session::{Books, Held, Session, others};
 use super::{Area, Shared};
-use crate::{Cancel, Error, Result};
+use crate::{Cancel, Error, Result, checkpoint};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl Area {
         let taken = self.reserve_unless(bytes, &|| cancel.is_cancelled())?;
         taken.ok_or_else(|| Error::Cancelled {
             object: self.shared.dir.display().to_string(),
-            op: "reserving room in",
+            op: "reserve room in",
         })
     }
 
@@ -84,14 +84,39 @@ struct Others {
     dead: u64,
 }
 
-/// Bytes that all sessions hold.
+/// Bytes that all sessions hold, and checkpoints in the same directory.
 pub(super) fn all_held(area: &Path, own: &Session) -> Result<u64> {
     let _books = Books::lock(area)?;
     let others = others(area, &BTreeSet::from([own.name.clone()]))?;
+    let checkpoints = held_by_checkpoints(area)?;
     Ok(others
         .iter()
         .map(|seen| seen.held.bytes)
-        .fold(own.held().bytes, u64::saturating_add))
+        .fold(own.held().bytes, u64::saturating_add)
+        .saturating_add(checkpoints.bytes)
+        .saturating_add(checkpoints.promised))
+}
+
+/// Bytes that sessions may still write into an area. Hold the books.
+pub(crate) fn reserved(area: &Path) -> Result<u64> {
+    let sessions = others(area, &BTreeSet::new())?;
+    let reserved = sessions.iter().map(|seen| seen.held.reserved);
+    Ok(reserved.fold(0, u64::saturating_add))
+}
+
+fn held_by_checkpoints(area: &Path) -> Result<checkpoint::AreaHeld> {
+    checkpoint::held_in(area).map_err(|error| unreadable(area, error))
+}
+
+/// What keeps the checkpoints of an area from being counted.
+fn unreadable(area: &Path, error: checkpoint::Error) -> Error {
+    match error {
+        checkpoint::Error::Store(error) => error,
+        error => Error::Staging {
+            dir: area.to_path_buf(),
+            what: error.to_string(),
+        },
+    }
 }
 
 impl Shared {
@@ -119,12 +144,28 @@ impl Shared {
         if bytes > left_for_living {
             return Err(self.too_small(bytes, others.dead));
         }
-        let held = own.bytes.saturating_add(others.live.bytes);
+        let sessions = own.bytes.saturating_add(others.live.bytes);
+        let mut checkpoints = held_by_checkpoints(&self.dir)?;
+        let mut held = sessions.saturating_add(checkpoints.all());
+        if held.saturating_add(bytes) > left_for_living && checkpoints.copies > 0 {
+            // Copies of what is in a store already make room for what is not.
+            checkpoint::drop_copies(&self.dir).map_err(|error| unreadable(&self.dir, error))?;
+            checkpoints = held_by_checkpoints(&self.dir)?;
+            held = sessions.saturating_add(checkpoints.all());
+        }
         if held.saturating_add(bytes) > left_for_living {
+            let left_behind =
+                checkpoint::left_behind(&self.dir).map_err(|error| unreadable(&self.dir, error))?;
+            if bytes > left_for_living.saturating_sub(left_behind) {
+                return Err(self.too_small(bytes, others.dead.saturating_add(left_behind)));
+            }
             return Ok(Answer::Wait);
         }
         // The disk may be fuller than the bound knows. What is reserved may not be written yet.
-        let promised = own.reserved.saturating_add(others.live.reserved);
+        let promised = own
+            .reserved
+            .saturating_add(others.live.reserved)
+            .saturating_add(checkpoints.promised);
         if crate::free_bytes(&self.dir)? < promised.saturating_add(bytes) {
             if held == 0 {
                 return Err(Error::io(

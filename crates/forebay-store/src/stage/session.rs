@@ -30,11 +30,11 @@ const DEPTH: u32 = 8;
 
 /// The area's lock, held for a moment.
 #[derive(Debug)]
-pub(super) struct Books(#[expect(dead_code, reason = "held for its flock")] File);
+pub(crate) struct Books(#[expect(dead_code, reason = "held for its flock")] File);
 
 impl Books {
     /// Makes the area's directory if it is not there, for this user alone, and waits for its lock.
-    pub(super) fn lock(area: &Path) -> Result<Self> {
+    pub(crate) fn lock(area: &Path) -> Result<Self> {
         let path = area.join(BOOKS);
         let open = || {
             OpenOptions::new()

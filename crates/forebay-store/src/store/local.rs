@@ -1,6 +1,6 @@
 //! A directory as a store.
 
-use super::{Listing, Object, Put, StoreOptions, Transfer, Written};
+use super::{LeftOut, Listing, Object, Put, StoreOptions, Transfer, Written};
 use crate::{AtomicFile, Durability, Error, Limiter, Result, clean_stale, is_temporary};
 use rustix::fs::FlockOperation;
 use std::ffi::OsString;
@@ -36,14 +36,20 @@ impl Local {
     }
 
     pub(super) fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        let mut found = Vec::new();
+        Ok(self.list_all(prefix)?.objects)
+    }
+
+    pub(super) fn list_all(&self, prefix: &str) -> Result<Listing> {
+        let mut found = Listing::default();
         let mut open = vec![prefix.to_owned()];
         while let Some(dir) = open.pop() {
             let level = self.list_dir(&dir)?;
-            found.extend(level.objects);
+            found.objects.extend(level.objects);
+            found.left_out.extend(level.left_out);
             open.extend(level.dirs);
         }
-        found.sort_by(|a, b| a.key.cmp(&b.key));
+        found.objects.sort_by(|a, b| a.key.cmp(&b.key));
+        found.left_out.sort();
         Ok(found)
     }
 
@@ -58,33 +64,57 @@ impl Local {
         for entry in entries {
             let entry = entry.map_err(|error| Error::io(&dir, "list", error))?;
             let name = entry.file_name();
-            // Names that no key can have are not objects; files under construction are not there yet.
-            let Some(text) = name.to_str() else { continue };
+            // Files under construction are not there yet.
             if is_temporary(&name) {
                 continue;
             }
+            let text = name.to_string_lossy();
             let key = if prefix.is_empty() {
-                text.to_owned()
+                text.clone().into_owned()
             } else {
                 format!("{prefix}/{text}")
             };
+            let left_out = |why| LeftOut {
+                path: key.clone(),
+                why,
+            };
+            if name.to_str().is_none() {
+                listing.left_out.push(left_out("its name is not UTF-8"));
+                continue;
+            }
+            if text.chars().any(char::is_control) {
+                let why = "its name has control characters in it";
+                listing.left_out.push(left_out(why));
+                continue;
+            }
             let path = entry.path();
             match std::fs::metadata(&path) {
                 // A linked directory may lead back up.
                 Ok(meta) if meta.is_dir() => {
                     if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                         listing.dirs.push(key);
+                    } else {
+                        let why = "it is a link to a directory, which is not followed";
+                        listing.left_out.push(left_out(why));
                     }
                 }
                 Ok(meta) if meta.is_file() => listing.objects.push(describe(&key, &meta)),
-                Ok(_) => {}
-                // Removed between the listing and the look, or a link to nowhere.
-                Err(error) if is_absent(&error) => {}
+                Ok(_) => {
+                    let why = "it is neither a file nor a directory";
+                    listing.left_out.push(left_out(why));
+                }
+                Err(error) if is_absent(&error) => {
+                    // Or it was removed between the listing and the look.
+                    if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+                        listing.left_out.push(left_out("it is a link to nothing"));
+                    }
+                }
                 Err(error) => return Err(Error::io(&path, "look at", error)),
             }
         }
         listing.objects.sort_by(|a, b| a.key.cmp(&b.key));
         listing.dirs.sort();
+        listing.left_out.sort();
         Ok(listing)
     }
 

@@ -11,7 +11,9 @@ mod options;
 mod traffic;
 mod transfer;
 
-pub use object::{Listing, Object, Put, Written};
+#[cfg(all(feature = "cloud", any(test, feature = "fuzzing")))]
+pub(crate) use cloud::fuzz_page;
+pub use object::{LeftOut, Listing, Object, Put, Written};
 pub(crate) use options::without_secrets;
 pub use options::{Retry, StoreOptions};
 pub use traffic::Traffic;
@@ -98,6 +100,11 @@ impl Store {
     /// no error. Web servers cannot list.
     pub fn list(&self, prefix: &str) -> Result<Vec<Object>> {
         either!(self, store => store.list(&check_key(prefix)?))
+    }
+
+    /// As [`list`](Self::list), with what could not be listed: linked directories, names that are no text, sockets and devices.
+    pub fn list_all(&self, prefix: &str) -> Result<Listing> {
+        either!(self, store => store.list_all(&check_key(prefix)?))
     }
 
     /// One level: the objects right below `prefix`, and the directories there.

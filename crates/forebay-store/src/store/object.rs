@@ -46,6 +46,18 @@ pub struct Listing {
     pub objects: Vec<Object>,
     /// Keys of the directories, without a slash at the end, sorted.
     pub dirs: Vec<String>,
+    /// What lies there and cannot be an object or be looked into. Only local directories have such things.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Something in a directory that is no object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct LeftOut {
+    /// Its path below the store's location; what is no UTF-8 is shown as U+FFFD.
+    pub path: String,
+    /// Why it is left out.
+    pub why: &'static str,
 }
 
 /// On which condition a put replaces what is there.

@@ -1,5 +1,6 @@
 //! How a store is reached and how patiently.
 
+use crate::Cancel;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -22,6 +23,9 @@ pub struct StoreOptions {
     pub bandwidth: Option<u64>,
     /// Requests in flight to one bucket from this process at most. Fewer are sent to a store that asks to slow down.
     pub max_requests: usize,
+    /// Ends whatever waits for this store once it is raised: calls return [`Error::Cancelled`](crate::Error::Cancelled) within a
+    /// fraction of a second, also those made later.
+    pub cancel: Option<Cancel>,
     /// Settings by the names that the field's tools have: `aws_access_key_id`, `google_application_credentials`,
     /// `azure_storage_account_name`, `profile`, `allow_http` and so on. docs/storage.md lists them.
     pub extra: BTreeMap<String, String>,
@@ -37,6 +41,7 @@ impl Default for StoreOptions {
             retry: Retry::default(),
             bandwidth: None,
             max_requests: 64,
+            cancel: None,
             extra: BTreeMap::new(),
         }
     }
@@ -76,6 +81,13 @@ impl StoreOptions {
         self
     }
 
+    /// Takes what ends all waiting for the store.
+    #[must_use]
+    pub fn with_cancel(mut self, cancel: Cancel) -> Self {
+        self.cancel = Some(cancel);
+        self
+    }
+
     /// Takes how long a request may stand still.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
@@ -95,6 +107,7 @@ impl fmt::Debug for StoreOptions {
             .field("retry", &self.retry)
             .field("bandwidth", &self.bandwidth)
             .field("max_requests", &self.max_requests)
+            .field("cancel", &self.cancel)
             .field("extra", &self.extra.keys().collect::<Vec<_>>())
             .finish()
     }

@@ -1,5 +1,6 @@
 //! `forebay cache`: what is kept of stores on this machine.
 
+mod pieces;
 mod warm;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ one host share. Blocks are checked when they are read: it may be cleared at any 
 Examples:
   forebay cache status --cache-dir /nvme/forebay
   forebay cache warm s3://bucket/imagenet --split train --cache-dir /nvme/forebay
+  forebay cache warm s3://bucket/imagenet --split train --seed 0 --cache-dir /nvme/forebay    what epoch 0 needs first, first
   forebay cache clear --cache-dir /nvme/forebay --location s3://bucket/imagenet")]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -1,27 +1,23 @@
 //! `forebay cache warm`: a dataset is fetched before it is needed.
 //!
-//! Shard by shard in storage order, by several threads, each a piece at a time. What is there already is passed over, so the same command again goes on.
+//! By several threads, each a piece at a time, in storage order or in that of a rank's epoch. What is there already is passed over, so the same command
+//! again goes on.
 
-use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
-use forebay_shard::dataset::sidecar_path;
 use forebay_shard::{Dataset, OpenOptions, Storage};
 use forebay_store::{Location, ReadOptions, RemoteStorage};
 use serde::Serialize;
 
+use super::pieces::{PIECE_BYTES, Piece, PlanArgs, pieces};
 use crate::cache_args::CacheArgs;
 use crate::console::Console;
-use crate::failure::{Failure, Outcome, counted_choices};
+use crate::failure::{Failure, Outcome};
 use crate::quantity;
 use crate::store_args::StoreArgs;
-
-/// What a thread fetches at a time.
-const PIECE_BYTES: u64 = 16 << 20;
 
 /// How often it is looked whether to stop, and progress is told.
 const TICK: Duration = Duration::from_millis(100);
@@ -41,18 +37,13 @@ pub(crate) struct Args {
     jobs: usize,
 
     #[command(flatten)]
+    plan: PlanArgs,
+
+    #[command(flatten)]
     cache: CacheArgs,
 
     #[command(flatten)]
     store: StoreArgs,
-}
-
-/// A piece of a file that is to be in the cache.
-struct Piece {
-    path: PathBuf,
-    bytes: Range<u64>,
-    /// Whether it is missed if it is not there: an index beside a shard may not exist.
-    optional: bool,
 }
 
 #[derive(Default)]
@@ -109,12 +100,13 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
     }
     let started = Instant::now();
     let cache = args.cache.open(console)?;
-    let mut options = ReadOptions::new(args.store.options()).with_cache(cache);
+    let block_bytes = cache.as_ref().map_or(PIECE_BYTES, |cache| cache.block_bytes());
+    let mut options = ReadOptions::new(args.store.options_until(console)).with_cache(cache);
     options.read_ahead_bytes = 0;
     let storage = Arc::new(RemoteStorage::open(&location, &options)?);
     let seam: Arc<dyn Storage> = Arc::<RemoteStorage>::clone(&storage);
     let dataset = Dataset::open_in(storage.root(), &OpenOptions::default(), seam)?;
-    let pieces = pieces(&dataset, args.split.as_deref())?;
+    let pieces = pieces(&dataset, args.split.as_deref(), &args.plan, block_bytes)?;
     let total = pieces.iter().filter(|piece| !piece.optional);
     let total_bytes: u64 = total.map(|piece| piece.bytes.end - piece.bytes.start).sum();
 
@@ -155,7 +147,9 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
     let failure = progress.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
     let [present, fetched, refused] =
         [progress.present, progress.fetched, progress.refused].map(AtomicU64::into_inner);
-    if let Some(failure) = failure {
+    if let Some(failure) = failure
+        && !interrupt.is_asked()
+    {
         return Err(failure.hint("the same command again goes on where it ended"));
     }
     if interrupt.is_asked() {
@@ -194,45 +188,6 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
         },
     );
     Ok(Outcome::Done)
-}
-
-/// The pieces of the shards of a split, or of all, in order; before each shard its index.
-fn pieces(dataset: &Dataset, split: Option<&str>) -> Result<Vec<Piece>, Failure> {
-    let splits = &dataset.manifest().splits;
-    if let Some(name) = split
-        && !splits.iter().any(|entry| entry.name == name)
-    {
-        let names: Vec<&str> = splits.iter().map(|entry| entry.name.as_str()).collect();
-        return Err(Failure::usage(format!(
-            "there is no split {name:?}: it has {}",
-            counted_choices(&names)
-        )));
-    }
-    let meant = splits.iter().filter(|entry| split.is_none_or(|name| entry.name == name));
-    let mut pieces = Vec::new();
-    for shard in meant.flat_map(|entry| &entry.shards) {
-        pieces.push(Piece {
-            path: sidecar_path(dataset.root(), &shard.name),
-            bytes: 0..u64::MAX,
-            optional: true,
-        });
-        let path = dataset.root().join(&shard.name);
-        let mut start = 0;
-        while start < shard.bytes {
-            let end = shard.bytes.min(start + PIECE_BYTES);
-            pieces.push(Piece {
-                path: path.clone(),
-                bytes: start..end,
-                optional: false,
-            });
-            start = end;
-        }
-    }
-    if dataset.manifest().shard_format == forebay_shard::ShardFormat::Indexed {
-        // Their indexes are in the shards.
-        pieces.retain(|piece| !piece.optional);
-    }
-    Ok(pieces)
 }
 
 fn work(storage: &RemoteStorage, pieces: &[Piece], progress: &Progress) {

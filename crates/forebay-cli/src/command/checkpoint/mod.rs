@@ -133,7 +133,7 @@ fn ls(run: &Location, rest: &Rest, console: &Console) -> Result<Outcome, Failure
 }
 
 fn verify(place: &Location, rest: &Rest, console: &Console) -> Result<Outcome, Failure> {
-    let found = Checkpoint::open(place, &rest.store.options(), rest.area().as_deref())?;
+    let found = Checkpoint::open(place, &rest.store.options_until(console), rest.area().as_deref())?;
     let bytes = found.manifest().bytes();
     let files: u64 = found.manifest().parts.iter().map(|part| part.files.len() as u64).sum();
     let bar = console.bar("verifying", Some(bytes));

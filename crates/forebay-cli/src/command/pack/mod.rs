@@ -325,7 +325,7 @@ fn parse_layout(text: &str) -> Result<LayoutKind, String> {
 
 impl Args {
     /// The options, decided.
-    fn config(&self) -> Result<PackOptions, Failure> {
+    fn config(&self, console: &Console) -> Result<PackOptions, Failure> {
         let (Some(destination), Some(format)) = (&self.destination, self.format) else {
             return Err(Failure::usage("SRC, DST and --format go together")
                 .hint("with --finish, DST alone is enough"));
@@ -362,8 +362,8 @@ impl Args {
         options.jobs = self.jobs.map(NonZeroUsize::get);
         options.overwrite = self.overwrite;
         self.staging.apply(&mut options.upload, options.dst.is_remote());
-        options.upload.store = self.store.options();
-        options.src_store = self.store.options();
+        options.upload.store = self.store.options_until(console);
+        options.src_store = self.store.options_until(console);
         Ok(options)
     }
 }
@@ -398,7 +398,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     if args.finish {
         return join(&args, &cancel, console);
     }
-    let options = args.config()?;
+    let options = args.config(console)?;
     let watch = Watch::new(console);
     if args.dry_run {
         return dry_run::show(&options, &cancel, watch, console);
@@ -429,7 +429,7 @@ fn join(args: &Args, cancel: &Cancel, console: &Console) -> Result<Outcome, Fail
     let (dst, source) = match &args.destination {
         None => (Location::parse(&args.source)?, None),
         Some(_) => {
-            let options = args.config()?;
+            let options = args.config(console)?;
             let dst = options.dst.clone();
             (dst, Some(prepare(&options, &watch, cancel)?))
         }

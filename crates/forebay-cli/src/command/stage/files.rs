@@ -94,7 +94,7 @@ pub(super) fn recover(
     options.patience = patience;
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
     let moved = Area::recover(&options, &cancel);
-    if cancel.is_set() {
+    if cancel.is_cancelled() {
         return Err(Failure::interrupted("what is not drained stays in the staging area").hint("the same command goes on"));
     }
     let moved = moved?;

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_pack::{Against, AgainstReport, Cancel, DifferenceKind, Observer, Stage};
-use forebay_store::Location;
+use forebay_store::{Location, StoreOptions};
 use serde::Serialize;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
-use crate::input::{Input, Kind, local};
+use crate::input::{Input, Kind};
 use crate::paint::printable;
 use crate::progress::Bar;
 use crate::quantity;
@@ -65,16 +65,18 @@ impl Observer for Watch {
 }
 
 /// Looks at the source of the one dataset that is verified.
-pub(super) fn open(inputs: &[Input], source: &Path, console: &Console) -> Result<Against, Failure> {
+pub(super) fn open(
+    inputs: &[Input],
+    source: &Path,
+    store: &StoreOptions,
+    console: &Console,
+) -> Result<Against, Failure> {
     let [dataset] = inputs else {
         return Err(one_dataset());
     };
     if dataset.kind() != Kind::Dataset {
         return Err(one_dataset());
     }
-    let root = &local(dataset.path()).map_err(|failure| {
-        failure.hint("--against compares a local dataset: fetch this one with `forebay cp` first")
-    })?;
     let watch = Watch {
         bar: console.bar("census", None),
         files: AtomicU64::new(0),
@@ -82,7 +84,9 @@ pub(super) fn open(inputs: &[Input], source: &Path, console: &Console) -> Result
     };
     let cancel = Cancel::from_flag(console.interrupt().flag());
     let source = Location::parse(source)?;
-    Against::open(root, source, &watch, &cancel).map_err(|error| match error {
+    let (root, storage) = (dataset.path(), dataset.shared_storage());
+    let opened = Against::open_in(root, storage, source, store, &watch, &cancel);
+    opened.map_err(|error| match error {
         forebay_pack::Error::Interrupted { .. } => {
             Failure::interrupted("the source was not yet looked at as a whole")
         }

@@ -40,6 +40,7 @@ Examples:
   forebay verify shards/
   forebay verify shards/ --deep               decode every image as well
   forebay verify shards/ --against photos/    is every file in exactly one record
+  forebay verify s3://bucket/shards --against s3://bucket/photos
   forebay verify shards/train-00000-of-00004
   forebay verify s3://bucket/shards           everything in a store is read")]
 pub(crate) struct Args {
@@ -71,7 +72,7 @@ pub(crate) struct Verified {
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
-    let store = args.store.options();
+    let store = args.store.options_until(console);
     let inputs: Vec<Input> = args
         .paths
         .iter()
@@ -83,7 +84,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     console.interrupt().answer();
     let against = match &args.against {
         None => None,
-        Some(source) => Some(against::open(&inputs, source, console)?),
+        Some(source) => Some(against::open(&inputs, source, &store, console)?),
     };
     let (mut total, mut damaged) = (Totals::default(), Vec::new());
     for input in &inputs {

@@ -125,11 +125,11 @@ pub(super) struct Wanted {
 }
 
 impl Disk {
-    /// Opens the cache in `root`, making one where there is nothing. `limit` is for all that is in it, and it must be able to hold `window`.
+    /// Opens the cache in `root`, making one where there is nothing. `limit` is for all that is in it.
     pub(super) fn open(
         root: &Path,
         block_bytes: u32,
-        (limit, window): (Option<u64>, u64),
+        limit: Option<u64>,
         counters: &Arc<Counters>,
         notices: &Arc<Notices>,
     ) -> Result<Self> {
@@ -171,12 +171,12 @@ impl Disk {
             #[cfg(test)]
             faulty: false.into(),
         };
-        disk.settle_limit(limit, window)?;
+        disk.settle_limit(limit)?;
         Ok(disk)
     }
 
     /// Counts what is there, throws out what no block can be, and decides how much there may be.
-    fn settle_limit(&mut self, limit: Option<u64>, window: u64) -> Result<()> {
+    fn settle_limit(&mut self, limit: Option<u64>) -> Result<()> {
         let used = {
             let entry = self.ledger.lock()?;
             self.drop_misshapen()?;
@@ -186,8 +186,7 @@ impl Disk {
         let could = used.saturating_add(free);
         self.limit = limit.unwrap_or_else(|| used + free / 10 * DEFAULT_TENTHS);
         let block = u64::from(self.block_bytes);
-        let blocks = window.div_ceil(block).max(MIN_BLOCKS);
-        let need = blocks
+        let need = MIN_BLOCKS
             .saturating_mul(block_cost(block))
             .saturating_add(BASE_BYTES);
         let room = self.limit.min(could);

@@ -21,6 +21,8 @@ pub(super) enum Fault {
         expected: u32,
         found: u32,
     },
+    /// The answer is from before this process wrote the object.
+    Old,
     /// No try would change it.
     Final(Error),
 }
@@ -93,6 +95,8 @@ const PASSING_CODES: [&str; 8] = [
 const DAMAGED_ON_THE_WAY: u32 = 3;
 /// Bytes that are damaged each time are damaged in the store.
 const DAMAGED_AGAIN: u32 = 6;
+/// Caches that tell old answers do so for seconds.
+const OLD_AGAIN: u32 = 8;
 /// Where instances get their credentials from: nobody else answers there.
 const METADATA_HOSTS: [&str; 4] = [
     "169.254.169.254",
@@ -121,6 +125,10 @@ pub(super) fn judge(fault: Fault, seen: &Seen) -> Verdict {
         Fault::TimedOut(time) => {
             let why = format!("no answer for {:.1} s", time.as_secs_f64());
             return trouble(Trouble::TimedOut, why, Again::Yes);
+        }
+        Fault::Old => {
+            let why = "the store answers as it was before it was written to".to_owned();
+            return trouble(Trouble::BadAnswer, why, Again::Some(OLD_AGAIN));
         }
         Fault::BadBytes(why) => return trouble(Trouble::BadAnswer, why, Again::Yes),
         Fault::Damaged {

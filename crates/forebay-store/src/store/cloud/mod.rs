@@ -4,6 +4,7 @@
 //! storm, timeouts that suit the size of a request, answers that were lost, and the proof that bytes are what they were.
 
 mod fault;
+mod fresh;
 mod open;
 mod pace;
 mod profile;
@@ -14,8 +15,11 @@ mod uploads;
 mod wire;
 mod write;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use uploads::fuzz as fuzz_page;
+
 use super::{Listing, Object, Put, Retry, StoreOptions, Transfer, Written};
-use crate::{Error, Limiter, Location, Result, Trouble};
+use crate::{Cancel, Error, Limiter, Location, Result, Trouble};
 use fault::{Again, Fault, Verdict, What, judge};
 use object_store::aws::AmazonS3;
 use object_store::azure::MicrosoftAzure;
@@ -151,20 +155,53 @@ impl Cloud {
         Ok(fresh)
     }
 
+    /// Whether whoever opened the store wants to stop.
+    fn is_stopped(&self) -> bool {
+        let cancel = self.options.cancel.as_ref();
+        cancel.is_some_and(Cancel::is_cancelled)
+    }
+
+    fn stopped(&self, op: &'static str, key: &str) -> Error {
+        Error::Cancelled {
+            object: self.location.join(key).to_string(),
+            op,
+        }
+    }
+
+    /// Waits for requests, unless whoever opened the store wants to stop.
+    fn wait<T>(
+        &self,
+        op: &'static str,
+        key: &str,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        if self.options.cancel.is_none() {
+            return runtime::wait_for(work);
+        }
+        runtime::wait_unless(|| self.is_stopped(), work)?.ok_or_else(|| self.stopped(op, key))
+    }
+
     pub(super) fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        runtime::wait_for(self.live()?.list(prefix.to_owned()))
+        self.wait("list", prefix, self.live()?.list(prefix.to_owned()))
+    }
+
+    pub(super) fn list_all(&self, prefix: &str) -> Result<Listing> {
+        Ok(Listing {
+            objects: self.list(prefix)?,
+            ..Listing::default()
+        })
     }
 
     pub(super) fn list_dir(&self, prefix: &str) -> Result<Listing> {
-        runtime::wait_for(self.live()?.list_dir(prefix.to_owned()))
+        self.wait("list", prefix, self.live()?.list_dir(prefix.to_owned()))
     }
 
     pub(super) fn head(&self, key: &str) -> Result<Option<Object>> {
-        runtime::wait_for(self.live()?.head(key.to_owned()))
+        self.wait("look at", key, self.live()?.head(key.to_owned()))
     }
 
     pub(super) fn get(&self, key: &str, limit: u64) -> Result<Vec<u8>> {
-        runtime::wait_for(self.live()?.get(key.to_owned(), limit))
+        self.wait("read", key, self.live()?.get(key.to_owned(), limit))
     }
 
     pub(super) fn read_at(
@@ -181,7 +218,8 @@ impl Cloud {
         let etag = expected.and_then(|object| object.etag.clone());
         let live = self.live()?;
         let pace = Arc::clone(&live.0.pace);
-        let chunks = runtime::wait_for(live.read_range(key.to_owned(), etag, offset, len))?;
+        let read = live.read_range(key.to_owned(), etag, offset, len);
+        let chunks = self.wait("read", key, read)?;
         pace.read(len);
         let mut rest = buf;
         for chunk in chunks {
@@ -194,10 +232,9 @@ impl Cloud {
     }
 
     pub(super) fn put(&self, key: &str, bytes: &[u8], put: &Put) -> Result<Written> {
-        runtime::wait_for(
-            self.live()?
-                .put(key.to_owned(), bytes.to_vec().into(), put.clone()),
-        )
+        let live = self.live()?;
+        let bytes = bytes.to_vec().into();
+        self.wait("write", key, live.put(key.to_owned(), bytes, put.clone()))
     }
 
     pub(super) fn upload_file(
@@ -207,20 +244,14 @@ impl Cloud {
         transfer: &Transfer<'_>,
     ) -> Result<Object> {
         let live = self.live()?;
-        let object = live.object(key);
-        match runtime::wait_unless(
-            transfer.cancel,
+        let sent = runtime::wait_unless(
+            || transfer.cancel.is_cancelled() || self.is_stopped(),
             live.clone().upload_file(key.to_owned(), file, transfer),
-        )? {
-            Some(done) => Ok(done),
-            None => {
-                live.await_endings();
-                Err(Error::Cancelled {
-                    object,
-                    op: "write",
-                })
-            }
-        }
+        )?;
+        sent.ok_or_else(|| {
+            live.await_endings();
+            self.stopped("write", key)
+        })
     }
 
     pub(super) fn download_file(
@@ -230,22 +261,21 @@ impl Cloud {
         transfer: &Transfer<'_>,
     ) -> Result<Object> {
         let live = self.live()?;
-        let object = live.object(key);
-        match runtime::wait_unless(
-            transfer.cancel,
+        let fetched = runtime::wait_unless(
+            || transfer.cancel.is_cancelled() || self.is_stopped(),
             live.download_file(key.to_owned(), file, transfer),
-        )? {
-            Some(done) => Ok(done),
-            None => Err(Error::Cancelled { object, op: "read" }),
-        }
+        )?;
+        fetched.ok_or_else(|| self.stopped("read", key))
     }
 
     pub(super) fn delete(&self, key: &str) -> Result<()> {
-        runtime::wait_for(self.live()?.delete(key.to_owned()))
+        self.wait("delete", key, self.live()?.delete(key.to_owned()))
     }
 
     pub(super) fn abort_uploads(&self, prefix: &str) -> Result<u64> {
-        runtime::wait_for(self.live()?.abort_uploads(prefix.to_owned()))
+        let live = self.live()?;
+        let ended = live.abort_uploads(prefix.to_owned());
+        self.wait("end the uploads of", prefix, ended)
     }
 }
 
@@ -337,7 +367,7 @@ impl Live {
         loop {
             let turn = open.pace.enter().await;
             number += 1;
-            let notes = Arc::new(Notes::default());
+            let notes = Arc::new(Notes::of(open.pace.compares_payloads()));
             let one = NOTES.scope(Arc::clone(&notes), once(Try(number)));
             let outcome = match tokio::time::timeout(allowance, one).await {
                 Ok(outcome) => outcome,
@@ -357,6 +387,8 @@ impl Live {
             };
             if seen.status.is_some() {
                 open.pace.answered();
+            } else {
+                open.pace.unanswered();
             }
             let verdict = judge(fault, &seen);
             if verdict.again == Again::Slower {

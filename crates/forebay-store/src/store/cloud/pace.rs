@@ -1,13 +1,14 @@
 //! How fast one bucket is asked, by all stores of this process together.
 //!
-//! Four things are shared, because a store that is overloaded is so for everybody: how many requests are in flight (as many as
+//! Five things are shared, because a store that is overloaded is so for everybody: how many requests are in flight (as many as
 //! it bears: one more for each round that went well, fewer at once when it asks to slow down), until when it asked to be left
-//! alone, how many tries may be repeated (a bucket of tokens, so that an outage is not answered with a storm), and how long
-//! reads usually take (so that a late one can be asked for a second time).
+//! alone, how many tries may be repeated (a bucket of tokens, so that an outage is not answered with a storm), how long
+//! reads usually take (so that a late one can be asked for a second time), and what was written lately.
 
+use super::fresh::Recent;
 use crate::store::{Traffic, without_secrets};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -31,10 +32,17 @@ const HEDGE_SHARE: f64 = 0.05;
 const HEDGE_TOKENS: f64 = 8.0;
 const HEDGE_SOONEST: Duration = Duration::from_millis(50);
 
+const PAYLOADS_UNKNOWN: u8 = 0;
+const PAYLOADS_TAKEN: u8 = 1;
+const PAYLOADS_COMPARED: u8 = 2;
+
 #[derive(Debug)]
 pub(super) struct Pace {
     state: Mutex<State>,
     room: Notify,
+    recent: Recent,
+    /// Whether the store compares what it receives with what was signed: not known, no, yes.
+    payloads: AtomicU8,
     /// Whether it has been seen that the store refuses to replace an object where a put says so.
     pub(super) heeds_if_absent: AtomicBool,
     /// Whether it has been seen that the store refuses to replace another object than the one that a put names.
@@ -81,6 +89,8 @@ struct State {
     cut_at: Option<Instant>,
     paused_until: Option<Instant>,
     contacted: bool,
+    /// Whether nothing came back from the last request that failed.
+    away: bool,
     retry_tokens: f64,
     refilled: Instant,
     /// Seconds that reads took, the oldest overwritten first.
@@ -126,6 +136,7 @@ impl Pace {
                 cut_at: None,
                 paused_until: None,
                 contacted: false,
+                away: false,
                 retry_tokens: RETRY_TOKENS,
                 refilled: Instant::now(),
                 reads: Vec::new(),
@@ -133,6 +144,8 @@ impl Pace {
                 hedge_tokens: 1.0,
             }),
             room: Notify::new(),
+            recent: Recent::default(),
+            payloads: AtomicU8::new(PAYLOADS_UNKNOWN),
             heeds_if_absent: AtomicBool::new(false),
             heeds_if_match: AtomicBool::new(false),
             counts: Counts::default(),
@@ -143,6 +156,30 @@ impl Pace {
         self.state
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// What this process wrote there lately.
+    pub(super) fn recent(&self) -> &Recent {
+        &self.recent
+    }
+
+    /// Whether the store is known to refuse bytes that are not what was signed.
+    pub(super) fn compares_payloads(&self) -> bool {
+        self.payloads.load(Ordering::Relaxed) == PAYLOADS_COMPARED
+    }
+
+    /// Whether it was found out if the store does so.
+    pub(super) fn knows_payloads(&self) -> bool {
+        self.payloads.load(Ordering::Relaxed) != PAYLOADS_UNKNOWN
+    }
+
+    /// It was found out.
+    pub(super) fn learned_payloads(&self, are_compared: bool) {
+        let known = match are_compared {
+            true => PAYLOADS_COMPARED,
+            false => PAYLOADS_TAKEN,
+        };
+        self.payloads.store(known, Ordering::Relaxed);
     }
 
     /// Waits for room for one more request.
@@ -219,6 +256,7 @@ impl Pace {
     pub(super) fn succeeded(&self) {
         let mut state = self.state();
         state.contacted = true;
+        state.away = false;
         state.limit = (state.limit + 1.0 / state.limit.max(1.0)).min(state.max);
         state.retry_tokens = (state.retry_tokens + RETRY_TOKENS_A_SUCCESS).min(RETRY_TOKENS);
         drop(state);
@@ -227,7 +265,19 @@ impl Pace {
 
     /// The store answered, though not with what was asked for.
     pub(super) fn answered(&self) {
-        self.state().contacted = true;
+        let mut state = self.state();
+        state.contacted = true;
+        state.away = false;
+    }
+
+    /// A request failed without any answer.
+    pub(super) fn unanswered(&self) {
+        self.state().away = true;
+    }
+
+    /// Whether the store did not answer when it was asked last.
+    pub(super) fn is_away(&self) -> bool {
+        self.state().away
     }
 
     /// The store asks to slow down, and perhaps for how long it wants to be left alone.

@@ -1,20 +1,25 @@
 //! Listing and reading.
 
+use super::fresh::Told;
 use super::wire::NOTES;
-use super::{CRC32C_NAME, Fault, Live, Operation, Service, TOKEN_NAME, What, metadata, runtime};
+use super::{
+    CRC32C_NAME, Fault, Live, Operation, Service, TOKEN_NAME, Try, What, metadata, runtime,
+};
 use crate::store::{Listing, Object, Transfer};
 use crate::{AtomicFile, Durability, Error, Result};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path as Name;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStoreExt as _};
+use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
-/// A download whose bytes are damaged begins anew so often.
-const DOWNLOAD_ROUNDS: u32 = 3;
+/// A download whose bytes are damaged, or of another object by now, begins anew so often.
+const DOWNLOAD_ROUNDS: u32 = 5;
 
 /// What a HEAD request tells.
 pub(super) struct Head {
@@ -28,7 +33,28 @@ impl Live {
     pub(super) async fn list(self, prefix: String) -> Result<Vec<Object>> {
         self.refuse_web("list", &prefix)?;
         let below = self.name(&prefix)?;
-        let operation = self.operation("list", &prefix, 0);
+        let mut number = 1;
+        loop {
+            let found = self.list_all(&prefix, &below).await?;
+            let names: OnceCell<HashSet<&Name>> = OnceCell::new();
+            let has = |name: &Name| {
+                let all = || found.iter().map(|meta| &meta.location).collect();
+                names.get_or_init(all).contains(name)
+            };
+            if self.is_old_listing(&below, has, number).await {
+                number += 1;
+                continue;
+            }
+            let mut objects: Vec<Object> =
+                found.iter().filter_map(|meta| self.listed(meta)).collect();
+            objects.sort_by(|a, b| a.key.cmp(&b.key));
+            objects.dedup_by(|a, b| a.key == b.key);
+            return Ok(objects);
+        }
+    }
+
+    async fn list_all(&self, prefix: &str, below: &Name) -> Result<Vec<ObjectMeta>> {
+        let operation = self.operation("list", prefix, 0);
         let mut found: Vec<ObjectMeta> = Vec::new();
         // A page at a time may fail, and what came before it is kept: the next try goes on behind it. Tries are counted
         // anew wherever there was progress.
@@ -44,17 +70,10 @@ impl Live {
                 .map_err(|failed| failed.into_error(&operation))?;
             let (more, complete) = page;
             found.extend(more);
-            if complete {
-                break;
-            }
-            if found.len() == before {
-                break;
+            if complete || found.len() == before {
+                return Ok(found);
             }
         }
-        let mut objects: Vec<Object> = found.iter().filter_map(|meta| self.listed(meta)).collect();
-        objects.sort_by(|a, b| a.key.cmp(&b.key));
-        objects.dedup_by(|a, b| a.key == b.key);
-        Ok(objects)
     }
 
     /// What follows `last`, up to the end or to a failure; true at the end.
@@ -82,7 +101,19 @@ impl Live {
     pub(super) async fn list_dir(self, prefix: String) -> Result<Listing> {
         self.refuse_web("list", &prefix)?;
         let below = self.name(&prefix)?;
-        let operation = self.operation("list", &prefix, 0);
+        let mut number = 1;
+        loop {
+            let listing = self.list_level(&prefix, &below).await?;
+            let has = |name: &Name| self.shows(&listing, &below, name);
+            if !self.is_old_listing(&below, has, number).await {
+                return Ok(listing);
+            }
+            number += 1;
+        }
+    }
+
+    async fn list_level(&self, prefix: &str, below: &Name) -> Result<Listing> {
+        let operation = self.operation("list", prefix, 0);
         let level = self
             .run(&operation, |_| {
                 let (store, below) = (self.store(), below.clone());
@@ -101,6 +132,7 @@ impl Live {
                 .iter()
                 .filter_map(|name| self.key(name))
                 .collect(),
+            left_out: Vec::new(),
         };
         listing.objects.sort_by(|a, b| a.key.cmp(&b.key));
         listing.dirs.sort();
@@ -120,8 +152,14 @@ impl Live {
         let operation = self.operation("look at", key, 0);
         let name = self.name(key)?;
         let head = self
-            .run(&operation, |_| {
-                self.clone().look_once(key.to_owned(), name.clone())
+            .run(&operation, |number| {
+                let (live, key, name) = (self.clone(), key.to_owned(), name.clone());
+                async move {
+                    let head = live.clone().look_once(key, name.clone()).await;
+                    let told = Told::by(&head, |head| head.object.etag.as_deref());
+                    live.refuse_old(&name, told, number)?;
+                    head
+                }
             })
             .await;
         match head {
@@ -155,9 +193,9 @@ impl Live {
         let name = self.name(&key)?;
         let operation = self.operation("read", &key, limit.min(64 << 20));
         let bytes = self
-            .run(&operation, |_| {
+            .run(&operation, |number| {
                 self.clone()
-                    .get_once(operation.object.clone(), name.clone(), limit)
+                    .get_once(operation.object.clone(), name.clone(), limit, number)
             })
             .await
             .map_err(|failed| failed.into_error(&operation))?;
@@ -179,8 +217,12 @@ impl Live {
         object: String,
         name: Name,
         limit: u64,
+        number: Try,
     ) -> std::result::Result<Vec<u8>, Fault> {
-        let answer = self.begin(&name, GetOptions::default()).await?;
+        let answer = self.begin(&name, GetOptions::default()).await;
+        let told = Told::by(&answer, |answer| answer.meta.e_tag.as_deref());
+        self.refuse_old(&name, told, number)?;
+        let answer = answer?;
         let len = answer.meta.size;
         if len > limit {
             return Err(Error::TooLarge { object, len, limit }.into());
@@ -386,6 +428,11 @@ impl Live {
         loop {
             match self.download_once(&key, file, transfer, &mut counted).await {
                 Err(Error::Checksum { .. }) if round < DOWNLOAD_ROUNDS => round += 1,
+                // Replaced meanwhile, or it was looked at as it was before: what is there now is fetched.
+                Err(Error::Changed { .. }) if round < DOWNLOAD_ROUNDS => {
+                    round += 1;
+                    tokio::time::sleep(self.wait_before(round)).await;
+                }
                 done => return done,
             }
         }
@@ -457,6 +504,8 @@ impl Live {
     pub(super) async fn delete(self, key: String) -> Result<()> {
         self.refuse_web("delete", &key)?;
         let name = self.name(&key)?;
+        let recent = self.0.pace.recent();
+        recent.changes(&name);
         let operation = self.operation("delete", &key, 0);
         let deleted = self
             .run(&operation, |_| {
@@ -465,9 +514,13 @@ impl Live {
             })
             .await;
         match deleted {
-            Ok(()) => Ok(()),
-            Err(failed) if matches!(failed.verdict.what, What::NotFound) => Ok(()),
-            Err(failed) => Err(failed.into_error(&operation)),
+            Err(failed) if !matches!(failed.verdict.what, What::NotFound) => {
+                Err(failed.into_error(&operation))
+            }
+            _ => {
+                recent.deleted(&name);
+                Ok(())
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! It is started by the first request and never stopped. Callers block outside of it, on their own threads.
 
-use crate::{Cancel, Error, Result};
+use crate::{Error, Result};
 use std::future::Future;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -54,15 +54,15 @@ pub(super) fn wait_for<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     runtime()?.block_on(work)
 }
 
-/// As [`wait_for`], until `cancel` is raised: then `work` is dropped, and none is returned.
+/// As [`wait_for`], until `is_stopped` says so: then `work` is dropped, and none is returned.
 pub(super) fn wait_unless<T>(
-    cancel: &Cancel,
+    is_stopped: impl Fn() -> bool,
     work: impl Future<Output = Result<T>>,
 ) -> Result<Option<T>> {
     wait_for(async {
         tokio::pin!(work);
         loop {
-            if cancel.is_cancelled() {
+            if is_stopped() {
                 return Ok(None);
             }
             if let Ok(done) = tokio::time::timeout(LOOK, &mut work).await {

@@ -24,7 +24,7 @@ use std::future::Future;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -34,10 +34,15 @@ use tokio::task::JoinHandle;
 const SMALLEST_PART: u64 = 5 << 20;
 /// They take 10,000; some room is left.
 const MOST_PARTS: u64 = 9_000;
+/// From so many bytes on, one more request is worth it that spares a checksum of all of them.
+const WORTH_LEARNING: u64 = 4 << 20;
+/// Buffers of parts that are kept to be used again. Fresh memory costs as much as reading into it.
+const SPARE_BUFFERS: usize = 8;
 /// An upload that somebody else ended, or that is damaged when it is read back, begins anew so often.
 const ROUNDS: u32 = 3;
-/// How long a stopped caller waits until what it began is ended.
-const ENDING_TIME: Duration = Duration::from_secs(15);
+/// How long a stopped caller waits until what it began is ended: at a store that answers, and at one that does not.
+const ENDING_TIME: Duration = Duration::from_secs(10);
+const ENDING_TIME_AWAY: Duration = Duration::from_millis(500);
 
 /// A part that is there.
 struct Sent {
@@ -77,6 +82,9 @@ impl Live {
             .part_bytes
             .max(SMALLEST_PART)
             .max((source.len / MOST_PARTS).next_multiple_of(1 << 20));
+        if source.len >= WORTH_LEARNING {
+            self.learn_payloads(&key).await;
+        }
         let mut counted = 0;
         if source.len <= part_bytes {
             return self.upload_whole(key, source, crc32c, transfer).await;
@@ -137,6 +145,7 @@ impl Live {
         let name = self.name(key)?;
         let token = new_token();
         let began = Instant::now();
+        self.0.pace.recent().changes(&name);
         let (mut begun, tries) = self.begin_upload(key, &name, crc32c, &token).await?;
         let limiter = transfer.limiter.cloned();
         let mut sent: Vec<Sent> = Vec::new();
@@ -198,6 +207,7 @@ impl Live {
             }
         };
         begun.pending = false;
+        self.0.pace.recent().wrote(&name, etag.as_deref());
         if tries > 1 {
             self.end_strays(key, began.elapsed()).await;
         }
@@ -323,6 +333,8 @@ impl Live {
             .await;
         match done {
             Ok(etag) => {
+                let recent = self.0.pace.recent();
+                recent.wrote(&begun.name, etag.as_deref());
                 // The store says that it is there; whether it is all there costs one request.
                 match self.look(&begun.key).await? {
                     Some(head) if head.object.len == len => Ok(etag.or(head.object.etag)),
@@ -434,9 +446,14 @@ impl Live {
                 .lock()
                 .unwrap_or_else(|poisoned| poisoned.into_inner()),
         );
+        let time = if self.0.pace.is_away() {
+            ENDING_TIME_AWAY
+        } else {
+            ENDING_TIME
+        };
         let _ = runtime::wait_for(async {
             let all = futures_util::future::join_all(endings);
-            let _ = tokio::time::timeout(ENDING_TIME, all).await;
+            let _ = tokio::time::timeout(time, all).await;
             Ok(())
         });
     }
@@ -527,6 +544,47 @@ struct Source {
     path: PathBuf,
     file: Arc<File>,
     len: u64,
+    buffers: Arc<Buffers>,
+}
+
+/// Memory of parts that were sent.
+#[derive(Debug, Default)]
+struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+impl Buffers {
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// A buffer of that length, with any content.
+    fn take(&self, len: usize) -> Vec<u8> {
+        let mut buffer = self.lock().pop().unwrap_or_default();
+        buffer.resize(len, 0);
+        buffer
+    }
+}
+
+/// A buffer that goes back when nobody has its bytes any more.
+struct Lent {
+    bytes: Vec<u8>,
+    buffers: Arc<Buffers>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut spare = self.buffers.lock();
+        if spare.len() < SPARE_BUFFERS {
+            spare.push(std::mem::take(&mut self.bytes));
+        }
+    }
 }
 
 impl Source {
@@ -543,6 +601,7 @@ impl Source {
             path: path.to_path_buf(),
             file: Arc::new(file),
             len: meta.len(),
+            buffers: Arc::default(),
         })
     }
 
@@ -550,9 +609,11 @@ impl Source {
     async fn read(self, offset: u64, len: u64) -> Result<Bytes> {
         let path = self.path.clone();
         blocking(path, move || {
-            let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+            let len = usize::try_from(len).map_err(std::io::Error::other)?;
+            let mut bytes = self.buffers.take(len);
             self.file.read_exact_at(&mut bytes, offset)?;
-            Ok(bytes.into())
+            let buffers = self.buffers;
+            Ok(Bytes::from_owner(Lent { bytes, buffers }))
         })
         .await
     }

@@ -294,6 +294,15 @@ fn seconds(text: &str) -> Option<u64> {
     Some(((days * 24 + hour) * 60 + minute) * 60 + second)
 }
 
+/// A page of uploads, which a stranger may have sent.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn fuzz(xml: &[u8]) {
+    if let Some(page) = parse_page(xml) {
+        // Each takes some tags.
+        assert!(page.uploads.len() <= xml.len() / 8);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

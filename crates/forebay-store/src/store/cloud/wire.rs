@@ -25,9 +25,15 @@ tokio::task_local! {
     pub(super) static NOTES: Arc<Notes>;
 }
 
-/// What was seen of the requests of one try.
+/// What was seen of the requests of one try, and what is known of the store.
 #[derive(Debug, Default)]
-pub(super) struct Notes(Mutex<Seen>);
+pub(super) struct Notes {
+    seen: Mutex<Seen>,
+    /// The store compares the bytes that it receives with the hash in the request's signature, and refuses others.
+    compares_payloads: bool,
+    /// Bytes are changed on their way, to see whether the store compares them.
+    spoils_payloads: bool,
+}
 
 /// What was seen last.
 #[derive(Debug, Default, Clone)]
@@ -54,12 +60,28 @@ pub(super) struct Seen {
 }
 
 impl Notes {
+    /// For requests to a store that does, or does not, compare what it receives with what was signed.
+    pub(super) fn of(compares_payloads: bool) -> Self {
+        Self {
+            compares_payloads,
+            ..Self::default()
+        }
+    }
+
+    /// For one request whose bytes arrive as others.
+    pub(super) fn spoiling() -> Self {
+        Self {
+            spoils_payloads: true,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn seen(&self) -> Seen {
         self.lock().clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.0
+        self.seen
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -81,7 +103,7 @@ struct Watcher(HttpClient);
 
 #[async_trait::async_trait]
 impl HttpService for Watcher {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let Ok(notes) = NOTES.try_with(Arc::clone) else {
             return self.0.execute(request).await;
         };
@@ -100,7 +122,11 @@ impl HttpService for Watcher {
             );
         }
         let sent = (request.method().as_str() == "PUT" && request.body().content_length() > 0)
-            .then(|| Sums::of(request.body().clone()));
+            .then(|| Sent::of(&request, notes.compares_payloads));
+        if notes.spoils_payloads {
+            let len = request.body().content_length();
+            *request.body_mut() = vec![0; len].into();
+        }
         let response = match self.0.execute(request).await {
             Ok(response) => response,
             Err(error) => {
@@ -117,8 +143,8 @@ impl HttpService for Watcher {
                 .and_then(|text| text.trim().parse().ok())
                 .map(Duration::from_secs);
             seen.crc32c = goog_hash(headers, "crc32c").and_then(|sum| crc32c_of_base64(&sum));
-            if let (Some(sums), true) = (sent, status.is_success()) {
-                match sums.compare(headers) {
+            if let (Some(sent), true) = (sent, status.is_success()) {
+                match sent.compare(headers) {
                     Some(true) => seen.proved += 1,
                     Some(false) => seen.refuted += 1,
                     None => seen.unproved += 1,
@@ -162,30 +188,50 @@ async fn read_some(mut body: object_store::client::HttpResponseBody) -> Result<V
     Ok(read)
 }
 
-/// Checksums of a body that is sent.
-struct Sums {
-    crc32c: u32,
-    md5: [u8; 16],
+/// A body that is sent. Checksums are made of it where the answer has something to compare them with: each costs as much as
+/// all else that is done with the bytes.
+struct Sent {
+    body: HttpRequestBody,
+    /// That the store took it proves that it is what was signed.
+    is_compared: bool,
 }
 
-impl Sums {
-    fn of(mut body: HttpRequestBody) -> Self {
-        let mut crc32c = 0;
-        let mut md5 = Md5::new();
+impl Sent {
+    fn of(request: &HttpRequest, compares_payloads: bool) -> Self {
+        // In other requests there are words for "not signed" in its place.
+        let hash = text(request.headers(), "x-amz-content-sha256");
+        let is_hashed = hash
+            .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()));
+        Self {
+            body: request.body().clone(),
+            is_compared: compares_payloads && is_hashed,
+        }
+    }
+
+    /// Calls `each` with the bytes, piece by piece.
+    fn for_each(&self, mut each: impl FnMut(&[u8])) {
+        let mut body = self.body.clone();
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         // Such a body lies in memory, so each frame is ready at once.
         while let std::task::Poll::Ready(Some(Ok(frame))) =
             http_body::Body::poll_frame(std::pin::Pin::new(&mut body), &mut context)
         {
             if let Ok(data) = frame.into_data() {
-                crc32c = crc32c::crc32c_append(crc32c, &data);
-                md5.update(&data);
+                each(&data);
             }
         }
-        Self {
-            crc32c,
-            md5: md5.finalize().into(),
-        }
+    }
+
+    fn crc32c(&self) -> u32 {
+        let mut crc32c = 0;
+        self.for_each(|data| crc32c = crc32c::crc32c_append(crc32c, data));
+        crc32c
+    }
+
+    fn md5(&self) -> [u8; 16] {
+        let mut md5 = Md5::new();
+        self.for_each(|data| md5.update(data));
+        md5.finalize().into()
     }
 
     /// Whether the store received these bytes, by what it reports; none if it reports nothing of the kind.
@@ -194,14 +240,24 @@ impl Sums {
             .or_else(|| text(headers, "x-amz-checksum-crc32c").map(str::to_owned))
             .and_then(|sum| crc32c_of_base64(&sum))
         {
-            return Some(sum == self.crc32c);
+            return Some(sum == self.crc32c());
+        }
+        if self.is_compared {
+            return Some(true);
         }
         if let Some(sum) = text(headers, "content-md5") {
-            return Some(base64_bytes(sum).as_deref() == Some(&self.md5[..]));
+            return Some(base64_bytes(sum).as_deref() == Some(&self.md5()[..]));
         }
         // An etag is often the MD5 of the bytes, but a store may make it of anything it likes: it can prove, not refute.
         let etag = text(headers, "etag")?.trim_matches('"');
-        let hex: String = self.md5.iter().map(|byte| format!("{byte:02x}")).collect();
+        if etag.len() != 32 || !etag.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        let hex: String = self
+            .md5()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         etag.eq_ignore_ascii_case(&hex).then_some(true)
     }
 }
@@ -265,8 +321,9 @@ mod tests {
     #[test]
     fn reported_checksums_are_compared() {
         // Of RFC 3720, appendix B.4 (32 zero bytes), and RFC 1321's digest of the same bytes.
-        let sums = Sums::of(vec![0u8; 32].into());
-        assert_eq!(sums.crc32c, 0x8a91_36aa);
+        let request = HttpRequest::new(vec![0u8; 32].into());
+        let sent = Sent::of(&request, true);
+        assert_eq!(sent.crc32c(), 0x8a91_36aa);
         let good = "ipE2qg==";
         for (name, value, expected) in [
             ("x-goog-hash", format!("crc32c={good},md5=AAAA"), Some(true)),
@@ -294,10 +351,29 @@ mod tests {
                 None,
             ),
         ] {
-            let found = sums.compare(&headers(&[(name, &value)]));
+            let found = sent.compare(&headers(&[(name, &value)]));
             assert_eq!(found, expected, "{name}: {value}");
         }
-        assert_eq!(sums.compare(&headers(&[])), None);
+        assert_eq!(sent.compare(&headers(&[])), None);
+    }
+
+    #[test]
+    fn what_a_store_compares_itself_is_proved_by_its_answer() {
+        let signed = |hash: &str| {
+            let mut request = HttpRequest::new(vec![0u8; 32].into());
+            let headers = request.headers_mut();
+            headers.insert("x-amz-content-sha256", hash.parse().unwrap());
+            request
+        };
+        let nothing = headers(&[]);
+        let hashed = signed(&"0123456789abcdef".repeat(4));
+        assert_eq!(Sent::of(&hashed, true).compare(&nothing), Some(true));
+        assert_eq!(Sent::of(&hashed, false).compare(&nothing), None);
+        let unsigned = signed("UNSIGNED-PAYLOAD");
+        assert_eq!(Sent::of(&unsigned, true).compare(&nothing), None);
+        // A checksum that is reported counts all the same.
+        let wrong = headers(&[("x-amz-checksum-crc32c", "AAAAAA==")]);
+        assert_eq!(Sent::of(&hashed, true).compare(&wrong), Some(false));
     }
 
     #[test]

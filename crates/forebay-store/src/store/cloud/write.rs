@@ -1,6 +1,6 @@
 //! Small objects: one put, with or without a condition.
 
-use super::wire::NOTES;
+use super::wire::{NOTES, Notes};
 use super::{Fault, Live, Service, Try, attributes, new_token};
 use crate::store::{Put, Written};
 use crate::{Error, Result};
@@ -9,6 +9,7 @@ use object_store::path::Path as Name;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// What a put writes, for all of its tries.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ struct Parcel {
     crc32c: u32,
     token: String,
     put: Put,
+    /// Whether the object that is to be replaced is one that this process wrote lately.
+    replaces_own: bool,
     /// Set once the object there is known to be ours, with other bytes than it should have.
     ours_is_damaged: AtomicBool,
 }
@@ -36,8 +39,11 @@ impl Live {
         // Before the first try: to wait for one's share of bandwidth is not to stand still.
         self.share(bytes.len() as u64).await;
         let operation = self.operation("write", &key, bytes.len() as u64);
+        let name = self.name(&key)?;
+        let recent = self.0.pace.recent();
         let parcel = Arc::new(Parcel {
-            name: self.name(&key)?,
+            replaces_own: matches!(&put, Put::IfMatch(etag) if recent.is_own(&name, etag)),
+            name,
             crc32c: crc32c::crc32c(&bytes),
             token: new_token(),
             ours_is_damaged: AtomicBool::new(false),
@@ -45,11 +51,15 @@ impl Live {
             bytes,
             put,
         });
-        self.run(&operation, |number| {
-            self.clone().put_once(Arc::clone(&parcel), number)
-        })
-        .await
-        .map_err(|failed| failed.into_error(&operation))
+        recent.changes(&parcel.name);
+        let written = self
+            .run(&operation, |number| {
+                self.clone().put_once(Arc::clone(&parcel), number)
+            })
+            .await
+            .map_err(|failed| failed.into_error(&operation))?;
+        recent.wrote(&parcel.name, written.etag.as_deref());
+        Ok(written)
     }
 
     async fn put_once(
@@ -84,11 +94,21 @@ impl Live {
                 let head = self
                     .clone()
                     .look_once(parcel.key.clone(), parcel.name.clone())
-                    .await?;
-                if head.token.as_deref() != Some(&parcel.token) {
-                    return Err(error.into());
+                    .await;
+                let head = match head {
+                    // Refused because of what is there, and nothing is there: one of the answers is old.
+                    Err(Fault::Store(object_store::Error::NotFound { .. })) => {
+                        return Err(Fault::Old);
+                    }
+                    other => other?,
+                };
+                let is_as_before = matches!(&parcel.put, Put::IfMatch(etag) if head.object.etag.as_ref() == Some(etag));
+                match head.token.as_deref() {
+                    Some(token) if token == parcel.token => head.object.etag,
+                    // Refused because it is another one, and it is the same one.
+                    _ if is_as_before => return Err(Fault::Old),
+                    _ => return Err(error.into()),
                 }
-                head.object.etag
             }
             Err(error) => return Err(error.into()),
         };
@@ -138,6 +158,12 @@ impl Live {
             Ok(head) if number.0 > 1 && head.token.as_deref() == Some(&parcel.token) => {
                 Ok(PutMode::Create)
             }
+            // It was there when we wrote it: this may be from before.
+            Ok(_) | Err(Fault::Store(object_store::Error::NotFound { .. }))
+                if parcel.replaces_own && number.0 < super::fresh::TRIES =>
+            {
+                Err(Fault::Old)
+            }
             Ok(_) | Err(Fault::Store(object_store::Error::NotFound { .. })) => {
                 Err(Fault::Store(object_store::Error::Precondition {
                     path: parcel.key.clone(),
@@ -185,10 +211,47 @@ impl Live {
         }
     }
 
+    /// Finds out, once for each bucket and process, whether the store compares the bytes that it receives with the hash in the
+    /// request's signature. Where it does, no other checksum is needed to know that it has what was sent. A small object whose
+    /// bytes are changed on their way is refused then, and nothing is left of it.
+    pub(super) async fn learn_payloads(&self, key: &str) {
+        let open = &self.0;
+        if !matches!(open.service, Service::S3(_)) || open.pace.knows_payloads() {
+            return;
+        }
+        let probe = format!("{}.forebay-probe-{}", directory(key), new_token());
+        let Ok(name) = self.name(&probe) else { return };
+        let notes = Arc::new(Notes::spoiling());
+        let bytes = Bytes::from_static(b"forebay asks whether payloads are compared\n");
+        let store = self.store();
+        let asked = store.put(&name, bytes.into());
+        let asked = NOTES.scope(Arc::clone(&notes), asked);
+        // Whoever does not answer is asked again with the next upload.
+        match tokio::time::timeout(LEARNING_TIME, asked).await {
+            Ok(Ok(_)) => {
+                open.pace.learned_payloads(false);
+                // Whoever may write but not delete is left with a file of a few bytes.
+                let _ = self.clone().delete(probe).await;
+            }
+            Ok(Err(_)) => {
+                let code = notes.seen().code;
+                if code.is_some_and(|code| REFUSALS_OF_PAYLOADS.contains(&code.as_str())) {
+                    open.pace.learned_payloads(true);
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
     pub(super) fn reads_back(&self) -> bool {
         self.0.settings.check_uploads == super::CheckUploads::Read
     }
 }
+
+/// What stores say of bytes that are not those of the hash.
+const REFUSALS_OF_PAYLOADS: [&str; 2] = ["XAmzContentSHA256Mismatch", "BadDigest"];
+/// A store that takes longer to answer is not asked.
+const LEARNING_TIME: Duration = Duration::from_secs(5);
 
 /// Whether the store refused only because somebody else writes there right now.
 fn collided() -> bool {

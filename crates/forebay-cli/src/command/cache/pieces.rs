@@ -1,0 +1,311 @@
+//! What `forebay cache warm` fetches, and in which order: as it is stored, or as a rank's training needs it.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use clap::Args as ClapArgs;
+use forebay_image::Transform;
+use forebay_loader::plan::{EpochPlan, PlanOptions};
+use forebay_loader::{Options, Shuffle};
+use forebay_shard::dataset::sidecar_path;
+use forebay_shard::{Dataset, Shard, ShardFormat, Split};
+
+use crate::failure::{Failure, counted_choices};
+
+/// What a thread fetches at a time where storage order is followed.
+pub(super) const PIECE_BYTES: u64 = 16 << 20;
+/// A shard's index lies at its end; this much of it is read before it is known how long it is.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// Whose training is warmed for.
+#[derive(Debug, Clone, ClapArgs)]
+#[command(next_help_heading = "Order")]
+pub(super) struct PlanArgs {
+    /// Seed of the loader that will read: fetch first what its epoch needs first
+    #[arg(long, value_name = "N", requires = "split")]
+    seed: Option<u64>,
+
+    /// Epoch that it will begin with
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "seed")]
+    epoch: u64,
+
+    /// Only what this rank reads in that epoch
+    #[arg(long, value_name = "N", default_value_t = 0, requires_all = ["seed", "world_size"])]
+    rank: u64,
+
+    /// Ranks of the training
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "seed")]
+    world_size: u64,
+
+    /// Lanes of its order [default: the loader's]
+    #[arg(long, value_name = "N", requires = "seed")]
+    lanes: Option<u64>,
+
+    /// Its shuffle
+    #[arg(long, value_name = "NAME", default_value = "blocks", requires = "seed")]
+    shuffle: ShuffleName,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum ShuffleName {
+    Blocks,
+    Full,
+    None,
+}
+
+/// A piece of a file that is to be in the cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) path: PathBuf,
+    pub(super) bytes: Range<u64>,
+    /// Whether it is missed if it is not there: an index beside a shard may not exist.
+    pub(super) optional: bool,
+}
+
+/// The pieces of a dataset that are asked for, in order.
+pub(super) fn pieces(
+    dataset: &Dataset,
+    split: Option<&str>,
+    plan: &PlanArgs,
+    block_bytes: u64,
+) -> Result<Vec<Piece>, Failure> {
+    check_split(dataset, split)?;
+    match (plan.seed, split) {
+        (Some(seed), Some(split)) => {
+            planned(dataset, &dataset.split(split)?, seed, plan, block_bytes)
+        }
+        _ => Ok(stored(dataset, split)),
+    }
+}
+
+fn check_split(dataset: &Dataset, split: Option<&str>) -> Result<(), Failure> {
+    let splits = &dataset.manifest().splits;
+    match split {
+        Some(name) if !splits.iter().any(|entry| entry.name == name) => {
+            let names: Vec<&str> = splits.iter().map(|entry| entry.name.as_str()).collect();
+            Err(Failure::usage(format!(
+                "there is no split {name:?}: it has {}",
+                counted_choices(&names)
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The shards of a split, or of all, in storage order; before each shard its index.
+fn stored(dataset: &Dataset, split: Option<&str>) -> Vec<Piece> {
+    let splits = &dataset.manifest().splits;
+    let meant = splits.iter().filter(|entry| split.is_none_or(|name| entry.name == name));
+    let mut pieces = Vec::new();
+    for shard in meant.flat_map(|entry| &entry.shards) {
+        // Those of the other format are in the shards.
+        if dataset.manifest().shard_format == ShardFormat::TfRecord {
+            pieces.push(sidecar(dataset, Path::new(&shard.name)));
+        }
+        let path = dataset.root().join(&shard.name);
+        let mut start = 0;
+        while start < shard.bytes {
+            let end = shard.bytes.min(start + PIECE_BYTES);
+            pieces.push(Piece {
+                path: path.clone(),
+                bytes: start..end,
+                optional: false,
+            });
+            start = end;
+        }
+    }
+    pieces
+}
+
+/// The index beside a shard.
+fn sidecar(dataset: &Dataset, shard: &Path) -> Piece {
+    let name = shard.file_name().unwrap_or_default().to_string_lossy();
+    Piece {
+        path: sidecar_path(dataset.root(), &name),
+        bytes: 0..u64::MAX,
+        optional: true,
+    }
+}
+
+/// The blocks of a rank's epoch, each when it is first needed; before all of them what opening the split reads.
+fn planned(
+    dataset: &Dataset,
+    split: &Split,
+    seed: u64,
+    args: &PlanArgs,
+    block_bytes: u64,
+) -> Result<Vec<Piece>, Failure> {
+    let refused = |error: forebay_loader::Error| Failure::usage(error.to_string());
+    let (records, mut bytes) = (split.len(), 0);
+    for shard in split.shards() {
+        let range = shard.byte_range(0..shard.len())?;
+        bytes += range.end - range.start;
+    }
+    // What decides the order is what a loader makes of the same options.
+    let mut options = Options::new(1, Transform::Raw);
+    (options.rank, options.world_size) = (args.rank, args.world_size);
+    options.lanes = args.lanes.unwrap_or(0);
+    options.keep_last = true;
+    options.shuffle = match args.shuffle {
+        ShuffleName::Blocks => Shuffle::default(),
+        ShuffleName::Full => Shuffle::Full,
+        ShuffleName::None => Shuffle::None,
+    };
+    let options = options.resolve(records, bytes).map_err(refused)?;
+    let plan = EpochPlan::new(&PlanOptions {
+        records,
+        seed,
+        epoch: args.epoch,
+        lanes: options.lanes,
+        shuffle: options.shuffle,
+        run_records: 1,
+    })
+    .map_err(refused)?;
+
+    let mut blocks = Blocks {
+        block_bytes,
+        pieces: Vec::new(),
+        seen: HashSet::new(),
+    };
+    for (at, shard) in split.shards().iter().enumerate() {
+        match dataset.manifest().shard_format {
+            ShardFormat::TfRecord => blocks.pieces.push(sidecar(dataset, shard.path())),
+            ShardFormat::Indexed => {
+                let len = shard.file_len();
+                blocks.add(at, shard, len.saturating_sub(TAIL_BYTES)..len);
+            }
+        }
+    }
+    let mut seen_runs = HashSet::new();
+    let step = usize::try_from(args.world_size).unwrap_or(usize::MAX).max(1);
+    for position in (args.rank..records).step_by(step) {
+        let run = plan.run_at(position).records;
+        if !seen_runs.insert(run.start) {
+            continue;
+        }
+        let mut record = run.start;
+        while record < run.end {
+            let Some((at, first)) = split.locate(record) else { break };
+            let Some(shard) = split.shards().get(at) else { break };
+            let count = (run.end - record).min(shard.len() - first).max(1);
+            blocks.add(at, shard, shard.byte_range(first..first + count)?);
+            record += count;
+        }
+    }
+    Ok(blocks.pieces)
+}
+
+/// Blocks of shards, each once.
+struct Blocks {
+    block_bytes: u64,
+    pieces: Vec<Piece>,
+    /// By the shard's number and the block's.
+    seen: HashSet<(usize, u64)>,
+}
+
+impl Blocks {
+    fn add(&mut self, at: usize, shard: &Shard, bytes: Range<u64>) {
+        let size = self.block_bytes;
+        for block in bytes.start / size..bytes.end.div_ceil(size) {
+            if self.seen.insert((at, block)) {
+                let end = ((block + 1) * size).min(shard.file_len());
+                self.pieces.push(Piece {
+                    path: shard.path().to_owned(),
+                    bytes: block * size..end,
+                    optional: false,
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use forebay_pack::{Cancel, PackOptions, Sharding};
+    use std::collections::BTreeSet;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[arg(long)]
+        split: Option<String>,
+        #[command(flatten)]
+        plan: PlanArgs,
+    }
+
+    fn plan(args: &[&str]) -> PlanArgs {
+        let first = ["warm", "--split", "train", "--seed", "3"];
+        Cli::try_parse_from(first.iter().chain(args)).unwrap().plan
+    }
+
+    /// The project's pictures in three shards.
+    fn packed(root: &Path, format: forebay_pack::Format) -> Dataset {
+        let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
+        let mut options = PackOptions::new(images, root);
+        options.format = format;
+        options.sharding = Sharding::Count(3);
+        forebay_pack::pack(&options, &(), &Cancel::new()).unwrap();
+        Dataset::open(root).unwrap()
+    }
+
+    fn places(pieces: &[Piece]) -> BTreeSet<(PathBuf, u64)> {
+        let needed = pieces.iter().filter(|piece| !piece.optional);
+        needed.map(|piece| (piece.path.clone(), piece.bytes.start)).collect()
+    }
+
+    #[test]
+    fn a_rank_gets_its_blocks_in_the_order_of_its_epoch() {
+        const BLOCK: u64 = 4096;
+        let dir = tempfile::tempdir().unwrap();
+        let dataset = packed(&dir.path().join("set"), forebay_pack::Format::TfRecord);
+        let split = dataset.split("train").unwrap();
+        let whole = pieces(&dataset, Some("train"), &plan(&[]), BLOCK).unwrap();
+        let all: u64 = split.shards().iter().map(Shard::file_len).sum();
+        let needed = whole.iter().filter(|piece| !piece.optional);
+        assert_eq!(needed.clone().map(|piece| piece.bytes.end - piece.bytes.start).sum::<u64>(), all);
+        // The first piece that is no index holds the first sample of the epoch.
+        let order = EpochPlan::new(&PlanOptions {
+            records: split.len(),
+            seed: 3,
+            epoch: 0,
+            lanes: 64,
+            shuffle: Shuffle::Blocks { block_records: 1, window_blocks: 2 },
+            run_records: 1,
+        })
+        .unwrap();
+        let (at, first) = split.locate(order.sample_at(0)).unwrap();
+        let shard = &split.shards()[at];
+        let start = shard.byte_range(first..first + 1).unwrap().start;
+        let piece = needed.clone().next().unwrap();
+        assert_eq!((&*piece.path, piece.bytes.start), (shard.path(), start / BLOCK * BLOCK));
+        // Ranks together need all of it, and each less than that.
+        let ranks: Vec<_> = ["0", "1"]
+            .map(|rank| plan(&["--rank", rank, "--world-size", "2"]))
+            .iter()
+            .map(|plan| places(&pieces(&dataset, Some("train"), plan, BLOCK).unwrap()))
+            .collect();
+        assert!(ranks.iter().all(|rank| rank.len() < places(&whole).len()));
+        assert_eq!(&ranks[0] | &ranks[1], places(&whole));
+        let other = pieces(&dataset, Some("train"), &plan(&["--epoch", "1"]), BLOCK).unwrap();
+        assert_eq!(places(&other), places(&whole));
+        assert_ne!(other, whole);
+        let wrong = plan(&["--rank", "2", "--world-size", "2"]);
+        let error = pieces(&dataset, Some("train"), &wrong, BLOCK).unwrap_err();
+        assert!(error.message().contains("rank"), "{error}");
+    }
+
+    #[test]
+    fn indexes_come_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let dataset = packed(&dir.path().join("set"), forebay_pack::Format::Indexed);
+        let found = pieces(&dataset, Some("train"), &plan(&[]), 4096).unwrap();
+        let (name, bytes) = (dataset.root().join("train-00000-of-00003.fbs"), &found[0].bytes);
+        assert_eq!(found[0].path, name);
+        let len = std::fs::metadata(&name).unwrap().len();
+        assert_eq!(bytes.start, len.saturating_sub(TAIL_BYTES) / 4096 * 4096);
+        let stored = pieces(&dataset, None, &PlanArgs { seed: None, ..plan(&[]) }, 4096).unwrap();
+        assert!(stored.len() > 3 && stored.iter().all(|piece| piece.bytes.start == 0));
+    }
+}
