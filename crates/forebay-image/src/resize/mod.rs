@@ -198,6 +198,7 @@ impl Resizer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::{Room, Rows};
     use proptest::prelude::*;
 
     fn resize(
@@ -279,6 +280,46 @@ mod tests {
             let mut out = vec![0; source.len()];
             resizer.run(&source, 27, Layout::Nhwc, &mut out);
             assert_eq!(out, source, "{profile}");
+        }
+    }
+
+    #[test]
+    fn a_resize_that_was_given_up_leaves_nothing_behind() {
+        let window = Region::whole(13, 11);
+        let plan = Resize {
+            input: (70, 90),
+            output: (13, 11),
+            window,
+            flip: true,
+        };
+        let source: Vec<u8> = (0..70 * 90 * 3u32).map(|i| (i % 251) as u8).collect();
+        let stride = 70 * 3;
+        for profile in Profile::ALL {
+            for level in Level::all() {
+                let mut resizer = Resizer {
+                    level,
+                    profile,
+                    ..Resizer::default()
+                };
+                resizer.plan(&plan);
+                let mut expected = vec![0; 13 * 11 * 3];
+                resizer.run(&source, stride, Layout::Nhwc, &mut expected);
+                // Some rows of another picture, as from a decoder that then declines.
+                let mut out = vec![7; expected.len()];
+                let mut passes = resizer.passes(Layout::Nhwc, &mut out);
+                for _ in 0..37 {
+                    match passes.room() {
+                        Some(Room::Pixels(row)) => row.fill(255),
+                        Some(Room::Planes(rows)) => {
+                            rows.into_iter().for_each(|row| row.fill(255));
+                        }
+                        None => {}
+                    }
+                    passes.done();
+                }
+                resizer.run(&source, stride, Layout::Nhwc, &mut out);
+                assert!(out == expected, "{profile} {level:?}");
+            }
         }
     }
 }

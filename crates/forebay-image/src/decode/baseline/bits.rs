@@ -23,7 +23,7 @@ const AHEAD: usize = 4096;
 const _: () = assert!(MAX_BLOCKS * BLOCK_BYTES + 2 * WORD + AHEAD + 2 * RUN <= MASK);
 
 /// Bits that a lookup in a Huffman table takes.
-pub(super) const LOOKUP_BITS: u32 = 10;
+pub(super) const LOOKUP_BITS: u32 = 11;
 
 /// A position in a window, with the next bits at the top of a register.
 ///

@@ -104,10 +104,16 @@ impl Window {
         }
     }
 
-    /// MCUs that are not needed but lie before or between needed ones.
-    fn walked_over(&self, header: &Header) -> usize {
+    /// MCUs that are not needed but lie before or between needed ones; where each row has a point, those between it and the needed ones.
+    fn walked_over(&self, header: &Header, points: Option<&Points>) -> usize {
         let (columns, _) = header.mcus();
-        self.rows.end * columns - self.rows.len() * self.columns.len()
+        match points {
+            Some(points) if points.in_each_row() => {
+                let to_point = self.columns.start - points.column(self.columns.start);
+                self.rows.len() * to_point
+            }
+            _ => self.rows.end * columns - self.rows.len() * self.columns.len(),
+        }
     }
 }
 
@@ -166,7 +172,7 @@ impl Baseline {
         let points = points
             .filter(|_| header.restart_interval == 0)
             .and_then(|points| self.points.read(points, bytes, header));
-        if points.is_none() && window.walked_over(header) >= self.strides_pay.0 {
+        if window.walked_over(header, points) >= self.strides_pay.0 {
             self.header.make_strides();
         }
         let header = &self.header;

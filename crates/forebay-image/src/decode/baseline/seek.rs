@@ -142,6 +142,13 @@ impl Points {
         self.grid.step == 1
     }
 
+    /// The column of the last point of a row at or before a column, where each row has points.
+    pub(super) fn column(&self, column: usize) -> usize {
+        let pieces = 0..usize::from(self.grid.pieces);
+        let columns = pieces.map(|piece| self.grid.column(piece));
+        columns.take_while(|&at| at <= column).last().unwrap_or(0)
+    }
+
     /// The last point at or before a row and column and the MCU where it is. `to` is the column after the last one
     /// that is wanted of the row: no byte at or after the third value is needed for what comes before it.
     pub(super) fn before(&self, row: usize, column: usize, to: usize) -> (Point, usize, usize) {

@@ -21,10 +21,6 @@ impl Stride {
     /// No symbol.
     const NOT_HERE: Self = Self(0);
 
-    fn new(length: u32, advance: u8) -> Self {
-        Self(length as u16 | u16::from(advance) << 8)
-    }
-
     /// For [`Bits::consume`](super::bits::Bits::consume): the length, and in the second byte the advance.
     #[inline(always)]
     pub(super) fn step(self) -> u32 {
@@ -41,54 +37,53 @@ impl Stride {
 /// Strides by the next bits.
 pub(super) type Strides = [Stride; ENTRIES];
 
-/// The first symbol of some bits.
+/// The first symbol of some bits: a byte each for the length of its code, that of the whole, and its advance.
 #[derive(Clone, Copy)]
-struct First {
-    code_length: u32,
-    length: u32,
-    advance: u8,
+struct First(u32);
+
+impl First {
+    /// Bits that begin no symbol, or one that is too long.
+    const NONE: Self = Self(0xff);
+
+    fn new(code: u32, length: u32, advance: u8) -> Self {
+        Self(code | length << 8 | u32::from(advance) << 16)
+    }
 }
 
 /// Strides that reach nowhere.
 pub(super) static NO_STRIDES: Strides = [Stride::NOT_HERE; ENTRIES];
 
+/// Most symbols of a stride. A fourth would seldom fit.
+const SYMBOLS: usize = 3;
+
 /// Makes the strides of a valid AC table.
 pub(super) fn build(counts: &[u8], symbols: &[u8]) -> Box<Strides> {
-    let none = First {
-        code_length: u32::MAX,
-        length: 0,
-        advance: 0,
-    };
-    let mut firsts = vec![none; ENTRIES];
+    let mut firsts = [First::NONE; ENTRIES];
     let mut symbols = symbols.iter();
     let mut at = 0;
-    for (code_length, &count) in (1..=STRIDE_BITS).zip(counts) {
+    for (code, &count) in (1..=STRIDE_BITS).zip(counts) {
         for &symbol in symbols.by_ref().take(count.into()) {
             let (advance, size) = meaning(Kind::Ac, symbol);
-            let span = 1 << (STRIDE_BITS - code_length);
-            firsts[at..at + span].fill(First {
-                code_length,
-                length: code_length + size,
-                advance,
-            });
+            let span = 1 << (STRIDE_BITS - code);
+            firsts[at..at + span].fill(First::new(code, code + size, advance));
             at += span;
         }
     }
     let mut strides = Box::new(NO_STRIDES);
-    for (bits, stride) in strides.iter_mut().enumerate() {
-        let (mut length, mut advance) = (0, 0);
-        while length < STRIDE_BITS && advance < END_OF_BLOCK {
-            let next = firsts[(bits << length) % ENTRIES];
-            let known = length + next.code_length.min(STRIDE_BITS + 1) <= STRIDE_BITS;
-            let too_far = next.advance < END_OF_BLOCK && advance + next.advance > LONGEST;
-            if !known || too_far || length + next.length > FAST_BITS {
-                break;
-            }
-            length += next.length;
-            advance += next.advance;
-        }
-        if length > 0 {
-            *stride = Stride::new(length, advance);
+    // Symbol after symbol for all bits at once, without branches: none could be foreseen.
+    for _ in 0..SYMBOLS {
+        for (bits, stride) in (0u32..).zip(strides.iter_mut()) {
+            let Stride(so_far) = *stride;
+            let (length, advance) = (u32::from(so_far & 0xff), u32::from(so_far >> 8));
+            let First(next) = firsts[(bits << length) as usize % ENTRIES];
+            let (code, next) = (next & 0xff, next >> 8);
+            let (next_length, next_advance) = (next & 0xff, next >> 8);
+            let end = u32::from(END_OF_BLOCK);
+            let fits = (length + code <= STRIDE_BITS)
+                & (length + next_length <= FAST_BITS)
+                & (advance < end)
+                & ((next_advance >= end) | (advance + next_advance <= u32::from(LONGEST)));
+            *stride = Stride(so_far + if fits { next as u16 } else { 0 });
         }
     }
     strides
