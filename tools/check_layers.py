@@ -16,6 +16,7 @@ LAYERS = [
     ["forebay-proto"],
     ["forebay-shard"],
     ["forebay-store", "forebay-image", "forebay-wire"],
+    ["forebay-synthetic"],
     ["forebay-pack", "forebay-loader", "forebay-client"],
     ["forebay-server"],
     ["forebay-bench"],
@@ -27,6 +28,7 @@ LAYERS = [
 # What a crate must never pull in, however deep.
 FORBIDDEN = {
     "forebay-shard": ["tokio", "object_store"],
+    "forebay-synthetic": ["tokio", "object_store"],
     "forebay-client": ["object_store", "forebay-image", "forebay-loader"],
     "forebay-loader": ["forebay-server", "forebay-client", "tokio"],
     "forebay-server": ["forebay-client", "forebay-cli"],

@@ -7,6 +7,7 @@ use std::time::Instant;
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::{Loader, Options};
 use forebay_store::{Location, ReadOptions, open_dataset};
+use forebay_synthetic::{Recipe, is_synthetic};
 
 use crate::measure::{Alternative, Report, Sample, side_by_side};
 use crate::{Error, Result};
@@ -64,7 +65,11 @@ pub fn epoch(places: &[Location], options: &EpochOptions) -> Result<Report> {
 
 fn one(place: &Location, options: &EpochOptions) -> Result<(Sample, String, String)> {
     let begin = Instant::now();
-    let dataset = open_dataset(place, &options.read.clone().for_loader())?;
+    let text = place.to_string();
+    let dataset = match is_synthetic(&text) {
+        true => Recipe::parse(&text)?.open()?,
+        false => open_dataset(place, &options.read.clone().for_loader())?,
+    };
     let name = match &options.split {
         Some(name) => name.clone(),
         None => dataset

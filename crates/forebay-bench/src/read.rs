@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use forebay_shard::{Dataset, Split};
+use forebay_synthetic::{Recipe, is_synthetic};
 
 use crate::measure::{Alternative, Report, Sample, side_by_side};
 use crate::{Error, Result};
@@ -59,9 +60,21 @@ pub fn read(datasets: &[&Path], split: Option<&str>, runs: usize) -> Result<Vec<
     ])
 }
 
+/// Opens a dataset on this machine, or one that is nowhere.
+pub(crate) fn dataset(root: &Path) -> Result<Dataset> {
+    match root.to_str() {
+        Some(url) if is_synthetic(url) => Ok(Recipe::parse(url)?.open()?),
+        _ => Ok(Dataset::open(root)?),
+    }
+}
+
 /// Opens a split, the first one when none is named.
 pub(crate) fn open(root: &Path, split: Option<&str>) -> Result<Split> {
-    let dataset = Dataset::open(root)?;
+    split_of(&dataset(root)?, root, split)
+}
+
+/// A split of an open dataset, the first one when none is named.
+pub(crate) fn split_of(dataset: &Dataset, root: &Path, split: Option<&str>) -> Result<Split> {
     let name = match split {
         Some(name) => name.to_owned(),
         None => dataset

@@ -8,11 +8,10 @@ use forebay_client::{Client, ClientOptions, Stream, Transport};
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::{Loader, Options};
 use forebay_server::{Server, ServerHandle, ServerOptions};
-use forebay_shard::Dataset;
 
 use crate::Result;
 use crate::measure::{Alternative, Report, Sample, side_by_side};
-use crate::read::open;
+use crate::read::{dataset, split_of};
 
 pub(crate) const SIDE: u32 = 224;
 pub(crate) const BATCH: u64 = 256;
@@ -31,8 +30,9 @@ pub fn stream(
     seconds: f64,
     runs: usize,
 ) -> Result<Report> {
-    let split = open(root, split)?;
-    let (server, url) = serve(|server| Ok(server.add_dataset(NAME, &Dataset::open(root)?)?))?;
+    let dataset = dataset(root)?;
+    let split = split_of(&dataset, root, split)?;
+    let (server, url) = serve(|server| Ok(server.add_dataset(NAME, &dataset)?))?;
     let time = Duration::from_secs_f64(seconds);
     // Both take one batch before the clock starts.
     let in_process = || {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use forebay_shard::{Dataset, LocalFiles, Manifest, OpenOptions, Shard, Storage};
 use forebay_store::{Location, ReadOptions, StoreOptions};
+use forebay_synthetic::{Recipe, is_synthetic};
 
 use crate::failure::{Failure, io_hint};
 use crate::paint::printable;
@@ -18,6 +19,16 @@ pub(crate) const MANIFEST: &str = "forebay.json";
 /// The local path that the user's text names: a path, or a `file://` URL.
 pub(crate) fn local(text: &Path) -> Result<PathBuf, Failure> {
     Ok(Location::parse(text)?.local_path()?.to_owned())
+}
+
+/// The synthetic dataset that the user's text names, if it names one.
+pub(crate) fn synthetic(text: &Path) -> Result<Option<Recipe>, Failure> {
+    match text.to_str() {
+        Some(url) if is_synthetic(url) => Recipe::parse(url)
+            .map(Some)
+            .map_err(|error| Failure::usage(error.problem).hint(error.hint)),
+        _ => Ok(None),
+    }
 }
 
 /// What lies somewhere.
@@ -44,6 +55,14 @@ impl Input {
     }
 
     fn recognise_with(text: &Path, options: &ReadOptions) -> Result<Self, Failure> {
+        if let Some(recipe) = synthetic(text)? {
+            let (path, storage) = recipe.storage()?;
+            return Ok(Self {
+                kind: Kind::Dataset,
+                path,
+                storage,
+            });
+        }
         let location = Location::parse(text)?;
         if location.is_remote() {
             return Self::remote(&location, options);
@@ -268,5 +287,16 @@ mod tests {
         let shard = root.join("train-00000-of-00001");
         assert_eq!(recognise(&shard).unwrap(), (Kind::Shard, shard.clone()));
         assert!(Input::dataset(&shard, &StoreOptions::default()).is_err());
+    }
+
+    #[test]
+    fn synthetic_datasets_are_nowhere() {
+        let recognise = |text: &str| Input::recognise(Path::new(text), &StoreOptions::default());
+        let input = recognise("synthetic://imagenet?records=10&pictures=1").unwrap();
+        assert_eq!(input.kind(), Kind::Dataset);
+        assert_eq!(input.manifest().unwrap().splits[0].records, 10);
+        let wrong = recognise("synthetic://imagenet?recrods=10").unwrap_err();
+        assert_eq!(wrong.exit_code(), 2);
+        assert!(wrong.hint_line().unwrap().contains("records"), "{wrong}");
     }
 }

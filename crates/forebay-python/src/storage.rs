@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use forebay_store::cache::{Cache, CacheOptions};
 use forebay_store::{Location, ReadOptions, StoreOptions};
+use forebay_synthetic::{Recipe, is_synthetic};
 
 use crate::failure::{Failure, Kind};
 
@@ -23,6 +24,16 @@ pub(crate) fn location(text: impl AsRef<OsStr>) -> Result<Location, Failure> {
             .map_err(|error| Failure::new(Kind::Option, error))?;
     }
     Ok(location)
+}
+
+/// The synthetic dataset that a text names, if it names one.
+pub(crate) fn synthetic(text: impl AsRef<OsStr>) -> Result<Option<Recipe>, Failure> {
+    match text.as_ref().to_str() {
+        Some(url) if is_synthetic(url) => Recipe::parse(url).map(Some).map_err(|error| {
+            Failure::new(Kind::Option, format!("{}: {}", error.problem, error.hint))
+        }),
+        _ => Ok(None),
+    }
 }
 
 /// Whether a place is read from a store.

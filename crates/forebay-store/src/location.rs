@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 const CAN_USE: &str = "a path such as /data/imagenet or a URL such as file:///data/imagenet";
 /// Schemes whose authority is a bucket or container.
 const BUCKET_SCHEMES: [&str; 7] = ["s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"];
+/// The scheme of datasets that are made as they are read; `forebay-synthetic` opens them.
+const SYNTHETIC: &str = "synthetic";
 /// The others that a [`Store`](crate::Store) opens.
 const WEB_SCHEMES: [&str; 2] = ["http", "https"];
 
@@ -35,7 +37,7 @@ pub struct Location(Place);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Place {
     Local(PathBuf),
-    /// Neither user name, password nor query is ever stored, so none can be printed.
+    /// Neither user name, password nor query is ever stored, so none can be printed; a synthetic dataset's query is no secret.
     Remote {
         scheme: String,
         authority: String,
@@ -82,10 +84,12 @@ impl Location {
         if !extra.is_empty() && BUCKET_SCHEMES.contains(&scheme.as_str()) {
             return Err(bad(text, "? and # cannot be part of a name here"));
         }
+        // What a synthetic dataset is, is all in its query, and none of it is secret.
+        let query = if scheme == SYNTHETIC { extra } else { "" };
         Ok(Self(Place::Remote {
             scheme,
             authority: authority.to_owned(),
-            path: path.to_owned(),
+            path: format!("{path}{query}"),
         }))
     }
 
@@ -334,6 +338,9 @@ mod tests {
         assert!(Location::parse("abfss://c:SECRET@account/x").is_err());
         assert!(Location::parse("s3://bucket/a#b").is_err());
         assert!(Location::parse("gs://bucket/a?b").is_err());
+        let synthetic = Location::parse("synthetic://imagenet?records=3").unwrap();
+        assert_eq!(synthetic.to_string(), "synthetic://imagenet?records=3");
+        assert!(!synthetic.is_remote());
         let signed = Location::parse("https://host/x?sig=HIDDEN#frag").unwrap();
         assert!(!format!("{signed:?} {signed}").contains("HIDDEN"));
     }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_shard::{RecordBlock, Split};
+use forebay_store::Location;
 use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict, PySlice, PyTuple};
@@ -17,7 +18,7 @@ use pyo3::types::{PyAny, PyDict, PySlice, PyTuple};
 use crate::array::Array;
 use crate::failure::{Failure, Kind};
 use crate::patience::{Deadline, patiently};
-use crate::storage::{StorageOptions, location, read_options};
+use crate::storage::{StorageOptions, location, read_options, synthetic};
 use record::Holder;
 pub(crate) use record::Record;
 use view::{Cut, View};
@@ -84,13 +85,19 @@ pub(crate) fn open(
     storage_options: Option<StorageOptions>,
 ) -> PyResult<PyDataset> {
     let storage_options = storage_options.unwrap_or_default();
-    let place = location(&path)?;
-    let is_far = place.is_remote();
+    let place = match synthetic(&path)? {
+        Some(recipe) => Err(recipe),
+        None => Ok(location(&path)?),
+    };
+    let is_far = place.as_ref().is_ok_and(Location::is_remote);
     let read = read_options(is_far, &storage_options)?;
     let name = path.display().to_string();
     let waits_for = || format!("the index of {name}");
     let (dataset, splits) = patiently(py, Deadline::after(None), waits_for, move || {
-        let dataset = forebay_store::open_dataset(&place, &read)?;
+        let dataset = match place {
+            Ok(place) => forebay_store::open_dataset(&place, &read)?,
+            Err(recipe) => recipe.open()?,
+        };
         let splits = dataset.splits().map(|name| dataset.split(name));
         let splits: Vec<Split> = splits.collect::<Result<_, _>>()?;
         Ok((dataset, splits))

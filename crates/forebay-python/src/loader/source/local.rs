@@ -12,10 +12,13 @@ use super::{Counters, GivenLabels, GivenMix, Handle, Opened, choose};
 use crate::failure::{Failure, Kind};
 use crate::loader::arguments::Wish;
 use crate::pump::{Place, Source};
-use crate::storage::location;
+use crate::storage::{location, synthetic};
 
 /// A loader has reads on its way by itself, within its own budget.
 fn dataset(place: &OsStr, read: &ReadOptions) -> Result<Dataset, Failure> {
+    if let Some(recipe) = synthetic(place)? {
+        return Ok(recipe.open()?);
+    }
     Ok(open_dataset(&location(place)?, &read.clone().for_loader())?)
 }
 

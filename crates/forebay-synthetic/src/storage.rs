@@ -1,0 +1,434 @@
+//! The files of a synthetic dataset, and how reading them goes: delays and faults, where they were asked for.
+//!
+//! Faults are a function of the seed and of the number of the read, so a run meets about as many as another one. Damage is
+//! a function of the record: each read of it finds the same wrong byte.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use forebay_shard::dataset::INDEX_DIRECTORY;
+use forebay_shard::manifest::{ClassEntry, FILE_NAME, ShardEntry, SplitEntry};
+use forebay_shard::{Manifest, Pace, ReadAt, Result, ShardFormat, Storage};
+
+use crate::pictures::{self, Random};
+use crate::recipe::Recipe;
+use crate::shard::{Body, CLASSES, LABEL_BASE, class_name};
+
+/// With delays, reads go as they go to a store: this many at a time, and one for what is no further apart than this.
+const FAR_PARALLEL: usize = 32;
+const FAR_GAP_BYTES: u64 = 512 << 10;
+const FAR_TAIL_BYTES: u64 = 64 << 10;
+
+/// The files of a synthetic dataset.
+#[derive(Debug)]
+pub struct SyntheticStorage {
+    root: PathBuf,
+    shards: u64,
+    manifest: Arc<Vec<u8>>,
+    /// Of all shards but the last.
+    body: Arc<Body>,
+    last: Arc<Body>,
+    weather: Arc<Weather>,
+}
+
+impl SyntheticStorage {
+    /// Draws the pictures and sums up what the manifest says.
+    pub(crate) fn new(recipe: &Recipe) -> Result<Self> {
+        let pictures = pictures::draw(recipe.pictures, recipe.seed, recipe.seek_points)?;
+        let pictures = Arc::new(pictures);
+        let shards = recipe.records.div_ceil(CLASSES);
+        let rest = recipe.records - (shards - 1) * CLASSES;
+        let last = Arc::new(Body::new(&pictures, rest)?);
+        let body = match shards {
+            1 => Arc::clone(&last),
+            _ if rest == CLASSES => Arc::clone(&last),
+            _ => Arc::new(Body::new(&pictures, CLASSES)?),
+        };
+        let entries = (0..shards).map(|shard| {
+            let body = if shard + 1 == shards { &last } else { &body };
+            ShardEntry {
+                name: shard_name(shard, shards),
+                records: body.records(),
+                bytes: body.len(),
+                crc32c: body.crc32c(),
+                blake3: None,
+            }
+        });
+        let mut manifest = Manifest::new(
+            ShardFormat::TfRecord,
+            LABEL_BASE,
+            vec![SplitEntry::new("train", entries.collect())],
+        );
+        let class = |class| ClassEntry {
+            name: class_name(class),
+            text: None,
+        };
+        manifest.classes = (0..CLASSES).map(class).collect();
+        Ok(SyntheticStorage {
+            root: PathBuf::from(recipe.url()),
+            shards,
+            manifest: Arc::new(manifest.to_json()?.into_bytes()),
+            body,
+            last,
+            weather: Arc::new(Weather::new(recipe)),
+        })
+    }
+
+    fn file(&self, path: &Path) -> io::Result<File> {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let name = path.strip_prefix(&self.root).map_err(|_| missing())?;
+        let name = name.to_str().ok_or_else(missing)?;
+        if name == FILE_NAME {
+            return Ok(File::Whole(Arc::clone(&self.manifest)));
+        }
+        let (shard, is_index) = match name
+            .strip_prefix(INDEX_DIRECTORY)
+            .and_then(|name| name.strip_prefix('/')?.strip_suffix(".fbi"))
+        {
+            Some(shard) => (shard, true),
+            None => (name, false),
+        };
+        let number = shard
+            .strip_prefix("train-")
+            .and_then(|shard| shard.split('-').next())
+            .and_then(|number| number.parse::<u64>().ok())
+            .filter(|&number| number < self.shards && shard_name(number, self.shards) == shard)
+            .ok_or_else(missing)?;
+        let body = match number + 1 == self.shards {
+            true => &self.last,
+            false => &self.body,
+        };
+        let body = Arc::clone(body);
+        Ok(match is_index {
+            true => File::Index(body),
+            false => File::Shard(body, number),
+        })
+    }
+}
+
+fn shard_name(shard: u64, shards: u64) -> String {
+    format!("train-{shard:05}-of-{shards:05}")
+}
+
+impl Storage for SyntheticStorage {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadAt>> {
+        Ok(Arc::new(OpenFile {
+            file: self.file(path)?,
+            weather: Arc::clone(&self.weather),
+        }))
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.file(path).is_ok())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
+        let names = (0..self.shards).map(|shard| shard_name(shard, self.shards));
+        if dir == self.root {
+            let mut all: Vec<OsString> = names.map(OsString::from).collect();
+            all.extend([FILE_NAME.into(), INDEX_DIRECTORY.into()]);
+            return Ok(all);
+        }
+        if dir == self.root.join(INDEX_DIRECTORY) {
+            return Ok(names.map(|name| format!("{name}.fbi").into()).collect());
+        }
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn pace(&self) -> Pace {
+        let mut pace = Pace::default();
+        if self.weather.is_far() {
+            pace.parallel = FAR_PARALLEL;
+            pace.gap_bytes = FAR_GAP_BYTES;
+            pace.tail_bytes = FAR_TAIL_BYTES;
+        }
+        pace
+    }
+}
+
+enum File {
+    Whole(Arc<Vec<u8>>),
+    Index(Arc<Body>),
+    /// With the shard's number.
+    Shard(Arc<Body>, u64),
+}
+
+struct OpenFile {
+    file: File,
+    weather: Arc<Weather>,
+}
+
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OpenFile({} bytes)", self.len())
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Body({} records)", self.records())
+    }
+}
+
+impl ReadAt for OpenFile {
+    fn len(&self) -> u64 {
+        match &self.file {
+            File::Whole(bytes) => bytes.len() as u64,
+            File::Index(body) => body.index().len() as u64,
+            File::Shard(body, _) => body.len(),
+        }
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let end = offset.checked_add(buf.len() as u64);
+        if end.is_none_or(|end| end > self.len()) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let is_data = matches!(self.file, File::Shard(..));
+        self.weather.weather(buf.len() as u64, is_data)?;
+        // What is within a file is within memory, or within a shard.
+        let whole = |bytes: &[u8], buf: &mut [u8]| {
+            buf.copy_from_slice(&bytes[offset as usize..offset as usize + buf.len()]);
+        };
+        match &self.file {
+            File::Whole(bytes) => whole(bytes, buf),
+            File::Index(body) => whole(body.index(), buf),
+            File::Shard(body, shard) => {
+                body.read(buf, offset);
+                self.weather.damage(body, *shard, buf, offset);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What makes reading slow or fail.
+#[derive(Debug)]
+struct Weather {
+    latency: Duration,
+    bandwidth: Option<u64>,
+    stall: Option<(f64, Duration)>,
+    fail: f64,
+    damage: f64,
+    seed: u64,
+    reads: AtomicU64,
+    /// When the line is free again.
+    line: Mutex<Option<Instant>>,
+}
+
+impl Weather {
+    fn new(recipe: &Recipe) -> Self {
+        Weather {
+            latency: recipe.latency,
+            bandwidth: recipe.bandwidth,
+            stall: recipe.stall,
+            fail: recipe.fail,
+            damage: recipe.damage,
+            seed: recipe.seed,
+            reads: AtomicU64::new(0),
+            line: Mutex::new(None),
+        }
+    }
+
+    /// Whether reading is worth being done as from a store.
+    fn is_far(&self) -> bool {
+        !self.latency.is_zero() || self.bandwidth.is_some() || self.stall.is_some()
+    }
+
+    /// Lets one read wait as long as it has to, or fail. Only records fail, so that a dataset can be opened.
+    fn weather(&self, bytes: u64, is_data: bool) -> io::Result<()> {
+        let read = self.reads.fetch_add(1, Ordering::Relaxed);
+        let mut random = Random::new(self.seed ^ read.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        let mut wait = self.latency;
+        if let Some((part, time)) = self.stall
+            && random.happens(part)
+        {
+            wait += time;
+        }
+        if let Some(bandwidth) = self.bandwidth {
+            wait += self.queue(bytes, bandwidth, Instant::now());
+        }
+        if !wait.is_zero() {
+            std::thread::sleep(wait);
+        }
+        if is_data && random.happens(self.fail) {
+            let what = "this read fails because fail= of the synthetic dataset asks for it";
+            return Err(io::Error::other(what));
+        }
+        Ok(())
+    }
+
+    /// How long bytes take that go over the line behind all that were there before.
+    fn queue(&self, bytes: u64, bandwidth: u64, now: Instant) -> Duration {
+        let takes = Duration::from_secs_f64(bytes as f64 / bandwidth as f64);
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = line.unwrap_or(now).max(now) + takes;
+        *line = Some(free);
+        free - now
+    }
+
+    /// Changes the byte in the middle of each picture that is to be damaged.
+    fn damage(&self, body: &Body, shard: u64, buf: &mut [u8], offset: u64) {
+        if self.damage <= 0.0 {
+            return;
+        }
+        let range = offset..offset + buf.len() as u64;
+        for record in body.records_in(&range) {
+            let number = shard * CLASSES + record;
+            let mut random = Random::new(!self.seed ^ number.wrapping_mul(0xa076_1d64_78bd_642f));
+            let at = body.middle_of(record);
+            if range.contains(&at) && random.happens(self.damage) {
+                buf[(at - offset) as usize] ^= 0x55;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_shard::{Dataset, Shard, image_record};
+
+    use super::*;
+
+    fn recipe(query: &str) -> Recipe {
+        Recipe::parse(&format!("synthetic://imagenet?pictures=2&{query}")).unwrap()
+    }
+
+    fn open(query: &str) -> Dataset {
+        recipe(query).open().unwrap()
+    }
+
+    #[test]
+    fn it_is_a_whole_dataset() {
+        let dataset = open("records=2100");
+        let split = dataset.split("train").unwrap();
+        assert_eq!((split.len(), split.shards().len()), (2100, 3));
+        assert_eq!(split.classes().len(), 1000);
+        let mut labels = std::collections::BTreeMap::new();
+        let mut record = Vec::new();
+        for number in [0, 1, 31, 999, 1000, 2000, 2099] {
+            split.read(number, &mut record).unwrap();
+            let found = image_record(&record).unwrap();
+            assert_eq!(found.label, split.label(number));
+            assert!(forebay_image::probe(found.image, &Default::default()).is_ok());
+            assert!(found.seek_points.is_some());
+        }
+        for number in 0..2000 {
+            *labels.entry(split.label(number).unwrap()).or_insert(0) += 1;
+        }
+        assert!(labels.len() == 1000 && labels.values().all(|&count| count == 2));
+        // Every byte, against the checksums of the manifest.
+        let scan = split.shards()[2].scan(0..100);
+        assert_eq!(scan.count(), 100);
+    }
+
+    #[test]
+    fn the_same_url_is_the_same_dataset_whatever_the_weather() {
+        let plain = open("records=1500");
+        let slow = open("records=1500&latency=1us&bandwidth=100GB&stall=0.01:1us");
+        assert_eq!(plain.fingerprint(), slow.fingerprint());
+        assert_ne!(plain.fingerprint(), open("records=1501").fingerprint());
+        assert_ne!(
+            plain.fingerprint(),
+            open("records=1500&seed=1").fingerprint()
+        );
+        assert!(!plain.storage().pace().is_far() && slow.storage().pace().is_far());
+    }
+
+    #[test]
+    fn any_range_of_a_shard_can_be_read() {
+        let (root, storage) = recipe("records=20").storage().unwrap();
+        let file = storage.open(&root.join("train-00000-of-00001")).unwrap();
+        let mut whole = vec![0; file.len() as usize];
+        file.read_exact_at(&mut whole, 0).unwrap();
+        for (from, to) in [
+            (0, 1),
+            (11, 13),
+            (5, 300_000),
+            (whole.len() - 1, whole.len()),
+        ] {
+            let mut part = vec![0; to - from];
+            file.read_exact_at(&mut part, from as u64).unwrap();
+            assert_eq!(part, whole[from..to], "{from}..{to}");
+        }
+        assert!(
+            file.read_exact_at(&mut [0; 2], whole.len() as u64 - 1)
+                .is_err()
+        );
+        assert!(file.read_exact_at(&mut [0; 2], u64::MAX).is_err());
+        // As TensorFlow would read it.
+        let mut at = 0;
+        for _ in 0..20 {
+            let len = u64::from_le_bytes(whole[at..at + 8].try_into().unwrap()) as usize;
+            let crc = forebay_shard::checksum::crc32c(&whole[at + 12..at + 12 + len]);
+            let tail: [u8; 4] = whole[at + 12 + len..at + 16 + len].try_into().unwrap();
+            assert_eq!(u32::from_le_bytes(tail), forebay_shard::checksum::mask(crc));
+            at += 16 + len;
+        }
+        assert_eq!(at, whole.len());
+        for missing in [
+            "train-00001-of-00001",
+            "train-0-of-00001",
+            "index/x.fbi",
+            "x",
+        ] {
+            assert!(!storage.exists(&root.join(missing)).unwrap(), "{missing}");
+        }
+    }
+
+    #[test]
+    fn damage_is_found_where_it_is_each_time() {
+        let dataset = open("records=300&damage=0.1");
+        let split = dataset.split("train").unwrap();
+        let bad = || {
+            let mut record = Vec::new();
+            (0..300)
+                .filter(|&number| split.read(number, &mut record).is_err())
+                .collect::<Vec<u64>>()
+        };
+        let first = bad();
+        assert!((10..60).contains(&first.len()), "{first:?}");
+        assert_eq!(bad(), first);
+    }
+
+    #[test]
+    fn reads_fail_as_often_as_they_should() {
+        let (root, storage) = recipe("records=10&fail=0.2").storage().unwrap();
+        let file = storage.open(&root.join("train-00000-of-00001")).unwrap();
+        let failed = (0..1000).filter(|_| file.read_exact_at(&mut [0; 9], 3).is_err());
+        let failed = failed.count();
+        assert!((120..280).contains(&failed), "{failed}");
+    }
+
+    #[test]
+    fn bytes_queue_for_the_line() {
+        let weather = Weather::new(&recipe("bandwidth=1MB"));
+        let now = Instant::now();
+        assert_eq!(
+            weather.queue(500_000, 1_000_000, now),
+            Duration::from_millis(500)
+        );
+        assert_eq!(
+            weather.queue(250_000, 1_000_000, now),
+            Duration::from_millis(750)
+        );
+        let later = now + Duration::from_secs(2);
+        assert_eq!(
+            weather.queue(1_000_000, 1_000_000, later),
+            Duration::from_secs(1)
+        );
+    }
+
+    #[test]
+    fn a_shard_can_be_opened_by_itself() {
+        let (root, storage) = recipe("records=5").storage().unwrap();
+        let path = root.join("train-00000-of-00001");
+        let shard = Shard::open_path_in(&path, &Default::default(), storage).unwrap();
+        assert_eq!(shard.len(), 5);
+    }
+}
