@@ -29,6 +29,7 @@ pub use error::{Error, Place, Result};
 pub use loader::{Loader, Monitor};
 pub use mix::{Mix, MixLabels};
 pub use options::{DEFAULT_MEMORY_BYTES, DEFAULT_READERS, OnError, Options, PageCache};
+pub use pipeline::Share;
 pub use plan::Shuffle;
 pub use sampling::{Sampling, Weights};
 pub use spec::MAX_BATCH_BYTES;

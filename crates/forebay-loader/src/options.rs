@@ -6,6 +6,7 @@
 use forebay_image::{BatchTransform, DecodeOptions, Dtype, Layout, Output, Profile, Transform};
 
 use crate::error::{Error, Result};
+use crate::pipeline::Share;
 use crate::plan::{self, Batches, Shuffle, defaults};
 use crate::sampling::Sampling;
 
@@ -87,6 +88,9 @@ pub struct Options {
     /// Threads that decode; 0 for as many as this process may use (CPU affinity and cgroup limits count), which then
     /// are shared with all its other loaders that were left the choice, sample by sample.
     pub threads: usize,
+    /// Which part of the cores this loader has beside others of its process. With one, threads take turns whatever their number;
+    /// `None` for a part of its own, as large as any other's.
+    pub share: Option<Share>,
     /// Threads that read, most of the time waiting for storage; 0 for [`DEFAULT_READERS`], or as many as storage behind a network
     /// is worth, if the memory allows.
     pub readers: usize,
@@ -132,6 +136,7 @@ impl Options {
             sampling: Sampling::default(),
             on_error: OnError::default(),
             threads: 0,
+            share: None,
             readers: 0,
             batches_ahead: 0,
             memory_bytes: 0,

@@ -30,7 +30,8 @@ use crate::plan::{Batches, Selection};
 use crate::source::Source;
 use crate::stats::{Activity, Clock, Queues, ReadClock, StageStats, Stats};
 use canvas::Canvas;
-use cores::Cores;
+use cores::Place;
+pub use cores::Share;
 use planner::{Planner, Reach, most_readers};
 use state::{Making, Sizes, State};
 
@@ -58,8 +59,8 @@ pub(crate) struct Shared {
     workers: Vec<Clock>,
     trainer: Clock,
     began: Instant,
-    /// Where the number of threads was left to this process: those it shares.
-    cores: Option<Arc<Cores>>,
+    /// Where the number of threads was left to this process, or a share was given: those it shares.
+    cores: Option<Place>,
     transform_ns: AtomicU64,
     images: AtomicU64,
     batches_out: AtomicU64,
@@ -185,7 +186,8 @@ impl Pipeline {
         };
         // Besides those in the making, one or two are at the trainer.
         let kept = batch_bytes.saturating_mul(machine.batches_ahead + 2);
-        let cores = (options.threads == 0).then(cores::of_this_process);
+        let shares = options.threads == 0 || options.share.is_some();
+        let cores = shares.then(|| Place::new(options.share.clone()));
         let buffer_bytes = if options.is_raw() { 0 } else { batch_bytes };
         let shared = Arc::new(Shared {
             source,

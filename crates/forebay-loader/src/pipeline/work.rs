@@ -22,7 +22,7 @@ const NO_LABEL: i64 = -1;
 /// Decodes until the pipeline is stopped, as decode thread number `me`.
 pub(super) fn run(shared: &Shared, me: usize) {
     let mut decoder = Decoder::with_options(shared.options.decode);
-    let mut seat = Seat::new(shared.cores.clone());
+    let mut seat = Seat::new(shared.cores.as_ref());
     while let Some(job) = take(shared, me, &mut seat) {
         // Waiting for a core that another loader has counts as work: it is what more of them would shorten.
         shared.workers[me].switch(Activity::Busy);
@@ -35,7 +35,7 @@ pub(super) fn run(shared: &Shared, me: usize) {
 }
 
 /// The next job; `None` when the pipeline is stopped.
-fn take(shared: &Shared, me: usize, seat: &mut Seat) -> Option<Job> {
+fn take(shared: &Shared, me: usize, seat: &mut Seat<'_>) -> Option<Job> {
     let mut state = shared.lock();
     loop {
         if state.stopped {

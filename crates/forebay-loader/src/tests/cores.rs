@@ -1,10 +1,11 @@
 //! Loaders that were left the number of threads share the cores of the process.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::dataset::Recipe;
 use super::{Crowd, Gate, gated, options};
+use crate::Share;
 use crate::options::usable_cores;
 
 /// Two loaders have a thread for each core each, and decode no more samples at once than there are cores.
@@ -32,4 +33,47 @@ fn two_loaders_decode_no_more_at_once_than_one() {
     }
     let most = gate.decoding.most.load(Ordering::SeqCst);
     assert!((1..=usable_cores()).contains(&most), "{most} at once");
+}
+
+/// Of two loaders that always want more, the one of eight times the weight gets more, however busy the machine is.
+#[test]
+fn shares_of_the_cores_follow_weights() {
+    let decoding = Crowd {
+        work: 1_000_000,
+        ..Crowd::default()
+    };
+    let gate = Arc::new(Gate {
+        decoding,
+        ..Gate::default()
+    });
+    let with = |weight| {
+        let mut options = options();
+        options.threads = 0;
+        // More samples under way than there are cores.
+        options.batches_ahead = usable_cores().max(8);
+        options.share = Some(Share::new(weight));
+        gated(&Recipe::default(), options, &gate)
+    };
+    let (_light_directory, mut light) = with(1.0);
+    let (_heavy_directory, mut heavy) = with(8.0);
+    let over = AtomicBool::new(false);
+    let (heavy, light) = std::thread::scope(|scope| {
+        let light = scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                light.next_batch().unwrap();
+            }
+            light.stats().images
+        });
+        // Beyond what was made before the other one began.
+        let begun = heavy.stats().images;
+        while heavy.stats().images < begun + 400 {
+            heavy.next_batch().unwrap();
+        }
+        over.store(true, Ordering::SeqCst);
+        (heavy.stats().images - begun, light.join().unwrap())
+    });
+    assert!(
+        light * 2 < heavy,
+        "{light} of weight 1 beside {heavy} of weight 8"
+    );
 }

@@ -59,6 +59,8 @@ struct Crowd {
     most: AtomicUsize,
     /// How often a decode thread lets others run while it is counted.
     patience: usize,
+    /// And how long it works, in additions.
+    work: u64,
 }
 
 impl Crowd {
@@ -68,6 +70,7 @@ impl Crowd {
         for _ in 0..self.patience {
             std::thread::yield_now();
         }
+        std::hint::black_box((0..self.work).fold(0, |sum: u64, i| std::hint::black_box(sum ^ i)));
         self.now.fetch_sub(1, Ordering::SeqCst);
     }
 }
