@@ -398,3 +398,93 @@ fn a_server_is_watched_from_a_terminal() {
         .failed_with(&[&address])
         .explains("hint: ", &["--admin-listen"]);
 }
+
+#[test]
+fn one_job_by_flags() {
+    let (_dir, root) = packed();
+    let job = [
+        "--job",
+        "trial",
+        "--split",
+        "train",
+        "--batch-size",
+        "4",
+        "--world-size",
+        "2",
+        "--transform",
+        "{ kind = \"eval\", resize = 64, crop = 56 }",
+        "--weight",
+        "2.5",
+    ];
+    let check = ["serve", text(&root), "--check", "--listen", "127.0.0.1:0"];
+    let ran = run(check.iter().chain(&job)).done();
+    for part in [
+        "/trial",
+        "2 ranks of 4 samples",
+        "an epoch of 48 samples: 6 batches of 37.6 kB (uint8, nhwc)",
+        "weight 2.5",
+    ] {
+        assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
+    }
+    let served = Served::start(&root, &job);
+    let url = served.url.replace("/shards", "/trial");
+    let client = Client::connect(&url, ClientOptions::default()).unwrap();
+    let mut stream = client.open(wire::StreamSpec::default()).unwrap();
+    assert_eq!(stream.next_batch().unwrap().unwrap().shape, [4, 56, 56, 3]);
+    assert_eq!(stream.spec().world_size, 2);
+
+    let ran = run(check.iter().chain(&["--batch-size", "4"])).code(2);
+    ran.explains("error: ", &["--batch-size"]);
+    assert!(ran.stderr.contains("--job NAME"), "{}", ran.stderr);
+    run(check.iter().chain(&["--job", "trial"]))
+        .code(2)
+        .explains("error: ", &["--job trial", "train, validation"]);
+    let nothing = ["--job", "trial", "--split", "train", "--weight", "0"];
+    run(check.iter().chain(&nothing))
+        .code(2)
+        .explains("error: ", &["weight is 0"]);
+    let (dir, file) = configured(JOBS);
+    std::fs::write(dir.path().join("tokens"), "marked-0123456789\n").unwrap();
+    run(["serve", text(&file), "--check", "--job", "trial"])
+        .code(2)
+        .explains("error: ", &["--job trial", "CONFIG.toml"]);
+}
+
+#[test]
+fn a_synthetic_dataset_is_served_and_so_are_batches_of_nothing() {
+    for (url, name) in [
+        ("synthetic://imagenet?records=64&pictures=1", "/imagenet"),
+        ("synthetic://imagenet?records=64&decode=off", "/imagenet"),
+    ] {
+        let served = Served::start(Path::new(url), &["--job", "trial", "--batch-size", "8"]);
+        assert!(served.url.ends_with(name), "{}", served.url);
+        let client = Client::connect(&served.url, ClientOptions::default()).unwrap();
+        assert_eq!(client.splits()[0].records, 64);
+        let mut stream = client.open(spec(8)).unwrap();
+        let batch = stream.next_batch().unwrap().unwrap();
+        assert_eq!(batch.shape, [8, 56, 56, 3]);
+        let trial = served.url.replace(name, "/trial");
+        let client = Client::connect(&trial, ClientOptions::default()).unwrap();
+        let mut stream = client.open(wire::StreamSpec::default()).unwrap();
+        assert_eq!(
+            stream.next_batch().unwrap().unwrap().shape,
+            [8, 224, 224, 3]
+        );
+    }
+    let ran = run(["serve", "synthetic://imagenet?lateny=5ms", "--check"]).code(2);
+    ran.explains("error: ", &["lateny"]);
+    assert!(
+        ran.stderr.contains("did you mean latency"),
+        "{}",
+        ran.stderr
+    );
+    let url = "synthetic://imagenet?records=3&pictures=1";
+    let ran = run(["inspect", url]).done();
+    assert!(ran.stdout.contains("train"), "{}", ran.stdout);
+    run(["verify", url]).done();
+    run([
+        "verify",
+        "synthetic://imagenet?records=3&pictures=1&damage=1",
+    ])
+    .code(1);
+}

@@ -69,6 +69,7 @@ impl Source for DatasetSource {
         options.decode.limits = limits(request)?;
         options.memory_bytes = request.memory_bytes.unwrap_or(0);
         options.threads = request.threads.unwrap_or(0);
+        options.share.clone_from(&request.share);
         let (epoch, position) = (request.epoch, request.position);
         let pool = request.pool.clone();
         let loader = Loader::resume(split.clone(), options, epoch, position, pool).map_err(fail)?;

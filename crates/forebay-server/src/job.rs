@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use forebay_loader::Share;
 use forebay_wire::job;
 use forebay_wire::wire::{self, error::Kind};
 
@@ -23,6 +24,8 @@ pub struct JobOptions {
 pub(crate) struct Served {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) job: Option<Arc<Job>>,
+    /// Of the cores and of what is sent, for all streams of the name together.
+    pub(crate) share: Share,
 }
 
 /// A job with every default filled in.
@@ -31,6 +34,8 @@ pub(crate) struct Job {
     /// As configured, for clients that say the same in the same words.
     configured: wire::StreamSpec,
     resolved: wire::StreamSpec,
+    /// What the first rank is told.
+    pub(crate) opened: wire::Opened,
 }
 
 impl Job {
@@ -53,6 +58,7 @@ impl Job {
             image_limits: server.image_limits,
             memory_bytes: server.stream_memory_bytes,
             threads: server.stream_threads,
+            share: None,
             pool: None,
         })?;
         let opened = stream.opened();
@@ -66,11 +72,12 @@ impl Job {
         }
         let resolved = wire::StreamSpec {
             world_size: options.spec.world_size,
-            ..opened.spec.unwrap_or_default()
+            ..opened.spec.clone().unwrap_or_default()
         };
         Ok(Job {
             configured: options.spec,
             resolved,
+            opened,
         })
     }
 

@@ -450,10 +450,19 @@ impl Link {
     /// The stream's stages, the source's first; nothing but the last before a
     /// stream is open.
     pub(crate) fn stats_message(&self) -> wire::Stats {
+        self.stats_of(|monitor| monitor.stats())
+    }
+
+    /// The same for totals over all streams.
+    pub(crate) fn counted_stats(&self) -> wire::Stats {
+        self.stats_of(|monitor| monitor.counted())
+    }
+
+    fn stats_of(&self, work: impl FnOnce(Arc<dyn Monitor>) -> wire::Stats) -> wire::Stats {
         let flow = lock(&self.flow);
         let (monitor, stats) = (flow.monitor.clone(), flow.stats);
         drop(flow);
-        let mut message = monitor.map_or_else(wire::Stats::default, |monitor| monitor.stats());
+        let mut message = monitor.map_or_else(wire::Stats::default, work);
         message.stages.push(stats.stage());
         message.images = stats.images;
         message.batches = stats.batches;

@@ -61,6 +61,11 @@ pub struct ServerOptions {
     /// Memory of one stream that is shared with a client on this host, in bytes; what does not fit travels over the
     /// socket. 0: none is shared.
     pub shared_memory_bytes: u64,
+    /// Memory for batches that streams of the same options have in common, of all of them together, in bytes. 0: each stream
+    /// decodes for itself.
+    pub shared_batches_bytes: u64,
+    /// Bytes a second that are sent to other machines, at most, shared by weight; 0: as many as go.
+    pub bandwidth: u64,
     /// Hears what happens.
     pub observer: Arc<dyn Observer>,
 }
@@ -86,6 +91,8 @@ impl Default for ServerOptions {
             stream_memory_bytes: None,
             stream_threads: None,
             shared_memory_bytes: 1 << 30,
+            shared_batches_bytes: 1 << 30,
+            bandwidth: 0,
             observer: Arc::new(Silent),
         }
     }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forebay_loader::Share;
 use forebay_shard::Dataset;
 use forebay_wire::{LocalListener, Socket, TcpSocket, wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,6 +26,8 @@ use crate::job::{Job, JobOptions, Served};
 use crate::link::Link;
 use crate::observer::Event;
 use crate::options::ServerOptions;
+use crate::outgoing::Outgoing;
+use crate::sharing::{Budget, Sharing};
 use crate::source::Source;
 use crate::stats::Counters;
 use crate::survey::Totals;
@@ -59,6 +62,10 @@ pub(crate) struct Shared {
     pub(crate) witness: Witness,
     access: Access,
     served: BTreeMap<String, Served>,
+    /// For what streams of datasets have in common.
+    shared_batches: Arc<Budget>,
+    /// The line to clients elsewhere.
+    pub(crate) outgoing: Outgoing,
     links: Mutex<HashMap<u64, Arc<Link>>>,
     /// What streams that ended did, by name. Locked while `links` is, so that no stream is in both or in neither.
     ended: Mutex<BTreeMap<String, Totals>>,
@@ -130,6 +137,8 @@ impl Server {
             local: local.map(|(listener, _)| listener),
             address,
             shared: Arc::new(Shared {
+                shared_batches: Arc::new(Budget::new(options.shared_batches_bytes)),
+                outgoing: Outgoing::new(options.bandwidth),
                 options,
                 access,
                 counters: Counters::default(),
@@ -167,7 +176,8 @@ impl Server {
             name: name.to_owned(),
             source,
         })?;
-        self.add_source(name, Arc::new(source))
+        let budget = Arc::clone(&self.shared.shared_batches);
+        self.add_source(name, Arc::new(Sharing::new(Arc::new(source), budget)))
     }
 
     /// Serves `source` under `name`.
@@ -176,7 +186,46 @@ impl Server {
     ///
     /// [`Error::Name`] for a name that does not fit into a URL, [`Error::Duplicate`].
     pub fn add_source(&mut self, name: &str, source: Arc<dyn Source>) -> Result<()> {
-        self.add(name, Served { source, job: None })
+        let share = Share::default();
+        self.add(
+            name,
+            Served {
+                source,
+                job: None,
+                share,
+            },
+        )
+    }
+
+    /// What the first rank of a job is told when it opens its stream: all options and what follows from them; `None` for
+    /// another name. Where the job leaves the world size open, it is 1 here.
+    #[must_use]
+    pub fn job(&self, name: &str) -> Option<wire::Opened> {
+        let served = self.shared.served.get(name)?;
+        Some(served.job.as_ref()?.opened.clone())
+    }
+
+    /// Gives all streams of a dataset or job together this weight beside those of other names, of the cores and of
+    /// [`bandwidth`](ServerOptions::bandwidth); 1 where nothing is said. Matters while there is too little of either.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] for a name that was not added, or a weight that is not positive.
+    pub fn set_weight(&mut self, name: &str, weight: f64) -> Result<()> {
+        let wrong = |expected, found: String| Error::Option {
+            name: "weight",
+            expected,
+            found,
+        };
+        if !(weight.is_finite() && weight > 0.0) {
+            return Err(wrong("a number above 0", weight.to_string()));
+        }
+        let shared = Arc::get_mut(&mut self.shared).expect("shared only while running");
+        match shared.served.get_mut(name) {
+            Some(served) => served.share = Share::new(weight),
+            None => return Err(wrong("a name that is served", name.to_owned())),
+        }
+        Ok(())
     }
 
     /// Lets ranks join a job by `name`: streams of a dataset that was added before, whose options are the server's.
@@ -190,7 +239,9 @@ impl Server {
             reason,
         };
         let source = match self.shared.served.get(&options.dataset) {
-            Some(Served { source, job: None }) => Arc::clone(source),
+            Some(Served {
+                source, job: None, ..
+            }) => Arc::clone(source),
             _ => {
                 let reason = format!("there is no dataset {:?}", options.dataset);
                 return Err(failed(reason));
@@ -199,7 +250,8 @@ impl Server {
         let job = Job::new(options, source.as_ref(), &self.shared.options)
             .map_err(|failure| failed(failure.message))?;
         let job = Some(Arc::new(job));
-        self.add(name, Served { source, job })
+        let share = Share::default();
+        self.add(name, Served { source, job, share })
     }
 
     fn add(&mut self, name: &str, served: Served) -> Result<()> {

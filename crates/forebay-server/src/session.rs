@@ -5,6 +5,7 @@ use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
+use forebay_loader::Share;
 use forebay_wire::batch::digest;
 use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{Batch, BufferPool};
@@ -93,6 +94,8 @@ struct Session<'a> {
     /// Whether batches have sizes of their own, of which `batch_bytes` is the usual one.
     varies: bool,
     checksum: bool,
+    /// Of what leaves the server.
+    share: Share,
     /// With slots that the client maps, where that can be.
     pool: Option<BufferPool>,
     stats: StreamStats,
@@ -123,6 +126,7 @@ impl<'a> Session<'a> {
             return fail(Kind::Invalid, "Open has no spec".to_owned());
         };
         let max_batch_bytes = server.options.max_batch_bytes;
+        let share = server.share_of(dataset);
         let pool = link.socket.local().map(|_| {
             let bytes = server.options.shared_memory_bytes;
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -137,6 +141,7 @@ impl<'a> Session<'a> {
                 image_limits: server.options.image_limits,
                 memory_bytes: server.options.stream_memory_bytes,
                 threads: server.options.stream_threads,
+                share: Some(share.clone()),
                 pool: pool.clone(),
             })
             .map_err(End::Failure)?;
@@ -191,6 +196,7 @@ impl<'a> Session<'a> {
             per_epoch,
             varies,
             checksum: open.payload_checksum,
+            share,
             pool,
             stats: StreamStats::default(),
             lens,
@@ -274,6 +280,11 @@ impl<'a> Session<'a> {
                     .send_shared(header, batch.images, pool.take_gone())?;
             }
             _ => {
+                if self.link.socket.local().is_none() {
+                    let over = || self.link.stopped().is_some();
+                    let outgoing = &self.server.outgoing;
+                    outgoing.pass(&self.share, payload_bytes, over);
+                }
                 let header = batch.to_wire(None);
                 self.link.send_parts(header, &batch.images, self.checksum)?;
             }

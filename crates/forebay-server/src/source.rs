@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use forebay_image::Limits;
-use forebay_loader::{Queues, ReadTimes};
+use forebay_loader::{Queues, ReadTimes, Share};
 use forebay_wire::{Batch, BufferPool, wire};
 
 /// Something a server serves under a name. One for all clients, so everything
@@ -54,6 +54,8 @@ pub struct StreamRequest<'a> {
     pub memory_bytes: Option<u64>,
     /// Decoding threads; `None`: the source's default.
     pub threads: Option<usize>,
+    /// Which part of the server's cores the stream has, together with others of its name; `None`: one of its own.
+    pub share: Option<Share>,
     /// Where the memory of batches comes from; `None`: a pool of the source's own.
     pub pool: Option<BufferPool>,
 }
@@ -79,7 +81,7 @@ pub trait Monitor: Send + Sync {
     /// Makes a `next_batch` that waits, and every later one, return an error soon.
     fn cancel(&self);
 
-    /// Where the time went so far.
+    /// Where the time went so far, as this stream sees it.
     fn stats(&self) -> wire::Stats;
 
     /// What waits on its way to the client right now; nothing where batches come out of nothing.
@@ -90,6 +92,11 @@ pub trait Monitor: Send + Sync {
     /// How long reads took so far.
     fn reads(&self) -> ReadTimes {
         ReadTimes::default()
+    }
+
+    /// The same for totals over streams: work that several streams have in common is told by one of them.
+    fn counted(&self) -> wire::Stats {
+        self.stats()
     }
 }
 

@@ -64,7 +64,7 @@ impl Totals {
     /// Adds the stream of a connection.
     pub(crate) fn add_link(&mut self, link: &Link) {
         let reads = link.monitor().map(|monitor| monitor.reads());
-        self.add(&link.stats_message(), &reads.unwrap_or_default());
+        self.add(&link.counted_stats(), &reads.unwrap_or_default());
     }
 }
 
@@ -116,6 +116,8 @@ pub(crate) struct Stream {
     pub(crate) connections: u64,
     pub(crate) live: Live,
     pub(crate) stats: wire::Stats,
+    /// What of it counts for totals: work that streams have in common is one stream's.
+    pub(crate) counted: wire::Stats,
     pub(crate) queues: Queues,
     pub(crate) reads: ReadTimes,
 }
@@ -136,6 +138,7 @@ impl Stream {
             connections: 1 + link.lanes() as u64,
             live,
             stats: link.stats_message(),
+            counted: link.counted_stats(),
             queues: monitor.as_ref().map(|m| m.queues()).unwrap_or_default(),
             reads: monitor.map(|m| m.reads()).unwrap_or_default(),
         })

@@ -37,6 +37,36 @@ fn with_job() -> ServerHandle {
     server.spawn().unwrap()
 }
 
+#[test]
+fn weights_are_of_names_that_are_there() {
+    let mut limited = options(&Log::default());
+    limited.bandwidth = 1 << 30;
+    let mut server = Server::bind(limited).unwrap();
+    let source = Synthetic::new(100, Pixels::Pattern);
+    server.add_source("set", Arc::new(source)).unwrap();
+    server.set_weight("set", 2.5).unwrap();
+    for (name, weight) in [
+        ("set", 0.0),
+        ("set", f64::NAN),
+        ("set", -1.0),
+        ("other", 1.0),
+    ] {
+        let e = server.set_weight(name, weight).unwrap_err().to_string();
+        assert!(e.contains("weight"), "{e}");
+    }
+    assert!(server.job("set").is_none(), "it is no job");
+    // What is bounded comes all the same.
+    let server = server.spawn().unwrap();
+    let mut stream = connect(server.addr(), Transport::Tcp)
+        .open(epochs(1))
+        .unwrap();
+    let mut batches = 0;
+    while stream.next_batch().unwrap().is_some() {
+        batches += 1;
+    }
+    assert_eq!(batches, 12);
+}
+
 fn join(server: &ServerHandle) -> Client {
     let url = format!("forebay://{}/job", server.addr());
     Client::connect(&url, ClientOptions::default()).unwrap()

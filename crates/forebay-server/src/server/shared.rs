@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use forebay_loader::Share;
 use forebay_wire::{Socket, wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -88,7 +89,7 @@ impl Shared {
         let mut streams: Vec<Stream> = Vec::new();
         for stream in open.iter().filter_map(|link| Stream::of(link)) {
             let of_name = totals.entry(stream.live.name.clone()).or_default();
-            of_name.add(&stream.stats, &stream.reads);
+            of_name.add(&stream.counted, &stream.reads);
             streams.push(stream);
         }
         streams.sort_by_key(|stream| stream.connection);
@@ -113,6 +114,12 @@ impl Shared {
         datasets
             .find(|(_, other)| Arc::ptr_eq(&other.source, &job.source))
             .map(|(name, _)| name.clone())
+    }
+
+    /// What the streams of a name have together of cores and line.
+    pub(crate) fn share_of(&self, name: &str) -> Share {
+        let served = self.served.get(name);
+        served.map_or_else(Share::default, |served| served.share.clone())
     }
 
     pub(crate) fn served(&self, name: &str) -> Option<Served> {

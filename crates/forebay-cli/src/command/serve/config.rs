@@ -59,6 +59,8 @@ pub(super) struct Limits {
     pub(super) max_pixels: Option<u64>,
     pub(super) max_image_bytes: Option<Size>,
     pub(super) max_batch_bytes: Option<Size>,
+    pub(super) bandwidth: Option<Size>,
+    pub(super) shared_batches: Option<Shared>,
 }
 
 /// `[datasets.NAME]`.
@@ -66,6 +68,7 @@ pub(super) struct Limits {
 #[serde(deny_unknown_fields)]
 pub(super) struct Dataset {
     pub(super) path: PathBuf,
+    pub(super) weight: Option<f64>,
 }
 
 /// `[jobs.NAME]`: the options of `forebay.Loader`, by their names.
@@ -95,6 +98,7 @@ pub(super) struct Job {
     pub(super) draws: Option<u64>,
     pub(super) repeats: Option<u64>,
     pub(super) on_error: Option<String>,
+    pub(super) weight: Option<f64>,
 }
 
 /// `true`, `false` or the name of a way.
@@ -279,6 +283,63 @@ mod tests {
             let (message, _) = wrong(text);
             assert!(message.contains(part), "{text}: {message}");
         }
+    }
+
+    /// What is written about the file.
+    const DOCUMENT: &str = include_str!("../../../../../docs/serving.md");
+
+    #[test]
+    fn every_key_is_documented() {
+        let words: Vec<&str> = DOCUMENT
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .collect();
+        let mut count = 0;
+        for table in ["", "[tls]\n", "[limits]\n", "[datasets.a]\n", "[jobs.a]\n"] {
+            let (message, _) = wrong(&format!("{table}nothing_like_it = 1\n"));
+            let known = message.split('`').skip(3).step_by(2);
+            for key in known {
+                assert!(words.contains(&key), "{table}{key} is not in docs/serving.md");
+                count += 1;
+            }
+        }
+        assert!(count >= 50, "{count}");
+    }
+
+    #[test]
+    fn the_documented_file_is_right() {
+        let blocks: Vec<&str> = DOCUMENT
+            .split("```toml\n")
+            .skip(1)
+            .filter_map(|rest| rest.split("```").next())
+            .collect();
+        assert!(!blocks.is_empty());
+        for block in blocks {
+            for text in [
+                block.to_owned(),
+                // With everything that is shown as possible.
+                block.replace("\n# ", "\n"),
+            ] {
+                let config = Config::parse(&text, "docs/serving.md").unwrap();
+                for (name, job) in &config.jobs {
+                    super::super::job::spec(job).unwrap_or_else(|e| panic!("{name}: {e}"));
+                }
+                assert!(!config.datasets.is_empty() && !config.jobs.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn weights_and_what_is_shared_are_numbers() {
+        let config = Config::parse(
+            "[limits]\nbandwidth = \"1GB\"\nshared_batches = false\n[datasets.a]\npath = \"x\"\nweight = 2\n[jobs.b]\nweight = 0.5\n",
+            "x",
+        )
+        .unwrap();
+        assert_eq!(config.limits.bandwidth.unwrap().0, 1_000_000_000);
+        assert_eq!(config.limits.shared_batches.unwrap().0, 0);
+        assert_eq!(config.datasets["a"].weight, Some(2.0));
+        assert_eq!(config.jobs["b"].weight, Some(0.5));
+        assert!(wrong("[jobs.b]\nweight = \"much\"\n").0.contains("line 2"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! From flags, environment and file to what is served. Nothing is left open here.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -8,17 +9,19 @@ use std::sync::Arc;
 
 use forebay_image::Limits;
 use forebay_server::{
-    AdminOptions, JobOptions, Observer, Server, ServerOptions, ServerTls, Token, Tokens, key_is_readable_by_others,
+    AdminOptions, JobOptions, Observer, Pixels, Server, ServerOptions, ServerTls, Synthetic, Token,
+    Tokens, key_is_readable_by_others,
 };
 use forebay_store::ReadOptions;
 use forebay_store::cache::Cache;
+use forebay_wire::{Dtype, Layout, wire};
 use serde::Serialize;
 
 use super::config::{Config, Job, Size, Time};
 use super::{Args, LogFormat, job};
 use crate::console::Console;
 use crate::failure::Failure;
-use crate::input::{Input, show};
+use crate::input::{Input, show, synthetic};
 use crate::quantity;
 
 /// Everything that was asked for, decided.
@@ -33,6 +36,8 @@ pub(super) struct Decided {
     /// How datasets in stores are reached.
     read: ReadOptions,
     datasets: Vec<(String, PathBuf)>,
+    /// Of datasets.
+    weights: BTreeMap<String, f64>,
     jobs: Vec<(String, Job)>,
     file: Option<PathBuf>,
 }
@@ -44,6 +49,8 @@ pub(super) struct Entry {
     pub(super) splits: Vec<SplitEvent>,
     /// The job's options, in a line.
     pub(super) job: Option<String>,
+    /// What follows from them.
+    more: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -79,6 +86,11 @@ impl Decided {
             }
             None => named_sources(&args)?,
         };
+        let named_job = args.job.job()?;
+        if let (Some((name, _)), Some(path)) = (&named_job, &file) {
+            let text = format!("--job {name} and {}: jobs are in the file", show(path));
+            return Err(Failure::usage(text).hint(format!("write a table: [jobs.{name}]")));
+        }
         let limits = &config.limits;
         let defaults = ServerOptions::default();
         let image_limits = Limits::default();
@@ -130,6 +142,11 @@ impl Decided {
                 .threads
                 .map(NonZeroUsize::get)
                 .or(limits.threads.filter(|&threads| threads > 0)),
+            shared_batches_bytes: args
+                .shared_batches
+                .or(limits.shared_batches.map(|shared| shared.0))
+                .unwrap_or(defaults.shared_batches_bytes),
+            bandwidth: size(args.bandwidth, limits.bandwidth).unwrap_or(defaults.bandwidth),
             ..defaults
         };
         let cache = args.cache.open_for(datasets.iter().map(|(_, path)| path), console)?;
@@ -145,10 +162,12 @@ impl Decided {
             log_format: args.log_format.or(config.log_format).unwrap_or_default(),
             options,
             datasets,
-            jobs: config
-                .jobs
-                .into_iter()
+            weights: config
+                .datasets
+                .iter()
+                .filter_map(|(name, dataset)| Some((name.clone(), dataset.weight?)))
                 .collect(),
+            jobs: config.jobs.into_iter().chain(named_job).collect(),
             file,
         })
     }
@@ -219,6 +238,21 @@ impl Decided {
         let mut server = Server::bind(options)?;
         let mut entries = Vec::new();
         for (name, path) in &self.datasets {
+            if let Some(recipe) = synthetic(path)?.filter(|recipe| !recipe.decode) {
+                let source = Synthetic::new(recipe.records, Pixels::Arbitrary);
+                server.add_source(name, Arc::new(source))?;
+                entries.push(Entry {
+                    name: name.clone(),
+                    dataset: name.clone(),
+                    splits: vec![SplitEvent {
+                        name: "train".to_owned(),
+                        records: recipe.records,
+                    }],
+                    job: None,
+                    more: Vec::new(),
+                });
+                continue;
+            }
             let dataset = Input::dataset_with(path, &self.read)?.open_dataset()?;
             server.add_dataset(name, &dataset)?;
             let splits = dataset.manifest().splits.iter();
@@ -232,7 +266,12 @@ impl Decided {
                     })
                     .collect(),
                 job: None,
+                more: Vec::new(),
             });
+        }
+        for (name, weight) in &self.weights {
+            set_weight(&mut server, name, *weight)
+                .map_err(|what| Failure::usage(format!("{}, [datasets.{name}]: {what}", self.file())))?;
         }
         for (name, job) in &self.jobs {
             let entry = self.add_job(&mut server, &entries, name, job)?;
@@ -248,8 +287,12 @@ impl Decided {
         name: &str,
         job: &Job,
     ) -> Result<Entry, Failure> {
-        let file = self.file.as_deref().map(show).unwrap_or_default();
-        let wrong = |what: String| Failure::usage(format!("{file}, [jobs.{name}]: {what}"));
+        let wrong = |what: String| {
+            Failure::usage(match self.file {
+                Some(_) => format!("{}, [jobs.{name}]: {what}", self.file()),
+                None => format!("--job {name}: {what}"),
+            })
+        };
         let only = match &self.datasets[..] {
             [(only, _)] => Some(only.as_str()),
             _ => None,
@@ -290,13 +333,26 @@ impl Decided {
             dataset: dataset.to_owned(),
             splits: splits.cloned().collect(),
             job: Some(line),
+            more: Vec::new(),
         };
         let options = JobOptions {
             dataset: dataset.to_owned(),
             spec,
         };
         server.add_job(name, options).map_err(|e| wrong(e.to_string()))?;
+        if let Some(weight) = job.weight {
+            set_weight(server, name, weight).map_err(wrong)?;
+        }
+        let mut entry = entry;
+        if let Some(opened) = server.job(name) {
+            entry.more = facts(&opened, job.weight);
+        }
         Ok(entry)
+    }
+
+    /// The configuration's name in errors.
+    fn file(&self) -> String {
+        self.file.as_deref().map(show).unwrap_or_default()
     }
 
     /// The rest of what was decided, for people.
@@ -327,6 +383,19 @@ impl Decided {
             "at most {} connections{per_address}",
             options.max_connections
         ));
+        lines.push(match options.shared_batches_bytes {
+            0 => "each stream decodes for itself".to_owned(),
+            bytes => format!(
+                "streams with the same options share batches, {} of them at most",
+                quantity::bytes(bytes)
+            ),
+        });
+        if options.bandwidth > 0 {
+            lines.push(format!(
+                "at most {} a second to trainers elsewhere",
+                quantity::bytes(options.bandwidth)
+            ));
+        }
         if let Some(address) = self.admin_listen {
             lines.push(format!(
                 "dashboard and metrics on http://{address}, {} pictures",
@@ -345,7 +414,7 @@ impl Entry {
     /// What it is, for people.
     pub(super) fn describe(&self) -> Vec<String> {
         match &self.job {
-            Some(job) => vec![job.clone()],
+            Some(job) => [std::slice::from_ref(job), &self.more].concat(),
             None => self.splits.iter().map(ToString::to_string).collect(),
         }
     }
@@ -369,6 +438,43 @@ impl fmt::Display for SplitEvent {
     }
 }
 
+fn set_weight(server: &mut Server, name: &str, weight: f64) -> Result<(), String> {
+    if !(weight.is_finite() && weight > 0.0) {
+        return Err(format!("weight is {weight}: expected a number above 0"));
+    }
+    server.set_weight(name, weight).map_err(|e| e.to_string())
+}
+
+/// What follows from a job's options, in lines.
+fn facts(opened: &wire::Opened, weight: Option<f64>) -> Vec<String> {
+    let spec = opened.spec.clone().unwrap_or_default();
+    let raw = forebay_wire::batch::is_raw(Some(&spec));
+    let numbers = match spec.output.as_ref().and_then(|output| Dtype::from_wire(output.dtype)) {
+        _ if raw => "images as they are stored, that much on average".to_owned(),
+        dtype => {
+            let layout = match Layout::from_wire(spec.layout) {
+                Some(Layout::Nchw) => "nchw",
+                _ => "nhwc",
+            };
+            format!("{}, {layout}", dtype.unwrap_or_default().name())
+        }
+    };
+    let samples = match opened.samples {
+        0 => opened.records,
+        samples => samples,
+    };
+    let mut lines = vec![format!(
+        "an epoch of {}: {} of {} ({numbers})",
+        quantity::counted(samples, "sample", "samples"),
+        quantity::counted(opened.batches_per_epoch, "batch", "batches"),
+        quantity::bytes(opened.batch_bytes),
+    )];
+    if let Some(weight) = weight {
+        lines.push(format!("weight {weight}"));
+    }
+    lines
+}
+
 /// Whether a source is a configuration rather than a dataset.
 fn is_config(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "toml") && !path.is_dir()
@@ -386,16 +492,32 @@ fn named_sources(args: &Args) -> Result<Vec<(String, PathBuf)>, Failure> {
     }
     let mut named: Vec<(String, PathBuf)> = Vec::new();
     for source in &args.sources {
+        if let Some(recipe) = synthetic(source)? {
+            let name = args.name.as_deref().unwrap_or(recipe.name());
+            add_source(&mut named, name.to_owned(), source, source)?;
+            continue;
+        }
         let input = Input::dataset(source, &args.store.options())?;
         let root = input.path();
         let name = decide_name(args.name.as_deref(), root)?;
-        if let Some((_, other)) = named.iter().find(|(known, _)| *known == name) {
-            let text = format!("{} and {} are both called {name}", show(other), show(root));
-            return Err(Failure::usage(text).hint("name them in a CONFIG.toml: docs/serving.md"));
-        }
-        named.push((name, source.clone()));
+        add_source(&mut named, name, root, source)?;
     }
     Ok(named)
+}
+
+/// Adds a dataset whose name no other has; `root` is what errors call it.
+fn add_source(
+    named: &mut Vec<(String, PathBuf)>,
+    name: String,
+    root: &Path,
+    source: &Path,
+) -> Result<(), Failure> {
+    if let Some((_, other)) = named.iter().find(|(known, _)| *known == name) {
+        let text = format!("{} and {} are both called {name}", show(other), show(root));
+        return Err(Failure::usage(text).hint("name them in a CONFIG.toml: docs/serving.md"));
+    }
+    named.push((name, source.to_owned()));
+    Ok(())
 }
 
 /// The dataset's name in a URL: what was asked for, or the directory's own name.

@@ -6,6 +6,7 @@
 mod config;
 mod decide;
 mod job;
+mod job_args;
 mod log;
 
 use std::io::Read;
@@ -28,18 +29,22 @@ use crate::quantity::{self, parse_duration, parse_size};
 use crate::cache_args::CacheArgs;
 use crate::store_args::StoreArgs;
 use decide::{Decided, Entry};
+use job_args::JobArgs;
 
 /// Serve decoded batches of datasets to trainers
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Prints the URLs that trainers use and runs until Ctrl-C. One server feeds any number of
 trainers. Of a dataset, each asks for its own batch size, transform, seed and rank; of a job,
-the server decides about all but the rank. Jobs are in CONFIG.toml: docs/serving.md.
+the server decides about all but the rank. --job makes one, CONFIG.toml as many as there
+are: docs/serving.md.
 
 Examples:
   forebay serve shards/
   forebay serve s3://bucket/shards
   forebay serve shards/ --name imagenet --listen 127.0.0.1:0     any free port
+  forebay serve shards/ --job resnet50 --batch-size 256 --world-size 8 --transform train
+  forebay serve \"synthetic://imagenet?records=1000000\"          no storage at all
   forebay serve CONFIG.toml --check                              is all of it in order
   forebay serve shards/ --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem --token-file tokens
   python3 -c 'import forebay; loader = forebay.Loader(\"forebay://127.0.0.1:7070/shards\", split=\"train\")'")]
@@ -130,6 +135,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", help_heading = "Limits")]
     max_connections_per_address: Option<usize>,
 
+    /// Bytes a second that are sent to trainers elsewhere, all together; names share them by their
+    /// weights [default: as many as go]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
+    bandwidth: Option<u64>,
+
+    /// Memory for batches that streams with the same options have in common, of all of them together
+    /// [default: 1GiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
+    shared_batches: Option<u64>,
+
     /// How long a trainer may take to say who it is [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Limits")]
     handshake_timeout: Option<Duration>,
@@ -141,6 +156,9 @@ pub(crate) struct Args {
     /// How events are written to stderr: text or json [default: text]
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     log_format: Option<LogFormat>,
+
+    #[command(flatten)]
+    job: JobArgs,
 
     #[command(flatten)]
     cache: CacheArgs,

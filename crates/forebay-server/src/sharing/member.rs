@@ -1,0 +1,312 @@
+//! One stream of a hub, and what is told of it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use forebay_loader::{Queues, ReadTimes};
+use forebay_wire::wire::error::Kind;
+use forebay_wire::{Batch, BufferPool, wire};
+
+use super::hub::{Hub, Kept, Place, Steps, Taken, cancellation};
+use super::sums::{Work, less, more};
+use super::{Asked, Common, lock};
+use crate::source::{BatchSource, Failure, Monitor};
+
+/// One stream.
+pub(super) struct Member {
+    id: u64,
+    common: Arc<Common>,
+    asked: Asked,
+    opened: wire::Opened,
+    steps: Steps,
+    place: Place,
+    hub: Arc<Hub>,
+    /// Of a stream that is on its way to where its hub is.
+    own: Option<Box<dyn BatchSource>>,
+    copies: BufferPool,
+    monitor: Arc<MemberMonitor>,
+}
+
+/// What a stream is before it has a hub.
+pub(super) struct Seat {
+    pub(super) id: u64,
+    pub(super) place: Place,
+    pub(super) opened: wire::Opened,
+    pub(super) asked: Asked,
+}
+
+impl Member {
+    /// A stream that belongs to a hub, with what takes it there.
+    pub(super) fn new(
+        common: Arc<Common>,
+        seat: Seat,
+        hub: Arc<Hub>,
+        own: Option<Box<dyn BatchSource>>,
+    ) -> Self {
+        let Seat {
+            id,
+            place,
+            opened,
+            asked,
+        } = seat;
+        let batch_bytes = usize::try_from(opened.batch_bytes).unwrap_or(usize::MAX);
+        let pool = asked.pool.clone();
+        let monitor = Arc::new(MemberMonitor {
+            id,
+            cancelled: AtomicBool::new(false),
+            now: Mutex::new(Now::default()),
+        });
+        lock(&monitor.now).enter(&hub, own.as_deref());
+        Member {
+            id,
+            place,
+            steps: Steps::of(&opened),
+            copies: pool.unwrap_or_else(|| BufferPool::new(batch_bytes.saturating_mul(2))),
+            opened,
+            asked,
+            common,
+            hub,
+            own,
+            monitor,
+        }
+    }
+
+    /// Begins a hub of its own here, or joins one that is near.
+    fn move_on(&mut self, own: Box<dyn BatchSource>) {
+        let left = self.hub.leave(self.id);
+        lock(&self.monitor.now).leave(&left);
+        let (hub, own) = self.common.join(&self.asked, self.place, self.id, own);
+        lock(&self.monitor.now).enter(&hub, own.as_deref());
+        self.hub = hub;
+        self.own = own;
+        self.monitor.pass_on_cancellation();
+    }
+
+    /// What the hub has is at hand: what was opened for the way is not needed any more.
+    fn arrive(&mut self) {
+        if let Some(own) = self.own.take() {
+            let mut now = lock(&self.monitor.now);
+            now.arrive();
+            drop(now);
+            own.monitor().cancel();
+            drop(own);
+        }
+    }
+
+    fn item(&mut self) -> Result<Option<Batch>, Failure> {
+        loop {
+            if self.monitor.cancelled.load(Ordering::Acquire) {
+                return Err(cancellation());
+            }
+            if let Some(mut own) = self.own.take() {
+                match self.hub.has(self.id, self.place) {
+                    Ok(true) => {
+                        self.own = Some(own);
+                        self.arrive();
+                    }
+                    Ok(false) => {
+                        let batch = own.next_batch();
+                        self.own = Some(own);
+                        return batch;
+                    }
+                    Err(()) => self.move_on(own),
+                }
+                continue;
+            }
+            match self.hub.take(self.id, &self.monitor.cancelled)? {
+                Taken::Item(item) => return self.copy(item),
+                Taken::Next => {
+                    let item = self.hub.make(self.id)?;
+                    return self.copy(item);
+                }
+                Taken::Fallen => {
+                    let own = self.asked.open(&*self.common.source, self.place)?;
+                    self.move_on(own);
+                }
+            }
+        }
+    }
+
+    /// A batch of its own: the original where nobody else has it, and where its memory is right for this stream's client. A slot
+    /// of another client's is not, nor is plain memory where there are slots.
+    fn copy(&self, item: Kept) -> Result<Option<Batch>, Failure> {
+        let Some(mut batch) = item.batch else {
+            return Ok(None);
+        };
+        let plain = batch.images.slot().is_none() && self.asked.pool.is_none();
+        if item.owner == self.id || plain {
+            match Arc::try_unwrap(batch) {
+                Ok(batch) => return Ok(Some(batch)),
+                Err(shared) => batch = shared,
+            }
+        }
+        let mut images = self.copies.try_take(batch.images.len()).map_err(|e| {
+            let text = format!("no memory for a batch of {} bytes: {e}", batch.images.len());
+            Failure::new(Kind::Internal, text)
+        })?;
+        images.copy_from_slice(&batch.images);
+        Ok(Some(Batch {
+            images,
+            epoch: batch.epoch,
+            step: batch.step,
+            position: batch.position,
+            encoded: batch.encoded.clone(),
+            dtype: batch.dtype,
+            shape: batch.shape,
+            layout: batch.layout,
+            labels: batch.labels.clone(),
+            mixed: batch.mixed.clone(),
+            samples: batch.samples.clone(),
+            flags: batch.flags.clone(),
+            digest: batch.digest,
+        }))
+    }
+}
+
+impl BatchSource for Member {
+    fn opened(&self) -> wire::Opened {
+        self.opened.clone()
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {
+        let batch = self.item()?;
+        self.place = self.steps.after(self.place, batch.as_ref());
+        Ok(batch)
+    }
+
+    fn monitor(&self) -> Arc<dyn Monitor> {
+        Arc::clone(&self.monitor) as Arc<dyn Monitor>
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.arrive();
+        let left = self.hub.leave(self.id);
+        lock(&self.monitor.now).leave(&left);
+    }
+}
+
+/// A stream for other threads. The work of a feed is told by the member that came first, so that it is told once.
+struct MemberMonitor {
+    id: u64,
+    cancelled: AtomicBool,
+    now: Mutex<Now>,
+}
+
+#[derive(Default)]
+struct Now {
+    /// None once the stream is over. With it, what had been done there before.
+    hub: Option<(Arc<Hub>, wire::Stats)>,
+    own: Option<Arc<dyn Monitor>>,
+    /// Of sources that this stream had before, as it saw them.
+    past: wire::Stats,
+    /// The part of it that this stream had to tell of.
+    told: Work,
+}
+
+impl Now {
+    fn enter(&mut self, hub: &Arc<Hub>, own: Option<&dyn BatchSource>) {
+        self.own = own.map(|own| own.monitor());
+        self.hub = Some((Arc::clone(hub), hub.monitor.stats()));
+    }
+
+    /// The source of its own is not needed any more.
+    fn arrive(&mut self) {
+        if let Some(own) = self.own.take() {
+            self.past = more(std::mem::take(&mut self.past), &own.stats());
+            self.told = std::mem::take(&mut self.told).plus(&Work::of(&*own));
+        }
+    }
+
+    /// The hub is not its own any more; `left` is what it has to tell of.
+    fn leave(&mut self, left: &Work) {
+        if let Some((hub, before)) = self.hub.take() {
+            let seen = less(hub.monitor.stats(), &before);
+            self.past = more(std::mem::take(&mut self.past), &seen);
+            self.told = std::mem::take(&mut self.told).plus(left);
+        }
+        // The feed of the next hub, which tells of it.
+        if let Some(own) = self.own.take() {
+            self.past = more(std::mem::take(&mut self.past), &own.stats());
+        }
+    }
+}
+
+impl MemberMonitor {
+    /// Ends what works for this stream alone, and wakes it where it waits for others.
+    fn pass_on_cancellation(&self) {
+        if !self.cancelled.load(Ordering::Acquire) {
+            return;
+        }
+        let now = lock(&self.now);
+        if let Some(own) = &now.own {
+            own.cancel();
+        }
+        let Some((hub, _)) = &now.hub else { return };
+        let mut state = lock(&hub.state);
+        let alone = state.members.keys().all(|id| *id == self.id);
+        if alone {
+            state.ended.get_or_insert_with(cancellation);
+        }
+        drop(state);
+        if alone {
+            hub.monitor.cancel();
+        }
+        hub.changed.notify_all();
+    }
+}
+
+impl MemberMonitor {
+    /// What this stream has to tell of.
+    fn work(&self) -> Work {
+        let now = lock(&self.now);
+        let mut work = now.told.clone();
+        if let Some(own) = &now.own {
+            work = work.plus(&Work::of(&**own));
+        }
+        if let Some((hub, _)) = &now.hub {
+            let state = lock(&hub.state);
+            if state.members.keys().next() == Some(&self.id) {
+                work = work.plus(&hub.untold(&state));
+            }
+        }
+        work
+    }
+}
+
+impl Monitor for MemberMonitor {
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        self.pass_on_cancellation();
+    }
+
+    fn stats(&self) -> wire::Stats {
+        let now = lock(&self.now);
+        let mut stats = now.past.clone();
+        if let Some(own) = &now.own {
+            stats = more(stats, &own.stats());
+        }
+        if let Some((hub, before)) = &now.hub {
+            stats = more(stats, &less(hub.monitor.stats(), before));
+        }
+        stats
+    }
+
+    fn counted(&self) -> wire::Stats {
+        self.work().stats
+    }
+
+    fn reads(&self) -> ReadTimes {
+        self.work().reads
+    }
+
+    fn queues(&self) -> Queues {
+        let now = lock(&self.now);
+        match (&now.own, &now.hub) {
+            (Some(own), _) => own.queues(),
+            (None, Some((hub, _))) => hub.monitor.queues(),
+            (None, None) => Queues::default(),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Streams that ask for the same batches have them decoded once.
+//!
+//! Trials of one training, say of several learning rates, read the same samples in the same order with the same transform. Streams
+//! with one spec that are near each other are *members* of one *hub*: it has one source of batches, and keeps each batch until
+//! all of them took it. So:
+//!
+//! - Whoever asks first for the next batch makes it, on its own thread; nobody waits for anybody's trainer.
+//! - What is kept is bounded by a [`Budget`] for the server. Who is so far behind that it would take more leaves the hub
+//!   and decodes for itself.
+//! - A stream that comes later decodes for itself up to where the hub was when it came, and takes what is kept from there on. One
+//!   that comes too late for that begins a hub of its own.
+//! - A hub of one keeps nothing and copies nothing: a stream alone is what it would be without this file.
+//!
+//! A copy costs a thirtieth of what decoding does. Each member gets its own, in memory that its own client maps, and
+//! the last one the original; sending from one buffer to several would save that, and make slots of shared memory
+//! belong to several clients.
+
+mod hub;
+mod member;
+mod sums;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use forebay_image::Limits;
+use forebay_loader::Share;
+use forebay_wire::{BufferPool, wire};
+
+use crate::source::{BatchSource, Description, Failure, Source, StreamRequest};
+use hub::{Arrival, Hub, Place};
+use member::{Member, Seat};
+
+/// How far behind a hub, in batches, a stream may begin and still become a member, whatever the budget.
+const REACH: u64 = 64;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change is made by few lines that do not panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that all hubs of a server may keep.
+pub(crate) struct Budget {
+    most: u64,
+    used: AtomicU64,
+}
+
+impl Budget {
+    pub(crate) fn new(most: u64) -> Self {
+        Budget {
+            most,
+            used: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes so many bytes, if they are there.
+    fn take(&self, bytes: u64) -> bool {
+        let more = |used: u64| {
+            let used = used.checked_add(bytes)?;
+            (used <= self.most).then_some(used)
+        };
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_ok()
+    }
+
+    fn give(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A source whose streams share what they have in common.
+pub(crate) struct Sharing {
+    common: Arc<Common>,
+}
+
+struct Common {
+    source: Arc<dyn Source>,
+    budget: Arc<Budget>,
+    hubs: Mutex<Vec<Weak<Hub>>>,
+    next_member: AtomicU64,
+}
+
+impl Sharing {
+    pub(crate) fn new(source: Arc<dyn Source>, budget: Arc<Budget>) -> Self {
+        Sharing {
+            common: Arc::new(Common {
+                source,
+                budget,
+                hubs: Mutex::default(),
+                next_member: AtomicU64::new(0),
+            }),
+        }
+    }
+}
+
+impl Source for Sharing {
+    fn describe(&self) -> Description {
+        self.common.source.describe()
+    }
+
+    fn open(&self, request: &StreamRequest<'_>) -> Result<Box<dyn BatchSource>, Failure> {
+        let common = Arc::clone(&self.common);
+        let asked = Asked::new(request);
+        let place = Place(request.epoch, request.position);
+        let id = common.next_member.fetch_add(1, Ordering::Relaxed);
+        let (hub, own) = match common.find(&asked.spec, place, id) {
+            Some((hub, Arrival::There)) => (hub, None),
+            Some((hub, Arrival::OnItsWay)) => match common.source.open(request) {
+                Ok(own) => (hub, Some(own)),
+                Err(failure) => {
+                    hub.leave(id);
+                    return Err(failure);
+                }
+            },
+            // Opening may take its time, and others need not wait for it.
+            None => common.join(&asked, place, id, common.source.open(request)?),
+        };
+        let opened = hub.opened.clone();
+        let seat = Seat {
+            id,
+            place,
+            opened,
+            asked,
+        };
+        Ok(Box::new(Member::new(common, seat, hub, own)))
+    }
+}
+
+/// What a stream asked for; kept, because it may have to open another source.
+#[derive(Clone)]
+struct Asked {
+    spec: wire::StreamSpec,
+    max_batch_bytes: u64,
+    image_limits: Limits,
+    memory_bytes: Option<u64>,
+    threads: Option<usize>,
+    share: Option<Share>,
+    pool: Option<BufferPool>,
+}
+
+impl Asked {
+    fn new(request: &StreamRequest<'_>) -> Self {
+        Asked {
+            spec: request.spec.clone(),
+            max_batch_bytes: request.max_batch_bytes,
+            image_limits: request.image_limits,
+            memory_bytes: request.memory_bytes,
+            threads: request.threads,
+            share: request.share.clone(),
+            pool: request.pool.clone(),
+        }
+    }
+
+    fn open(&self, source: &dyn Source, place: Place) -> Result<Box<dyn BatchSource>, Failure> {
+        source.open(&StreamRequest {
+            spec: &self.spec,
+            epoch: place.0,
+            position: place.1,
+            max_batch_bytes: self.max_batch_bytes,
+            image_limits: self.image_limits,
+            memory_bytes: self.memory_bytes,
+            threads: self.threads,
+            share: self.share.clone(),
+            pool: self.pool.clone(),
+        })
+    }
+}
+
+impl Common {
+    /// Makes a stream a member of a hub that it is near.
+    fn find(&self, spec: &wire::StreamSpec, place: Place, id: u64) -> Option<(Arc<Hub>, Arrival)> {
+        // Dropped when the lock is free: it may be the last that holds one of them.
+        let near: Vec<Arc<Hub>>;
+        let mut hubs = lock(&self.hubs);
+        hubs.retain(|hub| hub.strong_count() > 0);
+        near = hubs
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|hub| hub.spec == *spec)
+            .collect();
+        drop(hubs);
+        near.iter().find_map(|hub| {
+            let reach = self.budget.most / hub.opened.batch_bytes.max(1);
+            let arrival = hub.admit(id, place, reach.min(REACH))?;
+            Some((Arc::clone(hub), arrival))
+        })
+    }
+
+    /// The hub that a stream belongs to which opened a source at its place. That is the feed of a new one, or given back for the
+    /// way to a hub that is ahead, or not needed, because somebody else was first.
+    fn join(
+        &self,
+        asked: &Asked,
+        place: Place,
+        id: u64,
+        own: Box<dyn BatchSource>,
+    ) -> (Arc<Hub>, Option<Box<dyn BatchSource>>) {
+        match self.find(&asked.spec, place, id) {
+            Some((hub, Arrival::There)) => {
+                own.monitor().cancel();
+                (hub, None)
+            }
+            Some((hub, Arrival::OnItsWay)) => (hub, Some(own)),
+            None => {
+                let hub = Arc::new(Hub::new(asked, place, id, own, &self.budget));
+                lock(&self.hubs).push(Arc::downgrade(&hub));
+                (hub, None)
+            }
+        }
+    }
+}

@@ -1,0 +1,392 @@
+use std::sync::atomic::AtomicUsize;
+
+use forebay_wire::Batch;
+use forebay_wire::wire::error::Kind;
+
+use super::hub::Steps;
+use super::*;
+use crate::{Monitor, Pixels, Synthetic};
+
+/// Made-up batches, counted as they are made.
+struct Counted {
+    source: Synthetic,
+    made: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
+    /// The place that cannot be made.
+    bad: Option<(u64, u64)>,
+}
+
+struct CountedBatches {
+    batches: Box<dyn BatchSource>,
+    made: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
+    bad: Option<(u64, u64)>,
+}
+
+impl Source for Counted {
+    fn describe(&self) -> Description {
+        self.source.describe()
+    }
+
+    fn open(&self, request: &StreamRequest<'_>) -> Result<Box<dyn BatchSource>, Failure> {
+        self.open.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(CountedBatches {
+            batches: self.source.open(request)?,
+            made: Arc::clone(&self.made),
+            open: Arc::clone(&self.open),
+            bad: self.bad,
+        }))
+    }
+}
+
+impl BatchSource for CountedBatches {
+    fn opened(&self) -> wire::Opened {
+        self.batches.opened()
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {
+        let batch = self.batches.next_batch()?;
+        if let Some(batch) = &batch {
+            self.made.fetch_add(1, Ordering::SeqCst);
+            if self.bad == Some((batch.epoch, batch.position)) {
+                return Err(Failure::new(Kind::Data, "damaged"));
+            }
+        }
+        Ok(batch)
+    }
+
+    fn monitor(&self) -> Arc<dyn Monitor> {
+        Arc::new(CountedMonitor {
+            monitor: self.batches.monitor(),
+            made: Arc::clone(&self.made),
+        })
+    }
+}
+
+impl Drop for CountedBatches {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+struct CountedMonitor {
+    monitor: Arc<dyn Monitor>,
+    made: Arc<AtomicUsize>,
+}
+
+impl Monitor for CountedMonitor {
+    fn cancel(&self) {
+        self.monitor.cancel();
+    }
+
+    fn stats(&self) -> wire::Stats {
+        wire::Stats {
+            bytes_read: self.made.load(Ordering::SeqCst) as u64,
+            ..wire::Stats::default()
+        }
+    }
+}
+
+struct Rig {
+    sharing: Sharing,
+    made: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
+    budget: Arc<Budget>,
+}
+
+/// Of one batch.
+const BYTES: u64 = 4 * 8 * 8 * 3;
+/// Batches of an epoch, the last one is padded.
+const EPOCH: u64 = 13;
+
+fn rig_with(kept: u64, bad: Option<(u64, u64)>) -> Rig {
+    let (made, open) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let source = Counted {
+        source: Synthetic::new(50, Pixels::Pattern),
+        made: Arc::clone(&made),
+        open: Arc::clone(&open),
+        bad,
+    };
+    let budget = Arc::new(Budget::new(kept * BYTES));
+    Rig {
+        sharing: Sharing::new(Arc::new(source), Arc::clone(&budget)),
+        made,
+        open,
+        budget,
+    }
+}
+
+fn rig(kept: u64) -> Rig {
+    rig_with(kept, None)
+}
+
+fn spec() -> wire::StreamSpec {
+    wire::StreamSpec {
+        batch_size: 4,
+        world_size: 1,
+        keep_last: true,
+        transform: Some(wire::Transform {
+            kind: Some(wire::transform::Kind::Train(wire::TrainTransform {
+                size: 8,
+                ..Default::default()
+            })),
+        }),
+        ..Default::default()
+    }
+}
+
+impl Rig {
+    fn open_with(
+        &self,
+        spec: &wire::StreamSpec,
+        (epoch, position): (u64, u64),
+        pool: Option<BufferPool>,
+    ) -> Box<dyn BatchSource> {
+        let request = StreamRequest {
+            spec,
+            epoch,
+            position,
+            max_batch_bytes: 1 << 20,
+            image_limits: Limits::default(),
+            memory_bytes: None,
+            threads: None,
+            share: None,
+            pool,
+        };
+        self.sharing.open(&request).unwrap()
+    }
+
+    fn open_at(&self, epoch: u64, position: u64) -> Box<dyn BatchSource> {
+        self.open_with(&spec(), (epoch, position), None)
+    }
+
+    fn open(&self) -> Box<dyn BatchSource> {
+        self.open_at(0, 0)
+    }
+
+    fn made(&self) -> usize {
+        self.made.load(Ordering::SeqCst)
+    }
+}
+
+/// What a trainer sees of a batch; none at the end of an epoch.
+type Seen = Option<(u64, u64, u64, Vec<u64>, Vec<i64>, u32, u64)>;
+
+fn next(stream: &mut Box<dyn BatchSource>) -> Seen {
+    stream.next_batch().unwrap().map(|batch| {
+        batch.check().unwrap();
+        (
+            batch.epoch,
+            batch.step,
+            batch.position,
+            batch.samples.clone(),
+            batch.labels.clone(),
+            crc32c::crc32c(&batch.images),
+            batch.digest,
+        )
+    })
+}
+
+fn take(stream: &mut Box<dyn BatchSource>, count: usize) -> Vec<Seen> {
+    (0..count).map(|_| next(stream)).collect()
+}
+
+/// What a stream gives that shares with nobody, ends of epochs included.
+fn alone(count: usize) -> Vec<Seen> {
+    take(&mut rig(0).open(), count)
+}
+
+#[test]
+fn streams_together_have_each_batch_made_once() {
+    let rig = rig(8);
+    let mut streams = [rig.open(), rig.open(), rig.open()];
+    let mut seen = [vec![], vec![], vec![]];
+    for _ in 0..40 {
+        for (stream, seen) in streams.iter_mut().zip(&mut seen) {
+            seen.push(next(stream));
+        }
+    }
+    // 40 of three epochs' 13 batches and their ends: all but two are batches.
+    assert_eq!(rig.made(), 38);
+    assert_eq!(rig.open.load(Ordering::SeqCst), 1, "one source is open");
+    let expected = alone(40);
+    assert!(seen.iter().all(|seen| *seen == expected));
+    drop(streams);
+    assert_eq!(rig.budget.used.load(Ordering::SeqCst), 0);
+    assert_eq!(rig.open.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_stream_alone_keeps_and_copies_nothing() {
+    let rig = rig(8);
+    let pool = BufferPool::new(1 << 20);
+    let mut stream = rig.open_with(&spec(), (0, 0), Some(pool.clone()));
+    for _ in 0..100 {
+        next(&mut stream);
+        assert_eq!(rig.budget.used.load(Ordering::SeqCst), 0);
+    }
+    assert_eq!(pool.stats().mapped, 1, "one buffer, again and again");
+}
+
+#[test]
+fn who_comes_later_catches_up_and_shares_from_there_on() {
+    let rig = rig(8);
+    let mut first = rig.open();
+    let mut early = take(&mut first, 5);
+    let mut second = rig.open();
+    let mut late = Vec::new();
+    for _ in 0..30 {
+        early.push(next(&mut first));
+        late.push(next(&mut second));
+    }
+    // 35 by the first, and those 5 again that were gone when the second came.
+    let batches = |seen: &[Seen]| seen.iter().flatten().count();
+    assert_eq!(rig.made(), batches(&early) + 5);
+    assert_eq!(early, alone(35));
+    assert_eq!(late, alone(30));
+    // Further behind than what may be kept: by itself.
+    let rig = self::rig(3);
+    let mut first = rig.open();
+    take(&mut first, 4);
+    let mut second = rig.open();
+    let made = rig.made();
+    assert_eq!(take(&mut second, 20), alone(20));
+    assert_eq!(rig.made(), made + 19);
+}
+
+#[test]
+fn who_falls_behind_decodes_for_itself_and_slows_nobody() {
+    let rig = rig(4);
+    let (mut fast, mut slow) = (rig.open(), rig.open());
+    let mut seen = vec![next(&mut slow)];
+    // The slow one stands still. The fast one goes on, and no more is kept than may be.
+    let fast_seen = take(&mut fast, 30);
+    assert!(rig.budget.used.load(Ordering::SeqCst) <= 4 * BYTES);
+    seen.extend(take(&mut slow, 29));
+    assert_eq!(fast_seen, alone(30));
+    assert_eq!(seen, alone(30));
+    let batches = fast_seen.iter().flatten().count();
+    assert_eq!(
+        rig.made(),
+        batches + batches - 1,
+        "the first one was shared"
+    );
+    // Two that fell at the same place find each other again.
+    drop(fast);
+    let mut other = rig.open_at(2, 8);
+    let made = rig.made();
+    assert_eq!(next(&mut other), next(&mut slow));
+    assert_eq!(rig.made(), made + 1);
+}
+
+#[test]
+fn only_the_same_batches_are_shared() {
+    let rig = rig(8);
+    let mut plain = rig.open();
+    let mut others = Vec::new();
+    for change in [
+        (|spec| spec.seed = 1) as fn(&mut wire::StreamSpec),
+        |spec| spec.batch_size = 8,
+        |spec| (spec.rank, spec.world_size) = (1, 2),
+        |spec| spec.layout = wire::Layout::Nchw.into(),
+    ] {
+        let mut spec = spec();
+        change(&mut spec);
+        others.push(rig.open_with(&spec, (0, 0), None));
+    }
+    next(&mut plain);
+    for other in &mut others {
+        next(other);
+    }
+    assert_eq!(rig.made(), 5);
+    // And at places that are steps of each other.
+    let mut between = rig.open_at(0, 2);
+    assert_eq!(next(&mut between).unwrap().2, 2);
+    assert_eq!(rig.made(), 6);
+}
+
+#[test]
+fn a_stream_that_ends_leaves_the_others_alone() {
+    let rig = rig(8);
+    let (mut first, mut second) = (rig.open(), rig.open());
+    take(&mut first, 3);
+    let monitor = first.monitor();
+    monitor.cancel();
+    assert_eq!(first.next_batch().unwrap_err().kind, Kind::Shutdown);
+    drop(first);
+    assert_eq!(take(&mut second, 20), alone(20));
+    assert_eq!(rig.made(), 19, "nothing was made twice");
+    // The last one takes the source with it.
+    second.monitor().cancel();
+    assert_eq!(second.next_batch().unwrap_err().kind, Kind::Shutdown);
+    let mut third = rig.open_at(1, 24);
+    assert!(
+        next(&mut third).is_some(),
+        "and whoever comes then begins anew"
+    );
+}
+
+#[test]
+fn a_failure_is_everybodys_and_nobody_joins_it() {
+    let rig = rig_with(8, Some((0, 8)));
+    let (mut first, mut second) = (rig.open(), rig.open());
+    take(&mut first, 2);
+    assert_eq!(first.next_batch().unwrap_err().message, "damaged");
+    take(&mut second, 2);
+    assert_eq!(second.next_batch().unwrap_err().message, "damaged");
+    assert_eq!(second.next_batch().unwrap_err().message, "damaged");
+    let mut behind = rig.open_at(0, 12);
+    assert!(next(&mut behind).is_some());
+}
+
+#[test]
+fn waiting_for_somebody_elses_batch_ends_with_it_or_with_the_stream() {
+    let rig = rig(8);
+    let count = 200;
+    let expected = alone(count);
+    let sums: Vec<Vec<Seen>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let mut stream = rig.open();
+                scope.spawn(move || take(&mut stream, count))
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    assert!(sums.iter().all(|seen| *seen == expected));
+    assert_eq!(rig.budget.used.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn work_is_told_once() {
+    let rig = rig(8);
+    let (mut first, mut second) = (rig.open(), rig.open());
+    let (one, two) = (first.monitor(), second.monitor());
+    take(&mut first, 5);
+    take(&mut second, 5);
+    let told = || (one.counted().bytes_read, two.counted().bytes_read);
+    let seen = || (one.stats().bytes_read, two.stats().bytes_read);
+    assert_eq!((told(), seen()), ((5, 0), (5, 5)));
+    drop(first);
+    take(&mut second, 3);
+    assert_eq!((told(), seen()), ((5, 3), (5, 8)));
+    drop(second);
+    assert_eq!((told(), seen()), ((5, 3), (5, 8)));
+}
+
+#[test]
+fn places_are_batches_apart() {
+    let steps = Steps {
+        global: 4,
+        samples: 50,
+        per_epoch: EPOCH,
+    };
+    let between = |a: (u64, u64), b: (u64, u64)| steps.between(Place(a.0, a.1), Place(b.0, b.1));
+    assert_eq!(between((0, 0), (0, 8)), Some(2));
+    assert_eq!(between((0, 48), (1, 4)), Some(2));
+    assert_eq!(between((0, 44), (0, 50)), Some(2));
+    assert_eq!(between((0, 8), (0, 0)), None);
+    assert_eq!(between((1, 0), (0, 0)), None);
+    assert_eq!(between((0, 2), (0, 8)), None);
+    assert_eq!(between((0, 0), (u64::MAX, 0)), None);
+}
