@@ -8,6 +8,8 @@ mod load;
 mod measure;
 mod pack;
 mod read;
+mod sharing;
+mod simulate;
 mod start;
 mod store;
 mod stream;
@@ -21,6 +23,10 @@ pub use load::{LoadOptions, load};
 pub use measure::{Alternative, Report, Row, Sample, side_by_side};
 pub use pack::{PackBenchOptions, pack};
 pub use read::read;
+pub use sharing::{SharingOptions, sharing};
+pub use simulate::{
+    Limit, OneMore, Outcome, Placement, Plan, PlanError, Resource, Use, one_more, run as simulate,
+};
 pub use start::start;
 pub use store::{StoreBenchOptions, store};
 pub use stream::stream;

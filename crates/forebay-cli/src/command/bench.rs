@@ -1,5 +1,7 @@
 //! `forebay bench`: what this machine does with this data.
 
+mod simulate;
+
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +10,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use forebay_image::{DecodeOptions, Limits, Profile};
 use forebay_bench::{
     ClientsOptions, EpochOptions, FailoverOptions, LoadOptions, PackBenchOptions, Report, Row, Serving,
-    StoreBenchOptions, TransportOptions,
+    SharingOptions, StoreBenchOptions, TransportOptions,
 };
 use forebay_client::Transport;
 use forebay_store::{Cancel, Location, ReadOptions};
@@ -16,7 +18,7 @@ use forebay_store::{Cancel, Location, ReadOptions};
 use crate::cache_args::CacheArgs;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
-use crate::quantity::parse_size;
+use crate::quantity::{parse_duration, parse_size};
 use crate::store_args::StoreArgs;
 use crate::table::{Align, Table};
 
@@ -38,7 +40,9 @@ Examples:
   forebay bench fairness shards/ --active 4 --slow 500
   forebay bench clients shards/ --idle 1000 --active 64
   forebay bench store s3://bucket/scratch --size 1GiB --parallel 16
-  forebay bench start --scratch /tmp/million")]
+  forebay bench start --scratch /tmp/million
+  forebay bench loader \"synthetic://imagenet?records=20000\"        no storage at all
+  forebay bench simulate --gpus 1000 --servers 100")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -132,6 +136,31 @@ enum What {
         #[arg(long, value_name = "S", default_value_t = 5.0)]
         seconds: f64,
     },
+    /// Several trainers of one server on this machine: each with batches of its own, and all with the same, which are decoded once
+    ///
+    /// Tells the CPU time of both sides and how long a batch takes.
+    Sharing {
+        /// A dataset
+        dataset: PathBuf,
+        /// Split [default: the first]
+        #[arg(long, value_name = "NAME")]
+        split: Option<String>,
+        /// Trainers
+        #[arg(long, value_name = "N", default_value_t = 4)]
+        trainers: usize,
+        /// How long one takes for each batch, where one is slow
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
+        slow: Duration,
+        /// Samples a batch
+        #[arg(long, value_name = "N", default_value_t = 64)]
+        batch_size: u64,
+        /// How batches come: shm, tcp, or auto for what trainers do by themselves
+        #[arg(long, value_name = "NAME", default_value = "tcp")]
+        transport: Transport,
+        /// Seconds a run takes
+        #[arg(long, value_name = "S", default_value_t = 5.0)]
+        seconds: f64,
+    },
     /// Batches that cost nothing to make, from a server on this machine, beside a bare connection
     ///
     /// Tells the CPU time of both sides and how long handing over takes; beside iperf3 where it is installed.
@@ -212,6 +241,11 @@ enum What {
         #[command(flatten)]
         store: StoreArgs,
     },
+    /// A cluster on paper: how many GPUs so many servers feed, and what gives out first
+    ///
+    /// Measures nothing: arithmetic, and batches moved through queues one by one. The same options give the same figures on
+    /// every machine. docs/scale.md shows how to read them.
+    Simulate(Box<simulate::Args>),
     /// From nothing to the first batch of a large dataset of tiny images
     Start {
         /// Where the dataset is written, once; it is kept for the next time
@@ -275,6 +309,7 @@ fn seconds_of(seconds: f64) -> Result<Duration, Failure> {
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let runs = args.runs;
     let reports = match args.what {
+        What::Simulate(args) => return simulate::run(&args, console),
         What::Pack {
             source,
             scratch,
@@ -347,6 +382,26 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
             let split = split.as_deref();
             forebay_bench::stream(&dataset, split, threads, &transport, seconds, runs)
                 .map(|report| vec![report])
+        }
+        What::Sharing {
+            dataset,
+            split,
+            trainers,
+            slow,
+            batch_size,
+            transport,
+            seconds,
+        } => {
+            let options = SharingOptions {
+                split,
+                trainers,
+                slow,
+                batch_size,
+                transport,
+                seconds,
+                runs,
+            };
+            forebay_bench::sharing(&dataset, &options).map(|report| vec![report])
         }
         What::Transport {
             batches,

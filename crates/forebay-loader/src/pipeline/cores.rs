@@ -487,7 +487,7 @@ mod tests {
     fn whoever_comes_late_has_nothing_saved_up() {
         let mut seats = Seats::new(1);
         let (early, late) = (Share::default(), Share::default());
-        let mut turn = |seats: &mut Seats, both: bool| {
+        let turn = |seats: &mut Seats, both: bool| {
             seats.wait(&early, Waiter::new());
             if both {
                 seats.wait(&late, Waiter::new());

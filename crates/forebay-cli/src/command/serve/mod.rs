@@ -158,7 +158,7 @@ pub(crate) struct Args {
     log_format: Option<LogFormat>,
 
     #[command(flatten)]
-    job: JobArgs,
+    job: Box<JobArgs>,
 
     #[command(flatten)]
     cache: CacheArgs,

@@ -1,0 +1,275 @@
+//! Several trainers of one server: each with batches of its own, and all with the same, which are decoded once.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use forebay_client::{Client, ClientOptions, Stream, Transport};
+use forebay_image::{TrainTransform, Transform};
+use forebay_loader::Options;
+
+use crate::measure::{Alternative, Report, Sample, Threads, median, side_by_side};
+use crate::read::{dataset, split_of};
+use crate::stream::{NAME, SIDE, serve};
+use crate::{Error, Result};
+
+/// Names of the threads that serve begin so, those that decode included.
+const SERVER_THREADS: &[&str] = &["forebay-conn", "forebay-send", "forebay-accept", "fb-"];
+/// And those of a client, but for the one that takes batches.
+const CLIENT_THREADS: &[&str] = &["forebay-receive"];
+
+/// What [`sharing`] compares.
+#[derive(Debug, Clone)]
+pub struct SharingOptions {
+    /// Split, the first one by default.
+    pub split: Option<String>,
+    /// Trainers; two at least.
+    pub trainers: usize,
+    /// How long one takes for each batch, where one is slow.
+    pub slow: Duration,
+    /// Samples a batch.
+    pub batch_size: u64,
+    /// How batches come.
+    pub transport: Transport,
+    /// Seconds a run takes.
+    pub seconds: f64,
+    /// Counted runs of each alternative.
+    pub runs: usize,
+}
+
+/// One trainer of a run.
+#[derive(Clone, Copy)]
+struct Trainer {
+    seed: u64,
+    /// Between two batches.
+    pause: Duration,
+}
+
+/// What a run of several trainers gave.
+#[derive(Default)]
+struct Took {
+    /// Batches of trainers that do not pause.
+    batches: u64,
+    bytes: u64,
+    /// Of all, the slow one included.
+    all_bytes: u64,
+    seconds: f64,
+    /// From asking for a batch to having it, ms.
+    waits: Vec<f64>,
+    /// Of server and clients.
+    cpu: [f64; 2],
+}
+
+/// Batches a second of each trainer that is not slow: alone, several with batches of their own, several with the same, and
+/// these with one of them slow.
+///
+/// # Errors
+/// A dataset that cannot be read or decoded; fewer than two trainers.
+pub fn sharing(root: &Path, options: &SharingOptions) -> Result<Report> {
+    let count = options.trainers;
+    if count < 2 {
+        return Err(Error::from("two trainers or more can share"));
+    }
+    let dataset = dataset(root)?;
+    let split = split_of(&dataset, root, options.split.as_deref())?;
+    let (server, url) = serve(|server| Ok(server.add_dataset(NAME, &dataset)?))?;
+    let quick = |seed| Trainer {
+        seed,
+        pause: Duration::ZERO,
+    };
+    let slow = Trainer {
+        seed: 0,
+        pause: options.slow,
+    };
+    let own = (0..count as u64).map(quick).collect();
+    let same = vec![quick(0); count];
+    let with_slow = (1..count).map(|_| quick(0)).chain([slow]).collect();
+    let cases: [(String, Vec<Trainer>); 4] = [
+        (format!("{count} trainers, each its own batches"), own),
+        (format!("{count} trainers, the same batches"), same),
+        (
+            format!("the same, one takes {:?} a batch", options.slow),
+            with_slow,
+        ),
+        ("one trainer alone".to_owned(), vec![quick(0)]),
+    ];
+    let took: RefCell<BTreeMap<usize, Vec<Took>>> = RefCell::default();
+    let alternatives = cases.iter().enumerate().map(|(number, (name, trainers))| {
+        let (took, url, split) = (&took, &url, split.name());
+        let run = move || {
+            let run = trainers_at(url, split, trainers, options)?;
+            let quick = trainers.iter().filter(|t| t.pause.is_zero()).count();
+            let sample = Sample {
+                amount: run.batches as f64 / quick.max(1) as f64,
+                seconds: run.seconds,
+            };
+            took.borrow_mut().entry(number).or_default().push(run);
+            Ok(sample)
+        };
+        Alternative::here(name.clone(), "batches/s", run)
+    });
+    let title = format!(
+        "What each trainer gets that is not slow: RandomResizedCrop({SIDE}) batches of {} from {}",
+        options.batch_size,
+        root.display()
+    );
+    let mut report = side_by_side(title, options.runs, alternatives.collect())?;
+    for (row, runs) in report.rows.iter_mut().zip(took.into_inner().into_values()) {
+        // The first round does not count.
+        let counted = &runs[1.min(runs.len() - 1)..];
+        let mut waits: Vec<f64> = counted
+            .iter()
+            .flat_map(|run| run.waits.iter().copied())
+            .collect();
+        waits.sort_by(f64::total_cmp);
+        let at = |part: f64| {
+            let at = (waits.len().saturating_sub(1) as f64 * part).round() as usize;
+            waits.get(at).copied().unwrap_or(0.0)
+        };
+        let each = |side: usize| {
+            let of = |run: &Took| run.cpu[side] / (run.all_bytes as f64 / 1e9).max(1e-9);
+            median(&counted.iter().map(of).collect::<Vec<_>>())
+        };
+        let (p50, p99, server, client) = (at(0.5), at(0.99), each(0), each(1));
+        row.extra.insert("batch_ms_p50", p50);
+        row.extra.insert("batch_ms_p99", p99);
+        row.extra.insert("server_cpu_s_per_gb", server);
+        row.extra.insert("client_cpu_s_per_gb", client);
+        report.notes.push(format!(
+            "{}: a batch after p50 {p50:.0} ms, p99 {p99:.0} ms; server {server:.2}, clients {client:.2} CPU seconds a GB",
+            row.name
+        ));
+    }
+    server.shutdown();
+    Ok(report)
+}
+
+/// Lets trainers take batches until the time is up.
+fn trainers_at(
+    url: &str,
+    split: &str,
+    trainers: &[Trainer],
+    options: &SharingOptions,
+) -> Result<Took> {
+    let mut streams = trainers
+        .iter()
+        .map(|trainer| open(url, split, trainer, options))
+        .collect::<Result<Vec<Stream>>>()?;
+    let time = Duration::from_secs_f64(options.seconds);
+    let before = cpu();
+    let begin = Instant::now();
+    let takes: Vec<Result<(Took, f64)>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = streams
+            .iter_mut()
+            .zip(trainers)
+            .map(|(stream, trainer)| {
+                scope.spawn(move || {
+                    let took = take_until(stream, trainer, begin + time)?;
+                    // A thread that is gone is not counted any more.
+                    Ok((took, Threads::own_cpu_seconds()))
+                })
+            })
+            .collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            let panicked = |_| Err(Error::from("a trainer panicked"));
+            thread.join().unwrap_or_else(panicked)
+        };
+        threads.into_iter().map(join).collect()
+    });
+    let after = cpu();
+    let mut all = Took {
+        seconds: begin.elapsed().as_secs_f64().min(time.as_secs_f64()),
+        cpu: [after[0] - before[0], after[1] - before[1]],
+        ..Took::default()
+    };
+    for (took, trainer) in takes.into_iter().zip(trainers) {
+        let (took, cpu) = took?;
+        all.cpu[1] += cpu;
+        all.all_bytes += took.bytes;
+        if trainer.pause.is_zero() {
+            all.batches += took.batches;
+            all.bytes += took.bytes;
+            all.waits.extend(took.waits);
+        }
+    }
+    Ok(all)
+}
+
+fn take_until(stream: &mut Stream, trainer: &Trainer, end: Instant) -> Result<Took> {
+    let mut took = Took::default();
+    loop {
+        let asked = Instant::now();
+        let batch = stream.next_batch()?;
+        let now = Instant::now();
+        // One that came too late is not counted.
+        if now >= end {
+            return Ok(took);
+        }
+        if let Some(batch) = batch {
+            took.batches += 1;
+            took.bytes += batch.images.len() as u64;
+            took.waits.push((now - asked).as_secs_f64() * 1e3);
+        }
+        if !trainer.pause.is_zero() {
+            std::thread::sleep(trainer.pause.min(end - now));
+        }
+    }
+}
+
+/// The stream of one trainer, its first batch taken.
+fn open(url: &str, split: &str, trainer: &Trainer, bench: &SharingOptions) -> Result<Stream> {
+    let mut options = Options::new(
+        bench.batch_size,
+        Transform::Train(TrainTransform::new(SIDE)),
+    );
+    options.seed = trainer.seed;
+    options.keep_last = true;
+    let client = ClientOptions {
+        transport: bench.transport,
+        ..ClientOptions::default()
+    };
+    let mut stream = Client::connect(url, client)?.open(options.to_spec(split))?;
+    stream.next_batch()?;
+    Ok(stream)
+}
+
+fn cpu() -> [f64; 2] {
+    let threads = Threads::now();
+    [
+        threads.cpu_seconds(SERVER_THREADS),
+        threads.cpu_seconds(CLIENT_THREADS),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_has_its_figures() {
+        let options = SharingOptions {
+            split: None,
+            trainers: 2,
+            slow: Duration::from_millis(100),
+            batch_size: 2,
+            transport: Transport::Tcp,
+            seconds: 0.3,
+            runs: 1,
+        };
+        let root = Path::new("synthetic://imagenet?records=64&pictures=1");
+        let report = sharing(root, &options).unwrap();
+        assert_eq!(report.rows.len(), 4);
+        for row in &report.rows {
+            assert!(
+                row.extra["batch_ms_p50"] <= row.extra["batch_ms_p99"],
+                "{row:?}"
+            );
+        }
+        let one = SharingOptions {
+            trainers: 1,
+            ..options
+        };
+        assert!(sharing(root, &one).is_err());
+    }
+}
