@@ -347,6 +347,7 @@ mod tests {
                     ..Live::default()
                 },
                 stats,
+                counted: wire::Stats::default(),
                 queues: Queues::default(),
                 reads: ReadTimes::default(),
             }],

@@ -508,6 +508,7 @@ mod tests {
                 ..Live::default()
             },
             stats: wire::Stats::default(),
+            counted: wire::Stats::default(),
             queues: Queues {
                 unread_samples: 5,
                 ready_batches: 2,

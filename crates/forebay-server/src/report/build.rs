@@ -396,6 +396,7 @@ mod tests {
                 ..Live::default()
             },
             stats: stats.clone(),
+            counted: wire::Stats::default(),
             queues: Queues {
                 ready_batches: 1,
                 ..Queues::default()
