@@ -1,4 +1,5 @@
 //! Weights of one axis, computed in the order and with the roundings of Pillow.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // halves and digits are for AVX2 and AVX-512
 
 use super::PRECISION_BITS;
 use std::ops::Range;
@@ -159,6 +160,15 @@ impl Axis {
             .map(move |(&(start, taps), weights)| {
                 ((start - low) as usize, &weights[..taps as usize])
             })
+    }
+
+    /// For one output: its first input counted from the span's start, and its weights in whole groups.
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    pub(super) fn whole_groups(&self, i: usize) -> (usize, &[[i32; GROUP]]) {
+        let (start, taps) = self.taps[i];
+        let (groups, _) = self.weights[i * self.stride..][..self.stride].as_chunks();
+        let groups = &groups[..(taps as usize).div_ceil(GROUP)];
+        ((start - self.span.start) as usize, groups)
     }
 
     /// For one output: its first input counted from the span's start, the number of its inputs, and the high and

@@ -4,7 +4,7 @@
 //! The filter is a triangle as wide as the scale; each axis is a pass of its own; weights are integers with
 //! [`PRECISION_BITS`] bits; both passes round to bytes, columns first. (So did Pillow up to version 12; version 13 does rows
 //! first where the height shrinks much more than the width, which moves some values by one.) Because the arithmetic is integer, every
-//! implementation here (portable, AVX2, AVX-512) gives the same bytes, and the same as Pillow. Only the part of the
+//! implementation here (portable, AVX2, AVX-512, NEON) gives the same bytes, and the same as Pillow. Only the part of the
 //! output that is wanted is computed, from only the part of the input that it needs; a horizontal flip and the
 //! layout of the output cost nothing extra.
 //!
@@ -17,6 +17,8 @@ mod avx2;
 mod avx512;
 mod axis;
 mod linear;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon;
 mod passes;
 mod portable;
 
@@ -73,6 +75,8 @@ enum Level {
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    Neon,
 }
 
 impl Level {
@@ -83,6 +87,10 @@ impl Level {
         {
             levels[1] = is_x86_feature_detected!("avx2").then_some(Self::Avx2);
             levels[2] = avx512::is_there().then_some(Self::Avx512);
+        }
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        {
+            levels[1] = std::arch::is_aarch64_feature_detected!("neon").then_some(Self::Neon);
         }
         levels.into_iter().flatten()
     }

@@ -1,5 +1,7 @@
 //! A resize under way: takes the rows of its input one after the other and makes the rows of the output as soon as it can.
 
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+use super::neon;
 use super::portable;
 use super::{Level, Middle, Resizer, STRIP};
 #[cfg(target_arch = "x86_64")]
@@ -172,6 +174,8 @@ impl Resizer {
             Level::Avx512 => (avx512::row_stride(width), true),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => (avx2::row_stride(width), false),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Level::Neon => (neon::row_stride(width), false),
             Level::Portable => (width * 3, false),
         };
         Strip {
@@ -218,6 +222,8 @@ impl Resizer {
         match self.level {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => avx2::horizontal(&self.columns, source, count, middle, rows),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Level::Neon => neon::horizontal(&self.columns, source, count, middle, rows),
             _ => portable::horizontal(&self.columns, source, stride, middle, rows),
         }
     }
@@ -233,6 +239,8 @@ impl Resizer {
             }
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => avx2::vertical(&self.rows, y, rows, middle, out),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Level::Neon => neon::vertical(&self.rows, y, rows, middle, out),
             Level::Portable => portable::vertical(&self.rows, y, rows, middle, out),
         }
     }

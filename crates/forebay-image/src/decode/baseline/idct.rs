@@ -4,7 +4,7 @@
 //! Multiplications", ICASSP 1989, in fixed point with 13 bits, columns first, with two extra bits between the
 //! passes. For coefficients that an encoder can have made, every correct implementation gives the same pixels.
 //! For absurd ones (possible in damaged files) sums and products are cut to 16 bits where libjpeg-turbo's SIMD
-//! code cuts them, so that all agree on those too.
+//! code for x86-64 cuts them, so that all agree on those too, here on every processor.
 
 use super::entropy::{PAIR, SECOND};
 use super::header::Steps;

@@ -3,6 +3,7 @@
 //! Vectors cover a row from its start; the last one is moved back so that it ends with the row, and does some
 //! samples twice. Rows that are shorter than a vector take the portable way.
 
+pub(super) use super::parts::{part, part_mut, steps};
 use super::{color, upsample};
 use std::arch::x86_64::*;
 
@@ -10,11 +11,6 @@ use std::arch::x86_64::*;
 const SAMPLES: usize = 16;
 /// Pixels of a step of the colour conversion.
 pub(super) const PIXELS: usize = 32;
-
-/// Start of each step over `from..to`, the last one moved back to end there.
-pub(super) fn steps(from: usize, to: usize, step: usize) -> impl Iterator<Item = usize> {
-    (from..to).step_by(step).map(move |at| at.min(to - step))
-}
 
 #[target_feature(enable = "avx2")]
 #[inline]
@@ -35,20 +31,6 @@ fn load_32(bytes: &[u8; 32]) -> __m256i {
 fn store_32(bytes: &mut [u8; 32], value: __m256i) {
     // SAFETY: writes the 32 bytes.
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), value) }
-}
-
-/// `N` bytes from `at`.
-#[inline]
-pub(super) fn part<const N: usize>(row: &[u8], at: usize) -> &[u8; N] {
-    row[at..at + N].first_chunk().expect("a slice of N bytes")
-}
-
-/// `N` bytes from `at`.
-#[inline]
-pub(super) fn part_mut<const N: usize>(row: &mut [u8], at: usize) -> &mut [u8; N] {
-    row[at..at + N]
-        .first_chunk_mut()
-        .expect("a slice of N bytes")
 }
 
 /// Low bytes of `even` and `odd` in turns.

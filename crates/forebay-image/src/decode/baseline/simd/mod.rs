@@ -14,6 +14,11 @@ mod avx2_rows;
 mod avx512_idct;
 #[cfg(target_arch = "x86_64")]
 mod avx512_rows;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon_idct;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon_rows;
+mod parts;
 
 use super::entropy::{self, PAIR, Reader, Slot, Tables};
 use super::header::Steps;
@@ -32,6 +37,8 @@ enum Kind {
     /// AVX2 and what goes with it, and AVX-512 F and BW.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    Neon,
 }
 
 impl Default for Level {
@@ -45,7 +52,7 @@ macro_rules! dispatch {
     ($level:expr, $avx2:expr, $portable:expr) => {
         dispatch!($level, $avx2, $avx2, $portable)
     };
-    ($level:expr, $avx512:expr, $avx2:expr, $portable:expr) => {
+    ($level:expr, $avx512:expr, $avx2:expr, $portable:expr $(; neon $neon:expr)?) => {
         match $level.0 {
             // SAFETY: these levels are made only by `Level::all`, where the processor has AVX2, BMI1, BMI2 and LZCNT, which
             // is all that the implementations of the latter are compiled for, and AVX-512 F and BW for the former.
@@ -54,7 +61,13 @@ macro_rules! dispatch {
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => unsafe { $avx2 },
-            Kind::Portable => $portable,
+            $(
+                // SAFETY: this level is made only by `Level::all`, where the processor has NEON.
+                #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+                Kind::Neon => unsafe { $neon },
+            )?
+            // Portable, and NEON where it gains nothing: it is in every 64-bit Arm processor, so the compiler uses it there.
+            _ => $portable,
         }
     };
 }
@@ -78,6 +91,10 @@ impl Level {
             if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
                 kinds[2] = Some(Kind::Avx512);
             }
+        }
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        if std::arch::is_aarch64_feature_detected!("neon") {
+            kinds[1] = Some(Kind::Neon);
         }
         kinds.into_iter().flatten().map(Self)
     }
@@ -177,7 +194,8 @@ impl Level {
                 self,
                 avx512_idct::strip(pairs, steps, plane, stride),
                 avx2_idct::strip(pairs, steps, plane, stride),
-                idct::strip(pairs, steps, plane, stride)
+                idct::strip(pairs, steps, plane, stride);
+                neon neon_idct::strip(pairs, steps, plane, stride)
             ),
         }
     }
@@ -189,7 +207,8 @@ impl Level {
             self,
             avx512_rows::horizontal(row, out),
             avx2_rows::horizontal(row, out),
-            upsample::horizontal(row, out)
+            upsample::horizontal(row, out);
+            neon neon_rows::horizontal(row, out)
         );
     }
 
@@ -200,7 +219,8 @@ impl Level {
             self,
             avx512_rows::both(near, far, out),
             avx2_rows::both(near, far, out),
-            upsample::both(near, far, out)
+            upsample::both(near, far, out);
+            neon neon_rows::both(near, far, out)
         );
     }
 
@@ -221,7 +241,8 @@ impl Level {
             self,
             avx512_rows::ycc(y, cb, cr, out),
             avx2_rows::ycc(y, cb, cr, out),
-            color::ycc(y, cb, cr, out)
+            color::ycc(y, cb, cr, out);
+            neon neon_rows::ycc(y, cb, cr, out)
         );
     }
 

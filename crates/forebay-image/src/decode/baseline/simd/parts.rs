@@ -1,0 +1,20 @@
+//! Parts of rows: where the steps of a vector loop begin, and the arrays that they load and store.
+
+/// Start of each step over `from..to`, the last one moved back to end there.
+pub(super) fn steps(from: usize, to: usize, step: usize) -> impl Iterator<Item = usize> {
+    (from..to).step_by(step).map(move |at| at.min(to - step))
+}
+
+/// `N` bytes from `at`.
+#[inline]
+pub(super) fn part<const N: usize>(row: &[u8], at: usize) -> &[u8; N] {
+    row[at..at + N].first_chunk().expect("a slice of N bytes")
+}
+
+/// `N` bytes from `at`.
+#[inline]
+pub(super) fn part_mut<const N: usize>(row: &mut [u8], at: usize) -> &mut [u8; N] {
+    row[at..at + N]
+        .first_chunk_mut()
+        .expect("a slice of N bytes")
+}
