@@ -93,8 +93,8 @@ struct Snapshot {
     at: Instant,
     cpu_s: f64,
     totals: BTreeMap<String, Totals>,
-    /// By connection: what was done, and the busy, starved and blocked seconds of sending.
-    streams: HashMap<u64, (Did, [f64; 3])>,
+    /// By connection: what was done, and the seconds that its trainer was fed and hungry.
+    streams: HashMap<u64, (Did, [f64; 2])>,
 }
 
 /// The last minutes of a server.
@@ -126,7 +126,9 @@ impl History {
                 .iter()
                 .map(|stream| {
                     let did = Did::of_stream(&stream.stats);
-                    (stream.connection, (did, send(&stream.stats)))
+                    let all: f64 = send(&stream.stats).iter().sum();
+                    let hungry = stream.hungry_s.min(all);
+                    (stream.connection, (did, [all - hungry, hungry]))
                 })
                 .collect(),
         };
@@ -217,8 +219,8 @@ impl History {
         stages.collect()
     }
 
-    /// Busy, starved and blocked seconds of sending to a connection in the window.
-    pub(crate) fn sending(&self, connection: u64) -> Option<[f64; 3]> {
+    /// Seconds in the window that the trainer of a connection had batches, and those in which it had none.
+    pub(crate) fn fed_and_hungry(&self, connection: u64) -> Option<[f64; 2]> {
         let (_, now) = self.window.back()?.streams.get(&connection)?;
         let then = self.window.front()?.streams.get(&connection);
         Some(between(then.map(|(_, times)| times), now))
@@ -290,8 +292,8 @@ pub(crate) fn per_s(amount: f64, seconds: f64) -> f64 {
     if seconds > 0.0 { amount / seconds } else { 0.0 }
 }
 
-fn between(then: Option<&[f64; 3]>, now: &[f64; 3]) -> [f64; 3] {
-    let then = then.copied().unwrap_or_default();
+fn between<const N: usize>(then: Option<&[f64; N]>, now: &[f64; N]) -> [f64; N] {
+    let then = then.copied().unwrap_or([0.0; N]);
     std::array::from_fn(|i| (now[i] - then[i]).max(0.0))
 }
 
@@ -348,6 +350,7 @@ mod tests {
                 },
                 stats,
                 counted: wire::Stats::default(),
+                hungry_s: batches as f64 * 0.25,
                 queues: Queues::default(),
                 reads: ReadTimes::default(),
             }],
@@ -376,8 +379,8 @@ mod tests {
         assert_eq!(history.rank_now("a", 4), Did::default());
         assert_eq!(history.cores(), 2.0);
         assert_eq!(history.stages("a")["send"], [7.5, 0.0, 22.5]);
-        assert_eq!(history.sending(1), Some([7.5, 0.0, 22.5]));
-        assert_eq!(history.sending(2), None);
+        assert_eq!(history.fed_and_hungry(1), Some([22.5, 7.5]));
+        assert_eq!(history.fed_and_hungry(2), None);
         let line = history.all_line(|did| did.images);
         assert_eq!(
             line,

@@ -50,6 +50,8 @@ impl Ending {
 #[derive(Default)]
 struct Flow {
     credit: u64,
+    /// What the client had room for at first, when it had nothing.
+    room: u64,
     /// What was sent beyond the credit, by a batch whose size nobody knew before.
     debt: u64,
     stop: Option<Stop>,
@@ -331,6 +333,18 @@ impl Link {
         lock(&self.flow)
             .unanswered
             .map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// The client's first credit: all the room that it has.
+    pub(crate) fn offer(&self, bytes: u64) {
+        lock(&self.flow).room = bytes;
+        self.grant(bytes);
+    }
+
+    /// Whether the client has taken all that was sent, where `spent` of its credit are for what will be sent next.
+    pub(crate) fn has_taken_all(&self, spent: u64) -> bool {
+        let flow = lock(&self.flow);
+        flow.debt == 0 && flow.credit.saturating_add(spent) >= flow.room
     }
 
     /// Adds to the client's credit.

@@ -187,7 +187,7 @@ impl<'a> Session<'a> {
             ..opened
         };
         link.send(&opened.into(), &[])?;
-        link.grant(open.credit_bytes);
+        link.offer(open.credit_bytes);
         Ok(Session {
             server,
             link,
@@ -215,9 +215,14 @@ impl<'a> Session<'a> {
             let began = Instant::now();
             self.link.spend(self.needed())?;
             self.stats.blocked += began.elapsed();
+            let hungry = self.link.has_taken_all(self.needed());
             let began = Instant::now();
             let batch = self.source.next_batch();
-            self.stats.starved += began.elapsed();
+            let waited = began.elapsed();
+            self.stats.starved += waited;
+            if hungry {
+                self.stats.hungry += waited;
+            }
             if let Some(stop) = self.link.stopped() {
                 return Err(End::Stop(stop));
             }
@@ -256,6 +261,7 @@ impl<'a> Session<'a> {
 
     fn send(&mut self, batch: Batch) -> Result<(), End> {
         self.lens.look(&batch);
+        let hungry = self.link.has_taken_all(self.needed());
         let began = Instant::now();
         let payload_bytes = batch.images.len() as u64;
         if self.varies {
@@ -289,7 +295,11 @@ impl<'a> Session<'a> {
                 self.link.send_parts(header, &batch.images, self.checksum)?;
             }
         }
-        self.stats.sending += began.elapsed();
+        let sent = began.elapsed();
+        self.stats.sending += sent;
+        if hungry {
+            self.stats.hungry += sent;
+        }
         self.stats.batches += 1;
         self.stats.images += images;
         self.stats.payload_bytes += payload_bytes;

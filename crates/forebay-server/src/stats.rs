@@ -20,6 +20,8 @@ pub struct StreamStats {
     pub starved: Duration,
     /// Time spent waiting for the client to take what it has.
     pub blocked: Duration,
+    /// Part of the time spent sending and waiting for a batch: while the client had taken all that was sent before.
+    pub hungry: Duration,
 }
 
 impl StreamStats {

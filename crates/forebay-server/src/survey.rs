@@ -35,6 +35,8 @@ pub(crate) struct Totals {
     /// Busy, starved and blocked seconds of each stage.
     pub(crate) stages: BTreeMap<String, [f64; 3]>,
     pub(crate) reads: ReadTimes,
+    /// Seconds in which trainers had taken all that was sent, and there was no more.
+    pub(crate) hungry_s: f64,
     /// Streams that ended with an error, by its kind.
     pub(crate) failures: BTreeMap<&'static str, u64>,
 }
@@ -65,6 +67,7 @@ impl Totals {
     pub(crate) fn add_link(&mut self, link: &Link) {
         let reads = link.monitor().map(|monitor| monitor.reads());
         self.add(&link.counted_stats(), &reads.unwrap_or_default());
+        self.hungry_s += link.stats().hungry.as_secs_f64();
     }
 }
 
@@ -118,6 +121,8 @@ pub(crate) struct Stream {
     pub(crate) stats: wire::Stats,
     /// What of it counts for totals: work that streams have in common is one stream's.
     pub(crate) counted: wire::Stats,
+    /// Seconds in which its trainer had taken all that was sent, and there was no more.
+    pub(crate) hungry_s: f64,
     pub(crate) queues: Queues,
     pub(crate) reads: ReadTimes,
 }
@@ -139,6 +144,7 @@ impl Stream {
             live,
             stats: link.stats_message(),
             counted: link.counted_stats(),
+            hungry_s: link.stats().hungry.as_secs_f64(),
             queues: monitor.as_ref().map(|m| m.queues()).unwrap_or_default(),
             reads: monitor.map(|m| m.reads()).unwrap_or_default(),
         })

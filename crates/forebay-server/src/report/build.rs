@@ -130,10 +130,17 @@ impl Desk<'_> {
         }
         let stages = history.stages(name);
         let did = history.name_now(name);
+        let trainers = streams
+            .iter()
+            .filter_map(|stream| history.fed_and_hungry(stream.connection))
+            .fold([0.0; 2], |sum, times| {
+                [sum[0] + times[0], sum[1] + times[1]]
+            });
         let verdict = judge(&Window {
             seconds: history.window_s(),
             streams: streams.len() as u64,
             did,
+            trainers,
             stages: &stages,
             threads: &threads,
         });
@@ -149,7 +156,9 @@ impl Desk<'_> {
             } else {
                 0
             };
-            let [busy, starved, blocked] = history.sending(stream.connection).unwrap_or_default();
+            let [fed, hungry] = history
+                .fed_and_hungry(stream.connection)
+                .unwrap_or_default();
             Rank {
                 rank: live.rank,
                 world_size: live.world_size,
@@ -164,7 +173,7 @@ impl Desk<'_> {
                 steps: live.per_epoch,
                 lag_batches: lag,
                 images_per_s: self.rates(history.rank_now(name, live.rank)).images_per_s,
-                waits: round(per_s(busy + starved, busy + starved + blocked)),
+                waits: round(per_s(hungry, fed + hungry)),
                 ready_batches: stream.queues.ready_batches,
                 history: match i < MOST_LINES {
                     true => rounded(history.rank_line(name, live.rank, |did| did.images)),
@@ -397,6 +406,7 @@ mod tests {
             },
             stats: stats.clone(),
             counted: wire::Stats::default(),
+            hungry_s: if rank == 0 { s } else { 0.0 },
             queues: Queues {
                 ready_batches: 1,
                 ..Queues::default()
@@ -488,6 +498,7 @@ mod tests {
             (1, 3, 11)
         );
         assert_eq!((first.images_per_s, first.waits), (512.0, 1.0));
+        assert_eq!(second.waits, 0.0);
         assert_eq!(first.history.len(), 10);
         assert_eq!(resnet.failures, ["shard 3 is damaged"]);
         assert_eq!(resnet.queues.ready_batches, 2);

@@ -248,7 +248,7 @@ pub struct Rank {
     pub lag_batches: u64,
     /// Images a second, now.
     pub images_per_s: f64,
-    /// Part of the time that its trainer had room for a batch that was not there yet; 0 where it is fed.
+    /// Part of the time that its trainer had taken all that was sent, and there was no more; 0 where it is fed.
     pub waits: f64,
     /// Batches that are ready for it.
     pub ready_batches: u64,

@@ -1,5 +1,5 @@
-//! What holds trainers back, as the server sees it: a trainer that has no room for a batch is slower than the server, one
-//! that has room waits.
+//! What holds trainers back, as the server sees it: a trainer whose queue is never empty is slower than the server, one
+//! that has taken all that was sent waits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,6 +15,8 @@ pub(super) struct Window<'a> {
     pub(super) seconds: f64,
     pub(super) streams: u64,
     pub(super) did: Did,
+    /// Seconds that trainers had batches, and seconds that they had none.
+    pub(super) trainers: [f64; 2],
     /// Busy, starved and blocked seconds.
     pub(super) stages: &'a BTreeMap<String, [f64; 3]>,
     pub(super) threads: &'a BTreeMap<String, u64>,
@@ -61,8 +63,8 @@ pub(super) fn judge(window: &Window<'_>) -> Judgement {
         ..wire::Stats::default()
     };
     let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
-    // What is on its way is waited for, too.
-    let mut stats = Stats::from_server(&stats, seconds(busy + starved), seconds(all));
+    let [fed, hungry] = window.trainers;
+    let mut stats = Stats::from_server(&stats, seconds(hungry), seconds(fed + hungry));
     stats.network = Some(Network {
         sending: busy / all,
         waiting: starved / all,
@@ -76,7 +78,7 @@ pub(super) fn judge(window: &Window<'_>) -> Judgement {
 mod tests {
     use super::*;
 
-    fn bound(batches: u64, decode: [f64; 3], send: [f64; 3]) -> Judgement {
+    fn bound(batches: u64, decode: [f64; 3], send: [f64; 3], hungry: f64) -> Judgement {
         let stages = [
             ("fetch", [2.0, 0.0, 38.0]),
             ("decode", decode),
@@ -94,6 +96,7 @@ mod tests {
                 payload_bytes: 38_500_000 * batches,
                 read_bytes: 1 << 20,
             },
+            trainers: [10.0 - hungry, hungry],
             stages: &stages,
             threads: &threads.map(|(name, n)| (name.to_owned(), n)).into(),
         })
@@ -101,26 +104,29 @@ mod tests {
 
     #[test]
     fn each_limit_is_found() {
-        for (batches, decode, send, expected) in [
-            (10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0], "decode"),
-            (10, [3.0, 16.0, 0.0], [0.5, 9.5, 0.0], "storage"),
-            (10, [3.0, 0.0, 16.0], [9.0, 1.0, 0.0], "network"),
-            (10, [3.0, 0.0, 16.0], [0.1, 0.1, 9.8], "trainer"),
+        for (batches, decode, send, hungry, expected) in [
+            (10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0], 9.0, "decode"),
+            (10, [3.0, 16.0, 0.0], [0.5, 9.5, 0.0], 9.0, "storage"),
+            (10, [3.0, 0.0, 16.0], [9.0, 1.0, 0.0], 8.0, "network"),
+            (10, [3.0, 0.0, 16.0], [0.1, 0.1, 9.8], 0.1, "trainer"),
+            // What is on its way is long, and its trainer has another one meanwhile.
+            (10, [3.0, 0.0, 16.0], [3.0, 0.1, 6.9], 0.0, "trainer"),
             // It takes half of its time for its steps, and is still not fed.
-            (10, [18.5, 0.2, 0.3], [0.2, 4.8, 5.0], "decode"),
-            (0, [3.0, 0.0, 16.0], [0.0, 0.0, 10.0], "trainer"),
-            (0, [18.5, 0.2, 0.3], [0.0, 10.0, 0.0], "unknown"),
+            (10, [18.5, 0.2, 0.3], [0.2, 4.8, 5.0], 4.0, "decode"),
+            (0, [3.0, 0.0, 16.0], [0.0, 0.0, 10.0], 0.0, "trainer"),
+            (0, [18.5, 0.2, 0.3], [0.0, 10.0, 0.0], 9.0, "unknown"),
         ] {
-            let found = bound(batches, decode, send);
+            let found = bound(batches, decode, send, hungry);
             assert_eq!(found.bound, expected, "{}", found.text);
         }
-        let decode = bound(10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0]).text;
+        let decode = bound(10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0], 9.0).text;
         assert!(decode.contains("2 threads busy 98 %"), "{decode}");
         let none = BTreeMap::new();
         let idle = judge(&Window {
             seconds: 10.0,
             streams: 0,
             did: Did::default(),
+            trainers: [0.0; 2],
             stages: &none,
             threads: &BTreeMap::new(),
         });
