@@ -1,0 +1,444 @@
+//! What Python calls of a `Loader`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use forebay_image::Dtype;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMapping};
+
+use super::arguments::sampling::{self, Class, Given};
+use super::arguments::{self, ShuffleWish, Wish};
+use super::source::{self, Origin};
+use super::{Epoch, PyLoader};
+use crate::patience::{Deadline, SLICE, patiently};
+use crate::pump::{Place, Pump};
+use crate::steps;
+use crate::storage::{StorageOptions, read_options};
+use crate::transform::AnyTransform;
+
+/// Samples in a batch where nothing is said.
+const BATCH_SIZE: u64 = 32;
+/// How long `close` waits for the threads of a loader to end before it leaves them
+/// to themselves.
+const CLOSING: Duration = Duration::from_secs(10);
+
+#[pymethods]
+impl PyLoader {
+    #[new]
+    #[pyo3(signature = (
+        source, *, batch_size=None, split=None, transform=None, rank=None, world_size=None, seed=None,
+        shuffle=None, block_records=None, window_blocks=None, lanes=None,
+        layout=None, dtype=None, batch_transform=None, profile=None, exif_orientation=None, dct_scaling=None,
+        max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None,
+        class_balanced=None, draws=None, repeats=None, on_error=None, label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0), transport=None, connections=1, storage_options=None,
+        token=None, token_file=None, tls_ca=None, tls_cert=None, tls_key=None,
+    ), text_signature = "(source, *, batch_size=32, split=None, transform=TrainTransform(224), rank=None, \
+        world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
+        layout='nhwc', dtype=None, batch_transform=None, profile='pillow', exif_orientation=False, dct_scaling=False, \
+        max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None, \
+        class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=None, threads=0, memory=None, page_cache='keep', timeout=300.0, \
+        transport=None, connections=1, storage_options=None, token=None, token_file=None, tls_ca=None, tls_cert=None, tls_key=None)")]
+    #[allow(clippy::too_many_arguments)] // one each, as Python has them
+    fn new(
+        py: Python<'_>,
+        source: Bound<'_, PyAny>,
+        batch_size: Option<u64>,
+        split: Option<String>,
+        transform: Option<AnyTransform<'_>>,
+        rank: Option<u64>,
+        world_size: Option<u64>,
+        seed: Option<u64>,
+        shuffle: Option<ShuffleWish>,
+        block_records: Option<u64>,
+        window_blocks: Option<u64>,
+        lanes: Option<u64>,
+        layout: Option<&str>,
+        dtype: Option<&str>,
+        batch_transform: Option<Bound<'_, PyAny>>,
+        profile: Option<&str>,
+        exif_orientation: Option<bool>,
+        dct_scaling: Option<bool>,
+        max_pixels: Option<u64>,
+        max_image_bytes: Option<u64>,
+        drop_last: Option<bool>,
+        pad_last: Option<bool>,
+        indices: Option<Vec<u64>>,
+        classes: Option<Vec<Class>>,
+        limit: Option<u64>,
+        weights: Option<Bound<'_, PyAny>>,
+        class_balanced: Option<bool>,
+        draws: Option<u64>,
+        repeats: Option<u64>,
+        on_error: Option<&str>,
+        label_base: Option<i64>,
+        threads: usize,
+        memory: Option<u64>,
+        page_cache: &str,
+        timeout: Option<f64>,
+        transport: Option<&str>,
+        connections: usize,
+        storage_options: Option<StorageOptions>,
+        token: Option<&str>,
+        token_file: Option<PathBuf>,
+        tls_ca: Option<PathBuf>,
+        tls_cert: Option<PathBuf>,
+        tls_key: Option<PathBuf>,
+    ) -> PyResult<PyLoader> {
+        let origin = Origin::of(&source)?;
+        let name = origin.to_string();
+        let ranks = arguments::ranks(rank, world_size)?;
+        // What a job must not contradict.
+        let mut given = Vec::new();
+        for (name, is_given) in [
+            ("split", split.is_some()),
+            ("batch_size", batch_size.is_some()),
+            ("world_size", ranks.world_is_given),
+            ("lanes", lanes.is_some()),
+            ("seed", seed.is_some()),
+            (
+                "shuffle",
+                shuffle.is_some() || block_records.is_some() || window_blocks.is_some(),
+            ),
+            ("transform", transform.is_some()),
+            ("layout", layout.is_some()),
+            ("keep_last", drop_last.is_some() || pad_last.is_some()),
+            ("output", dtype.is_some()),
+            (
+                "decode",
+                profile.is_some()
+                    || exif_orientation.is_some()
+                    || dct_scaling.is_some()
+                    || max_pixels.is_some()
+                    || max_image_bytes.is_some(),
+            ),
+            (
+                "sampling",
+                indices.is_some()
+                    || classes.is_some()
+                    || limit.is_some()
+                    || weights.is_some()
+                    || class_balanced.is_some()
+                    || draws.is_some()
+                    || repeats.is_some(),
+            ),
+            ("on_error", on_error.is_some()),
+            ("batch_transform", batch_transform.is_some()),
+        ] {
+            if is_given {
+                given.push(name);
+            }
+        }
+        let (transform, normalize) = arguments::transform(transform)?;
+        if normalize.is_some() && !given.contains(&"output") {
+            given.push("output");
+        }
+        let mut options = forebay_loader::Options::new(batch_size.unwrap_or(BATCH_SIZE), transform);
+        (options.rank, options.world_size) = (ranks.rank, ranks.world_size);
+        options.seed = seed.unwrap_or(0);
+        let shuffle = shuffle.unwrap_or(ShuffleWish::Whether(true));
+        options.shuffle = arguments::shuffle(shuffle, block_records, window_blocks)?;
+        options.lanes = lanes.unwrap_or(0);
+        options.output.layout = arguments::layout(layout.unwrap_or("nhwc"))?;
+        options.batch_transform = match batch_transform {
+            Some(transform) => Some(steps::batch_transform(&transform)?),
+            None => None,
+        };
+        options.output.normalize = normalize;
+        options.output.dtype = match dtype {
+            Some(name) => arguments::dtype(name)?,
+            None if normalize.is_some() => Dtype::Float32,
+            None => Dtype::Uint8,
+        };
+        options.decode.profile = arguments::profile(profile.unwrap_or("pillow"))?;
+        options.decode.exif = exif_orientation.unwrap_or(false);
+        options.decode.scaled = dct_scaling.unwrap_or(false);
+        arguments::limits(&mut options.decode.limits, max_pixels, max_image_bytes)?;
+        options.keep_last = arguments::keep_last(drop_last, pad_last)?;
+        options.sampling = sampling::sampling(Given {
+            indices,
+            classes,
+            limit,
+            weights,
+            class_balanced: class_balanced.unwrap_or(false),
+            draws,
+            repeats: repeats.unwrap_or(1),
+        })?;
+        options.on_error = arguments::on_error(on_error.unwrap_or("raise"))?;
+        options.threads = threads;
+        options.memory_bytes = memory.unwrap_or(0);
+        options.page_cache = arguments::page_cache(page_cache)?;
+        let label_base = arguments::label_base(label_base)?;
+        let timeout = arguments::timeout(timeout)?;
+        let wish = Wish {
+            options,
+            split,
+            label_base,
+            timeout,
+            transport: arguments::transport(transport)?,
+            connections,
+            read: read_options(origin.is_far(), &storage_options.unwrap_or_default())?,
+            given,
+            rank_is_given: ranks.rank_is_given,
+            access: arguments::access(token, token_file, tls_ca, tls_cert, tls_key)?,
+        };
+        let waits_for = || format!("an answer from {name}");
+        let (opened, batches) = patiently(py, Deadline::after(timeout), waits_for, move || {
+            source::open(&origin, wish)
+        })?;
+        let stride = opened
+            .options
+            .batch_size
+            .saturating_mul(opened.options.world_size);
+        let shift = label_base.map_or(0, |base| base - opened.label_base);
+        let pump = Pump::new(batches, opened.samples, stride);
+        Ok(PyLoader {
+            process: std::process::id(),
+            name,
+            shift,
+            timeout,
+            pump: Arc::new(pump),
+            handle: Arc::clone(&opened.handle),
+            opened,
+            waited_ns: AtomicU64::new(0),
+        })
+    }
+
+    /// Where batches come from, as given.
+    #[getter]
+    fn source(&self) -> &str {
+        &self.name
+    }
+
+    /// What tells the dataset apart from every other.
+    #[getter]
+    fn fingerprint(&self) -> &str {
+        &self.opened.fingerprint
+    }
+
+    /// Name of the split.
+    #[getter]
+    fn split(&self) -> &str {
+        &self.opened.split
+    }
+
+    /// Records of the split.
+    #[getter]
+    fn records(&self) -> u64 {
+        self.opened.records
+    }
+
+    /// The number of the first record of each dataset of a `Mix`; None without one.
+    ///
+    /// Sample `s` of dataset `d` is record `s - dataset_starts[d]` of its split.
+    #[getter]
+    fn dataset_starts(&self) -> Option<Vec<u64>> {
+        self.opened.starts.clone()
+    }
+
+    /// Samples of an epoch, all ranks together and without padding: `records`, if no option says otherwise.
+    #[getter]
+    fn epoch_samples(&self) -> u64 {
+        self.opened.samples
+    }
+
+    /// Samples in a batch of this rank.
+    #[getter]
+    fn batch_size(&self) -> u64 {
+        self.opened.options.batch_size
+    }
+
+    /// This process among those that share an epoch.
+    #[getter]
+    fn rank(&self) -> u64 {
+        self.opened.options.rank
+    }
+
+    /// How many processes share an epoch.
+    #[getter]
+    fn world_size(&self) -> u64 {
+        self.opened.options.world_size
+    }
+
+    /// The epoch of the next batch.
+    #[getter]
+    fn epoch(&self) -> PyResult<u64> {
+        Ok(self.place()?.epoch)
+    }
+
+    /// How many samples of that epoch all ranks together were given.
+    #[getter]
+    fn position(&self) -> PyResult<u64> {
+        Ok(self.place()?.position)
+    }
+
+    /// Whether `close` was called.
+    #[getter]
+    fn closed(&self) -> PyResult<bool> {
+        self.check_process()?;
+        Ok(self.pump.is_closed())
+    }
+
+    fn __len__(&self) -> usize {
+        usize::try_from(self.opened.batches_per_epoch).unwrap_or(usize::MAX)
+    }
+
+    fn __iter__(loader: Bound<'_, Self>) -> PyResult<Epoch> {
+        let this = loader.get();
+        this.check_open()?;
+        let generation = this.pump.begin();
+        Ok(Epoch::new(loader.unbind(), generation))
+    }
+
+    /// Make the next loop one over `epoch`.
+    ///
+    /// Not needed: loops count epochs by themselves. Where the loader already stands in that
+    /// epoch, after `load_state_dict`, its position is kept.
+    ///
+    /// Parameters
+    /// ----------
+    /// epoch : int
+    ///     The epoch, from 0.
+    fn set_epoch(&self, epoch: u64) -> PyResult<()> {
+        self.check_open()?;
+        self.pump.set_epoch(epoch);
+        Ok(())
+    }
+
+    /// A few numbers that tell where the loader stands.
+    ///
+    /// Counts batches that were handed out, not those that were prepared. What it holds
+    /// survives JSON.
+    ///
+    /// Returns
+    /// -------
+    /// dict
+    ///     "epoch" and "position", and what they are the numbers of: "fingerprint", "split",
+    ///     "records", "seed", "lanes" and "shuffle".
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.identity().save(py, self.place()?)
+    }
+
+    /// Continue where another loader stood: the next loop gives the very next batch.
+    ///
+    /// Batch size, number of ranks, transform and source may be others.
+    ///
+    /// Parameters
+    /// ----------
+    /// state : dict
+    ///     From `state_dict`.
+    ///
+    /// Raises
+    /// ------
+    /// StateError
+    ///     When it is of another dataset, seed or shuffle, or no state at all.
+    fn load_state_dict(&self, state: &Bound<'_, PyMapping>) -> PyResult<()> {
+        self.check_open()?;
+        let place = self.identity().load(state)?;
+        self.pump.jump(place);
+        Ok(())
+    }
+
+    /// Where the time went so far.
+    ///
+    /// Returns
+    /// -------
+    /// dict
+    ///     "images", "batches" and "bytes_read" of the pipeline, which works ahead; "wait_s",
+    ///     how long loops waited for batches; "transport", how batches come: "shm" or "tcp" from a server,
+    ///     None where they are made in this process; "stages", with "busy_s", "starved_s" (waiting
+    ///     for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
+    ///     included; "verdict", a sentence that tells what holds the trainer back, or None while a
+    ///     server does not answer; "failed", how many
+    ///     samples were replaced (see `on_error`), and "failures", what was wrong with the last of them.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        // A server is asked.
+        let counters = py.detach(|| self.handle.counters());
+        let stats = counters.wire;
+        let stages = PyDict::new(py);
+        for stage in &stats.stages {
+            let times = PyDict::new(py);
+            times.set_item("busy_s", stage.busy_s)?;
+            times.set_item("starved_s", stage.starved_s)?;
+            times.set_item("blocked_s", stage.blocked_s)?;
+            times.set_item("threads", stage.threads)?;
+            stages.set_item(&stage.name, times)?;
+        }
+        let waited = Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed));
+        let all = PyDict::new(py);
+        all.set_item("images", stats.images)?;
+        all.set_item("batches", stats.batches)?;
+        all.set_item("bytes_read", stats.bytes_read)?;
+        all.set_item("wait_s", waited.as_secs_f64())?;
+        all.set_item("transport", self.handle.transport())?;
+        all.set_item("stages", stages)?;
+        all.set_item("verdict", counters.verdict)?;
+        all.set_item("failed", stats.failed)?;
+        all.set_item("failures", stats.failures)?;
+        Ok(all)
+    }
+
+    /// Stop threads and connections. Batches that were handed out stay.
+    ///
+    /// Leaving a `with` block does it, and so does the end of the loader's life.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.check_process()?;
+        self.pump.close();
+        self.handle.cancel();
+        let deadline = Instant::now() + CLOSING;
+        while !py.detach(|| self.pump.join(SLICE)) && Instant::now() < deadline {
+            py.check_signals()?;
+        }
+        Ok(())
+    }
+
+    fn __enter__(loader: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        loader.get().check_open()?;
+        Ok(loader)
+    }
+
+    #[pyo3(signature = (kind=None, value=None, trace=None, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Option<&Bound<'_, PyAny>>,
+        value: Option<&Bound<'_, PyAny>>,
+        trace: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let _ = (kind, value, trace);
+        self.close(py)
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a Loader has threads and connections and cannot be pickled: make it in the process \
+             that uses it, and carry state_dict() over",
+        ))
+    }
+
+    fn __repr__(&self) -> String {
+        let options = &self.opened.options;
+        let place = match self.place() {
+            Ok(Place { epoch, position }) => {
+                let transport = match self.handle.transport() {
+                    Some(transport) => format!(", transport='{transport}'"),
+                    None => String::new(),
+                };
+                format!("epoch={epoch}, position={position}{transport}")
+            }
+            Err(_) => "of another process".to_owned(),
+        };
+        format!(
+            "Loader('{}', split='{}', records={}, batch_size={}, rank={}, world_size={}, {place})",
+            self.name,
+            self.opened.split,
+            self.opened.records,
+            options.batch_size,
+            options.rank,
+            options.world_size,
+        )
+    }
+}
