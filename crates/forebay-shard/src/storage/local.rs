@@ -1,4 +1,4 @@
-//! Files of this machine, kept open a few at a time.
+//! Files of this machine, kept open a few at a time, and told of ahead where that helps.
 //!
 //! A dataset has thousands of shards, a process a thousand descriptors. Each shard asks here for its file; the one that
 //! was used longest ago is closed when there are too many.
@@ -11,6 +11,7 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Pace, ReadAt, Storage};
@@ -20,11 +21,45 @@ use super::{Pace, ReadAt, Storage};
 const MOST_FILES: usize = 256;
 const PART_OF_LIMIT: u64 = 4;
 
+/// So many times the system is told what will be read, once a read had to wait; then one is left out, to see whether it still has to. Telling costs
+/// a third of the read itself where the bytes are in memory anyway, and where they are not it is what keeps a disk busy.
+const TOLD: u32 = 256;
+
 /// Local files, of which only so many are open at a time.
 #[derive(Debug)]
 pub struct LocalFiles {
     most: usize,
     open: Mutex<Open>,
+    hints: Arc<Hints>,
+}
+
+/// Whether the system is told what will be read.
+#[derive(Debug, Default)]
+struct Hints {
+    /// How many times more. At 0 reads are watched: those that nobody told of.
+    left: AtomicU32,
+}
+
+impl Hints {
+    #[cfg(target_os = "linux")]
+    fn take(&self) -> bool {
+        let less = |left: u32| left.checked_sub(1);
+        let took = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        took.is_ok()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn are_watching(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
+
+    /// A read had to wait, or nobody can tell.
+    #[cfg(target_os = "linux")]
+    fn had_to_wait(&self) {
+        self.left.store(TOLD, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -39,6 +74,7 @@ impl LocalFiles {
         Self {
             most: most.max(1),
             open: Mutex::default(),
+            hints: Arc::default(),
         }
     }
 
@@ -66,7 +102,7 @@ impl Storage for LocalFiles {
                 open.files.remove(&oldest);
             }
         }
-        let file = Arc::new(LocalFile::open(path)?);
+        let file = Arc::new(LocalFile::open(path, &self.hints)?);
         open.files.insert(path.to_owned(), (Arc::clone(&file), now));
         Ok(file)
     }
@@ -102,10 +138,11 @@ struct LocalFile {
     file: File,
     /// When it was opened.
     len: u64,
+    hints: Arc<Hints>,
 }
 
 impl LocalFile {
-    fn open(path: &Path) -> io::Result<Self> {
+    fn open(path: &Path, hints: &Arc<Hints>) -> io::Result<Self> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
@@ -113,7 +150,30 @@ impl LocalFile {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let len = metadata.len();
-        Ok(Self { file, len })
+        let hints = Arc::clone(hints);
+        Ok(Self { file, len, hints })
+    }
+
+    /// Reads what is in memory, while reads are watched: whatever is not has to be waited for.
+    #[cfg(target_os = "linux")]
+    fn read_present(&self, parts: &mut [IoSliceMut<'_>], offset: u64) -> usize {
+        if !self.hints.are_watching() {
+            return 0;
+        }
+        let wanted: usize = parts.iter().map(|part| part.len()).sum();
+        let flags = rustix::io::ReadWriteFlags::NOWAIT;
+        // A file system that cannot say is one that may have to wait.
+        let read = rustix::io::preadv2(&self.file, parts, offset, flags).unwrap_or(0);
+        let end = offset.saturating_add(read as u64);
+        if read < wanted && end < self.len {
+            self.hints.had_to_wait();
+        }
+        read
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn read_present(&self, _parts: &mut [IoSliceMut<'_>], _offset: u64) -> usize {
+        0
     }
 
     #[cfg(target_os = "linux")]
@@ -133,11 +193,17 @@ impl ReadAt for LocalFile {
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(buf, offset)
+        let read = self.read_present(&mut [IoSliceMut::new(buf)], offset);
+        let (_, rest) = buf.split_at_mut(read.min(buf.len()));
+        if rest.is_empty() {
+            return Ok(());
+        }
+        self.file.read_exact_at(rest, offset + read as u64)
     }
 
     fn read_parts_at(&self, mut parts: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
-        let mut done = 0;
+        let mut done = self.read_present(parts, offset);
+        IoSliceMut::advance_slices(&mut parts, done);
         while !parts.is_empty() {
             match rustix::io::preadv(&self.file, parts, offset + done as u64) {
                 Ok(0) => break,
@@ -154,11 +220,56 @@ impl ReadAt for LocalFile {
 
     #[cfg(target_os = "linux")]
     fn will_need(&self, bytes: Range<u64>) {
-        self.advise(bytes, rustix::fs::Advice::WillNeed);
+        if self.hints.take() {
+            self.advise(bytes, rustix::fs::Advice::WillNeed);
+        }
     }
 
     #[cfg(target_os = "linux")]
     fn forget(&self, bytes: Range<u64>) {
         self.advise(bytes, rustix::fs::Advice::DontNeed);
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// Hints are given after a read that had to wait, so often, and then one is left out.
+    #[test]
+    fn the_system_is_told_while_reads_have_to_wait() {
+        let hints = Hints::default();
+        assert!(hints.are_watching() && !hints.take());
+        for _ in 0..2 {
+            hints.had_to_wait();
+            for _ in 0..TOLD {
+                assert!(!hints.are_watching() && hints.take());
+            }
+            assert!(hints.are_watching() && !hints.take());
+        }
+    }
+
+    /// Whatever state hints are in, and whatever the system says, the bytes are those of the file.
+    #[test]
+    fn reads_are_the_same_watched_or_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let bytes: Vec<u8> = (0..100_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let files = LocalFiles::new(1);
+        for left in [0, 5] {
+            files.hints.left.store(left, Ordering::Relaxed);
+            let file = files.open(&path).unwrap();
+            for (offset, len) in [(0, 100_000), (99_999, 1), (5, 0), (1000, 50_000)] {
+                let mut buf = vec![0; len];
+                file.read_exact_at(&mut buf, offset as u64).unwrap();
+                assert!(buf == bytes[offset..offset + len]);
+            }
+            let mut beyond = [0; 11];
+            let error = file.read_exact_at(&mut beyond, 99_990).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+            // What was written a moment ago is in memory: there is nothing to tell.
+            file.will_need(0..100_000);
+        }
     }
 }
