@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay_image::{DecodeOptions, EvalTransform, TrainTransform, Transform};
+use forebay_image::{DecodeOptions, Output, Transform};
 use forebay_loader::{Loader, Options, Stats};
 use forebay_shard::Split;
 
@@ -18,38 +18,28 @@ use crate::read::open;
 pub struct LoadOptions {
     /// Split, the first one by default.
     pub split: Option<String>,
-    /// Samples a batch.
-    pub batch_size: u64,
     /// Numbers of decoding threads to compare.
     pub threads: Vec<usize>,
     /// Seconds a run takes at least; runs are whole epochs.
     pub seconds: f64,
-    /// How images are decoded.
-    pub decode: DecodeOptions,
+    /// What becomes of images, to compare, and what to call it.
+    pub transforms: Vec<(String, Transform)>,
+    /// Everything else, but the transform and the threads, which are those that are compared.
+    pub options: Options,
     /// Counted runs of each alternative.
     pub runs: usize,
 }
 
-/// Images a second through the training transform and the evaluation transform, side 224.
+/// Images a second through each of the transforms, with each number of threads.
 ///
 /// # Errors
 /// A dataset that cannot be read or decoded.
 pub fn load(root: &Path, options: &LoadOptions) -> Result<Report> {
     let split = open(root, options.split.as_deref())?;
-    let transforms = [
-        (
-            "RandomResizedCrop(224) + flip",
-            Transform::Train(TrainTransform::new(224)),
-        ),
-        (
-            "Resize(256) + CentreCrop(224)",
-            Transform::Eval(EvalTransform::new(256, 224)),
-        ),
-    ];
     // Of the last run of each alternative, in their order.
     let accounts: RefCell<BTreeMap<usize, Vec<String>>> = RefCell::default();
     let mut alternatives = Vec::new();
-    for (name, transform) in transforms {
+    for (name, transform) in &options.transforms {
         for &threads in &options.threads {
             let (split, transform) = (split.clone(), transform.clone());
             let name = format!(
@@ -71,7 +61,7 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<Report> {
         "Loading {} ({} records), batches of {}",
         root.display(),
         split.len(),
-        options.batch_size
+        options.options.batch_size
     );
     let mut report = side_by_side(title, options.runs, alternatives)?;
     report
@@ -113,10 +103,14 @@ fn epochs(
     threads: usize,
     options: &LoadOptions,
 ) -> Result<(Sample, Stats)> {
-    let mut asked = Options::new(options.batch_size, transform.clone());
+    let mut asked = options.options.clone();
+    asked.transform = transform.clone();
     asked.threads = threads;
-    asked.decode = options.decode;
-    asked.keep_last = true;
+    if asked.is_raw() {
+        // There are no pixels to have wishes about.
+        asked.output = Output::default();
+        asked.decode = DecodeOptions::default();
+    }
     let mut loader = Loader::new(split.clone(), asked)?;
     loader.next_batch()?;
     let begun = loader.stats();

@@ -1,5 +1,6 @@
 //! `forebay bench`: what this machine does with this data.
 
+mod loader;
 mod simulate;
 
 use std::num::NonZeroUsize;
@@ -7,13 +8,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
-use forebay_image::{DecodeOptions, Limits, Profile};
 use forebay_bench::{
-    ClientsOptions, EpochOptions, FailoverOptions, LoadOptions, PackBenchOptions, Report, Row, Serving,
+    ClientsOptions, EpochOptions, FailoverOptions, PackBenchOptions, Report, Row, Serving,
     SharingOptions, StoreBenchOptions, TransportOptions,
 };
 use forebay_client::Transport;
 use forebay_store::{Cancel, Location, ReadOptions};
+use loader::LoaderArgs;
 
 use crate::cache_args::CacheArgs;
 use crate::console::Console;
@@ -32,6 +33,7 @@ Examples:
   forebay bench pack photos/ --scratch /tmp
   forebay bench read shards/ shards-indexed/
   forebay bench loader shards/ --threads 1,2
+  forebay bench loader shards/ --transform train,raw --dtype float16 --dct-scaling
   forebay bench epoch shards/ s3://bucket/shards
   forebay bench epoch shards/ s3://bucket/shards --cache-dir /nvme/forebay
   forebay bench stream shards/
@@ -75,31 +77,7 @@ enum What {
         split: Option<String>,
     },
     /// Decoded batches in process, by number of threads
-    Loader {
-        /// A dataset
-        dataset: PathBuf,
-        /// Split [default: the first]
-        #[arg(long, value_name = "NAME")]
-        split: Option<String>,
-        /// Numbers of decoding threads to compare
-        #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2")]
-        threads: Vec<usize>,
-        /// Samples a batch
-        #[arg(long, value_name = "N", default_value_t = 64)]
-        batch_size: u64,
-        /// Seconds a run takes at least
-        #[arg(long, value_name = "S", default_value_t = 3.0)]
-        seconds: f64,
-        /// Whose pixels: pillow, opencv or tensorflow
-        #[arg(long, value_name = "NAME", default_value_t = Profile::Pillow)]
-        profile: Profile,
-        /// Turn images as EXIF says
-        #[arg(long)]
-        exif_orientation: bool,
-        /// Decode JPEG smaller where the crop allows it
-        #[arg(long)]
-        dct_scaling: bool,
-    },
+    Loader(LoaderArgs),
     /// An epoch of the same dataset from several places, such as a directory and a store
     Epoch {
         /// Where the dataset is; the others are compared with the first
@@ -326,29 +304,9 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
             let roots: Vec<_> = datasets.iter().map(PathBuf::as_path).collect();
             forebay_bench::read(&roots, split.as_deref(), runs)
         }
-        What::Loader {
-            dataset,
-            split,
-            threads,
-            batch_size,
-            seconds,
-            profile,
-            exif_orientation,
-            dct_scaling,
-        } => {
-            let mut decode = DecodeOptions::new(Limits::default());
-            decode.profile = profile;
-            decode.exif = exif_orientation;
-            decode.scaled = dct_scaling;
-            let options = LoadOptions {
-                split,
-                batch_size,
-                threads,
-                seconds,
-                decode,
-                runs,
-            };
-            forebay_bench::load(&dataset, &options).map(|report| vec![report])
+        What::Loader(args) => {
+            let dataset = args.dataset.clone();
+            forebay_bench::load(&dataset, &args.options(runs)).map(|report| vec![report])
         }
         What::Epoch {
             datasets,
