@@ -51,7 +51,7 @@ enum What {
         dry_run: bool,
     },
     /// Fetch a dataset into it before it is needed, as far as there is room
-    Warm(warm::Args),
+    Warm(Box<warm::Args>),
 }
 
 #[derive(Debug, ClapArgs)]
