@@ -14,7 +14,7 @@ import numpy
 import PIL
 import torch
 import torchvision
-from torchvision.transforms import v2
+from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional as F
 
 from make_golden_pixels import Draws, IMAGES, bilinear, open_rgb, random_resized_crop, shipped
@@ -70,6 +70,49 @@ def operations():
             add("hue", turn, box, F.adjust_hue(part, turn))
         add("grayscale", 0.0, box, F.rgb_to_grayscale(part, 3))
     (GOLDEN / "operations.txt").write_text("\n".join(lines) + "\n")
+
+
+MOVING = ["ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate"]
+MODES = [InterpolationMode.NEAREST, InterpolationMode.BILINEAR, InterpolationMode.BICUBIC]
+
+
+def motions():
+    """Operations that move pictures, by interpolation and fill: operation, magnitude, mode, fill, part, checksum."""
+    picture = open_rgb(IMAGES / "train" / "n02782093" / "n02782093_11.JPEG")
+    lines = [VERSION, "# operation magnitude interpolation fill(r g b) x y x1 y1 crc32"]
+    for box in PARTS:
+        part = picture.crop(box)
+        for operation in MOVING:
+            chosen = set()
+            for space in (v2.RandAugment, v2.TrivialAugmentWide):
+                values, _signed = magnitudes(space, operation, 31, *part.size)
+                chosen |= set(values[::5]) | {-value for value in values[::5] if value}
+            if operation == "Rotate":
+                chosen |= {90.0, -90.0, 180.0}
+            for magnitude in sorted(chosen):
+                for mode in MODES:
+                    for fill in ((0, 0, 0), (124, 116, 104)):
+                        if mode == InterpolationMode.NEAREST and not any(fill):
+                            continue  # in operations.txt
+                        given = v2.RandAugment(interpolation=mode, fill=list(fill) if any(fill) else None)
+                        image = given._apply_image_or_video_transform(
+                            part, operation, magnitude, interpolation=given.interpolation, fill=given._fill
+                        )
+                        words = [operation, repr(magnitude), mode.value, *map(str, fill), *map(str, box)]
+                        lines.append(" ".join([*words, checksum(image)]))
+    (GOLDEN / "motions.txt").write_text("\n".join(lines) + "\n")
+
+
+def crops():
+    """CenterCrop of parts, also of more than there is: part, height, width, checksum."""
+    picture = open_rgb(IMAGES / "train" / "n02782093" / "n02782093_11.JPEG")
+    lines = [VERSION, "# x y x1 y1 height width crc32"]
+    for box in PARTS:
+        part = picture.crop(box)
+        for size in ((32, 32), (33, 40), (72, 96), (100, 20), (20, 100), (111, 97), (150, 151)):
+            image = F.center_crop(part, list(size))
+            lines.append(" ".join([*map(str, box), *map(str, size), checksum(image)]))
+    (GOLDEN / "crops.txt").write_text("\n".join(lines) + "\n")
 
 
 def bins():
@@ -171,6 +214,8 @@ def numbers():
 def main():
     GOLDEN.mkdir(parents=True, exist_ok=True)
     operations()
+    motions()
+    crops()
     bins()
     lists()
     numbers()

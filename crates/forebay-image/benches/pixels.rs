@@ -3,9 +3,9 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay_image::{
-    BatchTransform, Decoder, Dtype, EvalTransform, Layout, Limits, Mixing, Normalize, Output,
-    RandAugment, RandomErasing, RandomResizedCrop, RgbImage, SampleSeed, Step, TrainTransform,
-    Transform, TransformList, probe, resize,
+    BatchTransform, Decoder, Dtype, EvalTransform, Layout, Limits, Mixing, Motion, Normalize,
+    Output, RandAugment, RandomErasing, RandomResizedCrop, RgbImage, SampleSeed, Step,
+    TrainTransform, Transform, TransformList, probe, resize,
 };
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -94,6 +94,7 @@ fn bench_folder(c: &mut Criterion, name: &str, folder: &Path) {
             num_ops: 2,
             magnitude: 9,
             num_magnitude_bins: 31,
+            motion: Motion::default(),
         }),
         Step::RandomErasing(RandomErasing::new()),
     ])

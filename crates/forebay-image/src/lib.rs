@@ -39,7 +39,7 @@ pub use random::SampleSeed;
 pub use sheet::{contact_sheet, encode_png};
 pub use transcode::{Transcoded, progressive_to_baseline, restore_progressive};
 pub use transform::{
-    Bounds, ColorJitter, Dtype, Encoded, EvalTransform, Fill, Layout, Normalize, Output,
-    RandAugment, RandomErasing, RandomGrayscale, RandomResizedCrop, ResizeTo, Size, Step, Timing,
-    TrainTransform, Transform, TransformList, TrivialAugmentWide, resize,
+    Bounds, ColorJitter, Dtype, Encoded, EvalTransform, Fill, Interpolation, Layout, Motion,
+    Normalize, Output, RandAugment, RandomErasing, RandomGrayscale, RandomResizedCrop, ResizeTo,
+    Size, Step, Timing, TrainTransform, Transform, TransformList, TrivialAugmentWide, resize,
 };

@@ -4,8 +4,8 @@ mod dataset;
 
 use dataset::Recipe;
 use forebay_image::{
-    BatchTransform, Decoder, Dtype, EvalTransform, Layout, Limits, Mixing, RandomErasing, ResizeTo,
-    SampleSeed, Step, TrainTransform, Transform, TransformList, TrivialAugmentWide,
+    BatchTransform, Decoder, Dtype, EvalTransform, Layout, Limits, Mixing, Motion, RandomErasing,
+    ResizeTo, SampleSeed, Step, TrainTransform, Transform, TransformList, TrivialAugmentWide,
 };
 use forebay_loader::plan::{EpochPlan, PlanOptions};
 use forebay_loader::{Error, Loader, OnError, Options, PageCache, Sampling, Shuffle, Weights};
@@ -119,6 +119,7 @@ fn batches_are_the_plan_decoded() {
                 Step::CentreCrop((SIDE, SIDE)),
                 Step::TrivialAugmentWide(TrivialAugmentWide {
                     num_magnitude_bins: 31,
+                    motion: Motion::default(),
                 }),
                 Step::RandomErasing(RandomErasing::new()),
             ])

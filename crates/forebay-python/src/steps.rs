@@ -1,9 +1,9 @@
 //! Lists of transforms, and of batches: the values of `forebay/_transforms.py`, read into the engine's.
 
 use forebay_image::{
-    BatchTransform, Bounds, ColorJitter, Dtype, Fill, Mixing, Normalize, Output, RandAugment,
-    RandomErasing, RandomGrayscale, RandomResizedCrop, ResizeTo, Step, TransformList,
-    TrivialAugmentWide,
+    BatchTransform, Bounds, ColorJitter, Dtype, Fill, Interpolation, Mixing, Motion, Normalize,
+    Output, RandAugment, RandomErasing, RandomGrayscale, RandomResizedCrop, ResizeTo, Step,
+    TransformList, TrivialAugmentWide,
 };
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
@@ -33,6 +33,25 @@ where
             return invalid(format!("{name} of {class} is {value}: out of range"));
         }
         error
+    })
+}
+
+/// How an operation moves pictures.
+fn motion(item: &Bound<'_, PyAny>) -> PyResult<Motion> {
+    let name: String = field(item, "interpolation")?;
+    let Some(interpolation) = Interpolation::from_name(&name) else {
+        let class = item.get_type();
+        let class = class.name()?;
+        let names = Interpolation::ALL.map(|one| format!("'{}'", one.name()));
+        return Err(invalid(format!(
+            "interpolation of {class} is {name:?}: expected {}",
+            names.join(", ")
+        )));
+    };
+    let fill: Option<[u8; 3]> = field(item, "fill")?;
+    Ok(Motion {
+        interpolation,
+        fill: fill.unwrap_or_default(),
     })
 }
 
@@ -68,9 +87,11 @@ fn read(item: &Bound<'_, PyAny>) -> PyResult<Item> {
             num_ops: field(item, "num_ops")?,
             magnitude: field(item, "magnitude")?,
             num_magnitude_bins: field(item, "num_magnitude_bins")?,
+            motion: motion(item)?,
         }),
         "TrivialAugmentWide" => Step::TrivialAugmentWide(TrivialAugmentWide {
             num_magnitude_bins: field(item, "num_magnitude_bins")?,
+            motion: motion(item)?,
         }),
         "RandomErasing" => {
             let value = item.getattr("value")?;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import pickle
 from typing import Any
 
@@ -18,7 +19,7 @@ EVERY = [
     forebay.RandomVerticalFlip(0.25),
     forebay.ColorJitter(0.4, (0.5, 1.5), 0.4, hue=0.1),
     forebay.RandomGrayscale(0.2),
-    forebay.RandAugment(2, 9),
+    forebay.RandAugment(2, 9, interpolation="bilinear", fill=(124, 116, 104)),
     forebay.TrivialAugmentWide(),
     forebay.Normalize(),
     forebay.RandomErasing(0.25, value="random"),
@@ -43,6 +44,10 @@ def test_sizes_and_bounds_are_written_out() -> None:
     assert forebay.ColorJitter(0.4) == forebay.ColorJitter((0.6, 1.4))
     assert forebay.ColorJitter(2.0).brightness == (0.0, 3.0)
     assert forebay.ColorJitter(0, 0.0, hue=0) == forebay.ColorJitter()
+    assert forebay.RandAugment(fill=7) == forebay.RandAugment(fill=(7, 7, 7)) != forebay.RandAugment()
+    assert forebay.RandAugment(fill=[1.9, 2, 3]).fill == (1, 2, 3)  # type: ignore[arg-type]
+    mode = enum.Enum("InterpolationMode", {"BICUBIC": "bicubic"})
+    assert forebay.TrivialAugmentWide(interpolation=mode.BICUBIC).interpolation == "bicubic"  # type: ignore[arg-type]
     assert forebay.RandomErasing(value=1) == forebay.RandomErasing(value=(1.0, 1.0, 1.0))
 
 
@@ -59,6 +64,9 @@ def test_sizes_and_bounds_are_written_out() -> None:
         lambda: forebay.RandAugment(magnitude=31),
         lambda: forebay.RandAugment(-1),
         lambda: forebay.TrivialAugmentWide(1),
+        lambda: forebay.RandAugment(interpolation="lanczos"),  # type: ignore[arg-type]
+        lambda: forebay.TrivialAugmentWide(fill=256),
+        lambda: forebay.TrivialAugmentWide(fill=(1, 2, -3)),
         lambda: forebay.Normalize(std=(1.0, 0.0, 1.0)),
         lambda: forebay.RandomErasing(value="noise"),  # type: ignore[arg-type]
         lambda: forebay.RandomErasing(ratio=(0.0, 1.0)),
@@ -75,7 +83,6 @@ def test_impossible_numbers_are_refused(make: Any) -> None:
         ([], "begin with RandomResizedCrop"),
         ([EVERY[1], EVERY[0]], "comes first"),
         ([forebay.Resize(32)], "CentreCrop"),
-        ([forebay.Resize(32), forebay.CentreCrop(33)], "at least"),
         ([EVERY[0], EVERY[8], EVERY[1]], "last"),
         ([EVERY[0], EVERY[7], EVERY[1]], "after Normalize"),
         ([EVERY[0], EVERY[8], EVERY[7]], "RandomErasing before Normalize"),
@@ -105,6 +112,19 @@ def test_resize_and_crop_are_the_eval_transform(source: str) -> None:
     )
     with loader(source, transform=[forebay.Resize((24, 36))]) as it:
         assert next(iter(it)).images.shape == (8, 24, 36, 3)
+
+
+def test_a_crop_of_more_than_there_is_is_black_around_it(source: str) -> None:
+    with loader(source, transform=[forebay.CentreCrop(40)]) as it:
+        whole = np.array(next(iter(it)).images)
+    # Every image is 60 wide and 48 high, or larger.
+    with loader(source, transform=[forebay.CentreCrop((200, 40))]) as it:
+        tall = np.array(next(iter(it)).images)
+    assert (tall[:, :50] == 0).all() and (tall[:, -50:] == 0).all()
+    assert (tall[:, 80:120] == whole).all()
+    with loader(source, transform=[forebay.Resize(40), forebay.CentreCrop(64)]) as it:
+        resized = np.array(next(iter(it)).images)
+    assert resized.shape[1:] == (64, 64, 3) and (resized.max(axis=(1, 2, 3)) > 0).all()
 
 
 def test_threads_and_servers_change_nothing(packed: dict[str, Any], serve: Any) -> None:

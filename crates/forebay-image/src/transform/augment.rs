@@ -4,6 +4,7 @@
 //! What is drawn comes from this project's own random numbers (`random.rs`): each kind of step has a purpose, and draws in
 //! the order that its `apply` shows.
 
+use super::moving::Motion;
 use super::picture::Picture;
 use super::{check_probability, invalid};
 use crate::error::Result;
@@ -113,15 +114,15 @@ impl Operation {
         )
     }
 
-    pub(super) fn apply(self, picture: &mut Picture, magnitude: f64) {
+    pub(super) fn apply(self, picture: &mut Picture, magnitude: f64, motion: &Motion) {
         match self {
             Self::Identity => {}
-            Self::ShearX => picture.shear_x(magnitude),
-            Self::ShearY => picture.shear_y(magnitude),
+            Self::ShearX => picture.shear_x(magnitude, motion),
+            Self::ShearY => picture.shear_y(magnitude, motion),
             // Truncated, as there.
-            Self::TranslateX => picture.translate(magnitude as i64, 0),
-            Self::TranslateY => picture.translate(0, magnitude as i64),
-            Self::Rotate => picture.rotate(magnitude),
+            Self::TranslateX => picture.translate(magnitude as i64, 0, motion),
+            Self::TranslateY => picture.translate(0, magnitude as i64, motion),
+            Self::Rotate => picture.rotate(magnitude, motion),
             Self::Brightness => picture.brightness(1.0 + magnitude),
             Self::Color => picture.saturation(1.0 + magnitude),
             Self::Contrast => picture.contrast(1.0 + magnitude),
@@ -184,14 +185,21 @@ impl Space {
         }
     }
 
-    fn apply(self, picture: &mut Picture, bin: u32, bins: u32, which: u32, negative: bool) {
+    fn apply(
+        self,
+        picture: &mut Picture,
+        (bin, bins): (u32, u32),
+        drawn: (u32, bool),
+        motion: &Motion,
+    ) {
+        let (which, negative) = drawn;
         let operation = Operation::ALL[which as usize % Operation::ALL.len()];
         let size = (picture.width, picture.height);
         let mut magnitude = self.magnitude(operation, bin, bins, size);
         if negative && operation.is_signed() {
             magnitude = -magnitude;
         }
-        operation.apply(picture, magnitude);
+        operation.apply(picture, magnitude, motion);
     }
 }
 
@@ -220,6 +228,8 @@ pub struct RandAugment {
     pub magnitude: u32,
     /// Bins of magnitudes, at least 2.
     pub num_magnitude_bins: u32,
+    /// For shearing, shifting and turning.
+    pub motion: Motion,
 }
 
 impl RandAugment {
@@ -246,7 +256,7 @@ impl RandAugment {
             let which = draws.below(Operation::ALL.len() as u32);
             let negative = draws.unit() < 0.5;
             let (bin, bins) = (self.magnitude, self.num_magnitude_bins);
-            Space::RandAugment.apply(picture, bin, bins, which, negative);
+            Space::RandAugment.apply(picture, (bin, bins), (which, negative), &self.motion);
         }
     }
 }
@@ -258,6 +268,8 @@ impl RandAugment {
 pub struct TrivialAugmentWide {
     /// Bins of magnitudes, at least 2.
     pub num_magnitude_bins: u32,
+    /// For shearing, shifting and turning.
+    pub motion: Motion,
 }
 
 impl TrivialAugmentWide {
@@ -269,7 +281,8 @@ impl TrivialAugmentWide {
         let which = draws.below(Operation::ALL.len() as u32);
         let bin = draws.below(self.num_magnitude_bins);
         let negative = draws.unit() < 0.5;
-        Space::TrivialWide.apply(picture, bin, self.num_magnitude_bins, which, negative);
+        let bins = (bin, self.num_magnitude_bins);
+        Space::TrivialWide.apply(picture, bins, (which, negative), &self.motion);
     }
 }
 

@@ -26,7 +26,7 @@ pub enum Step {
     RandomResizedCrop(RandomResizedCrop),
     /// The whole image, resized.
     Resize(ResizeTo),
-    /// The middle, of this height and width; after a resize that leaves at least that.
+    /// The middle, of this height and width: of the image, or of what a resize leaves. Where that is smaller, it is black around it.
     CentreCrop(Size),
     /// Mirrored left to right, with this probability.
     RandomHorizontalFlip(f64),
@@ -129,8 +129,8 @@ impl Step {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Geometry {
     Crop(RandomResizedCrop),
-    /// A resize, and what is cut from its middle.
-    Whole(ResizeTo, Option<Size>),
+    /// A resize, if there is one, and what is cut from its middle.
+    Whole(Option<ResizeTo>, Option<Size>),
 }
 
 /// A step that changes bytes, and how many of its kind came before it: the draws of the second are others.
@@ -142,7 +142,7 @@ struct Change {
 
 /// Transforms one after the other, checked and compiled.
 ///
-/// The order is: [`Step::RandomResizedCrop`], or [`Step::Resize`] with or without [`Step::CentreCrop`]; then flips and
+/// The order is: [`Step::RandomResizedCrop`], or [`Step::Resize`], [`Step::CentreCrop`] or one after the other; then flips and
 /// changes of colour in any order and number; [`Step::RandomErasing`] last. Normalisation is the output's
 /// ([`Output`]), and comes before erasing.
 ///
@@ -242,8 +242,12 @@ impl TransformList {
     pub fn output_size(&self) -> Size {
         match self.geometry {
             Geometry::Crop(crop) => crop.size,
-            Geometry::Whole(_, Some(size)) | Geometry::Whole(ResizeTo::Exact(size), None) => size,
-            Geometry::Whole(ResizeTo::Short(side), None) => (side, side),
+            Geometry::Whole(_, Some(size)) | Geometry::Whole(Some(ResizeTo::Exact(size)), None) => {
+                size
+            }
+            Geometry::Whole(Some(ResizeTo::Short(side)), None) => (side, side),
+            // Neither is no geometry.
+            Geometry::Whole(None, None) => (0, 0),
         }
     }
 
@@ -267,11 +271,15 @@ impl TransformList {
             }
             Geometry::Whole(to, crop) => {
                 let output = match to {
-                    ResizeTo::Short(side) => eval::resized(side, width, height),
-                    ResizeTo::Exact((height, width)) => (width, height),
+                    Some(ResizeTo::Short(side)) => eval::resized(side, width, height),
+                    Some(ResizeTo::Exact((height, width))) => (width, height),
+                    None => (width, height),
                 };
                 let window = match crop {
-                    Some(size) => eval::middle(output, (size.1, size.0)),
+                    // As far as there is any: the rest is black.
+                    Some((height, width)) => {
+                        eval::middle(output, (width.min(output.0), height.min(output.1)))
+                    }
                     None => Region::whole(output.0, output.1),
                 };
                 let resize = Resize {
@@ -322,19 +330,10 @@ fn geometry(rest: &mut &[Step]) -> Result<Geometry> {
     let (geometry, used) = match *rest {
         [Step::RandomResizedCrop(crop), ..] => (Geometry::Crop(*crop), 1),
         [Step::Resize(to), Step::CentreCrop(size), ..] => {
-            let least = match to {
-                ResizeTo::Short(side) => (*side, *side),
-                ResizeTo::Exact(size) => *size,
-            };
-            if size.0 > least.0 || size.1 > least.1 {
-                return Err(invalid(format!(
-                    "CentreCrop of {}x{} after a Resize that leaves {}x{} at least: resize to more, or crop less",
-                    size.1, size.0, least.1, least.0
-                )));
-            }
-            (Geometry::Whole(*to, Some(*size)), 2)
+            (Geometry::Whole(Some(*to), Some(*size)), 2)
         }
-        [Step::Resize(to @ ResizeTo::Exact(_)), ..] => (Geometry::Whole(*to, None), 1),
+        [Step::CentreCrop(size), ..] => (Geometry::Whole(None, Some(*size)), 1),
+        [Step::Resize(to @ ResizeTo::Exact(_)), ..] => (Geometry::Whole(Some(*to), None), 1),
         [Step::Resize(ResizeTo::Short(side)), ..] => {
             return Err(invalid(format!(
                 "Resize({side}) gives pictures of different sizes: put CentreCrop({side}) right after it, or give it \
@@ -361,6 +360,7 @@ fn geometry(rest: &mut &[Step]) -> Result<Geometry> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::moving::Motion;
     use super::*;
 
     const CROP: Step = Step::RandomResizedCrop(RandomResizedCrop {
@@ -385,6 +385,8 @@ mod tests {
         let resize = Step::Resize(ResizeTo::Short(64));
         let list = TransformList::new(vec![resize, Step::CentreCrop((64, 32))]).unwrap();
         assert_eq!((list.output_size(), list.has_changes()), ((64, 32), false));
+        let list = TransformList::new(vec![Step::CentreCrop((7, 5)), GREY]).unwrap();
+        assert_eq!(list.output_size(), (7, 5));
         let resize = Step::Resize(ResizeTo::Exact((9, 8)));
         let erase = Step::RandomErasing(RandomErasing::new());
         let list = TransformList::new(vec![resize, erase]).unwrap();
@@ -398,7 +400,6 @@ mod tests {
         assert!(refused(&[CROP, CROP]).contains("too late"));
         let short = Step::Resize(ResizeTo::Short(64));
         assert!(refused(&[short, FLIP]).contains("put CentreCrop(64) right after it"));
-        assert!(refused(&[short, Step::CentreCrop((65, 64))]).contains("leaves 64x64"));
         let erase = Step::RandomErasing(RandomErasing::new());
         assert!(refused(&[CROP, erase, GREY]).contains("last"));
         assert!(refused(&[CROP, erase, erase]).contains("only one"));
@@ -421,10 +422,12 @@ mod tests {
             num_ops: 2,
             magnitude: 31,
             num_magnitude_bins: 31,
+            motion: Motion::default(),
         };
         assert!(tail(Step::RandAugment(augment)).contains("bins 0 to 30"));
         let trivial = TrivialAugmentWide {
             num_magnitude_bins: 1,
+            motion: Motion::default(),
         };
         assert!(tail(Step::TrivialAugmentWide(trivial)).contains("2 to 1000"));
         let erasing = RandomErasing {

@@ -7,6 +7,7 @@ mod augment;
 mod erase;
 mod eval;
 mod list;
+mod moving;
 mod output;
 mod picture;
 #[cfg(test)]
@@ -18,6 +19,7 @@ pub use augment::{Bounds, ColorJitter, RandAugment, RandomGrayscale, TrivialAugm
 pub use erase::{Fill, RandomErasing};
 pub use eval::EvalTransform;
 pub use list::{RandomResizedCrop, ResizeTo, Size, Step, TransformList};
+pub use moving::{Interpolation, Motion};
 pub(crate) use output::Converter;
 pub use output::{Dtype, Layout, Normalize, Output};
 pub(crate) use picture::Picture;
@@ -169,27 +171,33 @@ impl Transform {
             Self::List(list) => list.plan(width, height, seed),
             Self::Raw => return Err(invalid("Raw leaves images as they are, encoded".to_owned())),
         };
+        let window = (resize.window.width as usize, resize.window.height as usize);
         let region = decoder.plan(&mut picture, crop, &resize);
         let (height, width) = self.output_size();
         let list = match self {
             Self::List(list) => Some(list),
             _ => None,
         };
+        let size = (width as usize, height as usize);
+        let is_padded = window != size;
         let changes = list.filter(|list| list.has_changes());
         let layout = match changes {
-            Some(_) => Layout::Nhwc,
-            None => output.layout,
+            None if !is_padded => output.layout,
+            _ => Layout::Nhwc,
         };
-        let straight = changes.is_none() && output.dtype == Dtype::Uint8;
+        let straight = changes.is_none() && !is_padded && output.dtype == Dtype::Uint8;
         // Aside, so that it can be written to while the rest of the decoder is in use.
         let mut work = std::mem::take(&mut decoder.picture);
         let to = match straight {
             true => &mut *out,
-            false => work.reset(width as usize, height as usize),
+            false => work.reset(window.0, window.1),
         };
         let resized = decoder.resize(bytes, &picture, region, seek_points, layout, to);
         let decoded = Instant::now();
         if resized.is_ok() && !straight {
+            if is_padded {
+                work.pad(size.0, size.1);
+            }
             if let Some(list) = changes {
                 list.change(&mut work, seed);
             }

@@ -1,6 +1,7 @@
 //! The resized picture while transforms of bytes work on it: rows of RGB pixels without gaps, and how it is moved
-//! (mirrored, shifted, sheared, turned), as Pillow does it without interpolation.
+//! (mirrored, shifted, sheared, turned), as Pillow does it.
 
+use super::moving::{Motion, sample};
 use crate::random::sin_cos;
 
 /// A picture in the works, and room for a second one. Kept from image to image.
@@ -59,39 +60,84 @@ impl Picture {
         }
     }
 
-    /// Moves the picture by whole pixels, right and down; black comes in.
-    pub(super) fn translate(&mut self, x: i64, y: i64) {
-        self.affine([1.0, 0.0, -(x as f64), 0.0, 1.0, -(y as f64)]);
+    /// Puts it into the middle of a larger picture, black around it: torchvision's `CenterCrop` of less than it wants.
+    pub(super) fn pad(&mut self, width: usize, height: usize) {
+        let (old_width, old_height) = (self.width, self.height);
+        // Where an odd number is missing, there is one more to the right and below.
+        let (left, top) = (
+            width.saturating_sub(old_width) / 2,
+            height.saturating_sub(old_height) / 2,
+        );
+        self.spare.clear();
+        self.spare.resize(3 * width * height, 0);
+        let rows = self.data.chunks_exact((3 * old_width).max(1));
+        let padded = self.spare.chunks_exact_mut((3 * width).max(1)).skip(top);
+        for (row, padded) in rows.zip(padded) {
+            if let Some(middle) = padded.get_mut(3 * left..3 * left + row.len()) {
+                middle.copy_from_slice(row);
+            }
+        }
+        std::mem::swap(&mut self.data, &mut self.spare);
+        (self.width, self.height) = (width, height);
+    }
+
+    /// Moves the picture by whole pixels, right and down.
+    pub(super) fn translate(&mut self, x: i64, y: i64, motion: &Motion) {
+        self.affine([1.0, 0.0, -(x as f64), 0.0, 1.0, -(y as f64)], motion);
     }
 
     /// Each row moves left by `slope` times its number.
-    pub(super) fn shear_x(&mut self, slope: f64) {
-        self.affine([1.0, slope, 0.0, 0.0, 1.0, 0.0]);
+    pub(super) fn shear_x(&mut self, slope: f64, motion: &Motion) {
+        self.affine([1.0, slope, 0.0, 0.0, 1.0, 0.0], motion);
     }
 
     /// Each column moves up by `slope` times its number.
-    pub(super) fn shear_y(&mut self, slope: f64) {
-        self.affine([1.0, 0.0, 0.0, slope, 1.0, 0.0]);
+    pub(super) fn shear_y(&mut self, slope: f64, motion: &Motion) {
+        self.affine([1.0, 0.0, 0.0, slope, 1.0, 0.0], motion);
     }
 
     /// Turns it about its middle, counter-clockwise, by an angle in degrees.
-    pub(super) fn rotate(&mut self, degrees: f64) {
+    pub(super) fn rotate(&mut self, degrees: f64, motion: &Motion) {
         let degrees = degrees.rem_euclid(360.0);
         if degrees == 0.0 {
             return;
         }
-        // Pillow rounds to 15 places, so that right angles are exact.
-        let places = |v: f64| (v * 1e15).round_ties_even() / 1e15;
+        // Pillow rounds to 15 places, so that right angles are exact. What the product loses decides for the sine of 45 degrees.
+        let places = |v: f64| {
+            let many = v * 1e15;
+            let lost = v.mul_add(1e15, -many);
+            let below = many.floor();
+            (below + (many - below + lost).round_ties_even()) / 1e15
+        };
         let (sin, cos) = sin_cos(-degrees.to_radians());
         let (sin, cos) = (places(sin), places(cos));
         let (x, y) = (self.width as f64 / 2.0, self.height as f64 / 2.0);
         let [c, f] = [cos * -x + sin * -y + x, -sin * -x + cos * -y + y];
-        self.affine([cos, sin, c, -sin, cos, f]);
+        self.affine([cos, sin, c, -sin, cos, f], motion);
     }
 
-    /// `Image.transform(size, AFFINE, matrix, NEAREST)`: output (x, y) is input (a x + b y + c, d x + e y + f), in Pillow's
-    /// 16 bits of fraction; black where that is outside.
-    fn affine(&mut self, [a, b, c, d, e, f]: [f64; 6]) {
+    /// `Image.transform(size, AFFINE, matrix, resample, fillcolor=fill)`: output (x, y) is input (a x + b y + c, d x + e y + f).
+    fn affine(&mut self, matrix: [f64; 6], motion: &Motion) {
+        if motion.is_nearest() {
+            return self.affine_nearest(matrix, motion.fill);
+        }
+        let [a, b, c, d, e, f] = matrix;
+        let size = (self.width, self.height);
+        let (data, before) = self.with_copy();
+        let source = before.as_chunks::<3>().0;
+        let rows = data.as_chunks_mut::<3>().0.chunks_exact_mut(size.0.max(1));
+        for (y, row) in rows.enumerate() {
+            let y = y as f64 + 0.5;
+            for (x, pixel) in row.iter_mut().enumerate() {
+                let x = x as f64 + 0.5;
+                let from = (a * x + b * y + c, d * x + e * y + f);
+                *pixel = sample(source, size, from, motion);
+            }
+        }
+    }
+
+    /// The nearest pixel, in Pillow's 16 bits of fraction; `fill` where that is outside.
+    fn affine_nearest(&mut self, [a, b, c, d, e, f]: [f64; 6], fill: [u8; 3]) {
         let (width, height) = (self.width, self.height);
         let fixed = |v: f64| (v * 65536.0 + 0.5).floor() as i64;
         let (dx, dy) = (fixed(a), fixed(d));
@@ -109,7 +155,7 @@ impl Picture {
                 *pixel = if column < width && line < height {
                     source[line * width + column]
                 } else {
-                    [0; 3]
+                    fill
                 };
                 x += dx;
                 y += dy;

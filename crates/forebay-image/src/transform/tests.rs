@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::augment::{Operation, Space};
+use super::moving::{Interpolation, Motion};
 use super::picture::Picture;
 use super::*;
 use crate::limits::Limits;
@@ -37,25 +38,82 @@ fn operation(name: &str) -> Option<Operation> {
         .find(|operation| format!("{operation:?}") == name)
 }
 
+fn whole() -> RgbImage {
+    let path = testdata("images/train/n02782093/n02782093_11.JPEG");
+    let bytes = std::fs::read(path).unwrap();
+    Decoder::new(Limits::default()).decode(&bytes).unwrap()
+}
+
+/// The part of a picture between two corners.
+fn part(whole: &RgbImage, corners: &[String]) -> Picture {
+    let [x, y, x1, y1] = [0, 1, 2, 3].map(|i| corners[i].parse::<usize>().unwrap());
+    let mut picture = Picture::default();
+    let to = picture.reset(x1 - x, y1 - y);
+    for (to, y) in to.chunks_exact_mut((x1 - x) * 3).zip(y..) {
+        let start = (y * whole.width as usize + x) * 3;
+        to.copy_from_slice(&whole.data[start..][..to.len()]);
+    }
+    picture
+}
+
+#[test]
+fn moved_pictures_are_torchvisions_between_pixels_and_outside() {
+    let whole = whole();
+    let rows = table("motions.txt");
+    assert_eq!(rows.len(), 1890);
+    for row in rows {
+        let mut picture = part(&whole, &row[6..10]);
+        let motion = Motion {
+            interpolation: Interpolation::from_name(&row[2]).unwrap(),
+            fill: [3, 4, 5].map(|i| row[i].parse().unwrap()),
+        };
+        let operation = operation(&row[0]).unwrap();
+        operation.apply(&mut picture, row[1].parse().unwrap(), &motion);
+        assert_eq!(crc32(picture.data()), row[10], "{row:?}");
+    }
+}
+
+/// Whole images through whole transforms: the region that is decoded, and what is black around it.
+#[test]
+fn a_centre_crop_is_torchvisions_also_of_more_than_there_is() {
+    let whole = whole();
+    let mut decoder = Decoder::new(Limits::default());
+    let rows = table("crops.txt");
+    assert_eq!(rows.len(), 21);
+    for row in rows {
+        let picture = part(&whole, &row[..4]);
+        let png = crate::encode_png(picture.data(), picture.width as u32, picture.height as u32);
+        let [height, width] = [4, 5].map(|i| row[i].parse().unwrap());
+        let list = TransformList::new(vec![Step::CentreCrop((height, width))]).unwrap();
+        let transform = Transform::List(list);
+        let mut out = vec![7; transform.output_values()];
+        let (seed, output) = (sample(0), Output::default());
+        transform
+            .apply(&mut decoder, &png, seed, &output, &mut out)
+            .unwrap();
+        assert_eq!(crc32(&out), row[6], "{row:?}");
+        let planes = Output::from(Layout::Nchw);
+        let mut other = vec![7; out.len()];
+        transform
+            .apply(&mut decoder, &png, seed, &planes, &mut other)
+            .unwrap();
+        let plane = out.len() / 3;
+        let same = |(i, &byte): (usize, &u8)| other[i % 3 * plane + i / 3] == byte;
+        assert!(out.iter().enumerate().all(same), "{row:?}");
+    }
+}
+
 #[test]
 fn every_operation_gives_torchvisions_bytes() {
-    let path = testdata("images/train/n02782093/n02782093_11.JPEG");
-    let whole = Decoder::new(Limits::default())
-        .decode(&std::fs::read(path).unwrap())
-        .unwrap();
+    let whole = whole();
+    let still = &Motion::default();
     let rows = table("operations.txt");
     assert_eq!(rows.len(), 807);
     for row in rows {
-        let [x, y, x1, y1] = [2, 3, 4, 5].map(|i| row[i].parse::<usize>().unwrap());
-        let mut picture = Picture::default();
-        let to = picture.reset(x1 - x, y1 - y);
-        for (to, y) in to.chunks_exact_mut((x1 - x) * 3).zip(y..) {
-            let start = (y * whole.width as usize + x) * 3;
-            to.copy_from_slice(&whole.data[start..][..to.len()]);
-        }
+        let mut picture = part(&whole, &row[2..6]);
         let magnitude: f64 = row[1].parse().unwrap();
         match (row[0].as_str(), operation(&row[0])) {
-            (_, Some(operation)) => operation.apply(&mut picture, magnitude),
+            (_, Some(operation)) => operation.apply(&mut picture, magnitude, still),
             ("brightness", _) => picture.brightness(magnitude),
             ("contrast", _) => picture.contrast(magnitude),
             ("saturation", _) => picture.saturation(magnitude),
@@ -143,6 +201,7 @@ fn train() -> Transform {
                 num_ops: 2,
                 magnitude: 9,
                 num_magnitude_bins: 31,
+                motion: Motion::default(),
             }),
             Step::RandomHorizontalFlip(0.5),
         ])
@@ -157,6 +216,7 @@ fn evaluate() -> Transform {
             Step::CentreCrop((64, 72)),
             Step::TrivialAugmentWide(TrivialAugmentWide {
                 num_magnitude_bins: 31,
+                motion: Motion::default(),
             }),
         ])
         .unwrap(),

@@ -1,8 +1,8 @@
 //! Lists of transforms as they travel: `forebay.wire.v1.TransformList`.
 
 use forebay_image::{
-    Bounds, ColorJitter, Fill, RandAugment, RandomErasing, RandomGrayscale, RandomResizedCrop,
-    ResizeTo, Step, TransformList, TrivialAugmentWide,
+    Bounds, ColorJitter, Fill, Interpolation, Motion, RandAugment, RandomErasing, RandomGrayscale,
+    RandomResizedCrop, ResizeTo, Step, TransformList, TrivialAugmentWide,
 };
 use forebay_proto::wire;
 use wire::step::Kind;
@@ -51,9 +51,11 @@ fn step_from(step: &wire::Step) -> Result<Step> {
             num_ops: augment.num_ops,
             magnitude: augment.magnitude,
             num_magnitude_bins: augment.num_magnitude_bins,
+            motion: motion_from(augment.motion.as_ref())?,
         }),
         Some(Kind::TrivialAugmentWide(augment)) => Step::TrivialAugmentWide(TrivialAugmentWide {
             num_magnitude_bins: augment.num_magnitude_bins,
+            motion: motion_from(augment.motion.as_ref())?,
         }),
         Some(Kind::RandomErasing(erasing)) => Step::RandomErasing(RandomErasing {
             p: erasing.p,
@@ -75,6 +77,42 @@ fn step_from(step: &wire::Step) -> Result<Step> {
                 "transforms of docs/transforms.md",
             ));
         }
+    })
+}
+
+fn motion_from(motion: Option<&wire::Motion>) -> Result<Motion> {
+    use wire::motion::Interpolation as Known;
+    let Some(motion) = motion else {
+        return Ok(Motion::default());
+    };
+    let unknown = |what: String| Error::option("transform", what, "what docs/transforms.md has");
+    let interpolation = match Known::try_from(motion.interpolation) {
+        Ok(Known::Nearest) => Interpolation::Nearest,
+        Ok(Known::Bilinear) => Interpolation::Bilinear,
+        Ok(Known::Bicubic) => Interpolation::Bicubic,
+        Err(_) => return Err(unknown(format!("interpolation {}", motion.interpolation))),
+    };
+    let [0, fill @ ..] = motion.fill.to_be_bytes() else {
+        return Err(unknown(format!("fill {:#x}", motion.fill)));
+    };
+    Ok(Motion {
+        interpolation,
+        fill,
+    })
+}
+
+/// The default is left out, so that releases that know nothing else are asked for nothing else.
+fn motion_to(motion: Motion) -> Option<wire::Motion> {
+    use wire::motion::Interpolation as Known;
+    let [red, green, blue] = motion.fill;
+    let interpolation = match motion.interpolation {
+        Interpolation::Nearest => Known::Nearest,
+        Interpolation::Bilinear => Known::Bilinear,
+        Interpolation::Bicubic => Known::Bicubic,
+    };
+    (motion != Motion::default()).then(|| wire::Motion {
+        interpolation: interpolation.into(),
+        fill: u32::from_be_bytes([0, red, green, blue]),
     })
 }
 
@@ -116,9 +154,11 @@ fn step_to(step: &Step) -> wire::Step {
             num_ops: augment.num_ops,
             magnitude: augment.magnitude,
             num_magnitude_bins: augment.num_magnitude_bins,
+            motion: motion_to(augment.motion),
         }),
         Step::TrivialAugmentWide(augment) => Kind::TrivialAugmentWide(wire::TrivialAugmentWide {
             num_magnitude_bins: augment.num_magnitude_bins,
+            motion: motion_to(augment.motion),
         }),
         Step::RandomErasing(erasing) => Kind::RandomErasing(wire::RandomErasing {
             p: erasing.p,
@@ -162,9 +202,14 @@ mod tests {
                 num_ops: 3,
                 magnitude: 7,
                 num_magnitude_bins: 20,
+                motion: Motion::default(),
             }),
             Step::TrivialAugmentWide(TrivialAugmentWide {
                 num_magnitude_bins: 31,
+                motion: Motion {
+                    interpolation: Interpolation::Bicubic,
+                    fill: [128, 0, 255],
+                },
             }),
             Step::RandomErasing(RandomErasing {
                 p: 0.25,
@@ -218,9 +263,23 @@ mod tests {
                     num_ops,
                     magnitude: 1,
                     num_magnitude_bins,
+                    motion: None,
                 }));
             })
         };
+        for (interpolation, fill, what) in
+            [(7, 0, "interpolation 7"), (1, 1 << 24, "fill 0x1000000")]
+        {
+            let said = refused(&|list| {
+                if let Some(Kind::TrivialAugmentWide(augment)) = &mut list.steps[6].kind {
+                    augment.motion = Some(wire::Motion {
+                        interpolation,
+                        fill,
+                    });
+                }
+            });
+            assert!(said.contains(what), "{said}");
+        }
         assert!(augment(u32::MAX, 31).contains("num_ops"));
         assert!(augment(2, u32::MAX).contains("num_magnitude_bins"));
         assert!(

@@ -125,11 +125,58 @@ pub struct RandAugment {
     pub magnitude: u32,
     #[prost(uint32, tag = "3")]
     pub num_magnitude_bins: u32,
+    /// none: the nearest pixel, black
+    #[prost(message, optional, tag = "4")]
+    pub motion: ::core::option::Option<Motion>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TrivialAugmentWide {
     #[prost(uint32, tag = "1")]
     pub num_magnitude_bins: u32,
+    /// none: the nearest pixel, black
+    #[prost(message, optional, tag = "2")]
+    pub motion: ::core::option::Option<Motion>,
+}
+/// How pictures are moved: what is between pixels, and what comes in from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Motion {
+    #[prost(enumeration = "motion::Interpolation", tag = "1")]
+    pub interpolation: i32,
+    /// red << 16 | green << 8 | blue
+    #[prost(uint32, tag = "2")]
+    pub fill: u32,
+}
+/// Nested message and enum types in `Motion`.
+pub mod motion {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+    #[repr(i32)]
+    pub enum Interpolation {
+        Nearest = 0,
+        Bilinear = 1,
+        Bicubic = 2,
+    }
+    impl Interpolation {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Nearest => "INTERPOLATION_NEAREST",
+                Self::Bilinear => "INTERPOLATION_BILINEAR",
+                Self::Bicubic => "INTERPOLATION_BICUBIC",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "INTERPOLATION_NEAREST" => Some(Self::Nearest),
+                "INTERPOLATION_BILINEAR" => Some(Self::Bilinear),
+                "INTERPOLATION_BICUBIC" => Some(Self::Bicubic),
+                _ => None,
+            }
+        }
+    }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RandomErasing {

@@ -31,6 +31,7 @@ __all__ = [
 
 _Size: TypeAlias = int | tuple[int, int]
 _Bounds: TypeAlias = tuple[float, float]
+_Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 
 
 class _Value:
@@ -40,6 +41,19 @@ class _Value:
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
+
+
+def _name(mode: object) -> object:
+    """The name of an interpolation, also of an enumeration's member."""
+    return getattr(mode, "value", mode)
+
+
+def _colour(fill: float | Sequence[float] | None) -> tuple[int, ...] | None:
+    """Red, green and blue, whole as torchvision makes them; one number is all three."""
+    if fill is None:
+        return None
+    numbers = tuple(map(int, fill)) if isinstance(fill, Sequence) else (int(fill),)
+    return numbers * 3 if len(numbers) == 1 else numbers
 
 
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:
@@ -110,12 +124,14 @@ class Resize(_Value):
 
 @dataclasses.dataclass(frozen=True)
 class CentreCrop(_Value):
-    """The middle of the image, right after `Resize`. Only that part is decoded.
+    """The middle of the image: right after `Resize`, or first in a list. Only that part is decoded.
+
+    Where there is less than that, it is black around it, as in torchvision's `CenterCrop`.
 
     Parameters
     ----------
     size : int or tuple of int
-        Height and width in pixels, at most what the resize leaves; one number is both.
+        Height and width in pixels; one number is both.
 
     Raises
     ------
@@ -252,7 +268,7 @@ class RandAugment(_Value):
     """Some operations drawn from fourteen, all of one magnitude.
 
     torchvision's set of operations, magnitudes and distribution; each operation bit for bit as
-    it is there on PIL images, without interpolation (its default); black comes in.
+    it is there on PIL images.
 
     Parameters
     ----------
@@ -262,6 +278,10 @@ class RandAugment(_Value):
         Which bin of magnitudes, from 0.
     num_magnitude_bins : int, default 31
         How many bins there are.
+    interpolation : {"nearest", "bilinear", "bicubic"}, default "nearest"
+        Of operations that shear, shift and turn. torchvision's `InterpolationMode` is taken too.
+    fill : int or sequence of int, optional
+        What they bring in from outside, 0 to 255: a grey, or red, green and blue. By default black.
 
     Raises
     ------
@@ -272,8 +292,12 @@ class RandAugment(_Value):
     num_ops: int = 2
     magnitude: int = 9
     num_magnitude_bins: int = 31
+    interpolation: _Interpolation = "nearest"
+    fill: int | tuple[int, int, int] | None = None
 
     def __post_init__(self) -> None:
+        self._set("interpolation", _name(self.interpolation))
+        self._set("fill", _colour(self.fill))
         _check_transform(self)
 
 
@@ -287,6 +311,10 @@ class TrivialAugmentWide(_Value):
     ----------
     num_magnitude_bins : int, default 31
         How many bins of magnitudes there are.
+    interpolation : {"nearest", "bilinear", "bicubic"}, default "nearest"
+        See `RandAugment`.
+    fill : int or sequence of int, optional
+        See `RandAugment`.
 
     Raises
     ------
@@ -295,8 +323,12 @@ class TrivialAugmentWide(_Value):
     """
 
     num_magnitude_bins: int = 31
+    interpolation: _Interpolation = "nearest"
+    fill: int | tuple[int, int, int] | None = None
 
     def __post_init__(self) -> None:
+        self._set("interpolation", _name(self.interpolation))
+        self._set("fill", _colour(self.fill))
         _check_transform(self)
 
 

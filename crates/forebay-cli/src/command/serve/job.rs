@@ -1,8 +1,8 @@
 //! A job of CONFIG.toml as the loader's options: the names and defaults of `forebay.Loader`.
 
 use forebay_image::{
-    BatchTransform, ColorJitter, Dtype, EvalTransform, Fill, Layout, Mixing, Normalize,
-    RandAugment, RandomErasing, RandomGrayscale, RandomResizedCrop, ResizeTo, Size, Step,
+    BatchTransform, ColorJitter, Dtype, EvalTransform, Fill, Interpolation, Layout, Mixing, Motion,
+    Normalize, RandAugment, RandomErasing, RandomGrayscale, RandomResizedCrop, ResizeTo, Size, Step,
     TrainTransform, Transform, TransformList, TrivialAugmentWide,
 };
 use forebay_loader::plan::Shuffle as LoaderShuffle;
@@ -184,9 +184,13 @@ enum Named {
         num_ops: Option<u32>,
         magnitude: Option<u32>,
         num_magnitude_bins: Option<u32>,
+        interpolation: Option<String>,
+        fill: Option<Colour>,
     },
     TrivialAugmentWide {
         num_magnitude_bins: Option<u32>,
+        interpolation: Option<String>,
+        fill: Option<Colour>,
     },
     RandomErasing {
         p: Option<f64>,
@@ -311,16 +315,22 @@ fn step(named: Named) -> Result<Step> {
             num_ops,
             magnitude,
             num_magnitude_bins,
+            interpolation,
+            fill,
         } => Step::RandAugment(RandAugment {
             num_ops: num_ops.unwrap_or(2),
             magnitude: magnitude.unwrap_or(9),
             num_magnitude_bins: num_magnitude_bins.unwrap_or(31),
+            motion: motion(interpolation.as_deref(), fill)?,
         }),
-        Named::TrivialAugmentWide { num_magnitude_bins } => {
-            Step::TrivialAugmentWide(TrivialAugmentWide {
-                num_magnitude_bins: num_magnitude_bins.unwrap_or(31),
-            })
-        }
+        Named::TrivialAugmentWide {
+            num_magnitude_bins,
+            interpolation,
+            fill,
+        } => Step::TrivialAugmentWide(TrivialAugmentWide {
+            num_magnitude_bins: num_magnitude_bins.unwrap_or(31),
+            motion: motion(interpolation.as_deref(), fill)?,
+        }),
         Named::RandomErasing {
             p,
             scale,
@@ -342,6 +352,31 @@ fn step(named: Named) -> Result<Step> {
             return Err("give it alone, or write out what it does".to_owned());
         }
         Named::Normalize { .. } => unreachable!("taken out of the list before"),
+    })
+}
+
+/// What comes in from outside: a grey, or red, green and blue.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Colour {
+    Grey(u8),
+    Three([u8; 3]),
+}
+
+fn motion(interpolation: Option<&str>, fill: Option<Colour>) -> Result<Motion> {
+    let interpolation = match interpolation {
+        None => Interpolation::default(),
+        Some(name) => Interpolation::from_name(name).ok_or_else(|| {
+            choice("interpolation", name, &Interpolation::ALL.map(Interpolation::name))
+        })?,
+    };
+    Ok(Motion {
+        interpolation,
+        fill: match fill {
+            None => [0; 3],
+            Some(Colour::Grey(grey)) => [grey; 3],
+            Some(Colour::Three(colour)) => colour,
+        },
     })
 }
 
@@ -420,7 +455,7 @@ mod tests {
                 { kind = "RandomResizedCrop", size = [160, 192] },
                 { kind = "RandomHorizontalFlip" },
                 { kind = "ColorJitter", brightness = 0.4, hue = 0.1, contrast = [0.5, 1.5] },
-                { kind = "RandAugment", magnitude = 7 },
+                { kind = "RandAugment", magnitude = 7, interpolation = "bilinear", fill = [124, 116, 104] },
                 { kind = "Normalize" },
                 { kind = "RandomErasing", value = "random" },
             ]
