@@ -137,7 +137,8 @@ def main() -> int:
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for variant, figures in rows.items():
         middle = [statistics.median(column) for column in zip(*figures, strict=True)]
-        cells = " | ".join(f"{value:.3g}" for value in middle)
+        formats = (".3f", ".3f", ",.0f", ".2f", ".1f", ".1f", ".2f")
+        cells = " | ".join(format(value, how) for value, how in zip(middle, formats, strict=True))
         print(f"| {variant} | {cells} |")
     return 0
 
