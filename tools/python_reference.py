@@ -21,7 +21,7 @@ import sys
 REFERENCE = pathlib.Path(__file__).parents[1] / "docs/python.md"
 ADAPTERS = ("torch", "jax", "tf", "checkpoint")
 DATASETS = ("open", "Dataset", "Record")
-LOADERS = ("Loader", "Mix", "Batch", "Mapped", "TensorBatch")
+LOADERS = ("Loader", "Mix", "Batch", "EpochDigest", "Mapped", "TensorBatch")
 
 HEAD = """\
 # Python reference

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_wire::Batch;
+use forebay_wire::batch::digest::{Digests, EpochDigest};
 
 use crate::failure::{Failure, Kind};
 
@@ -71,6 +72,8 @@ struct State {
     thread: Option<JoinHandle<()>>,
     /// Up to where batches were taken.
     place: Place,
+    /// What they were.
+    digests: Digests,
     /// Whether a batch was taken since the current loop began.
     under_way: bool,
     /// Counts loops and jumps: an older loop takes nothing any more.
@@ -101,6 +104,7 @@ impl Pump {
                     source: Some(source),
                     thread: None,
                     place,
+                    digests: Digests::begin(place.epoch, place.position),
                     under_way: false,
                     generation: 0,
                     ended: None,
@@ -122,6 +126,12 @@ impl Pump {
         self.shared.lock().place
     }
 
+    /// Up to where batches were taken, and what they were.
+    pub(crate) fn standing(&self) -> (Place, EpochDigest) {
+        let state = self.shared.lock();
+        (state.place, state.digests.latest())
+    }
+
     /// Begins a loop over an epoch, and ends all others: over the rest of the epoch
     /// at which the pump stands, or over the next one if a loop left it part-way.
     /// Returns the loop's number.
@@ -136,12 +146,17 @@ impl Pump {
         state.generation
     }
 
-    /// Continues at `place`; ends all loops.
-    pub(crate) fn jump(&self, place: Place) {
+    /// Continues at `place`; ends all loops. `digest` is what was delivered before, if that is known.
+    pub(crate) fn jump(&self, place: Place, digest: Option<EpochDigest>) {
         let mut state = self.shared.lock();
         if state.place != place || state.under_way {
             state.move_to(place);
         }
+        let Place { epoch, position } = place;
+        state.digests = match digest {
+            Some(digest) => Digests::resume(digest, epoch, position),
+            None => Digests::begin(epoch, position),
+        };
         state.generation += 1;
         self.shared.changed.notify_all();
     }
@@ -246,6 +261,7 @@ impl Pump {
 impl State {
     fn move_to(&mut self, place: Place) {
         self.place = place;
+        self.digests.seek(place.epoch, place.position);
         self.under_way = false;
         self.ready = None;
         self.order = Some(place);
@@ -261,6 +277,7 @@ impl State {
                     // Past the last record there is padding only.
                     position: batch.position.saturating_add(stride).min(records),
                 };
+                self.digests.add(batch, self.place.position);
                 self.under_way = true;
             }
             Event::EpochEnd => {
@@ -268,6 +285,7 @@ impl State {
                     epoch: self.place.epoch + 1,
                     position: 0,
                 };
+                self.digests.end();
                 self.under_way = false;
                 self.ended = Some(self.generation);
                 self.generation += 1;
@@ -476,11 +494,11 @@ mod tests {
     fn a_jump_continues_there_also_at_the_very_end_of_an_epoch() {
         let (pump, _seeks) = pump(None);
         let before = pump.begin();
-        pump.jump(place(5, 2));
+        pump.jump(place(5, 2), None);
         assert_eq!(told(&pump, before), "Stale");
         assert_eq!(pump.place(), place(5, 2));
         assert_eq!(epoch(&pump), ["5.1", "end"]);
-        pump.jump(place(3, 4));
+        pump.jump(place(3, 4), None);
         assert_eq!(epoch(&pump), ["end"]);
         assert_eq!(epoch(&pump), ["4.0", "4.1", "end"]);
     }
@@ -488,7 +506,7 @@ mod tests {
     #[test]
     fn an_epoch_may_be_chosen_and_a_restored_place_in_it_is_kept() {
         let (pump, _seeks) = pump(None);
-        pump.jump(place(4, 2));
+        pump.jump(place(4, 2), None);
         pump.set_epoch(4);
         assert_eq!(epoch(&pump), ["4.1", "end"]);
         let generation = pump.begin();
@@ -502,11 +520,11 @@ mod tests {
     #[test]
     fn a_failure_is_tried_again_by_the_next_take() {
         let (pump, seeks) = pump(None);
-        pump.jump(place(9, 0));
+        pump.jump(place(9, 0), None);
         let generation = pump.begin();
         assert!(told(&pump, generation).contains("broken"));
         assert!(told(&pump, generation).contains("broken"));
-        pump.jump(place(2, 0));
+        pump.jump(place(2, 0), None);
         assert_eq!(epoch(&pump)[0], "2.0");
         pump.close();
         assert!(pump.join(LONG));
@@ -525,7 +543,7 @@ mod tests {
             NoEvent::NotYet
         );
         entered.recv().unwrap();
-        pump.jump(place(3, 0));
+        pump.jump(place(3, 0), None);
         let generation = pump.begin();
         go.send(()).unwrap();
         entered.recv().unwrap();

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from forebay._batch import TensorBatch
+from forebay._digest import EpochDigest
 from forebay._errors import (
     AuthError,
     CheckpointError,
@@ -83,6 +84,7 @@ __all__ = [
     "CorruptRecordError",
     "CutMix",
     "Dataset",
+    "EpochDigest",
     "Error",
     "EvalTransform",
     "ForkError",

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import CapsuleType, Self
 
+from forebay._digest import EpochDigest
 from forebay._mix import Mix
 from forebay._transforms import (
     CentreCrop,
@@ -720,6 +721,12 @@ class _Stats(TypedDict):
     verdict: str | None
     failed: int
     failures: list[str]
+    server: str | None
+    servers: dict[str, int] | None
+    reconnects: int | None
+    handovers: int | None
+    retries: int | None
+    longest_gap_s: float | None
 
 @final
 class Loader:
@@ -738,7 +745,9 @@ class Loader:
     ----------
     source : str, os.PathLike or Mix
         The directory of a dataset, its URL in a store (`s3://`, `gs://`, `az://`, `https://`), or
-        `forebay://HOST:PORT/NAME` (`forebays://` with TLS) for a dataset or a job that a server has. A job
+        `forebay://HOST:PORT/NAME` (`forebays://` with TLS) for a dataset or a job that a server has. Several servers of the
+        same are `forebay://A:PORT,B:PORT/NAME`; all addresses of a name `forebay+dns://HOST:PORT/NAME`; those of a file
+        `forebay+file:///PATH/NAME`. A rank has one of them and goes on with another when that one is gone. A job
         brings its own options: those given here must agree with them. A `Mix` is several datasets as one.
     batch_size : int, default 32
         Samples in a batch of this rank.
@@ -824,6 +833,10 @@ class Loader:
     connections : int, default 1
         Over how many TCP connections each batch comes at once, up to 16: for a network that one of them, or
         one core, does not fill.
+    spread : int, default 1
+        From how many servers each batch comes at once, for a rank that takes more than one of them makes. `world_size`
+        times this has to divide `lanes`, and this `batch_size`. Batches stay the same. Not with `batch_transform`, `Raw` and
+        ``on_error="skip"``.
     storage_options : dict of str to str, optional
         How a store is reached, see `open`. Credentials come from the environment otherwise.
     token : str, optional
@@ -901,6 +914,7 @@ class Loader:
         timeout: float | None = 300.0,
         transport: Literal["auto", "shm", "tcp"] | None = None,
         connections: int = 1,
+        spread: int = 1,
         storage_options: dict[str, str] | None = None,
         token: str | None = None,
         token_file: str | os.PathLike[str] | None = None,
@@ -970,7 +984,18 @@ class Loader:
         -------
         dict
             "epoch" and "position", and what they are the numbers of: "fingerprint", "split",
-            "records", "seed", "lanes" and "shuffle".
+            "records", "seed", "lanes" and "shuffle"; "digest", see `epoch_digest`.
+        """
+    def epoch_digest(self) -> EpochDigest:
+        """What was delivered of the epoch of the last batch.
+
+        The digests of all ranks, added up, are the same for every number of ranks, every batch size and whatever died on the
+        way, if each sample came exactly once. After a loop it is the digest of that loop's epoch.
+
+        Returns
+        -------
+        EpochDigest
+            With what was delivered before the state that was loaded, if that was a state of this rank.
         """
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where another loader stood: the next loop gives the very next batch.
@@ -1000,6 +1025,10 @@ class Loader:
             included; "verdict", a sentence that tells what holds the trainer back, or None while a
             server does not answer; "failed", how many
             samples were replaced (see `on_error`), and "failures", what was wrong with the last of them.
+            With servers also "server", the one that batches come from, and "servers", how many came from each; "reconnects",
+            how often one was lost and the next went on, "longest_gap_s", the longest time until it did, "handovers", how
+            often one took over from another that still served, and "retries", attempts that came to nothing: None
+            without servers.
         """
     def close(self) -> None:
         """Stop threads and connections. Batches that were handed out stay.

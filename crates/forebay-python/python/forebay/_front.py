@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from forebay._digest import EpochDigest, of_state
 from forebay._errors import ClosedError, ForkError, OptionError, StateError
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Source(Protocol):
     def set_epoch(self, epoch: int) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+    def epoch_digest(self) -> EpochDigest: ...
     def stats(self) -> Any: ...
     def close(self) -> None: ...
 
@@ -442,6 +444,16 @@ class Front(Generic[Prepared, Item]):
             self._inner.load_state_dict(state)
             self._halt()
             self._move(self._inner.state_dict())
+
+    def epoch_digest(self) -> EpochDigest:
+        """What was handed out of the epoch of the last batch.
+
+        Returns
+        -------
+        EpochDigest
+            See `forebay.Loader.epoch_digest`.
+        """
+        return of_state(self.state_dict())
 
     def stats(self) -> Any:
         """Where the time went so far.

@@ -79,6 +79,8 @@ pub(crate) struct Wish {
     pub(crate) transport: Option<Transport>,
     /// Over how many connections each batch comes from a server.
     pub(crate) connections: usize,
+    /// From how many servers at once.
+    pub(crate) spread: usize,
     /// How datasets are read.
     pub(crate) read: ReadOptions,
     /// Options that were named, as fields of a spec: a job's may not differ.
@@ -91,6 +93,10 @@ pub(crate) struct Wish {
 impl Wish {
     /// The same wish of a loader without a server, if it can be one.
     pub(crate) fn in_process(self) -> Result<Wish, Failure> {
+        if self.spread != 1 {
+            let expected = "1: batches are made in this process";
+            return Err(refused("spread", self.spread, expected));
+        }
         match self.transport {
             None | Some(Transport::Auto) => Ok(self),
             Some(other) => {

@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyMapping};
 use super::arguments::sampling::{self, Class, Given};
 use super::arguments::{self, ShuffleWish, Wish};
 use super::source::{self, Origin};
-use super::{Epoch, PyLoader};
+use super::{Epoch, PyLoader, state};
 use crate::patience::{Deadline, SLICE, patiently};
 use crate::pump::{Place, Pump};
 use crate::steps;
@@ -34,14 +34,14 @@ impl PyLoader {
         shuffle=None, block_records=None, window_blocks=None, lanes=None,
         layout=None, dtype=None, batch_transform=None, profile=None, exif_orientation=None, dct_scaling=None,
         max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None,
-        class_balanced=None, draws=None, repeats=None, on_error=None, label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0), transport=None, connections=1, storage_options=None,
+        class_balanced=None, draws=None, repeats=None, on_error=None, label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0), transport=None, connections=1, spread=1, storage_options=None,
         token=None, token_file=None, tls_ca=None, tls_cert=None, tls_key=None,
-    ), text_signature = "(source, *, batch_size=32, split=None, transform=TrainTransform(224), rank=None, \
+    ), text_signature = "(source, *, batch_size=32, split=None, transform=None, rank=None, \
         world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
         layout='nhwc', dtype=None, batch_transform=None, profile='pillow', exif_orientation=False, dct_scaling=False, \
         max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None, \
         class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=None, threads=0, memory=None, page_cache='keep', timeout=300.0, \
-        transport=None, connections=1, storage_options=None, token=None, token_file=None, tls_ca=None, tls_cert=None, tls_key=None)")]
+        transport=None, connections=1, spread=1, storage_options=None, token=None, token_file=None, tls_ca=None, tls_cert=None, tls_key=None)")]
     #[allow(clippy::too_many_arguments)] // one each, as Python has them
     fn new(
         py: Python<'_>,
@@ -81,6 +81,7 @@ impl PyLoader {
         timeout: Option<f64>,
         transport: Option<&str>,
         connections: usize,
+        spread: usize,
         storage_options: Option<StorageOptions>,
         token: Option<&str>,
         token_file: Option<PathBuf>,
@@ -180,6 +181,7 @@ impl PyLoader {
             timeout,
             transport: arguments::transport(transport)?,
             connections,
+            spread,
             read: read_options(origin.is_far(), &storage_options.unwrap_or_default())?,
             given,
             rank_is_given: ranks.rank_is_given,
@@ -317,9 +319,29 @@ impl PyLoader {
     /// -------
     /// dict
     ///     "epoch" and "position", and what they are the numbers of: "fingerprint", "split",
-    ///     "records", "seed", "lanes" and "shuffle".
+    ///     "records", "seed", "lanes" and "shuffle"; "digest", see `epoch_digest`.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.identity().save(py, self.place()?)
+        self.check_process()?;
+        let (place, digest) = self.pump.standing();
+        self.identity().save(py, place, &digest)
+    }
+
+    /// What was delivered of the epoch of the last batch.
+    ///
+    /// The digests of all ranks, added up, are the same for every number of ranks, every batch size and whatever died on the
+    /// way, if each sample came exactly once. After a loop it is the digest of that loop's epoch.
+    ///
+    /// Returns
+    /// -------
+    /// EpochDigest
+    ///     With what was delivered before the state that was loaded, if that was a state of this rank.
+    fn epoch_digest<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.check_process()?;
+        let (_, digest) = self.pump.standing();
+        let fields = state::fields(py, &digest)?;
+        fields.set_item("value", digest.value)?;
+        let class = py.import("forebay._digest")?.getattr("EpochDigest")?;
+        class.call((), Some(&fields))
     }
 
     /// Continue where another loader stood: the next loop gives the very next batch.
@@ -338,7 +360,8 @@ impl PyLoader {
     fn load_state_dict(&self, state: &Bound<'_, PyMapping>) -> PyResult<()> {
         self.check_open()?;
         let place = self.identity().load(state)?;
-        self.pump.jump(place);
+        let digest = self.identity().digest(state)?;
+        self.pump.jump(place, digest);
         Ok(())
     }
 
@@ -354,6 +377,10 @@ impl PyLoader {
     ///     included; "verdict", a sentence that tells what holds the trainer back, or None while a
     ///     server does not answer; "failed", how many
     ///     samples were replaced (see `on_error`), and "failures", what was wrong with the last of them.
+    ///     With servers also "server", the one that batches come from, and "servers", how many came from each; "reconnects",
+    ///     how often one was lost and the next went on, "longest_gap_s", the longest time until it did, "handovers", how
+    ///     often one took over from another that still served, and "retries", attempts that came to nothing: None
+    ///     without servers.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         // A server is asked.
         let counters = py.detach(|| self.handle.counters());
@@ -378,6 +405,30 @@ impl PyLoader {
         all.set_item("verdict", counters.verdict)?;
         all.set_item("failed", stats.failed)?;
         all.set_item("failures", stats.failures)?;
+        let names = [
+            "server",
+            "servers",
+            "reconnects",
+            "handovers",
+            "retries",
+            "longest_gap_s",
+        ];
+        for name in names {
+            all.set_item(name, py.None())?;
+        }
+        if let Some(servers) = self.handle.servers() {
+            let used = PyDict::new(py);
+            for server in &servers.used {
+                used.set_item(&server.server, server.batches)?;
+            }
+            let [server, batches, reconnects, handovers, retries, gap] = names;
+            all.set_item(server, servers.now)?;
+            all.set_item(batches, used)?;
+            all.set_item(reconnects, servers.stats.reconnects)?;
+            all.set_item(handovers, servers.stats.handovers)?;
+            all.set_item(retries, servers.stats.retries)?;
+            all.set_item(gap, servers.stats.longest_gap.as_secs_f64())?;
+        }
         Ok(all)
     }
 

@@ -38,7 +38,9 @@ use state::Identity;
 /// ----------
 /// source : str, os.PathLike or Mix
 ///     The directory of a dataset, its URL in a store (`s3://`, `gs://`, `az://`, `https://`), or
-///     `forebay://HOST:PORT/NAME` (`forebays://` with TLS) for a dataset or a job that a server has. A job
+///     `forebay://HOST:PORT/NAME` (`forebays://` with TLS) for a dataset or a job that a server has. Several servers of the
+///     same are `forebay://A:PORT,B:PORT/NAME`; all addresses of a name `forebay+dns://HOST:PORT/NAME`; those of a file
+///     `forebay+file:///PATH/NAME`. A rank has one of them and goes on with another when that one is gone. A job
 ///     brings its own options: those given here must agree with them. A `Mix` is several datasets as one.
 /// batch_size : int, default 32
 ///     Samples in a batch of this rank.
@@ -124,6 +126,10 @@ use state::Identity;
 /// connections : int, default 1
 ///     Over how many TCP connections each batch comes at once, up to 16: for a network that one of them, or
 ///     one core, does not fill.
+/// spread : int, default 1
+///     From how many servers each batch comes at once, for a rank that takes more than one of them makes. `world_size`
+///     times this has to divide `lanes`, and this `batch_size`. Batches stay the same. Not with `batch_transform`, `Raw` and
+///     ``on_error="skip"``.
 /// storage_options : dict of str to str, optional
 ///     How a store is reached, see `open`. Credentials come from the environment otherwise.
 /// token : str, optional
@@ -208,6 +214,8 @@ impl PyLoader {
             seed: options.seed,
             lanes: options.lanes,
             shuffle: options.shuffle,
+            rank: options.rank,
+            world_size: options.world_size,
         }
     }
 

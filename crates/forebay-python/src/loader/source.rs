@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use forebay_client::{ServerUse, StreamStats};
 use forebay_loader::Options;
 use forebay_proto::wire;
 use pyo3::prelude::*;
@@ -44,6 +45,18 @@ pub(super) trait Handle: Send + Sync {
     fn transport(&self) -> Option<&'static str> {
         None
     }
+    /// From which servers, if they come from servers.
+    fn servers(&self) -> Option<Servers> {
+        None
+    }
+}
+
+/// The servers of a stream, and how it fared with them.
+pub(super) struct Servers {
+    /// Where batches come from now.
+    pub(super) now: String,
+    pub(super) used: Vec<ServerUse>,
+    pub(super) stats: StreamStats,
 }
 
 /// Where the time of a source went.

@@ -1,6 +1,7 @@
 //! The state of a loader: a few numbers in a dictionary, and what they must agree with.
 
 use forebay_loader::plan::Shuffle;
+use forebay_wire::batch::digest::EpochDigest;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
@@ -23,6 +24,9 @@ pub(crate) struct Identity<'a> {
     pub(crate) seed: u64,
     pub(crate) lanes: u64,
     pub(crate) shuffle: Shuffle,
+    /// Whose batches the digest of a state is of.
+    pub(crate) rank: u64,
+    pub(crate) world_size: u64,
 }
 
 /// The shuffle in one word.
@@ -38,7 +42,12 @@ pub(crate) fn shuffle_name(shuffle: Shuffle) -> String {
 }
 
 impl Identity<'_> {
-    pub(crate) fn save<'py>(&self, py: Python<'py>, place: Place) -> PyResult<Bound<'py, PyDict>> {
+    pub(crate) fn save<'py>(
+        &self,
+        py: Python<'py>,
+        place: Place,
+        digest: &EpochDigest,
+    ) -> PyResult<Bound<'py, PyDict>> {
         let state = PyDict::new(py);
         state.set_item("version", VERSION)?;
         state.set_item("fingerprint", self.fingerprint)?;
@@ -50,7 +59,39 @@ impl Identity<'_> {
         state.set_item("sampling", &self.sampling)?;
         state.set_item("epoch", place.epoch)?;
         state.set_item("position", place.position)?;
+        let parts = fields(py, digest)?;
+        // Not every reader of JSON has numbers of 64 bits.
+        parts.set_item("value", format!("{:016x}", digest.value))?;
+        parts.set_item("rank", self.rank)?;
+        parts.set_item("world_size", self.world_size)?;
+        state.set_item("digest", parts)?;
         Ok(state)
+    }
+
+    /// What was delivered up to the place that a state tells, if it was to this rank.
+    pub(crate) fn digest(&self, state: &Bound<'_, PyMapping>) -> PyResult<Option<EpochDigest>> {
+        let Ok(parts) = state.get_item("digest") else {
+            return Ok(None);
+        };
+        let refused = || {
+            let message = "not a state of a loader: \"digest\" is of the wrong kind";
+            PyErr::from(Failure::new(Kind::State, message))
+        };
+        let parts = parts.cast::<PyMapping>().map_err(|_| refused())?;
+        let value: String = field(parts, "value")?;
+        let value = u64::from_str_radix(&value, 16).map_err(|_| refused())?;
+        let rank: u64 = field(parts, "rank")?;
+        let world_size: u64 = field(parts, "world_size")?;
+        let digest = EpochDigest {
+            epoch: field(parts, "epoch")?,
+            since: field(parts, "since")?,
+            until: field(parts, "until")?,
+            batches: field(parts, "batches")?,
+            samples: field(parts, "samples")?,
+            value,
+            complete: field(parts, "complete")?,
+        };
+        Ok(Some(digest).filter(|_| (rank, world_size) == (self.rank, self.world_size)))
     }
 
     /// The place that a state tells, if it is a state of this stream.
@@ -89,6 +130,18 @@ impl Identity<'_> {
         }
         Ok(place)
     }
+}
+
+/// A digest by its names, but for the value.
+pub(crate) fn fields<'py>(py: Python<'py>, digest: &EpochDigest) -> PyResult<Bound<'py, PyDict>> {
+    let fields = PyDict::new(py);
+    fields.set_item("epoch", digest.epoch)?;
+    fields.set_item("batches", digest.batches)?;
+    fields.set_item("samples", digest.samples)?;
+    fields.set_item("since", digest.since)?;
+    fields.set_item("until", digest.until)?;
+    fields.set_item("complete", digest.complete)?;
+    Ok(fields)
 }
 
 fn field<'py, T>(state: &Bound<'py, PyMapping>, name: &str) -> PyResult<T>

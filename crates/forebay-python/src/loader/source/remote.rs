@@ -11,7 +11,7 @@ use forebay_loader::{Options, Stats};
 use forebay_proto::wire;
 use forebay_wire::Batch;
 
-use super::{Counters, Handle, Opened, choose};
+use super::{Counters, Handle, Opened, Servers, choose};
 use crate::failure::{Failure, Kind};
 use crate::loader::arguments::{Wish, transport_from_environment};
 use crate::pump::{Place, Source};
@@ -34,6 +34,7 @@ pub(super) fn open(url: &str, mut wish: Wish) -> Result<(Opened, Box<dyn Source>
         batch_timeout: ENDLESS,
         transport: transport_from_environment(wish.transport)?,
         connections: wish.connections,
+        spread: wish.spread,
         ..ClientOptions::default()
     }
     .with_environment()?;
@@ -185,6 +186,15 @@ impl Handle for Shared {
 
     fn transport(&self) -> Option<&'static str> {
         Some(self.now().interrupter.via().name())
+    }
+
+    fn servers(&self) -> Option<Servers> {
+        let interrupter = self.now().interrupter.clone();
+        Some(Servers {
+            now: interrupter.server(),
+            used: interrupter.servers(),
+            stats: interrupter.stats(),
+        })
     }
 
     fn counters(&self) -> Counters {
