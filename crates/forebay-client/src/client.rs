@@ -72,6 +72,7 @@ impl Client {
             run: url.name(),
             number: 0,
             count: 1,
+            ranks: 1,
         };
         let connection = roster.try_all(|servers| {
             let servers = roster::order(servers, &first, &[]);
@@ -181,7 +182,7 @@ impl Client {
             found: part.1.to_string(),
         })?;
         let run = terms::run(self.url.name(), &placed);
-        let unit = terms::unit(&run, &placed);
+        let unit = terms::unit(&run, &placed, part);
         let open_on = |mut connection: Connection| -> Result<(Connection, wire::Opened)> {
             let checksum = Terms::checksum(&self.options, &connection);
             let opened = connection.open(open, part, checksum, &self.url, &self.options)?;

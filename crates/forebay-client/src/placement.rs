@@ -17,6 +17,9 @@ pub(crate) struct Unit<'a> {
     pub(crate) run: &'a str,
     pub(crate) number: u64,
     pub(crate) count: u64,
+    /// Streams whose numbers differ by a multiple of this are parts of the same batches: they come from different servers where
+    /// there are enough. As many as `count` where batches have no parts.
+    pub(crate) ranks: u64,
 }
 
 /// How much `unit` wants `server`. FNV-1a of the names, mixed with the number; a contract, as processes of other
@@ -50,16 +53,28 @@ pub(crate) fn choose(servers: &[&str], unit: &Unit<'_>) -> Option<usize> {
         return best(servers, unit.run, unit.number, |_| true);
     }
     let share = count.div_ceil(all);
+    let ranks = usize::try_from(unit.ranks.max(1)).unwrap_or(usize::MAX);
     let mut loads = vec![0; servers.len()];
-    let mut chosen = None;
+    let mut placed: Vec<Option<usize>> = Vec::new();
     // A number beyond the count takes the place of the last one.
     for number in 0..=unit.number.min(count - 1) {
-        chosen = best(servers, unit.run, number, |i| loads[i] < share);
+        let mates: Vec<Option<usize>> = placed
+            .iter()
+            .rev()
+            .skip(ranks - 1)
+            .step_by(ranks)
+            .copied()
+            .collect();
+        let apart = best(servers, unit.run, number, |i| {
+            loads[i] < share && !mates.contains(&Some(i))
+        });
+        let chosen = apart.or_else(|| best(servers, unit.run, number, |i| loads[i] < share));
         if let Some(i) = chosen {
             loads[i] += 1;
         }
+        placed.push(chosen);
     }
-    chosen
+    placed.pop().flatten()
 }
 
 /// All servers in the order in which `unit` tries them: after each that fails, the streams that it had are placed anew
@@ -88,6 +103,7 @@ mod tests {
             run: "job/train/7",
             number,
             count,
+            ranks: count,
         };
         (0..count)
             .map(|number| choose(names, &unit(number)).unwrap())
@@ -135,6 +151,31 @@ mod tests {
         assert!(moved < 8 * 56 / 8, "{moved}");
     }
 
+    #[test]
+    fn parts_of_a_rank_come_from_different_servers() {
+        for (servers, parts) in [(3, 2), (4, 4), (5, 3)] {
+            let names = names(servers);
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            for ranks in 1..9 {
+                for rank in 0..ranks {
+                    let at = |part| Unit {
+                        run: "job/train/7",
+                        number: rank + part * ranks,
+                        count: ranks * parts,
+                        ranks,
+                    };
+                    let mut all: Vec<usize> = (0..parts)
+                        .map(|part| choose(&names, &at(part)).unwrap())
+                        .collect();
+                    all.sort_unstable();
+                    all.dedup();
+                    // The last ones take what room there is.
+                    assert!(all.len() >= 2, "{ranks} {rank} {all:?}");
+                }
+            }
+        }
+    }
+
     /// Computed in Python from the description above.
     #[test]
     fn the_hash_is_a_contract() {
@@ -148,6 +189,7 @@ mod tests {
             run: "x",
             number: 1,
             count: 4,
+            ranks: 4,
         };
         let names = ["a", "b", "c", "d"];
         let order = order(&names, &unit);

@@ -34,12 +34,14 @@ pub(crate) fn run(name: &str, spec: &wire::StreamSpec) -> String {
     format!("{name}/{}/{}", spec.split, spec.seed)
 }
 
-/// A stream among those that share its epochs; `run` is [`run`]'s.
-pub(crate) fn unit<'a>(run: &'a str, spec: &wire::StreamSpec) -> Unit<'a> {
+/// A stream among those that share its epochs; `run` is [`run`]'s, `spec` the part's own.
+pub(crate) fn unit<'a>(run: &'a str, spec: &wire::StreamSpec, (_, parts): Part) -> Unit<'a> {
+    let count = spec.world_size.max(1);
     Unit {
         run,
         number: spec.rank,
-        count: spec.world_size.max(1),
+        count,
+        ranks: count / parts.max(1),
     }
 }
 
@@ -61,7 +63,7 @@ impl Terms {
     fn unit<T>(&self, then: impl FnOnce(&Unit<'_>) -> T) -> T {
         let spec = self.opened.spec.clone().unwrap_or_default();
         let run = run(self.url.name(), &spec);
-        then(&unit(&run, &spec))
+        then(&unit(&run, &spec, self.part))
     }
 
     /// The servers in the order in which this stream tries them, those named in `last` after all others.
