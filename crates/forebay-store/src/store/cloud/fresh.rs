@@ -152,7 +152,7 @@ impl State {
 }
 
 /// An etag as it is compared: some stores quote it in one answer and not in the other.
-fn plain(etag: &str) -> &str {
+pub(super) fn plain(etag: &str) -> &str {
     etag.trim_start_matches("W/").trim_matches('"')
 }
 
