@@ -46,8 +46,8 @@ def test_sizes_and_bounds_are_written_out() -> None:
     assert forebay.ColorJitter(0, 0.0, hue=0) == forebay.ColorJitter()
     assert forebay.RandAugment(fill=7) == forebay.RandAugment(fill=(7, 7, 7)) != forebay.RandAugment()
     assert forebay.RandAugment(fill=[1.9, 2, 3]).fill == (1, 2, 3)  # type: ignore[arg-type]
-    mode = enum.Enum("InterpolationMode", {"BICUBIC": "bicubic"})
-    assert forebay.TrivialAugmentWide(interpolation=mode.BICUBIC).interpolation == "bicubic"  # type: ignore[arg-type]
+    InterpolationMode = enum.Enum("InterpolationMode", {"BICUBIC": "bicubic"})
+    assert forebay.TrivialAugmentWide(interpolation=InterpolationMode.BICUBIC).interpolation == "bicubic"  # type: ignore[arg-type]
     assert forebay.RandomErasing(value=1) == forebay.RandomErasing(value=(1.0, 1.0, 1.0))
 
 

@@ -479,5 +479,5 @@ class RandomChoice(_Value):
 
 
 # Where users find them; pickle looks there.
-for _name in __all__:
-    globals()[_name].__module__ = "forebay"
+for _each in __all__:
+    globals()[_each].__module__ = "forebay"
