@@ -143,7 +143,8 @@ def test_servers_come_and_go(
         stats = it.stats()
         assert there == here
         assert it.epoch_digest() == whole
-    assert stats["servers"] is not None and sum(stats["servers"].values()) == len(there)
+    # What was fetched, of the next epoch too.
+    assert stats["servers"] is not None and sum(stats["servers"].values()) >= len(there)
     assert stats["reconnects"] == 1 and stats["handovers"] == 1
     assert len(stats["servers"]) == 3 and (stats["longest_gap_s"] or 0) > 0
     # The one that is left, in a file.

@@ -83,6 +83,9 @@ class EpochDigest:
         return self
 
 
+EpochDigest.__module__ = "forebay"
+
+
 def of_state(state: Mapping[str, Any]) -> EpochDigest:
     """The digest in a state of a loader."""
     parts = state["digest"]

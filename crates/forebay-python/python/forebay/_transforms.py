@@ -31,7 +31,6 @@ __all__ = [
 
 _Size: TypeAlias = int | tuple[int, int]
 _Bounds: TypeAlias = tuple[float, float]
-_Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 
 
 class _Value:
@@ -292,7 +291,7 @@ class RandAugment(_Value):
     num_ops: int = 2
     magnitude: int = 9
     num_magnitude_bins: int = 31
-    interpolation: _Interpolation = "nearest"
+    interpolation: Literal["nearest", "bilinear", "bicubic"] = "nearest"
     fill: int | tuple[int, int, int] | None = None
 
     def __post_init__(self) -> None:
@@ -323,7 +322,7 @@ class TrivialAugmentWide(_Value):
     """
 
     num_magnitude_bins: int = 31
-    interpolation: _Interpolation = "nearest"
+    interpolation: Literal["nearest", "bilinear", "bicubic"] = "nearest"
     fill: int | tuple[int, int, int] | None = None
 
     def __post_init__(self) -> None:
