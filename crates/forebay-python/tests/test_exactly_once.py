@@ -153,7 +153,7 @@ def test_servers_come_and_go(
     with loader(f"forebay+file://{tmp_path}/servers/indexed") as it:
         assert [batch.images.tobytes() for _ in range(2) for batch in it] == here
         assert it.stats()["server"] == last
-    with pytest.raises(forebay.OptionError, match="one HOST:PORT a line"):
+    with pytest.raises(forebay.ServerError, match="one HOST:PORT a line"):
         loader(f"forebay+file://{tmp_path}/nothing/indexed")
     with loader(packed["indexed"]) as it:
         next(iter(it))

@@ -5,6 +5,7 @@
 use crate::{Error, Result};
 use std::future::Future;
 use std::sync::Mutex;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
@@ -54,7 +55,8 @@ pub(super) fn wait_for<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     runtime()?.block_on(work)
 }
 
-/// As [`wait_for`], until `is_stopped` says so: then `work` is dropped, and none is returned.
+/// As [`wait_for`], until `is_stopped` says so: then `work` is dropped, and none is returned. It is asked before each step of
+/// `work`, so that nothing is begun once it says so.
 pub(super) fn wait_unless<T>(
     is_stopped: impl Fn() -> bool,
     work: impl Future<Output = Result<T>>,
@@ -65,8 +67,14 @@ pub(super) fn wait_unless<T>(
             if is_stopped() {
                 return Ok(None);
             }
-            if let Ok(done) = tokio::time::timeout(LOOK, &mut work).await {
-                return done.map(Some);
+            let step = std::future::poll_fn(|context| {
+                if is_stopped() {
+                    return Poll::Ready(Ok(None));
+                }
+                work.as_mut().poll(context).map_ok(Some)
+            });
+            if let Ok(done) = tokio::time::timeout(LOOK, step).await {
+                return done;
             }
         }
     })
