@@ -228,19 +228,18 @@ impl Live {
         let asked = NOTES.scope(Arc::clone(&notes), asked);
         // Whoever does not answer is asked again with the next upload.
         match tokio::time::timeout(LEARNING_TIME, asked).await {
-            Ok(Ok(_)) => {
-                open.pace.learned_payloads(false);
-                // Whoever may write but not delete is left with a file of a few bytes.
-                let _ = self.clone().delete(probe).await;
-            }
+            Ok(Ok(_)) => open.pace.learned_payloads(false),
             Ok(Err(_)) => {
                 let code = notes.seen().code;
                 if code.is_some_and(|code| REFUSALS_OF_PAYLOADS.contains(&code.as_str())) {
                     open.pace.learned_payloads(true);
+                    return;
                 }
             }
             Err(_) => {}
         }
+        // It may be there though the answer was lost. Whoever may write but not delete is left with a file of a few bytes.
+        let _ = self.clone().delete(probe).await;
     }
 
     pub(super) fn reads_back(&self) -> bool {
