@@ -466,7 +466,8 @@ fn old_answers_give_an_old_dataset_or_a_new_one() {
         );
     }
     assert!(proxy.counts()[&Fault::Stale] > 3, "{:?}", proxy.counts());
-    // Once nobody tells old answers any more, the same command leaves what it was to write.
+    // The last copy may have taken old shards for its own and left them (docs/storage.md): the same command mends it once
+    // nobody tells old answers any more.
     proxy.set_plan(Plan::none());
     reach
         .run(["cp", "-q", "--overwrite", text(&other), to])

@@ -83,7 +83,7 @@ struct Memory {
 }
 
 /// Only kept to be dropped.
-#[allow(dead_code)]
+#[allow(dead_code)] // never read: a numpy array borrows what is in it
 enum Owner {
     Pixels(Buffer),
     Numbers(Vec<i64>),

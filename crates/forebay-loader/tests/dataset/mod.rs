@@ -1,7 +1,7 @@
 //! Small datasets of generated images, written with the shard writers alone.
 
 // Each test binary uses its part of this.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub)] // Each test file is a crate that uses its own part.
 
 use std::path::Path;
 

@@ -11,7 +11,7 @@
 //!   that comes too late for that begins a hub of its own.
 //! - A hub of one keeps nothing and copies nothing: a stream alone is what it would be without this file.
 //!
-//! A copy costs a thirtieth of what decoding does. Each member gets its own, in memory that its own client maps, and
+//! A copy costs little beside decoding. Each member gets its own, in memory that its own client maps, and
 //! the last one the original; sending from one buffer to several would save that, and make slots of shared memory
 //! belong to several clients.
 
