@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use forebay_shard::manifest::ClassEntry;
-use forebay_shard::{RecordBlock, Split};
+use forebay_shard::{RecordBlock, Split, StorageStats};
 
 use crate::error::{Error, Place, Result};
 use crate::options::{DEFAULT_READERS, PageCache};
@@ -329,6 +329,11 @@ impl Source for MixSource {
             .collect();
         let far: Vec<String> = far.into_iter().collect();
         (!far.is_empty()).then(|| far.join(" and "))
+    }
+
+    fn traffic(&self) -> Option<StorageStats> {
+        let traffics = self.parts.iter().filter_map(|part| part.source.traffic());
+        traffics.reduce(StorageStats::and)
     }
 
     fn will_need(&self, piece: &Range<u64>) {

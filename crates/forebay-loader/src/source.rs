@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use forebay_shard::{Pace, RecordBlock, Shard, Split};
+use forebay_shard::{Pace, RecordBlock, Shard, Split, StorageStats};
 
 use crate::error::{Place, Result};
 use crate::options::{DEFAULT_READERS, PageCache};
@@ -39,6 +39,11 @@ pub(crate) trait Source: Send + Sync {
 
     /// The storage that the bytes come from, where a network is in between.
     fn storage(&self) -> Option<String> {
+        None
+    }
+
+    /// What the storage counted so far, if it counts.
+    fn traffic(&self) -> Option<StorageStats> {
         None
     }
 
@@ -191,6 +196,10 @@ impl Source for SplitSource {
         let first = self.split.shards().first()?;
         let dir = first.path().parent()?;
         Some(dir.display().to_string())
+    }
+
+    fn traffic(&self) -> Option<StorageStats> {
+        self.split.shards().first()?.storage().stats()
     }
 
     fn will_need(&self, piece: &Range<u64>) {

@@ -119,6 +119,33 @@ def test_batches_are_those_of_the_directory(web: Web, dataset: pathlib.Path) -> 
     assert same(batches(web.url), expected)
 
 
+def test_stats_tell_what_the_store_and_the_cache_did(
+    web: Web, dataset: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    def epochs(source: str | pathlib.Path, **options: str) -> Any:
+        with forebay.Loader(source, batch_size=4, split="train", storage_options=options or None) as loader:
+            for _ in range(2):
+                assert sum(1 for _ in loader) > 0
+            return loader.stats()["storage"]
+
+    assert epochs(dataset) is None
+    far = epochs(web.url)
+    stored = sum(shard.stat().st_size for shard in dataset.iterdir())
+    assert far["fetched_bytes"] > stored
+    assert (far["retries"], far["cache"]) == (0, None)
+    web.faulty = True
+    assert epochs(web.url)["retries"] > 0
+    web.faulty = False
+    where = {"cache_dir": str(tmp_path / "cache"), "cache_bytes": "1GiB"}
+    cache = epochs(web.url, **where)["cache"]
+    assert cache["misses"] > 0
+    # Of this loader, not of all that the process has.
+    again = epochs(web.url, **where)
+    assert again["cache"]["hits"] > 0
+    assert again["cache"]["hit_bytes"] > again["cache"]["miss_bytes"]
+    assert again["fetched_bytes"] < far["fetched_bytes"] / 2
+
+
 def test_records_and_pickles(web: Web, dataset: pathlib.Path) -> None:
     local, far = forebay.open(dataset), forebay.open(web.url, storage_options={"timeout": "20"})
     assert far.fingerprint == local.fingerprint

@@ -50,6 +50,6 @@ pub use manifest::Manifest;
 pub use record_block::RecordBlock;
 pub use scan::Scan;
 pub use shard::{OpenOptions, Shard, ShardFormat, find_sidecar};
-pub use storage::{CacheUse, LocalFiles, Pace, ReadAt, Storage};
+pub use storage::{CacheHits, CacheUse, LocalFiles, Pace, ReadAt, Storage, StorageStats};
 pub use tfrecord::{Record, RecordInfo};
 pub use writer::{ShardSummary, ShardWriter};

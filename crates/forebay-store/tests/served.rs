@@ -3,11 +3,13 @@
 mod packed;
 mod web;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_shard::verify::{Options, verify_dataset_in};
 use forebay_shard::{ShardFormat, Split};
+use forebay_store::cache::{Cache, CacheOptions};
 use forebay_store::{
     Error, Location, ReadError, ReadOptions, Retry, StoreOptions, open_dataset, read_storage,
 };
@@ -45,6 +47,55 @@ fn read_all(split: &Split, most_bytes: u64) {
         }
     }
     assert_eq!(i, split.len());
+}
+
+/// Bytes, tries and what a cache did are counted for whoever asks.
+#[test]
+fn what_reading_took_is_counted() {
+    let recipe = Recipe {
+        records: 200,
+        shards: 2,
+        ..Recipe::default()
+    };
+    let (dir, web, location) = served(&recipe);
+    let cache = CacheOptions {
+        dir: Some(dir.path().join("cache")),
+        ..CacheOptions::default()
+    };
+    let cache = Arc::new(Cache::open(&cache).unwrap());
+    for (kept, faulty) in [
+        (None, false),
+        (None, true),
+        (Some(&cache), false),
+        (Some(&cache), false),
+    ] {
+        web.state.faulty.store(faulty, Ordering::SeqCst);
+        let options = patient().with_cache(kept.cloned()).for_loader();
+        let split = open_dataset(&location, &options)
+            .unwrap()
+            .split("train")
+            .unwrap();
+        let storage = Arc::clone(split.shards()[0].storage());
+        read_all(&split, recipe.most_bytes);
+        let stats = storage.stats().unwrap();
+        let disk = cache.stats().disk;
+        assert_eq!(stats.retries > 0, faulty, "{stats:?}");
+        assert_eq!(stats.cache.is_some(), kept.is_some());
+        let stored: u64 = split.shards().iter().map(|shard| shard.file_len()).sum();
+        let Some(found) = stats.cache else {
+            assert!(stats.fetched_bytes > stored / 2, "{stats:?} of {stored}");
+            continue;
+        };
+        assert!(found.hits + found.misses > 0, "{stats:?}");
+        // The second to read through the cache counts what it read, not what was read before.
+        assert!(
+            found.hit_bytes + found.miss_bytes <= 2 * stored,
+            "{stats:?}"
+        );
+        assert!(disk.hit_bytes >= found.hit_bytes, "{disk:?} {stats:?}");
+    }
+    let all = cache.stats();
+    assert!(all.hits() > 0 && all.misses > 0, "{all:?}");
 }
 
 #[test]

@@ -69,15 +69,19 @@ fn take(shared: &Shared, me: usize) -> Option<(Arc<Extent>, RecordBlock, Vec<Ran
 
 fn read(shared: &Shared, extent: &Extent, mut block: RecordBlock) -> Result<RecordBlock> {
     let piece = &extent.records;
-    let began = Instant::now();
+    let begun = shared.levels.begin();
     let result = catch_unwind(AssertUnwindSafe(|| {
         shared.source.read(piece, &mut block)?;
         shared.source.stored_bytes(piece)
     }));
+    let bytes = result
+        .as_ref()
+        .map(|bytes| bytes.as_ref().map_or(0, |&bytes| bytes));
+    let took = shared.levels.end(&begun, bytes.unwrap_or(0));
     match result {
         Ok(Ok(bytes)) => {
             shared.bytes_read.fetch_add(bytes, Ordering::Relaxed);
-            shared.reads.took(began.elapsed());
+            shared.reads.took(took);
             Ok(block)
         }
         Ok(Err(error)) => Err(error),

@@ -25,10 +25,10 @@ use forebay_wire::batch::{FLAG_FAILED, FLAG_SAMPLE};
 use forebay_wire::{BufferPool, EncodedImages, Mixed};
 
 use crate::error::{Error, Result};
-use crate::options::{Machine, OnError, Options, RAW_EXTRA};
+use crate::options::{Machine, OnError, Options, RAW_EXTRA, usable_cores};
 use crate::plan::{Batches, Selection};
 use crate::source::Source;
-use crate::stats::{Activity, Clock, Queues, ReadClock, StageStats, Stats};
+use crate::stats::{Activity, Clock, Levels, Queues, ReadClock, StageStats, Stats};
 use canvas::Canvas;
 use cores::Place;
 pub use cores::Share;
@@ -56,11 +56,13 @@ pub(crate) struct Shared {
     to_trainer: Condvar,
     ended: Condvar,
     readers: Vec<Clock>,
+    levels: Levels,
     workers: Vec<Clock>,
     trainer: Clock,
     began: Instant,
     /// Where the number of threads was left to this process, or a share was given: those it shares.
     cores: Option<Place>,
+    usable_cores: usize,
     transform_ns: AtomicU64,
     images: AtomicU64,
     batches_out: AtomicU64,
@@ -205,12 +207,14 @@ impl Pipeline {
             readers: (0..machine.readers)
                 .map(|_| Clock::new(Activity::Blocked))
                 .collect(),
+            levels: Levels::new(machine.readers),
             workers: (0..machine.threads)
                 .map(|_| Clock::new(Activity::Starved))
                 .collect(),
             trainer: Clock::new(Activity::Busy),
             began: Instant::now(),
             cores,
+            usable_cores: usable_cores(),
             transform_ns: AtomicU64::new(0),
             images: AtomicU64::new(0),
             batches_out: AtomicU64::new(0),
@@ -337,7 +341,7 @@ impl Shared {
         if state.idle_workers > 0 && state.has_job() {
             self.to_workers.notify_one();
         }
-        if state.has_front() {
+        if state.idle_trainers > 0 && state.has_front() {
             self.to_trainer.notify_all();
         }
     }
@@ -402,9 +406,11 @@ impl Shared {
                 return front;
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            state.idle_trainers += 1;
             state = match left {
                 None => Self::wait(&self.to_trainer, state),
                 Some(Duration::ZERO) => {
+                    state.idle_trainers -= 1;
                     return Err(Error::Timeout {
                         waited: begun.elapsed(),
                         waits_for: waits::describe(&state, &*self.source),
@@ -415,6 +421,7 @@ impl Shared {
                     Err(poisoned) => poisoned.into_inner().0,
                 },
             };
+            state.idle_trainers -= 1;
         }
     }
 
@@ -452,6 +459,9 @@ impl Shared {
             failures,
             network: None,
             storage: self.source.storage(),
+            traffic: self.source.traffic(),
+            reads: self.levels.read(),
+            cores: self.usable_cores,
         }
     }
 }

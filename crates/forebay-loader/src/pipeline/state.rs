@@ -159,6 +159,8 @@ pub(super) struct State {
     pub(super) peak_bytes: u64,
     pub(super) idle_readers: usize,
     pub(super) idle_workers: usize,
+    /// Whoever waits for a batch.
+    pub(super) idle_trainers: usize,
     /// Why decode threads last went to sleep.
     pub(super) idle_reason: Activity,
     pub(super) reading: Vec<Option<Working>>,
@@ -204,6 +206,7 @@ impl State {
             peak_bytes: 0,
             idle_readers: 0,
             idle_workers: 0,
+            idle_trainers: 0,
             idle_reason: Activity::Starved,
             reading: (0..sizes.readers).map(|_| None).collect(),
             decoding: (0..sizes.threads).map(|_| None).collect(),

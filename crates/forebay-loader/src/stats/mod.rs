@@ -1,6 +1,7 @@
 //! Where the time went.
 
 mod clock;
+mod levels;
 mod reads;
 mod remote;
 mod verdict;
@@ -8,8 +9,10 @@ mod verdict;
 use std::time::Duration;
 
 use forebay_proto::wire;
+use forebay_shard::StorageStats;
 
 pub(crate) use clock::{Activity, Clock, Times};
+pub(crate) use levels::{Level, Levels};
 pub(crate) use reads::ReadClock;
 pub use reads::{READ_BOUNDS_S, ReadTimes};
 pub use verdict::{Bound, Verdict};
@@ -64,6 +67,12 @@ pub struct Stats {
     pub network: Option<Network>,
     /// The storage that records come from, where a network is in between.
     pub storage: Option<String>,
+    /// What that storage counted since the dataset was opened, where it counts: of all who read this dataset through it.
+    pub traffic: Option<StorageStats>,
+    /// What storage gave with one read at a time, with two at once, and so on.
+    pub(crate) reads: Vec<Level>,
+    /// Cores that decode threads may use; 0 where that is not known.
+    pub(crate) cores: usize,
 }
 
 /// What waits in a loader right now, in the order of its way: the fullest queue is before the narrowest place.
@@ -120,6 +129,11 @@ impl Stats {
             batches: self.batches.saturating_sub(earlier.batches),
             bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
             failed: self.failed.saturating_sub(earlier.failed),
+            traffic: self.traffic.map(|now| match &earlier.traffic {
+                Some(then) => now.since(then),
+                None => now,
+            }),
+            reads: levels::since(&self.reads, &earlier.reads),
             ..self.clone()
         }
     }
@@ -149,6 +163,9 @@ impl Stats {
             elapsed_s: self.wall_s,
             failed: self.failed,
             failures: self.failures.clone(),
+            reads: levels::to_wire(&self.reads),
+            cores: u32::try_from(self.cores).unwrap_or(u32::MAX),
+            traffic: self.traffic.as_ref().map(remote::traffic_to_wire),
         }
     }
 }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use forebay_proto::wire;
+use forebay_shard::{CacheHits, StorageStats};
 
-use super::{Network, StageStats, Stats};
+use super::{Network, StageStats, Stats, levels};
 
 impl Stats {
     /// From what a server says of a stream, and from how long its client waited for batches (`starved`) since it was
@@ -61,7 +62,38 @@ impl Stats {
                 },
             }),
             storage: None,
+            traffic: server.traffic.as_ref().map(traffic_from_wire),
+            reads: levels::from_wire(&server.reads),
+            cores: usize::try_from(server.cores).unwrap_or(usize::MAX),
         }
+    }
+}
+
+pub(super) fn traffic_to_wire(traffic: &StorageStats) -> wire::Traffic {
+    let cache = traffic.cache.unwrap_or_default();
+    wire::Traffic {
+        fetched_bytes: traffic.fetched_bytes,
+        retries: traffic.retries,
+        hedges: traffic.hedges,
+        has_cache: traffic.cache.is_some(),
+        cache_hits: cache.hits,
+        cache_misses: cache.misses,
+        cache_hit_bytes: cache.hit_bytes,
+        cache_miss_bytes: cache.miss_bytes,
+    }
+}
+
+fn traffic_from_wire(traffic: &wire::Traffic) -> StorageStats {
+    StorageStats {
+        fetched_bytes: traffic.fetched_bytes,
+        retries: traffic.retries,
+        hedges: traffic.hedges,
+        cache: traffic.has_cache.then_some(CacheHits {
+            hits: traffic.cache_hits,
+            misses: traffic.cache_misses,
+            hit_bytes: traffic.cache_hit_bytes,
+            miss_bytes: traffic.cache_miss_bytes,
+        }),
     }
 }
 

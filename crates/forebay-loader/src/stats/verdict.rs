@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use super::levels::{self, Best};
 use super::{Network, Stats};
 
 /// The part that sets the pace.
@@ -52,6 +53,14 @@ pub struct Verdict {
     pub decode_starved: f64,
     /// Part of their time that the readers read.
     pub fetch_busy: f64,
+    /// How many times as much the decode threads could do, if nothing else held them up: as many of them work at once as there
+    /// are cores.
+    pub decode_could_give: f64,
+    /// How many times as much storage could give: what it gave at its best, with as many reads at once as were seen, beside what was
+    /// asked of it. `None` where it was not asked for anything.
+    pub storage_could_give: Option<f64>,
+    /// Whether storage could give still more, and nobody asked.
+    at_least: bool,
     threads: usize,
     readers: usize,
     bytes_per_s: f64,
@@ -84,19 +93,29 @@ pub(super) fn judge(stats: &Stats) -> Verdict {
             0.0
         }
     };
+    let decode_busy = part(work, decode_time);
+    let cores = match stats.cores {
+        0 => 1.0,
+        cores => part(cores as f64, decode.threads as f64),
+    };
+    let bytes_per_s = rate(stats.bytes_read);
+    let best = levels::best(&stats.reads).filter(|_| bytes_per_s > 0.0);
     let mut verdict = Verdict {
         bound: Bound::Unknown,
         images_per_s: rate(stats.images),
         trainer_waits: part(trainer.starved_s, trainer.busy_s + trainer.starved_s),
-        decode_busy: part(work, decode_time),
+        decode_busy,
         decode_starved: part(decode.starved_s, decode_time),
         fetch_busy: part(
             fetch.busy_s,
             fetch.busy_s + fetch.starved_s + fetch.blocked_s,
         ),
+        decode_could_give: (cores / decode_busy.max(1e-3)).max(1.0),
+        storage_could_give: best.map(|best: Best| (best.bytes_per_s / bytes_per_s).max(1.0)),
+        at_least: best.is_some_and(|best| best.is_least),
         threads: decode.threads,
         readers: fetch.threads,
-        bytes_per_s: rate(stats.bytes_read),
+        bytes_per_s,
         network: stats.network,
         storage: stats.storage.clone(),
     };
@@ -124,28 +143,36 @@ pub(super) fn judge(stats: &Stats) -> Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |part: f64| (part * 100.0).round();
-        // How much more a stage could give that worked only this part of its time.
-        let times = |part: f64| match 1.0 / part.max(1e-3) {
+        let times = |more: f64| match more {
             more if more >= 100.0 => "over 100x".to_owned(),
             more => format!("{more:.1}x"),
         };
+        let storage = self
+            .storage_could_give
+            .map(|more| match self.at_least && more < 100.0 {
+                true => format!("at least {}", times(more)),
+                false => times(more),
+            });
         let threads = plural(self.threads, "thread");
         match self.bound {
             Bound::Unknown => write!(f, "nothing measured yet: no batch was handed out"),
             Bound::Trainer => write!(
                 f,
-                "trainer-bound: it waited {} % of its time for batches; {threads} busy {} %, could give {}",
+                "trainer-bound: it waited {} % of its time for batches; {threads} busy {} % could give {}{}",
                 percent(self.trainer_waits),
                 percent(self.decode_busy),
-                times(self.decode_busy),
+                times(self.decode_could_give),
+                storage.map_or_else(String::new, |storage| format!(", storage {storage}")),
             ),
             Bound::Decode => write!(
                 f,
-                "decode-bound: {threads} busy {} %, the trainer waited {} % of its time; storage could give {}; \
+                "decode-bound: {threads} busy {} %, the trainer waited {} % of its time; {}\
                  add threads, or pack with --resize-short",
                 percent(self.decode_busy),
                 percent(self.trainer_waits),
-                times(self.fetch_busy),
+                storage.map_or_else(String::new, |storage| format!(
+                    "storage could give {storage}; "
+                )),
             ),
             Bound::Network => {
                 let network = self.network.unwrap_or_default();
@@ -156,7 +183,7 @@ impl fmt::Display for Verdict {
                     percent(network.sending),
                     network.bytes_per_s / 1e6,
                     percent(self.trainer_waits),
-                    times(self.decode_busy),
+                    times(self.decode_could_give),
                 )
             }
             Bound::Storage => write!(
@@ -171,7 +198,7 @@ impl fmt::Display for Verdict {
                 plural(self.readers, "reader"),
                 percent(self.fetch_busy),
                 self.bytes_per_s / 1e6,
-                times(self.decode_busy),
+                times(self.decode_could_give),
             ),
         }
     }
@@ -183,7 +210,7 @@ fn plural(count: usize, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{StageStats, Stats};
+    use super::super::{Level, StageStats, Stats};
     use super::*;
 
     /// Ten seconds of two decode threads, four readers and a trainer.
@@ -211,6 +238,12 @@ mod tests {
             failures: Vec::new(),
             network: None,
             storage: None,
+            traffic: None,
+            // A disk that gives 4 GB/s to one reader, and no more to two.
+            reads: [(0.9, 3.61e9), (0.1, 0.39e9), (0.0, 0.0), (0.0, 0.0)]
+                .map(|(seconds, bytes)| Level { seconds, bytes })
+                .to_vec(),
+            cores: 8,
         }
     }
 
@@ -222,6 +255,27 @@ mod tests {
             decode.to_string(),
             "decode-bound: 2 threads busy 97 %, the trainer waited 95 % of its time; storage could give 20.0x; \
              add threads, or pack with --resize-short"
+        );
+        let mut alone = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
+        alone.reads = vec![
+            Level {
+                seconds: 2.0,
+                bytes: 2e9,
+            },
+            Level::default(),
+        ];
+        assert!(
+            alone
+                .verdict()
+                .to_string()
+                .contains("storage could give at least 5.0x;")
+        );
+        alone.reads.clear();
+        assert!(
+            alone
+                .verdict()
+                .to_string()
+                .contains("of its time; add threads")
         );
         let storage = stats([39.0, 0.0, 1.0], [3.0, 15.0, 0.0], 2.0, [1.0, 9.0]).verdict();
         assert_eq!(storage.bound, Bound::Storage);
@@ -238,12 +292,15 @@ mod tests {
             far.starts_with("storage-bound: s3://bucket/imagenet is slower"),
             "{far}"
         );
-        let trainer = stats([2.0, 0.0, 38.0], [3.0, 0.1, 14.9], 2.0, [9.9, 0.1]).verdict();
-        assert_eq!(trainer.bound, Bound::Trainer);
-        assert!(
-            trainer.to_string().contains("waited 1 % of its time"),
-            "{trainer}"
+        let mut trainer = stats([2.0, 0.0, 38.0], [3.0, 0.1, 14.9], 2.0, [9.9, 0.1]);
+        assert_eq!(
+            trainer.verdict().to_string(),
+            "trainer-bound: it waited 1 % of its time for batches; 2 threads busy 25 % could give 4.0x, storage 20.0x"
         );
+        assert_eq!(trainer.verdict().bound, Bound::Trainer);
+        // Two threads on one core never do more than one.
+        trainer.cores = 1;
+        assert_eq!(trainer.verdict().decode_could_give, 2.0);
         // On a busy machine it takes a while to wake up, and nothing that is added before the trainer would help.
         let late = stats([2.0, 0.0, 38.0], [1.0, 0.0, 18.5], 0.5, [9.3, 0.7]).verdict();
         assert_eq!(late.bound, Bound::Trainer);

@@ -43,6 +43,13 @@ struct Gate {
     opened: Condvar,
     /// Takes its time before each read.
     delay: Duration,
+    /// Reads take their time one after the other.
+    serial: Option<Mutex<()>>,
+    /// Takes its time for each sample.
+    decode_delay: Duration,
+    /// How long reads, and samples, were held up by their delays, all together.
+    read_held: Mutex<Duration>,
+    decode_held: Mutex<Duration>,
     /// A read of this record panics.
     broken: Option<u64>,
     /// What will be read soon, as the source was told.
@@ -86,17 +93,25 @@ impl Gate {
     }
 
     fn pass(&self, piece: &Range<u64>) {
+        let turn = self.serial.as_ref().map(|turn| turn.lock().unwrap());
+        hold(self.delay, &self.read_held);
+        drop(turn);
         let mut closed = self.closed.lock().unwrap();
-        if self.delay > Duration::ZERO {
-            let held = self.opened.wait_timeout(closed, self.delay);
-            closed = held.unwrap().0;
-        }
         while closed
             .as_ref()
             .is_some_and(|closed| piece.start < closed.end && closed.start < piece.end)
         {
             closed = self.opened.wait(closed).unwrap();
         }
+    }
+}
+
+/// Lets time pass, and counts how much that was: on a busy machine more than was asked for.
+fn hold(delay: Duration, held: &Mutex<Duration>) {
+    if delay > Duration::ZERO {
+        let begun = Instant::now();
+        std::thread::sleep(delay);
+        *held.lock().unwrap() += begun.elapsed();
     }
 }
 
@@ -136,6 +151,7 @@ impl Source for Gated {
     }
 
     fn label(&self, record: u64, stored: i64) -> Result<i64> {
+        hold(self.gate.decode_delay, &self.gate.decode_held);
         self.gate.decoding.pass();
         self.inner.label(record, stored)
     }

@@ -1,11 +1,12 @@
-//! The verdict is right: storage, decoding and the trainer are slowed down in turn.
+//! The verdict is right: storage, decoding and the trainer are slowed down in turn, and what it says that the others could give is what they
+//! were made to give.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use super::dataset::Recipe;
-use super::{Gate, gated, options};
-use crate::{Bound, Stats};
+use super::{Gate, gated, hold, options};
+use crate::{Bound, Loader, Stats};
 
 /// Wall, and what each thread did, agree.
 fn assert_accounted(stats: &Stats) {
@@ -74,4 +75,108 @@ fn a_slow_trainer_is_found() {
     let verdict = stats.since(&begun).verdict();
     assert_eq!(verdict.bound, Bound::Trainer, "{verdict}");
     assert_accounted(&stats);
+}
+
+fn milliseconds(time: u64) -> Duration {
+    Duration::from_millis(time)
+}
+
+/// A loader with one decode thread, so that the number of cores does not matter, and four readers.
+fn throttled(gate: &Arc<Gate>) -> (tempfile::TempDir, Loader) {
+    let mut options = options();
+    (options.threads, options.readers) = (1, 4);
+    gated(&Recipe::default(), options, gate)
+}
+
+/// Within a factor of two: machines are busy.
+fn assert_near(found: Option<f64>, expected: f64, stats: &Stats) {
+    let found = found.unwrap_or(0.0);
+    let right = found > expected / 2.0 && found < expected * 2.0;
+    assert!(
+        right,
+        "{found} is not near {expected}: {} {stats:?}",
+        stats.verdict()
+    );
+}
+
+fn seconds(held: &Mutex<Duration>) -> f64 {
+    held.lock().unwrap().as_secs_f64()
+}
+
+/// A disk gives so much, whoever asks: that four readers wait for it does not make it four.
+#[test]
+fn what_a_disk_could_give_is_what_it_gives() {
+    let gate = Arc::new(Gate {
+        delay: milliseconds(3),
+        serial: Some(Mutex::default()),
+        decode_delay: milliseconds(5),
+        ..Gate::default()
+    });
+    let (_directory, mut loader) = throttled(&gate);
+    while loader.next_batch().unwrap().is_some() {}
+    let stats = loader.stats();
+    let verdict = stats.verdict();
+    assert_eq!(verdict.bound, Bound::Decode, "{verdict}");
+    let expected = stats.wall_s / seconds(&gate.read_held);
+    assert_near(verdict.storage_could_give, expected, &stats);
+    assert!(
+        verdict.to_string().contains("storage could give"),
+        "{verdict}"
+    );
+}
+
+/// Over a network each read takes its time, and four at once take no longer than one.
+#[test]
+fn what_a_network_could_give_is_what_all_readers_get() {
+    let gate = Arc::new(Gate {
+        delay: milliseconds(20),
+        decode_delay: milliseconds(5),
+        ..Gate::default()
+    });
+    let (_directory, mut loader) = throttled(&gate);
+    while loader.next_batch().unwrap().is_some() {}
+    let stats = loader.stats();
+    let verdict = stats.verdict();
+    assert_eq!(verdict.bound, Bound::Decode, "{verdict}");
+    let expected = 4.0 * stats.wall_s / seconds(&gate.read_held);
+    assert_near(verdict.storage_could_give, expected, &stats);
+}
+
+#[test]
+fn what_decoding_could_give_where_storage_is_slow() {
+    let gate = Arc::new(Gate {
+        delay: milliseconds(20),
+        serial: Some(Mutex::default()),
+        decode_delay: milliseconds(1),
+        ..Gate::default()
+    });
+    let (_directory, mut loader) = throttled(&gate);
+    while loader.next_batch().unwrap().is_some() {}
+    let stats = loader.stats();
+    let verdict = stats.verdict();
+    assert_eq!(verdict.bound, Bound::Storage, "{verdict}");
+    let expected = stats.wall_s / seconds(&gate.decode_held);
+    assert_near(Some(verdict.decode_could_give), expected, &stats);
+}
+
+#[test]
+fn what_both_could_give_where_the_trainer_is_slow() {
+    let gate = Arc::new(Gate {
+        delay: milliseconds(4),
+        serial: Some(Mutex::default()),
+        decode_delay: milliseconds(1),
+        ..Gate::default()
+    });
+    let (_directory, mut loader) = throttled(&gate);
+    while loader.next_batch().unwrap().is_some() {
+        // A step of training.
+        hold(milliseconds(40), &Mutex::default());
+    }
+    let stats = loader.stats();
+    let verdict = stats.verdict();
+    assert_eq!(verdict.bound, Bound::Trainer, "{verdict}");
+    let decode = stats.wall_s / seconds(&gate.decode_held);
+    assert_near(Some(verdict.decode_could_give), decode, &stats);
+    let storage = stats.wall_s / seconds(&gate.read_held);
+    assert_near(verdict.storage_could_give, storage, &stats);
 }

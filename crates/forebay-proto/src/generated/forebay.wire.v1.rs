@@ -794,6 +794,48 @@ pub struct Stats {
     /// what was wrong with the last of them
     #[prost(string, repeated, tag = "8")]
     pub failures: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// with one read of storage at a time, with two at once, and so on
+    #[prost(message, repeated, tag = "30")]
+    pub reads: ::prost::alloc::vec::Vec<ReadLevel>,
+    /// that decode threads may use; 0: not known
+    #[prost(uint32, tag = "31")]
+    pub cores: u32,
+    /// where records come from a store
+    #[prost(message, optional, tag = "32")]
+    pub traffic: ::core::option::Option<Traffic>,
+}
+/// The time in which a certain number of reads was under way, and the bytes that came meanwhile.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct ReadLevel {
+    #[prost(double, tag = "1")]
+    pub seconds: f64,
+    #[prost(double, tag = "2")]
+    pub bytes: f64,
+}
+/// What a store and its cache counted, for all who read this dataset there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Traffic {
+    /// from the store
+    #[prost(uint64, tag = "1")]
+    pub fetched_bytes: u64,
+    /// requests made again after a failure
+    #[prost(uint64, tag = "2")]
+    pub retries: u64,
+    /// requests made twice because the answer was late
+    #[prost(uint64, tag = "3")]
+    pub hedges: u64,
+    #[prost(bool, tag = "4")]
+    pub has_cache: bool,
+    /// blocks
+    #[prost(uint64, tag = "5")]
+    pub cache_hits: u64,
+    #[prost(uint64, tag = "6")]
+    pub cache_misses: u64,
+    /// that readers wanted
+    #[prost(uint64, tag = "7")]
+    pub cache_hit_bytes: u64,
+    #[prost(uint64, tag = "8")]
+    pub cache_miss_bytes: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Stage {

@@ -711,6 +711,18 @@ class _Stage(TypedDict):
     blocked_s: float
     threads: int
 
+class _CacheUse(TypedDict):
+    hits: int
+    misses: int
+    hit_bytes: int
+    miss_bytes: int
+
+class _Storage(TypedDict):
+    fetched_bytes: int
+    retries: int
+    hedges: int
+    cache: _CacheUse | None
+
 class _Stats(TypedDict):
     images: int
     batches: int
@@ -719,6 +731,7 @@ class _Stats(TypedDict):
     transport: Literal["shm", "tcp"] | None
     stages: dict[str, _Stage]
     verdict: str | None
+    storage: _Storage | None
     failed: int
     failures: list[str]
     server: str | None
@@ -1024,7 +1037,12 @@ class Loader:
             for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
             included; "verdict", a sentence that tells what holds the trainer back, or None while a
             server does not answer; "failed", how many
-            samples were replaced (see `on_error`), and "failures", what was wrong with the last of them.
+            samples were replaced (see `on_error`), and "failures", what was wrong with the last of them;
+            "storage", None for local files, and for a dataset in a store what was counted since it was
+            opened: "fetched_bytes" that came over the network, "retries" after failures, "hedges" (requests
+            made twice because the answer was late), and "cache", None without one, else "hits" and "misses"
+            of blocks and "hit_bytes" and "miss_bytes" of what was wanted of them. A server counts for all
+            of its streams together.
             With servers also "server", the one that batches come from, and "servers", how many came from each; "reconnects",
             how often one was lost and the next went on, "longest_gap_s", the longest time until it did, "handovers", how
             often one took over from another that still served, and "retries", attempts that came to nothing: None

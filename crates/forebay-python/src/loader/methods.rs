@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_image::Dtype;
+use forebay_proto::wire;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
@@ -376,7 +377,12 @@ impl PyLoader {
     ///     for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
     ///     included; "verdict", a sentence that tells what holds the trainer back, or None while a
     ///     server does not answer; "failed", how many
-    ///     samples were replaced (see `on_error`), and "failures", what was wrong with the last of them.
+    ///     samples were replaced (see `on_error`), and "failures", what was wrong with the last of them;
+    ///     "storage", None for local files, and for a dataset in a store what was counted since it was
+    ///     opened: "fetched_bytes" that came over the network, "retries" after failures, "hedges" (requests
+    ///     made twice because the answer was late), and "cache", None without one, else "hits" and "misses"
+    ///     of blocks and "hit_bytes" and "miss_bytes" of what was wanted of them. A server counts for all
+    ///     of its streams together.
     ///     With servers also "server", the one that batches come from, and "servers", how many came from each; "reconnects",
     ///     how often one was lost and the next went on, "longest_gap_s", the longest time until it did, "handovers", how
     ///     often one took over from another that still served, and "retries", attempts that came to nothing: None
@@ -403,6 +409,7 @@ impl PyLoader {
         all.set_item("transport", self.handle.transport())?;
         all.set_item("stages", stages)?;
         all.set_item("verdict", counters.verdict)?;
+        all.set_item("storage", storage(py, stats.traffic.as_ref())?)?;
         all.set_item("failed", stats.failed)?;
         all.set_item("failures", stats.failures)?;
         let names = [
@@ -492,4 +499,25 @@ impl PyLoader {
             options.world_size,
         )
     }
+}
+
+/// What a store and its cache counted.
+fn storage<'py>(
+    py: Python<'py>,
+    traffic: Option<&wire::Traffic>,
+) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let Some(traffic) = traffic else {
+        return Ok(None);
+    };
+    let storage = PyDict::new(py);
+    storage.set_item("fetched_bytes", traffic.fetched_bytes)?;
+    storage.set_item("retries", traffic.retries)?;
+    storage.set_item("hedges", traffic.hedges)?;
+    let cache = PyDict::new(py);
+    cache.set_item("hits", traffic.cache_hits)?;
+    cache.set_item("misses", traffic.cache_misses)?;
+    cache.set_item("hit_bytes", traffic.cache_hit_bytes)?;
+    cache.set_item("miss_bytes", traffic.cache_miss_bytes)?;
+    storage.set_item("cache", traffic.has_cache.then_some(cache))?;
+    Ok(Some(storage))
 }

@@ -64,10 +64,39 @@ pub(super) fn more(mut one: wire::Stats, other: &wire::Stats) -> wire::Stats {
     if !other.failures.is_empty() {
         one.failures.clone_from(&other.failures);
     }
+    for (at, level) in other.reads.iter().enumerate() {
+        match one.reads.get_mut(at) {
+            Some(known) => {
+                known.seconds += level.seconds;
+                known.bytes += level.bytes;
+            }
+            None => one.reads.push(*level),
+        }
+    }
+    one.cores = one.cores.max(other.cores);
+    // A store counts for all who read a dataset there: both have seen the same numbers, one of them later.
+    one.traffic = match (one.traffic, other.traffic) {
+        (Some(one), Some(other)) => Some(later(one, other)),
+        (one, other) => one.or(other),
+    };
     one
 }
 
-/// What has come since.
+/// What a store counted, when it was looked at twice.
+fn later(one: wire::Traffic, other: wire::Traffic) -> wire::Traffic {
+    wire::Traffic {
+        fetched_bytes: one.fetched_bytes.max(other.fetched_bytes),
+        retries: one.retries.max(other.retries),
+        hedges: one.hedges.max(other.hedges),
+        has_cache: one.has_cache || other.has_cache,
+        cache_hits: one.cache_hits.max(other.cache_hits),
+        cache_misses: one.cache_misses.max(other.cache_misses),
+        cache_hit_bytes: one.cache_hit_bytes.max(other.cache_hit_bytes),
+        cache_miss_bytes: one.cache_miss_bytes.max(other.cache_miss_bytes),
+    }
+}
+
+/// What has come since. What a store counted stays: it is not of one stream.
 pub(super) fn less(mut now: wire::Stats, before: &wire::Stats) -> wire::Stats {
     for stage in &mut now.stages {
         if let Some(known) = before.stages.iter().find(|known| known.name == stage.name) {
@@ -80,5 +109,46 @@ pub(super) fn less(mut now: wire::Stats, before: &wire::Stats) -> wire::Stats {
     now.batches = now.batches.saturating_sub(before.batches);
     now.bytes_read = now.bytes_read.saturating_sub(before.bytes_read);
     now.failed = now.failed.saturating_sub(before.failed);
+    for (level, known) in now.reads.iter_mut().zip(&before.reads) {
+        level.seconds = (level.seconds - known.seconds).max(0.0);
+        level.bytes = (level.bytes - known.bytes).max(0.0);
+    }
     now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats(levels: &[(f64, f64)], cores: u32, fetched_bytes: u64) -> wire::Stats {
+        let levels = levels
+            .iter()
+            .map(|&(seconds, bytes)| wire::ReadLevel { seconds, bytes });
+        wire::Stats {
+            reads: levels.collect(),
+            cores,
+            traffic: (fetched_bytes > 0).then(|| wire::Traffic {
+                fetched_bytes,
+                ..wire::Traffic::default()
+            }),
+            ..wire::Stats::default()
+        }
+    }
+
+    #[test]
+    fn what_storage_gave_is_added_and_what_it_counted_is_not() {
+        let (one, two) = ([(1.0, 10.0)], [(2.0, 20.0), (3.0, 30.0)]);
+        let both = more(stats(&one, 2, 100), &stats(&two, 2, 150));
+        assert_eq!(both, stats(&[(3.0, 30.0), (3.0, 30.0)], 2, 150));
+        assert_eq!(
+            less(both, &stats(&one, 2, 100)),
+            stats(&two, 2, 150),
+            "the store's counts are those of all streams"
+        );
+        assert_eq!(more(stats(&one, 0, 0), &stats(&[], 4, 7)).cores, 4);
+        assert_eq!(
+            more(stats(&one, 0, 9), &stats(&[], 0, 0)).traffic,
+            stats(&[], 0, 9).traffic
+        );
+    }
 }

@@ -5,6 +5,7 @@
 //! store, a cache) implements them for it. Reading is blocking and may come from many threads at once.
 
 mod local;
+mod stats;
 mod stream;
 
 use std::ffi::OsString;
@@ -15,6 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use local::LocalFiles;
+pub use stats::{CacheHits, StorageStats};
 pub(crate) use stream::Ahead;
 pub use stream::Stream;
 
@@ -58,6 +60,11 @@ pub trait Storage: fmt::Debug + Send + Sync {
 
     /// Tells that so many files of a directory are about to be opened, so that one question may do for all. Advice.
     fn expect(&self, _dir: &Path, _files: usize) {}
+
+    /// What reading took so far, where that is counted: where bytes come from a network.
+    fn stats(&self) -> Option<StorageStats> {
+        None
+    }
 
     /// How reading goes well here.
     fn pace(&self) -> Pace {

@@ -68,6 +68,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::{Error, Result};
 use disk::{Disk, Wanted};
 use flight::Flights;
+use forebay_shard::CacheHits;
 use memory::Memory;
 use notices::Notices;
 use stats::Counters;
@@ -268,6 +269,17 @@ impl Cache {
         buf: &mut [u8],
         fetch: &Fetch<'_>,
     ) -> Result<()> {
+        self.read_counted(object, offset, buf, fetch).0
+    }
+
+    /// As [`read_at`](Self::read_at), and tells what of it was in the cache.
+    pub(crate) fn read_counted(
+        &self,
+        object: &CachedObject,
+        offset: u64,
+        buf: &mut [u8],
+        fetch: &Fetch<'_>,
+    ) -> (Result<()>, CacheHits) {
         let end = offset
             .checked_add(buf.len() as u64)
             .filter(|end| *end <= object.len());
@@ -277,11 +289,12 @@ impl Cache {
                 buf.len(),
                 object.len()
             );
-            return Err(Error::io(
+            let error = Error::io(
                 &object.0.key,
                 "read",
                 std::io::Error::new(std::io::ErrorKind::UnexpectedEof, problem),
-            ));
+            );
+            return (Err(error), CacheHits::default());
         };
         run::read(self, object, offset..end, buf, fetch)
     }

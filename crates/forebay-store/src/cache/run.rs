@@ -1,7 +1,10 @@
 //! A read, block by block: what is there is copied, and neighbouring blocks that are missing are fetched at once.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
+
+use forebay_shard::CacheHits;
 
 use super::block::Header;
 use super::disk::{Begun, Filling, Wanted};
@@ -56,16 +59,20 @@ struct Reading<'a, 'r> {
     /// Whether only storing counts, and nobody waits for bytes.
     is_filling: bool,
     filled: Filled,
+    /// What this read found.
+    found: Cell<CacheHits>,
 }
 
+/// Gives what was found and what was not, also where the read fails.
 pub(super) fn read(
     cache: &Cache,
     object: &CachedObject,
     range: Range<u64>,
     buf: &mut [u8],
     fetch: &Fetch<'_>,
-) -> Result<()> {
-    Reading::new(cache, object, range, fetch).read(buf)
+) -> (Result<()>, CacheHits) {
+    let mut reading = Reading::new(cache, object, range, fetch);
+    (reading.read(buf), reading.found.get())
 }
 
 pub(super) fn fill(
@@ -95,6 +102,7 @@ impl<'a, 'r> Reading<'a, 'r> {
             noted: None,
             is_filling: false,
             filled: Filled::default(),
+            found: Cell::default(),
         }
     }
 
@@ -161,8 +169,8 @@ impl<'a, 'r> Reading<'a, 'r> {
                     let from = (part.start - start) as usize;
                     let out = self.out(buf, &part);
                     out.copy_from_slice(&bytes[from..from + out.len()]);
-                    cache.counters.misses.add(1);
-                    cache.counters.miss_bytes.add(out.len() as u64);
+                    let bytes = out.len() as u64;
+                    self.missed(bytes);
                     (at, tries) = (part.end, 0);
                 }
                 Err(Refusal::No(NoSlot::Look | NoSlot::Busy)) => tries += 1,
@@ -224,6 +232,7 @@ impl<'a, 'r> Reading<'a, 'r> {
         {
             out.copy_from_slice(found);
             cache.counters.memory.hit(out.len());
+            self.hit(out.len() as u64);
             return true;
         }
         let is_read = cache
@@ -232,8 +241,26 @@ impl<'a, 'r> Reading<'a, 'r> {
             .is_some_and(|disk| disk.read(wanted, offset, out, now()));
         if is_read {
             cache.counters.disk.hit(out.len());
+            self.hit(out.len() as u64);
         }
         is_read
+    }
+
+    fn hit(&self, bytes: u64) {
+        let mut found = self.found.get();
+        found.hits += 1;
+        found.hit_bytes += bytes;
+        self.found.set(found);
+    }
+
+    fn missed(&self, bytes: u64) {
+        let counters = &self.cache.counters;
+        counters.misses.add(1);
+        counters.miss_bytes.add(bytes);
+        let mut found = self.found.get();
+        found.misses += 1;
+        found.miss_bytes += bytes;
+        self.found.set(found);
     }
 
     /// Decides what becomes of a missing block. `wait`: for others that are fetching it.
@@ -376,8 +403,7 @@ impl<'a, 'r> Reading<'a, 'r> {
             let part = self.part(wanted.number);
             let part_bytes = part.end - part.start;
             if !self.is_filling {
-                counters.misses.add(1);
-                counters.miss_bytes.add(part_bytes);
+                self.missed(part_bytes);
             }
             let Slot::Fill(lead, place) = slot else {
                 counters.around_bytes.add(part_bytes);

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
-use forebay_shard::ReadAt;
+use forebay_shard::{CacheHits, ReadAt};
 
 use super::ahead::{Fetch, ReadAhead};
 use super::error::ReadError;
@@ -26,10 +26,17 @@ pub(super) struct Source {
     store: Store,
     object: Object,
     cached: Option<(Arc<Cache>, CachedObject)>,
+    /// What readers of this storage found in the cache.
+    found: Arc<Mutex<CacheHits>>,
 }
 
 impl Source {
-    pub(super) fn new(store: Store, object: Object, cache: Option<&Arc<Cache>>) -> Self {
+    pub(super) fn new(
+        store: Store,
+        object: Object,
+        cache: Option<&Arc<Cache>>,
+        found: &Arc<Mutex<CacheHits>>,
+    ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let cached = cache.and_then(|cache| {
             // Without either nothing tells an object from its successor.
@@ -47,6 +54,7 @@ impl Source {
             store,
             object,
             cached,
+            found: Arc::clone(found),
         }
     }
 
@@ -110,7 +118,12 @@ impl Fetch for Source {
         };
         let end = offset + buf.len() as u64;
         let fetch = |bytes: Range<u64>, buf: &mut [u8]| self.fetch_far(buf, bytes.start);
-        let read = cache.read_at(object, offset, buf, &fetch);
+        let (read, found) = cache.read_counted(object, offset, buf, &fetch);
+        {
+            // A sum, whoever panicked.
+            let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            *all = all.and(found);
+        }
         self.tell(offset..end, Cache::done_with);
         read.map_err(ReadError::io)
     }

@@ -18,7 +18,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_shard::{CacheUse, Dataset, LocalFiles, OpenOptions, Pace, ReadAt, Shard, Storage};
+use forebay_shard::{
+    CacheHits, CacheUse, Dataset, LocalFiles, OpenOptions, Pace, ReadAt, Shard, Storage,
+    StorageStats,
+};
 
 use crate::cache::{Cache, Filled};
 use crate::{Error, Location, Object, Result, Store, StoreOptions};
@@ -160,6 +163,8 @@ pub struct RemoteStorage {
     parallel: usize,
     ahead: Option<Arc<ReadAhead>>,
     cache: Option<Arc<Cache>>,
+    /// What readers found in it.
+    found: Arc<Mutex<CacheHits>>,
     known: Mutex<Known>,
 }
 
@@ -192,6 +197,7 @@ impl RemoteStorage {
             parallel,
             ahead,
             cache: options.cache.clone(),
+            found: Arc::default(),
             known: Mutex::default(),
         }
     }
@@ -253,7 +259,7 @@ impl RemoteStorage {
             return Ok(Arc::clone(file));
         }
         let object = self.find(&self.key(path)?)?;
-        let source = Source::new(self.store.clone(), object, self.cache.as_ref());
+        let source = Source::new(self.store.clone(), object, self.cache.as_ref(), &self.found);
         let file = RemoteFile::new(source, self.ahead.clone());
         let mut known = self.known();
         // Whoever was first pinned the object.
@@ -318,6 +324,14 @@ impl Storage for RemoteStorage {
             // Where that is not possible or not allowed, each object is asked for.
             let _ = self.list(dir);
         }
+    }
+
+    fn stats(&self) -> Option<StorageStats> {
+        let found = || *self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(StorageStats {
+            cache: self.cache.as_ref().map(|_| found()),
+            ..self.store.stats()
+        })
     }
 
     fn pace(&self) -> Pace {

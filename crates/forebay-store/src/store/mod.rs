@@ -23,6 +23,8 @@ use crate::{Error, Location, Result, Share};
 use std::path::Path;
 use std::sync::Arc;
 
+use forebay_shard::StorageStats;
+
 /// The objects below a [`Location`]: files of a directory, or objects of a bucket.
 ///
 /// All calls block, and may be made from many threads at once; clones are the same store. Keys are relative to the
@@ -158,6 +160,15 @@ impl Store {
     /// Deletes an object. That there is none is no error.
     pub fn delete(&self, key: &str) -> Result<()> {
         either!(self, store => store.delete(&check_key(key)?))
+    }
+
+    /// What reading took so far, where a network is in between.
+    pub(crate) fn stats(&self) -> StorageStats {
+        match &self.0.kind {
+            Kind::Local(_) => StorageStats::default(),
+            #[cfg(feature = "cloud")]
+            Kind::Cloud(cloud) => cloud.stats(),
+        }
     }
 
     /// Ends the unfinished uploads below `prefix`, whoever began them, and returns how many there were: what a killed

@@ -21,6 +21,7 @@ pub(crate) use uploads::fuzz as fuzz_page;
 use super::{Listing, Object, Put, Retry, StoreOptions, Transfer, Written};
 use crate::{Cancel, Error, Limiter, Location, Result, Trouble};
 use fault::{Again, Fault, Verdict, What, judge};
+use forebay_shard::StorageStats;
 use object_store::aws::AmazonS3;
 use object_store::azure::MicrosoftAzure;
 use object_store::client::HttpClient;
@@ -33,6 +34,7 @@ pub(super) use pace::traffic;
 use std::borrow::Cow;
 use std::future::Future;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 use wire::{NOTES, Notes};
@@ -69,6 +71,7 @@ struct Open {
     timeout: Duration,
     retry: Retry,
     settings: Settings,
+    counters: Counters,
     /// Uploads that are being ended because nobody waits for them any more.
     endings: std::sync::Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
@@ -81,6 +84,14 @@ impl std::fmt::Debug for Open {
             .field("pid", &self.pid)
             .finish_non_exhaustive()
     }
+}
+
+/// What was done since the store was opened, for those who ask.
+#[derive(Debug, Default)]
+struct Counters {
+    received_bytes: AtomicU64,
+    retries: AtomicU64,
+    hedges: AtomicU64,
 }
 
 /// What users set of ours, beside what they set of `object_store`.
@@ -272,6 +283,24 @@ impl Cloud {
         self.wait("delete", key, self.live()?.delete(key.to_owned()))
     }
 
+    /// What reading took so far; what a parent process did is not counted.
+    pub(super) fn stats(&self) -> StorageStats {
+        let live = self.live.read().unwrap_or_else(|e| e.into_inner());
+        let Counters {
+            received_bytes,
+            retries,
+            hedges,
+        } = &live.0.counters;
+        let [fetched_bytes, retries, hedges] =
+            [received_bytes, retries, hedges].map(|counter| counter.load(Ordering::Relaxed));
+        StorageStats {
+            fetched_bytes,
+            retries,
+            hedges,
+            cache: None,
+        }
+    }
+
     pub(super) fn abort_uploads(&self, prefix: &str) -> Result<u64> {
         let live = self.live()?;
         let ended = live.abort_uploads(prefix.to_owned());
@@ -413,6 +442,7 @@ impl Live {
             match wait {
                 Some(wait) if elapsed + wait <= patience => {
                     open.pace.repeats();
+                    open.counters.retries.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(wait).await;
                 }
                 _ => {
@@ -499,7 +529,6 @@ fn random_fraction() -> f64 {
 /// A random number that differs between processes, threads and calls.
 fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
-    use std::sync::atomic::{AtomicU64, Ordering};
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u64(CALLS.fetch_add(1, Ordering::Relaxed));

@@ -510,6 +510,7 @@ impl<'a> Opening<'a> {
             timeout: self.options.timeout,
             retry: self.options.retry,
             settings: self.settings,
+            counters: super::Counters::default(),
             endings: std::sync::Mutex::default(),
         })
     }

@@ -16,6 +16,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// A download whose bytes are damaged, or of another object by now, begins anew so often.
@@ -330,6 +331,7 @@ impl Live {
         if !self.0.pace.may_hedge() {
             return first.await;
         }
+        self.0.counters.hedges.fetch_add(1, Ordering::Relaxed);
         let second = self.begin(name, options());
         tokio::pin!(second);
         match futures_util::future::select(first, second).await {
@@ -376,6 +378,10 @@ impl Live {
             let why = format!("the answer has {got} bytes or more, and {len} were asked for");
             return Err(Fault::BadBytes(why));
         }
+        self.0
+            .counters
+            .received_bytes
+            .fetch_add(got, Ordering::Relaxed);
         Ok(chunks)
     }
 

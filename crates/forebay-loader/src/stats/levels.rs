@@ -1,0 +1,262 @@
+//! What storage gave while it was asked, by how many reads were under way at once.
+//!
+//! How busy readers were does not tell how much more storage could give: four of them may wait for one disk that has nothing left,
+//! or for a network on which a fifth read would take no longer. What it gave with one, two, three reads at once does.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use forebay_proto::wire;
+
+/// The part of all reading time that has to be behind a rate.
+const EVIDENCE: f64 = 0.05;
+/// So much more than with fewer reads at once is more.
+const GROWTH: f64 = 1.15;
+/// More reads at once than any source wants.
+const MOST_LEVELS: usize = 1024;
+
+/// The time in which a certain number of reads was under way, and the bytes that came meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Level {
+    pub(crate) seconds: f64,
+    pub(crate) bytes: f64,
+}
+
+/// The best that storage was seen to give.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Best {
+    pub(super) bytes_per_s: f64,
+    /// Whether it was still more with each further read, and there are readers that were not needed.
+    pub(super) is_least: bool,
+}
+
+/// Counts reads. Readers tell when they begin and end.
+#[derive(Debug)]
+pub(crate) struct Levels(Mutex<Ledger>);
+
+#[derive(Debug)]
+struct Ledger {
+    under_way: usize,
+    since: Instant,
+    /// The first is for one read at a time.
+    levels: Vec<Level>,
+}
+
+/// A read that is under way.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    at: Instant,
+    /// Of each level, when it began.
+    seconds: Vec<f64>,
+}
+
+impl Levels {
+    pub(crate) fn new(readers: usize) -> Self {
+        Levels(Mutex::new(Ledger {
+            under_way: 0,
+            since: Instant::now(),
+            levels: vec![Level::default(); readers],
+        }))
+    }
+
+    fn ledger<T>(&self, with: impl FnOnce(&mut Ledger) -> T) -> T {
+        // Sums, whoever panicked.
+        with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn begin(&self) -> Begun {
+        self.ledger(|ledger| {
+            let at = ledger.charge();
+            ledger.under_way += 1;
+            let seconds = ledger.levels.iter().map(|level| level.seconds).collect();
+            Begun { at, seconds }
+        })
+    }
+
+    /// The read gave `bytes`, in the time that comes back. They came evenly, as far as anybody knows.
+    pub(crate) fn end(&self, begun: &Begun, bytes: u64) -> Duration {
+        self.ledger(|ledger| {
+            let time = ledger.charge().duration_since(begun.at);
+            let took = time.as_secs_f64();
+            ledger.under_way = ledger.under_way.saturating_sub(1);
+            for (level, before) in ledger.levels.iter_mut().zip(&begun.seconds) {
+                let part = (level.seconds - before) / took.max(f64::MIN_POSITIVE);
+                level.bytes += bytes as f64 * part.min(1.0);
+            }
+            time
+        })
+    }
+
+    pub(crate) fn read(&self) -> Vec<Level> {
+        self.ledger(|ledger| {
+            ledger.charge();
+            ledger.levels.clone()
+        })
+    }
+}
+
+impl Ledger {
+    /// Counts the time up to now.
+    fn charge(&mut self) -> Instant {
+        let now = Instant::now();
+        let time = now - self.since;
+        self.since = now;
+        let last = self.levels.len();
+        let level = self.under_way.min(last).checked_sub(1);
+        if let Some(level) = level.and_then(|level| self.levels.get_mut(level)) {
+            level.seconds += time.as_secs_f64();
+        }
+        now
+    }
+}
+
+/// What storage gave at its best: with some number of reads at once, or more. `None` where it was hardly asked.
+pub(super) fn best(levels: &[Level]) -> Option<Best> {
+    let all: f64 = levels.iter().map(|level| level.seconds).sum();
+    let bytes: f64 = levels.iter().map(|level| level.bytes).sum();
+    let mut sum = Level::default();
+    let mut best: Option<Best> = None;
+    let mut most_seen = None;
+    for (at, level) in levels.iter().enumerate().rev() {
+        sum.seconds += level.seconds;
+        sum.bytes += level.bytes;
+        if sum.seconds < EVIDENCE * all || sum.seconds <= 0.0 || sum.bytes <= 0.0 {
+            continue;
+        }
+        let most_seen = *most_seen.get_or_insert(at);
+        let bytes_per_s = sum.bytes / sum.seconds;
+        if best.is_none_or(|best| best.bytes_per_s < bytes_per_s) {
+            let grows = at == 0 || bytes_per_s > GROWTH * bytes / all;
+            best = Some(Best {
+                bytes_per_s,
+                is_least: at == most_seen && at + 1 < levels.len() && grows,
+            });
+        }
+    }
+    best
+}
+
+pub(super) fn to_wire(levels: &[Level]) -> Vec<wire::ReadLevel> {
+    let levels = levels.iter().map(|level| wire::ReadLevel {
+        seconds: level.seconds,
+        bytes: level.bytes,
+    });
+    levels.collect()
+}
+
+/// Of a stranger, who may send anything.
+pub(super) fn from_wire(levels: &[wire::ReadLevel]) -> Vec<Level> {
+    let number = |number: f64| {
+        if number.is_finite() {
+            number.max(0.0)
+        } else {
+            0.0
+        }
+    };
+    let levels = levels.iter().take(MOST_LEVELS).map(|level| Level {
+        seconds: number(level.seconds),
+        bytes: number(level.bytes),
+    });
+    levels.collect()
+}
+
+/// What was added between two looks.
+pub(super) fn since(now: &[Level], then: &[Level]) -> Vec<Level> {
+    let before = then
+        .iter()
+        .copied()
+        .chain(std::iter::repeat(Level::default()));
+    let levels = now.iter().zip(before).map(|(now, then)| Level {
+        seconds: (now.seconds - then.seconds).max(0.0),
+        bytes: (now.bytes - then.bytes).max(0.0),
+    });
+    levels.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn levels(levels: &[(f64, f64)]) -> Vec<Level> {
+        let levels = levels
+            .iter()
+            .map(|&(seconds, bytes)| Level { seconds, bytes });
+        levels.collect()
+    }
+
+    #[test]
+    fn more_reads_at_once_may_or_may_not_give_more() {
+        // A disk that has nothing left, whoever asks.
+        let disk = best(&levels(&[
+            (4.0, 400.0),
+            (2.0, 200.0),
+            (1.0, 101.0),
+            (0.0, 0.0),
+        ]))
+        .unwrap();
+        assert!(
+            (disk.bytes_per_s - 100.0).abs() < 2.0 && !disk.is_least,
+            "{disk:?}"
+        );
+        // A network, where each read takes its time.
+        let far = best(&levels(&[
+            (4.0, 40.0),
+            (2.0, 40.0),
+            (1.0, 30.0),
+            (1.0, 40.0),
+        ]))
+        .unwrap();
+        assert_eq!((far.bytes_per_s, far.is_least), (40.0, false));
+        // Nobody knows what a second reader would have brought.
+        let one = best(&levels(&[(4.0, 40.0), (0.0, 0.0)])).unwrap();
+        assert_eq!((one.bytes_per_s, one.is_least), (10.0, true));
+        // A lucky moment is no evidence.
+        let lucky = best(&levels(&[(9.9, 99.0), (0.1, 1000.0)])).unwrap();
+        assert!((lucky.bytes_per_s - 109.9).abs() < 1e-6, "{lucky:?}");
+        // Two got in each other's way.
+        let worse = best(&levels(&[(5.0, 500.0), (5.0, 100.0), (0.0, 0.0)])).unwrap();
+        assert!(!worse.is_least, "{worse:?}");
+        assert_eq!(best(&levels(&[(0.0, 0.0); 4])), None);
+        assert_eq!(best(&[]), None);
+    }
+
+    #[test]
+    fn bytes_are_shared_out_over_the_time_of_their_read() {
+        let levels_seen = Levels::new(2);
+        let pause = || std::thread::sleep(Duration::from_millis(3));
+        let first = levels_seen.begin();
+        pause();
+        let second = levels_seen.begin();
+        pause();
+        levels_seen.end(&first, 1000);
+        pause();
+        levels_seen.end(&second, 500);
+        pause();
+        let found = levels_seen.read();
+        let bytes: f64 = found.iter().map(|level| level.bytes).sum();
+        assert!((bytes - 1500.0).abs() < 1.0, "{found:?}");
+        assert!(
+            found[0].seconds >= 0.006 && found[1].seconds >= 0.003,
+            "{found:?}"
+        );
+        // Each read was alone for a part of its time, and the rest is where both were.
+        assert!(found[0].bytes > 1.0 && found[1].bytes > 1.0, "{found:?}");
+        let later = levels_seen.read();
+        assert_eq!(
+            since(&later, &found),
+            levels(&[(0.0, 0.0); 2]),
+            "nobody reads"
+        );
+        assert_eq!(from_wire(&to_wire(&found)), found);
+    }
+
+    #[test]
+    fn strangers_may_send_anything() {
+        let odd = [f64::NAN, f64::INFINITY, -1.0].map(|odd| wire::ReadLevel {
+            seconds: odd,
+            bytes: odd,
+        });
+        assert_eq!(best(&from_wire(&odd)), None);
+        assert_eq!(from_wire(&vec![odd[0]; 5000]).len(), MOST_LEVELS);
+    }
+}

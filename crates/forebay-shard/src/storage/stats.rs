@@ -1,0 +1,99 @@
+//! What reading from a storage took.
+
+/// What a storage counted since it was opened, in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StorageStats {
+    /// Bytes that came from where they are, over the network; those of reads that were made twice once.
+    pub fetched_bytes: u64,
+    /// Requests that were made again because something had failed.
+    pub retries: u64,
+    /// Requests that were made a second time because the answer was late.
+    pub hedges: u64,
+    /// What a cache in between did, if there is one.
+    pub cache: Option<CacheHits>,
+}
+
+/// What readers of a storage found in its cache. A block that is read in three parts counts three times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheHits {
+    /// Blocks that were there.
+    pub hits: u64,
+    /// Blocks that were not.
+    pub misses: u64,
+    /// Bytes that readers got from the cache.
+    pub hit_bytes: u64,
+    /// Bytes that readers wanted of blocks that were not there.
+    pub miss_bytes: u64,
+}
+
+impl CacheHits {
+    /// Those of two together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        self.combine(other, u64::saturating_add)
+    }
+
+    fn combine(self, other: Self, with: fn(u64, u64) -> u64) -> Self {
+        Self {
+            hits: with(self.hits, other.hits),
+            misses: with(self.misses, other.misses),
+            hit_bytes: with(self.hit_bytes, other.hit_bytes),
+            miss_bytes: with(self.miss_bytes, other.miss_bytes),
+        }
+    }
+}
+
+impl StorageStats {
+    /// Those of two storages together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        self.combine(other, u64::saturating_add)
+    }
+
+    /// What was added since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: &Self) -> Self {
+        self.combine(*earlier, u64::saturating_sub)
+    }
+
+    fn combine(self, other: Self, with: fn(u64, u64) -> u64) -> Self {
+        Self {
+            fetched_bytes: with(self.fetched_bytes, other.fetched_bytes),
+            retries: with(self.retries, other.retries),
+            hedges: with(self.hedges, other.hedges),
+            cache: match (self.cache, other.cache) {
+                (None, None) => None,
+                (a, b) => Some(a.unwrap_or_default().combine(b.unwrap_or_default(), with)),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_added_and_compared() {
+        let far = StorageStats {
+            fetched_bytes: 100,
+            retries: 3,
+            hedges: 1,
+            cache: None,
+        };
+        let cached = StorageStats {
+            cache: Some(CacheHits {
+                hits: 5,
+                misses: 2,
+                hit_bytes: 50,
+                miss_bytes: 20,
+            }),
+            ..far
+        };
+        let both = far.and(cached);
+        assert_eq!((both.fetched_bytes, both.retries, both.hedges), (200, 6, 2));
+        assert_eq!(both.cache, cached.cache);
+        assert_eq!(both.since(&far), cached);
+        assert_eq!(far.since(&both).fetched_bytes, 0, "never below nothing");
+    }
+}
