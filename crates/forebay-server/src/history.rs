@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebay_wire::wire;
 
+use crate::stats::take_levels;
 use crate::survey::{Survey, Totals};
 
 /// From one survey to the next.
@@ -217,6 +218,17 @@ impl History {
             (stage.clone(), between(before, times))
         });
         stages.collect()
+    }
+
+    /// What storage gave the streams of a name in the window, by how many reads of a stream were under way at once.
+    pub(crate) fn levels(&self, name: &str) -> Vec<wire::ReadLevel> {
+        let of = |snapshot: Option<&Snapshot>| {
+            let totals = snapshot.and_then(|snapshot| snapshot.totals.get(name));
+            totals.map_or_else(Vec::new, |totals| totals.levels.clone())
+        };
+        let mut levels = of(self.window.back());
+        take_levels(&mut levels, &of(self.window.front()));
+        levels
     }
 
     /// Seconds in the window that the trainer of a connection had batches, and those in which it had none.

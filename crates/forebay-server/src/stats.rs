@@ -37,6 +37,27 @@ impl StreamStats {
     }
 }
 
+/// Adds what storage gave another stream, by how many reads were under way at once.
+pub(crate) fn add_levels(one: &mut Vec<wire::ReadLevel>, other: &[wire::ReadLevel]) {
+    for (at, level) in other.iter().enumerate() {
+        match one.get_mut(at) {
+            Some(known) => {
+                known.seconds += level.seconds;
+                known.bytes += level.bytes;
+            }
+            None => one.push(*level),
+        }
+    }
+}
+
+/// Takes away what was known before.
+pub(crate) fn take_levels(now: &mut [wire::ReadLevel], before: &[wire::ReadLevel]) {
+    for (level, known) in now.iter_mut().zip(before) {
+        level.seconds = (level.seconds - known.seconds).max(0.0);
+        level.bytes = (level.bytes - known.bytes).max(0.0);
+    }
+}
+
 /// All connections of a server together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerStats {

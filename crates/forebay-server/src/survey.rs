@@ -8,7 +8,7 @@ use forebay_wire::{Peer, wire};
 
 use crate::link::Link;
 use crate::source::Monitor;
-use crate::stats::ServerStats;
+use crate::stats::{ServerStats, add_levels};
 
 /// A server at one moment.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +35,8 @@ pub(crate) struct Totals {
     /// Busy, starved and blocked seconds of each stage.
     pub(crate) stages: BTreeMap<String, [f64; 3]>,
     pub(crate) reads: ReadTimes,
+    /// What storage gave with one read of a stream at a time, with two at once, and so on.
+    pub(crate) levels: Vec<wire::ReadLevel>,
     /// Seconds in which trainers had taken all that was sent, and there was no more.
     pub(crate) hungry_s: f64,
     /// Streams that ended with an error, by its kind.
@@ -61,6 +63,7 @@ impl Totals {
             }
         }
         self.reads.add(reads);
+        add_levels(&mut self.levels, &stats.reads);
     }
 
     /// Adds the stream of a connection.

@@ -461,6 +461,7 @@ impl Shared {
             storage: self.source.storage(),
             traffic: self.source.traffic(),
             reads: self.levels.read(),
+            among_others: false,
             cores: self.usable_cores,
         }
     }

@@ -71,6 +71,8 @@ pub struct Stats {
     pub traffic: Option<StorageStats>,
     /// What storage gave with one read at a time, with two at once, and so on.
     pub(crate) reads: Vec<Level>,
+    /// Whether others read at the same time, of whom `reads` does not know: then it has the least that storage could give.
+    pub(crate) among_others: bool,
     /// Cores that decode threads may use; 0 where that is not known.
     pub(crate) cores: usize,
 }
@@ -135,6 +137,15 @@ impl Stats {
             }),
             reads: levels::since(&self.reads, &earlier.reads),
             ..self.clone()
+        }
+    }
+
+    /// The same sums for streams that read side by side: what storage gave all of them at once is not in what it gave each.
+    #[must_use]
+    pub fn among_others(self) -> Stats {
+        Stats {
+            among_others: true,
+            ..self
         }
     }
 

@@ -64,6 +64,7 @@ impl Stats {
             storage: None,
             traffic: server.traffic.as_ref().map(traffic_from_wire),
             reads: levels::from_wire(&server.reads),
+            among_others: false,
             cores: usize::try_from(server.cores).unwrap_or(usize::MAX),
         }
     }

@@ -62,6 +62,8 @@ pub struct Verdict {
     /// Whether storage could give still more, and nobody asked.
     at_least: bool,
     threads: usize,
+    /// 0 where that is not known.
+    cores: usize,
     readers: usize,
     bytes_per_s: f64,
     network: Option<Network>,
@@ -112,8 +114,9 @@ pub(super) fn judge(stats: &Stats) -> Verdict {
         ),
         decode_could_give: (cores / decode_busy.max(1e-3)).max(1.0),
         storage_could_give: best.map(|best: Best| (best.bytes_per_s / bytes_per_s).max(1.0)),
-        at_least: best.is_some_and(|best| best.is_least),
+        at_least: best.is_some_and(|best| best.is_least || stats.among_others),
         threads: decode.threads,
+        cores: stats.cores,
         readers: fetch.threads,
         bytes_per_s,
         network: stats.network,
@@ -140,6 +143,25 @@ pub(super) fn judge(stats: &Stats) -> Verdict {
     verdict
 }
 
+impl Verdict {
+    /// Whether each core has a thread already.
+    fn cores_are_taken(&self) -> bool {
+        (1..=self.threads).contains(&self.cores)
+    }
+
+    /// Who decodes, and how busy: threads, or the cores that more of them share.
+    fn decoders(&self) -> String {
+        let threads = plural(self.threads, "thread");
+        let percent = |part: f64| (part * 100.0).round();
+        if self.cores == 0 || self.threads <= self.cores {
+            return format!("{threads} busy {} %", percent(self.decode_busy));
+        }
+        let at_work = self.decode_busy * self.threads as f64 / self.cores as f64;
+        let cores = plural(self.cores, "core");
+        format!("{threads} on {cores} busy {} %", percent(at_work.min(1.0)))
+    }
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |part: f64| (part * 100.0).round();
@@ -153,26 +175,27 @@ impl fmt::Display for Verdict {
                 true => format!("at least {}", times(more)),
                 false => times(more),
             });
-        let threads = plural(self.threads, "thread");
+        let decoders = self.decoders();
         match self.bound {
             Bound::Unknown => write!(f, "nothing measured yet: no batch was handed out"),
             Bound::Trainer => write!(
                 f,
-                "trainer-bound: it waited {} % of its time for batches; {threads} busy {} % could give {}{}",
+                "trainer-bound: it waited {} % of its time for batches; {decoders} could give {}{}",
                 percent(self.trainer_waits),
-                percent(self.decode_busy),
                 times(self.decode_could_give),
                 storage.map_or_else(String::new, |storage| format!(", storage {storage}")),
             ),
             Bound::Decode => write!(
                 f,
-                "decode-bound: {threads} busy {} %, the trainer waited {} % of its time; {}\
-                 add threads, or pack with --resize-short",
-                percent(self.decode_busy),
+                "decode-bound: {decoders}, the trainer waited {} % of its time; {}{}, or pack with --resize-short",
                 percent(self.trainer_waits),
                 storage.map_or_else(String::new, |storage| format!(
                     "storage could give {storage}; "
                 )),
+                match self.cores_are_taken() {
+                    true => "each core has a thread: decode on more machines with forebay serve",
+                    false => "add threads",
+                },
             ),
             Bound::Network => {
                 let network = self.network.unwrap_or_default();
@@ -243,6 +266,7 @@ mod tests {
             reads: [(0.9, 3.61e9), (0.1, 0.39e9), (0.0, 0.0), (0.0, 0.0)]
                 .map(|(seconds, bytes)| Level { seconds, bytes })
                 .to_vec(),
+            among_others: false,
             cores: 8,
         }
     }
@@ -257,6 +281,13 @@ mod tests {
              add threads, or pack with --resize-short"
         );
         let mut alone = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
+        alone.cores = 2;
+        assert_eq!(
+            alone.clone().among_others().verdict().to_string(),
+            "decode-bound: 2 threads busy 97 %, the trainer waited 95 % of its time; storage could give at least 20.0x; \
+             each core has a thread: decode on more machines with forebay serve, or pack with --resize-short"
+        );
+        alone.cores = 8;
         alone.reads = vec![
             Level {
                 seconds: 2.0,
@@ -301,6 +332,10 @@ mod tests {
         // Two threads on one core never do more than one.
         trainer.cores = 1;
         assert_eq!(trainer.verdict().decode_could_give, 2.0);
+        assert_eq!(
+            trainer.verdict().to_string(),
+            "trainer-bound: it waited 1 % of its time for batches; 2 threads on 1 core busy 50 % could give 2.0x, storage 20.0x"
+        );
         // On a busy machine it takes a while to wake up, and nothing that is added before the trainer would help.
         let late = stats([2.0, 0.0, 38.0], [1.0, 0.0, 18.5], 0.5, [9.3, 0.7]).verdict();
         assert_eq!(late.bound, Bound::Trainer);

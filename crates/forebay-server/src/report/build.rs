@@ -122,6 +122,7 @@ impl Desk<'_> {
         for stage in streams.iter().flat_map(|stream| &stream.stats.stages) {
             *threads.entry(stage.name.clone()).or_default() += u64::from(stage.threads);
         }
+        let all_threads = threads.clone();
         for (stage, threads) in &mut threads {
             // Streams share the cores: more threads do not mean more work.
             if matches!(stage.as_str(), "decode" | "transform") {
@@ -142,7 +143,9 @@ impl Desk<'_> {
             did,
             trainers,
             stages: &stages,
-            threads: &threads,
+            threads: &all_threads,
+            levels: history.levels(name),
+            cores: self.cores,
         });
         let dataset = self.survey.served.get(name).cloned().flatten();
         // Where ranks begin at the same place, the one that is behind holds the others up.
@@ -388,6 +391,15 @@ mod tests {
                 stage("send", [0.1 * s, 0.9 * s, 0.0], 1),
             ],
             failures: vec!["shard 3 is damaged".to_owned()],
+            bytes_read: 1000 * second,
+            // As much as is asked of it in half of the time, whether one reads or two.
+            reads: vec![
+                wire::ReadLevel {
+                    seconds: 0.25 * s,
+                    bytes: 1000.0 * s,
+                },
+                wire::ReadLevel::default(),
+            ],
             ..wire::Stats::default()
         };
         let stream = |rank: u64| Stream {
@@ -457,7 +469,14 @@ mod tests {
         assert_eq!(report.process.cpu_cores, 7.5);
         assert_eq!(report.verdict.bound, "decode");
         assert!(
-            report.verdict.text.contains("8 threads busy 100 %"),
+            report
+                .verdict
+                .text
+                .contains("16 threads on 8 cores busy 100 %")
+                && report
+                    .verdict
+                    .text
+                    .contains("storage could give at least 2.0x"),
             "{}",
             report.verdict.text
         );

@@ -20,6 +20,10 @@ pub(super) struct Window<'a> {
     /// Busy, starved and blocked seconds.
     pub(super) stages: &'a BTreeMap<String, [f64; 3]>,
     pub(super) threads: &'a BTreeMap<String, u64>,
+    /// What storage gave, by how many reads of a stream were under way at once.
+    pub(super) levels: Vec<wire::ReadLevel>,
+    /// Cores that the process may use.
+    pub(super) cores: u64,
 }
 
 pub(super) fn judge(window: &Window<'_>) -> Judgement {
@@ -60,6 +64,8 @@ pub(super) fn judge(window: &Window<'_>) -> Judgement {
         bytes_read: window.did.read_bytes,
         payload_bytes: window.did.payload_bytes,
         elapsed_s: window.seconds,
+        reads: window.levels.clone(),
+        cores: u32::try_from(window.cores).unwrap_or(u32::MAX),
         ..wire::Stats::default()
     };
     let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
@@ -70,6 +76,9 @@ pub(super) fn judge(window: &Window<'_>) -> Judgement {
         waiting: starved / all,
         bytes_per_s: crate::history::per_s(window.did.payload_bytes as f64, window.seconds),
     });
+    if window.streams > 1 {
+        stats = stats.among_others();
+    }
     let verdict = stats.verdict();
     says(verdict.bound.name(), verdict.to_string())
 }
@@ -79,6 +88,16 @@ mod tests {
     use super::*;
 
     fn bound(batches: u64, decode: [f64; 3], send: [f64; 3], hungry: f64) -> Judgement {
+        bound_of(1, batches, decode, send, hungry)
+    }
+
+    fn bound_of(
+        streams: u64,
+        batches: u64,
+        decode: [f64; 3],
+        send: [f64; 3],
+        hungry: f64,
+    ) -> Judgement {
         let stages = [
             ("fetch", [2.0, 0.0, 38.0]),
             ("decode", decode),
@@ -89,7 +108,7 @@ mod tests {
         let threads = [("fetch", 4), ("decode", 2), ("transform", 2)];
         judge(&Window {
             seconds: 10.0,
-            streams: 1,
+            streams,
             did: Did {
                 images: 256 * batches,
                 batches,
@@ -99,6 +118,14 @@ mod tests {
             trainers: [10.0 - hungry, hungry],
             stages: &stages,
             threads: &threads.map(|(name, n)| (name.to_owned(), n)).into(),
+            // A disk that gives fifty times of what is asked of it, to one reader or to two.
+            levels: [(0.5, 5 << 19), (0.5, 5 << 19), (0.0, 0)]
+                .map(|(seconds, bytes)| wire::ReadLevel {
+                    seconds,
+                    bytes: f64::from(bytes),
+                })
+                .to_vec(),
+            cores: 1,
         })
     }
 
@@ -120,7 +147,13 @@ mod tests {
             assert_eq!(found.bound, expected, "{}", found.text);
         }
         let decode = bound(10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0], 9.0).text;
-        assert!(decode.contains("2 threads busy 98 %"), "{decode}");
+        assert!(
+            decode.contains("2 threads on 1 core busy 100 %")
+                && decode.contains("storage could give 50.0x"),
+            "{decode}"
+        );
+        let several = bound_of(2, 10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0], 9.0).text;
+        assert!(several.contains("at least 50.0x"), "{several}");
         let none = BTreeMap::new();
         let idle = judge(&Window {
             seconds: 10.0,
@@ -129,6 +162,8 @@ mod tests {
             trainers: [0.0; 2],
             stages: &none,
             threads: &BTreeMap::new(),
+            levels: Vec::new(),
+            cores: 0,
         });
         assert_eq!(idle.bound, "idle");
     }

@@ -4,6 +4,7 @@ use forebay_loader::ReadTimes;
 use forebay_wire::wire;
 
 use crate::source::Monitor;
+use crate::stats::{add_levels, take_levels};
 
 /// What counts for totals.
 #[derive(Debug, Clone, Default)]
@@ -64,15 +65,7 @@ pub(super) fn more(mut one: wire::Stats, other: &wire::Stats) -> wire::Stats {
     if !other.failures.is_empty() {
         one.failures.clone_from(&other.failures);
     }
-    for (at, level) in other.reads.iter().enumerate() {
-        match one.reads.get_mut(at) {
-            Some(known) => {
-                known.seconds += level.seconds;
-                known.bytes += level.bytes;
-            }
-            None => one.reads.push(*level),
-        }
-    }
+    add_levels(&mut one.reads, &other.reads);
     one.cores = one.cores.max(other.cores);
     // A store counts for all who read a dataset there: both have seen the same numbers, one of them later.
     one.traffic = match (one.traffic, other.traffic) {
@@ -109,10 +102,7 @@ pub(super) fn less(mut now: wire::Stats, before: &wire::Stats) -> wire::Stats {
     now.batches = now.batches.saturating_sub(before.batches);
     now.bytes_read = now.bytes_read.saturating_sub(before.bytes_read);
     now.failed = now.failed.saturating_sub(before.failed);
-    for (level, known) in now.reads.iter_mut().zip(&before.reads) {
-        level.seconds = (level.seconds - known.seconds).max(0.0);
-        level.bytes = (level.bytes - known.bytes).max(0.0);
-    }
+    take_levels(&mut now.reads, &before.reads);
     now
 }
 
