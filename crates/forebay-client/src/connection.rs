@@ -236,11 +236,17 @@ fn say_hello(
     socket
         .set_timeouts(patience, WRITE_TIMEOUT)
         .map_err(failed)?;
+    let reader = FrameReader::new(socket.clone(), Limits::from_server(options.max_batch_bytes));
+    let reader = match socket.local() {
+        // Payloads are elsewhere.
+        Some(_) => reader.read_ahead(),
+        None => reader,
+    };
     tls::shake_hands(&socket, &server, patience)?;
     let mut connection = Connection {
         server: server.clone(),
         place: place.clone(),
-        reader: FrameReader::new(socket.clone(), Limits::from_server(options.max_batch_bytes)),
+        reader,
         writer: FrameWriter::new(socket.clone()),
         socket,
         welcome: wire::Welcome::default(),

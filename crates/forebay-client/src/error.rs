@@ -9,6 +9,9 @@ use forebay_wire::wire::error::Kind;
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Servers give a sign of life more often, batches or not: one that is silent for longer is perhaps not there.
+const LIVELY: Duration = Duration::from_secs(5);
+
 /// Why there is no batch.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -85,7 +88,10 @@ pub enum Error {
     #[error(
         "waited {waited:.1?} for {what} from {server}{}",
         match last_sign {
-            Some(ago) => format!(", which is there (last sign of life {ago:.1?} ago) but not done"),
+            Some(ago) if *ago < LIVELY => {
+                format!(", which is there (last sign of life {ago:.1?} ago) but not done")
+            }
+            Some(ago) => format!(", of which nothing was heard for {ago:.1?}"),
             None => String::new(),
         }
     )]

@@ -1,6 +1,7 @@
 //! Between the receiving thread and whoever takes batches: the queue, the
 //! credit, and the wish to stop.
 
+mod credit;
 mod handover;
 
 use std::collections::VecDeque;
@@ -8,7 +9,7 @@ use std::net::Shutdown;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_wire::{Batch, FrameWriter, Message, Socket, wire};
+use forebay_wire::{Batch, FrameWriter, Socket, wire};
 
 use crate::connection::Connection;
 use crate::error::{Error, Result};
@@ -137,13 +138,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn credit(bytes: u64) -> wire::Credit {
-    wire::Credit {
-        bytes,
-        ..wire::Credit::default()
-    }
-}
-
 impl Queue {
     /// For a stream whose first batch is at `next`.
     pub(crate) fn new(server: String, next: Place) -> Self {
@@ -195,79 +189,15 @@ impl Queue {
         Ok(())
     }
 
-    /// A connection on which a stream is open: grants it all the room there is. Tells its number.
-    pub(crate) fn connected(
-        &self,
-        server: &str,
-        mut writer: FrameWriter<Socket>,
-        lanes: Vec<Socket>,
-        budget: u64,
-    ) -> forebay_wire::Result<u64> {
-        // Whoever takes a batch meanwhile waits for the writer and then finds
-        // that its credit belonged to an older connection.
-        let mut slot = lock(&self.writer);
-        let (connection, room) = {
-            let mut state = self.state();
-            state.connection += 1;
-            state.budget = budget;
-            let room = budget.saturating_sub(state.queued_bytes);
-            state.outstanding = room.into();
-            state.withheld = state.queued_bytes.saturating_sub(budget);
-            state.server = server.to_owned();
-            state.via = Via::of(writer.get_ref());
-            state.lanes = lanes;
-            state.switch_at = None;
-            state.offered = None;
-            state.held_back = 0;
-            state.nowhere = false;
-            state.last_sign = Some(Instant::now());
-            (state.connection, room)
-        };
-        writer.write(&credit(room).into(), &[])?;
-        *slot = Some((connection, writer));
-        Ok(connection)
+    /// The server gave a sign of life. Nobody waits for that.
+    pub(crate) fn heard(&self) {
+        self.state().last_sign = Some(Instant::now());
     }
 
-    /// The connection is gone: credits have nowhere to go.
-    pub(crate) fn disconnected(&self) {
-        *lock(&self.writer) = None;
+    /// Hands an item to whoever waits for one, after `change`.
+    pub(crate) fn push(&self, item: Item, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
-        state.socket = None;
-        state.lanes.clear();
-    }
-
-    /// Sends a message if there is a connection. A failure shows where the
-    /// connection is read.
-    pub(crate) fn send(&self, message: &Message) {
-        if let Some((_, writer)) = &mut *lock(&self.writer) {
-            let _ = writer.write(message, &[]);
-        }
-    }
-
-    /// As [`Queue::send`], unless another thread is sending.
-    pub(crate) fn try_send(&self, message: &Message) {
-        if let Ok(mut slot) = self.writer.try_lock()
-            && let Some((_, writer)) = &mut *slot
-        {
-            let _ = writer.write(message, &[]);
-        }
-    }
-
-    /// Whether the server may send `bytes`; uses that up, and `next` follows. Where sizes vary it may if it may send
-    /// anything.
-    pub(crate) fn expect(&self, bytes: u64, varies: bool, next: Place) -> bool {
-        let mut state = self.state();
-        let needed = if varies { 1 } else { bytes };
-        let may = state.outstanding >= needed.into();
-        if may {
-            state.outstanding -= i128::from(bytes);
-            state.next = next;
-        }
-        may
-    }
-
-    pub(crate) fn push(&self, item: Item) {
-        let mut state = self.state();
+        change(&mut state);
         if state.interrupted {
             // Nobody will take it. It is dropped when the state is free again.
             drop(state);
@@ -337,45 +267,6 @@ impl Queue {
             self.give_back(connection, bytes);
         }
         result
-    }
-
-    /// Room for another batch, unless the connection it was taken from is gone.
-    fn give_back(&self, connection: u64, bytes: u64) {
-        let mut slot = lock(&self.writer);
-        let Some((current, writer)) = &mut *slot else {
-            return;
-        };
-        if *current != connection {
-            return;
-        }
-        let bytes = {
-            let mut state = self.state();
-            if state.switch_at.is_some() {
-                // The next server gets it.
-                state.held_back += bytes;
-                return;
-            }
-            let kept = state.withheld.min(bytes);
-            state.withheld -= kept;
-            state.outstanding += i128::from(bytes - kept);
-            bytes - kept
-        };
-        if bytes > 0 {
-            let _ = writer.write(&credit(bytes).into(), &[]);
-        }
-    }
-
-    /// Tells the server that a batch in shared memory is needed no more, unless the connection it came over is gone.
-    pub(crate) fn release(&self, connection: u64, slot: u32) {
-        if let Some((current, writer)) = &mut *lock(&self.writer)
-            && *current == connection
-        {
-            let released = wire::Credit {
-                released: vec![slot],
-                ..wire::Credit::default()
-            };
-            let _ = writer.write(&released.into(), &[]);
-        }
     }
 
     /// Asks the server where its time went.
@@ -448,162 +339,4 @@ impl Queue {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::{TcpListener, TcpStream};
-
-    use forebay_wire::{BufferPool, Dtype, EncodedImages, FrameReader, Layout, Limits, TcpSocket};
-
-    use super::*;
-
-    fn batch(bytes: usize) -> Item {
-        Item::Batch(Batch {
-            epoch: 0,
-            step: 0,
-            position: 0,
-            images: BufferPool::new(0).take(bytes),
-            encoded: Some(Box::new(EncodedImages {
-                offsets: vec![0, bytes as u64],
-                widths: vec![1],
-                heights: vec![1],
-            })),
-            dtype: Dtype::Uint8,
-            mixed: None,
-            shape: [1, 0, 0, 0],
-            layout: Layout::Nhwc,
-            labels: vec![0],
-            samples: vec![0],
-            flags: vec![0],
-            digest: 0,
-        })
-    }
-
-    /// A new connection of the queue, and what its other end reads.
-    fn connect(queue: &Queue, budget: u64) -> FrameReader<TcpStream> {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (far, _) = listener.accept().unwrap();
-        let writer = FrameWriter::new(TcpSocket::new(near).unwrap().into());
-        queue
-            .connected("server", writer, Vec::new(), budget)
-            .unwrap();
-        FrameReader::new(far, Limits::from_client())
-    }
-
-    fn credit(reader: &mut FrameReader<TcpStream>) -> u64 {
-        match reader.read().unwrap() {
-            (Message::Credit(credit), 0) => credit.bytes,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn pop(queue: &Queue) {
-        assert!(matches!(
-            queue.pop(Duration::ZERO),
-            Ok(Some(Item::Batch(_)))
-        ));
-    }
-
-    #[test]
-    fn batches_of_any_size_overdraw_the_credit_once() {
-        let queue = Queue::new("server".to_owned(), (0, 0));
-        let mut far = connect(&queue, 100);
-        assert_eq!(credit(&mut far), 100);
-        assert!(!queue.expect(101, false, (0, 1)));
-        assert!(queue.expect(60, true, (0, 1)));
-        queue.push(batch(60));
-        assert!(queue.expect(250, true, (0, 1)));
-        queue.push(batch(250));
-        assert!(!queue.expect(1, true, (0, 1)));
-        assert!(!queue.expect(0, true, (0, 1)));
-        pop(&queue);
-        assert_eq!(credit(&mut far), 60);
-        assert!(!queue.expect(1, true, (0, 1)), "150 are owed");
-        pop(&queue);
-        assert_eq!(credit(&mut far), 250);
-        assert!(queue.expect(100, false, (0, 1)));
-        assert!(!queue.expect(1, true, (0, 1)));
-    }
-
-    #[test]
-    fn a_stream_that_was_interrupted_holds_no_memory() {
-        let pool = BufferPool::new(0);
-        let with_memory = || match batch(1) {
-            Item::Batch(batch) => Item::Batch(Batch {
-                images: pool.take(1),
-                ..batch
-            }),
-            end => end,
-        };
-        let queue = Queue::new("server".to_owned(), (0, 0));
-        queue.push(with_memory());
-        assert!(pool.stats().used_bytes > 0);
-        queue.interrupt();
-        queue.push(with_memory());
-        assert_eq!(pool.stats().used_bytes, 0);
-        assert!(matches!(
-            queue.pop(Duration::ZERO),
-            Err(Some(Error::Interrupted))
-        ));
-    }
-
-    #[test]
-    fn what_is_queued_beyond_the_budget_is_not_granted_again() {
-        let queue = Queue::new("server".to_owned(), (0, 0));
-        let mut far = connect(&queue, 100);
-        assert_eq!(credit(&mut far), 100);
-        for bytes in [90, 250] {
-            assert!(queue.expect(bytes, true, (0, 1)));
-            queue.push(batch(bytes as usize));
-        }
-        // The next server knows nothing of the 240 that are owed.
-        let mut far = connect(&queue, 100);
-        assert_eq!(credit(&mut far), 0);
-        assert!(!queue.expect(1, true, (0, 1)));
-        pop(&queue);
-        assert!(!queue.expect(1, true, (0, 1)));
-        pop(&queue);
-        assert_eq!(credit(&mut far), 100);
-        assert!(queue.expect(100, false, (0, 1)));
-    }
-
-    #[test]
-    fn what_is_taken_while_the_next_server_is_prepared_is_credit_of_that_one() {
-        let opened = wire::Opened {
-            spec: Some(wire::StreamSpec {
-                batch_size: 2,
-                world_size: 1,
-                ..wire::StreamSpec::default()
-            }),
-            records: 9,
-            batch_bytes: 30,
-            ..wire::Opened::default()
-        };
-        let sequence = crate::sequence::Sequence::new(&opened, 0, 0).unwrap();
-        let queue = Queue::new("server".to_owned(), (0, 0));
-        let mut far = connect(&queue, 100);
-        assert_eq!(credit(&mut far), 100);
-        assert!(queue.expect(30, false, (0, 2)));
-        queue.push(batch(30));
-        // 70 bytes are two batches more.
-        let first = queue.connection();
-        assert_eq!(queue.freeze(first, &sequence), Some((0, 6)));
-        assert!(matches!(far.read().unwrap(), (Message::Ping(_), 0)));
-        assert!(queue.take_offer((0, 2), Duration::ZERO).is_none());
-        pop(&queue);
-        // Nobody else was found: the credit comes back.
-        queue.thaw(first);
-        assert_eq!(credit(&mut far), 30);
-        assert_eq!(queue.freeze(first, &sequence), Some((0, 8)));
-        // There are no more in the epoch.
-        assert!(queue.expect(30, false, (0, 8)));
-        queue.push(batch(30));
-        queue.thaw(first);
-        assert_eq!(queue.freeze(first, &sequence), Some((0, 8)));
-        pop(&queue);
-        let mut next = connect(&queue, 100);
-        assert_eq!(credit(&mut next), 100);
-        assert_eq!(queue.freeze(first, &sequence), None, "it is gone");
-        queue.thaw(first);
-        assert!(queue.expect(100, false, (1, 0)));
-    }
-}
+mod tests;

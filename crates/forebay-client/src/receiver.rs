@@ -184,8 +184,7 @@ impl Receiver {
                 .reader
                 .read()
                 .map_err(|e| fail(self.sequence.next(), e))?;
-            self.queue
-                .note(|state| state.last_sign = Some(Instant::now()));
+            self.queue.heard();
             match message {
                 Message::Batch(mut header) => {
                     let shared = header.shared.take();
@@ -235,18 +234,18 @@ impl Receiver {
                         })?;
                     self.sequence.advance(digest);
                     let lost_at = self.lost_at.take();
-                    self.queue.note(|state| {
+                    // One lock and one wake-up a batch: whoever waits for it is not woken for less.
+                    self.queue.push(Item::Batch(batch), |state| {
                         state.count(payload_len, shared.is_some(), began.elapsed());
                         let gap = lost_at.map_or(Duration::ZERO, |at| at.elapsed());
                         state.stats.longest_gap = state.stats.longest_gap.max(gap);
                     });
-                    self.queue.push(Item::Batch(batch));
                 }
                 Message::EpochEnd(end) => {
                     self.sequence.epoch_end(&end).map_err(disorder)?;
                     let next = self.sequence.place();
-                    self.queue.note(|state| state.next = next);
-                    self.queue.push(Item::EpochEnd(end.epoch));
+                    let end = Item::EpochEnd(end.epoch);
+                    self.queue.push(end, |state| state.next = next);
                 }
                 Message::Ping(ping) if !ping.answer => {
                     if ping.leaving_ms > 0 && !self.leaving {

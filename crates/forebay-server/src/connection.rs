@@ -205,11 +205,18 @@ fn handshake(
     });
     link.send(&welcome.into(), &[])
         .map_err(|e| Ending::failed(format!("vanished: {e}")))?;
-    reader.get_mut().next_message(server.options.idle_timeout);
+    next_message(server, reader);
     Ok(match hello.join.is_empty() {
         true => Greeted::Stream(hello.dataset, served),
         false => Greeted::Lane,
     })
+}
+
+/// The time of the next message begins with its first byte, which may have come with the last one.
+fn next_message(server: &Shared, reader: &mut FrameReader<Patient<'_>>) {
+    let has_begun = reader.is_mid_frame();
+    let limit = server.options.idle_timeout;
+    reader.get_mut().next_message(limit, has_begun);
 }
 
 /// Waits for the end of a connection that carries parts of another one's batches, whose session sends them. That one
@@ -317,7 +324,7 @@ fn listen(
                 }
                 Err(e) => break Some(Failure::new(Kind::Protocol, e)),
             };
-            reader.get_mut().next_message(server.options.idle_timeout);
+            next_message(server, reader);
             link.heard();
             match message {
                 Message::Open(mut open) if session.is_none() => {

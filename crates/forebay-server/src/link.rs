@@ -349,6 +349,10 @@ impl Link {
 
     /// Adds to the client's credit.
     pub(crate) fn grant(&self, bytes: u64) {
+        if bytes == 0 {
+            // A message that only gives back memory wakes nobody.
+            return;
+        }
         let mut flow = lock(&self.flow);
         let paid = flow.debt.min(bytes);
         flow.debt -= paid;

@@ -38,9 +38,9 @@ impl<'a> Patient<'a> {
         }
     }
 
-    /// A message is complete; the next one has `limit` from its first byte on.
-    pub(crate) fn next_message(&mut self, limit: Duration) {
-        self.began = None;
+    /// A message is complete; the next one has `limit` from its first byte on, which is there if it `has_begun`.
+    pub(crate) fn next_message(&mut self, limit: Duration, has_begun: bool) {
+        self.began = has_begun.then(Instant::now);
         self.limit = limit;
     }
 

@@ -14,6 +14,9 @@ use crate::message::Message;
 /// Headers grow by this much as their bytes arrive, so that a length alone
 /// never makes a reader allocate.
 const GROW: usize = 64 << 10;
+/// Asked for at once where frames are [read ahead](FrameReader::read_ahead): head and message of a batch of some hundred
+/// samples, or several small frames.
+const AHEAD: usize = 4 << 10;
 /// A payload with a checksum is read in pieces of this size, so that a part of
 /// each is still in cache when it is summed up; one without, all at once. Each
 /// wake-up of the reader costs, so pieces are not small.
@@ -27,25 +30,37 @@ const SENT_PIECE: usize = 1 << 20;
 pub struct FrameReader<R> {
     inner: R,
     limits: Limits,
-    /// Head and header of the frame being read.
+    /// Head and header of the frame being read, and what came with them.
     bytes: Vec<u8>,
     filled: usize,
+    /// Bytes that are asked for at once, whatever is needed.
+    ahead: usize,
     head: Option<Head>,
     /// Bytes of payload of the last message that were not read yet.
     payload_left: u64,
 }
 
 impl<R: Read> FrameReader<R> {
-    /// Reads frames that keep within `limits`.
+    /// Reads frames that keep within `limits`. Where those allow no payload, frames are
+    /// [read ahead](FrameReader::read_ahead).
     pub fn new(inner: R, limits: Limits) -> Self {
         FrameReader {
             inner,
             limits,
             bytes: Vec::new(),
             filled: 0,
+            ahead: if limits.payload_bytes == 0 { AHEAD } else { 0 },
             head: None,
             payload_left: 0,
         }
+    }
+
+    /// From now on asks for what may follow a head together with it: a call of the system less for each frame. Where
+    /// payloads are usual it costs more than it saves, as what came of them has to be copied.
+    #[must_use]
+    pub fn read_ahead(mut self) -> Self {
+        self.ahead = AHEAD;
+        self
     }
 
     /// Changes the limits for the frames to come.
@@ -63,12 +78,12 @@ impl<R: Read> FrameReader<R> {
         &mut self.inner
     }
 
-    /// The stream itself; a frame that was read in part is lost.
+    /// The stream itself; what was read of frames and not asked for yet is lost.
     pub fn into_inner(self) -> R {
         self.inner
     }
 
-    /// Whether a part of a frame was read.
+    /// Whether something was read of the frame that comes next, or all of it.
     #[must_use]
     pub fn is_mid_frame(&self) -> bool {
         self.filled > 0 || self.payload_left > 0
@@ -95,17 +110,23 @@ impl<R: Read> FrameReader<R> {
         self.fill(end, "message")?;
         let message = head.message(&self.bytes[HEAD_LEN..end])?;
         self.head = None;
-        self.filled = 0;
+        self.taken(end);
         if self.bytes.capacity() > GROW {
-            self.bytes = Vec::new();
+            self.bytes = self.bytes[..self.filled].to_vec();
         }
         self.payload_left = head.payload_len;
         Ok((message, head.payload_len))
     }
 
+    /// The first `n` of what was read are done with.
+    fn taken(&mut self, n: usize) {
+        self.bytes.copy_within(n..self.filled, 0);
+        self.filled -= n;
+    }
+
     fn fill(&mut self, end: usize, what: &'static str) -> Result<()> {
         while self.filled < end {
-            let room = end.min(self.filled + GROW);
+            let room = end.max(self.ahead).min(self.filled + GROW);
             if self.bytes.len() < room {
                 self.bytes.resize(room, 0);
             }
@@ -142,7 +163,10 @@ impl<R: Read> FrameReader<R> {
             None => out.len().max(1),
         };
         for piece in out.chunks_mut(piece_len) {
-            let mut filled = 0;
+            // What came together with the message.
+            let mut filled = piece.len().min(self.filled);
+            piece[..filled].copy_from_slice(&self.bytes[..filled]);
+            self.taken(filled);
             while filled < piece.len() {
                 match self.inner.read(&mut piece[filled..]) {
                     Ok(0) => {

@@ -52,9 +52,20 @@ fn batch_frame(pool: &BufferPool) -> Vec<u8> {
     bytes
 }
 
-/// Reads frames to the end as a client does; a batch with its payload.
-fn read_all(bytes: &[u8], pool: &BufferPool) -> Result<Vec<(Message, Vec<u8>)>, Error> {
-    let mut reader = FrameReader::new(Cursor::new(bytes), SERVER);
+type Frames = Result<Vec<(Message, Vec<u8>)>, Error>;
+
+/// Reads frames to the end as a client does; a batch with its payload. One by one, and whatever comes together, are the same.
+fn read_all(bytes: &[u8], pool: &BufferPool) -> Frames {
+    let reader = || FrameReader::new(Cursor::new(bytes), SERVER);
+    let (each, ahead) = (
+        read_from(reader(), pool),
+        read_from(reader().read_ahead(), pool),
+    );
+    assert_eq!(format!("{each:?}"), format!("{ahead:?}"));
+    each
+}
+
+fn read_from(mut reader: FrameReader<impl Read>, pool: &BufferPool) -> Frames {
     let mut out = Vec::new();
     loop {
         match reader.read() {
@@ -179,6 +190,65 @@ fn lengths_are_refused_before_anything_is_allocated() {
             }
         }
     }
+}
+
+#[test]
+fn frames_that_come_together_are_read_together() {
+    /// So many bytes at a time, at most; counts how often it was asked.
+    struct Portions<'a>(Cursor<&'a [u8]>, usize, &'a mut usize);
+    impl Read for Portions<'_> {
+        fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+            *self.2 += 1;
+            let most = buf.len().min(self.1);
+            self.0.read(&mut buf[..most])
+        }
+    }
+    let pool = BufferPool::new(1 << 20);
+    let ping = |token| {
+        let mut bytes = Vec::new();
+        let message = wire::Ping {
+            token,
+            ..wire::Ping::default()
+        };
+        frame::encode(&message.into(), 0, &mut bytes).unwrap();
+        bytes
+    };
+    // Larger than what is asked for at once, the payload in the middle of what is.
+    let long = Message::from(wire::Stats {
+        stages: vec![wire::Stage::default(); 5000],
+        ..wire::Stats::default()
+    });
+    let mut bytes = [ping(1), batch_frame(&pool), ping(2), batch_frame(&pool)].concat();
+    let mut last = Vec::new();
+    frame::encode(&long, 0, &mut last).unwrap();
+    bytes.extend([last, ping(3)].concat());
+    let expected = read_all(&bytes, &pool).unwrap();
+    assert_eq!(expected.len(), 6);
+    for portion in (1..60).chain([bytes.len()]) {
+        let mut asked = 0;
+        let portions = Portions(Cursor::new(&bytes), portion, &mut asked);
+        let reader = FrameReader::new(portions, SERVER).read_ahead();
+        assert_eq!(read_from(reader, &pool).unwrap(), expected, "{portion}");
+        if portion == bytes.len() {
+            // The small ones at once, the long one in two, and the end.
+            assert_eq!(asked, 4);
+        }
+    }
+    // A server asks once for several messages, and knows whether the next one has begun.
+    let mut both = [ping(1), ping(2)].concat();
+    let end = both.len() - 1;
+    let mut reader = FrameReader::new(Cursor::new(&both[..end]), Limits::from_client());
+    reader.read().unwrap();
+    assert!(reader.is_mid_frame());
+    assert!(matches!(
+        reader.read().unwrap_err(),
+        Error::Truncated { .. }
+    ));
+    both.truncate(both.len() / 2);
+    let mut reader = FrameReader::new(Cursor::new(&both[..]), Limits::from_client());
+    reader.read().unwrap();
+    assert!(!reader.is_mid_frame());
+    assert!(matches!(reader.read().unwrap_err(), Error::Closed));
 }
 
 #[test]

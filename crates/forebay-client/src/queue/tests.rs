@@ -1,0 +1,161 @@
+//! The queue, its credit, and what becomes of both when something ends.
+
+use std::net::{TcpListener, TcpStream};
+
+use forebay_wire::{
+    BufferPool, Dtype, EncodedImages, FrameReader, Layout, Limits, Message, TcpSocket,
+};
+
+use super::*;
+
+fn batch(bytes: usize) -> Item {
+    Item::Batch(Batch {
+        epoch: 0,
+        step: 0,
+        position: 0,
+        images: BufferPool::new(0).take(bytes),
+        encoded: Some(Box::new(EncodedImages {
+            offsets: vec![0, bytes as u64],
+            widths: vec![1],
+            heights: vec![1],
+        })),
+        dtype: Dtype::Uint8,
+        mixed: None,
+        shape: [1, 0, 0, 0],
+        layout: Layout::Nhwc,
+        labels: vec![0],
+        samples: vec![0],
+        flags: vec![0],
+        digest: 0,
+    })
+}
+
+/// A new connection of the queue, and what its other end reads.
+fn connect(queue: &Queue, budget: u64) -> FrameReader<TcpStream> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    let writer = FrameWriter::new(TcpSocket::new(near).unwrap().into());
+    queue
+        .connected("server", writer, Vec::new(), budget)
+        .unwrap();
+    FrameReader::new(far, Limits::from_client())
+}
+
+fn credit(reader: &mut FrameReader<TcpStream>) -> u64 {
+    match reader.read().unwrap() {
+        (Message::Credit(credit), 0) => credit.bytes,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn pop(queue: &Queue) {
+    assert!(matches!(
+        queue.pop(Duration::ZERO),
+        Ok(Some(Item::Batch(_)))
+    ));
+}
+
+#[test]
+fn batches_of_any_size_overdraw_the_credit_once() {
+    let queue = Queue::new("server".to_owned(), (0, 0));
+    let mut far = connect(&queue, 100);
+    assert_eq!(credit(&mut far), 100);
+    assert!(!queue.expect(101, false, (0, 1)));
+    assert!(queue.expect(60, true, (0, 1)));
+    queue.push(batch(60), |_| {});
+    assert!(queue.expect(250, true, (0, 1)));
+    queue.push(batch(250), |_| {});
+    assert!(!queue.expect(1, true, (0, 1)));
+    assert!(!queue.expect(0, true, (0, 1)));
+    pop(&queue);
+    assert_eq!(credit(&mut far), 60);
+    assert!(!queue.expect(1, true, (0, 1)), "150 are owed");
+    pop(&queue);
+    assert_eq!(credit(&mut far), 250);
+    assert!(queue.expect(100, false, (0, 1)));
+    assert!(!queue.expect(1, true, (0, 1)));
+}
+
+#[test]
+fn a_stream_that_was_interrupted_holds_no_memory() {
+    let pool = BufferPool::new(0);
+    let with_memory = || match batch(1) {
+        Item::Batch(batch) => Item::Batch(Batch {
+            images: pool.take(1),
+            ..batch
+        }),
+        end => end,
+    };
+    let queue = Queue::new("server".to_owned(), (0, 0));
+    queue.push(with_memory(), |_| {});
+    assert!(pool.stats().used_bytes > 0);
+    queue.interrupt();
+    queue.push(with_memory(), |_| {});
+    assert_eq!(pool.stats().used_bytes, 0);
+    assert!(matches!(
+        queue.pop(Duration::ZERO),
+        Err(Some(Error::Interrupted))
+    ));
+}
+
+#[test]
+fn what_is_queued_beyond_the_budget_is_not_granted_again() {
+    let queue = Queue::new("server".to_owned(), (0, 0));
+    let mut far = connect(&queue, 100);
+    assert_eq!(credit(&mut far), 100);
+    for bytes in [90, 250] {
+        assert!(queue.expect(bytes, true, (0, 1)));
+        queue.push(batch(bytes as usize), |_| {});
+    }
+    // The next server knows nothing of the 240 that are owed.
+    let mut far = connect(&queue, 100);
+    assert_eq!(credit(&mut far), 0);
+    assert!(!queue.expect(1, true, (0, 1)));
+    pop(&queue);
+    assert!(!queue.expect(1, true, (0, 1)));
+    pop(&queue);
+    assert_eq!(credit(&mut far), 100);
+    assert!(queue.expect(100, false, (0, 1)));
+}
+
+#[test]
+fn what_is_taken_while_the_next_server_is_prepared_is_credit_of_that_one() {
+    let opened = wire::Opened {
+        spec: Some(wire::StreamSpec {
+            batch_size: 2,
+            world_size: 1,
+            ..wire::StreamSpec::default()
+        }),
+        records: 9,
+        batch_bytes: 30,
+        ..wire::Opened::default()
+    };
+    let sequence = crate::sequence::Sequence::new(&opened, 0, 0).unwrap();
+    let queue = Queue::new("server".to_owned(), (0, 0));
+    let mut far = connect(&queue, 100);
+    assert_eq!(credit(&mut far), 100);
+    assert!(queue.expect(30, false, (0, 2)));
+    queue.push(batch(30), |_| {});
+    // 70 bytes are two batches more.
+    let first = queue.connection();
+    assert_eq!(queue.freeze(first, &sequence), Some((0, 6)));
+    assert!(matches!(far.read().unwrap(), (Message::Ping(_), 0)));
+    assert!(queue.take_offer((0, 2), Duration::ZERO).is_none());
+    pop(&queue);
+    // Nobody else was found: the credit comes back.
+    queue.thaw(first);
+    assert_eq!(credit(&mut far), 30);
+    assert_eq!(queue.freeze(first, &sequence), Some((0, 8)));
+    // There are no more in the epoch.
+    assert!(queue.expect(30, false, (0, 8)));
+    queue.push(batch(30), |_| {});
+    queue.thaw(first);
+    assert_eq!(queue.freeze(first, &sequence), Some((0, 8)));
+    pop(&queue);
+    let mut next = connect(&queue, 100);
+    assert_eq!(credit(&mut next), 100);
+    assert_eq!(queue.freeze(first, &sequence), None, "it is gone");
+    queue.thaw(first);
+    assert!(queue.expect(100, false, (1, 0)));
+}
