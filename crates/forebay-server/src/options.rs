@@ -56,7 +56,8 @@ pub struct ServerOptions {
     pub image_limits: Limits,
     /// Memory of one stream's pipeline, in bytes; `None` leaves it to the loader.
     pub stream_memory_bytes: Option<u64>,
-    /// Decoding threads of one stream; `None` leaves it to the loader.
+    /// Decoding threads of one stream, at most; `None`: one a core. Streams share the cores by weight in any case, see
+    /// [`Server::set_weight`](crate::Server::set_weight).
     pub stream_threads: Option<usize>,
     /// Memory of one stream that is shared with a client on this host, in bytes; what does not fit travels over the
     /// socket. 0: none is shared.

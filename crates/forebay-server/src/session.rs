@@ -21,6 +21,9 @@ use crate::survey::Live;
 /// Most slots of a stream: those that the loader fills ahead, those in the client's queue, and a few that it keeps.
 /// A client that keeps more gets batches over the socket meanwhile.
 const MOST_SLOTS: usize = 12;
+/// Most samples of a batch: labels and numbers of so many fit into the largest header that clients read, whatever they are. However
+/// small the pictures, what a client asks for is bounded by its bytes.
+const MOST_SAMPLES: u64 = 1 << 19;
 /// What is kept of the memory of such batches, in bytes.
 const KEPT_BYTES: usize = 128 << 20;
 
@@ -125,6 +128,15 @@ impl<'a> Session<'a> {
         let Some(spec) = &open.spec else {
             return fail(Kind::Invalid, "Open has no spec".to_owned());
         };
+        if spec.batch_size > MOST_SAMPLES {
+            return fail(
+                Kind::Invalid,
+                format!(
+                    "batches of {} samples: a server sends at most {MOST_SAMPLES} at once",
+                    spec.batch_size
+                ),
+            );
+        }
         let max_batch_bytes = server.options.max_batch_bytes;
         let share = server.share_of(dataset);
         let pool = link.socket.local().map(|_| {

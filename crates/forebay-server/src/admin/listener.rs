@@ -14,19 +14,20 @@ use tokio::time::Sleep;
 
 /// Connections at once: those beyond wait. Descriptors are for trainers.
 const MAX_CONNECTIONS: usize = 32;
-/// How long a connection lasts, whatever is done with it.
-const LIFETIME: Duration = Duration::from_secs(10);
 
 /// A listener with a place for so many connections.
 pub(super) struct Bounded {
     listener: TcpListener,
     places: Arc<Semaphore>,
+    /// How long a connection lasts, whatever is done with it.
+    lifetime: Duration,
 }
 
 impl Bounded {
-    pub(super) fn new(listener: TcpListener) -> Bounded {
+    pub(super) fn new(listener: TcpListener, lifetime: Duration) -> Bounded {
         Bounded {
             listener,
+            lifetime,
             places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         }
     }
@@ -44,7 +45,7 @@ impl axum::serve::Listener for Bounded {
                 Ok((stream, peer)) => {
                     let limited = Limited {
                         stream,
-                        ends: Box::pin(tokio::time::sleep(LIFETIME)),
+                        ends: Box::pin(tokio::time::sleep(self.lifetime)),
                         _place: place,
                     };
                     return (limited, peer);

@@ -12,7 +12,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -34,13 +34,25 @@ use crate::surroundings::Surroundings;
 use images::Album;
 use listener::Bounded;
 
-/// What is shown.
-#[derive(Debug, Clone, Default)]
+/// What is shown, and for how long somebody may look.
+#[derive(Debug, Clone)]
 pub struct AdminOptions {
     /// Whether those who look may see small pictures of what is sent.
     pub images: bool,
     /// The cache that datasets are read through, to show how it does.
     pub cache: Option<Arc<Cache>>,
+    /// How long a connection lasts, whatever is done with it: whoever says nothing keeps nobody out for longer.
+    pub connection_lifetime: Duration,
+}
+
+impl Default for AdminOptions {
+    fn default() -> Self {
+        AdminOptions {
+            images: false,
+            cache: None,
+            connection_lifetime: Duration::from_secs(10),
+        }
+    }
 }
 
 /// The dashboard and what is behind it: `/`, `/api/status`, `/api/images`, `/healthz`, `/readyz` and `/metrics`, until
@@ -85,6 +97,7 @@ impl Admin {
             .enable_all()
             .build()
             .map_err(system)?;
+        let lifetime = options.connection_lifetime;
         let room = Arc::new(Room {
             status,
             options,
@@ -99,7 +112,7 @@ impl Admin {
             .name("forebay-admin".to_owned())
             .spawn(move || {
                 let serving = async move {
-                    let listener = Bounded::new(TcpListener::from_std(listener)?);
+                    let listener = Bounded::new(TcpListener::from_std(listener)?, lifetime);
                     // Connections end with the runtime: nobody waits for a client that keeps one open.
                     tokio::select! {
                         served = async { axum::serve(listener, router(Arc::clone(&room))).await } => served,

@@ -63,6 +63,7 @@ impl Watched {
         let shown = AdminOptions {
             images,
             cache: Some(Arc::new(cache.unwrap())),
+            ..AdminOptions::default()
         };
         Watched {
             admin: Admin::start(LOCAL.parse().unwrap(), server.status(), shown).unwrap(),

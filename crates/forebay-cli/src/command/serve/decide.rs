@@ -177,6 +177,7 @@ impl Decided {
         AdminOptions {
             images: self.admin_images.unwrap_or(address.ip().is_loopback()),
             cache: self.cache.clone(),
+            ..AdminOptions::default()
         }
     }
 
