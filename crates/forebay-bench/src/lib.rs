@@ -4,6 +4,7 @@ mod clients;
 mod epoch;
 mod failover;
 mod fleet;
+mod iperf3;
 mod load;
 mod measure;
 mod pack;

@@ -4,15 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_client::{Batch, Client, ClientOptions, Transport};
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::Options;
 use forebay_server::{Pixels, Synthetic};
 
+use crate::iperf3;
 use crate::measure::{Alternative, Report, Sample, Threads, median, side_by_side};
 use crate::stream::{BATCH, NAME, SIDE, serve};
 use crate::{Error, Result};
@@ -55,11 +55,11 @@ pub fn transport(options: &TransportOptions) -> Result<Report> {
     let ways = ways(options);
     let sides = RefCell::new(BTreeMap::new());
     let mut alternatives = Vec::new();
-    if has_iperf3() {
+    if iperf3::is_there() {
         alternatives.push(Alternative::elsewhere(
             "iperf3 on loopback, 1 MiB writes",
             "GB/s",
-            move || iperf3(batches),
+            move || iperf3::measure(batches * BATCH_BYTES as u64),
         ));
     }
     alternatives.push(Alternative::here(
@@ -119,17 +119,28 @@ pub fn transport(options: &TransportOptions) -> Result<Report> {
         }
     }
     for &way in &ways {
-        let mut micros = handovers(url, way, batches.clamp(10, 2000))?;
-        micros.sort_by(f64::total_cmp);
-        let at = |part: f64| micros[((micros.len() - 1) as f64 * part).round() as usize];
-        let (p50, p99) = (at(0.5), at(0.99));
         let name = name(way, ranks);
-        report.notes.push(format!(
-            "{name}: from asking for a batch to having it, one at a time: p50 {p50:.0} µs, p99 {p99:.0} µs"
-        ));
-        for row in report.rows.iter_mut().filter(|row| row.name == name) {
-            row.extra.insert("handover_us_p50", p50);
-            row.extra.insert("handover_us_p99", p99);
+        let count = batches.min(2000);
+        for (what, key, micros) in [
+            (
+                "that is there already",
+                ["ready_us_p50", "ready_us_p99"],
+                ready(url, way, count)?,
+            ),
+            (
+                "that the server is asked for, one at a time",
+                ["handover_us_p50", "handover_us_p99"],
+                handovers(url, way, count)?,
+            ),
+        ] {
+            let [p50, p99] = [0.5, 0.99].map(|part| at(&micros, part));
+            report.notes.push(format!(
+                "{name}: from asking for a batch {what}, to having it: p50 {p50:.0} µs, p99 {p99:.0} µs"
+            ));
+            for row in report.rows.iter_mut().filter(|row| row.name == name) {
+                row.extra.insert(key[0], p50);
+                row.extra.insert(key[1], p99);
+            }
         }
     }
     server.shutdown();
@@ -243,77 +254,57 @@ fn used() -> [f64; 2] {
     ]
 }
 
-/// Microseconds from asking for a batch to having it, with credit for one: there and back again.
+/// The value below which this part of them lies.
+fn at(values: &[f64], part: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let place = (sorted.len().saturating_sub(1) as f64 * part).round();
+    sorted.get(place as usize).copied().unwrap_or_default()
+}
+
+/// Microseconds from asking for a batch to having it, where it arrived before: what a trainer waits that is slower than
+/// its batches.
+fn ready(url: &str, way: Way, count: u64) -> Result<Vec<f64>> {
+    let mut stream = open(url, client(way), (0, 1))?;
+    waits(&mut stream, count, |stream, taken| {
+        let began = Instant::now();
+        // Whatever ends the stream is told when a batch is taken.
+        while stream.stats().batches <= taken && began.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    })
+}
+
+/// The same with credit for one, so that none is there before it is asked for: there and back again.
 fn handovers(url: &str, way: Way, count: u64) -> Result<Vec<f64>> {
     let client = ClientOptions {
         credit_bytes: Some(BATCH_BYTES as u64),
         ..client(way)
     };
     let mut stream = open(url, client, (0, 1))?;
+    waits(&mut stream, count, |_, _| {})
+}
+
+/// How long each of `count` batches takes that is asked for after `prepare`, which is told how many were taken. Those before
+/// them do not count: the first ones of a stream come in memory that is new.
+fn waits(
+    stream: &mut forebay_client::Stream,
+    count: u64,
+    prepare: impl Fn(&forebay_client::Stream, u64),
+) -> Result<Vec<f64>> {
+    let first = count / 10;
     let mut micros = Vec::new();
-    for _ in 0..count {
+    for i in 0..first + count {
+        // One was taken when the stream was opened.
+        prepare(stream, i + 1);
         let began = Instant::now();
-        let batch = take(&mut stream)?;
-        micros.push(began.elapsed().as_secs_f64() * 1e6);
+        let batch = take(stream)?;
+        if i >= first {
+            micros.push(began.elapsed().as_secs_f64() * 1e6);
+        }
         drop(batch);
     }
     Ok(micros)
-}
-
-fn has_iperf3() -> bool {
-    Command::new("iperf3")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
-}
-
-/// What iperf3 moves between two processes.
-fn iperf3(batches: u64) -> Result<Sample> {
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-        .local_addr()?
-        .port();
-    let port = port.to_string();
-    let mut server = Command::new("iperf3")
-        .args([
-            "--server",
-            "--one-off",
-            "--bind",
-            "127.0.0.1",
-            "--port",
-            &port,
-        ])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let bytes = (batches * BATCH_BYTES as u64).to_string();
-    let mut sample = Err(Error::from("iperf3 did not begin"));
-    // Its server needs a moment to listen.
-    for _ in 0..50 {
-        let client = Command::new("iperf3")
-            .args(["--client", "127.0.0.1", "--port", &port, "--json"])
-            .args(["--length", "1M", "--bytes", &bytes])
-            .output()?;
-        if client.status.success() {
-            sample = report_of_iperf3(&client.stdout);
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    let _ = server.kill();
-    let _ = server.wait();
-    sample
-}
-
-fn report_of_iperf3(json: &[u8]) -> Result<Sample> {
-    let report: serde_json::Value = serde_json::from_slice(json)?;
-    let received = &report["end"]["sum_received"];
-    let number = |name: &str| received[name].as_f64().ok_or("iperf3 reports no figures");
-    Ok(Sample {
-        amount: number("bytes")? / GB,
-        seconds: number("seconds")?,
-    })
 }
 
 /// What the system itself can move: one connection, the same buffer again and again.
@@ -352,15 +343,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_of_iperf3_are_read() {
-        let json = br#"{"end":{"sum_received":{"bytes":2000000000,"seconds":0.5}}}"#;
-        let sample = report_of_iperf3(json).unwrap();
-        assert_eq!((sample.amount, sample.seconds), (2.0, 0.5));
-        assert!(report_of_iperf3(b"{}").is_err());
-        assert!(report_of_iperf3(b"iperf3: error").is_err());
-    }
-
-    #[test]
     fn both_sides_and_the_time_of_a_batch_are_told() {
         let options = TransportOptions {
             batches: 2,
@@ -376,6 +358,7 @@ mod tests {
             assert!(row.median > 0.0);
             assert!(row.extra["server_cpu_s_each"] >= 0.0);
             assert!(row.extra["client_cpu_s_each"] >= 0.0);
+            assert!(row.extra["ready_us_p50"] <= row.extra["ready_us_p99"]);
             assert!(row.extra["handover_us_p50"] <= row.extra["handover_us_p99"]);
         }
     }
