@@ -7,10 +7,10 @@ mod support;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Stdio};
-use std::time::Duration;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use forebay_client::{Batch, Client, ClientOptions, OpenOptions, Stream, Transport};
+use forebay_client::{Batch, Client, ClientOptions, Error, OpenOptions, Stream, Transport};
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::{Loader, Options};
 use forebay_shard::Dataset;
@@ -53,9 +53,15 @@ struct Served {
 
 impl Served {
     fn start(root: &Path, port: &str) -> Served {
-        let mut child = forebay()
+        let mut command = forebay();
+        command
             .args(["serve", text(root), "--listen"])
-            .arg(format!("127.0.0.1:{port}"))
+            .arg(format!("127.0.0.1:{port}"));
+        Served::run(command, root)
+    }
+
+    fn run(mut command: Command, root: &Path) -> Served {
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -72,6 +78,12 @@ impl Served {
         }
     }
 
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(status.unwrap().success());
+    }
+
     fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -82,11 +94,7 @@ impl Served {
     }
 
     fn terminate(&mut self) {
-        let pid = self.child.id().to_string();
-        let status = std::process::Command::new("kill")
-            .args(["-s", "TERM", &pid])
-            .status();
-        assert!(status.unwrap().success());
+        self.signal("TERM");
         assert!(self.child.wait().unwrap().success());
     }
 
@@ -193,10 +201,7 @@ fn dying(transport: Transport, kills: u64, dice: &mut Dice) {
                 }
                 2 => {
                     // Killed while the stream goes over from it, or just after.
-                    let pid = servers[mine].child.id().to_string();
-                    let _ = std::process::Command::new("kill")
-                        .args(["-s", "TERM", &pid])
-                        .status();
+                    servers[mine].signal("TERM");
                     servers[mine].kill();
                     servers[mine].again();
                 }
@@ -232,6 +237,75 @@ fn servers_die_at_any_moment_and_no_batch_is_lost_or_repeated() {
     dying(Transport::Tcp, kills / 2, &mut dice);
     #[cfg(target_os = "linux")]
     dying(Transport::Shm, kills - kills / 2, &mut dice);
+}
+
+/// A server that is there and says nothing: its connections stay open, and the system takes new ones for it.
+fn hanging(transport: Transport) {
+    let (_dir, root) = packed();
+    let split = Dataset::open(&root).unwrap().split("train").unwrap();
+    let mut loader = Loader::new(split, options()).unwrap();
+    let servers = [Served::start(&root, "0"), Served::start(&root, "0")];
+    let [a, b] = servers.each_ref().map(Served::address);
+    let client = ClientOptions {
+        transport,
+        reconnect_for: LONG,
+        // A server that works says something at least every second and a half.
+        silence_timeout: Some(Duration::from_secs(2)),
+        batch_timeout: Duration::from_millis(300),
+        ..ClientOptions::default()
+    };
+    let all = format!("forebay://{a},{b}/shards");
+    let connected = Client::connect(&all, client.clone()).unwrap();
+    let mut stream = connected.open(options().to_spec("train")).unwrap();
+    let mut hangs: Option<String> = None;
+    let (mut named, mut taken) = (false, 0);
+    let began = Instant::now();
+    while taken < 9 {
+        assert!(
+            began.elapsed() < LONG,
+            "{taken} batches, {:?}",
+            stream.stats()
+        );
+        match stream.next_batch() {
+            Ok(batch) => {
+                let expected = loader.next_batch().unwrap();
+                let [batch, expected] = [batch, expected].map(|batch| batch.as_ref().map(content));
+                assert_eq!(batch, expected, "{transport}");
+                // What had arrived is used first.
+                taken += usize::from(hangs.is_none() || hangs != Some(stream.server()));
+            }
+            Err(Error::Waited { server, what, .. }) => {
+                assert!(what.starts_with("the batch at epoch"), "{what}");
+                named |= Some(server) == hangs;
+            }
+            Err(e) => panic!("{transport}: {e}"),
+        }
+        if hangs.is_none() && taken == 3 {
+            let server = stream.server();
+            servers[usize::from(server != a)].signal("STOP");
+            hangs = Some(server);
+        }
+    }
+    assert!(named, "nobody said who was waited for");
+    assert!(stream.stats().reconnects > 0, "{:?}", stream.stats());
+    // Nor does a new trainer wait for it in vain, or not know for whom it waits.
+    let hangs = hangs.unwrap();
+    let client = ClientOptions {
+        connect_timeout: Duration::from_millis(300),
+        ..client
+    };
+    let e = Client::connect(&format!("forebay://{hangs}/shards"), client).err();
+    let e = e.expect("nobody answers").to_string();
+    assert!(e.contains(&hangs) && e.contains("Hello"), "{e}");
+}
+
+#[test]
+fn a_server_that_hangs_is_named_and_another_one_goes_on() {
+    std::thread::scope(|scope| {
+        scope.spawn(|| hanging(Transport::Tcp));
+        #[cfg(target_os = "linux")]
+        scope.spawn(|| hanging(Transport::Shm));
+    });
 }
 
 #[test]
@@ -285,4 +359,150 @@ fn what_a_trainer_notices_is_measured() {
             "{clients}"
         );
     }
+}
+
+/// What the test below runs once more, in a network of its own.
+#[cfg(target_os = "linux")]
+const WITHIN: &str = "FOREBAY_TEST_WITHIN";
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_link_that_is_cut_within_a_batch_and_mended_changes_nothing() {
+    const NAME: &str = "a_link_that_is_cut_within_a_batch_and_mended_changes_nothing";
+    if std::env::var_os(WITHIN).is_some() {
+        return cut_link();
+    }
+    let alone = |words: &[&str]| Command::new("unshare").arg("--net").args(words).output();
+    match alone(&[
+        "ip", "link", "add", "near", "type", "veth", "peer", "name", "far",
+    ]) {
+        Ok(tried) if tried.status.success() => {}
+        Ok(tried) => {
+            let why = String::from_utf8_lossy(&tried.stderr);
+            return eprintln!("skipped: no network of its own can be had here: {why}");
+        }
+        Err(e) => return eprintln!("skipped: no network of its own can be had here: {e}"),
+    }
+    let this = std::env::current_exe().unwrap();
+    let ran = Command::new("unshare")
+        .arg("--net")
+        .arg(this)
+        .args(["--exact", NAME, "--nocapture"])
+        .env(WITHIN, "1")
+        .output()
+        .unwrap();
+    let said = [&ran.stdout[..], &ran.stderr].concat();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+/// Runs in a network of its own, with the server in another one.
+#[cfg(target_os = "linux")]
+fn cut_link() {
+    fn must(words: &[&str]) {
+        let ran = Command::new(words[0]).args(&words[1..]).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{words:?}: {said}");
+    }
+    /// Keeps the server's network.
+    struct Holder(Child);
+    impl Drop for Holder {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+    let holder = Command::new("unshare")
+        .args(["--net", "sleep", "600"])
+        .spawn();
+    let holder = Holder(holder.unwrap());
+    let pid = holder.0.id().to_string();
+    let network = format!("/proc/{pid}/ns/net");
+    let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+    let began = Instant::now();
+    while std::fs::read_link(&network).unwrap() == own {
+        assert!(began.elapsed() < LONG);
+        std::thread::yield_now();
+    }
+    let there = format!("--net={network}");
+    let veth = ["type", "veth", "peer", "name", "far", "netns", &pid];
+    must(&[&["ip", "link", "add", "near"], &veth[..]].concat());
+    must(&["ip", "address", "add", "10.77.0.1/24", "dev", "near"]);
+    must(&["ip", "link", "set", "near", "up"]);
+    must(&[
+        "nsenter",
+        &there,
+        "ip",
+        "address",
+        "add",
+        "10.77.0.2/24",
+        "dev",
+        "far",
+    ]);
+    must(&["nsenter", &there, "ip", "link", "set", "far", "up"]);
+    // Slow enough that the link is cut within a batch. Without a shaper that is likely all the same.
+    let slow = ["tc", "qdisc", "add", "dev", "far", "root", "tbf"];
+    let rate = ["rate", "100mbit", "burst", "64kb", "latency", "50ms"];
+    let _ = Command::new("nsenter")
+        .arg(&there)
+        .args(slow)
+        .args(rate)
+        .output();
+
+    let (_dir, root) = packed();
+    let mut options = options();
+    options.transform = Transform::Train(TrainTransform::new(256));
+    let split = Dataset::open(&root).unwrap().split("train").unwrap();
+    let mut loader = Loader::new(split, options.clone()).unwrap();
+    let program = forebay().get_program().to_owned();
+    let mut command = Command::new("nsenter");
+    command.arg(&there).arg(program);
+    command.args([
+        "serve",
+        text(&root),
+        "--listen",
+        "10.77.0.2:0",
+        "--insecure",
+    ]);
+    let server = Served::run(command, &root);
+    let client = ClientOptions {
+        silence_timeout: Some(Duration::from_secs(2)),
+        reconnect_for: LONG,
+        ..ClientOptions::default()
+    };
+    let url = format!("forebay://10.77.0.2:{}/shards", server.port);
+    let connected = Client::connect(&url, client).unwrap();
+    let mut stream = connected.open(options.to_spec("train")).unwrap();
+    assert_eq!(
+        stream.via().name(),
+        "tcp",
+        "another network is another host"
+    );
+    let watcher = stream.interrupter();
+    let mut after = 0;
+    std::thread::scope(|scope| {
+        for taken in 1.. {
+            let (batch, expected) = (stream.next_batch(), loader.next_batch());
+            let [batch, expected] =
+                [batch.unwrap(), expected.unwrap()].map(|batch| batch.as_ref().map(content));
+            assert_eq!(batch, expected);
+            if taken == 3 {
+                must(&["ip", "link", "set", "near", "down"]);
+                let watcher = &watcher;
+                scope.spawn(move || {
+                    // Down until the connection was given up, and another one could not be made.
+                    let began = Instant::now();
+                    while watcher.stats().retries == 0 && began.elapsed() < LONG {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                    must(&["ip", "link", "set", "near", "up"]);
+                });
+            }
+            after += usize::from(stream.stats().reconnects > 0);
+            if after == 6 {
+                break;
+            }
+        }
+    });
+    let stats = stream.stats();
+    assert!(stats.retries > 0 && stats.reconnects > 0, "{stats:?}");
 }

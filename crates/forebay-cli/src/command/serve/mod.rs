@@ -99,7 +99,8 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Security")]
     insecure: bool,
 
-    /// Threads that decode for one stream [default: what the machine allows, shared by all]
+    /// Threads that decode for one stream, at most. Not a reservation: all streams share the cores that there are, each
+    /// dataset or job by its weight in CONFIG.toml [default: one a core]
     #[arg(long, value_name = "N", help_heading = "Limits")]
     threads: Option<NonZeroUsize>,
 
