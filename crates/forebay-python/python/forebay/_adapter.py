@@ -21,7 +21,9 @@ def loader_of(
     map_threads: int,
     ahead: int,
 ) -> Source:
-    """The loader that an adapter stands in front of, with the functions in between."""
+    """The loader that an adapter stands in front of, with the functions in between; `ahead` of it by so many batches."""
+    if ahead < 1:
+        raise OptionError(f"prefetch is {ahead}: one batch at least is on its way")
     loader: Source
     if isinstance(source, str | os.PathLike | Mix):
         loader = Loader(source, **options)
@@ -39,7 +41,7 @@ def loader_of(
         map_batch=map_batch,
         map_sample=map_sample,
         map_threads=map_threads,
-        ahead=max(ahead, 1),
+        ahead=ahead,
     )
 
 

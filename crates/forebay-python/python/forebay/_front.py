@@ -281,7 +281,7 @@ class Front(Generic[Prepared, Item]):
         with self._changed:
             while True:
                 if self._closed:
-                    raise ClosedError("the loader is closed")
+                    raise ClosedError("the loader is closed: make another one to go on")
                 if self._ahead is not ahead:
                     raise StateError(
                         "this loop is over: a newer one, set_epoch() or load_state_dict() "
@@ -330,7 +330,7 @@ class Front(Generic[Prepared, Item]):
     def _check_open(self) -> None:
         self._check_process()
         if self.closed:
-            raise ClosedError("the loader is closed")
+            raise ClosedError("the loader is closed: make another one to go on")
 
     @property
     def source(self) -> str:
@@ -389,16 +389,7 @@ class Front(Generic[Prepared, Item]):
         return self._closed
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next loop one over `epoch`.
-
-        Not needed: loops count epochs by themselves. Where the loader already stands in that
-        epoch, after `load_state_dict`, its position is kept.
-
-        Parameters
-        ----------
-        epoch : int
-            The epoch, from 0.
-        """
+        """Make the next loop one over `epoch`, from 0: see `forebay.Loader.set_epoch`."""
         self._check_open()
         with self._changed:
             if not self._depth:
@@ -427,18 +418,7 @@ class Front(Generic[Prepared, Item]):
             return dict(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where another loader stood: the next loop gives the very next batch.
-
-        Parameters
-        ----------
-        state : dict
-            From `state_dict`.
-
-        Raises
-        ------
-        StateError
-            When it is of another dataset, seed or shuffle, or no state at all.
-        """
+        """Continue where another loader stood: see `forebay.Loader.load_state_dict`."""
         self._check_open()
         with self._changed:
             self._inner.load_state_dict(state)
@@ -466,10 +446,7 @@ class Front(Generic[Prepared, Item]):
         return self._inner.stats()
 
     def close(self) -> None:
-        """Stop threads and connections. Batches that were handed out stay.
-
-        Leaving a `with` block does it, and so does the end of the loader's life.
-        """
+        """Stop threads and connections: see `forebay.Loader.close`."""
         self._check_process()
         with self._changed:
             ahead, self._closed = self._ahead, True

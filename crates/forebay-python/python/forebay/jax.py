@@ -85,8 +85,6 @@ class Loader(Front[Any, Any]):
 
         if device is not None and sharding is not None:
             raise OptionError("device and sharding: a sharding names its devices itself")
-        if prefetch < 1:
-            raise OptionError(f"prefetch is {prefetch}: one batch at least is on its way")
         told = {"RANK", "WORLD_SIZE"} & set(os.environ) or {"rank", "world_size"} & set(options)
         if isinstance(source, str | os.PathLike | Mix) and not told and jax.process_count() > 1:
             options["rank"], options["world_size"] = jax.process_index(), jax.process_count()

@@ -73,8 +73,6 @@ class Loader(Front[Any, Any]):
     ) -> None:
         import tensorflow as tf
 
-        if prefetch < 1:
-            raise OptionError(f"prefetch is {prefetch}: one batch at least is on its way")
         self._tf = tf
         self._device = device
         inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)

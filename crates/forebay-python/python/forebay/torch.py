@@ -112,8 +112,6 @@ class Loader(Front[Any, Any]):
         mapped = map_batch is not None or map_sample is not None
         if "layout" in options:
             raise OptionError("layout: images are (N, 3, H, W) here; see channels_last")
-        if prefetch < 1:
-            raise OptionError(f"prefetch is {prefetch}: one batch at least is on its way")
         if float_dtype is not None and normalize is None:
             raise OptionError("float_dtype is the type of normalised images: give normalize")
         place = _place(torch, device)
