@@ -253,6 +253,15 @@ fn no_manifest(root: &Path) -> Failure {
     }
 }
 
+/// Why there is no dataset at a local path, and what would help, as the Python package says it. None where there is one.
+pub fn why_no_dataset(path: &Path) -> Option<String> {
+    let failure = Input::dataset(path, &StoreOptions::default()).err()?;
+    Some(match failure.hint_line() {
+        Some(hint) => format!("{}; {hint}", failure.message()),
+        None => failure.message().to_owned(),
+    })
+}
+
 /// A path for a message.
 pub(crate) fn show(path: &Path) -> String {
     printable(&path.display().to_string())

@@ -37,4 +37,5 @@ mod staging_args;
 mod store_args;
 mod table;
 
+pub use input::why_no_dataset;
 pub use run::{command, main_from};

@@ -40,7 +40,7 @@ pub enum Error {
     },
     /// An epoch too short for one batch.
     #[error(
-        "an epoch has no batch: {records} samples, and a batch of all ranks takes {global_batch}; use smaller batches or keep_last"
+        "an epoch has no batch: {records} samples, and a batch of all ranks takes {global_batch}; use smaller batches, or have the last one filled up (keep_last, in Python drop_last=False)"
     )]
     NoBatch {
         /// Samples of an epoch.
@@ -50,7 +50,7 @@ pub enum Error {
     },
     /// The memory budget has no room for the batches that are being made.
     #[error(
-        "a memory budget of {budget} bytes is too small: batches of {batch_bytes} bytes need at least {needed}"
+        "a memory budget of {budget} bytes is too small: batches of {batch_bytes} bytes need at least {needed}; raise it, or use smaller batches"
     )]
     Memory {
         /// The budget.

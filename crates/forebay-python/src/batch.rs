@@ -13,6 +13,9 @@ use pyo3::types::{PyIterator, PyList, PySlice, PyTuple};
 use crate::array::Array;
 use crate::failure::{Failure, Kind};
 
+/// Of which `one_hot` makes rows: more are a slip, and would take all memory.
+const MOST_CLASSES: u32 = 1 << 24;
+
 /// One of a batch's arrays, with the numpy view of it once somebody asked.
 struct Column {
     array: Py<Array>,
@@ -394,12 +397,19 @@ impl PyBatch {
         smoothing: f32,
     ) -> PyResult<Bound<'py, PyAny>> {
         let classes = num_classes as usize;
-        if classes == 0 || !(0.0..=1.0).contains(&smoothing) {
+        if !(1..=MOST_CLASSES).contains(&num_classes) || !(0.0..=1.0).contains(&smoothing) {
             let what = format!("one_hot of {num_classes} classes with smoothing {smoothing}");
-            let message = format!("{what}: expected 1 class or more, and 0 to 1");
+            let message = format!("{what}: expected 1 to {MOST_CLASSES} classes, and 0 to 1");
             return Err(Failure::new(Kind::Option, message).into());
         }
-        let mut rows = vec![0.0; self.classes.len() * classes];
+        let len = self.classes.len().saturating_mul(classes);
+        let mut rows = Vec::new();
+        if rows.try_reserve_exact(len).is_err() {
+            let message =
+                format!("one_hot of {num_classes} classes: no memory for {len} numbers of float32");
+            return Err(Failure::new(Kind::Option, message).into());
+        }
+        rows.resize(len, 0.0);
         for (i, row) in rows.chunks_exact_mut(classes).enumerate() {
             let own = self.classes[i];
             let (other, lam) = match &self.partners {

@@ -9,6 +9,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use forebay_store::ReadError;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -94,6 +95,15 @@ impl Failure {
         self
     }
 
+    /// Adds what can be done about it.
+    pub(crate) fn hint(mut self, hint: Option<String>) -> Failure {
+        if let Some(hint) = hint {
+            self.message.push_str("; ");
+            self.message.push_str(&in_python(&hint));
+        }
+        self
+    }
+
     fn raised(&self, py: Python<'_>) -> PyResult<PyErr> {
         let place = PyDict::new(py);
         for (name, value) in &self.texts {
@@ -106,6 +116,31 @@ impl Failure {
         let value = class.call((&self.message,), Some(&place))?;
         Ok(PyErr::from_value(value))
     }
+}
+
+/// Options of the command line that libraries name in their hints, and what they are in Python.
+const IN_PYTHON: [(&str, &str); 2] = [
+    ("--anonymous", "--storage-option anonymous=true"),
+    (
+        "--staging-bytes and --staging",
+        "max_bytes= and stage= of forebay.checkpoint.configure",
+    ),
+];
+
+/// A hint for those who call functions.
+fn in_python(hint: &str) -> String {
+    let mut hint = IN_PYTHON
+        .iter()
+        .fold(hint.to_owned(), |hint, (option, python)| {
+            hint.replace(option, python)
+        });
+    while let Some((before, rest)) = hint.split_once("--storage-option ") {
+        let is_over = |c: char| !c.is_ascii_alphanumeric() && !"_=".contains(c);
+        let (pair, after) = rest.split_at(rest.find(is_over).unwrap_or(rest.len()));
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        hint = format!("{before}storage_options={{\"{name}\": \"{value}\"}}{after}");
+    }
+    hint
 }
 
 impl From<forebay_shard::Error> for Failure {
@@ -128,11 +163,7 @@ impl From<&forebay_shard::Error> for Failure {
                     None => Kind::Shard,
                 };
                 let hint = ReadError::of(error).and_then(forebay_store::Error::hint);
-                match hint {
-                    Some(hint) => Failure::new(kind, format_args!("{error}; {hint}")),
-                    None => failure(kind),
-                }
-                .path(path)
+                failure(kind).hint(hint).path(path)
             }
             Error::Corrupt(damage) => failure(Kind::Corrupt)
                 .path(&damage.shard)
@@ -225,11 +256,16 @@ impl From<&forebay_store::checkpoint::Error> for Failure {
             Error::Exists { place } => failure(Kind::CheckpointExists).text("location", place),
             Error::Abandoned { place, .. } => failure(Kind::Checkpoint).text("location", place),
             Error::Cancelled { .. } => failure(Kind::Closed),
-            Error::Store(
-                forebay_store::Error::BadLocation { .. }
-                | forebay_store::Error::Unsupported { .. }
-                | forebay_store::Error::Options { .. },
-            ) => failure(Kind::Option),
+            Error::Store(error) => {
+                use forebay_store::Error;
+                failure(match error {
+                    Error::BadLocation { .. }
+                    | Error::Unsupported { .. }
+                    | Error::Options { .. } => Kind::Option,
+                    _ => Kind::Checkpoint,
+                })
+                .hint(error.hint())
+            }
             _ => failure(Kind::Checkpoint),
         }
     }
@@ -278,8 +314,56 @@ fn server_of(error: &forebay_client::Error) -> Option<&str> {
     }
 }
 
+/// That a value is of a type that is not taken. The name of an argument is added as a note.
+pub(crate) fn unexpected(given: &Bound<'_, PyAny>, expected: &str) -> PyErr {
+    let class = given.get_type();
+    let class = class
+        .name()
+        .map_or_else(|_| "?".to_owned(), |name| name.to_string());
+    PyTypeError::new_err(format!(
+        "expected {expected}, found a value of type {class}"
+    ))
+}
+
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> PyErr {
         Python::attach(|py| failure.raised(py).unwrap_or_else(|other| other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where stores' errors get their hints; copying has those of its own, for commands.
+    const HINTS: [&str; 3] = [
+        include_str!("../../forebay-store/src/error.rs"),
+        include_str!("../../forebay-store/src/store/cloud/fault.rs"),
+        include_str!("../../forebay-store/src/store/cloud/open.rs"),
+    ];
+
+    #[test]
+    fn hints_name_no_option_of_the_command_line() {
+        let mut found = 0;
+        for line in HINTS.iter().flat_map(|source| source.lines()) {
+            // A command of another tool is one in Python as well.
+            if line.trim_start().starts_with("//") || line.contains("aws configure") {
+                continue;
+            }
+            found += usize::from(line.contains("--"));
+            assert!(!in_python(line).contains("--"), "{line}");
+        }
+        assert!(found > 0, "the test sees them");
+        assert_eq!(
+            in_python("allow it: --storage-option allow_http=true, or --anonymous; or not"),
+            "allow it: storage_options={\"allow_http\": \"true\"}, or storage_options={\"anonymous\": \"true\"}; or not"
+        );
+        let hint = "a public bucket is read with --anonymous".to_owned();
+        let failure = Failure::new(Kind::Storage, "refused").hint(Some(hint));
+        assert_eq!(
+            failure.message,
+            "refused; a public bucket is read with storage_options={\"anonymous\": \"true\"}"
+        );
+        assert_eq!(Failure::new(Kind::Storage, "x").hint(None).message, "x");
     }
 }

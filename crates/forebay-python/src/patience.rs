@@ -3,6 +3,7 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use forebay_store::Cancel;
 use pyo3::prelude::*;
 
 use crate::failure::{Failure, Kind};
@@ -41,11 +42,13 @@ impl Deadline {
 }
 
 /// The result of `work`, which may block as it likes: it runs on a thread of its
-/// own, and is left alone when Ctrl-C or the deadline comes first.
+/// own. When Ctrl-C or the deadline comes first, `cancel` is raised, which ends the work
+/// where that looks at it, and nobody waits for the thread.
 pub(crate) fn patiently<T: Send + 'static>(
     py: Python<'_>,
     deadline: Deadline,
     waits_for: impl Fn() -> String,
+    cancel: &Cancel,
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> PyResult<T> {
     let (sender, receiver) = channel();
@@ -67,7 +70,9 @@ pub(crate) fn patiently<T: Send + 'static>(
         receiver = back;
         match answer {
             Some(Ok(result)) => return Ok(result?),
-            Some(Err(RecvTimeoutError::Timeout)) => deadline.check(py, &waits_for)?,
+            Some(Err(RecvTimeoutError::Timeout)) => deadline
+                .check(py, &waits_for)
+                .inspect_err(|_| cancel.cancel())?,
             Some(Err(RecvTimeoutError::Disconnected)) | None => {
                 let message = format!("a thread died: it was to give {}", waits_for());
                 return Err(Failure::new(Kind::Other, message).into());

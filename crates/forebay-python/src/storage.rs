@@ -2,28 +2,103 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use forebay_shard::Dataset;
+use forebay_shard::manifest::FILE_NAME;
 use forebay_store::cache::{Cache, CacheOptions};
-use forebay_store::{Location, ReadOptions, StoreOptions};
+use forebay_store::{Cancel, Location, ReadOptions, StoreOptions};
 use forebay_synthetic::{Recipe, is_synthetic};
+use pyo3::prelude::*;
+use pyo3::types::PyMapping;
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, Kind, unexpected};
 
 /// Options by their names: those of Forebay, and others as the field's tools have them.
 pub(crate) type StorageOptions = BTreeMap<String, String>;
 
+/// Options as an argument.
+#[derive(Default)]
+pub(crate) struct GivenOptions(pub(crate) StorageOptions);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for GivenOptions {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let Ok(named) = given.cast::<PyMapping>() else {
+            return Err(unexpected(&given, "a dict of str to str"));
+        };
+        let mut options = StorageOptions::new();
+        for pair in named.items()? {
+            let (name, value): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
+            let Ok(name) = name.extract::<String>() else {
+                return Err(unexpected(&name, "names as str"));
+            };
+            // Not what it is: it may be a secret.
+            let Ok(value) = value.extract::<String>() else {
+                let expected = format!("{name} as str, such as \"true\" or \"30\"");
+                return Err(unexpected(&value, &expected));
+            };
+            options.insert(name, value);
+        }
+        Ok(GivenOptions(options))
+    }
+}
+
 /// The place that a text names, if datasets can be read from there.
 pub(crate) fn location(text: impl AsRef<OsStr>) -> Result<Location, Failure> {
     let location = Location::parse(text).map_err(|error| Failure::new(Kind::Option, error))?;
-    if !location.is_remote() {
-        location
-            .local_path()
-            .map_err(|error| Failure::new(Kind::Option, error))?;
+    if location.is_remote() {
+        return Ok(location);
     }
-    Ok(location)
+    let path = location
+        .local_path()
+        .map_err(|error| Failure::new(Kind::Option, error))?;
+    // Whoever names the manifest means what it is the manifest of.
+    match path.parent() {
+        Some(root) if path.ends_with(FILE_NAME) && path.is_file() => {
+            let root = Path::new(".").join(root);
+            Location::parse(root).map_err(|error| Failure::new(Kind::Option, error))
+        }
+        _ => Ok(location),
+    }
+}
+
+/// Opens the dataset at a place.
+pub(crate) fn open_dataset(place: &Location, read: &ReadOptions) -> Result<Dataset, Failure> {
+    forebay_store::open_dataset(place, read).map_err(|error| match no_manifest(place, &error) {
+        Some(failure) => failure,
+        None => error.into(),
+    })
+}
+
+/// What is there in place of a dataset, where the manifest could not be opened because there is none.
+fn no_manifest(place: &Location, error: &forebay_shard::Error) -> Option<Failure> {
+    let forebay_shard::Error::Io { path, source, .. } = error else {
+        return None;
+    };
+    let is_missing = matches!(
+        source.kind(),
+        ErrorKind::NotFound | ErrorKind::NotADirectory
+    );
+    if !is_missing || !path.ends_with(FILE_NAME) {
+        return None;
+    }
+    let message = match place.local_path() {
+        Ok(root) if !root.exists() => format!(
+            "there is no dataset at {}: no such file or directory; a dataset is a directory with {FILE_NAME} in it, as \
+             `forebay pack` makes it",
+            root.display()
+        ),
+        Ok(root) => forebay_cli::why_no_dataset(root)?,
+        Err(_) => format!(
+            "{place} is not a dataset: there is no {FILE_NAME} in it; name the place that `forebay pack` or `forebay cp` wrote to"
+        ),
+    };
+    Some(Failure::new(Kind::Missing, message).path(path))
 }
 
 /// The synthetic dataset that a text names, if it names one.
@@ -41,9 +116,31 @@ pub(crate) fn is_far(place: impl AsRef<OsStr>) -> bool {
     Location::parse(place).is_ok_and(|place| place.is_remote())
 }
 
-/// How datasets are read with these options, through a cache if they are in a store and one is wanted.
-pub(crate) fn read_options(is_far: bool, named: &StorageOptions) -> Result<ReadOptions, Failure> {
-    let mut store = StoreOptions::default();
+/// How datasets are to be read.
+pub(crate) struct Reading {
+    pub(crate) store: StoreOptions,
+    keep: Option<Keep>,
+}
+
+impl Reading {
+    /// Opens the cache, if one is wanted. Blocks: a large one takes its time.
+    pub(crate) fn open(&self) -> Result<ReadOptions, Failure> {
+        let cache = match self.keep.clone() {
+            Some(keep) => keep.open()?,
+            None => None,
+        };
+        Ok(ReadOptions::new(self.store.clone()).with_cache(cache))
+    }
+}
+
+/// How datasets are read with these options, through a cache if they are in a store and one is wanted. What waits for the
+/// store ends once `cancel` is raised.
+pub(crate) fn reading(
+    is_far: bool,
+    named: &StorageOptions,
+    cancel: &Cancel,
+) -> Result<Reading, Failure> {
+    let mut store = StoreOptions::default().with_cancel(cancel.clone());
     let mut keep = Keep::of_environment()?;
     for (name, value) in named {
         match name.as_str() {
@@ -67,8 +164,8 @@ pub(crate) fn read_options(is_far: bool, named: &StorageOptions) -> Result<ReadO
         }
     }
     // Local places are read where they are.
-    let cache = if is_far { keep.open()? } else { None };
-    Ok(ReadOptions::new(store).with_cache(cache))
+    let keep = is_far.then_some(keep);
+    Ok(Reading { store, keep })
 }
 
 /// What is kept of what a store gave.
@@ -162,7 +259,7 @@ mod tests {
             let named = pairs
                 .iter()
                 .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-            read_options(true, &named.collect())
+            reading(true, &named.collect(), &Cancel::new())
         };
         let read = options(&[
             ("endpoint", "http://127.0.0.1:1"),
@@ -181,7 +278,7 @@ mod tests {
             ("timeout", "SECRET"),
             ("timeout", "-1"),
         ] {
-            let error = options(&[(name, value)]).unwrap_err();
+            let error = options(&[(name, value)]).err().unwrap();
             let shown = format!("{error:?}");
             assert!(shown.contains(name) && !shown.contains("SECRET"), "{shown}");
         }
@@ -194,13 +291,14 @@ mod tests {
         let named: StorageOptions = [("cache_dir", text.as_str()), ("cache_bytes", "1 GiB")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into();
-        let of = |place: &str| read_options(is_far(place), &named).unwrap().cache;
+        let open = |is_far, named| reading(is_far, named, &Cancel::new())?.open();
+        let of = |place: &str| open(is_far(place), &named).unwrap().cache;
         let (one, two) = (of("s3://a/b").unwrap(), of("gs://c/d").unwrap());
         assert!(Arc::ptr_eq(&one, &two));
         assert!(of("/data/local").is_none());
         std::fs::write(dir.path().join("mine"), "x").unwrap();
         let other = [("cache_dir".to_owned(), dir.path().display().to_string())].into();
-        let error = read_options(true, &other).err();
+        let error = open(true, &other).err();
         assert!(error.is_some(), "not a cache");
     }
 

@@ -7,7 +7,7 @@ use forebay_image::{EvalTransform, Normalize, TrainTransform, Transform};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, Kind, unexpected};
 use crate::steps;
 
 /// Numbers to the words that Python would write for them.
@@ -230,19 +230,43 @@ impl PyRaw {
 }
 
 /// Any of them, as an argument.
-#[derive(FromPyObject)]
 pub(crate) enum AnyTransform<'py> {
-    Raw(PyRaw),
+    Raw,
     Train(PyTrainTransform),
     Eval(PyEvalTransform),
     List(Vec<Bound<'py, PyAny>>),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for AnyTransform<'py> {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if given.is_instance_of::<PyRaw>() {
+            return Ok(AnyTransform::Raw);
+        }
+        if let Ok(train) = given.extract() {
+            return Ok(AnyTransform::Train(train));
+        }
+        if let Ok(eval) = given.extract() {
+            return Ok(AnyTransform::Eval(eval));
+        }
+        let list = given.extract().map(AnyTransform::List);
+        list.map_err(|_| {
+            let functions = match given.is_callable() {
+                true => " (functions go into forebay.Mapped)",
+                false => "",
+            };
+            let expected = "TrainTransform, EvalTransform, Raw or a list of transforms";
+            unexpected(&given, &format!("{expected}{functions}"))
+        })
+    }
 }
 
 impl AnyTransform<'_> {
     /// The transform, and the normalisation that a list may have.
     pub(crate) fn compile(self) -> PyResult<(Transform, Option<Normalize>)> {
         Ok(match self {
-            AnyTransform::Raw(PyRaw) => (Transform::Raw, None),
+            AnyTransform::Raw => (Transform::Raw, None),
             AnyTransform::Train(train) => (Transform::Train(train.0), None),
             AnyTransform::Eval(eval) => (Transform::Eval(eval.0), None),
             AnyTransform::List(items) => {

@@ -35,6 +35,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         path = self.server.root / self.path.lstrip("/")
         if mood == "fail" or self.server.away.is_set():
             return self.send(503, b"", {})
+        if self.server.refuses:
+            return self.send(403, b"", {})
         if not path.is_file():
             return self.send(404, b"", {})
         body = path.read_bytes()
@@ -75,6 +77,7 @@ class Web(http.server.ThreadingHTTPServer):
         self.root = root
         self.away = threading.Event()
         self.faulty = False
+        self.refuses = False
         self.requests = 0
         self.lock = threading.Lock()
 

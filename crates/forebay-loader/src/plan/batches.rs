@@ -45,7 +45,10 @@ impl Batches {
             return Err(Error::option("world_size", world_size, "1 to 2^24"));
         }
         if rank >= world_size {
-            let expected = format!("0 to {}, in a world of {world_size}", world_size - 1);
+            let expected = match world_size {
+                1 => "0, as world_size is 1; give both".to_owned(),
+                _ => format!("0 to {}, in a world of {world_size}", world_size - 1),
+            };
             return Err(Error::option("rank", rank, expected));
         }
         let batches = Batches {

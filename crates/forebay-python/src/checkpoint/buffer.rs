@@ -41,7 +41,9 @@ impl PyRequest {
         attempt: Option<String>,
     ) -> PyResult<PyRequest> {
         let location = super::location(location)?;
-        let mut request = Request::new(location, store_options(storage_options)?);
+        // Draining waits for the store, and ends with its buffer.
+        let options = store_options(storage_options, &Cancel::new())?;
+        let mut request = Request::new(location, options);
         request.metadata = serde_json::from_str(metadata)
             .map_err(|error| Failure::new(Kind::Option, format!("metadata: {error}")))?;
         (request.overwrite, request.keep) = (overwrite, keep);
@@ -167,7 +169,7 @@ impl PyBuffer {
         same_process(self.process)?;
         let own = prefix.map(location).transpose()?;
         let is_given = !storage_options.is_empty();
-        let options = store_options(storage_options)?;
+        let options = store_options(storage_options, &Cancel::new())?;
         // Credentials for one bucket are lent to that one only.
         let lend = |other: &forebay_store::Location| {
             let fits = own.as_ref().is_none_or(|own| {
@@ -206,6 +208,7 @@ impl PyBuffer {
             py,
             Deadline::after(Some(Duration::from_secs(10))),
             waits_for,
+            &Cancel::new(),
             move || {
                 buffer.close();
                 Ok(())
@@ -242,24 +245,17 @@ impl PyDraft {
         let draft = self.draft()?;
         let cancel = Cancel::new();
         let flag = cancel.clone();
-        let done = patiently(
-            py,
-            Deadline::after(None),
-            || what.clone(),
-            move || work(&draft, &flag).map_err(Failure::from),
-        );
-        if done.is_err() {
-            cancel.cancel();
-        }
-        done
+        let end = Deadline::after(None);
+        let work = move || work(&draft, &flag).map_err(Failure::from);
+        patiently(py, end, || what.clone(), &cancel, work)
     }
 }
 
 #[pymethods]
 impl PyDraft {
-    fn create(&self, name: &str) -> PyResult<PyDraftFile> {
+    fn create(&self, py: Python<'_>, name: &str) -> PyResult<PyDraftFile> {
         let draft = self.draft()?;
-        let file = draft.create(name).map_err(Failure::from)?;
+        let file = py.detach(|| draft.create(name)).map_err(Failure::from)?;
         Ok(PyDraftFile {
             file: Mutex::new(Some(file)),
             process: self.process,
@@ -274,8 +270,9 @@ impl PyDraft {
         Ok(py.detach(|| draft.finish(file)).map_err(Failure::from)?)
     }
 
-    fn path(&self, name: &str) -> PyResult<PathBuf> {
-        Ok(self.draft()?.path(name).map_err(Failure::from)?)
+    fn path(&self, py: Python<'_>, name: &str) -> PyResult<PathBuf> {
+        let draft = self.draft()?;
+        Ok(py.detach(|| draft.path(name)).map_err(Failure::from)?)
     }
 
     fn adopt(&self, py: Python<'_>, name: String) -> PyResult<()> {

@@ -13,13 +13,14 @@ pub(crate) use read::{
     PyCheckpoint,
 };
 
-use forebay_store::{Location, StoreOptions};
+use forebay_store::{Cancel, Location, StoreOptions};
 
 use crate::failure::{Failure, Kind};
-use crate::storage::{StorageOptions, read_options};
+use crate::storage::{StorageOptions, reading};
 
-fn store_options(named: StorageOptions) -> Result<StoreOptions, Failure> {
-    Ok(read_options(false, &named)?.store)
+/// How a store is reached, by those who wait for it until `cancel` is raised.
+fn store_options(named: StorageOptions, cancel: &Cancel) -> Result<StoreOptions, Failure> {
+    Ok(reading(false, &named, cancel)?.store)
 }
 
 fn location(text: &str) -> Result<Location, Failure> {

@@ -12,36 +12,36 @@ use crate::array::Array;
 use crate::failure::{Failure, Kind};
 use crate::patience::{Deadline, patiently};
 
-/// A complete checkpoint. Retention on this host leaves it alone while this is there.
+/// A complete checkpoint. Retention on this host leaves it alone while this is there. One that Ctrl-C ended the reading of
+/// reads no more.
 #[pyclass(frozen, module = "forebay._forebay", name = "_Checkpoint")]
-pub(crate) struct PyCheckpoint(Arc<Checkpoint>);
+pub(crate) struct PyCheckpoint {
+    checkpoint: Arc<Checkpoint>,
+    /// Ends whatever waits for its store.
+    cancel: Cancel,
+}
 
-/// Runs `work` on a thread; Ctrl-C tells it to stop and does not wait for it.
+/// Runs `work` on a thread; Ctrl-C raises `cancel` and does not wait for it.
 fn stoppable<T: Send + 'static>(
     py: Python<'_>,
     waits_for: String,
+    cancel: &Cancel,
     work: impl FnOnce(&Cancel) -> Result<T, Failure> + Send + 'static,
 ) -> PyResult<T> {
-    let cancel = Cancel::new();
     let flag = cancel.clone();
-    let done = patiently(
-        py,
-        Deadline::after(None),
-        || waits_for.clone(),
-        move || work(&flag),
-    );
-    if done.is_err() {
-        cancel.cancel();
-    }
-    done
+    let end = Deadline::after(None);
+    patiently(py, end, || waits_for.clone(), cancel, move || work(&flag))
 }
 
 impl PyCheckpoint {
     fn file(&self, rank: u32, name: &str) -> Result<FileEntry, Failure> {
-        let part = self.0.manifest().parts.get(rank as usize);
+        let part = self.checkpoint.manifest().parts.get(rank as usize);
         let file = part.and_then(|part| part.file(name)).cloned();
         file.ok_or_else(|| {
-            let message = format!("{} has no file {name:?} of rank {rank}", self.0.location());
+            let message = format!(
+                "{} has no file {name:?} of rank {rank}",
+                self.checkpoint.location()
+            );
             Failure::new(Kind::CheckpointMissing, message)
         })
     }
@@ -57,37 +57,39 @@ impl PyCheckpoint {
         area: Option<PathBuf>,
     ) -> PyResult<PyCheckpoint> {
         let place = super::location(location)?;
-        let options = store_options(storage_options)?;
+        let cancel = Cancel::new();
+        let options = store_options(storage_options, &cancel)?;
         let waits_for = format!("the manifest of {place}");
-        let opened = stoppable(py, waits_for, move |_| {
+        let opened = stoppable(py, waits_for, &cancel, move |_| {
             Checkpoint::open(&place, &options, area.as_deref()).map_err(Failure::from)
         })?;
-        Ok(PyCheckpoint(Arc::new(opened)))
+        let checkpoint = Arc::new(opened);
+        Ok(PyCheckpoint { checkpoint, cancel })
     }
 
     #[getter]
     fn location(&self) -> String {
-        self.0.location()
+        self.checkpoint.location()
     }
 
     /// Whether the fast disk has it.
     #[getter]
     fn is_local(&self) -> bool {
-        self.0.is_local()
+        self.checkpoint.is_local()
     }
 
     /// The parts as JSON: content, metadata and files of each rank.
     fn parts(&self) -> PyResult<String> {
-        let parts = serde_json::to_string(&self.0.manifest().parts);
+        let parts = serde_json::to_string(&self.checkpoint.manifest().parts);
         Ok(parts.map_err(|error| Failure::new(Kind::Other, error))?)
     }
 
     /// All bytes of a file, compared with its checksum.
     fn read(&self, py: Python<'_>, rank: u32, name: &str) -> PyResult<Array> {
         let file = self.file(rank, name)?;
-        let checkpoint = Arc::clone(&self.0);
+        let checkpoint = Arc::clone(&self.checkpoint);
         let waits_for = format!("{name} of {}", checkpoint.location());
-        let bytes = stoppable(py, waits_for, move |cancel| {
+        let bytes = stoppable(py, waits_for, &self.cancel, move |cancel| {
             let mut bytes = Vec::new();
             let length = usize::try_from(file.bytes).unwrap_or(usize::MAX);
             bytes.try_reserve_exact(length).map_err(|_| {
@@ -106,9 +108,9 @@ impl PyCheckpoint {
     /// Writes a file to a path.
     fn export(&self, py: Python<'_>, rank: u32, name: &str, path: PathBuf) -> PyResult<()> {
         let file = self.file(rank, name)?;
-        let checkpoint = Arc::clone(&self.0);
+        let checkpoint = Arc::clone(&self.checkpoint);
         let waits_for = format!("{name} of {}", checkpoint.location());
-        stoppable(py, waits_for, move |cancel| {
+        stoppable(py, waits_for, &self.cancel, move |cancel| {
             checkpoint
                 .export(rank, &file, &path, cancel, &|_| {})
                 .map_err(Failure::from)
@@ -124,9 +126,10 @@ fn of_run<T: Send + 'static>(
     work: impl FnOnce(&Location, &StoreOptions) -> Result<T, checkpoint::Error> + Send + 'static,
 ) -> PyResult<T> {
     let place = location(prefix)?;
-    let options = store_options(storage_options)?;
+    let cancel = Cancel::new();
+    let options = store_options(storage_options, &cancel)?;
     let waits_for = format!("the checkpoints of {place}");
-    stoppable(py, waits_for, move |_| {
+    stoppable(py, waits_for, &cancel, move |_| {
         work(&place, &options).map_err(Failure::from)
     })
 }

@@ -7,10 +7,10 @@ mod view;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use forebay_shard::{RecordBlock, Split};
-use forebay_store::Location;
+use forebay_store::{Cancel, Location};
 use pyo3::exceptions::{PyIndexError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict, PySlice, PyTuple};
@@ -18,7 +18,7 @@ use pyo3::types::{PyAny, PyDict, PySlice, PyTuple};
 use crate::array::Array;
 use crate::failure::{Failure, Kind};
 use crate::patience::{Deadline, patiently};
-use crate::storage::{StorageOptions, location, read_options, synthetic};
+use crate::storage::{GivenOptions, StorageOptions, location, open_dataset, reading, synthetic};
 use record::Holder;
 pub(crate) use record::Record;
 use view::{Cut, View};
@@ -38,11 +38,33 @@ pub(crate) struct PyDataset {
     view: View,
 }
 
-/// How the dataset was opened.
+/// How the dataset was opened. Whatever may still read of it has this.
 struct Reached {
     storage_options: StorageOptions,
     /// Whether a read may take long.
     is_far: bool,
+    /// Ends whatever waits for the store.
+    cancel: Cancel,
+}
+
+impl Drop for Reached {
+    fn drop(&mut self) {
+        // Reads that Ctrl-C left to themselves: nobody wants what they give.
+        self.cancel.cancel();
+    }
+}
+
+impl Reached {
+    /// A read that may wait for a store. Ctrl-C leaves it to itself: the dataset is to be read from later, and other threads
+    /// may read meanwhile.
+    fn patiently<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        waits_for: impl Fn() -> String,
+        read: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+    ) -> PyResult<T> {
+        patiently(py, Deadline::after(None), waits_for, &Cancel::new(), read)
+    }
 }
 
 /// Open a packed dataset.
@@ -82,20 +104,22 @@ struct Reached {
 pub(crate) fn open(
     py: Python<'_>,
     path: PathBuf,
-    storage_options: Option<StorageOptions>,
+    storage_options: Option<GivenOptions>,
 ) -> PyResult<PyDataset> {
-    let storage_options = storage_options.unwrap_or_default();
+    let GivenOptions(storage_options) = storage_options.unwrap_or_default();
     let place = match synthetic(&path)? {
         Some(recipe) => Err(recipe),
         None => Ok(location(&path)?),
     };
     let is_far = place.as_ref().is_ok_and(Location::is_remote);
-    let read = read_options(is_far, &storage_options)?;
+    let cancel = Cancel::new();
+    let read = reading(is_far, &storage_options, &cancel)?;
     let name = path.display().to_string();
     let waits_for = || format!("the index of {name}");
-    let (dataset, splits) = patiently(py, Deadline::after(None), waits_for, move || {
+    let end = Deadline::after(None);
+    let (dataset, splits) = patiently(py, end, waits_for, &cancel, move || {
         let dataset = match place {
-            Ok(place) => forebay_store::open_dataset(&place, &read)?,
+            Ok(place) => open_dataset(&place, &read.open()?)?,
             Err(recipe) => recipe.open()?,
         };
         let splits = dataset.splits().map(|name| dataset.split(name));
@@ -107,6 +131,7 @@ pub(crate) fn open(
         reached: Arc::new(Reached {
             storage_options,
             is_far,
+            cancel,
         }),
         view: View::new(splits.into()),
     })
@@ -121,7 +146,7 @@ pub(crate) fn _reopen(
     fingerprint: String,
     splits: Vec<String>,
     cut: (i64, i64, u64),
-    storage_options: Option<StorageOptions>,
+    storage_options: Option<GivenOptions>,
 ) -> PyResult<PyDataset> {
     let whole = open(py, path, storage_options)?;
     if whole.dataset.fingerprint() != fingerprint {
@@ -292,7 +317,7 @@ impl PyDataset {
         let bytes = if self.reached.is_far {
             let view = self.view.clone();
             let waits_for = || format!("record {number} of {}", self.dataset.root().display());
-            patiently(py, Deadline::after(None), waits_for, move || {
+            self.reached.patiently(py, waits_for, move || {
                 let mut bytes = Vec::new();
                 view.read(number, &mut bytes)?;
                 Ok(bytes)
@@ -303,14 +328,15 @@ impl PyDataset {
             bytes
         };
         let (split, index) = self.view.place(number).ok_or_else(past_the_end)?;
-        let record = Record::new(Holder::Alone(bytes), split.clone(), index);
+        let reached = Arc::clone(&self.reached);
+        let record = Record::new(Holder::Alone(bytes), split.clone(), index, reached);
         Ok(Bound::new(py, record)?.into_any())
     }
 
     fn __iter__(&self) -> Records {
         Records {
             view: self.view.clone(),
-            is_far: self.reached.is_far,
+            reached: Arc::clone(&self.reached),
             state: Arc::default(),
         }
     }
@@ -353,8 +379,8 @@ fn past_the_end() -> PyErr {
 #[pyclass(frozen, module = "forebay._forebay", name = "Records")]
 pub(crate) struct Records {
     view: View,
-    /// Whether a read may take long.
-    is_far: bool,
+    reached: Arc<Reached>,
+    /// Locked during a read, also by one that Ctrl-C left to itself.
     state: Arc<Mutex<Run>>,
 }
 
@@ -430,6 +456,15 @@ impl Records {
     fn lock(&self) -> MutexGuard<'_, Run> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The same, unless somebody reads.
+    fn try_lock(&self) -> Option<MutexGuard<'_, Run>> {
+        match self.state.try_lock() {
+            Ok(run) => Some(run),
+            Err(TryLockError::Poisoned(run)) => Some(run.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
 }
 
 #[pymethods]
@@ -439,13 +474,13 @@ impl Records {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Record>> {
-        let found = if self.is_far {
+        let found = if self.reached.is_far {
             // Once it is there it is not waited for again.
             let (state, view) = (Arc::clone(&self.state), self.view.clone());
             let waits_for = || "the next records".to_owned();
-            match py.detach(|| self.lock().at_hand(&self.view)) {
+            match self.try_lock().and_then(|mut run| run.at_hand(&self.view)) {
                 Some(found) => Some(found),
-                None => patiently(py, Deadline::after(None), waits_for, move || {
+                None => self.reached.patiently(py, waits_for, move || {
                     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
                     state.advance(&view)
                 })?,
@@ -458,11 +493,13 @@ impl Records {
         };
         py.check_signals()?;
         let (split, index) = self.view.place(number).ok_or_else(past_the_end)?;
-        Ok(Some(Record::new(holder, split.clone(), index)))
+        let reached = Arc::clone(&self.reached);
+        Ok(Some(Record::new(holder, split.clone(), index, reached)))
     }
 
     fn __length_hint__(&self) -> usize {
-        let state = self.lock();
-        usize::try_from(self.view.cut.len.saturating_sub(state.next)).unwrap_or(usize::MAX)
+        // No more than a hint: a read of another thread is not waited for.
+        let next = self.try_lock().map_or(0, |run| run.next);
+        usize::try_from(self.view.cut.len.saturating_sub(next)).unwrap_or(usize::MAX)
     }
 }

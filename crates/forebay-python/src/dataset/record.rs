@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use forebay_shard::example::{ExampleError, FeatureKind, IMAGE_ENCODED, IMAGE_LABEL};
 use forebay_shard::{Error, ExampleView, RecordBlock, Split};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
+use super::Reached;
 use crate::failure::Failure;
 
 /// Bytes that a record is in.
@@ -29,15 +31,19 @@ pub(crate) struct Record {
     holder: Holder,
     split: Split,
     index: u64,
+    reached: Arc<Reached>,
+    key: PyOnceLock<Vec<u8>>,
     features: PyOnceLock<Py<PyDict>>,
 }
 
 impl Record {
-    pub(super) fn new(holder: Holder, split: Split, index: u64) -> Record {
+    pub(super) fn new(holder: Holder, split: Split, index: u64, reached: Arc<Reached>) -> Record {
         Record {
             holder,
             split,
             index,
+            reached,
+            key: PyOnceLock::new(),
             features: PyOnceLock::new(),
         }
     }
@@ -47,6 +53,20 @@ impl Record {
             Holder::Alone(bytes) => bytes,
             Holder::Run(block, i) => block.get(*i),
         }
+    }
+
+    /// It is in the index, on a page with those of other records.
+    fn read_key(&self, py: Python<'_>) -> PyResult<&[u8]> {
+        let key = self.key.get_or_try_init(py, || {
+            let (split, index) = (self.split.clone(), self.index);
+            let read = move || split.key(index).map_err(Failure::from);
+            if self.reached.is_far {
+                let waits_for = || format!("the key of record {index} of {}", self.split.name());
+                return self.reached.patiently(py, waits_for, read);
+            }
+            Ok(py.detach(read)?)
+        })?;
+        Ok(key.as_slice())
     }
 
     /// The shard, and the record's number in it.
@@ -121,8 +141,9 @@ impl Record {
     /// Bytes that are not UTF-8 come as surrogates, as in `os.fsdecode`.
     #[getter]
     fn key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let key = self.split.key(self.index).map_err(Failure::from)?;
-        Ok(OsStr::from_bytes(&key).into_pyobject(py)?.into_any())
+        Ok(OsStr::from_bytes(self.read_key(py)?)
+            .into_pyobject(py)?
+            .into_any())
     }
 
     /// Its label as stored; None where it has none.
@@ -176,14 +197,18 @@ impl Record {
         self.bytes().len()
     }
 
-    fn __repr__(&self) -> String {
-        let key = self.split.key(self.index).unwrap_or_default();
-        format!(
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let key = match self.read_key(py) {
+            // Damage is for those who ask for the key; Ctrl-C is not.
+            Err(error) if error.is_instance_of::<PyException>(py) => &[][..],
+            key => key?,
+        };
+        Ok(format!(
             "Record(split='{}', index={}, key='{}', bytes={})",
             self.split.name(),
             self.index,
             key.escape_ascii(),
             self.bytes().len()
-        )
+        ))
     }
 }

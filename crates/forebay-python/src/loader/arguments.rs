@@ -7,23 +7,19 @@ use forebay_client::{ClientTls, Credential, Token, Transport};
 use forebay_image::{Dtype, Layout, Limits, Normalize, Profile, TrainTransform, Transform};
 use forebay_loader::plan::Shuffle;
 use forebay_loader::{OnError, Options, PageCache};
-use forebay_store::ReadOptions;
+use forebay_store::Cancel;
 use pyo3::prelude::*;
 
 use crate::failure::{Failure, Kind};
+use crate::storage::Reading;
 use crate::transform::AnyTransform;
+pub(crate) use given::{Class, Count, Indices, ShuffleWish, counts};
 
+mod given;
 pub(crate) mod sampling;
 
 /// Side of the default transform's output: what models for ImageNet take.
 const DEFAULT_SIDE: u32 = 224;
-
-/// `shuffle`: a yes or no, or the name of a way.
-#[derive(FromPyObject)]
-pub(crate) enum ShuffleWish {
-    Whether(bool),
-    Named(String),
-}
 
 /// What a server is shown, and how it is trusted.
 #[derive(Clone, Default)]
@@ -82,7 +78,9 @@ pub(crate) struct Wish {
     /// From how many servers at once.
     pub(crate) spread: usize,
     /// How datasets are read.
-    pub(crate) read: ReadOptions,
+    pub(crate) read: Reading,
+    /// Ends whatever waits for the stores that they are in.
+    pub(crate) cancel: Cancel,
     /// Options that were named, as fields of a spec: a job's may not differ.
     pub(crate) given: Vec<&'static str>,
     pub(crate) rank_is_given: bool,
@@ -125,17 +123,11 @@ fn refused(name: &str, found: impl std::fmt::Display, expected: &str) -> Failure
     Failure::new(Kind::Option, message)
 }
 
-/// A number that is an argument, or in the environment as launchers set it, or the default.
-fn from_environment(
-    given: Option<u64>,
-    name: &str,
-    variable: &str,
-    default: u64,
-) -> Result<u64, Failure> {
-    match (given, std::env::var(variable)) {
-        (Some(given), _) => Ok(given),
-        (None, Err(_)) => Ok(default),
-        (None, Ok(text)) => text.trim().parse().map_err(|_| {
+/// A number that is in the environment as launchers set it, or the default.
+fn from_environment(name: &str, variable: &str, default: u64) -> Result<u64, Failure> {
+    match std::env::var(variable) {
+        Err(_) => Ok(default),
+        Ok(text) => text.trim().parse().map_err(|_| {
             let found = format!("{text:?} (from the environment variable {variable})");
             refused(name, found, "a number")
         }),
@@ -154,12 +146,21 @@ pub(crate) struct Ranks {
 /// half of each would be nobody's intention.
 pub(crate) fn ranks(rank: Option<u64>, world_size: Option<u64>) -> Result<Ranks, Failure> {
     match (rank, world_size) {
-        (None, None) => Ok(Ranks {
-            rank: from_environment(None, "rank", "RANK", 0)?,
-            world_size: from_environment(None, "world_size", "WORLD_SIZE", 1)?,
-            rank_is_given: std::env::var_os("RANK").is_some(),
-            world_is_given: std::env::var_os("WORLD_SIZE").is_some(),
-        }),
+        (None, None) => {
+            let ranks = Ranks {
+                rank: from_environment("rank", "RANK", 0)?,
+                world_size: from_environment("world_size", "WORLD_SIZE", 1)?,
+                rank_is_given: std::env::var_os("RANK").is_some(),
+                world_is_given: std::env::var_os("WORLD_SIZE").is_some(),
+            };
+            // A server's job knows how many ranks there are; elsewhere this would be an option that nobody gave.
+            if ranks.world_is_given && ranks.rank >= ranks.world_size {
+                let found = format!("{} (from the environment variable RANK)", ranks.rank);
+                let expected = format!("a number below WORLD_SIZE, {}", ranks.world_size);
+                return Err(refused("rank", found, &expected));
+            }
+            Ok(ranks)
+        }
         (rank, world_size) => Ok(Ranks {
             rank: rank.unwrap_or(0),
             world_size: world_size.unwrap_or(1),

@@ -7,18 +7,19 @@ use std::time::{Duration, Instant};
 
 use forebay_image::Dtype;
 use forebay_proto::wire;
+use forebay_store::Cancel;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
-use super::arguments::sampling::{self, Class, Given};
-use super::arguments::{self, ShuffleWish, Wish};
+use super::arguments::sampling::{self, Given};
+use super::arguments::{self, Class, Count, Indices, ShuffleWish, Wish, counts};
 use super::source::{self, Origin};
 use super::{Epoch, PyLoader, state};
 use crate::patience::{Deadline, SLICE, patiently};
 use crate::pump::{Place, Pump};
 use crate::steps;
-use crate::storage::{StorageOptions, read_options};
+use crate::storage::{GivenOptions, reading};
 use crate::transform::AnyTransform;
 
 /// Samples in a batch where nothing is said.
@@ -35,7 +36,7 @@ impl PyLoader {
         shuffle=None, block_records=None, window_blocks=None, lanes=None,
         layout=None, dtype=None, batch_transform=None, profile=None, exif_orientation=None, dct_scaling=None,
         max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None,
-        class_balanced=None, draws=None, repeats=None, on_error=None, label_base=None, threads=0, memory=None, page_cache="keep", timeout=Some(300.0), transport=None, connections=1, spread=1, storage_options=None,
+        class_balanced=None, draws=None, repeats=None, on_error=None, label_base=None, threads=Count::Fits(0), memory=None, page_cache="keep", timeout=Some(300.0), transport=None, connections=Count::Fits(1), spread=Count::Fits(1), storage_options=None,
         token=None, token_file=None, tls_ca=None, tls_cert=None, tls_key=None,
     ), text_signature = "(source, *, batch_size=32, split=None, transform=None, rank=None, \
         world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
@@ -47,43 +48,43 @@ impl PyLoader {
     fn new(
         py: Python<'_>,
         source: Bound<'_, PyAny>,
-        batch_size: Option<u64>,
+        batch_size: Option<Count>,
         split: Option<String>,
         transform: Option<AnyTransform<'_>>,
-        rank: Option<u64>,
-        world_size: Option<u64>,
-        seed: Option<u64>,
+        rank: Option<Count>,
+        world_size: Option<Count>,
+        seed: Option<Count>,
         shuffle: Option<ShuffleWish>,
-        block_records: Option<u64>,
-        window_blocks: Option<u64>,
-        lanes: Option<u64>,
+        block_records: Option<Count>,
+        window_blocks: Option<Count>,
+        lanes: Option<Count>,
         layout: Option<&str>,
         dtype: Option<&str>,
         batch_transform: Option<Bound<'_, PyAny>>,
         profile: Option<&str>,
         exif_orientation: Option<bool>,
         dct_scaling: Option<bool>,
-        max_pixels: Option<u64>,
-        max_image_bytes: Option<u64>,
+        max_pixels: Option<Count>,
+        max_image_bytes: Option<Count>,
         drop_last: Option<bool>,
         pad_last: Option<bool>,
-        indices: Option<Vec<u64>>,
+        indices: Option<Indices>,
         classes: Option<Vec<Class>>,
-        limit: Option<u64>,
+        limit: Option<Count>,
         weights: Option<Bound<'_, PyAny>>,
         class_balanced: Option<bool>,
-        draws: Option<u64>,
-        repeats: Option<u64>,
+        draws: Option<Count>,
+        repeats: Option<Count>,
         on_error: Option<&str>,
         label_base: Option<i64>,
-        threads: usize,
-        memory: Option<u64>,
+        threads: Count,
+        memory: Option<Count>,
         page_cache: &str,
         timeout: Option<f64>,
         transport: Option<&str>,
-        connections: usize,
-        spread: usize,
-        storage_options: Option<StorageOptions>,
+        connections: Count,
+        spread: Count,
+        storage_options: Option<GivenOptions>,
         token: Option<&str>,
         token_file: Option<PathBuf>,
         tls_ca: Option<PathBuf>,
@@ -92,6 +93,31 @@ impl PyLoader {
     ) -> PyResult<PyLoader> {
         let origin = Origin::of(&source)?;
         let name = origin.to_string();
+        let [
+            batch_size,
+            rank,
+            world_size,
+            seed,
+            block_records,
+            window_blocks,
+            lanes,
+        ] = counts([
+            ("batch_size", batch_size),
+            ("rank", rank),
+            ("world_size", world_size),
+            ("seed", seed),
+            ("block_records", block_records),
+            ("window_blocks", window_blocks),
+            ("lanes", lanes),
+        ])?;
+        let [max_pixels, max_image_bytes, limit, draws, repeats, memory] = counts([
+            ("max_pixels", max_pixels),
+            ("max_image_bytes", max_image_bytes),
+            ("limit", limit),
+            ("draws", draws),
+            ("repeats", repeats),
+            ("memory", memory),
+        ])?;
         let ranks = arguments::ranks(rank, world_size)?;
         // What a job must not contradict.
         let mut given = Vec::new();
@@ -170,26 +196,30 @@ impl PyLoader {
             repeats: repeats.unwrap_or(1),
         })?;
         options.on_error = arguments::on_error(on_error.unwrap_or("raise"))?;
-        options.threads = threads;
+        options.threads = threads.size("threads")?;
         options.memory_bytes = memory.unwrap_or(0);
         options.page_cache = arguments::page_cache(page_cache)?;
         let label_base = arguments::label_base(label_base)?;
         let timeout = arguments::timeout(timeout)?;
+        let cancel = Cancel::new();
+        let GivenOptions(storage_options) = storage_options.unwrap_or_default();
         let wish = Wish {
             options,
             split,
             label_base,
             timeout,
             transport: arguments::transport(transport)?,
-            connections,
-            spread,
-            read: read_options(origin.is_far(), &storage_options.unwrap_or_default())?,
+            connections: connections.size("connections")?,
+            spread: spread.size("spread")?,
+            read: reading(origin.is_far(), &storage_options, &cancel)?,
+            cancel: cancel.clone(),
             given,
             rank_is_given: ranks.rank_is_given,
             access: arguments::access(token, token_file, tls_ca, tls_cert, tls_key)?,
         };
         let waits_for = || format!("an answer from {name}");
-        let (opened, batches) = patiently(py, Deadline::after(timeout), waits_for, move || {
+        let end = Deadline::after(timeout);
+        let (opened, batches) = patiently(py, end, waits_for, &cancel, move || {
             source::open(&origin, wish)
         })?;
         let stride = opened
@@ -305,9 +335,9 @@ impl PyLoader {
     /// ----------
     /// epoch : int
     ///     The epoch, from 0.
-    fn set_epoch(&self, epoch: u64) -> PyResult<()> {
+    fn set_epoch(&self, epoch: Count) -> PyResult<()> {
         self.check_open()?;
-        self.pump.set_epoch(epoch);
+        self.pump.set_epoch(epoch.number("epoch")?);
         Ok(())
     }
 

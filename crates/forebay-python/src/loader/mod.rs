@@ -263,7 +263,10 @@ impl PyLoader {
 }
 
 fn closed() -> Failure {
-    Failure::new(Kind::Closed, "the loader is closed")
+    Failure::new(
+        Kind::Closed,
+        "the loader is closed: make another one to go on, with load_state_dict(state) if its place is to be kept",
+    )
 }
 
 impl Drop for PyLoader {

@@ -112,9 +112,9 @@ impl fmt::Display for Origin {
         };
         for (i, source) in mix.sources.iter().enumerate() {
             let plus = if i == 0 { "" } else { " + " };
-            match &mix.weights {
+            match mix.weights.as_ref().and_then(|weights| weights.get(i)) {
                 None => write!(f, "{plus}{}", source.display())?,
-                Some(weights) => write!(f, "{plus}{}*{}", weights[i], source.display())?,
+                Some(weight) => write!(f, "{plus}{weight}*{}", source.display())?,
             }
         }
         Ok(())

@@ -386,12 +386,17 @@ impl<'a, 'r> Reading<'a, 'r> {
     fn settle(&mut self, run: Run<'a>, fetched: Result<()>, bytes: &[u8]) -> Result<()> {
         let counters = &self.cache.counters;
         if let Err(error) = fetched {
+            // Whoever gave up speaks for nobody else: others fetch it themselves.
+            let is_of_all = !matches!(error, Error::Cancelled { .. });
             let error = Arc::new(error);
             for (_, slot) in run.slots {
                 if let Slot::Fill(lead, place) = slot {
                     // The place first: whoever looks again finds nobody filling.
                     drop(place);
-                    lead.finish(Outcome::Failed(Arc::clone(&error)));
+                    lead.finish(match is_of_all {
+                        true => Outcome::Failed(Arc::clone(&error)),
+                        false => Outcome::Look,
+                    });
                 }
             }
             // The error itself where nobody else has it.

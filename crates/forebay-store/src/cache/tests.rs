@@ -268,6 +268,39 @@ fn a_failed_fetch_is_told_to_all_who_wait_and_not_remembered() {
     assert_eq!(empty, 0, "nothing stays of what failed");
 }
 
+/// One loader of a process that is closed does not take the others along.
+#[test]
+fn who_waits_for_a_fetch_that_was_given_up_fetches_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&options(Some(dir.path()), 100, 0)).unwrap();
+    let far = Far::new("a", BLOCK as usize);
+    let object = far.open(&cache);
+    let (entered, leave) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        let leader = scope.spawn(|| {
+            let stopped = |_: Range<u64>, _: &mut [u8]| {
+                entered.wait();
+                leave.wait();
+                Err(Error::Cancelled {
+                    object: "a".to_owned(),
+                    op: "read",
+                })
+            };
+            cache.read_at(&object, 0, &mut vec![0; BLOCK as usize], &stopped)
+        });
+        entered.wait();
+        let follower = scope.spawn(|| far.read(&cache, &object, 0..BLOCK as usize));
+        while cache.stats().waited == 0 {
+            std::thread::yield_now();
+        }
+        leave.wait();
+        let error = leader.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Cancelled { .. }), "{error:?}");
+        follower.join().unwrap();
+    });
+    assert_eq!(far.take_only(), 0..u64::from(BLOCK));
+}
+
 #[test]
 fn every_flip_and_every_cut_is_fetched_again() {
     let dir = tempfile::tempdir().unwrap();

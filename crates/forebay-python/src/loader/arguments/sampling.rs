@@ -4,18 +4,12 @@ use forebay_loader::{Sampling, Weights};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::refused;
-
-/// A class: its name, or its label as batches show it.
-#[derive(FromPyObject)]
-pub(crate) enum Class {
-    Name(String),
-    Label(i64),
-}
+use super::{Class, Indices, refused};
+use crate::failure::unexpected;
 
 /// What was given; `None` where nothing was.
 pub(crate) struct Given<'py> {
-    pub(crate) indices: Option<Vec<u64>>,
+    pub(crate) indices: Option<Indices>,
     pub(crate) classes: Option<Vec<Class>>,
     pub(crate) limit: Option<u64>,
     pub(crate) weights: Option<Bound<'py, PyAny>>,
@@ -27,7 +21,7 @@ pub(crate) struct Given<'py> {
 /// Options of what was given; labels still count from where the loader's do.
 pub(crate) fn sampling(given: Given<'_>) -> PyResult<Sampling> {
     let mut sampling = Sampling::default();
-    if let Some(mut indices) = given.indices {
+    if let Some(Indices(mut indices)) = given.indices {
         if indices.is_empty() {
             return Err(refused("indices", "empty", "at least one number").into());
         }
@@ -71,7 +65,10 @@ pub(crate) fn sampling(given: Given<'_>) -> PyResult<Sampling> {
 /// A dictionary is by class; anything else is a number for each record.
 fn by_weights(weights: &Bound<'_, PyAny>) -> PyResult<Weights> {
     let Ok(by_class) = weights.cast::<PyDict>() else {
-        return Ok(Weights::BySample(weights.extract::<Vec<f32>>()?.into()));
+        let expected = "a dict of classes to numbers, or a number for each record, as weights";
+        let by_sample = weights.extract::<Vec<f32>>();
+        let by_sample = by_sample.map_err(|_| unexpected(weights, expected))?;
+        return Ok(Weights::BySample(by_sample.into()));
     };
     let (mut names, mut labels) = (Vec::new(), Vec::new());
     for (class, weight) in by_class {

@@ -5,29 +5,30 @@ use std::sync::Arc;
 
 use forebay_loader::{Loader, Mix, MixLabels, Monitor};
 use forebay_shard::{Dataset, Split};
-use forebay_store::{ReadOptions, open_dataset};
+use forebay_store::{Cancel, ReadOptions};
 use forebay_wire::Batch;
 
 use super::{Counters, GivenLabels, GivenMix, Handle, Opened, choose};
 use crate::failure::{Failure, Kind};
 use crate::loader::arguments::Wish;
 use crate::pump::{Place, Source};
-use crate::storage::{location, synthetic};
+use crate::storage::{location, open_dataset, synthetic};
 
-/// A loader has reads on its way by itself, within its own budget.
 fn dataset(place: &OsStr, read: &ReadOptions) -> Result<Dataset, Failure> {
-    if let Some(recipe) = synthetic(place)? {
-        return Ok(recipe.open()?);
+    match synthetic(place)? {
+        Some(recipe) => Ok(recipe.open()?),
+        None => open_dataset(&location(place)?, read),
     }
-    Ok(open_dataset(&location(place)?, &read.clone().for_loader())?)
 }
 
 pub(super) fn open(place: &OsStr, mut wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
-    let dataset = dataset(place, &wish.read)?;
+    // A loader has reads on its way by itself, within its own budget.
+    let dataset = dataset(place, &wish.read.open()?.for_loader())?;
     let name = choose(wish.split.as_deref(), dataset.splits(), &place.display())?;
     let options = wish.options_for(dataset.manifest().label_base);
     let loader = Loader::new(dataset.split(&name)?, options)?;
-    Ok(opened(loader, name, dataset.manifest().label_base, None))
+    let base = dataset.manifest().label_base;
+    Ok(opened(loader, name, base, None, wish.cancel))
 }
 
 /// The split has to be in each dataset of the mix.
@@ -36,8 +37,9 @@ pub(super) fn open_mix(
     mut wish: Wish,
 ) -> Result<(Opened, Box<dyn Source>), Failure> {
     let mut splits = Vec::with_capacity(given.sources.len());
+    let read = wish.read.open()?.for_loader();
     for path in &given.sources {
-        let dataset = dataset(path.as_os_str(), &wish.read)?;
+        let dataset = dataset(path.as_os_str(), &read)?;
         let name = choose(wish.split.as_deref(), dataset.splits(), &path.display())?;
         splits.push(dataset.split(&name)?);
     }
@@ -70,7 +72,8 @@ pub(super) fn open_mix(
         return Err(Failure::new(Kind::Option, message));
     }
     let loader = Loader::mixed(&mix, wish.options_for(base))?;
-    Ok(opened(loader, mix.split(), base, Some(mix.starts())))
+    let starts = Some(mix.starts());
+    Ok(opened(loader, mix.split(), base, starts, wish.cancel))
 }
 
 fn opened(
@@ -78,6 +81,7 @@ fn opened(
     split: String,
     label_base: i64,
     starts: Option<Vec<u64>>,
+    cancel: Cancel,
 ) -> (Opened, Box<dyn Source>) {
     let opened = Opened {
         fingerprint: loader.fingerprint().to_owned(),
@@ -88,7 +92,10 @@ fn opened(
         options: loader.options().clone(),
         label_base,
         starts,
-        handle: Arc::new(loader.monitor()),
+        handle: Arc::new(Hold {
+            monitor: loader.monitor(),
+            cancel,
+        }),
     };
     let failed = false;
     (opened, Box::new(Local { loader, failed }))
@@ -119,13 +126,20 @@ impl Source for Local {
     }
 }
 
-impl Handle for Monitor {
+struct Hold {
+    monitor: Monitor,
+    /// Ends whatever waits for a store.
+    cancel: Cancel,
+}
+
+impl Handle for Hold {
     fn cancel(&self) {
-        self.interrupt();
+        self.monitor.interrupt();
+        self.cancel.cancel();
     }
 
     fn counters(&self) -> Counters {
-        let stats = Monitor::stats(self);
+        let stats = self.monitor.stats();
         Counters {
             verdict: Some(stats.verdict().to_string()),
             wire: stats.to_wire(),
