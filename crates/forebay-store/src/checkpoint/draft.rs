@@ -3,8 +3,9 @@
 //! Files are written once, checksummed on the way and forced to disk behind the writer, by threads that have nothing else
 //! to do. What is dropped before it is committed leaves nothing.
 
-use super::entry::{EntryDir, EntryLock, Marker, Orders, io_error, make_dirs, sync};
+use super::entry::{EntryDir, EntryLock, io_error, make_dirs, sync};
 use super::manifest::{FileEntry, Part};
+use super::marker::{Marker, Orders};
 use super::{Error, Result, name};
 use crate::Cancel;
 use rustix::fs::Advice;

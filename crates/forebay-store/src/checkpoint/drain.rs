@@ -4,8 +4,9 @@
 //! complete or not there, two that are saved under one name cannot mix, and what is repeated after a crash writes the same
 //! bytes to the same keys.
 
-use super::entry::{EntryDir, Marker, io_error};
+use super::entry::{EntryDir, io_error};
 use super::manifest::{MANIFEST_MAX_BYTES, MANIFEST_NAME, Manifest, PartManifest, data_key};
+use super::marker::Marker;
 use super::name::{Place, family_of, step_of};
 use super::{Error, Result, draft, retention};
 use crate::{Cancel, Limiter, Object, Put, Store, StoreOptions, Transfer};

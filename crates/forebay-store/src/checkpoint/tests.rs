@@ -1,5 +1,7 @@
 //! The whole way of a checkpoint, with directories as stores.
 
+mod retention;
+
 use super::entry::EntryDir;
 use super::*;
 use crate::stage::{Area, AreaOptions};
@@ -118,7 +120,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
 fn left(rig: &Rig, files: &[(&str, &str)], name: &str) {
     let buffer = rig.buffer();
     let place = super::name::Place::of(&rig.place(name)).unwrap();
-    let mut orders = super::entry::Orders {
+    let mut orders = super::marker::Orders {
         place,
         store: StoreOptions::default(),
         overwrite: true,
@@ -343,125 +345,6 @@ fn a_damaged_staged_file_is_never_drained() {
         [State::Staged],
         "it is kept for somebody to look at"
     );
-}
-
-#[test]
-fn replacing_is_one_moment_and_leaves_nothing_of_the_old() {
-    let rig = Rig::new();
-    let buffer = rig.buffer();
-    done(&rig.save(&buffer, FILES, &rig.request("best")));
-    let refused = Request {
-        overwrite: false,
-        ..rig.request("best")
-    };
-    let saved = rig.save(&buffer, &[("a", "other")], &refused);
-    assert!(
-        matches!(saved.wait_for(LONG), Some(Err(error)) if matches!(*error, Error::Exists { .. }))
-    );
-    // The same again is no other checkpoint.
-    done(&rig.save(&buffer, FILES, &refused));
-    done(&rig.save(&buffer, &[("a", "newest")], &rig.request("best")));
-    let far = Checkpoint::open(&rig.place("best"), &StoreOptions::default(), None).unwrap();
-    assert_eq!(loaded(&far, 0).unwrap(), as_map(&[("a", "newest")]));
-    assert_eq!(tree(&rig.run()).len(), 2, "{:?}", tree(&rig.run()).keys());
-}
-
-#[test]
-fn the_newest_stay_and_what_is_pinned_or_read() {
-    let rig = Rig::new();
-    let buffer = rig.buffer();
-    let keep = |name: &str| Request {
-        keep: Some(2),
-        ..rig.request(name)
-    };
-    for name in ["step-1", "step-2", "epoch-1", "best"] {
-        done(&rig.save(&buffer, FILES, &rig.request(name)));
-    }
-    // Half of one: no manifest, so it counts for nothing and is left alone.
-    std::fs::create_dir_all(rig.run().join("step-5/data-x")).unwrap();
-    pin(&rig.place("step-1"), &StoreOptions::default(), true).unwrap();
-    done(&rig.save(&buffer, FILES, &keep("step-9")));
-    assert_eq!(
-        rig.names(),
-        ["best", "epoch-1", "step-1", "step-2", "step-9"]
-    );
-    let reader = Checkpoint::open(
-        &rig.place("step-2"),
-        &StoreOptions::default(),
-        Some(&rig.area()),
-    )
-    .unwrap();
-    done(&rig.save(&buffer, FILES, &keep("step-10")));
-    done(&rig.save(&buffer, FILES, &keep("step-11")));
-    assert_eq!(
-        rig.names(),
-        ["best", "epoch-1", "step-1", "step-2", "step-10", "step-11"]
-    );
-    assert_eq!(loaded(&reader, 0).unwrap(), as_map(FILES));
-    drop(reader);
-    pin(&rig.place("step-1"), &StoreOptions::default(), false).unwrap();
-    assert!(pin(&rig.place("step-5"), &StoreOptions::default(), true).is_err());
-    // A later step that is there already, of a run that went another way, is none of its business.
-    done(&rig.save(&buffer, FILES, &keep("step-7")));
-    assert_eq!(
-        rig.names(),
-        ["best", "epoch-1", "step-2", "step-7", "step-10", "step-11"]
-    );
-    assert!(rig.run().join("step-5/data-x").exists());
-    assert!(
-        !rig.run().join("step-1").exists(),
-        "no empty directory stays"
-    );
-    let one = Request {
-        keep: Some(1),
-        ..rig.request("step-12")
-    };
-    done(&rig.save(&buffer, FILES, &one));
-    assert_eq!(rig.names(), ["best", "epoch-1", "step-12"]);
-}
-
-#[test]
-fn a_checkpoint_that_cannot_be_read_is_no_reason_to_remove_another() {
-    let rig = Rig::new();
-    let buffer = rig.buffer();
-    let keep = |name: &str| Request {
-        keep: Some(2),
-        ..rig.request(name)
-    };
-    for name in ["step-1", "step-2", "step-3"] {
-        done(&rig.save(&buffer, FILES, &rig.request(name)));
-    }
-    for name in ["step-2", "step-3"] {
-        std::fs::write(rig.run().join(name).join(MANIFEST_NAME), "{}").unwrap();
-    }
-    done(&rig.save(&buffer, FILES, &keep("step-4")));
-    assert_eq!(rig.load("step-1").unwrap(), as_map(FILES));
-    done(&rig.save(&buffer, FILES, &keep("step-5")));
-    assert_eq!(rig.names(), ["step-2", "step-3", "step-4", "step-5"]);
-    assert_eq!(rig.latest().unwrap(), "step-5");
-}
-
-#[test]
-fn a_removal_that_was_cut_short_is_finished() {
-    let rig = Rig::new();
-    let buffer = rig.buffer();
-    done(&rig.save(&buffer, FILES, &rig.request("step-1")));
-    let dir = rig.run().join("step-1");
-    std::fs::rename(
-        dir.join(MANIFEST_NAME),
-        dir.join("forebay-checkpoint.removed"),
-    )
-    .unwrap();
-    assert_eq!(rig.latest(), None);
-    done(&rig.save(
-        &buffer,
-        FILES,
-        &Request {
-            keep: Some(3),
-            ..rig.request("step-2")
-        },
-    ));
-    assert!(!dir.exists());
 }
 
 #[test]

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::ledger::Ledger;
+use super::room::BASE_BYTES;
 use super::survey::{self, Listed};
-use super::{BASE_BYTES, cost, is_at, live};
+use super::{cost, is_at, live};
 use crate::cache::block::{HEADER_BYTES, Header, is_block_size};
 use crate::cache::object::ObjectId;
 use crate::{AtomicFile, Durability, Error, Result, is_temporary};

@@ -2,7 +2,7 @@
 //!
 //! The file system is the index. A block is there if its file is; it appears by a rename, whole, and goes by being unlinked and cut to nothing, so
 //! that its space is free at once even if somebody has it open (who then reads too little, and fetches). What processes have to agree on is how much
-//! there is in all: see `ledger`. Who fills what: see `fill`. Whose blocks are in use: see `live`.
+//! there is in all: see `ledger`; what may go for more: `room`. Who fills what: see `fill`. Whose blocks are in use: see `live`.
 //!
 //! | name in the directory | what |
 //! | --- | --- |
@@ -17,6 +17,7 @@ mod fill;
 mod ledger;
 mod live;
 mod marker;
+mod room;
 mod survey;
 
 use std::fs::File;
@@ -25,7 +26,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 #[cfg(test)]
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -34,32 +35,21 @@ use super::block::{HEADER_BYTES, Header, MIN_BLOCK_BYTES};
 use super::notices::{Notice, Notices};
 use super::object::{ObjectId, Reads};
 use super::stats::Counters;
-use crate::{Error, Result, free_bytes};
-use files::{NOTED_EVERY_NS, OpenFile, OpenFiles};
+use crate::{Error, Result};
+use files::{OpenFile, OpenFiles};
 pub(super) use fill::Filling;
 use ledger::{Entry, Ledger};
 pub(super) use live::Live;
 pub use marker::{CacheContents, CachedLocation, Cleared, clear, contents};
-use survey::{Listed, Victims};
+use room::BASE_BYTES;
+use survey::Victims;
 
 /// What a block costs beside its bytes: inode, name, and its part of the object's directory.
 const ENTRY_BYTES: u64 = 8 << 10;
-/// What the directory costs that holds nothing.
-const BASE_BYTES: u64 = 64 << 10;
-/// Blocks that must fit at least: one for each of a loader's readers, and as many that wait.
-const MIN_BLOCKS: u64 = 16;
-/// The part of a file system that is left free, at most [`MOST_SPARE_BYTES`].
-const SPARE_PART: u64 = 100;
-const MOST_SPARE_BYTES: u64 = 1 << 30;
-/// The part of the free space that a cache takes if nobody says how much.
-const DEFAULT_TENTHS: u64 = 8;
 /// How long another process may take to fill a block before it is read around the cache.
 const FILL_PATIENCE: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// Uses are noted with this uncertainty, clocks and all.
-const SLACK_NS: u64 = 2 * NOTED_EVERY_NS;
-
 /// Bytes that a file of this length takes.
 fn cost(file_len: u64) -> u64 {
     let page = u64::from(MIN_BLOCK_BYTES);
@@ -173,83 +163,6 @@ impl Disk {
         };
         disk.settle_limit(limit)?;
         Ok(disk)
-    }
-
-    /// Counts what is there, throws out what no block can be, and decides how much there may be.
-    fn settle_limit(&mut self, limit: Option<u64>) -> Result<()> {
-        let used = {
-            let entry = self.ledger.lock()?;
-            self.drop_misshapen()?;
-            self.recount(&entry)?
-        };
-        let free = free_bytes(&self.root)?.saturating_sub(self.spare()?);
-        let could = used.saturating_add(free);
-        self.limit = limit.unwrap_or_else(|| used + free / 10 * DEFAULT_TENTHS);
-        let block = u64::from(self.block_bytes);
-        let need = MIN_BLOCKS
-            .saturating_mul(block_cost(block))
-            .saturating_add(BASE_BYTES);
-        let room = self.limit.min(could);
-        if room < need {
-            return Err(Error::CacheTooSmall {
-                place: self.root.display().to_string(),
-                have_bytes: room,
-                need_bytes: need,
-                why: if self.limit <= could {
-                    "that is what it may hold"
-                } else {
-                    "that is what its file system has free"
-                },
-            });
-        }
-        if limit.is_some_and(|limit| limit > could) {
-            self.notices.tell(
-                Notice::Space,
-                format!(
-                    "{} may hold {} bytes, but its file system has room for {could} only: it will hold less",
-                    self.root.display(),
-                    self.limit
-                ),
-            );
-        }
-        if used > self.limit {
-            self.shrink()?;
-        }
-        Ok(())
-    }
-
-    /// What stays free on the file system.
-    fn spare(&self) -> Result<u64> {
-        let stat = rustix::fs::statvfs(&self.root)
-            .map_err(|error| Error::io(&self.root, "ask for the size of", error))?;
-        let size = stat.f_blocks.saturating_mul(stat.f_frsize);
-        Ok((size / SPARE_PART).min(MOST_SPARE_BYTES))
-    }
-
-    /// Removes files that cannot be blocks: empty ones above all, as a power cut leaves them.
-    fn drop_misshapen(&self) -> Result<()> {
-        let most = HEADER_BYTES as u64 + u64::from(self.block_bytes);
-        let mut bad = Vec::new();
-        survey::walk(&self.blocks, &mut |listed| {
-            if listed.file_len <= HEADER_BYTES as u64 || listed.file_len > most {
-                bad.push(listed);
-            }
-        })?;
-        for listed in bad {
-            self.counters.disk.damaged.add(1);
-            let _ = std::fs::remove_file(self.path(listed.id, listed.number));
-        }
-        Ok(())
-    }
-
-    /// The true number of bytes, and in passing removes what the dead left.
-    fn recount(&self, entry: &Entry<'_>) -> Result<u64> {
-        let (filling, _) = survey::clean_fills(&self.fills)?;
-        let _ = live::in_use(&self.notes, true);
-        let mut used = BASE_BYTES + filling * block_cost(u64::from(self.block_bytes));
-        survey::walk(&self.blocks, &mut |listed| used += cost(listed.file_len))?;
-        entry.set_used(used)?;
-        Ok(used)
     }
 
     /// Bytes in use, all counted.
@@ -478,130 +391,6 @@ impl Disk {
         }
     }
 
-    /// Reserves room, and evicts what may go for it. False if there is none.
-    fn make_room(
-        &self,
-        bytes: u64,
-        reads: Reads,
-        is_pinned: &dyn Fn(ObjectId, u64) -> bool,
-    ) -> Result<bool> {
-        if self.take(bytes)? {
-            return Ok(true);
-        }
-        let mut victims = self.victims.lock().unwrap_or_else(PoisonError::into_inner);
-        let closings = self.live.closings();
-        victims.refresh(&self.blocks, &self.notes, closings)?;
-        let mut kept = Vec::new();
-        let mut made = false;
-        loop {
-            let next = victims.unused.pop_front().or_else(|| {
-                let oldest = victims.in_use.front()?;
-                is_colder(oldest, reads).then(|| victims.in_use.pop_front())?
-            });
-            let Some(next) = next else { break };
-            if is_pinned(next.id, next.number) {
-                kept.push(next);
-                continue;
-            }
-            self.evict(&next)?;
-            if self.take(bytes)? {
-                made = true;
-                break;
-            }
-        }
-        for listed in kept.into_iter().rev() {
-            victims.in_use.push_front(listed);
-        }
-        Ok(made)
-    }
-
-    /// Whether there is no room for a block, and nothing that was found lately could make it.
-    fn is_full_for(&self, wanted: &Wanted) -> bool {
-        let bytes = block_cost(u64::from(wanted.payload_len));
-        if self.used().saturating_add(bytes) <= self.limit {
-            return false;
-        }
-        let mut victims = self.victims.lock().unwrap_or_else(PoisonError::into_inner);
-        let refreshed = victims.refresh(&self.blocks, &self.notes, self.live.closings());
-        refreshed.is_ok()
-            && victims.unused.is_empty()
-            && !victims
-                .in_use
-                .front()
-                .is_some_and(|oldest| is_colder(oldest, wanted.reads))
-    }
-
-    /// Reserves room if there is some.
-    fn take(&self, bytes: u64) -> Result<bool> {
-        if free_bytes(&self.root)? < bytes.saturating_add(self.spare()?) {
-            self.notices.tell(
-                Notice::Space,
-                format!(
-                    "the file system of {} is nearly full: what does not fit is read around the cache",
-                    self.root.display()
-                ),
-            );
-            return Ok(false);
-        }
-        // Without the lock first: a cache that is full is asked at every miss.
-        let fits = |used: u64| used.saturating_add(bytes) <= self.limit;
-        if self.ledger.glance().is_some_and(|used| !fits(used)) {
-            return Ok(false);
-        }
-        let entry = self.ledger.lock()?;
-        let used = match entry.used() {
-            Some(used) => used,
-            None => self.recount(&entry)?,
-        };
-        if !fits(used) {
-            return Ok(false);
-        }
-        entry.set_used(used + bytes)?;
-        Ok(true)
-    }
-
-    /// Removes a block, unless it was used since it was listed. Returns whether it did.
-    fn evict(&self, listed: &Listed) -> Result<bool> {
-        let path = self.path(listed.id, listed.number);
-        let entry = self.ledger.lock()?;
-        let Ok(metadata) = std::fs::symlink_metadata(&path) else {
-            return Ok(false);
-        };
-        if survey::used_at(&metadata) != listed.used_at || metadata.len() != listed.file_len {
-            return Ok(false);
-        }
-        let file = survey::open_own(&path);
-        std::fs::remove_file(&path).map_err(|error| Error::io(&path, "remove", error))?;
-        self.files.remove((listed.id, listed.number));
-        if let Ok(file) = file {
-            // Whoever has it open reads too little and looks again. Else the space would stay taken until they close it.
-            let _ = file.set_len(0);
-        }
-        self.take_off(&entry, cost(listed.file_len));
-        drop(entry);
-        self.counters.disk.evictions.add(1);
-        self.counters.disk.evicted_bytes.add(listed.file_len);
-        if let Some(dir) = path.parent() {
-            // Only if it is empty.
-            let _ = std::fs::remove_dir(dir);
-        }
-        Ok(true)
-    }
-
-    /// Evicts until the limit is kept, which is lower than it was when the blocks were stored.
-    fn shrink(&self) -> Result<()> {
-        let mut victims = self.victims.lock().unwrap_or_else(PoisonError::into_inner);
-        victims.refresh(&self.blocks, &self.notes, self.live.closings())?;
-        while self.used() > self.limit {
-            let next = victims.unused.pop_front();
-            let Some(next) = next.or_else(|| victims.in_use.pop_front()) else {
-                break;
-            };
-            self.evict(&next)?;
-        }
-        Ok(())
-    }
-
     /// Closes what is open, so that the next read looks at the files anew.
     #[cfg(test)]
     pub(super) fn close_files(&self) {
@@ -621,12 +410,6 @@ impl Disk {
     fn fault(&self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// Whether a block that is in use was not read while the newcomer was read twice. In an epoch all is read once, so it is not part
-/// of what is being read over and over.
-fn is_colder(listed: &Listed, newcomer: Reads) -> bool {
-    listed.used_at.saturating_add(SLACK_NS) < newcomer.before_last
 }
 
 /// Reads `out` from the payload and checks all chunks that it touches. None if it is not what was stored.

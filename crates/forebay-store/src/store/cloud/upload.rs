@@ -4,6 +4,8 @@
 //! upload that nobody knows the id of: it is looked for at the end, and ended. The completion may have been done: the object
 //! there is looked at, and recognised by its token, before anything is repeated.
 
+mod source;
+
 use super::wire::NOTES;
 use super::{
     CRC32C_NAME, Fault, Live, Service, TOKEN_NAME, Try, What, attributes, new_token, runtime,
@@ -12,19 +14,17 @@ use crate::store::{Object, Put, Transfer};
 use crate::{Error, Limiter, Result};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::azure::AzureAuthorizer;
 use object_store::client::HttpRequest;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path as Name;
 use object_store::{HeaderValue, PutMultipartOptions};
-use std::fs::File;
+use source::Source;
 use std::future::Future;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -36,8 +36,6 @@ const SMALLEST_PART: u64 = 5 << 20;
 const MOST_PARTS: u64 = 9_000;
 /// From so many bytes on, one more request is worth it that spares a checksum of all of them.
 const WORTH_LEARNING: u64 = 4 << 20;
-/// Buffers of parts that are kept to be used again. Fresh memory costs as much as reading into it.
-const SPARE_BUFFERS: usize = 8;
 /// An upload that somebody else ended, or that is damaged when it is read back, begins anew so often.
 const ROUNDS: u32 = 3;
 /// How long a stopped caller waits until what it began is ended: at a store that answers, and at one that does not.
@@ -536,126 +534,6 @@ struct Part {
     upload_id: String,
     source: Source,
     limiter: Option<Limiter>,
-}
-
-/// The file that is sent.
-#[derive(Debug, Clone)]
-struct Source {
-    path: PathBuf,
-    file: Arc<File>,
-    len: u64,
-    buffers: Arc<Buffers>,
-}
-
-/// Memory of parts that were sent.
-#[derive(Debug, Default)]
-struct Buffers(Mutex<Vec<Vec<u8>>>);
-
-impl Buffers {
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// A buffer of that length, with any content.
-    fn take(&self, len: usize) -> Vec<u8> {
-        let mut buffer = self.lock().pop().unwrap_or_default();
-        buffer.resize(len, 0);
-        buffer
-    }
-}
-
-/// A buffer that goes back when nobody has its bytes any more.
-struct Lent {
-    bytes: Vec<u8>,
-    buffers: Arc<Buffers>,
-}
-
-impl AsRef<[u8]> for Lent {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        let mut spare = self.buffers.lock();
-        if spare.len() < SPARE_BUFFERS {
-            spare.push(std::mem::take(&mut self.bytes));
-        }
-    }
-}
-
-impl Source {
-    fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|error| Error::io(path, "open", error))?;
-        let meta = file
-            .metadata()
-            .map_err(|error| Error::io(path, "look at", error))?;
-        if !meta.is_file() {
-            let error = std::io::Error::from(std::io::ErrorKind::InvalidInput);
-            return Err(Error::io(path, "upload, which is no file,", error));
-        }
-        Ok(Self {
-            path: path.to_path_buf(),
-            file: Arc::new(file),
-            len: meta.len(),
-            buffers: Arc::default(),
-        })
-    }
-
-    /// Reads on a thread that may block.
-    async fn read(self, offset: u64, len: u64) -> Result<Bytes> {
-        let path = self.path.clone();
-        blocking(path, move || {
-            let len = usize::try_from(len).map_err(std::io::Error::other)?;
-            let mut bytes = self.buffers.take(len);
-            self.file.read_exact_at(&mut bytes, offset)?;
-            let buffers = self.buffers;
-            Ok(Bytes::from_owner(Lent { bytes, buffers }))
-        })
-        .await
-    }
-
-    async fn crc32c(self) -> Result<u32> {
-        let path = self.path.clone();
-        blocking(path, move || {
-            let mut piece = vec![0; 1 << 20];
-            let (mut crc32c, mut offset) = (0, 0);
-            while offset < self.len {
-                let n = piece.len().min((self.len - offset) as usize);
-                let now = &mut piece[..n];
-                self.file.read_exact_at(now, offset)?;
-                crc32c = crc32c::crc32c_append(crc32c, now);
-                offset += n as u64;
-            }
-            Ok(crc32c)
-        })
-        .await
-    }
-
-    fn expect(&self, expected: u32, found: u32) -> Result<()> {
-        if expected == found {
-            return Ok(());
-        }
-        Err(Error::Checksum {
-            object: self.path.display().to_string(),
-            what: "the file",
-            expected,
-            found,
-        })
-    }
-}
-
-async fn blocking<T: Send + 'static>(
-    path: PathBuf,
-    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
-) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done.map_err(|error| Error::io(&path, "read", error)),
-        Err(ended) => Err(Error::io(&path, "read", std::io::Error::other(ended))),
-    }
 }
 
 /// Work on the runtime's threads that ends when nobody waits for it any more.
