@@ -5,27 +5,27 @@
 //! disk, an interrupted run goes on, and the manifest comes last, after every file was read back. What is converted is a
 //! data set, or TFRecord files that anybody wrote.
 
+mod options;
 mod plan;
 mod record;
 mod source;
 
+pub use options::{ConvertOptions, ProgressiveChange, SeekPointChange};
 pub use source::{ConvertSource, ForeignFiles};
 
 use crate::destination::{Destination, Header, INDEX_DIR, Journal, ShardLine, State};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
-use crate::options::{Format, PackOptions, Sharding};
+use crate::options::{Format, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::refuse_nesting;
 use crate::publish::shard_entry;
 use crate::report::{ProgressiveCount, SeekPointCount, SplitSummary};
 use crate::resume;
-use crate::upload::{self, Upload, UploadOptions, Uploaded};
+use crate::upload::{self, Upload, Uploaded};
 use crate::write::{WrittenShard, open_shard, write_file};
-use forebay_image::SeekDensity;
 use forebay_shard::manifest::{FILE_NAME, Manifest, SplitEntry};
 use forebay_shard::{RecordMeta, ShardFormat};
-use forebay_store::{Durability, Location, ReadOptions};
 use plan::Plan;
 use source::Source;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,145 +42,6 @@ const SPACE_BESIDE_BYTES: u64 = 16 << 20;
 /// Progress is told and a stop is looked for after this many bytes or records.
 const STEP_BYTES: u64 = 4 << 20;
 const STEP_RECORDS: u64 = 64;
-
-/// What becomes of seek points.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum SeekPointChange {
-    /// Records keep those that they have, and get no others.
-    #[default]
-    Keep,
-    /// They go.
-    Remove,
-    /// Every JPEG gets new ones.
-    Make(SeekDensity),
-}
-
-/// What becomes of progressive JPEGs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ProgressiveChange {
-    /// They stay as they are.
-    #[default]
-    Keep,
-    /// They become baseline ones with the same pixels, of which the original can be made again, byte for byte; those of
-    /// which it could not stay as they are.
-    Baseline,
-    /// The originals come back.
-    Original,
-}
-
-/// Everything that a conversion can be told. Start from [`ConvertOptions::new`] and change fields.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ConvertOptions {
-    /// What is converted.
-    pub src: ConvertSource,
-    /// Where the data set goes: a directory that is missing, empty, or holds the unfinished work of the same conversion.
-    pub dst: Location,
-    /// The kind of shard.
-    pub format: Format,
-    /// How many shards; none: records stay together as they are.
-    pub sharding: Option<Sharding>,
-    /// What becomes of seek points.
-    pub seek_points: SeekPointChange,
-    /// What becomes of progressive JPEGs.
-    pub progressive: ProgressiveChange,
-    /// Writes the text index (`.idx`) for TFRecord shards beside the binary one.
-    pub index_text: bool,
-    /// Adds a BLAKE3 hash of each shard to the manifest.
-    pub blake3: bool,
-    /// Shards written at the same time; none: what the machine and its cgroup allow. Never changes the output.
-    pub jobs: Option<usize>,
-    /// Whether finished files are forced to disk. Never changes the output.
-    pub durability: Durability,
-    /// Refuses to start when the destination has too little room.
-    pub check_space: bool,
-    /// Removes the data set (or the unfinished one) that is in the destination first.
-    pub overwrite: bool,
-    /// Where shards lie until they are in an object store, and how that is reached.
-    pub upload: UploadOptions,
-    /// How a source that is no local directory is read.
-    pub read: ReadOptions,
-}
-
-impl ConvertOptions {
-    /// The same records in shards of another format, and nothing else changed.
-    pub fn new(src: ConvertSource, dst: impl Into<Location>, format: Format) -> Self {
-        Self {
-            src,
-            dst: dst.into(),
-            format,
-            sharding: None,
-            seek_points: SeekPointChange::Keep,
-            progressive: ProgressiveChange::Keep,
-            index_text: true,
-            blake3: false,
-            jobs: None,
-            durability: Durability::Synced,
-            check_space: true,
-            overwrite: false,
-            upload: UploadOptions::default(),
-            read: ReadOptions::default(),
-        }
-    }
-
-    /// The options of shards, in the words of a pack.
-    fn of_shards(&self) -> PackOptions {
-        let mut options = PackOptions::new(Path::new(""), self.dst.clone());
-        (options.format, options.index_text) = (self.format, self.index_text);
-        (options.blake3, options.durability) = (self.blake3, self.durability);
-        options.jobs = self.jobs;
-        // What may come to records that had no seek points.
-        options.seek_points = match self.seek_points {
-            SeekPointChange::Make(density) => Some(density),
-            SeekPointChange::Keep | SeekPointChange::Remove => None,
-        };
-        if let Some(sharding) = self.sharding {
-            options.sharding = sharding;
-        }
-        options
-    }
-
-    /// What decides the output, by name, as the manifest records it.
-    fn arguments(&self) -> BTreeMap<String, String> {
-        let mut arguments = BTreeMap::new();
-        let mut set = |name: &str, value: String| arguments.insert(name.to_owned(), value);
-        match self.format {
-            Format::TfRecord => {
-                set("format", "tfrecord".into());
-                set("index_text", self.index_text.to_string());
-            }
-            Format::Indexed => {
-                set("format", "indexed".into());
-                set("codec", "none".into());
-            }
-            Format::IndexedZstd(level) => {
-                set("format", "indexed".into());
-                set("codec", format!("zstd:{level}"));
-            }
-        }
-        match self.sharding {
-            None => None,
-            Some(Sharding::Count(count)) => set("shards", count.to_string()),
-            Some(Sharding::Bytes(bytes)) => set("shard_size", bytes.to_string()),
-        };
-        match self.seek_points {
-            SeekPointChange::Keep => None,
-            SeekPointChange::Remove => set("seek_points", "off".into()),
-            SeekPointChange::Make(SeekDensity::Auto) => set("seek_points", "auto".into()),
-            SeekPointChange::Make(SeekDensity::Rows) => set("seek_points", "on".into()),
-            SeekPointChange::Make(SeekDensity::Fine) => set("seek_points", "fine".into()),
-        };
-        match self.progressive {
-            ProgressiveChange::Keep => None,
-            ProgressiveChange::Baseline => set("progressive", "baseline".into()),
-            ProgressiveChange::Original => set("progressive", "original".into()),
-        };
-        if self.blake3 {
-            set("blake3", "true".into());
-        }
-        arguments
-    }
-}
 
 /// What a conversion did.
 #[derive(Debug, Clone)]

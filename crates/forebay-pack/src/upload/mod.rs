@@ -6,19 +6,18 @@
 //! manifest goes last, alone, with a put that succeeds only if there is none, after every object was looked at once more.
 
 mod claim;
+mod keys;
+mod room;
 
-use crate::destination::{
-    Destination, INDEX_DIR, MANIFEST, PACK_DIR, REPORT, ShardLine, is_shard_name,
-};
+use crate::destination::{INDEX_DIR, MANIFEST, PACK_DIR, REPORT, ShardLine};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
-use crate::options::{Format, PackOptions};
-use crate::plan::PlannedShard;
 use claim::{CLAIM, CLAIM_DIR, Claim, place};
-use forebay_image::SeekDensity;
 use forebay_shard::Manifest;
 use forebay_store::stage::{Area, AreaOptions, Item, Reservation};
 use forebay_store::{Error as StoreError, Limiter, Location, Object, Put, Store, StoreOptions};
+use keys::{files, is_of_pack, is_of_shards, is_probe};
+pub(crate) use room::{Room, room_of_planned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -34,11 +33,6 @@ const LOOKS: usize = 16;
 const ID_FILE: &str = "claim";
 /// How often an observer is told what is uploaded.
 const TELL: Duration = Duration::from_millis(200);
-/// What a shard's sidecars take for each record, at most in any usual data set; more is held without being reserved.
-const SIDECAR_RECORD_BYTES: u64 = 192;
-/// And for each shard.
-const SIDECAR_BYTES: u64 = 64 << 10;
-
 /// Why parts and an upload do not go together.
 pub(crate) const NO_PARTS: &str = "parts of a pack meet in a directory that all machines see: pack them into one without a staging \
                                    area, finish it there, and copy the data set with `forebay cp`";
@@ -91,10 +85,6 @@ pub(crate) struct Identity<'a> {
     pub(crate) arguments: &'a BTreeMap<String, String>,
     pub(crate) shards: &'a [String],
 }
-
-/// Room for a shard and what belongs to it; nothing where files stay where they are written.
-#[derive(Debug, Default)]
-pub(crate) struct Room(Option<Reservation>);
 
 /// A destination that is written through a staging area.
 #[derive(Debug)]
@@ -552,49 +542,6 @@ pub(crate) fn written(dst: &Location, options: &UploadOptions) -> Result<Vec<Pat
     Ok(dirs)
 }
 
-/// Bytes that a shard of so many bytes and records may take with all that belongs to it.
-pub(crate) fn room_of(bytes: u64, records: u64, format: Format, has_fine_points: bool) -> u64 {
-    let points = if has_fine_points {
-        bytes / 12
-    } else {
-        bytes / 50
-    };
-    let sidecars = match format {
-        Format::TfRecord => {
-            SIDECAR_BYTES.saturating_add(records.saturating_mul(SIDECAR_RECORD_BYTES))
-        }
-        Format::Indexed | Format::IndexedZstd(_) => SIDECAR_BYTES,
-    };
-    bytes.saturating_add(points).saturating_add(sidecars)
-}
-
-/// The same for a planned shard of a pack.
-pub(crate) fn room_of_planned(planned: &PlannedShard, options: &PackOptions) -> u64 {
-    let has_fine_points = options.seek_points == Some(SeekDensity::Fine);
-    let records = planned.positions.end - planned.positions.start;
-    room_of(planned.bytes, records, options.format, has_fine_points)
-}
-
-/// The files of a shard: key, bytes, CRC32C. The shard comes last, so that whoever sees it sees its indexes.
-fn files(line: &ShardLine) -> impl Iterator<Item = (String, u64, u32)> {
-    let sidecars = line.sidecars.iter();
-    let sidecars = sidecars.map(|file| {
-        (
-            format!("{INDEX_DIR}/{}", file.name),
-            file.bytes,
-            file.crc32c,
-        )
-    });
-    sidecars
-        .chain(std::iter::once((
-            line.name.clone(),
-            line.bytes,
-            line.crc32c,
-        )))
-        .collect::<Vec<_>>()
-        .into_iter()
-}
-
 /// One session for each destination, so that the same command finds it again.
 fn session_name(dst: &Location, options: &UploadOptions) -> String {
     let mut hasher = blake3::Hasher::new();
@@ -609,77 +556,4 @@ fn session_name(dst: &Location, options: &UploadOptions) -> String {
             .as_bytes(),
     );
     format!("pack-{}", &hasher.finalize().to_hex()[..32])
-}
-
-/// What a store was asked with whether it heeds conditions: there for a moment, or left by a process that was killed in it.
-fn is_probe(key: &str) -> bool {
-    key.starts_with(".forebay-probe-")
-}
-
-/// Whether a key is one that a pack writes.
-fn is_of_pack(key: &str) -> bool {
-    let is_index = |name: &str| {
-        let shard = name
-            .strip_suffix(".fbi")
-            .or_else(|| name.strip_suffix(".idx"));
-        shard.is_some_and(is_shard_name)
-    };
-    key == MANIFEST
-        || is_probe(key)
-        || is_shard_name(key)
-        || key.strip_prefix("index/").is_some_and(is_index)
-        || key.strip_prefix("pack/") == Some(REPORT)
-}
-
-/// Whether a key is one that a pack with these shards writes, its manifest aside.
-fn is_of_shards(key: &str, shards: &BTreeSet<&str>) -> bool {
-    let name = key.strip_prefix("index/").map_or(key, |name| {
-        name.strip_suffix(".fbi")
-            .or_else(|| name.strip_suffix(".idx"))
-            .unwrap_or(name)
-    });
-    is_of_pack(key) && (shards.contains(name) || key.starts_with("pack/"))
-}
-
-impl Destination {
-    /// Waits for room to write a shard of about so many bytes; none if `stopped` says so.
-    pub(crate) fn reserve(&self, bytes: u64, stopped: &dyn Fn() -> bool) -> Result<Option<Room>> {
-        self.upload().map_or_else(
-            || Ok(Some(Room::default())),
-            |upload| upload.reserve(bytes, stopped),
-        )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_of_packs_are_told_from_others() {
-        for key in [
-            "forebay.json",
-            "train-00000-of-00001",
-            "train-00000-of-00001.fbs",
-            "index/train-00000-of-00001.fbi",
-            "index/train-00000-of-00001.idx",
-            "pack/report.jsonl",
-        ] {
-            assert!(is_of_pack(key), "{key}");
-        }
-        for key in [
-            "thesis.tex",
-            "index/x.fbi",
-            "index/train-00000-of-00001",
-            "pack/x",
-            "train-0-of-1",
-            "a/train-00000-of-00001",
-        ] {
-            assert!(!is_of_pack(key), "{key}");
-        }
-        let shards = BTreeSet::from(["train-00000-of-00001"]);
-        assert!(is_of_shards("index/train-00000-of-00001.idx", &shards));
-        assert!(!is_of_shards("train-00000-of-00002", &shards));
-        assert!(!is_of_shards("forebay.json", &shards));
-    }
 }

@@ -1,0 +1,87 @@
+//! The names that a pack writes below its destination.
+
+use crate::destination::{INDEX_DIR, MANIFEST, REPORT, ShardLine, is_shard_name};
+use std::collections::BTreeSet;
+
+/// The files of a shard: key, bytes, CRC32C. The shard comes last, so that whoever sees it sees its indexes.
+pub(super) fn files(line: &ShardLine) -> impl Iterator<Item = (String, u64, u32)> {
+    let sidecars = line.sidecars.iter();
+    let sidecars = sidecars.map(|file| {
+        (
+            format!("{INDEX_DIR}/{}", file.name),
+            file.bytes,
+            file.crc32c,
+        )
+    });
+    sidecars
+        .chain(std::iter::once((
+            line.name.clone(),
+            line.bytes,
+            line.crc32c,
+        )))
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+/// What a store was asked with whether it heeds conditions: there for a moment, or left by a process that was killed in it.
+pub(super) fn is_probe(key: &str) -> bool {
+    key.starts_with(".forebay-probe-")
+}
+
+/// Whether a key is one that a pack writes.
+pub(super) fn is_of_pack(key: &str) -> bool {
+    let is_index = |name: &str| {
+        let shard = name
+            .strip_suffix(".fbi")
+            .or_else(|| name.strip_suffix(".idx"));
+        shard.is_some_and(is_shard_name)
+    };
+    key == MANIFEST
+        || is_probe(key)
+        || is_shard_name(key)
+        || key.strip_prefix("index/").is_some_and(is_index)
+        || key.strip_prefix("pack/") == Some(REPORT)
+}
+
+/// Whether a key is one that a pack with these shards writes, its manifest aside.
+pub(super) fn is_of_shards(key: &str, shards: &BTreeSet<&str>) -> bool {
+    let name = key.strip_prefix("index/").map_or(key, |name| {
+        name.strip_suffix(".fbi")
+            .or_else(|| name.strip_suffix(".idx"))
+            .unwrap_or(name)
+    });
+    is_of_pack(key) && (shards.contains(name) || key.starts_with("pack/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_packs_are_told_from_others() {
+        for key in [
+            "forebay.json",
+            "train-00000-of-00001",
+            "train-00000-of-00001.fbs",
+            "index/train-00000-of-00001.fbi",
+            "index/train-00000-of-00001.idx",
+            "pack/report.jsonl",
+        ] {
+            assert!(is_of_pack(key), "{key}");
+        }
+        for key in [
+            "thesis.tex",
+            "index/x.fbi",
+            "index/train-00000-of-00001",
+            "pack/x",
+            "train-0-of-1",
+            "a/train-00000-of-00001",
+        ] {
+            assert!(!is_of_pack(key), "{key}");
+        }
+        let shards = BTreeSet::from(["train-00000-of-00001"]);
+        assert!(is_of_shards("index/train-00000-of-00001.idx", &shards));
+        assert!(!is_of_shards("train-00000-of-00002", &shards));
+        assert!(!is_of_shards("forebay.json", &shards));
+    }
+}
