@@ -107,6 +107,19 @@ struct Shared {
     stale: Stale,
     counts: Mutex<BTreeMap<Fault, u64>>,
     most_at_once: Mutex<(u64, u64)>,
+    moment: Mutex<Option<Moment>>,
+}
+
+/// What a test does once the server has done a request, and before the client knows.
+struct Moment {
+    number: u64,
+    then: Box<dyn FnOnce() + Send>,
+}
+
+impl std::fmt::Debug for Moment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Moment").field(&self.number).finish()
+    }
 }
 
 impl FaultProxy {
@@ -123,6 +136,7 @@ impl FaultProxy {
             stale: Stale::default(),
             counts: Mutex::default(),
             most_at_once: Mutex::default(),
+            moment: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
         let listener = Listener::start(move |stream| serving.serve(stream));
@@ -154,6 +168,15 @@ impl FaultProxy {
     pub fn set_outage_after(&self, requests: u64) {
         let at = self.requests() + requests;
         self.shared.outage_at.store(at, Ordering::SeqCst);
+    }
+
+    /// Calls `then` after so many more requests and one: when the server has done that one and the client does not know yet.
+    pub fn when_done(&self, requests: u64, then: impl FnOnce() + Send + 'static) {
+        let moment = Moment {
+            number: self.requests() + requests,
+            then: Box::new(then),
+        };
+        *self.shared.moment.lock().expect("no panic holds it") = Some(moment);
     }
 
     /// Connections that were closed because of outages.
@@ -267,6 +290,14 @@ impl Shared {
         let Ok(mut answer) = ask(self.upstream, request) else {
             return false;
         };
+        let moment = self
+            .moment
+            .lock()
+            .expect("no panic holds it")
+            .take_if(|moment| moment.number <= number);
+        if let Some(moment) = moment {
+            (moment.then)();
+        }
         if answer.header("content-length").is_none() && method != "HEAD" && answer.status() != 204 {
             let len = answer.body.len();
             answer

@@ -277,6 +277,49 @@ fn a_stop_ends_the_wait_for_a_store_that_is_away() {
 }
 
 #[test]
+fn a_stop_at_any_request_leaves_nothing_behind() {
+    let server = S3Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, noise((5 << 20) + 1000, 1)).unwrap();
+    let upload = |store: &Store, cancel: &Cancel| {
+        let transfer = Transfer::new(cancel).with_part_bytes(5 << 20);
+        store.upload_file("in-parts", &file, &transfer).map(drop)
+    };
+    let put = |store: &Store, _: &Cancel| store.put("once", b"x", Put::IfAbsent).map(drop);
+    type Call<'a> = &'a dyn Fn(&Store, &Cancel) -> Result<(), Error>;
+    let calls: [(Call<'_>, u64); 2] = [(&upload, 6), (&put, 4)];
+    for (call, least) in calls {
+        for number in 0.. {
+            // At another address it is another store, of which nothing was learned yet.
+            let proxy = FaultProxy::new(server.address(), 15, Plan::none());
+            let cancel = Cancel::new();
+            let store = open_with("s3", &proxy.url(), server.settings(), &|options| {
+                options.with_cancel(cancel.clone())
+            });
+            let stop = cancel.clone();
+            proxy.when_done(number, move || stop.cancel());
+            let done = call(&store, &cancel);
+            assert_eq!(server.open_uploads(), 0, "request {number}");
+            let straight = open("s3", &server.url(), server.settings());
+            for object in straight.list("").unwrap() {
+                let is_whole = ["in-parts", "once"].contains(&object.key.as_str());
+                assert!(is_whole, "request {number}: {}", object.key);
+                straight.delete(&object.key).unwrap();
+            }
+            match done {
+                // There is no such request.
+                Ok(()) => {
+                    assert!(number >= least, "{number} requests");
+                    break;
+                }
+                Err(error) => assert!(matches!(error, Error::Cancelled { .. }), "{error:?}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn old_answers_after_a_write_are_not_believed() {
     let s3 = S3Server::start();
     old_answers("s3", s3.address(), s3.settings());

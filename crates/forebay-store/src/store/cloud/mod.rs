@@ -3,6 +3,7 @@
 //! `object_store` speaks the protocols; here is what it leaves open: tries that go on through an outage without a
 //! storm, timeouts that suit the size of a request, answers that were lost, and the proof that bytes are what they were.
 
+mod endings;
 mod fault;
 mod fresh;
 mod open;
@@ -20,6 +21,7 @@ pub(crate) use uploads::fuzz as fuzz_page;
 
 use super::{Listing, Object, Put, Retry, StoreOptions, Transfer, Written};
 use crate::{Cancel, Error, Limiter, Location, Result, Trouble};
+use endings::Endings;
 use fault::{Again, Fault, Verdict, What, judge};
 use forebay_shard::StorageStats;
 use object_store::aws::AmazonS3;
@@ -72,8 +74,6 @@ struct Open {
     retry: Retry,
     settings: Settings,
     counters: Counters,
-    /// Uploads that are being ended because nobody waits for them any more.
-    endings: std::sync::Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
 
 /// `object_store` shows keys in its `Debug`.
@@ -245,7 +245,15 @@ impl Cloud {
     pub(super) fn put(&self, key: &str, bytes: &[u8], put: &Put) -> Result<Written> {
         let live = self.live()?;
         let bytes = bytes.to_vec().into();
-        self.wait("write", key, live.put(key.to_owned(), bytes, put.clone()))
+        let endings = Endings::new();
+        let writing = live
+            .clone()
+            .put(key.to_owned(), bytes, put.clone(), &endings);
+        let written = self.wait("write", key, writing);
+        if matches!(written, Err(Error::Cancelled { .. })) {
+            live.await_endings(&endings);
+        }
+        written
     }
 
     pub(super) fn upload_file(
@@ -255,12 +263,14 @@ impl Cloud {
         transfer: &Transfer<'_>,
     ) -> Result<Object> {
         let live = self.live()?;
+        let endings = Endings::new();
         let sent = runtime::wait_unless(
             || transfer.cancel.is_cancelled() || self.is_stopped(),
-            live.clone().upload_file(key.to_owned(), file, transfer),
+            live.clone()
+                .upload_file(key.to_owned(), file, transfer, &endings),
         )?;
         sent.ok_or_else(|| {
-            live.await_endings();
+            live.await_endings(&endings);
             self.stopped("write", key)
         })
     }

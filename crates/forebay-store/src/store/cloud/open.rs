@@ -217,7 +217,6 @@ impl<'a> Opening<'a> {
             retry: self.options.retry,
             settings: self.settings,
             counters: super::Counters::default(),
-            endings: std::sync::Mutex::default(),
         })
     }
 

@@ -4,29 +4,29 @@
 //! upload that nobody knows the id of: it is looked for at the end, and ended. The completion may have been done: the object
 //! there is looked at, and recognised by its token, before anything is repeated.
 
+mod begun;
 mod source;
 
+use super::endings::Endings;
 use super::wire::NOTES;
-use super::{
-    CRC32C_NAME, Fault, Live, Service, TOKEN_NAME, Try, What, attributes, new_token, runtime,
-};
+use super::{CRC32C_NAME, Fault, Live, Service, TOKEN_NAME, Try, What, new_token, runtime};
 use crate::store::{Object, Put, Transfer};
 use crate::{Error, Limiter, Result};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use begun::Begun;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::HeaderValue;
 use object_store::azure::AzureAuthorizer;
 use object_store::client::HttpRequest;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path as Name;
-use object_store::{HeaderValue, PutMultipartOptions};
 use source::Source;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -38,9 +38,14 @@ const MOST_PARTS: u64 = 9_000;
 const WORTH_LEARNING: u64 = 4 << 20;
 /// An upload that somebody else ended, or that is damaged when it is read back, begins anew so often.
 const ROUNDS: u32 = 3;
-/// How long a stopped caller waits until what it began is ended: at a store that answers, and at one that does not.
-const ENDING_TIME: Duration = Duration::from_secs(10);
-const ENDING_TIME_AWAY: Duration = Duration::from_millis(500);
+/// What is sent.
+#[derive(Clone, Copy)]
+struct Whole<'a> {
+    key: &'a str,
+    source: &'a Source,
+    crc32c: u32,
+    part_bytes: u64,
+}
 
 /// A part that is there.
 struct Sent {
@@ -54,21 +59,13 @@ struct Sent {
     url: String,
 }
 
-/// An upload that was begun: ended when it is dropped before it is complete.
-struct Begun {
-    live: Live,
-    name: Name,
-    key: String,
-    id: String,
-    pending: bool,
-}
-
 impl Live {
     pub(super) async fn upload_file(
         self,
         key: String,
         file: &Path,
         transfer: &Transfer<'_>,
+        endings: &Endings,
     ) -> Result<Object> {
         self.refuse_web("write", &key)?;
         let source = Source::open(file)?;
@@ -81,16 +78,28 @@ impl Live {
             .max(SMALLEST_PART)
             .max((source.len / MOST_PARTS).next_multiple_of(1 << 20));
         if source.len >= WORTH_LEARNING {
-            self.learn_payloads(&key).await;
+            self.learn_payloads(&key, endings).await;
         }
         let mut counted = 0;
         if source.len <= part_bytes {
-            return self.upload_whole(key, source, crc32c, transfer).await;
+            return self
+                .upload_whole(key, source, crc32c, transfer, endings)
+                .await;
         }
         let mut round = 1;
         loop {
             let done = self
-                .upload_parts(&key, &source, crc32c, part_bytes, transfer, &mut counted)
+                .upload_parts(
+                    Whole {
+                        key: &key,
+                        source: &source,
+                        crc32c,
+                        part_bytes,
+                    },
+                    transfer,
+                    &mut counted,
+                    endings,
+                )
                 .await;
             match done {
                 // Somebody ended our upload, or what lies there now is not what was sent.
@@ -110,6 +119,7 @@ impl Live {
         source: Source,
         crc32c: u32,
         transfer: &Transfer<'_>,
+        endings: &Endings,
     ) -> Result<Object> {
         if let Some(limiter) = transfer.limiter {
             limiter.wait(source.len).await;
@@ -117,7 +127,7 @@ impl Live {
         let len = source.len;
         let bytes = source.clone().read(0, len).await?;
         source.expect(crc32c, crc32c::crc32c(&bytes))?;
-        let written = self.put_always(key.clone(), bytes).await?;
+        let written = self.put(key.clone(), bytes, Put::Always, endings).await?;
         (transfer.progress)(len);
         Ok(Object {
             etag: written.etag,
@@ -126,30 +136,31 @@ impl Live {
         })
     }
 
-    async fn put_always(self, key: String, bytes: Bytes) -> Result<crate::Written> {
-        self.put(key, bytes, Put::Always).await
-    }
-
     async fn upload_parts(
         &self,
-        key: &str,
-        source: &Source,
-        crc32c: u32,
-        part_bytes: u64,
+        whole: Whole<'_>,
         transfer: &Transfer<'_>,
         counted: &mut u64,
+        endings: &Endings,
     ) -> Result<Object> {
+        let Whole {
+            key,
+            source,
+            crc32c,
+            part_bytes,
+        } = whole;
         let runtime = runtime::runtime()?;
         let name = self.name(key)?;
         let token = new_token();
-        let began = Instant::now();
         self.0.pace.recent().changes(&name);
-        let (mut begun, tries) = self.begin_upload(key, &name, crc32c, &token).await?;
+        let begun = self
+            .begin_upload(key, &name, crc32c, &token, endings)
+            .await?;
         let limiter = transfer.limiter.cloned();
         let mut sent: Vec<Sent> = Vec::new();
         let mut through = 0u64;
         {
-            let upload_id = begun.id.clone();
+            let (upload_id, on_their_way) = (begun.id.clone(), begun.parts.clone());
             let parts = (0..source.len.div_ceil(part_bytes)).map(|index| {
                 let offset = index * part_bytes;
                 let part = Part {
@@ -162,7 +173,12 @@ impl Live {
                     source: source.clone(),
                     limiter: limiter.clone(),
                 };
-                Task::spawn(runtime, self.clone().send_part(part))
+                let (live, going) = (self.clone(), on_their_way.enter());
+                Task::spawn(runtime, async move {
+                    let sent = live.send_part(part).await;
+                    drop(going);
+                    sent
+                })
             });
             let mut parts = stream::iter(parts).buffer_unordered(transfer.parallel.max(1));
             loop {
@@ -177,7 +193,6 @@ impl Live {
                     }
                     Ok(None) => break,
                     Err(error) => {
-                        // No part is on its way any more when the upload is ended: it would come back to life.
                         drop(parts);
                         begun.end().await;
                         return Err(error);
@@ -204,11 +219,8 @@ impl Live {
                 return Err(error);
             }
         };
-        begun.pending = false;
         self.0.pace.recent().wrote(&name, etag.as_deref());
-        if tries > 1 {
-            self.end_strays(key, began.elapsed()).await;
-        }
+        begun.complete().await;
         if self.reads_back() || (!all_proved && self.is_unprotected()) {
             let found = self.read_back(key, source.len, part_bytes).await?;
             if found != crc32c {
@@ -225,47 +237,6 @@ impl Live {
             crc32c: Some(crc32c),
             ..Object::new(key, source.len)
         })
-    }
-
-    /// Begins an upload, and tells how many tries that took.
-    async fn begin_upload(
-        &self,
-        key: &str,
-        name: &Name,
-        crc32c: u32,
-        token: &str,
-    ) -> Result<(Begun, u32)> {
-        let operation = self.operation("write", key, 0);
-        let (id, tries) = self
-            .run(&operation, |number| {
-                let (live, name, token) = (self.clone(), name.clone(), token.to_owned());
-                async move {
-                    let options = PutMultipartOptions {
-                        attributes: attributes(crc32c, &token),
-                        ..PutMultipartOptions::default()
-                    };
-                    let id = match &live.0.service {
-                        // Blocks belong to no upload, and metadata comes with the list of them.
-                        Service::Azure(_) => String::new(),
-                        service => {
-                            multipart(service)?
-                                .create_multipart_opts(&name, options)
-                                .await?
-                        }
-                    };
-                    Ok((id, number.0))
-                }
-            })
-            .await
-            .map_err(|failed| failed.into_error(&operation))?;
-        let begun = Begun {
-            live: self.clone(),
-            name: name.clone(),
-            key: key.to_owned(),
-            id,
-            pending: true,
-        };
-        Ok((begun, tries))
     }
 
     async fn send_part(self, part: Part) -> Result<Sent> {
@@ -434,27 +405,6 @@ impl Live {
             .and_then(|etag| etag.to_str().ok());
         Ok(etag.map(str::to_owned))
     }
-
-    /// Waits, for a while, until the uploads that nobody waits for any more are ended.
-    pub(super) fn await_endings(&self) {
-        let endings = std::mem::take(
-            &mut *self
-                .0
-                .endings
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner()),
-        );
-        let time = if self.0.pace.is_away() {
-            ENDING_TIME_AWAY
-        } else {
-            ENDING_TIME
-        };
-        let _ = runtime::wait_for(async {
-            let all = futures_util::future::join_all(endings);
-            let _ = tokio::time::timeout(time, all).await;
-            Ok(())
-        });
-    }
 }
 
 /// Which bytes are wrong where a completed upload is read back.
@@ -468,51 +418,6 @@ struct Completion {
     ids: Arc<Vec<PartId>>,
     crc32c: u32,
     token: String,
-}
-
-impl Begun {
-    /// Ends the upload, so that nothing of it is left in the store.
-    async fn end(&mut self) {
-        if std::mem::replace(&mut self.pending, false) {
-            let ending = end_upload(
-                self.live.clone(),
-                self.name.clone(),
-                self.key.clone(),
-                self.id.clone(),
-            );
-            ending.await;
-        }
-    }
-}
-
-impl Drop for Begun {
-    fn drop(&mut self) {
-        if !self.pending {
-            return;
-        }
-        let Ok(runtime) = runtime::runtime() else {
-            return;
-        };
-        let ending = end_upload(
-            self.live.clone(),
-            self.name.clone(),
-            self.key.clone(),
-            self.id.clone(),
-        );
-        let mut endings = self
-            .live
-            .0
-            .endings
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        endings.retain(|ending| !ending.is_finished());
-        endings.push(runtime.spawn(ending));
-    }
-}
-
-async fn end_upload(live: Live, name: Name, key: String, id: String) {
-    // What failed is on its way to the caller already; what is left here is found by `abort_uploads`.
-    let _ = live.end_one(&key, name, id).await;
 }
 
 /// The calls for uploads in parts.

@@ -55,7 +55,7 @@ impl Live {
     }
 
     /// Ends the uploads of `key` that our own lost tries to begin one left behind: those that are as old as ours, or younger
-    /// than `since`. Ours is complete by now, so it is not among them.
+    /// than `since`. Ours is complete by now or to be ended as well.
     pub(super) async fn end_strays(&self, key: &str, since: Duration) {
         let Ok(name) = self.name(key) else { return };
         // The object is there; what cannot be cleaned up now is found by `abort_uploads`.

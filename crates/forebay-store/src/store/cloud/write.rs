@@ -1,5 +1,6 @@
 //! Small objects: one put, with or without a condition.
 
+use super::endings::Endings;
 use super::wire::{NOTES, Notes};
 use super::{Fault, Live, Service, Try, attributes, new_token};
 use crate::store::{Put, Written};
@@ -27,10 +28,16 @@ struct Parcel {
 }
 
 impl Live {
-    pub(super) async fn put(self, key: String, bytes: Bytes, put: Put) -> Result<Written> {
+    pub(super) async fn put(
+        self,
+        key: String,
+        bytes: Bytes,
+        put: Put,
+        endings: &Endings,
+    ) -> Result<Written> {
         self.refuse_web("write", &key)?;
         if put != Put::Always {
-            self.prove_conditions(&key, &put).await?;
+            self.prove_conditions(&key, &put, endings).await?;
         }
         self.put_here(key, bytes, put).await
     }
@@ -176,7 +183,7 @@ impl Live {
 
     /// Makes sure, once for each bucket and process, that the store heeds conditions: some accept them and overwrite.
     /// Providers whose own stores these are do; behind `s3://` may be anything.
-    async fn prove_conditions(&self, key: &str, put: &Put) -> Result<()> {
+    async fn prove_conditions(&self, key: &str, put: &Put, endings: &Endings) -> Result<()> {
         let settings = &self.0.settings;
         if settings.assume_conditional_put || !matches!(self.0.service, Service::S3(_)) {
             return Ok(());
@@ -188,6 +195,19 @@ impl Live {
         if proven.load(Ordering::Relaxed) {
             return Ok(());
         }
+        // With the call that wants to know it an object would stay that nobody needs.
+        let asking = self.clone().ask_of_conditions(key.to_owned(), put.clone());
+        let answer = endings.through(asking).await?;
+        answer.unwrap_or_else(|| {
+            let error = std::io::Error::other("the request broke off");
+            Err(Error::io(self.object(key), "write", error))
+        })?;
+        proven.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn ask_of_conditions(self, key: String, put: Put) -> Result<()> {
+        let key = key.as_str();
         let probe = format!("{}.forebay-probe-{}", directory(key), new_token());
         let bytes = Bytes::from_static(b"forebay asks whether conditions are heeded\n");
         self.put_here(probe.clone(), bytes.clone(), Put::Always)
@@ -200,10 +220,7 @@ impl Live {
         // Whoever may write but not delete is left with a file of a few bytes.
         let _ = self.clone().delete(probe).await;
         match answer {
-            Err(Error::AlreadyThere { .. } | Error::Changed { .. }) => {
-                proven.store(true, Ordering::Relaxed);
-                Ok(())
-            }
+            Err(Error::AlreadyThere { .. } | Error::Changed { .. }) => Ok(()),
             Ok(_) => Err(Error::NotConditional {
                 object: self.object(key),
             }),
@@ -214,11 +231,18 @@ impl Live {
     /// Finds out, once for each bucket and process, whether the store compares the bytes that it receives with the hash in the
     /// request's signature. Where it does, no other checksum is needed to know that it has what was sent. A small object whose
     /// bytes are changed on their way is refused then, and nothing is left of it.
-    pub(super) async fn learn_payloads(&self, key: &str) {
+    pub(super) async fn learn_payloads(&self, key: &str, endings: &Endings) {
         let open = &self.0;
         if !matches!(open.service, Service::S3(_)) || open.pace.knows_payloads() {
             return;
         }
+        // Whoever is not told asks again with the next upload.
+        let asking = self.clone().ask_of_payloads(key.to_owned());
+        let _ = endings.through(asking).await;
+    }
+
+    async fn ask_of_payloads(self, key: String) {
+        let (open, key) = (&self.0, key.as_str());
         let probe = format!("{}.forebay-probe-{}", directory(key), new_token());
         let Ok(name) = self.name(&probe) else { return };
         let notes = Arc::new(Notes::spoiling());
