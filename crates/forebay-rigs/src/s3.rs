@@ -168,6 +168,23 @@ impl Files {
         self.files.head_object(request).await
     }
 
+    async fn list(&self, request: S3Request<ListObjectsV2Input>) -> Answer<ListObjectsV2Output> {
+        let mut answer = self.files.list_objects_v2(request.clone()).await?;
+        // S3's listings tell them.
+        for object in answer.output.contents.iter_mut().flatten() {
+            let head = request.clone().map_input(|list| HeadObjectInput {
+                bucket: list.bucket,
+                key: object.key.clone().unwrap_or_default(),
+                ..Default::default()
+            });
+            // It may be gone by now.
+            if let Ok(head) = self.files.head_object(head).await {
+                object.e_tag = head.output.e_tag;
+            }
+        }
+        Ok(answer)
+    }
+
     async fn put(&self, mut request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
         if !self.is_heedful {
             request.input.if_match = None;
@@ -279,7 +296,7 @@ impl S3 for Files {
         delete_object: DeleteObjectInput -> DeleteObjectOutput = files.delete_object;
         delete_objects: DeleteObjectsInput -> DeleteObjectsOutput = files.delete_objects;
         list_objects: ListObjectsInput -> ListObjectsOutput = files.list_objects;
-        list_objects_v2: ListObjectsV2Input -> ListObjectsV2Output = files.list_objects_v2;
+        list_objects_v2: ListObjectsV2Input -> ListObjectsV2Output = list;
         create_multipart_upload: CreateMultipartUploadInput -> CreateMultipartUploadOutput = begin;
         upload_part: UploadPartInput -> UploadPartOutput = files.upload_part;
         list_parts: ListPartsInput -> ListPartsOutput = files.list_parts;

@@ -239,7 +239,7 @@ pub(super) fn datasets(store: &Store, objects: &[Object]) -> Result<Vec<DatasetF
         if !root.is_empty() && !root.ends_with('/') {
             continue;
         }
-        let json = store.get(&object.key, manifest::MAX_BYTES)?;
+        let json = store.get_listed(object, manifest::MAX_BYTES)?;
         let name = PathBuf::from(store.location().join(&object.key).to_string());
         found.push(DatasetFound {
             root: root.trim_end_matches('/').to_owned(),

@@ -38,9 +38,11 @@ impl Comparison<'_> {
         let mut expected = item.crc32c;
         let mut found = there.crc32c;
         if found.is_none() && !is_local(self.target) {
-            match self.target.head(&there.key)? {
+            match self.target.head_listed(there)? {
                 Some(now) if now.len == item.object.len => found = now.crc32c,
-                _ => return Ok(Some(Why::Missing)),
+                Some(_) => return Ok(Some(Why::Size)),
+                // A listing told of it.
+                None => return Ok(Some(Why::Unknown)),
             }
         }
         // What a manifest or the other side knows is worth reading a local file for.
@@ -50,7 +52,7 @@ impl Comparison<'_> {
         {
             expected = self
                 .source
-                .head(&item.object.key)?
+                .head_listed(&item.object)?
                 .and_then(|object| object.crc32c);
         }
         if expected.is_none() && (reads || (found.is_some() && is_local(self.source))) {
@@ -75,6 +77,11 @@ impl Comparison<'_> {
 
     /// The checksum of an object's bytes.
     fn sum(&self, store: &Store, object: &Object) -> Result<u32, CopyError> {
+        let now = match store.location().is_remote() {
+            true => store.head_listed(object)?,
+            false => None,
+        };
+        let object = now.as_ref().unwrap_or(object);
         let mut buffer = vec![0; READ_BYTES.min(object.len) as usize];
         let mut at = 0;
         let mut crc = 0;
@@ -83,7 +90,7 @@ impl Comparison<'_> {
                 return Err(CopyError::Interrupted { done: 0, total: 0 });
             }
             let step = (object.len - at).min(READ_BYTES) as usize;
-            store.read_at(&object.key, at, &mut buffer[..step])?;
+            store.read_at_if(object, at, &mut buffer[..step])?;
             crc = crc32c::crc32c_append(crc, &buffer[..step]);
             at += step as u64;
             self.observer.compared(step as u64);

@@ -55,6 +55,8 @@ pub struct PlannedItem {
     /// Why, if it is copied or published.
     pub why: Option<Why>,
     pub(super) item: SourceItem,
+    /// The etag of what has its name at the destination, as it was listed.
+    pub(super) there: Option<String>,
 }
 
 /// How a manifest gets to its place.
@@ -129,7 +131,7 @@ impl Plan {
                     .filter_map(Result::transpose)
                     .collect::<Result<Vec<_>, _>>()?
             }
-            None => target.store.list("")?,
+            None => target.store.list_all("")?.objects,
         };
         let manifests = manifests(&target, &there)?;
         let by_key: BTreeMap<&str, &Object> = there
@@ -157,8 +159,11 @@ impl Plan {
             .collect();
         for (item, why) in census.items.into_iter().zip(whys) {
             let group = &mut groups[item.dataset.map_or(0, |number| number + 1)];
+            let key = target_key(&item);
+            let there = by_key.get(key.as_str());
             let planned = PlannedItem {
-                key: target_key(&item),
+                there: there.and_then(|there| there.etag.clone()),
+                key,
                 bytes: item.object.len,
                 action: if why.is_some() {
                     Action::Copy
@@ -389,13 +394,13 @@ fn manifests(target: &CopyTarget, there: &[Object]) -> Result<Vec<There>, CopyEr
         }
         // One that is too large to be read is one that cannot be read.
         let json = match object.len {
-            ..=manifest::MAX_BYTES => target.store.get(&object.key, manifest::MAX_BYTES)?,
+            ..=manifest::MAX_BYTES => target.store.get_listed(object, manifest::MAX_BYTES)?,
             _ => Vec::new(),
         };
         let parsed = Manifest::parse(&PathBuf::from(&object.key), &json).ok();
         let now = target
             .store
-            .head(&object.key)?
+            .head_listed(object)?
             .unwrap_or_else(|| object.clone());
         found.push(There {
             dataset: parsed.map(|manifest| DatasetFound {

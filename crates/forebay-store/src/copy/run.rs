@@ -252,21 +252,29 @@ impl Plan {
             1
         };
         for look in 1.. {
-            let listed = store.list(root)?;
-            let there: BTreeMap<&str, u64> = listed
+            let listed = store.list_all(root)?.objects;
+            let there: BTreeMap<&str, &Object> = listed
                 .iter()
-                .map(|object| (object.key.as_str(), object.len))
+                .map(|object| (object.key.as_str(), object))
                 .collect();
+            let is_there = |item: &&PlannedItem| {
+                let Some(now) = there.get(item.key.as_str()) else {
+                    return false;
+                };
+                // What stayed is what it was when it was compared.
+                let is_same = item.action != Action::Keep || now.etag == item.there;
+                now.len == item.bytes && is_same
+            };
             let missing = group
                 .items
                 .iter()
-                .filter(|item| matches!(item.item.role, Role::Shard | Role::Index(_)))
-                .find(|item| there.get(item.key.as_str()) != Some(&item.bytes));
+                .filter(|item| item.action == Action::Keep || item.item.role != Role::Plain)
+                .find(|item| !is_there(item));
             let Some(item) = missing else { break };
             if look >= looks {
                 return Err(self.changed(
                     &item.key,
-                    "it was copied and is not there any more: somebody else works at this place",
+                    "what was copied there, or was there already, is not there any more: somebody else works at this place",
                 ));
             }
             std::thread::sleep(LOOK_PAUSE);
@@ -301,10 +309,12 @@ impl Plan {
         match store.put(&manifest.key, &dataset.json, put) {
             Ok(_) => Ok(()),
             Err(Error::AlreadyThere { .. } | Error::Changed { .. }) => {
-                let there = store.head(&manifest.key)?;
-                let is_same = there.is_some_and(|there| there.len == dataset.json.len() as u64)
-                    && store.get(&manifest.key, dataset.json.len() as u64)? == dataset.json;
-                if is_same {
+                let listed = store.list_all(&dataset.root)?.objects;
+                let there = listed.iter().find(|object| object.key == manifest.key);
+                let len = dataset.json.len() as u64;
+                if let Some(there) = there.filter(|there| there.len == len)
+                    && store.get_listed(there, len)? == dataset.json
+                {
                     return Ok(());
                 }
                 Err(self.changed(

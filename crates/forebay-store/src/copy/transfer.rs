@@ -41,7 +41,7 @@ impl Mover<'_> {
             (_, Ok(root)) => {
                 let path = root.join(&planned.key);
                 make_parents(&path)?;
-                self.download(item.object.key.as_str(), &path, item.crc32c)
+                self.download(&item.object, &path, item.crc32c)
             }
             (Ok(root), Err(_)) => {
                 let path = root.join(&item.object.key);
@@ -64,11 +64,11 @@ impl Mover<'_> {
             .map(|_| ())
     }
 
-    fn download(&self, key: &str, path: &Path, crc32c: Option<u32>) -> Result<(), Error> {
-        let transfer = self.transfer(crc32c);
+    fn download(&self, object: &Object, path: &Path, crc32c: Option<u32>) -> Result<(), Error> {
+        let transfer = self.transfer(crc32c).with_etag(object.etag.as_deref());
         self.source
             .store
-            .download_file(key, path, &transfer)
+            .download_file(&object.key, path, &transfer)
             .map(|_| ())
     }
 
@@ -76,7 +76,7 @@ impl Mover<'_> {
     fn through_here(&self, planned: &PlannedItem) -> Result<(), Error> {
         let resting = Resting::new(self.options.scratch.as_deref())?;
         let item = &planned.item;
-        self.download(&item.object.key, &resting.0, item.crc32c)?;
+        self.download(&item.object, &resting.0, item.crc32c)?;
         self.upload(&planned.key, &resting.0, item.crc32c)
     }
 

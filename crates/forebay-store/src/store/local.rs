@@ -143,6 +143,14 @@ impl Local {
         Ok((path, file, meta))
     }
 
+    pub(super) fn head_listed(&self, listed: &Object) -> Result<Option<Object>> {
+        self.head(&listed.key)
+    }
+
+    pub(super) fn get_listed(&self, listed: &Object, limit: u64) -> Result<Vec<u8>> {
+        self.get(&listed.key, limit)
+    }
+
     pub(super) fn get(&self, key: &str, limit: u64) -> Result<Vec<u8>> {
         let (path, file, meta) = self.open(key)?;
         let too_large = |len| Error::TooLarge {

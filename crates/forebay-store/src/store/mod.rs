@@ -105,6 +105,7 @@ impl Store {
     }
 
     /// As [`list`](Self::list), with what could not be listed: linked directories, names that are no text, sockets and devices.
+    /// It is asked in words that no request had before, so that no cache in front of a store has an older answer.
     pub fn list_all(&self, prefix: &str) -> Result<Listing> {
         either!(self, store => store.list_all(&check_key(prefix)?))
     }
@@ -119,9 +120,20 @@ impl Store {
         either!(self, store => store.head(&check_key(key)?))
     }
 
+    /// As [`head`](Self::head), of an object that a listing told of: an older answer is not taken. Where it is another one by now
+    /// that is what is told.
+    pub fn head_listed(&self, listed: &Object) -> Result<Option<Object>> {
+        either!(self, store => store.head_listed(&checked(listed)?))
+    }
+
     /// The bytes of a whole object of at most `limit` bytes, compared with its checksum where it has one.
     pub fn get(&self, key: &str, limit: u64) -> Result<Vec<u8>> {
         either!(self, store => store.get(&check_key(key)?, limit))
+    }
+
+    /// As [`get`](Self::get), of an object that a listing told of: an older answer is not taken.
+    pub fn get_listed(&self, listed: &Object, limit: u64) -> Result<Vec<u8>> {
+        either!(self, store => store.get_listed(&checked(listed)?, limit))
     }
 
     /// Fills `buf` with the bytes from `offset`. A range that reaches beyond the end is an error.
@@ -176,6 +188,13 @@ impl Store {
     pub fn abort_uploads(&self, prefix: &str) -> Result<u64> {
         either!(self, store => store.abort_uploads(&check_key(prefix)?))
     }
+}
+
+fn checked(listed: &Object) -> Result<Object> {
+    Ok(Object {
+        key: check_key(&listed.key)?,
+        ..listed.clone()
+    })
 }
 
 /// A key without slashes around it, if it names something below a location and nothing else.

@@ -33,6 +33,9 @@ pub struct Transfer<'a> {
     pub parallel: usize,
     /// A bandwidth that is shared with other transfers.
     pub limiter: Option<&'a Limiter>,
+    /// The etag that a listing told of the object that is fetched: an older answer of the store is not taken. Another one that
+    /// is there by now is.
+    pub etag: Option<&'a str>,
 }
 
 impl<'a> Transfer<'a> {
@@ -45,6 +48,7 @@ impl<'a> Transfer<'a> {
             part_bytes: PART_BYTES,
             parallel: PARALLEL,
             limiter: None,
+            etag: None,
         }
     }
 
@@ -82,6 +86,13 @@ impl<'a> Transfer<'a> {
         self.limiter = limiter;
         self
     }
+
+    /// Takes the etag that a listing told of the object that is fetched.
+    #[must_use]
+    pub fn with_etag(mut self, etag: Option<&'a str>) -> Self {
+        self.etag = etag;
+        self
+    }
 }
 
 impl fmt::Debug for Transfer<'_> {
@@ -91,6 +102,7 @@ impl fmt::Debug for Transfer<'_> {
             .field("part_bytes", &self.part_bytes)
             .field("parallel", &self.parallel)
             .field("limiter", &self.limiter)
+            .field("etag", &self.etag)
             .finish_non_exhaustive()
     }
 }

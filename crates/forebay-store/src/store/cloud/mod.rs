@@ -6,6 +6,7 @@
 mod endings;
 mod fault;
 mod fresh;
+mod listed;
 mod open;
 mod pace;
 mod profile;
@@ -193,12 +194,13 @@ impl Cloud {
     }
 
     pub(super) fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        self.wait("list", prefix, self.live()?.list(prefix.to_owned()))
+        self.wait("list", prefix, self.live()?.list(prefix.to_owned(), false))
     }
 
     pub(super) fn list_all(&self, prefix: &str) -> Result<Listing> {
+        let listed = self.live()?.list(prefix.to_owned(), true);
         Ok(Listing {
-            objects: self.list(prefix)?,
+            objects: self.wait("list", prefix, listed)?,
             ..Listing::default()
         })
     }
@@ -211,8 +213,18 @@ impl Cloud {
         self.wait("look at", key, self.live()?.head(key.to_owned()))
     }
 
+    pub(super) fn head_listed(&self, listed: &Object) -> Result<Option<Object>> {
+        let head = self.live()?.head_listed(listed.clone());
+        self.wait("look at", &listed.key, head)
+    }
+
     pub(super) fn get(&self, key: &str, limit: u64) -> Result<Vec<u8>> {
         self.wait("read", key, self.live()?.get(key.to_owned(), limit))
+    }
+
+    pub(super) fn get_listed(&self, listed: &Object, limit: u64) -> Result<Vec<u8>> {
+        let got = self.live()?.get_listed(listed.clone(), limit);
+        self.wait("read", &listed.key, got)
     }
 
     pub(super) fn read_at(

@@ -3,7 +3,7 @@
 use super::fresh::{Told, plain};
 use super::wire::NOTES;
 use super::{
-    CRC32C_NAME, Fault, Live, Operation, Service, TOKEN_NAME, Try, What, metadata, runtime,
+    CRC32C_NAME, Fault, Live, Operation, Service, TOKEN_NAME, Try, What, listed, metadata, runtime,
 };
 use crate::store::{Listing, Object, Transfer};
 use crate::{AtomicFile, Durability, Error, Result};
@@ -31,12 +31,16 @@ pub(super) struct Head {
 }
 
 impl Live {
-    pub(super) async fn list(self, prefix: String) -> Result<Vec<Object>> {
+    /// All below `prefix`. `anew`: asked so that no cache has an answer.
+    pub(super) async fn list(self, prefix: String, anew: bool) -> Result<Vec<Object>> {
         self.refuse_web("list", &prefix)?;
         let below = self.name(&prefix)?;
         let mut number = 1;
         loop {
-            let found = self.list_all(&prefix, &below).await?;
+            let found = match anew {
+                true => self.list_anew(&prefix, &below).await?,
+                false => self.list_between(&prefix, &below, (None, None)).await?,
+            };
             let names: OnceCell<HashSet<&Name>> = OnceCell::new();
             let has = |name: &Name| {
                 let all = || found.iter().map(|meta| &meta.location).collect();
@@ -54,7 +58,13 @@ impl Live {
         }
     }
 
-    async fn list_all(&self, prefix: &str, below: &Name) -> Result<Vec<ObjectMeta>> {
+    /// What is `below`, after a name and up to another one.
+    pub(super) async fn list_between(
+        &self,
+        prefix: &str,
+        below: &Name,
+        (after, until): (Option<Name>, Option<Name>),
+    ) -> Result<Vec<ObjectMeta>> {
         let operation = self.operation("list", prefix, 0);
         let mut found: Vec<ObjectMeta> = Vec::new();
         // A page at a time may fail, and what came before it is kept: the next try goes on behind it. Tries are counted
@@ -62,10 +72,12 @@ impl Live {
         loop {
             let before = found.len();
             let last = found.last().map(|meta| meta.location.clone());
+            let last = last.or_else(|| after.clone());
             let page = self
                 .run(&operation, |_| {
                     let (live, below, last) = (self.clone(), below.clone(), last.clone());
-                    async move { live.list_some(below, last).await }
+                    let until = until.clone();
+                    async move { live.list_some(below, last, until).await }
                 })
                 .await
                 .map_err(|failed| failed.into_error(&operation))?;
@@ -77,11 +89,12 @@ impl Live {
         }
     }
 
-    /// What follows `last`, up to the end or to a failure; true at the end.
+    /// What follows `last`, up to the end, to `until` or to a failure; false at a failure.
     async fn list_some(
         self,
         below: Name,
         last: Option<Name>,
+        until: Option<Name>,
     ) -> std::result::Result<(Vec<ObjectMeta>, bool), Fault> {
         let store = self.store();
         let mut listing = match &last {
@@ -91,6 +104,9 @@ impl Live {
         let mut found = Vec::new();
         loop {
             match listing.try_next().await {
+                Ok(Some(meta)) if until.as_ref().is_some_and(|until| meta.location > *until) => {
+                    return Ok((found, true));
+                }
                 Ok(Some(meta)) => found.push(meta),
                 Ok(None) => return Ok((found, true)),
                 Err(error) if found.is_empty() => return Err(error.into()),
@@ -175,8 +191,19 @@ impl Live {
         key: String,
         name: Name,
     ) -> std::result::Result<Head, Fault> {
+        self.look_once_if(key, name, None).await
+    }
+
+    /// As `look_once`, on the condition that the object has this etag.
+    pub(super) async fn look_once_if(
+        self,
+        key: String,
+        name: Name,
+        if_match: Option<String>,
+    ) -> std::result::Result<Head, Fault> {
         let options = GetOptions {
             head: true,
+            if_match,
             ..GetOptions::default()
         };
         let answer = object_store::ObjectStore::get_opts(&*self.store(), &name, options).await?;
@@ -195,8 +222,9 @@ impl Live {
         let operation = self.operation("read", &key, limit.min(64 << 20));
         let bytes = self
             .run(&operation, |number| {
+                let object = operation.object.clone();
                 self.clone()
-                    .get_once(operation.object.clone(), name.clone(), limit, number)
+                    .get_once(object, name.clone(), limit, None, number)
             })
             .await
             .map_err(|failed| failed.into_error(&operation))?;
@@ -213,16 +241,25 @@ impl Live {
         }
     }
 
-    async fn get_once(
+    /// One try to get a whole object; with an etag, the one that a listing told of.
+    pub(super) async fn get_once(
         self,
         object: String,
         name: Name,
         limit: u64,
+        etag: Option<String>,
         number: Try,
     ) -> std::result::Result<Vec<u8>, Fault> {
-        let answer = self.begin(&name, GetOptions::default()).await;
+        let options = GetOptions {
+            if_match: etag.clone().and_then(listed::condition),
+            ..GetOptions::default()
+        };
+        let answer = self.begin(&name, options).await;
         let told = Told::by(&answer, |answer| answer.meta.e_tag.as_deref());
-        self.refuse_old(&name, told, number)?;
+        match &etag {
+            Some(etag) => listed::refuse_older(told, etag, number)?,
+            None => self.refuse_old(&name, told, number)?,
+        }
         let answer = answer?;
         let len = answer.meta.size;
         if len > limit {
@@ -287,8 +324,7 @@ impl Live {
     ) -> std::result::Result<Vec<Bytes>, Fault> {
         let options = || GetOptions {
             range: Some(GetRange::Bounded(range.clone())),
-            // A weak etag never matches as a condition; it is compared below.
-            if_match: etag.clone().filter(|etag| !etag.starts_with("W/")),
+            if_match: etag.clone().and_then(listed::condition),
             ..GetOptions::default()
         };
         let started = Instant::now();
@@ -451,7 +487,11 @@ impl Live {
         transfer: &Transfer<'_>,
         counted: &mut u64,
     ) -> Result<Object> {
-        let Some(Head { mut object, .. }) = self.look(key).await? else {
+        let head = match transfer.etag {
+            Some(etag) => self.look_listed(key, etag).await?,
+            None => self.look(key).await?,
+        };
+        let Some(Head { mut object, .. }) = head else {
             return Err(Error::NotFound {
                 object: self.object(key),
                 op: "read",
