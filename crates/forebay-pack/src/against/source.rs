@@ -5,6 +5,7 @@ use crate::census::{Census, EntryRef};
 use crate::error::{Error, Result};
 use crate::input::OpenVolume;
 use crate::observer::{Cancel, Observer, Stage};
+use forebay_shard::MAX_RECORD_BYTES;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -69,6 +70,11 @@ impl SourceBytes {
         buffer: &mut Vec<u8>,
     ) -> Option<Result<(), String>> {
         buffer.clear();
+        // No record holds as much, and what a source says of its sizes may be anything.
+        if entry.size > MAX_RECORD_BYTES {
+            let what = format!("{} bytes, more than a record holds", entry.size);
+            return Some(Err(what));
+        }
         if let Some(place) = entry.place {
             let opened = &self.volumes[usize::from(place.volume)];
             if opened.digests.is_some() {

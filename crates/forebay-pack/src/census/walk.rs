@@ -137,7 +137,7 @@ impl Walk<'_> {
         listing.sort();
         self.ancestors.push(identity);
         let mut entered = false;
-        let (mut files, mut bytes) = (0, 0);
+        let (mut files, mut bytes) = (0, 0u64);
         for item in &listing.items {
             let name = item.name(&listing.names);
             if let Some(below) = name.strip_suffix(b"/") {
@@ -154,7 +154,7 @@ impl Walk<'_> {
             }
             self.chunk.push(name, item.size, item.modified());
             files += 1;
-            bytes += item.size;
+            bytes = bytes.saturating_add(item.size);
         }
         self.ancestors.pop();
         self.observer.counted(files, bytes);

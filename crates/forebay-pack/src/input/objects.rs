@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
 use crate::report::{Action, Finding, Reason};
 use crate::sniff::{self, Content};
+use forebay_shard::MAX_RECORD_BYTES;
 use forebay_store::{Object, Store};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,6 +27,8 @@ const MANY_DIRS: usize = 64;
 /// Lists of classes larger than this are none, and so many there may be.
 const TEXT_MAX_BYTES: u64 = 64 << 20;
 const TEXTS_MAX: usize = 64;
+/// So many bytes they may have together: they stay in memory.
+const TEXTS_MAX_BYTES: u64 = 256 << 20;
 /// The longest key that a tree takes.
 const PATH_MAX_BYTES: usize = u16::MAX as usize;
 
@@ -120,8 +123,10 @@ impl Objects {
         let Some(object) = self.object(place.offset, size) else {
             return Err((Reason::Vanished, "the census has no such object".to_owned()));
         };
-        let room =
-            usize::try_from(size).map_err(|_| (Reason::TooLarge, format!("{size} bytes")))?;
+        if size > MAX_RECORD_BYTES {
+            return Err((Reason::TooLarge, format!("{size} bytes")));
+        }
+        let room = size as usize;
         let start = out.len();
         out.resize(start + room, 0);
         if room == 0 {
@@ -369,6 +374,11 @@ impl Gathered {
         });
         texts.sort_by(|a: &(Vec<u8>, u64, Place), b| a.0.cmp(&b.0));
         texts.truncate(TEXTS_MAX);
+        let mut text_bytes = 0u64;
+        texts.retain(|(_, size, _)| {
+            text_bytes = text_bytes.saturating_add(*size);
+            text_bytes <= TEXTS_MAX_BYTES
+        });
         let read = in_parallel(&texts, cancel, |(path, size, place)| {
             let (size, place, kind) = (*size, *place, Kind::NotAnImage);
             objects.head(

@@ -36,6 +36,11 @@ impl Claim {
         let Some(object) = store.head(CLAIM)? else {
             return Ok(None);
         };
+        Ok(Self::fetch(store)?.map(|claim| (claim, object.etag)))
+    }
+
+    /// The claim in a store, in one request.
+    fn fetch(store: &Store) -> Result<Option<Self>> {
         let bytes = match store.get(CLAIM, MAX_BYTES) {
             Ok(bytes) => bytes,
             Err(StoreError::NotFound { .. }) => return Ok(None),
@@ -47,7 +52,7 @@ impl Claim {
             arguments: BTreeMap::new(),
             by: "somebody whose claim cannot be read".into(),
         });
-        Ok(Some((claim, object.etag)))
+        Ok(Some(claim))
     }
 
     /// Puts the claim where there is none, or in the place of one that has this tag.
@@ -69,9 +74,9 @@ impl Claim {
 
     /// An error if the claim in the store is another one.
     pub(crate) fn check(&self, store: &Store) -> Result<()> {
-        match Self::read(store)? {
-            Some((found, _)) if found.is_of(self) => Ok(()),
-            Some((found, _)) => Err(self.lost_to(&found, store)),
+        match Self::fetch(store)? {
+            Some(found) if found.is_of(self) => Ok(()),
+            Some(found) => Err(self.lost_to(&found, store)),
             None => {
                 let what = "somebody removed this pack's claim while it ran: nothing was published";
                 Err(Error::destination(place(store), what))

@@ -9,6 +9,9 @@ use forebay_shard::index::{FileKind, Found, SUFFIX_BYTES, parse_suffix};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// No index is larger: of a million images it is some tens of megabytes.
+const MOST_INDEX_BYTES: u64 = 2 << 30;
+
 /// What became of an object.
 pub(super) enum Moved {
     Whole,
@@ -122,7 +125,11 @@ fn index_problem(store: &Store, object: &Object, shard: u32) -> Result<Option<St
     let mut from = object.len.saturating_sub(SUFFIX_BYTES);
     let path = PathBuf::from(&object.key);
     loop {
-        // The length was listed, not taken from the file's content.
+        // The length was listed, not taken from the file's content; and both may be anything.
+        if object.len - from > MOST_INDEX_BYTES {
+            let what = format!("an index of {} bytes", object.len - from);
+            return Ok(Some(what));
+        }
         let mut suffix = vec![0; (object.len - from) as usize];
         store.read_at(&object.key, from, &mut suffix)?;
         let found = parse_suffix(

@@ -7,7 +7,7 @@
 use super::host_name;
 use crate::{Error, Result};
 use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Hidden, so that no reader's glob takes it for data.
@@ -120,11 +120,11 @@ fn take_over(dir: &Path, path: &Path, found: &str) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    match std::fs::read(path) {
-        Ok(bytes) => {
-            let most = bytes.len().min(super::NOTE_MAX_BYTES as usize);
-            Ok(String::from_utf8_lossy(&bytes[..most]).into_owned())
-        }
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(super::NOTE_MAX_BYTES).read_to_end(&mut bytes));
+    match read {
+        Ok(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
         Err(error) => Err(Error::io(path, "read", error)),
     }

@@ -37,6 +37,8 @@ use tar::{TarKind, TarReader};
 const TEXT_MAX_BYTES: u64 = 64 << 20;
 /// So many such files an archive may have.
 const TEXTS_MAX: usize = 64;
+/// So many bytes they may have together: they stay in memory.
+const TEXTS_MAX_BYTES: u64 = 256 << 20;
 /// An annotation is a few lines for each object.
 const ANNOTATION_MAX_BYTES: u64 = 1 << 20;
 /// Progress is told and a stop is looked for after so many members.
@@ -89,6 +91,8 @@ pub(crate) struct Collector<'a> {
     cancel: &'a Cancel,
     members: u64,
     images: (u64, u64),
+    /// Bytes of texts that are kept.
+    text_bytes: u64,
     /// The directory of the last annotation.
     annotations: Vec<u8>,
 }
@@ -111,6 +115,7 @@ impl<'a> Collector<'a> {
             cancel,
             members: 0,
             images: (0, 0),
+            text_bytes: 0,
             annotations: Vec::new(),
         }
     }
@@ -261,7 +266,7 @@ impl<'a> Collector<'a> {
                 if !mount.flat {
                     self.push(&path, 0, place, Kind::Directory);
                 }
-            } else if let Some(refusal) = member.refusal() {
+            } else if let Some(refusal) = member.refusal_in(volume.len) {
                 self.refuse(&path, Reason::Unreadable, &refusal);
             } else {
                 self.file(path, member.size, place, mount, |len, out| {
@@ -309,7 +314,9 @@ impl<'a> Collector<'a> {
         if Members::keeps_text(&path)
             && size <= TEXT_MAX_BYTES
             && self.collected.members.texts.len() < TEXTS_MAX
+            && self.text_bytes.saturating_add(size) <= TEXTS_MAX_BYTES
         {
+            self.text_bytes += size;
             match read(size as usize, &mut content) {
                 Ok(()) => {
                     self.push(&path, size, place, Kind::NotAnImage);
@@ -334,7 +341,7 @@ impl<'a> Collector<'a> {
         };
         if kind == Kind::Image {
             self.images.0 += 1;
-            self.images.1 += size;
+            self.images.1 = self.images.1.saturating_add(size);
         }
         self.push(&path, size, place, kind);
     }

@@ -15,6 +15,8 @@ const RECORD_BYTES: usize = 46;
 const LOCAL_BYTES: usize = 30;
 /// Deflated data is read in pieces of this size.
 const INPUT_BYTES: usize = 64 << 10;
+/// Deflated data is at most so many times longer when it is inflated.
+const DEFLATE_MOST: u64 = 1032;
 /// Most records, extra fields included, are shorter: one read is enough.
 pub(super) const RECORD_PEEK_BYTES: usize = 512;
 
@@ -244,6 +246,21 @@ impl ZipMember {
         }
     }
 
+    /// As [`refusal`](Self::refusal), also where an archive of so many bytes cannot hold what the directory says.
+    pub(crate) fn refusal_in(&self, archive_len: u64) -> Option<String> {
+        self.refusal().or_else(|| {
+            let most = self.stored_size.saturating_mul(DEFLATE_MOST);
+            let is_possible =
+                self.stored_size <= archive_len && self.size <= most.saturating_add(DEFLATE_MOST);
+            (!is_possible).then(|| {
+                format!(
+                    "its {} bytes, {} as they are stored, are more than the archive can hold",
+                    self.size, self.stored_size
+                )
+            })
+        })
+    }
+
     /// Where its local header and its data are: their position, and about how many bytes they are.
     pub(crate) fn stored(&self, base: u64) -> (u64, u64) {
         // The header has the name once more, and fields of its own of a few dozen bytes.
@@ -391,4 +408,42 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
         .get(at..at + 8)
         .and_then(|b| b.try_into().ok())
         .map_or(0, u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_no_archive_can_hold_are_refused() {
+        let member = |method, stored_size, size| ZipMember {
+            name: b"a.jpg".to_vec(),
+            record: 0,
+            size,
+            is_directory: false,
+            is_link: false,
+            method,
+            encrypted: false,
+            stored_size,
+            crc32: 0,
+            local: 0,
+            record_len: RECORD_BYTES as u64,
+        };
+        for (method, stored_size, size, is_good) in [
+            (0, 900, 900, true),
+            (0, 1001, 1001, false),
+            (8, 10, 10_000, true),
+            (8, 10, 12_000, false),
+            (8, 2, 0, true),
+            (8, u64::MAX, u64::MAX, false),
+            (8, 1000, u64::MAX, false),
+        ] {
+            let refused = member(method, stored_size, size).refusal_in(1000);
+            assert_eq!(
+                refused.is_none(),
+                is_good,
+                "{stored_size} {size}: {refused:?}"
+            );
+        }
+    }
 }

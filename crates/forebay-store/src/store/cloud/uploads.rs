@@ -4,6 +4,7 @@
 //! are made here: S3's and Google's XML interfaces are the same but for how a request is authorised.
 
 use super::upload::multipart;
+use super::wire::read_some;
 use super::{Fault, Live, Service, What};
 use crate::Result;
 use object_store::client::{HttpClient, HttpRequest, HttpRequestBody, HttpResponse};
@@ -171,7 +172,8 @@ impl Live {
             .parse()
             .map_err(|_| Fault::BadBytes("the bucket's URL cannot be used".to_owned()))?;
         let answer = execute(&self.0.client, request).await?;
-        let body = answer.into_body().bytes().await.map_err(|error| {
+        let body = read_some(answer.into_body(), MOST_PAGE_BYTES + 1);
+        let body = body.await.map_err(|error| {
             Fault::Store(object_store::Error::Generic {
                 store: "HTTP",
                 source: Box::new(error),

@@ -12,7 +12,7 @@ use object_store::ClientOptions;
 use object_store::HeaderMap;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
-    HttpResponse, HttpService, ReqwestConnector,
+    HttpResponse, HttpResponseBody, HttpService, ReqwestConnector,
 };
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -155,9 +155,11 @@ impl HttpService for Watcher {
             return Ok(response);
         }
         let (parts, body) = response.into_parts();
-        let body = read_some(body).await.inspect_err(|error| {
-            notes.lock().transport = Some(error.kind());
-        })?;
+        let body = read_some(body, ERROR_BODY_BYTES)
+            .await
+            .inspect_err(|error| {
+                notes.lock().transport = Some(error.kind());
+            })?;
         {
             let mut seen = notes.lock();
             let said = String::from_utf8_lossy(&body);
@@ -170,17 +172,17 @@ impl HttpService for Watcher {
     }
 }
 
-/// The beginning of an error's body.
-async fn read_some(mut body: object_store::client::HttpResponseBody) -> Result<Vec<u8>, HttpError> {
+/// A body, or the first `most` bytes of it.
+pub(super) async fn read_some(
+    mut body: HttpResponseBody,
+    most: usize,
+) -> Result<Vec<u8>, HttpError> {
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
-            read.extend_from_slice(
-                data.get(..data.len().min(ERROR_BODY_BYTES))
-                    .unwrap_or_default(),
-            );
-            if read.len() >= ERROR_BODY_BYTES {
-                read.truncate(ERROR_BODY_BYTES);
+            let rest = most - read.len();
+            read.extend_from_slice(data.get(..data.len().min(rest)).unwrap_or_default());
+            if read.len() == most {
                 break;
             }
         }
