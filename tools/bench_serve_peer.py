@@ -142,13 +142,9 @@ def children():
 
 
 def cpu_seconds(pids):
-    """Processor seconds of these processes so far."""
-    total = 0.0
-    for pid in pids:
-        # The name in parentheses may hold spaces; fields count from behind it.
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
+    """Processor seconds of these processes so far, in all their threads."""
+    # The clocks that clock_getcpuclockid(3) gives for processes; Python has that function for threads only.
+    return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)
 
 
 def peak_mib(pids):
