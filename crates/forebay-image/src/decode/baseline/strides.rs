@@ -4,6 +4,7 @@
 //! codes lie in the next [`STRIDE_BITS`] bits, two or three of them as a rule.
 
 use super::huffman::{END_OF_BLOCK, FAST_BITS, Kind, meaning};
+use std::ops::Range;
 
 /// Bits that index the table: 8 KiB a table, two of which stay in the first cache.
 pub(super) const STRIDE_BITS: u32 = 12;
@@ -37,54 +38,150 @@ impl Stride {
 /// Strides by the next bits.
 pub(super) type Strides = [Stride; ENTRIES];
 
-/// The first symbol of some bits: a byte each for the length of its code, that of the whole, and its advance.
-#[derive(Clone, Copy)]
-struct First(u32);
-
-impl First {
-    /// Bits that begin no symbol, or one that is too long.
-    const NONE: Self = Self(0xff);
-
-    fn new(code: u32, length: u32, advance: u8) -> Self {
-        Self(code | length << 8 | u32::from(advance) << 16)
-    }
-}
-
 /// Strides that reach nowhere.
 pub(super) static NO_STRIDES: Strides = [Stride::NOT_HERE; ENTRIES];
+
+/// A symbol: the length of its code, that of the whole, and its advance.
+#[derive(Clone, Copy)]
+struct Symbol {
+    code: u8,
+    length: u8,
+    advance: u8,
+}
+
+impl Symbol {
+    /// Bits that begin no symbol, or one whose code is too long.
+    const NONE: Self = Self {
+        code: u8::MAX,
+        length: 0,
+        advance: 0,
+    };
+
+    /// As a stride, if it is not too long.
+    fn alone(self) -> Stride {
+        if u32::from(self.length) <= FAST_BITS {
+            Stride(u16::from(self.length) | u16::from(self.advance) << 8)
+        } else {
+            Stride::NOT_HERE
+        }
+    }
+}
 
 /// Most symbols of a stride. A fourth would seldom fit.
 const SYMBOLS: usize = 3;
 
 /// Makes the strides of a valid AC table.
 pub(super) fn build(counts: &[u8], symbols: &[u8]) -> Box<Strides> {
-    let mut firsts = [First::NONE; ENTRIES];
+    let mut firsts = [Symbol::NONE; ENTRIES];
+    each(counts, symbols, |place, symbol| {
+        firsts[place].fill(symbol);
+    });
+    let mut strides = Box::new(NO_STRIDES);
+    each(counts, symbols, |place, symbol| {
+        let from = place.start;
+        let strides = &mut strides[place];
+        if u32::from(symbol.length) >= STRIDE_BITS || symbol.advance >= END_OF_BLOCK {
+            return strides.fill(symbol.alone());
+        }
+        // What follows is the same for all values of the symbol.
+        let (once, again) = strides.split_at_mut(strides.len() >> (symbol.length - symbol.code));
+        for (bits, stride) in (from..).zip(once.iter_mut()) {
+            *stride = follow(&firsts, bits, symbol.alone());
+        }
+        for strides in again.chunks_exact_mut(once.len()) {
+            strides.copy_from_slice(once);
+        }
+    });
+    strides
+}
+
+/// All symbols whose codes lie in the bits, and which bits begin with each.
+fn each(counts: &[u8], symbols: &[u8], mut what: impl FnMut(Range<usize>, Symbol)) {
     let mut symbols = symbols.iter();
     let mut at = 0;
-    for (code, &count) in (1..=STRIDE_BITS).zip(counts) {
+    for (code, &count) in (1..=STRIDE_BITS as u8).zip(counts) {
         for &symbol in symbols.by_ref().take(count.into()) {
             let (advance, size) = meaning(Kind::Ac, symbol);
-            let span = 1 << (STRIDE_BITS - code);
-            firsts[at..at + span].fill(First::new(code, code + size, advance));
+            let span = 1 << (STRIDE_BITS as u8 - code);
+            let length = code + size as u8;
+            let symbol = Symbol {
+                code,
+                length,
+                advance,
+            };
+            what(at..at + span, symbol);
             at += span;
         }
     }
-    let mut strides = Box::new(NO_STRIDES);
-    // Symbol after symbol for all bits at once, without branches: none could be foreseen.
-    for _ in 0..SYMBOLS {
-        for (bits, stride) in (0u32..).zip(strides.iter_mut()) {
-            let Stride(so_far) = *stride;
-            let (length, advance) = (u32::from(so_far & 0xff), u32::from(so_far >> 8));
-            let First(next) = firsts[(bits << length) as usize % ENTRIES];
-            let (code, next) = (next & 0xff, next >> 8);
-            let (next_length, next_advance) = (next & 0xff, next >> 8);
-            let end = u32::from(END_OF_BLOCK);
-            let fits = (length + code <= STRIDE_BITS)
-                & (length + next_length <= FAST_BITS)
-                & (advance < end)
-                & ((next_advance >= end) | (advance + next_advance <= u32::from(LONGEST)));
-            *stride = Stride(so_far + if fits { next as u16 } else { 0 });
-        }
+}
+
+/// A stride of one symbol with those that follow it.
+fn follow(firsts: &[Symbol; ENTRIES], bits: usize, first: Stride) -> Stride {
+    let mut stride = first;
+    for _ in 1..SYMBOLS {
+        // Without branches: none could be foreseen.
+        let [length, advance] = stride.0.to_le_bytes();
+        let next = firsts[(bits << (length & 31)) % ENTRIES];
+        let fits = (u32::from(length) + u32::from(next.code) <= STRIDE_BITS)
+            & (u32::from(length) + u32::from(next.length) <= FAST_BITS)
+            & (advance < END_OF_BLOCK)
+            & ((next.advance >= END_OF_BLOCK) | (advance + next.advance <= LONGEST));
+        let step = u16::from(next.length) | u16::from(next.advance) << 8;
+        stride.0 += if fits { step } else { 0 };
     }
-    strides
+    stride
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strides_are_their_symbols_one_after_the_other() {
+        // Codes of 2 to 16 bits, values of 0 to 15, ends of block and long runs.
+        let counts = [0, 1, 2, 3, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 5];
+        let symbols = [
+            0x01, 0x02, 0x11, 0x00, 0xf0, 0x03, 0x21, 0x81, 0xf1, 0x0c, 0x04, 0x7a, 0x05, 0x31,
+            0x06, 0x0a, 0x50, 0x41, 0xa3, 0x0f, 0xff, 0x07, 0x12, 0x22, 0x08, 0x13, 0x14, 0x23,
+            0x09, 0x32,
+        ];
+        let mut codes = Vec::new();
+        let (mut code, mut left) = (0u64, symbols.iter());
+        for (length, &count) in (1u32..).zip(&counts) {
+            for &symbol in left.by_ref().take(count) {
+                codes.push((code, length, symbol));
+                code += 1;
+            }
+            code <<= 1;
+        }
+        let strides = build(&counts.map(|count| count as u8), &symbols);
+        let (mut several, mut ends) = (0, 0);
+        for (bits, stride) in (0u64..).zip(strides.iter()) {
+            let [mut length, mut advance] = [0; 2];
+            let mut found = 0;
+            while found < SYMBOLS && advance < u32::from(END_OF_BLOCK) {
+                let next = bits << (64 - STRIDE_BITS) << length;
+                let is_next = |&&(code, length, _): &&(u64, u32, u8)| next >> (64 - length) == code;
+                let Some(&(_, code, symbol)) = codes.iter().find(is_next) else {
+                    break;
+                };
+                let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
+                let end = size == 0 && run < 15;
+                let step = if end { END_OF_BLOCK.into() } else { run + 1 };
+                if length + code > STRIDE_BITS
+                    || length + code + size > FAST_BITS
+                    || (!end && advance + step > u32::from(LONGEST))
+                {
+                    break;
+                }
+                length += code + size;
+                advance += step;
+                found += 1;
+            }
+            assert_eq!(stride.step(), length | advance << 8, "{bits:012b}");
+            several += usize::from(found > 1);
+            ends += usize::from(advance >= u32::from(END_OF_BLOCK));
+        }
+        assert!(several > 500 && ends > 100, "{several} {ends}");
+    }
 }
