@@ -159,40 +159,32 @@ impl Stream {
         let (mut from, mut to) = (self.next, self.filled);
         while to < until && !self.ended {
             let place = to & MASK;
-            let begun = to;
-            // Most data have no `ff` for hundreds of bytes; the compiler turns the search into vectors.
-            if let Some(run) = source.get(from..from + RUN)
-                && !run
-                    .iter()
-                    .fold(false, |found, &byte| found | (byte == 0xff))
-            {
+            // Copied whole; what follows an `ff` is overwritten by the next step.
+            let rest = source.get(from..).unwrap_or_default();
+            let (clean, copied) = if let Some(run) = rest.first_chunk() {
                 self.window[place..place + RUN].copy_from_slice(run);
-                from += RUN;
-                to += RUN;
+                (before_ff_in_run(run), RUN)
+            } else if let Some(word) = rest.first_chunk() {
+                self.window[place..place + WORD].copy_from_slice(word);
+                (before_ff(*word), WORD)
             } else {
-                if let Some(word) = source.get(from..from + WORD)
-                    && let Ok(word) = <[u8; WORD]>::try_from(word)
-                {
-                    // Copied whole; what follows an `ff` is overwritten by the next step.
-                    self.window[place..place + WORD].copy_from_slice(&word);
-                    let clean = before_ff(word);
-                    from += clean;
-                    to += clean;
-                }
-                if to - begun < WORD {
-                    let byte = &mut self.window[place + to - begun];
-                    match (source.get(from), source.get(from + 1)) {
-                        (Some(0xff), Some(0)) => {
-                            *byte = 0xff;
-                            from += 2;
-                            to += 1;
-                        }
-                        (Some(0xff) | None, _) => self.ended = true,
-                        (Some(&plain), _) => {
-                            *byte = plain;
-                            from += 1;
-                            to += 1;
-                        }
+                (0, 0)
+            };
+            from += clean;
+            to += clean;
+            if clean < copied || copied == 0 {
+                let byte = &mut self.window[place + clean];
+                match (source.get(from), source.get(from + 1)) {
+                    (Some(0xff), Some(0)) => {
+                        *byte = 0xff;
+                        from += 2;
+                        to += 1;
+                    }
+                    (Some(0xff) | None, _) => self.ended = true,
+                    (Some(&plain), _) => {
+                        *byte = plain;
+                        from += 1;
+                        to += 1;
                     }
                 }
             }
@@ -214,6 +206,24 @@ fn before_ff(word: [u8; WORD]) -> usize {
     // The lowest set bit is right, and it is all that is used.
     let zeros = inverted.wrapping_sub(ONES) & !inverted & HIGH;
     (zeros.trailing_zeros() / 8) as usize
+}
+
+/// How many bytes of a run come before its first `ff`.
+fn before_ff_in_run(run: &[u8; RUN]) -> usize {
+    // Most data have no `ff` for hundreds of bytes; the compiler turns this search into vectors.
+    let any = run
+        .iter()
+        .fold(false, |found, &byte| found | (byte == 0xff));
+    if !any {
+        return RUN;
+    }
+    // All words are looked at, so that there is no branch that could not be foreseen.
+    let (words, _) = run.as_chunks::<WORD>();
+    let places = words.iter().enumerate().map(|(i, word)| {
+        let clean = before_ff(*word);
+        if clean < WORD { i * WORD + clean } else { RUN }
+    });
+    places.min().unwrap_or(RUN)
 }
 
 #[cfg(test)]
