@@ -163,20 +163,17 @@ impl Table {
             return false;
         }
         let free = LOOKUP_BITS - length;
-        let known = size.min(free);
-        let beyond = size - known;
+        let inside = size.min(free);
+        let beyond = size - inside;
         let first = (code as usize) << free;
-        for (following, entry) in self.lookup[first..first + (1 << free)]
-            .iter_mut()
-            .enumerate()
-        {
-            let extra = following as u32 >> (free - known);
+        let spans = self.lookup[first..first + (1 << free)].chunks_exact_mut(1 << (free - inside));
+        for (extra, span) in (0..).zip(spans) {
             let base = if size == 0 {
                 0
             } else {
                 signed(extra << beyond, size)
             };
-            *entry = Entry::new(total, advance, beyond, base);
+            span.fill(Entry::new(total, advance, beyond, base));
         }
         true
     }
