@@ -99,33 +99,30 @@ unsafe fn four(
             .take(width - x)
             .enumerate()
         {
-            let (start, taps, high, low) = columns.halves(x + j);
+            let (start, high, low) = columns.halves(x + j);
             let (mut a_high, mut a_low, mut b_high, mut b_low) = (zero, half, zero, half);
-            let mut t = 0;
-            while t < taps {
-                let at = (start + t) * 3;
-                // SAFETY: start + t < inputs, so at + LOAD is within the reach the caller guarantees.
+            let groups = high.chunks(GROUP / 2).zip(low.chunks(GROUP / 2));
+            for (group, (high, low)) in groups.enumerate() {
+                let at = (start + group * GROUP) * 3;
+                // SAFETY: the group begins before the end of the inputs, so at + LOAD is within the reach the caller guarantees.
                 let load = |i: usize| unsafe { _mm_loadu_si128(row[i].add(at).cast()) };
                 let a = _mm256_inserti128_si256(_mm256_castsi128_si256(load(0)), load(1), 1);
                 let b = _mm256_inserti128_si256(_mm256_castsi128_si256(load(2)), load(3), 1);
-                let (a0, b0) = (_mm256_shuffle_epi8(a, first), _mm256_shuffle_epi8(b, first));
-                let (h, l) = (pair(high, t), pair(low, t));
-                a_high = _mm256_add_epi32(a_high, _mm256_madd_epi16(a0, h));
-                b_high = _mm256_add_epi32(b_high, _mm256_madd_epi16(b0, h));
-                a_low = _mm256_add_epi32(a_low, _mm256_madd_epi16(a0, l));
-                b_low = _mm256_add_epi32(b_low, _mm256_madd_epi16(b0, l));
-                if taps - t > 2 {
-                    let (a1, b1) = (
-                        _mm256_shuffle_epi8(a, second),
-                        _mm256_shuffle_epi8(b, second),
+                let mut add = |pixels: __m256i, high: i32, low: i32| {
+                    let (a, b) = (
+                        _mm256_shuffle_epi8(a, pixels),
+                        _mm256_shuffle_epi8(b, pixels),
                     );
-                    let (h, l) = (pair(high, t + 2), pair(low, t + 2));
-                    a_high = _mm256_add_epi32(a_high, _mm256_madd_epi16(a1, h));
-                    b_high = _mm256_add_epi32(b_high, _mm256_madd_epi16(b1, h));
-                    a_low = _mm256_add_epi32(a_low, _mm256_madd_epi16(a1, l));
-                    b_low = _mm256_add_epi32(b_low, _mm256_madd_epi16(b1, l));
+                    let (high, low) = (_mm256_set1_epi32(high), _mm256_set1_epi32(low));
+                    a_high = _mm256_add_epi32(a_high, _mm256_madd_epi16(a, high));
+                    b_high = _mm256_add_epi32(b_high, _mm256_madd_epi16(b, high));
+                    a_low = _mm256_add_epi32(a_low, _mm256_madd_epi16(a, low));
+                    b_low = _mm256_add_epi32(b_low, _mm256_madd_epi16(b, low));
+                };
+                add(first, high[0], low[0]);
+                if let (Some(&high), Some(&low)) = (high.get(1), low.get(1)) {
+                    add(second, high, low);
                 }
-                t += GROUP;
             }
             *a_done = join(a_high, a_low);
             *b_done = join(b_high, b_low);
@@ -174,24 +171,30 @@ unsafe fn four(
 unsafe fn run(axis: &Axis, y: usize, rows: &[u8], at: usize, middle: Middle, out: &mut [u8]) {
     let half = _mm256_set1_epi32(HALF);
     let zero = _mm256_setzero_si256();
-    let (start, taps, high, low) = axis.halves(y);
-    let place = start % middle.ring;
-    assert!(taps <= middle.ring);
+    let (start, high, low) = axis.halves(y);
+    let (first, end) = (
+        middle.row(start % middle.ring, 0),
+        middle.ring * middle.stride,
+    );
     // A run is followed by at least 32 bytes of its own row.
     assert!(at + out.len().next_multiple_of(32) <= middle.stride);
     let source = rows[at..].as_ptr();
     for (chunk, out) in out.chunks_mut(32).enumerate() {
         let mut sums_high = [zero; 4];
         let mut sums_low = [half; 4];
-        let mut t = 0;
-        while t < taps {
-            // SAFETY: rows begin inside of the ring, and what is read of one was asserted to be within it.
-            let load = |t: usize| unsafe {
-                _mm256_loadu_si256(source.add(middle.row(place, t) + chunk * 32).cast())
-            };
-            let a = load(t);
-            let b = if t + 1 < taps { load(t + 1) } else { zero };
-            let (h, l) = (pair(high, t), pair(low, t));
+        let mut row = first;
+        for (&high, &low) in high.iter().zip(low) {
+            // Past the last row that is wanted come others, with weights of 0.
+            let [a, b] = [(); 2].map(|()| {
+                // SAFETY: rows begin inside of the ring, and what is read of one was asserted to be within it.
+                let bytes = unsafe { _mm256_loadu_si256(source.add(row + chunk * 32).cast()) };
+                row += middle.stride;
+                if row == end {
+                    row = 0;
+                }
+                bytes
+            });
+            let (h, l) = (_mm256_set1_epi32(high), _mm256_set1_epi32(low));
             let (even, odd) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
             let quarters = [
                 _mm256_unpacklo_epi8(even, zero),
@@ -203,7 +206,6 @@ unsafe fn run(axis: &Axis, y: usize, rows: &[u8], at: usize, middle: Middle, out
                 sums_high[i] = _mm256_add_epi32(sums_high[i], _mm256_madd_epi16(v, h));
                 sums_low[i] = _mm256_add_epi32(sums_low[i], _mm256_madd_epi16(v, l));
             }
-            t += 2;
         }
         let d: [__m256i; 4] = std::array::from_fn(|i| join(sums_high[i], sums_low[i]));
         let bytes = _mm256_packus_epi16(
@@ -223,14 +225,6 @@ unsafe fn run(axis: &Axis, y: usize, rows: &[u8], at: usize, middle: Middle, out
             out.copy_from_slice(&last[..out.len()]);
         }
     }
-}
-
-/// Two weights side by side, in every lane.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn pair(weights: &[i16], t: usize) -> __m256i {
-    let (a, b) = (weights[t] as u16, weights[t + 1] as u16);
-    _mm256_set1_epi32((u32::from(a) | u32::from(b) << 16) as i32)
 }
 
 /// The sum of both halves, rounded to an integer.

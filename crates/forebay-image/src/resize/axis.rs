@@ -38,8 +38,8 @@ pub(super) struct Axis {
     taps: Vec<(u32, u32)>,
     /// `stride` weights for each output.
     weights: Vec<i32>,
-    /// The halves of the weights: `stride` high ones, then as many low ones, for each output.
-    halves: Vec<i16>,
+    /// The halves of the weights, two neighbours in an integer: the high ones, then the low ones, for each output.
+    halves: Vec<i32>,
     /// The digits of the weights by group of inputs; see [`Axis::digits`].
     digits: Vec<[i32; 3]>,
     /// For each output the first group of its inputs, and where its groups begin in `digits`; then where the last one's end.
@@ -105,12 +105,16 @@ impl Axis {
 
     /// Makes what [`Axis::halves`] gives.
     pub(super) fn make_halves(&mut self) {
+        let side_by_side = |[a, b]: [i32; 2]| (a & 0xffff) | b << 16;
         self.halves.clear();
         for row in self.weights.chunks_exact(self.stride) {
-            self.halves
-                .extend(row.iter().map(|w| (w >> LOW_BITS) as i16));
-            self.halves
-                .extend(row.iter().map(|w| (w & ((1 << LOW_BITS) - 1)) as i16));
+            let (pairs, _) = row.as_chunks::<2>();
+            let high = pairs.iter().map(|pair| pair.map(|w| w >> LOW_BITS));
+            self.halves.extend(high.map(side_by_side));
+            let low = pairs
+                .iter()
+                .map(|pair| pair.map(|w| w & ((1 << LOW_BITS) - 1)));
+            self.halves.extend(low.map(side_by_side));
         }
     }
 
@@ -171,14 +175,18 @@ impl Axis {
         ((start - self.span.start) as usize, groups)
     }
 
-    /// For one output: its first input counted from the span's start, the number of its inputs, and the high and
-    /// low halves of its weights, in whole groups.
+    /// For one output: its first input counted from the span's start, and the high and low halves of its weights, two neighbours in an
+    /// integer; if their number is odd, a weight of 0 follows.
     #[inline(always)]
-    pub(super) fn halves(&self, i: usize) -> (usize, usize, &[i16], &[i16]) {
+    pub(super) fn halves(&self, i: usize) -> (usize, &[i32], &[i32]) {
         let (start, taps) = self.taps[i];
-        let (high, low) =
-            self.halves[i * 2 * self.stride..][..2 * self.stride].split_at(self.stride);
-        ((start - self.span.start) as usize, taps as usize, high, low)
+        let (high, low) = self.halves[i * self.stride..][..self.stride].split_at(self.stride / 2);
+        let used = (taps as usize).div_ceil(2);
+        (
+            (start - self.span.start) as usize,
+            &high[..used],
+            &low[..used],
+        )
     }
 
     /// For one output: where its inputs end, counted from the span's start. No output's inputs end before those of the one
