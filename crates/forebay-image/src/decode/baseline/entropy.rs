@@ -1,12 +1,12 @@
 //! Blocks of coefficients out of bits.
 //!
-//! [`decode`] reads one stream, [`decode_two`] reads two in turns, so that the latencies of one are
+//! [`read`] reads one stream, [`read_two`] reads two in turns, so that the latencies of one are
 //! hidden behind the other's. Blocks outside the wanted region are read, because only their bits say where the next block begins, but nothing is
-//! stored; [`walk`] and [`walk_two`] read nothing but lengths, several symbols at a time.
+//! stored; where many of them lie together, nothing but the lengths of symbols is looked at ([`Walk`]).
 //! The loops are inlined into wrappers in [`simd`](super::simd) that allow the compiler newer instructions.
 
 use super::bits::{Bits, Window};
-use super::huffman::{END_OF_BLOCK, Entry, Lookup, Table};
+use super::huffman::{END_OF_BLOCK, Entry, FAST_BITS, Lookup, Table};
 use super::strides::{NO_STRIDES, STRIDE_BITS, Strides};
 use std::cell::Cell;
 use std::ops::RangeInclusive;
@@ -81,7 +81,7 @@ pub(super) struct Reader<'a> {
 /// A block being read: what is needed for each symbol, and nothing else, so that the compiler can hold two of them in registers. The second
 /// byte of `bits.state` is what is left of the block (see [`LEFT`]), so that one subtraction counts bits and coefficients.
 #[derive(Clone, Copy)]
-struct Block<'a> {
+pub(super) struct Block<'a> {
     window: &'a Window,
     bits: Bits,
     lookup: &'a Lookup,
@@ -150,7 +150,7 @@ fn is_end(left: i8) -> bool {
 }
 
 /// One stream being read: what is needed where one block ends and the next one begins.
-struct Side<'a> {
+pub(super) struct Side<'a> {
     tables: Tables<'a>,
     /// The AC table of the block at hand.
     table: &'a Table,
@@ -164,7 +164,7 @@ struct Side<'a> {
 impl<'a> Side<'a> {
     /// The first block; `None` if there are no slots.
     #[inline(always)]
-    fn open<const KEEP: bool>(
+    fn open<W: Way>(
         reader: &Reader<'a>,
         tables: &Tables<'a>,
         slots: &'a [Slot],
@@ -186,7 +186,12 @@ impl<'a> Side<'a> {
             predictors: *reader.predictors,
             sound: true,
         };
-        (!side.start::<KEEP>(&mut block)).then_some((side, block))
+        let none = if W::KEEP {
+            side.start::<true>(&mut block)
+        } else {
+            side.start::<false>(&mut block)
+        };
+        (!none).then_some((side, block))
     }
 
     /// Leaves the reader where the side is; whether all blocks were legal.
@@ -275,42 +280,86 @@ impl<'a> Side<'a> {
         block.stopped() && self.next::<false>(block, entry)
     }
 
-    /// Reads all blocks that are left.
+    /// Goes through all blocks that are left.
     #[inline(always)]
-    fn finish<const KEEP: bool>(&mut self, block: &mut Block<'a>) {
+    fn finish<W: Way>(&mut self, block: &mut Block<'a>) {
         loop {
             let mut hot = *block;
-            let entry = loop {
+            let stop = loop {
                 hot.refill();
-                let entry = hot.symbol::<KEEP>();
-                if hot.stopped() {
-                    break entry;
+                let (stopped, stop) = W::step(&mut hot);
+                if stopped {
+                    break stop;
                 }
-                let entry = hot.symbol::<KEEP>();
-                if hot.stopped() {
-                    break entry;
+                let (stopped, stop) = W::step(&mut hot);
+                if stopped {
+                    break stop;
                 }
-                let entry = hot.symbol::<KEEP>();
-                if hot.stopped() {
-                    break entry;
+                let (stopped, stop) = W::step(&mut hot);
+                if stopped {
+                    break stop;
                 }
             };
             *block = hot;
-            if self.next::<KEEP>(block, entry) {
+            if W::go_on(self, block, stop) {
                 return;
             }
         }
     }
+}
 
-    /// Walks over all blocks that are left.
+/// Steps after a refill: none takes more than [`FAST_BITS`]. They are written out one after the other: as a loop they are compiled to something slower.
+const STEPS: u32 = 3;
+const _: () = assert!(STEPS * FAST_BITS <= 56);
+
+/// How blocks are gone through.
+pub(super) trait Way {
+    /// Whether coefficients are stored.
+    const KEEP: bool;
+    /// What is known of a step after which one must ask how to go on.
+    type Stop: Copy;
+
+    /// Takes a step; whether [`Way::go_on`] is needed.
+    fn step(block: &mut Block<'_>) -> (bool, Self::Stop);
+
+    /// Goes on where steps cannot; `true` if there are no more blocks.
+    fn go_on<'a>(side: &mut Side<'a>, block: &mut Block<'a>, stop: Self::Stop) -> bool;
+}
+
+/// Reads symbols, and stores coefficients or does not.
+pub(super) struct Read<const KEEP: bool>;
+
+impl<const KEEP: bool> Way for Read<KEEP> {
+    const KEEP: bool = KEEP;
+    type Stop = Entry;
+
     #[inline(always)]
-    fn walk(&mut self, block: &mut Block<'a>) {
-        loop {
-            block.refill();
-            if (block.stride() || block.stride() || block.stride()) && self.walk_on(block) {
-                return;
-            }
-        }
+    fn step(block: &mut Block<'_>) -> (bool, Entry) {
+        let entry = block.symbol::<KEEP>();
+        (block.stopped(), entry)
+    }
+
+    #[inline(always)]
+    fn go_on<'a>(side: &mut Side<'a>, block: &mut Block<'a>, entry: Entry) -> bool {
+        side.next::<KEEP>(block, entry)
+    }
+}
+
+/// Walks over blocks with the tables' strides, which must have been made.
+pub(super) struct Walk;
+
+impl Way for Walk {
+    const KEEP: bool = false;
+    type Stop = ();
+
+    #[inline(always)]
+    fn step(block: &mut Block<'_>) -> (bool, ()) {
+        (block.stride(), ())
+    }
+
+    #[inline(always)]
+    fn go_on<'a>(side: &mut Side<'a>, block: &mut Block<'a>, (): ()) -> bool {
+        side.walk_on(block)
     }
 }
 
@@ -326,151 +375,76 @@ fn cells(coefficients: &mut [i16]) -> &[Cell<i16>] {
     Cell::from_mut(coefficients).as_slice_of_cells()
 }
 
-/// Reads a block per slot. `false` if the bits are no legal blocks; what was stored is then arbitrary.
+/// Goes through a block per slot. `false` if the bits are no legal blocks; what was stored is then arbitrary.
 #[inline(always)]
-pub(super) fn decode<const KEEP: bool>(
+pub(super) fn read<W: Way>(
     reader: Reader<'_>,
     tables: &Tables<'_>,
     slots: &[Slot],
     coefficients: &mut [i16],
 ) -> bool {
     let coefficients = cells(coefficients);
-    let Some((mut side, mut block)) = Side::open::<KEEP>(&reader, tables, slots, coefficients)
-    else {
+    let Some((mut side, mut block)) = Side::open::<W>(&reader, tables, slots, coefficients) else {
         return true;
     };
-    side.finish::<KEEP>(&mut block);
+    side.finish::<W>(&mut block);
     side.close(&block, reader)
 }
 
-/// Walks over a block per slot with strides; see [`decode`]. `coefficients` are not written to.
+/// Goes through a block per slot of each of two streams, which may be anywhere; see [`read`].
 #[inline(always)]
-pub(super) fn walk(
-    reader: Reader<'_>,
-    tables: &Tables<'_>,
-    slots: &[Slot],
-    coefficients: &mut [i16],
-) -> bool {
-    let coefficients = cells(coefficients);
-    let Some((mut side, mut block)) = Side::open::<false>(&reader, tables, slots, coefficients)
-    else {
-        return true;
-    };
-    side.walk(&mut block);
-    side.close(&block, reader)
-}
-
-/// [`walk`] over the blocks of two streams in turns; see [`decode_two`].
-#[inline(always)]
-pub(super) fn walk_two(
-    first: Reader<'_>,
-    second: Reader<'_>,
-    tables: &Tables<'_>,
-    slots: &[Slot],
-    coefficients: &mut [i16],
-) -> bool {
-    let coefficients = cells(coefficients);
-    let (Some((mut side_a, mut block_a)), Some((mut side_b, mut block_b))) = (
-        Side::open::<false>(&first, tables, slots, coefficients),
-        Side::open::<false>(&second, tables, slots, coefficients),
-    ) else {
-        return true;
-    };
-    loop {
-        let (mut a, mut b) = (block_a, block_b);
-        let first_stopped = loop {
-            a.refill();
-            b.refill();
-            if a.stride() {
-                break true;
-            }
-            if b.stride() {
-                break false;
-            }
-            if a.stride() {
-                break true;
-            }
-            if b.stride() {
-                break false;
-            }
-            if a.stride() {
-                break true;
-            }
-            if b.stride() {
-                break false;
-            }
-        };
-        (block_a, block_b) = (a, b);
-        // Where one has no more blocks the other goes on alone.
-        if first_stopped {
-            if side_a.walk_on(&mut block_a) {
-                side_b.walk(&mut block_b);
-                break;
-            }
-        } else if side_b.walk_on(&mut block_b) {
-            side_a.walk(&mut block_a);
-            break;
-        }
-    }
-    side_a.close(&block_a, first) & side_b.close(&block_b, second)
-}
-
-/// Reads a block per slot from each of two streams, which may be anywhere; see [`decode`].
-#[inline(always)]
-pub(super) fn decode_two<const KEEP: bool>(
-    first: Reader<'_>,
-    second: Reader<'_>,
+pub(super) fn read_two<W: Way>(
+    [first, second]: [Reader<'_>; 2],
     tables: &Tables<'_>,
     slots: &[Slot],
     coefficients: [&mut [i16]; 2],
 ) -> bool {
     let [to_first, to_second] = coefficients.map(cells);
     let (Some((mut side_a, mut block_a)), Some((mut side_b, mut block_b))) = (
-        Side::open::<KEEP>(&first, tables, slots, to_first),
-        Side::open::<KEEP>(&second, tables, slots, to_second),
+        Side::open::<W>(&first, tables, slots, to_first),
+        Side::open::<W>(&second, tables, slots, to_second),
     ) else {
         return true;
     };
     loop {
         let (mut a, mut b) = (block_a, block_b);
-        let (first_stopped, entry) = loop {
+        let (is_first, stop) = loop {
             a.refill();
             b.refill();
-            // A symbol of each stream, three times.
-            let entry = a.symbol::<KEEP>();
-            if a.stopped() {
-                break (true, entry);
+            let (stopped, stop) = W::step(&mut a);
+            if stopped {
+                break (true, stop);
             }
-            let entry = b.symbol::<KEEP>();
-            if b.stopped() {
-                break (false, entry);
+            let (stopped, stop) = W::step(&mut b);
+            if stopped {
+                break (false, stop);
             }
-            let entry = a.symbol::<KEEP>();
-            if a.stopped() {
-                break (true, entry);
+            let (stopped, stop) = W::step(&mut a);
+            if stopped {
+                break (true, stop);
             }
-            let entry = b.symbol::<KEEP>();
-            if b.stopped() {
-                break (false, entry);
+            let (stopped, stop) = W::step(&mut b);
+            if stopped {
+                break (false, stop);
             }
-            let entry = a.symbol::<KEEP>();
-            if a.stopped() {
-                break (true, entry);
+            let (stopped, stop) = W::step(&mut a);
+            if stopped {
+                break (true, stop);
             }
-            let entry = b.symbol::<KEEP>();
-            if b.stopped() {
-                break (false, entry);
+            let (stopped, stop) = W::step(&mut b);
+            if stopped {
+                break (false, stop);
             }
         };
         (block_a, block_b) = (a, b);
         // Where one has no more blocks the other goes on alone.
-        if first_stopped {
-            if side_a.next::<KEEP>(&mut block_a, entry) {
-                side_b.finish::<KEEP>(&mut block_b);
+        if is_first {
+            if W::go_on(&mut side_a, &mut block_a, stop) {
+                side_b.finish::<W>(&mut block_b);
                 break;
             }
-        } else if side_b.next::<KEEP>(&mut block_b, entry) {
-            side_a.finish::<KEEP>(&mut block_a);
+        } else if W::go_on(&mut side_b, &mut block_b, stop) {
+            side_a.finish::<W>(&mut block_a);
             break;
         }
     }

@@ -163,12 +163,8 @@ impl Cursor {
         let slots = scan.layout.slots(count);
         self.stream.reserve(scan.bytes, slots.len());
         let reader = Self::reader(&mut self.stream, &mut self.predictors);
-        let (level, tables) = (scan.level, &scan.tables);
-        let sound = if KEEP {
-            level.decode::<true>(reader, tables, slots, coefficients)
-        } else {
-            level.walk(reader, tables, slots, coefficients)
-        };
+        let level = scan.level;
+        let sound = level.decode::<KEEP>(reader, &scan.tables, slots, coefficients);
         self.mcu += count;
         self.check(sound)
     }
@@ -188,12 +184,8 @@ impl Cursor {
             Self::reader(&mut first.stream, &mut first.predictors),
             Self::reader(&mut second.stream, &mut second.predictors),
         ];
-        let (level, tables) = (scan.level, &scan.tables);
-        let sound = if KEEP {
-            level.decode_two::<true>(readers, tables, slots, coefficients)
-        } else {
-            level.walk_two(readers, tables, slots, coefficients)
-        };
+        let level = scan.level;
+        let sound = level.decode_two::<KEEP>(readers, &scan.tables, slots, coefficients);
         first.mcu += count;
         second.mcu += count;
         first.check(sound)?;

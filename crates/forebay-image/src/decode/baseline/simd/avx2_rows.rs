@@ -4,17 +4,26 @@
 //! samples twice. Rows that are shorter than a vector take the portable way.
 
 pub(super) use super::parts::{part, part_mut, steps};
+use super::x86::rows;
 use super::{color, upsample};
 use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    _mm256_add_epi16 as add_epi16, _mm256_add_epi32 as add_epi32, _mm256_madd_epi16 as madd_epi16,
+    _mm256_mulhi_epi16 as mulhi_epi16, _mm256_packs_epi32 as packs_epi32,
+    _mm256_set1_epi16 as set1_epi16, _mm256_set1_epi32 as set1_epi32,
+    _mm256_srai_epi16 as srai_epi16, _mm256_srai_epi32 as srai_epi32,
+    _mm256_srli_epi16 as srli_epi16, _mm256_sub_epi16 as sub_epi16,
+    _mm256_unpackhi_epi16 as unpackhi_epi16, _mm256_unpacklo_epi16 as unpacklo_epi16,
+};
 
-/// Chroma samples of a step when upsampling.
-const SAMPLES: usize = 16;
 /// Pixels of a step of the colour conversion.
 pub(super) const PIXELS: usize = 32;
 
+rows!("avx2", __m256i, 16, upsample);
+
 #[target_feature(enable = "avx2")]
 #[inline]
-fn load_16(bytes: &[u8; 16]) -> __m256i {
+fn load(bytes: &[u8; SAMPLES]) -> __m256i {
     // SAFETY: reads the 16 bytes.
     _mm256_cvtepu8_epi16(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
 }
@@ -33,60 +42,11 @@ fn store_32(bytes: &mut [u8; 32], value: __m256i) {
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), value) }
 }
 
-/// Low bytes of `even` and `odd` in turns.
+/// Stores the low bytes of `even` and `odd` in turns.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn in_turns(even: __m256i, odd: __m256i) -> __m256i {
-    _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd))
-}
-
-#[target_feature(enable = "avx2")]
-pub(super) fn horizontal(row: &[u8], out: &mut [u8]) {
-    let width = row.len();
-    if width < SAMPLES + 2 {
-        return upsample::horizontal(row, out);
-    }
-    upsample::horizontal_in(row, 0..1, out);
-    upsample::horizontal_in(row, width - 1..width, out);
-    for at in steps(1, width - 1, SAMPLES) {
-        let here = load_16(part(row, at));
-        let near = _mm256_add_epi16(here, _mm256_add_epi16(here, here));
-        let left = _mm256_add_epi16(load_16(part(row, at - 1)), _mm256_set1_epi16(1));
-        let right = _mm256_add_epi16(load_16(part(row, at + 1)), _mm256_set1_epi16(2));
-        let even = _mm256_srli_epi16::<2>(_mm256_add_epi16(near, left));
-        let odd = _mm256_srli_epi16::<2>(_mm256_add_epi16(near, right));
-        store_32(part_mut(out, 2 * at), in_turns(even, odd));
-    }
-}
-
-#[target_feature(enable = "avx2")]
-pub(super) fn both(near: &[u8], far: &[u8], out: &mut [u8]) {
-    let width = near.len();
-    if width < SAMPLES + 2 {
-        return upsample::both(near, far, out);
-    }
-    upsample::both_in(near, far, 0..1, out);
-    upsample::both_in(near, far, width - 1..width, out);
-    for at in steps(1, width - 1, SAMPLES) {
-        let left = column(near, far, at - 1);
-        let here = column(near, far, at);
-        let right = column(near, far, at + 1);
-        let here = _mm256_add_epi16(here, _mm256_add_epi16(here, here));
-        let left = _mm256_add_epi16(left, _mm256_set1_epi16(8));
-        let right = _mm256_add_epi16(right, _mm256_set1_epi16(7));
-        let even = _mm256_srli_epi16::<4>(_mm256_add_epi16(here, left));
-        let odd = _mm256_srli_epi16::<4>(_mm256_add_epi16(here, right));
-        store_32(part_mut(out, 2 * at), in_turns(even, odd));
-    }
-}
-
-/// Three times the nearer sample plus the farther one, for 16 columns.
-#[target_feature(enable = "avx2")]
-#[inline]
-fn column(near: &[u8], far: &[u8], at: usize) -> __m256i {
-    let near = load_16(part(near, at));
-    let far = load_16(part(far, at));
-    _mm256_add_epi16(_mm256_add_epi16(near, far), _mm256_add_epi16(near, near))
+fn store_in_turns(even: __m256i, odd: __m256i, out: &mut [u8; 2 * SAMPLES]) {
+    store_32(out, _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd)));
 }
 
 /// The portable loop, which the compiler turns into vectors.
@@ -121,35 +81,10 @@ pub(super) fn ycc_planes(y: &[u8], cb: &[u8], cr: &[u8], out: [&mut [u8]; 3]) {
 }
 
 /// Red, green and blue of 16 pixels, not yet saturated.
-///
-/// The factors of `color` less their whole parts (1, 2 and -1), so that they fit in 16 bits; products are
-/// rounded exactly as there.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn rgb_16(y: &[u8; 16], cb: &[u8; 16], cr: &[u8; 16]) -> [__m256i; 3] {
-    let middle = _mm256_set1_epi16(128);
-    let y = load_16(y);
-    let cb = _mm256_sub_epi16(load_16(cb), middle);
-    let cr = _mm256_sub_epi16(load_16(cr), middle);
-    // (x * factor + 2^15) >> 16, by way of twice the product.
-    let part = |twice: __m256i, factor: i16| {
-        let high = _mm256_mulhi_epi16(twice, _mm256_set1_epi16(factor));
-        _mm256_srai_epi16::<1>(_mm256_add_epi16(high, _mm256_set1_epi16(1)))
-    };
-    let twice_cb = _mm256_add_epi16(cb, cb);
-    let twice_cr = _mm256_add_epi16(cr, cr);
-    let red = _mm256_add_epi16(part(twice_cr, 26_345), _mm256_add_epi16(cr, y));
-    let blue = _mm256_add_epi16(part(twice_cb, -14_942), _mm256_add_epi16(twice_cb, y));
-    let factors = _mm256_set1_epi32(18_734 << 16 | i32::from(-22_554i16 as u16));
-    let half = _mm256_set1_epi32(1 << 15);
-    let low = _mm256_madd_epi16(_mm256_unpacklo_epi16(cb, cr), factors);
-    let high = _mm256_madd_epi16(_mm256_unpackhi_epi16(cb, cr), factors);
-    let mix = _mm256_packs_epi32(
-        _mm256_srai_epi32::<16>(_mm256_add_epi32(low, half)),
-        _mm256_srai_epi32::<16>(_mm256_add_epi32(high, half)),
-    );
-    let green = _mm256_add_epi16(mix, _mm256_sub_epi16(y, cr));
-    [red, green, blue]
+    mix(load(y), load(cb), load(cr))
 }
 
 #[target_feature(enable = "avx2")]

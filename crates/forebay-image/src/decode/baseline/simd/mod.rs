@@ -19,8 +19,10 @@ mod neon_idct;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon_rows;
 mod parts;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
-use super::entropy::{self, PAIR, Reader, Slot, Tables};
+use super::entropy::{self, PAIR, Read, Reader, Slot, Tables, Walk, Way};
 use super::header::Steps;
 use super::{color, idct, scaled, upsample};
 
@@ -99,7 +101,37 @@ impl Level {
         kinds.into_iter().flatten().map(Self)
     }
 
-    /// [`entropy::decode`].
+    /// [`entropy::read`].
+    fn read<W: Way>(
+        self,
+        reader: Reader<'_>,
+        tables: &Tables<'_>,
+        slots: &[Slot],
+        coefficients: &mut [i16],
+    ) -> bool {
+        dispatch!(
+            self,
+            avx2_entropy::read::<W>(reader, tables, slots, coefficients),
+            entropy::read::<W>(reader, tables, slots, coefficients)
+        )
+    }
+
+    /// [`entropy::read_two`].
+    fn read_two<W: Way>(
+        self,
+        readers: [Reader<'_>; 2],
+        tables: &Tables<'_>,
+        slots: &[Slot],
+        coefficients: [&mut [i16]; 2],
+    ) -> bool {
+        dispatch!(
+            self,
+            avx2_entropy::read_two::<W>(readers, tables, slots, coefficients),
+            entropy::read_two::<W>(readers, tables, slots, coefficients)
+        )
+    }
+
+    /// Stores a block per slot (`KEEP`), or walks over it, with strides if they have been made.
     pub(super) fn decode<const KEEP: bool>(
         self,
         reader: Reader<'_>,
@@ -107,52 +139,14 @@ impl Level {
         slots: &[Slot],
         coefficients: &mut [i16],
     ) -> bool {
-        dispatch!(
-            self,
-            avx2_entropy::decode::<KEEP>(reader, tables, slots, coefficients),
-            entropy::decode::<KEEP>(reader, tables, slots, coefficients)
-        )
-    }
-
-    /// Walks over a block per slot: [`entropy::walk`] if strides have been made.
-    pub(super) fn walk(
-        self,
-        reader: Reader<'_>,
-        tables: &Tables<'_>,
-        slots: &[Slot],
-        coefficients: &mut [i16],
-    ) -> bool {
-        if tables.strides.is_none() {
-            return self.decode::<false>(reader, tables, slots, coefficients);
+        if !KEEP && tables.strides.is_some() {
+            self.read::<Walk>(reader, tables, slots, coefficients)
+        } else {
+            self.read::<Read<KEEP>>(reader, tables, slots, coefficients)
         }
-        dispatch!(
-            self,
-            avx2_entropy::walk(reader, tables, slots, coefficients),
-            entropy::walk(reader, tables, slots, coefficients)
-        )
     }
 
-    /// Walks over a block per slot of two streams in turns: [`entropy::walk_two`] if strides have been made.
-    pub(super) fn walk_two(
-        self,
-        readers: [Reader<'_>; 2],
-        tables: &Tables<'_>,
-        slots: &[Slot],
-        coefficients: [&mut [i16]; 2],
-    ) -> bool {
-        if tables.strides.is_none() {
-            return self.decode_two::<false>(readers, tables, slots, coefficients);
-        }
-        let [first, second] = readers;
-        let [scratch, _] = coefficients;
-        dispatch!(
-            self,
-            avx2_entropy::walk_two(first, second, tables, slots, scratch),
-            entropy::walk_two(first, second, tables, slots, scratch)
-        )
-    }
-
-    /// [`entropy::decode_two`].
+    /// [`Level::decode`] of two streams in turns.
     pub(super) fn decode_two<const KEEP: bool>(
         self,
         readers: [Reader<'_>; 2],
@@ -160,12 +154,11 @@ impl Level {
         slots: &[Slot],
         coefficients: [&mut [i16]; 2],
     ) -> bool {
-        let [first, second] = readers;
-        dispatch!(
-            self,
-            avx2_entropy::decode_two::<KEEP>(first, second, tables, slots, coefficients),
-            entropy::decode_two::<KEEP>(first, second, tables, slots, coefficients)
-        )
+        if !KEEP && tables.strides.is_some() {
+            self.read_two::<Walk>(readers, tables, slots, coefficients)
+        } else {
+            self.read_two::<Read<KEEP>>(readers, tables, slots, coefficients)
+        }
     }
 
     /// [`idct::strip`], or [`scaled::strip`] where blocks become `block` samples wide and high instead of 8.

@@ -1,5 +1,8 @@
 //! The inverse cosine transform with NEON, a block at a time: a row of it fills a register.
 //! The arithmetic is that of [`idct`](super::idct), step for step.
+//!
+//! It does not share the passes of AVX2 and AVX-512: here a product is added to a sum by one instruction, so that other sums are kept, and the
+//! second pass shifts in two steps.
 
 use super::Steps;
 use super::entropy::PAIR;
