@@ -216,6 +216,33 @@ fn a_message_has_a_deadline_after_the_handshake_too() {
 }
 
 #[test]
+fn a_message_that_began_with_the_last_one_has_a_deadline_too() {
+    let log = Log::default();
+    let server = start(
+        ServerOptions {
+            idle_timeout: SHORT,
+            ..options(&log)
+        },
+        Synthetic::new(100, Pixels::Pattern),
+    );
+    let mut raw = Raw::welcomed(server.addr());
+    let mut bytes = Vec::new();
+    let ping = wire::Ping {
+        token: 7,
+        ..wire::Ping::default()
+    };
+    frame::encode(&ping.into(), 0, &mut bytes).unwrap();
+    bytes.extend(b"FBRY");
+    raw.socket.clone().write_all(&bytes).unwrap();
+    let answer = wire::Ping {
+        answer: true,
+        ..ping
+    };
+    assert_eq!(raw.next().unwrap(), Message::Ping(answer));
+    log.wait_for("was thrown out: a message was not complete within 400ms");
+}
+
+#[test]
 fn a_client_that_leaves_pings_unanswered_is_thrown_out() {
     let log = Log::default();
     let server = start(
