@@ -1,7 +1,7 @@
 //! Which server a stream comes from: rendezvous hashing with bounded loads. No IO.
 //!
 //! Every process that knows the list of servers finds the same answer without asking anybody. Each stream ranks all servers
-//! by a hash of both and takes the best one that has room, streams in order: none has more than its even share. When a
+//! by a hash of both and takes the best one that has room, rank by rank: none has more than its even share. When a
 //! server goes or comes, few of the other streams move.
 
 use forebay_wire::batch::digest::value;
@@ -52,29 +52,98 @@ pub(crate) fn choose(servers: &[&str], unit: &Unit<'_>) -> Option<usize> {
     if all <= 1 || count.saturating_mul(all) > MOST_WORK {
         return best(servers, unit.run, unit.number, |_| true);
     }
-    let share = count.div_ceil(all);
-    let ranks = usize::try_from(unit.ranks.max(1)).unwrap_or(usize::MAX);
-    let mut loads = vec![0; servers.len()];
-    let mut placed: Vec<Option<usize>> = Vec::new();
     // A number beyond the count takes the place of the last one.
-    for number in 0..=unit.number.min(count - 1) {
-        let mates: Vec<Option<usize>> = placed
-            .iter()
-            .rev()
-            .skip(ranks - 1)
-            .step_by(ranks)
-            .copied()
-            .collect();
-        let apart = best(servers, unit.run, number, |i| {
-            loads[i] < share && !mates.contains(&Some(i))
-        });
-        let chosen = apart.or_else(|| best(servers, unit.run, number, |i| loads[i] < share));
-        if let Some(i) = chosen {
-            loads[i] += 1;
+    let number = unit.number.min(count - 1);
+    let ranks = unit.ranks.clamp(1, count);
+    let parts = count.div_ceil(ranks);
+    let mut room = Room::new(all, ranks, parts);
+    for rank in 0..=number % ranks {
+        room.next_rank();
+        for stream in (0..parts).map(|part| rank + part * ranks) {
+            let mut refused = vec![false; servers.len()];
+            let chosen = loop {
+                let i = best(servers, unit.run, stream, |i| !refused[i] && room.has(i))?;
+                if room.suffices_without(i) {
+                    break i;
+                }
+                refused[i] = true;
+            };
+            if stream == number {
+                return Some(chosen);
+            }
+            room.take(chosen);
         }
-        placed.push(chosen);
     }
-    placed.pop().flatten()
+    None
+}
+
+/// What each server has room for, while streams are placed rank by rank.
+///
+/// A server takes its even share of all streams, and of the parts of one rank no more than its even share of those: parts
+/// come from different servers where there are enough. A choice is made only when all streams after it still find room
+/// under both rules. That is a flow from ranks to servers, and as all ranks to come are alike, it exists when the room that
+/// is left suffices for the ranks to come, for the parts that the present rank still has to place, and for both.
+struct Room {
+    /// Streams that each server may still take.
+    free: Vec<u64>,
+    /// Parts of the present rank that each server has taken.
+    taken: Vec<u64>,
+    /// Parts of a rank that one server may take.
+    most: u64,
+    /// Parts of a rank.
+    parts: u64,
+    /// Ranks after the present one.
+    ranks: u64,
+    /// Parts of the present rank that are still to be placed.
+    left: u64,
+}
+
+impl Room {
+    fn new(servers: u64, ranks: u64, parts: u64) -> Self {
+        Self {
+            free: (0..servers)
+                .map(|_| (ranks * parts).div_ceil(servers))
+                .collect(),
+            taken: (0..servers).map(|_| 0).collect(),
+            most: parts.div_ceil(servers),
+            parts,
+            ranks,
+            left: 0,
+        }
+    }
+
+    fn next_rank(&mut self) {
+        self.ranks -= 1;
+        self.taken.fill(0);
+        self.left = self.parts;
+    }
+
+    fn take(&mut self, server: usize) {
+        self.free[server] -= 1;
+        self.taken[server] += 1;
+        self.left -= 1;
+    }
+
+    fn has(&self, server: usize) -> bool {
+        self.free[server] > 0 && self.taken[server] < self.most
+    }
+
+    /// Whether all streams to come find room when the next one is placed on `server`, which has room for it.
+    fn suffices_without(&self, server: usize) -> bool {
+        let room = |ranks: u64, present: u64| -> u64 {
+            let each = self.free.iter().zip(&self.taken).enumerate();
+            each.map(|(i, (&free, &taken))| {
+                let next = u64::from(i == server);
+                let own = present * (self.most - taken - next);
+                (free - next).min(ranks * self.most + own)
+            })
+            .sum()
+        };
+        let (present, later) = (self.left - 1, self.ranks * self.parts);
+        room(0, 1) >= present
+            && room(self.ranks, 0) >= later
+            && room(self.ranks, 1) >= present + later
+    }
 }
 
 /// All servers in the order in which `unit` tries them: after each that fails, the streams that it had are placed anew
@@ -153,24 +222,33 @@ mod tests {
 
     #[test]
     fn parts_of_a_rank_come_from_different_servers() {
-        for (servers, parts) in [(3, 2), (4, 4), (5, 3)] {
+        for servers in 1..8 {
             let names = names(servers);
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            for ranks in 1..9 {
-                for rank in 0..ranks {
-                    let at = |part| Unit {
-                        run: "job/train/7",
-                        number: rank + part * ranks,
-                        count: ranks * parts,
-                        ranks,
-                    };
-                    let mut all: Vec<usize> = (0..parts)
-                        .map(|part| choose(&names, &at(part)).unwrap())
-                        .collect();
-                    all.sort_unstable();
-                    all.dedup();
-                    // The last ones take what room there is.
-                    assert!(all.len() >= 2, "{ranks} {rank} {all:?}");
+            for parts in 1..8_u64 {
+                for ranks in 1..10 {
+                    let mut loads = vec![0; servers];
+                    for rank in 0..ranks {
+                        let mut own = vec![0; servers];
+                        for part in 0..parts {
+                            let unit = Unit {
+                                run: "job/train/7",
+                                number: rank + part * ranks,
+                                count: ranks * parts,
+                                ranks,
+                            };
+                            let at = choose(&names, &unit).unwrap();
+                            own[at] += 1;
+                            loads[at] += 1;
+                        }
+                        let most = parts.div_ceil(servers as u64);
+                        assert!(own.iter().all(|&n| n <= most), "{ranks} {rank} {own:?}");
+                    }
+                    let share = (ranks * parts).div_ceil(servers as u64);
+                    assert!(
+                        loads.iter().all(|&n| n <= share),
+                        "{ranks} {parts} {loads:?}"
+                    );
                 }
             }
         }
