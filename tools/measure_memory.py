@@ -86,7 +86,7 @@ def measure(args: argparse.Namespace) -> list[float]:
         case "raw":
             return epochs(dataset, args, transform=forebay.Raw())
         case "mix":
-            return epochs(forebay.Mix([dataset, dataset], weights=[1.0, 2.0]), args)
+            return epochs(forebay.Mix([(dataset, 1.0), (dataset, 2.0)]), args)
         case "shm" | "tcp":
             with server(dataset) as url:
                 return epochs(url, args, transport=args.way)

@@ -25,6 +25,8 @@ pub struct ClientsOptions {
     pub idle: usize,
     /// Clients that take batches.
     pub active: usize,
+    /// Trainings that they are ranks of.
+    pub trainings: usize,
     /// Samples a batch.
     pub batch_size: u64,
     /// Side of the pictures.
@@ -73,18 +75,30 @@ impl Place {
         Ok(Place { server, url, split })
     }
 
-    /// The streams of a job of so many ranks.
-    fn ranks(&self, options: &ClientsOptions, count: usize) -> Result<Vec<Stream>> {
-        (0..count as u64)
-            .map(|rank| {
+    /// So many streams: the ranks of so many trainings.
+    fn ranks(
+        &self,
+        options: &ClientsOptions,
+        count: usize,
+        trainings: usize,
+    ) -> Result<Vec<Stream>> {
+        let (count, trainings) = (count as u64, trainings.max(1) as u64);
+        if count % trainings != 0 {
+            let text =
+                format!("{count} clients cannot be the ranks of {trainings} trainings alike");
+            return Err(Error::from(text));
+        }
+        (0..count)
+            .map(|number| {
                 let client = ClientOptions {
                     transport: options.transport,
                     ..ClientOptions::default()
                 };
                 let transform = Transform::Train(TrainTransform::new(options.side));
                 let mut spec = Options::new(options.batch_size, transform);
-                // Independent runs: any number of them may be there, and each has epochs of its own.
-                spec.seed = rank;
+                // Trainings of one seed would share their batches.
+                spec.seed = number % trainings;
+                (spec.rank, spec.world_size) = (number / trainings, count / trainings);
                 spec.keep_last = true;
                 let client = Client::connect(&self.url, client)?;
                 Ok(client.open(spec.to_spec(&self.split))?)
@@ -185,7 +199,9 @@ pub fn clients(options: &ClientsOptions) -> Result<Report> {
         vec![server.rss_mib()],
     ));
     rows.push(row(format!("{name}: processor"), "cores", vec![idle_cpu]));
-    let mut streams = place.ranks(options, options.active)?;
+    let mut streams = place.ranks(options, options.active, options.trainings)?;
+    // What is measured is warm.
+    together(&mut streams, options.time / 2, |_| Duration::ZERO)?;
     let before = server.cpu_seconds();
     let began = Instant::now();
     let took = together(&mut streams, options.time, |_| Duration::ZERO)?;
@@ -222,8 +238,14 @@ pub fn clients(options: &ClientsOptions) -> Result<Report> {
     drop(idle);
     Ok(Report {
         title: format!(
-            "One server, {} idle and {} active clients by {}",
-            options.idle, options.active, options.transport
+            "One server, {} idle and {} active clients, ranks of {}, by {}",
+            options.idle,
+            options.active,
+            match options.trainings {
+                0 | 1 => "one training".to_owned(),
+                many => format!("{many} trainings"),
+            },
+            options.transport
         ),
         rows,
         notes,
@@ -237,7 +259,7 @@ pub fn clients(options: &ClientsOptions) -> Result<Report> {
 pub fn fairness(options: &ClientsOptions) -> Result<Report> {
     let place = Place::start(options)?;
     let count = options.active.max(2);
-    let mut streams = place.ranks(options, count)?;
+    let mut streams = place.ranks(options, count, count)?;
     // What each part finds is warm.
     together(&mut streams, options.time / 4, |_| Duration::ZERO)?;
     let rates = |took: &[Took], seconds: f64| -> Vec<f64> {

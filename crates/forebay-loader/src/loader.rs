@@ -276,6 +276,13 @@ impl Loader {
         self.bytes
     }
 
+    /// Bytes that are planned to be held: windows of records, reads on their way and batches, handed out ones left aside.
+    /// Never more than the budget, and often much less.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.pipeline.shared().planned_bytes
+    }
+
     /// The options with everything filled in that shapes batches.
     #[must_use]
     pub fn options(&self) -> &Options {

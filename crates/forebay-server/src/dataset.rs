@@ -134,6 +134,10 @@ impl BatchSource for Batches {
             discretion: self.discretion.clone(),
         })
     }
+
+    fn memory_bytes(&self) -> u64 {
+        self.loader.memory_bytes()
+    }
 }
 
 struct Watch {

@@ -16,6 +16,7 @@ mod history;
 mod job;
 mod journal;
 mod link;
+mod memory;
 mod metrics;
 mod observer;
 mod options;

@@ -56,6 +56,9 @@ pub struct ServerOptions {
     pub image_limits: Limits,
     /// Memory of one stream's pipeline, in bytes; `None` leaves it to the loader.
     pub stream_memory_bytes: Option<u64>,
+    /// Memory of the pipelines of all streams together, in bytes; `None`: half of what this process may use. A stream that does not
+    /// fit holds less, record by record, or is refused as by a server that is busy.
+    pub total_memory_bytes: Option<u64>,
     /// Decoding threads of one stream, at most; `None`: one a core. Streams share the cores by weight in any case, see
     /// [`Server::set_weight`](crate::Server::set_weight).
     pub stream_threads: Option<usize>,
@@ -90,6 +93,7 @@ impl Default for ServerOptions {
             max_batch_bytes: 1 << 30,
             image_limits: Limits::default(),
             stream_memory_bytes: None,
+            total_memory_bytes: None,
             stream_threads: None,
             shared_memory_bytes: 1 << 30,
             shared_batches_bytes: 1 << 30,
@@ -103,6 +107,13 @@ impl Default for ServerOptions {
 const MAX_FROM_ELSEWHERE: usize = 256;
 
 impl ServerOptions {
+    /// Bytes that the pipelines of all streams may hold.
+    #[must_use]
+    pub fn total_memory(&self) -> u64 {
+        let half = || crate::memory::of_this_machine().map_or(u64::MAX, |bytes| bytes / 2);
+        self.total_memory_bytes.unwrap_or_else(half)
+    }
+
     /// Clients at once from this address; none for no limit.
     pub(crate) fn most_from(&self, address: IpAddr) -> Option<usize> {
         match self.max_connections_per_address {

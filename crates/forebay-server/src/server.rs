@@ -24,6 +24,7 @@ use crate::dataset::DatasetSource;
 use crate::error::{Error, Result};
 use crate::job::{Job, JobOptions, Served};
 use crate::link::Link;
+use crate::memory::Bounded;
 use crate::observer::Event;
 use crate::options::ServerOptions;
 use crate::outgoing::Outgoing;
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     served: BTreeMap<String, Served>,
     /// For what streams of datasets have in common.
     shared_batches: Arc<Budget>,
+    /// What the pipelines of all streams may hold.
+    total_memory: Arc<Budget>,
     /// The line to clients elsewhere.
     pub(crate) outgoing: Outgoing,
     links: Mutex<HashMap<u64, Arc<Link>>>,
@@ -138,6 +141,7 @@ impl Server {
             address,
             shared: Arc::new(Shared {
                 shared_batches: Arc::new(Budget::new(options.shared_batches_bytes)),
+                total_memory: Arc::new(Budget::new(options.total_memory())),
                 outgoing: Outgoing::new(options.bandwidth),
                 options,
                 access,
@@ -176,8 +180,10 @@ impl Server {
             name: name.to_owned(),
             source,
         })?;
+        let memory = Arc::clone(&self.shared.total_memory);
+        let bounded = Bounded::new(Arc::new(source), memory);
         let budget = Arc::clone(&self.shared.shared_batches);
-        self.add_source(name, Arc::new(Sharing::new(Arc::new(source), budget)))
+        self.add_source(name, Arc::new(Sharing::new(Arc::new(bounded), budget)))
     }
 
     /// Serves `source` under `name`.

@@ -74,6 +74,11 @@ pub trait BatchSource: Send {
 
     /// A handle for other threads.
     fn monitor(&self) -> Arc<dyn Monitor>;
+
+    /// Bytes that the stream plans to hold, batches that were handed out left aside; 0 where that is next to nothing.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// A handle to a [`BatchSource`] for other threads.

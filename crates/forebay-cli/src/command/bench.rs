@@ -193,6 +193,9 @@ enum What {
         /// Clients that take batches as fast as they come
         #[arg(long, value_name = "N", default_value_t = 64)]
         active: usize,
+        /// Trainings that those are the ranks of: each decodes, and holds, what is its own
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        trainings: usize,
         /// Seconds each part takes
         #[arg(long, value_name = "S", default_value_t = 10.0)]
         seconds: f64,
@@ -265,12 +268,13 @@ impl ServedArgs {
         })
     }
 
-    fn clients(self, idle: usize, active: usize, seconds: f64, slow: u64) -> Result<ClientsOptions, Failure> {
+    fn clients(self, (idle, active, trainings): (usize, usize, usize), seconds: f64, slow: u64) -> Result<ClientsOptions, Failure> {
         Ok(ClientsOptions {
             serving: self.serving()?,
             split: self.split,
             idle,
             active,
+            trainings,
             batch_size: self.batch_size,
             side: self.side,
             transport: self.transport,
@@ -394,16 +398,17 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
             slow,
             seconds,
         } => {
-            let options = served.clients(0, active, seconds, slow)?;
+            let options = served.clients((0, active, active), seconds, slow)?;
             forebay_bench::fairness(&options).map(|report| vec![report])
         }
         What::Clients {
             served,
             idle,
             active,
+            trainings,
             seconds,
         } => {
-            let options = served.clients(idle, active, seconds, 0)?;
+            let options = served.clients((idle, active, trainings), seconds, 0)?;
             forebay_bench::clients(&options).map(|report| vec![report])
         }
         What::Store {

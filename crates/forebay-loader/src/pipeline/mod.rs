@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     selection: Selection,
     batches: Batches,
     reach: Reach,
+    /// Bytes of records and batches that are held at most, by plan.
+    pub(crate) planned_bytes: u64,
     pool: BufferPool,
     /// Of the buffer that samples are decoded into: none where images stay encoded.
     buffer_bytes: usize,
@@ -186,6 +188,12 @@ impl Pipeline {
             }),
             record_bytes: machine.record_bytes,
         };
+        let for_batches = (batch_bytes as u64).saturating_mul(machine.batches_ahead as u64);
+        // Where records are read one by one, each sample that has its place in a batch may have a record of its own.
+        let placed = (batch_size as u64).saturating_mul(machine.batches_ahead as u64);
+        let placed = placed.saturating_mul(if reach.single { mean_bytes } else { 0 });
+        let for_records = reach.bytes.saturating_add(placed);
+        let planned_bytes = for_batches.saturating_add(for_records.min(machine.record_bytes));
         // Besides those in the making, one or two are at the trainer.
         let kept = batch_bytes.saturating_mul(machine.batches_ahead + 2);
         let shares = options.threads == 0 || options.share.is_some();
@@ -197,6 +205,7 @@ impl Pipeline {
             selection,
             batches,
             reach,
+            planned_bytes,
             pool: pool.unwrap_or_else(|| BufferPool::new(kept)),
             buffer_bytes,
             state: Mutex::new(State::new(&sizes, planner, reach)),

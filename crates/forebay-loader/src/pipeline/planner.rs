@@ -37,6 +37,8 @@ pub(super) struct Reach {
     pub(super) ahead: usize,
     /// Whether each record is read on its own and forgotten after its sample.
     pub(super) single: bool,
+    /// Of records that are held or read ahead, at most.
+    pub(super) bytes: u64,
     run_records: u64,
     /// Records that are read over where they lie between two that are wanted.
     gap: u64,
@@ -92,7 +94,15 @@ impl Reach {
             .saturating_mul(2)
             .max(if fits { ahead_samples } else { reads })
             .min(MAX_PLANNED.max(options.batch_size));
+        // Windows that lanes turn from and to are there at the same time as far as the plan looks ahead, and some memory is
+        // kept for the next reads.
+        let kept = run_records.saturating_mul(readers + 2);
+        let most = match held.filter(|_| fits) {
+            Some(held) => held.saturating_add(ahead_records.saturating_mul(2)),
+            None => reads,
+        };
         Reach {
+            bytes: bytes(most.saturating_add(kept)),
             ahead: usize::try_from(ahead).unwrap_or(usize::MAX),
             single: !fits,
             run_records,

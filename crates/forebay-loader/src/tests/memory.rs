@@ -61,6 +61,14 @@ fn a_trainer_that_takes_nothing_stops_the_pipeline_within_its_budget() {
         let most = budget + RECORD_BYTES + records_budget / 8;
         assert!(stats.memory_peak_bytes <= most, "{shuffle:?}: {stats:?}");
         assert!(stats.memory_bytes >= 3 * BATCH_BYTES);
+        // What is planned is what is held, and no more than may be.
+        let planned = loader.memory_bytes();
+        assert!(planned <= budget, "{planned}");
+        let slack = RECORD_BYTES + records_budget / 8;
+        assert!(
+            stats.memory_peak_bytes <= planned + slack,
+            "{planned}: {stats:?}"
+        );
         assert_eq!(stats.images, 43 * 8, "nothing beyond");
     }
 }

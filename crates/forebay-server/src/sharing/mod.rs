@@ -40,7 +40,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that all hubs of a server may keep.
+/// Bytes that several may keep together.
 pub(crate) struct Budget {
     most: u64,
     used: AtomicU64,
@@ -55,7 +55,7 @@ impl Budget {
     }
 
     /// Takes so many bytes, if they are there.
-    fn take(&self, bytes: u64) -> bool {
+    pub(crate) fn take(&self, bytes: u64) -> bool {
         let more = |used: u64| {
             let used = used.checked_add(bytes)?;
             (used <= self.most).then_some(used)
@@ -65,8 +65,17 @@ impl Budget {
             .is_ok()
     }
 
-    fn give(&self, bytes: u64) {
+    pub(crate) fn give(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// Bytes that may still be taken.
+    pub(crate) fn left(&self) -> u64 {
+        self.most.saturating_sub(self.used.load(Ordering::Relaxed))
     }
 }
 

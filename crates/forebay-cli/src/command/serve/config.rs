@@ -55,6 +55,7 @@ pub(super) struct Limits {
     pub(super) handshake_timeout: Option<Time>,
     pub(super) threads: Option<usize>,
     pub(super) memory: Option<Size>,
+    pub(super) total_memory: Option<Size>,
     pub(super) shared_memory: Option<Shared>,
     pub(super) max_pixels: Option<u64>,
     pub(super) max_image_bytes: Option<Size>,

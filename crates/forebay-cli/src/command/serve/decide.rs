@@ -131,6 +131,7 @@ impl Decided {
                 ..image_limits
             },
             stream_memory_bytes: size(args.memory, limits.memory),
+            total_memory_bytes: size(args.total_memory, limits.total_memory),
             shared_memory_bytes: if args.no_shared_memory {
                 0
             } else {
@@ -390,6 +391,10 @@ impl Decided {
                 "streams with the same options share batches, {} of them at most",
                 quantity::bytes(bytes)
             ),
+        });
+        lines.push(match options.total_memory() {
+            u64::MAX => "streams hold as much as they want together".to_owned(),
+            bytes => format!("streams hold at most {} together", quantity::bytes(bytes)),
         });
         if options.bandwidth > 0 {
             lines.push(format!(

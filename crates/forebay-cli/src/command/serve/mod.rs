@@ -108,6 +108,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     memory: Option<u64>,
 
+    /// The same for all streams together; one that does not fit holds less, or is told that the server is busy
+    /// [default: half of what this machine or container has]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
+    total_memory: Option<u64>,
+
     /// Memory of one stream that a trainer on this host shares, so that nothing is copied [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Limits")]
     shared_memory: Option<u64>,
