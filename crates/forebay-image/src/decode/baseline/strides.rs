@@ -13,6 +13,7 @@ const ENTRIES: usize = 1 << STRIDE_BITS;
 /// tells whether a block was ended by [`END_OF_BLOCK`].
 const LONGEST: u8 = 17;
 const _: () = assert!(62 + LONGEST < END_OF_BLOCK);
+const END: u32 = END_OF_BLOCK as u32;
 
 /// Several symbols: the lower byte is their length, the other one the advance of the coefficient index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,26 +42,34 @@ pub(super) type Strides = [Stride; ENTRIES];
 /// Strides that reach nowhere.
 pub(super) static NO_STRIDES: Strides = [Stride::NOT_HERE; ENTRIES];
 
-/// A symbol: the length of its code, that of the whole, and its advance.
+/// A symbol: from the lowest byte the length of it all, its advance, and the length of its code.
 #[derive(Clone, Copy)]
-struct Symbol {
-    code: u8,
-    length: u8,
-    advance: u8,
-}
+struct Symbol(u32);
 
 impl Symbol {
     /// Bits that begin no symbol, or one whose code is too long.
-    const NONE: Self = Self {
-        code: u8::MAX,
-        length: 0,
-        advance: 0,
-    };
+    const NONE: Self = Self(0xff << 16);
+
+    fn new(code: u32, size: u32, advance: u8) -> Self {
+        Self((code + size) | u32::from(advance) << 8 | code << 16)
+    }
+
+    fn code(self) -> u32 {
+        self.0 >> 16
+    }
+
+    fn length(self) -> u32 {
+        self.0 & 0xff
+    }
+
+    fn advance(self) -> u32 {
+        self.0 >> 8 & 0xff
+    }
 
     /// As a stride, if it is not too long.
     fn alone(self) -> Stride {
-        if u32::from(self.length) <= FAST_BITS {
-            Stride(u16::from(self.length) | u16::from(self.advance) << 8)
+        if self.length() <= FAST_BITS {
+            Stride(self.0 as u16)
         } else {
             Stride::NOT_HERE
         }
@@ -80,11 +89,12 @@ pub(super) fn build(counts: &[u8], symbols: &[u8]) -> Box<Strides> {
     each(counts, symbols, |place, symbol| {
         let from = place.start;
         let strides = &mut strides[place];
-        if u32::from(symbol.length) >= STRIDE_BITS || symbol.advance >= END_OF_BLOCK {
+        if symbol.length() >= STRIDE_BITS || symbol.advance() >= END {
             return strides.fill(symbol.alone());
         }
         // What follows is the same for all values of the symbol.
-        let (once, again) = strides.split_at_mut(strides.len() >> (symbol.length - symbol.code));
+        let (once, again) =
+            strides.split_at_mut(strides.len() >> (symbol.length() - symbol.code()));
         for (bits, stride) in (from..).zip(once.iter_mut()) {
             *stride = follow(&firsts, bits, symbol.alone());
         }
@@ -99,17 +109,11 @@ pub(super) fn build(counts: &[u8], symbols: &[u8]) -> Box<Strides> {
 fn each(counts: &[u8], symbols: &[u8], mut what: impl FnMut(Range<usize>, Symbol)) {
     let mut symbols = symbols.iter();
     let mut at = 0;
-    for (code, &count) in (1..=STRIDE_BITS as u8).zip(counts) {
+    for (code, &count) in (1..=STRIDE_BITS).zip(counts) {
         for &symbol in symbols.by_ref().take(count.into()) {
             let (advance, size) = meaning(Kind::Ac, symbol);
-            let span = 1 << (STRIDE_BITS as u8 - code);
-            let length = code + size as u8;
-            let symbol = Symbol {
-                code,
-                length,
-                advance,
-            };
-            what(at..at + span, symbol);
+            let span = 1 << (STRIDE_BITS - code);
+            what(at..at + span, Symbol::new(code, size, advance));
             at += span;
         }
     }
@@ -117,19 +121,18 @@ fn each(counts: &[u8], symbols: &[u8], mut what: impl FnMut(Range<usize>, Symbol
 
 /// A stride of one symbol with those that follow it.
 fn follow(firsts: &[Symbol; ENTRIES], bits: usize, first: Stride) -> Stride {
-    let mut stride = first;
+    let (mut length, mut advance) = (u32::from(first.0 & 0xff), u32::from(first.0 >> 8));
     for _ in 1..SYMBOLS {
         // Without branches: none could be foreseen.
-        let [length, advance] = stride.0.to_le_bytes();
         let next = firsts[(bits << (length & 31)) % ENTRIES];
-        let fits = (u32::from(length) + u32::from(next.code) <= STRIDE_BITS)
-            & (u32::from(length) + u32::from(next.length) <= FAST_BITS)
-            & (advance < END_OF_BLOCK)
-            & ((next.advance >= END_OF_BLOCK) | (advance + next.advance <= LONGEST));
-        let step = u16::from(next.length) | u16::from(next.advance) << 8;
-        stride.0 += if fits { step } else { 0 };
+        let fits = (length + next.code() <= STRIDE_BITS)
+            & (length + next.length() <= FAST_BITS)
+            & (advance < END)
+            & ((next.advance() >= END) | (advance + next.advance() <= u32::from(LONGEST)));
+        length += if fits { next.length() } else { 0 };
+        advance += if fits { next.advance() } else { 0 };
     }
-    stride
+    Stride((length | advance << 8) as u16)
 }
 
 #[cfg(test)]
