@@ -4,9 +4,6 @@ use super::extras::Extras;
 use crate::input::Place;
 use std::collections::BTreeMap;
 
-/// A file that says that it is larger counts as one of this size, which no record holds either.
-const SIZE_MAX_BYTES: u64 = 1 << 40;
-
 /// One image file of the source.
 #[derive(Debug, Clone, Copy)]
 pub struct EntryRef<'a> {
@@ -159,10 +156,9 @@ impl ChunkBuilder {
         }
         chunk.name_bytes.extend_from_slice(name);
         chunk.name_lens.push(name.len() as u64);
-        // No image is as large; so many of them can be added up.
-        chunk.sizes.push(size.min(SIZE_MAX_BYTES));
+        chunk.sizes.push(size);
         // Of a hostile archive or store they may be anything.
-        chunk.bytes = chunk.bytes.saturating_add(size.min(SIZE_MAX_BYTES));
+        chunk.bytes = chunk.bytes.saturating_add(size);
         self.content
             .update(name)
             .update(b"\0")

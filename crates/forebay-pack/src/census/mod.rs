@@ -428,7 +428,7 @@ impl SplitCensus {
 
     fn push(&mut self, chunk: Chunk) {
         self.starts.push(self.len() + chunk.len());
-        self.bytes += chunk.bytes();
+        self.bytes = self.bytes.saturating_add(chunk.bytes());
         self.chunks.push(chunk);
     }
 

@@ -24,6 +24,8 @@ const REQUESTS: usize = 32;
 /// With so many directories at the top, each is listed as a whole; with fewer, those below them are, so that there are
 /// always enough to be listed at the same time.
 const MANY_DIRS: usize = 64;
+/// An object that is said to be larger counts as one of this size, which no record holds either.
+const SIZE_MAX_BYTES: u64 = 1 << 40;
 /// Lists of classes larger than this are none, and so many there may be.
 const TEXT_MAX_BYTES: u64 = 64 << 20;
 const TEXTS_MAX: usize = 64;
@@ -331,7 +333,8 @@ impl Gathered {
         self.identity = self.identity.wrapping_add(identity(&object));
         self.keys.extend_from_slice(object.key.as_bytes());
         self.ends.push(self.keys.len() as u64);
-        self.sizes.push(object.len);
+        // What a store says may be anything; so many of these can be added up.
+        self.sizes.push(object.len.min(SIZE_MAX_BYTES));
         self.etags.push(object.etag);
     }
 
