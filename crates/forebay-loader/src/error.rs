@@ -25,6 +25,9 @@ pub enum Error {
         /// What is allowed.
         expected: String,
     },
+    /// A transform, or a form of batches, that cannot be.
+    #[error(transparent)]
+    Transform(forebay_image::ImageError),
     /// Ranks that cannot share the epoch evenly.
     #[error(
         "a world of {world_size} ranks does not divide the {lanes} lanes of the epoch: possible are {possible} ranks, \

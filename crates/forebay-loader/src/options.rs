@@ -181,14 +181,8 @@ impl Options {
         }
         resolved.batches(records.saturating_mul(self.sampling.times()))?;
         plan::check_world(resolved.lanes, resolved.world_size)?;
-        resolved
-            .transform
-            .validate()
-            .map_err(|error| Error::option("transform", "invalid", error))?;
-        resolved
-            .output
-            .validate()
-            .map_err(|error| Error::option("output", "invalid", error))?;
+        resolved.transform.validate().map_err(Error::Transform)?;
+        resolved.output.validate().map_err(Error::Transform)?;
         if resolved.is_raw() {
             resolved.check_raw()?;
             resolved.raw.typical = (bytes / records.max(1)).max(1);

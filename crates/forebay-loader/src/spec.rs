@@ -28,9 +28,7 @@ impl Options {
     /// A value that is missing, unknown, out of range or too large.
     pub fn from_spec(spec: &wire::StreamSpec, max_batch_bytes: u64) -> Result<Options> {
         let transform = transform_from(spec.transform.as_ref())?;
-        transform
-            .validate()
-            .map_err(|error| Error::option("transform", "invalid", error))?;
+        transform.validate().map_err(Error::Transform)?;
         let mut options = Options::new(spec.batch_size, transform);
         options.rank = spec.rank;
         options.world_size = spec.world_size;

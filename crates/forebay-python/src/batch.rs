@@ -14,7 +14,7 @@ use crate::array::Array;
 use crate::failure::{Failure, Kind};
 
 /// Of which `one_hot` makes rows: more are a slip, and would take all memory.
-const MOST_CLASSES: u32 = 1 << 24;
+const MOST_CLASSES: usize = 1 << 24;
 
 /// One of a batch's arrays, with the numpy view of it once somebody asked.
 struct Column {
@@ -393,11 +393,11 @@ impl PyBatch {
     fn one_hot<'py>(
         &self,
         py: Python<'py>,
-        num_classes: u32,
+        num_classes: i64,
         smoothing: f32,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let classes = num_classes as usize;
-        if !(1..=MOST_CLASSES).contains(&num_classes) || !(0.0..=1.0).contains(&smoothing) {
+        let classes = usize::try_from(num_classes).unwrap_or(0);
+        if !(1..=MOST_CLASSES).contains(&classes) || !(0.0..=1.0).contains(&smoothing) {
             let what = format!("one_hot of {num_classes} classes with smoothing {smoothing}");
             let message = format!("{what}: expected 1 to {MOST_CLASSES} classes, and 0 to 1");
             return Err(Failure::new(Kind::Option, message).into());

@@ -143,6 +143,15 @@ fn in_python(hint: &str) -> String {
     hint
 }
 
+/// Whether what was asked of a store cannot be, whatever it does.
+fn is_option(error: &forebay_store::Error) -> bool {
+    use forebay_store::Error;
+    matches!(
+        error,
+        Error::BadLocation { .. } | Error::Unsupported { .. } | Error::Options { .. }
+    )
+}
+
 impl From<forebay_shard::Error> for Failure {
     fn from(error: forebay_shard::Error) -> Failure {
         Failure::from(&error)
@@ -156,13 +165,18 @@ impl From<&forebay_shard::Error> for Failure {
         match error {
             Error::Io { path, source, .. } => {
                 let missing = source.kind() == ErrorKind::NotFound;
-                let kind = match ReadError::of(error) {
+                let store = ReadError::of(error);
+                let kind = match store {
                     _ if missing => Kind::Missing,
                     Some(forebay_store::Error::Changed { .. }) => Kind::Mismatch,
+                    // It says itself what it is about.
+                    Some(options) if is_option(options) => {
+                        return Failure::new(Kind::Option, options).hint(options.hint());
+                    }
                     Some(_) => Kind::Storage,
                     None => Kind::Shard,
                 };
-                let hint = ReadError::of(error).and_then(forebay_store::Error::hint);
+                let hint = store.and_then(forebay_store::Error::hint);
                 failure(kind).hint(hint).path(path)
             }
             Error::Corrupt(damage) => failure(Kind::Corrupt)
@@ -201,6 +215,7 @@ impl From<forebay_loader::Error> for Failure {
         };
         match &error {
             Error::Option { .. }
+            | Error::Transform(_)
             | Error::WorldSize { .. }
             | Error::NoBatch { .. }
             | Error::Memory { .. } => failure(Kind::Option),
@@ -256,16 +271,11 @@ impl From<&forebay_store::checkpoint::Error> for Failure {
             Error::Exists { place } => failure(Kind::CheckpointExists).text("location", place),
             Error::Abandoned { place, .. } => failure(Kind::Checkpoint).text("location", place),
             Error::Cancelled { .. } => failure(Kind::Closed),
-            Error::Store(error) => {
-                use forebay_store::Error;
-                failure(match error {
-                    Error::BadLocation { .. }
-                    | Error::Unsupported { .. }
-                    | Error::Options { .. } => Kind::Option,
-                    _ => Kind::Checkpoint,
-                })
-                .hint(error.hint())
-            }
+            Error::Store(error) => failure(match is_option(error) {
+                true => Kind::Option,
+                false => Kind::Checkpoint,
+            })
+            .hint(error.hint()),
             _ => failure(Kind::Checkpoint),
         }
     }

@@ -15,6 +15,14 @@ fn shown(value: f64) -> String {
     format!("{value:?}")
 }
 
+/// A side of a picture. How large it may be is not known here.
+fn side(name: &str, pixels: i64) -> Result<u32, Failure> {
+    u32::try_from(pixels).map_err(|_| {
+        let message = format!("invalid transform: {name} is {pixels} pixels, expected 1 or more");
+        Failure::new(Kind::Option, message)
+    })
+}
+
 fn checked(transform: Transform) -> PyResult<()> {
     transform
         .validate()
@@ -69,9 +77,9 @@ impl PyTrainTransform {
         signature = (size=224, *, scale=(0.08, 1.0), ratio=(0.75, 4.0 / 3.0), flip=0.5),
         text_signature = "(size=224, *, scale=(0.08, 1.0), ratio=(0.75, 1.3333333333333333), flip=0.5)"
     )]
-    fn new(size: u32, scale: (f64, f64), ratio: (f64, f64), flip: f64) -> PyResult<Self> {
+    fn new(size: i64, scale: (f64, f64), ratio: (f64, f64), flip: f64) -> PyResult<Self> {
         let transform = TrainTransform {
-            size,
+            size: side("size", size)?,
             scale,
             ratio,
             flip,
@@ -163,8 +171,11 @@ pub(crate) struct PyEvalTransform(pub(crate) EvalTransform);
 impl PyEvalTransform {
     #[new]
     #[pyo3(signature = (size=224, *, resize=256))]
-    fn new(size: u32, resize: u32) -> PyResult<Self> {
-        let transform = EvalTransform { resize, crop: size };
+    fn new(size: i64, resize: i64) -> PyResult<Self> {
+        let transform = EvalTransform {
+            resize: side("resize", resize)?,
+            crop: side("size", size)?,
+        };
         checked(Transform::Eval(transform))?;
         Ok(PyEvalTransform(transform))
     }

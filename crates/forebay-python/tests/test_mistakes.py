@@ -70,6 +70,7 @@ def test_places_that_are_no_dataset(use: Any, packed: dict[str, pathlib.Path], t
         ({"transform": lambda image: image}, TypeError, "functions go into forebay.Mapped"),
         ({"transform": [forebay.RandomHorizontalFlip()]}, forebay.OptionError, "RandomHorizontalFlip comes first: begin with"),
         ({"transform": [CROP, forebay.Normalize(), forebay.ColorJitter(0.1)]}, forebay.OptionError, "ColorJitter after Normalize"),
+        ({"transform": [CROP, forebay.Normalize()], "dtype": "uint8"}, forebay.OptionError, "^invalid transform: normalised values do not fit into uint8"),
         ({"transform": [CROP, CROP]}, forebay.OptionError, "RandomResizedCrop comes too late"),
         ({"transform": [forebay.Resize(32)]}, forebay.OptionError, r"put CentreCrop\(32\) right after it"),
         ({"storage_options": {"anonymous": True}}, TypeError, "expected anonymous as str.*found a value of type bool"),
@@ -84,6 +85,26 @@ def test_options_that_cannot_be(
     text = str(caught.value)
     # None of the words of the language that it is written in.
     assert "\n" not in text and not any(word in text for word in ("enum", "Some(", "variant", "::", "u64")), text
+
+
+def test_values_that_cannot_be(packed: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
+    with forebay.Loader(packed["indexed"], batch_size=8) as loader, pytest.raises(forebay.OptionError, match="epoch is -1"):
+        loader.set_epoch(-1)
+    for make in (lambda: forebay.TrainTransform(-1), lambda: forebay.EvalTransform(224, resize=-1)):
+        with pytest.raises(forebay.OptionError, match="size is -1 pixels"):
+            make()
+    for source in (None, 5, [packed["indexed"]]):
+        with pytest.raises(TypeError, match="the path or address of a dataset, or a forebay.Mix of several"):
+            forebay.Loader(source)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected a forebay.Loader, or what was made of one, found a value of type str"):
+        forebay.Mapped("packed/", map_batch=print)  # type: ignore[arg-type]
+    with pytest.raises(forebay.OptionError, match='^cannot use s3://bucket/x: there is no storage option "endpont"'):
+        forebay.open("s3://bucket/x", storage_options={"endpont": "x"})
+    run = tmp_path / "run"
+    with pytest.raises(forebay.MissingCheckpointError, match="None, which is what latest"):
+        checkpoint.load(checkpoint.latest(run, stage=tmp_path / "stage"))  # type: ignore[arg-type]
+    with pytest.raises(forebay.CheckpointError, match="no such file or directory to save"):
+        checkpoint.save("model.pt", run / "step-1", stage=tmp_path / "stage")
 
 
 def test_ranks_of_the_environment(packed: dict[str, pathlib.Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +155,7 @@ def test_classes_that_labels_are_not_of(packed: dict[str, pathlib.Path]) -> None
     assert batch.one_hot(4).shape == (42, 4)
     with pytest.raises(forebay.OptionError, match="label 3 is none of 3 classes, 0 to 2: see the loader's label_base"):
         batch.one_hot(3)
-    for classes in (0, 2**32 - 1):
+    for classes in (-1, 0, 2**32):
         with pytest.raises(forebay.OptionError, match=f"one_hot of {classes} classes.*expected 1 to 16777216 classes"):
             batch.one_hot(classes)
 

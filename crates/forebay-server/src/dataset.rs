@@ -197,6 +197,7 @@ impl Discretion {
 fn failure(e: LoadError) -> Failure {
     let kind = match &e {
         LoadError::Option { .. }
+        | LoadError::Transform(_)
         | LoadError::WorldSize { .. }
         | LoadError::NoBatch { .. }
         | LoadError::Memory { .. }

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// The list that a stranger asks for, checked.
 pub(super) fn from_wire(list: &wire::TransformList) -> Result<TransformList> {
     let steps: Result<Vec<Step>> = list.steps.iter().map(step_from).collect();
-    TransformList::new(steps?).map_err(|error| Error::option("transform", "invalid", error))
+    TransformList::new(steps?).map_err(Error::Transform)
 }
 
 pub(super) fn to_wire(list: &TransformList) -> wire::TransformList {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 import numpy as np
 
-from forebay._errors import CorruptCheckpointError, OptionError
+from forebay._errors import CheckpointError, CorruptCheckpointError, OptionError
 
 if TYPE_CHECKING:
     from forebay._forebay import _Checkpoint, _CheckpointDraft, _CheckpointFile
@@ -127,7 +127,7 @@ def write(draft: _CheckpointDraft, value: Any, format: Literal["torch", "safeten
     if _of_torch(value) or (isinstance(value, Mapping) and any(_of_torch(item) for item in value.values())):
         hint = '; say format="torch" or format="safetensors" for what torch has'
     raise OptionError(
-        f"a {type(value).__name__} cannot be saved as it is: bytes, a path, an array, or a dict of names to bytes "
+        f"an object of type {type(value).__name__} cannot be saved as it is: bytes, a path, an array, or a dict of names to bytes "
         f"or to arrays can{hint}"
     )
 
@@ -167,6 +167,8 @@ def _copy(draft: _CheckpointDraft, path: pathlib.Path) -> str:
     if path.is_dir():
         draft.copy_dir(os.fspath(path))
         return "directory"
+    if not path.exists():
+        raise CheckpointError(f"{path}: there is no such file or directory to save; bytes are saved as they are, a str is a path")
     draft.copy_file(path.name, os.fspath(path))
     return "file"
 

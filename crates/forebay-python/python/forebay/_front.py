@@ -227,6 +227,8 @@ class Front(Generic[Prepared, Item]):
     """
 
     def __init__(self, inner: Source, *, threads: int = 1, ahead: int = 2) -> None:
+        if not hasattr(inner, "load_state_dict"):
+            raise TypeError(f"expected a forebay.Loader, or what was made of one, found a value of type {type(inner).__name__}")
         if threads < 1:
             raise OptionError(f"threads is {threads}: at least one has to do the work")
         if ahead < 0:

@@ -45,7 +45,7 @@ from forebay._checkpoint_process import (
     wait,
 )
 from forebay._checkpoint_writer import Writer
-from forebay._errors import OptionError
+from forebay._errors import MissingCheckpointError, OptionError
 from forebay._forebay import (
     Saved,
     _Checkpoint,
@@ -303,6 +303,8 @@ def _opened(
     location: Path, rank: int | None, stage: Path | None, storage_options: Options
 ) -> tuple[_Checkpoint, builtins.list[dict[str, Any]]]:
     """A complete checkpoint and its parts, that of `rank` among them."""
+    if location is None:
+        raise MissingCheckpointError("there is no checkpoint to load: None, which is what latest() gives where there is none yet")
     found = _Checkpoint(os.fspath(location), checked(storage_options), area_of(stage))
     parts: builtins.list[dict[str, Any]] = json.loads(found.parts())
     if rank is not None and not 0 <= rank < len(parts):

@@ -14,7 +14,7 @@ use forebay_proto::wire;
 use pyo3::prelude::*;
 
 use super::arguments::Wish;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, Kind, unexpected};
 use crate::pump::Source;
 use crate::storage;
 
@@ -91,7 +91,11 @@ impl Origin {
         if let Ok(mix) = source.extract() {
             return Ok(Origin::Several(mix));
         }
-        let path: PathBuf = source.extract()?;
+        let path = source.extract::<PathBuf>().map_err(|_| {
+            let expected =
+                "the path or address of a dataset, or a forebay.Mix of several, as source";
+            unexpected(source, expected)
+        })?;
         Ok(Origin::One(path.into_os_string()))
     }
 
