@@ -163,17 +163,20 @@ impl Table {
             return false;
         }
         let free = LOOKUP_BITS - length;
-        let inside = size.min(free);
-        let beyond = size - inside;
+        let known = size.min(free);
+        let beyond = size - known;
         let first = (code as usize) << free;
-        let spans = self.lookup[first..first + (1 << free)].chunks_exact_mut(1 << (free - inside));
-        for (extra, span) in (0..).zip(spans) {
+        for (following, entry) in self.lookup[first..first + (1 << free)]
+            .iter_mut()
+            .enumerate()
+        {
+            let extra = following as u32 >> (free - known);
             let base = if size == 0 {
                 0
             } else {
                 signed(extra << beyond, size)
             };
-            span.fill(Entry::new(total, advance, beyond, base));
+            *entry = Entry::new(total, advance, beyond, base);
         }
         true
     }
