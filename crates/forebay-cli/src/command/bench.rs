@@ -108,7 +108,12 @@ enum What {
         #[arg(long, value_name = "N", default_value_t = 2)]
         threads: usize,
         /// How batches come: shm, tcp, or auto for what trainers do by themselves
-        #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "shm,tcp")]
+        #[arg(
+            long,
+            value_name = "NAME,...",
+            value_delimiter = ',',
+            default_value = "shm,tcp"
+        )]
         transport: Vec<Transport>,
         /// Seconds a run takes
         #[arg(long, value_name = "S", default_value_t = 5.0)]
@@ -147,10 +152,20 @@ enum What {
         #[arg(long, value_name = "N", default_value_t = 100)]
         batches: u64,
         /// How batches come: shm, tcp, or auto for what trainers do by themselves
-        #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "shm,tcp")]
+        #[arg(
+            long,
+            value_name = "NAME,...",
+            value_delimiter = ',',
+            default_value = "shm,tcp"
+        )]
         transport: Vec<Transport>,
         /// Numbers of TCP connections that a batch comes over at once, to compare
-        #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2")]
+        #[arg(
+            long,
+            value_name = "N,...",
+            value_delimiter = ',',
+            default_value = "1,2"
+        )]
         connections: Vec<usize>,
         /// Trainers at the same time, which share the batches
         #[arg(long, value_name = "N", default_value_t = 1)]
@@ -259,8 +274,11 @@ struct ServedArgs {
 
 impl ServedArgs {
     fn serving(&self) -> Result<Serving, Failure> {
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::new(format!("cannot find this program to start servers with: {error}")))?;
+        let program = std::env::current_exe().map_err(|error| {
+            Failure::new(format!(
+                "cannot find this program to start servers with: {error}"
+            ))
+        })?;
         Ok(Serving {
             program,
             source: self.source.clone(),
@@ -268,7 +286,12 @@ impl ServedArgs {
         })
     }
 
-    fn clients(self, (idle, active, trainings): (usize, usize, usize), seconds: f64, slow: u64) -> Result<ClientsOptions, Failure> {
+    fn clients(
+        self,
+        (idle, active, trainings): (usize, usize, usize),
+        seconds: f64,
+        slow: u64,
+    ) -> Result<ClientsOptions, Failure> {
         Ok(ClientsOptions {
             serving: self.serving()?,
             split: self.split,
@@ -285,7 +308,8 @@ impl ServedArgs {
 }
 
 fn seconds_of(seconds: f64) -> Result<Duration, Failure> {
-    Duration::try_from_secs_f64(seconds).map_err(|_| Failure::usage(format!("--seconds {seconds} is no time")))
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| Failure::usage(format!("--seconds {seconds} is no time")))
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
@@ -504,7 +528,14 @@ fn cpu(row: &Row) -> String {
             } else {
                 format!("{:.1} µs", seconds * 1e6)
             };
-            format!("{time}/{}", if thing.ends_with("ches") { "batch" } else { one })
+            format!(
+                "{time}/{}",
+                if thing.ends_with("ches") {
+                    "batch"
+                } else {
+                    one
+                }
+            )
         }
         _ => String::new(),
     }

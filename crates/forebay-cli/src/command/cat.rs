@@ -37,7 +37,11 @@ pub(crate) struct Args {
     path: PathBuf,
 
     /// Number of the record, from 0
-    #[arg(value_name = "INDEX", required_unless_present = "key", conflicts_with = "key")]
+    #[arg(
+        value_name = "INDEX",
+        required_unless_present = "key",
+        conflicts_with = "key"
+    )]
     index: Option<u64>,
 
     /// Find the record by its key instead: the path below its split's directory
@@ -86,10 +90,15 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         source,
     });
     let place = format!("{}: record {}", show(located.shard.path()), located.record);
-    let to_stdout = args.output.as_deref().is_none_or(|path| path == Path::new("-"));
+    let to_stdout = args
+        .output
+        .as_deref()
+        .is_none_or(|path| path == Path::new("-"));
     if console.is_json() && args.feature.is_some() && to_stdout {
-        return Err(Failure::usage("bytes of a feature and --json do not go to stdout together")
-            .hint("write the feature to a file with -o FILE, or leave out --json"));
+        return Err(
+            Failure::usage("bytes of a feature and --json do not go to stdout together")
+                .hint("write the feature to a file with -o FILE, or leave out --json"),
+        );
     }
     match &args.feature {
         Some(name) => {
@@ -139,8 +148,12 @@ fn feature_bytes(example: ExampleView<'_>, name: &str, place: &str) -> Result<Va
         Value::Lines(numbers.map(|number| number + "\n").collect())
     }
     match feature.kind().map_err(broken)? {
-        FeatureKind::Int64 => Ok(lines(feature.int64s().map_err(broken)?.iter().map(i64::to_string))),
-        FeatureKind::Float => Ok(lines(feature.floats().map_err(broken)?.iter().map(f32::to_string))),
+        FeatureKind::Int64 => Ok(lines(
+            feature.int64s().map_err(broken)?.iter().map(i64::to_string),
+        )),
+        FeatureKind::Float => Ok(lines(
+            feature.floats().map_err(broken)?.iter().map(f32::to_string),
+        )),
         FeatureKind::Bytes => match feature.bytes_list().map_err(broken)?.as_slice() {
             [one] => Ok(Value::Binary(one.to_vec())),
             many => Err(Failure::new(format!(
@@ -188,8 +201,10 @@ fn write_out(value: &Value, output: Option<&Path>, console: &Console) -> Result<
 }
 
 fn is_binary(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes)
-        .map_or(true, |text| text.chars().any(|c| c.is_control() && !"\n\r\t".contains(c)))
+    std::str::from_utf8(bytes).map_or(true, |text| {
+        text.chars()
+            .any(|c| c.is_control() && !"\n\r\t".contains(c))
+    })
 }
 
 #[derive(Serialize)]
@@ -244,7 +259,10 @@ fn print_record(
             FeatureKind::Bytes => {
                 let list = feature.bytes_list().map_err(broken)?;
                 let text: Vec<String> = list.iter().map(|value| describe(value)).collect();
-                (text.join(", "), list.iter().map(|value| json_bytes(value)).collect())
+                (
+                    text.join(", "),
+                    list.iter().map(|value| json_bytes(value)).collect(),
+                )
             }
             FeatureKind::Unset => (String::new(), Vec::new()),
         };
@@ -285,7 +303,10 @@ fn numbers<T: ToString + Copy + Into<serde_json::Value>>(
     if list.is_empty() {
         text.push("(empty list)".to_owned());
     }
-    (text.join(", "), list.iter().map(|value| (*value).into()).collect())
+    (
+        text.join(", "),
+        list.iter().map(|value| (*value).into()).collect(),
+    )
 }
 
 /// A byte string for a person: text as it is, images by what their header says, the rest by length.
@@ -302,8 +323,16 @@ fn describe(bytes: &[u8]) -> String {
     if bytes.len() <= TEXT_LIMIT && !is_binary(bytes) {
         return printable_bytes(bytes);
     }
-    let start: Vec<String> = bytes.iter().take(SHOWN_BYTES).map(|b| format!("{b:02x}")).collect();
-    format!("{} starting {}", quantity::bytes(bytes.len() as u64), start.join(" "))
+    let start: Vec<String> = bytes
+        .iter()
+        .take(SHOWN_BYTES)
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    format!(
+        "{} starting {}",
+        quantity::bytes(bytes.len() as u64),
+        start.join(" ")
+    )
 }
 
 /// A byte string for a program: how long it is, and its text where it is text and not huge.

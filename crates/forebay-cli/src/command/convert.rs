@@ -165,7 +165,10 @@ impl Args {
         if Location::parse(&self.source)?.is_remote() {
             let dataset = Input::dataset(&self.source, store)?;
             let location = Location::parse(dataset.path())?;
-            return Ok((ConvertSource::Dataset(location), kind_of(dataset.manifest()?)));
+            return Ok((
+                ConvertSource::Dataset(location),
+                kind_of(dataset.manifest()?),
+            ));
         }
         let path = local(&self.source)?;
         if path.join(MANIFEST).exists() {
@@ -190,8 +193,7 @@ impl Args {
         let store = self.store.options_until(console);
         let (source, kind) = self.source(&store)?;
         let format = format_of(self.format.unwrap_or(kind), self.codec)?;
-        let mut options =
-            ConvertOptions::new(source, Location::parse(&self.destination)?, format);
+        let mut options = ConvertOptions::new(source, Location::parse(&self.destination)?, format);
         if let Some(shards) = self.shards {
             options.sharding = Some(Sharding::Count(shards.get()));
         } else if let Some(bytes) = self.shard_size {
@@ -213,7 +215,8 @@ impl Args {
         options.blake3 = self.blake3;
         options.jobs = self.jobs.map(NonZeroUsize::get);
         options.overwrite = self.overwrite;
-        self.staging.apply(&mut options.upload, options.dst.is_remote());
+        self.staging
+            .apply(&mut options.upload, options.dst.is_remote());
         options.upload.store = self.store.options_until(console);
         Ok(options)
     }
@@ -342,7 +345,11 @@ fn print(summary: &ConvertSummary, console: &Console) {
     if progressive.changed + progressive.left > 0 {
         console.line(format!(
             "  {} made baseline, {} left alone",
-            quantity::counted(progressive.changed, "progressive image", "progressive images"),
+            quantity::counted(
+                progressive.changed,
+                "progressive image",
+                "progressive images"
+            ),
             quantity::count(progressive.left),
         ));
     }

@@ -127,8 +127,9 @@ fn nothing_there(store: &Store, location: &Location) -> Failure {
     if is_dir {
         Failure::new(format!("{shown} is empty"))
     } else {
-        Failure::new(format!("there is nothing at {shown}"))
-            .hint("check the bucket and the prefix; `forebay ls` of what is above it shows what is there")
+        Failure::new(format!("there is nothing at {shown}")).hint(
+            "check the bucket and the prefix; `forebay ls` of what is above it shows what is there",
+        )
     }
 }
 
@@ -308,7 +309,11 @@ fn civil(days: i64) -> (i64, i64, i64) {
     let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
     let month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let (month, later) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
     (era * 400 + year + later, month, day)
 }
 

@@ -1,7 +1,25 @@
-//! The commands. A new one is a file with `Args` and `run`, and one line in the table.
+//! The commands. A new one is a file with `Args` and `run`, its `mod`, and one line in the table.
 
+mod bench;
+mod cache;
+mod cat;
+mod checkpoint;
+mod completions;
+mod convert;
 mod copying;
+mod cp;
+mod export;
+mod index;
+mod inspect;
+mod ls;
+mod pack;
+mod quickstart;
 mod seek_points;
+mod serve;
+mod stage;
+mod sync;
+mod top;
+mod verify;
 
 use clap::Subcommand;
 
@@ -10,8 +28,6 @@ use crate::failure::{Failure, Outcome};
 
 macro_rules! commands {
     ($($variant:ident => $module:ident,)+) => {
-        $(mod $module;)+
-
         /// A command with its arguments. What each does is said in its file.
         // A process has one of them.
         #[allow(clippy::large_enum_variant)]

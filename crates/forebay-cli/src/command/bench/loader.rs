@@ -18,7 +18,12 @@ pub(super) struct LoaderArgs {
     #[arg(long, value_name = "NAME")]
     split: Option<String>,
     /// Numbers of decoding threads to compare
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2")]
+    #[arg(
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        default_value = "1,2"
+    )]
     threads: Vec<usize>,
     /// Samples a batch
     #[arg(long, value_name = "N", default_value_t = 64)]
@@ -27,7 +32,12 @@ pub(super) struct LoaderArgs {
     #[arg(long, value_name = "S", default_value_t = 3.0)]
     seconds: f64,
     /// What becomes of images, to compare
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "train,eval")]
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "train,eval"
+    )]
     transform: Vec<What>,
     /// Side of decoded images in pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 224)]

@@ -151,7 +151,11 @@ struct Event<'a> {
 pub(super) fn run(args: &Args, console: &Console) -> Result<Ended, Failure> {
     let plan = args.plan();
     let wrong = |e: forebay_bench::PlanError| {
-        let name = if e.name == "jobs" { "trainings" } else { e.name };
+        let name = if e.name == "jobs" {
+            "trainings"
+        } else {
+            e.name
+        };
         Failure::usage(format!("--{name} is {}: expected {}", e.found, e.expected))
     };
     let outcome = forebay_bench::simulate(&plan).map_err(wrong)?;
@@ -187,7 +191,11 @@ fn print(plan: &Plan, outcome: &Outcome, more: &[OneMore], console: &Console) {
     for (limit, used) in outcome.limits.iter().zip(&outcome.uses) {
         let first = limit.resource == outcome.first_limit.resource;
         table.row([
-            format!("{}{}", limit.resource.name(), if first { " (first)" } else { "" }),
+            format!(
+                "{}{}",
+                limit.resource.name(),
+                if first { " (first)" } else { "" }
+            ),
             images(limit.images_per_s),
             match limit.images_per_s.is_finite() {
                 true => format!("{:.2}x", limit.images_per_s / plan.demand()),

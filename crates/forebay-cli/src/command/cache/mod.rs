@@ -107,10 +107,18 @@ fn status(dir: &Path, console: &Console) -> Result<Outcome, Failure> {
         ]);
         for at in &contents.locations {
             table.row([
-                if at.location.is_empty() { "(damaged)".to_owned() } else { printable(&at.location) },
+                if at.location.is_empty() {
+                    "(damaged)".to_owned()
+                } else {
+                    printable(&at.location)
+                },
                 quantity::count(at.objects),
                 quantity::bytes(at.bytes),
-                if at.in_use { "in use".to_owned() } else { String::new() },
+                if at.in_use {
+                    "in use".to_owned()
+                } else {
+                    String::new()
+                },
             ]);
         }
         for line in table.lines(console.paint()) {

@@ -96,7 +96,9 @@ fn check_split(dataset: &Dataset, split: Option<&str>) -> Result<(), Failure> {
 /// The shards of a split, or of all, in storage order; before each shard its index.
 fn stored(dataset: &Dataset, split: Option<&str>) -> Vec<Piece> {
     let splits = &dataset.manifest().splits;
-    let meant = splits.iter().filter(|entry| split.is_none_or(|name| entry.name == name));
+    let meant = splits
+        .iter()
+        .filter(|entry| split.is_none_or(|name| entry.name == name));
     let mut pieces = Vec::new();
     for shard in meant.flat_map(|entry| &entry.shards) {
         // Those of the other format are in the shards.
@@ -178,7 +180,9 @@ fn planned(
         }
     }
     let mut seen_runs = HashSet::new();
-    let step = usize::try_from(args.world_size).unwrap_or(usize::MAX).max(1);
+    let step = usize::try_from(args.world_size)
+        .unwrap_or(usize::MAX)
+        .max(1);
     for position in (args.rank..records).step_by(step) {
         let run = plan.run_at(position).records;
         if !seen_runs.insert(run.start) {
@@ -186,8 +190,12 @@ fn planned(
         }
         let mut record = run.start;
         while record < run.end {
-            let Some((at, first)) = split.locate(record) else { break };
-            let Some(shard) = split.shards().get(at) else { break };
+            let Some((at, first)) = split.locate(record) else {
+                break;
+            };
+            let Some(shard) = split.shards().get(at) else {
+                break;
+            };
             let count = (run.end - record).min(shard.len() - first).max(1);
             blocks.add(at, shard, shard.byte_range(first..first + count)?);
             record += count;
@@ -252,7 +260,9 @@ mod tests {
 
     fn places(pieces: &[Piece]) -> BTreeSet<(PathBuf, u64)> {
         let needed = pieces.iter().filter(|piece| !piece.optional);
-        needed.map(|piece| (piece.path.clone(), piece.bytes.start)).collect()
+        needed
+            .map(|piece| (piece.path.clone(), piece.bytes.start))
+            .collect()
     }
 
     #[test]
@@ -264,14 +274,23 @@ mod tests {
         let whole = pieces(&dataset, Some("train"), &plan(&[]), BLOCK).unwrap();
         let all: u64 = split.shards().iter().map(Shard::file_len).sum();
         let needed = whole.iter().filter(|piece| !piece.optional);
-        assert_eq!(needed.clone().map(|piece| piece.bytes.end - piece.bytes.start).sum::<u64>(), all);
+        assert_eq!(
+            needed
+                .clone()
+                .map(|piece| piece.bytes.end - piece.bytes.start)
+                .sum::<u64>(),
+            all
+        );
         // The first piece that is no index holds the first sample of the epoch.
         let order = EpochPlan::new(&PlanOptions {
             records: split.len(),
             seed: 3,
             epoch: 0,
             lanes: 64,
-            shuffle: Shuffle::Blocks { block_records: 1, window_blocks: 2 },
+            shuffle: Shuffle::Blocks {
+                block_records: 1,
+                window_blocks: 2,
+            },
             run_records: 1,
         })
         .unwrap();
@@ -279,7 +298,10 @@ mod tests {
         let shard = &split.shards()[at];
         let start = shard.byte_range(first..first + 1).unwrap().start;
         let piece = needed.clone().next().unwrap();
-        assert_eq!((&*piece.path, piece.bytes.start), (shard.path(), start / BLOCK * BLOCK));
+        assert_eq!(
+            (&*piece.path, piece.bytes.start),
+            (shard.path(), start / BLOCK * BLOCK)
+        );
         // Ranks together need all of it, and each less than that.
         let ranks: Vec<_> = ["0", "1"]
             .map(|rank| plan(&["--rank", rank, "--world-size", "2"]))
@@ -301,11 +323,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let dataset = packed(&dir.path().join("set"), forebay_pack::Format::Indexed);
         let found = pieces(&dataset, Some("train"), &plan(&[]), 4096).unwrap();
-        let (name, bytes) = (dataset.root().join("train-00000-of-00003.fbs"), &found[0].bytes);
+        let (name, bytes) = (
+            dataset.root().join("train-00000-of-00003.fbs"),
+            &found[0].bytes,
+        );
         assert_eq!(found[0].path, name);
         let len = std::fs::metadata(&name).unwrap().len();
         assert_eq!(bytes.start, len.saturating_sub(TAIL_BYTES) / 4096 * 4096);
-        let stored = pieces(&dataset, None, &PlanArgs { seed: None, ..plan(&[]) }, 4096).unwrap();
+        let stored = pieces(
+            &dataset,
+            None,
+            &PlanArgs {
+                seed: None,
+                ..plan(&[])
+            },
+            4096,
+        )
+        .unwrap();
         assert!(stored.len() > 3 && stored.iter().all(|piece| piece.bytes.start == 0));
     }
 }

@@ -91,8 +91,10 @@ struct Summary {
 pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
     let location = Location::parse(&args.location)?;
     if !location.is_remote() {
-        return Err(Failure::usage(format!("{location} is a local directory: it is read where it is"))
-            .hint("name a dataset in a store, such as s3://bucket/imagenet"));
+        return Err(Failure::usage(format!(
+            "{location} is a local directory: it is read where it is"
+        ))
+        .hint("name a dataset in a store, such as s3://bucket/imagenet"));
     }
     if args.cache.cache_dir.is_none() {
         return Err(Failure::usage("no cache is named")
@@ -100,7 +102,9 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
     }
     let started = Instant::now();
     let cache = args.cache.open(console)?;
-    let block_bytes = cache.as_ref().map_or(PIECE_BYTES, |cache| cache.block_bytes());
+    let block_bytes = cache
+        .as_ref()
+        .map_or(PIECE_BYTES, |cache| cache.block_bytes());
     let mut options = ReadOptions::new(args.store.options_until(console)).with_cache(cache);
     options.read_ahead_bytes = 0;
     let storage = Arc::new(RemoteStorage::open(&location, &options)?);
@@ -144,7 +148,10 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
         }
     });
     drop(bar);
-    let failure = progress.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failure = progress
+        .failure
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
     let [present, fetched, refused] =
         [progress.present, progress.fetched, progress.refused].map(AtomicU64::into_inner);
     if let Some(failure) = failure
@@ -196,9 +203,15 @@ fn work(storage: &RemoteStorage, pieces: &[Piece], progress: &Progress) {
         let Some(piece) = pieces.get(at) else { return };
         match storage.fill(&piece.path, piece.bytes.clone()) {
             Ok(Some(filled)) if !piece.optional => {
-                progress.present.fetch_add(filled.present_bytes, Ordering::Relaxed);
-                progress.fetched.fetch_add(filled.fetched_bytes, Ordering::Relaxed);
-                progress.refused.fetch_add(filled.refused_bytes, Ordering::Relaxed);
+                progress
+                    .present
+                    .fetch_add(filled.present_bytes, Ordering::Relaxed);
+                progress
+                    .fetched
+                    .fetch_add(filled.fetched_bytes, Ordering::Relaxed);
+                progress
+                    .refused
+                    .fetch_add(filled.refused_bytes, Ordering::Relaxed);
             }
             Ok(Some(_)) => {}
             Ok(None) => progress.fail(Failure::new(format!(

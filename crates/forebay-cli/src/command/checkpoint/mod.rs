@@ -84,7 +84,11 @@ struct Row<'a> {
 
 fn ls(run: &Location, rest: &Rest, console: &Console) -> Result<Outcome, Failure> {
     let found = checkpoint::list(run, &rest.store.options(), rest.area().as_deref())?;
-    let mut table = Table::new(&[("checkpoint", Align::Left), ("size", Align::Right), ("", Align::Left)]);
+    let mut table = Table::new(&[
+        ("checkpoint", Align::Left),
+        ("size", Align::Right),
+        ("", Align::Left),
+    ]);
     for one in &found {
         let (bytes, world_size, error) = match &one.manifest {
             Ok(manifest) => (manifest.bytes(), manifest.world_size(), None),
@@ -119,7 +123,10 @@ fn ls(run: &Location, rest: &Rest, console: &Console) -> Result<Outcome, Failure
     if found.is_empty() {
         console.note(format!("no complete checkpoint in {run}"));
     } else {
-        table.lines(console.paint()).iter().for_each(|line| console.line(line));
+        table
+            .lines(console.paint())
+            .iter()
+            .for_each(|line| console.line(line));
     }
     #[derive(Serialize)]
     struct Summary {
@@ -127,15 +134,28 @@ fn ls(run: &Location, rest: &Rest, console: &Console) -> Result<Outcome, Failure
         exit_code: i32,
         checkpoints: usize,
     }
-    let summary = Summary { command: "checkpoint ls", exit_code: 0, checkpoints: found.len() };
+    let summary = Summary {
+        command: "checkpoint ls",
+        exit_code: 0,
+        checkpoints: found.len(),
+    };
     console.event("summary", &summary);
     Ok(Outcome::Done)
 }
 
 fn verify(place: &Location, rest: &Rest, console: &Console) -> Result<Outcome, Failure> {
-    let found = Checkpoint::open(place, &rest.store.options_until(console), rest.area().as_deref())?;
+    let found = Checkpoint::open(
+        place,
+        &rest.store.options_until(console),
+        rest.area().as_deref(),
+    )?;
     let bytes = found.manifest().bytes();
-    let files: u64 = found.manifest().parts.iter().map(|part| part.files.len() as u64).sum();
+    let files: u64 = found
+        .manifest()
+        .parts
+        .iter()
+        .map(|part| part.files.len() as u64)
+        .sum();
     let bar = console.bar("verifying", Some(bytes));
     let read = AtomicU64::new(0);
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());

@@ -14,10 +14,10 @@ use std::time::Instant;
 
 use clap::Args as ClapArgs;
 use forebay_shard::dataset::INDEX_DIRECTORY;
+use forebay_shard::example::feature_kinds;
 use forebay_shard::example::{FeatureKind, IMAGE_LABEL};
 use forebay_shard::index::build_sidecar;
 use forebay_shard::manifest::{FeatureEntry, Manifest, ShardEntry, SplitEntry};
-use forebay_shard::example::feature_kinds;
 use forebay_shard::{Dataset, Shard, ShardFormat};
 use forebay_store::{AtomicFile, Durability, sync_dir};
 use serde::Serialize;
@@ -142,8 +142,10 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         }
     }
     if missing {
-        return Err(Failure::interrupted("stopped before all files were indexed; no manifest was written")
-            .hint("the same command again indexes them all"));
+        return Err(Failure::interrupted(
+            "stopped before all files were indexed; no manifest was written",
+        )
+        .hint("the same command again indexes them all"));
     }
     let manifest = manifest_of(&by_split, indexed, &args, console);
     publish(&root.join(MANIFEST), manifest.to_json()?.as_bytes())?;
@@ -161,7 +163,8 @@ fn decide(args: &Args) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
     for path in &args.paths {
         let path = local(path)?;
         let meta = fs::metadata(&path).map_err(|error| {
-            Failure::new(format!("cannot open {}: {error}", show(&path))).maybe_hint(io_hint(&error))
+            Failure::new(format!("cannot open {}: {error}", show(&path)))
+                .maybe_hint(io_hint(&error))
         })?;
         if meta.is_dir() {
             files.extend(names::shards_in(&path)?);
@@ -191,12 +194,14 @@ fn may_publish(root: &Path, overwrite: bool) -> Result<(), Failure> {
         return Ok(());
     }
     match Manifest::load(root) {
-        Ok(manifest) if manifest.pack.get("tool").is_none_or(|tool| tool != "index") => {
-            Err(Failure::new(format!("{} is a packed dataset already", show(root)))
-                .hint("it needs no index; --overwrite replaces its manifest all the same"))
-        }
+        Ok(manifest) if manifest.pack.get("tool").is_none_or(|tool| tool != "index") => Err(
+            Failure::new(format!("{} is a packed dataset already", show(root)))
+                .hint("it needs no index; --overwrite replaces its manifest all the same"),
+        ),
         Ok(_) => Ok(()),
-        Err(forebay_shard::Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
+        Err(forebay_shard::Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            Ok(())
+        }
         Err(error) => Err(Failure::from(error).hint("--overwrite replaces it")),
     }
 }
@@ -217,8 +222,12 @@ fn link_all(root: &Path, files: &[PathBuf]) -> Result<(), Failure> {
             continue;
         };
         let (link, failed) = (root.join(name), |link: &Path, error: std::io::Error| {
-            Failure::new(format!("cannot link {} to {}: {error}", show(link), show(file)))
-                .maybe_hint(io_hint(&error))
+            Failure::new(format!(
+                "cannot link {} to {}: {error}",
+                show(link),
+                show(file)
+            ))
+            .maybe_hint(io_hint(&error))
         });
         let target = fs::canonicalize(file).map_err(|error| failed(&link, error))?;
         match symlink(&target, &link) {
@@ -242,11 +251,11 @@ fn link_all(root: &Path, files: &[PathBuf]) -> Result<(), Failure> {
 }
 
 fn index_file(root: &Path, path: &Path, args: &Args) -> Result<Indexed, Failure> {
-    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
-        Failure::new(format!("{}: a shard's name must be UTF-8", show(path)))
-    })?;
-    let (index, crc32c) =
-        build_sidecar(path, Some(&args.label_feature), Some(&args.key_feature))?;
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .ok_or_else(|| Failure::new(format!("{}: a shard's name must be UTF-8", show(path))))?;
+    let (index, crc32c) = build_sidecar(path, Some(&args.label_feature), Some(&args.key_feature))?;
     let sidecar = root.join(INDEX_DIRECTORY).join(name);
     let with = |extension: &str| {
         let mut path = sidecar.clone().into_os_string();
@@ -256,7 +265,12 @@ fn index_file(root: &Path, path: &Path, args: &Args) -> Result<Indexed, Failure>
     publish(&with(".fbi"), &index.to_fbi(crc32c))?;
     publish(&with(".idx"), index.to_idx().as_bytes())?;
 
-    let shard = Shard::open(path, ShardFormat::TfRecord, Some(&with(".fbi")), &Default::default())?;
+    let shard = Shard::open(
+        path,
+        ShardFormat::TfRecord,
+        Some(&with(".fbi")),
+        &Default::default(),
+    )?;
     let mut labels = None;
     for label in (0..shard.len()).filter_map(|record| shard.label(record)) {
         let (least, most) = labels.unwrap_or((label, label));
@@ -338,7 +352,10 @@ fn manifest_of(
         .collect();
     manifest.pack = BTreeMap::from([
         ("tool".to_owned(), "index".into()),
-        ("label_feature".to_owned(), args.label_feature.clone().into()),
+        (
+            "label_feature".to_owned(),
+            args.label_feature.clone().into(),
+        ),
         ("key_feature".to_owned(), args.key_feature.clone().into()),
     ]);
     manifest
@@ -346,7 +363,11 @@ fn manifest_of(
 
 fn report(dataset: &Dataset, started: Instant, console: &Console) {
     let manifest = dataset.manifest();
-    let shards: u64 = manifest.splits.iter().map(|split| split.shards.len() as u64).sum();
+    let shards: u64 = manifest
+        .splits
+        .iter()
+        .map(|split| split.shards.len() as u64)
+        .sum();
     let records: u64 = manifest.splits.iter().map(|split| split.records).sum();
     let bytes: u64 = manifest.splits.iter().map(|split| split.bytes).sum();
     let elapsed = started.elapsed();
@@ -365,8 +386,14 @@ fn report(dataset: &Dataset, started: Instant, console: &Console) {
             quantity::counted(split.shards.len() as u64, "shard", "shards"),
         ));
     }
-    console.line(format!("  indexes in {}", show(&dataset.root().join(INDEX_DIRECTORY))));
-    console.line(format!("  manifest {}", show(&dataset.root().join(MANIFEST))));
+    console.line(format!(
+        "  indexes in {}",
+        show(&dataset.root().join(INDEX_DIRECTORY))
+    ));
+    console.line(format!(
+        "  manifest {}",
+        show(&dataset.root().join(MANIFEST))
+    ));
 
     #[derive(Serialize)]
     struct Summary<'a> {

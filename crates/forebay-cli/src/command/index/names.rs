@@ -26,7 +26,10 @@ fn parse(name: &str) -> Name<'_> {
     let bare = name.strip_suffix(".tfrecord").unwrap_or(name);
     let bare = bare.strip_suffix(".tfrecords").unwrap_or(bare);
     let Some((rest, of)) = bare.rsplit_once("-of-") else {
-        return Name { stem: bare, ..whole };
+        return Name {
+            stem: bare,
+            ..whole
+        };
     };
     let Some((stem, number)) = rest.rsplit_once('-') else {
         return whole;
@@ -63,7 +66,10 @@ pub(crate) fn shards_in(root: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for entry in fs::read_dir(root).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
         let looks = parse(name).number.is_some()
             || name.ends_with(".tfrecord")
             || name.ends_with(".tfrecords");
@@ -91,9 +97,10 @@ pub(crate) fn by_split(
     let mut sets: BTreeMap<(&str, u32), Vec<u32>> = BTreeMap::new();
     let mut names = BTreeMap::new();
     for path in files {
-        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
-            Failure::new(format!("{}: a shard's name must be UTF-8", show(path)))
-        })?;
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .ok_or_else(|| Failure::new(format!("{}: a shard's name must be UTF-8", show(path))))?;
         if let Some(other) = names.insert(name, path) {
             return Err(Failure::new(format!(
                 "{} and {} have the same name",
@@ -115,7 +122,9 @@ pub(crate) fn by_split(
                 "{stem}-{missing:05}-of-{of:05} is missing: {} of {of} files are here",
                 numbers.len()
             ))
-            .hint("a dataset with a hole would pass for a whole one; bring the missing files first"));
+            .hint(
+                "a dataset with a hole would pass for a whole one; bring the missing files first",
+            ));
         }
     }
     Ok(splits)

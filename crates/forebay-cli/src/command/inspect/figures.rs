@@ -26,7 +26,9 @@ impl IndexFigures {
         for (number, (_, shards)) in splits.iter().enumerate() {
             for shard in shards {
                 for record in 0..shard.len() {
-                    figures.record_sizes.add(shard.record_len(record).unwrap_or(0));
+                    figures
+                        .record_sizes
+                        .add(shard.record_len(record).unwrap_or(0));
                     let counts = figures
                         .labels
                         .entry(shard.label(record))
@@ -58,10 +60,7 @@ pub(super) struct ImageFigures {
 
 impl ImageFigures {
     /// Reads every record, shards in parallel.
-    pub(super) fn read(
-        splits: &[SplitShards],
-        console: &Console,
-    ) -> Result<Self, Failure> {
+    pub(super) fn read(splits: &[SplitShards], console: &Console) -> Result<Self, Failure> {
         let shards: Vec<&Shard> = splits.iter().flat_map(|(_, shards)| shards).collect();
         let total = shards.iter().map(|shard| shard.file_len()).sum();
         let bar = console.bar("reading", Some(total));
@@ -100,11 +99,7 @@ impl ImageFigures {
             .map_err(|_| Failure::new("a reading thread failed"))?
     }
 
-    fn read_shard(
-        &mut self,
-        shard: &Shard,
-        progress: impl Fn(u64),
-    ) -> Result<(), Failure> {
+    fn read_shard(&mut self, shard: &Shard, progress: impl Fn(u64)) -> Result<(), Failure> {
         let mut scan = shard.scan(0..shard.len());
         while let Some(record) = scan.next_record()? {
             self.records += 1;
@@ -131,7 +126,11 @@ impl ImageFigures {
         self.bytes += image.len() as u64;
         self.sizes.add(image.len() as u64);
         let probe = probe(image, &Limits::default()).map_err(|error| error.to_string())?;
-        let progressive = if probe.progressive { " progressive" } else { "" };
+        let progressive = if probe.progressive {
+            " progressive"
+        } else {
+            ""
+        };
         let kind = format!("{} {:?}{progressive}", probe.format, probe.color);
         *self.kinds.entry(kind).or_default() += 1;
         self.short_sides.add(probe.width.min(probe.height).into());

@@ -160,7 +160,9 @@ impl Findings<'_> {
         columns.extend(names.iter().map(|name| (*name, Align::Right)));
         let mut table = Table::new(&columns);
         for class in &classes[..shown] {
-            let label = class.label.map_or("none".to_owned(), |label| label.to_string());
+            let label = class
+                .label
+                .map_or("none".to_owned(), |label| label.to_string());
             let mut row = vec![label];
             if has_name {
                 row.push(printable(class.name.as_deref().unwrap_or_default()));
@@ -205,7 +207,10 @@ impl Findings<'_> {
         if !images.short_sides.buckets().is_empty() {
             console.blank();
             console.heading("Short sides");
-            for line in images.short_sides.lines_of(BAR_WIDTH, |side| format!("{side} px")) {
+            for line in images
+                .short_sides
+                .lines_of(BAR_WIDTH, |side| format!("{side} px"))
+            {
                 console.line(line);
             }
         }
@@ -327,7 +332,11 @@ impl Findings<'_> {
         let summary = Summary {
             command: "inspect",
             exit_code: if unreadable { 3 } else { 0 },
-            kind: if manifest.is_some() { "dataset" } else { "shard" },
+            kind: if manifest.is_some() {
+                "dataset"
+            } else {
+                "shard"
+            },
             path: self.contents.path().display().to_string(),
             format: match self.contents {
                 Contents::Dataset(dataset) => dataset.manifest().shard_format.name(),

@@ -336,7 +336,10 @@ fn print_plan(prepared: &Prepared, console: &Console) {
                     quantity::bytes(shard.bytes),
                 ]);
             } else if number + 1 == SHOWN_SHARDS {
-                table.row([format!("... {} more", quantity::count(hidden as u64)), String::new()]);
+                table.row([
+                    format!("... {} more", quantity::count(hidden as u64)),
+                    String::new(),
+                ]);
             }
         }
     }

@@ -361,7 +361,8 @@ impl Args {
         options.blake3 = self.blake3;
         options.jobs = self.jobs.map(NonZeroUsize::get);
         options.overwrite = self.overwrite;
-        self.staging.apply(&mut options.upload, options.dst.is_remote());
+        self.staging
+            .apply(&mut options.upload, options.dst.is_remote());
         options.upload.store = self.store.options_until(console);
         options.src_store = self.store.options_until(console);
         Ok(options)

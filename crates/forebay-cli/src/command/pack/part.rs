@@ -19,7 +19,9 @@ pub(super) fn print(summary: &PartSummary, console: &Console) {
         console.line(format!("{root} is complete already, part {part} included"));
     } else if summary.shards == 0 {
         let all = quantity::counted(summary.all_shards, "shard", "shards");
-        console.line(format!("Part {part} has nothing to do: there are {all} in all"));
+        console.line(format!(
+            "Part {part} has nothing to do: there are {all} in all"
+        ));
     } else {
         console.line(format!(
             "Packed part {part} into {root}: {}, {}, {} of {}",
@@ -38,7 +40,9 @@ pub(super) fn print(summary: &PartSummary, console: &Console) {
     print_skipped(summary.skipped(), &summary.skipped_examples, console);
     if !summary.already_complete {
         let program = console.program();
-        console.note(format!("when all parts are done: {program} pack --finish {root}"));
+        console.note(format!(
+            "when all parts are done: {program} pack --finish {root}"
+        ));
     }
     #[derive(Serialize)]
     struct Event {

@@ -252,7 +252,10 @@ impl<'a> Packed<'a> {
                         files: *files,
                     })
                     .collect(),
-                report: summary.report.as_ref().map(|path| path.display().to_string()),
+                report: summary
+                    .report
+                    .as_ref()
+                    .map(|path| path.display().to_string()),
                 warnings: &summary.warnings,
                 already_complete: summary.already_complete,
                 resumed_shards: summary.resumed_shards,

@@ -84,7 +84,9 @@ impl<'a> Watch<'a> {
         if let Ok(mut view) = self.view.try_lock() {
             if let Some(bar) = &view.bar {
                 // The share and the time left are those of what is read: of the archive where it is one.
-                let (position, read) = view.archive.map_or((bytes, bytes), |(done, _)| (done, done));
+                let (position, read) = view
+                    .archive
+                    .map_or((bytes, bytes), |(done, _)| (done, done));
                 bar.update(position, files, "files", read);
                 bar.also(view.uploaded.as_ref().map(upload_in_words));
             }
@@ -126,7 +128,10 @@ impl Observer for Watch<'_> {
         view.bar = None;
         let total = match stage {
             Stage::Publishing => None,
-            Stage::Uploading => view.uploaded.as_ref().map(|uploaded| uploaded.submitted_bytes),
+            Stage::Uploading => view
+                .uploaded
+                .as_ref()
+                .map(|uploaded| uploaded.submitted_bytes),
             _ => (view.total_bytes > 0).then_some(view.total_bytes),
         };
         view.bar = Some(self.console.bar(stage.name(), total));
@@ -186,7 +191,12 @@ impl Observer for Watch<'_> {
         view.uploaded = Some(uploaded.clone());
         let is_uploading = view.stage == Stage::Uploading.name();
         if is_uploading && let Some(bar) = &view.bar {
-            bar.update(uploaded.bytes, uploaded.files, "files uploaded", uploaded.bytes);
+            bar.update(
+                uploaded.bytes,
+                uploaded.files,
+                "files uploaded",
+                uploaded.bytes,
+            );
         }
         drop(view);
         if !is_uploading {
@@ -197,7 +207,8 @@ impl Observer for Watch<'_> {
             && self.tells
         {
             let trouble = printable(trouble);
-            self.console.note(format!("the upload is tried again: {trouble}"));
+            self.console
+                .note(format!("the upload is tried again: {trouble}"));
         }
     }
 

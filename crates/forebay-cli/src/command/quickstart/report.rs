@@ -93,7 +93,9 @@ impl Report {
         if self.stream.elapsed < STEADY {
             console.line(format!(
                 "  {}",
-                paint.dim("An epoch this short is mostly start-up: a real set streams at a steadier rate.")
+                paint.dim(
+                    "An epoch this short is mostly start-up: a real set streams at a steadier rate."
+                )
             ));
         }
         console.blank();
@@ -149,7 +151,10 @@ impl Report {
         ]);
         let padding = match stream.padding {
             0 => String::new(),
-            n => format!(", the last one with {} of padding", quantity::counted(n, "image", "images")),
+            n => format!(
+                ", the last one with {} of padding",
+                quantity::counted(n, "image", "images")
+            ),
         };
         table.row([
             "batches".to_owned(),

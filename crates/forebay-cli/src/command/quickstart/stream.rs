@@ -110,7 +110,11 @@ pub(super) fn one_epoch(
         }
         figures.batches += 1;
         figures.elapsed = started.elapsed();
-        let padding = batch.flags.iter().filter(|flag| **flag == FLAG_PADDING).count() as u64;
+        let padding = batch
+            .flags
+            .iter()
+            .filter(|flag| **flag == FLAG_PADDING)
+            .count() as u64;
         figures.padding += padding;
         figures.images += batch.len() as u64 - padding;
         figures.payload_bytes += batch.images.len() as u64;
@@ -153,7 +157,9 @@ fn next_batch(stream: &mut Stream, interrupt: &Interrupt) -> Result<Option<Batch
             Polled::EpochEnd => return Ok(None),
             Polled::Pending if Instant::now() < deadline => {}
             Polled::Pending => {
-                return Err(Failure::new("the server is there but sent no batch for two minutes"));
+                return Err(Failure::new(
+                    "the server is there but sent no batch for two minutes",
+                ));
             }
         }
     }
@@ -178,7 +184,12 @@ fn stages(stats: &wire::Stats) -> Vec<StageFigures> {
 
 /// The pictures of a batch, each with its class.
 fn sheet(dataset: &Dataset, batch: &Batch) -> Vec<u8> {
-    let samples = batch.flags.iter().take_while(|flag| **flag != FLAG_PADDING).count().max(1);
+    let samples = batch
+        .flags
+        .iter()
+        .take_while(|flag| **flag != FLAG_PADDING)
+        .count()
+        .max(1);
     let side = batch.shape[1];
     let pixels = &batch.images[..(samples * 3 * side * side).min(batch.images.len())];
     let captions: Vec<String> = batch
@@ -210,7 +221,14 @@ mod tests {
 
     #[test]
     fn a_small_set_makes_a_few_batches() {
-        for (records, size) in [(1, 1), (2, 1), (12, 4), (48, 16), (192, 64), (1_281_167, 64)] {
+        for (records, size) in [
+            (1, 1),
+            (2, 1),
+            (12, 4),
+            (48, 16),
+            (192, 64),
+            (1_281_167, 64),
+        ] {
             assert_eq!(batch_size(records), size, "{records}");
         }
     }

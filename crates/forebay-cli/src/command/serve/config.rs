@@ -169,7 +169,10 @@ impl Config {
         let failed = |what: String| Failure::new(format!("cannot read {}: {what}", show(path)));
         let meta = std::fs::metadata(path).map_err(|e| failed(e.to_string()))?;
         if meta.len() > MAX_BYTES {
-            return Err(failed(format!("it has {} bytes, which no configuration has", meta.len())));
+            return Err(failed(format!(
+                "it has {} bytes, which no configuration has",
+                meta.len()
+            )));
         }
         let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
         let mut config = Config::parse(&text, &show(path))?;
@@ -192,7 +195,13 @@ impl Config {
 
     fn resolve_paths(&mut self, directory: &Path) {
         let tls = self.tls.as_mut();
-        let tls = tls.map(|tls| [Some(&mut tls.cert), Some(&mut tls.key), tls.client_ca.as_mut()]);
+        let tls = tls.map(|tls| {
+            [
+                Some(&mut tls.cert),
+                Some(&mut tls.key),
+                tls.client_ca.as_mut(),
+            ]
+        });
         for path in tls
             .into_iter()
             .flatten()
@@ -254,13 +263,19 @@ mod tests {
 
     fn wrong(text: &str) -> (String, Option<String>) {
         let failure = Config::parse(text, "x.toml").unwrap_err();
-        (failure.message().to_owned(), failure.hint_line().map(str::to_owned))
+        (
+            failure.message().to_owned(),
+            failure.hint_line().map(str::to_owned),
+        )
     }
 
     #[test]
     fn keys_that_are_not_known_have_a_line_and_a_suggestion() {
         let (message, hint) = wrong("listen = \"127.0.0.1:1\"\n\n[limits]\nmax_conections = 3\n");
-        assert!(message.starts_with("x.toml, line 4: unknown field `max_conections`"), "{message}");
+        assert!(
+            message.starts_with("x.toml, line 4: unknown field `max_conections`"),
+            "{message}"
+        );
         assert_eq!(hint.as_deref(), Some("did you mean `max_connections`?"));
         let (message, hint) = wrong("[jobs.a]\ndataset = \"x\"\nbatchsize = 3\n");
         assert!(message.contains("unknown field `batchsize`"), "{message}");
@@ -299,7 +314,10 @@ mod tests {
             let (message, _) = wrong(&format!("{table}nothing_like_it = 1\n"));
             let known = message.split('`').skip(3).step_by(2);
             for key in known {
-                assert!(words.contains(&key), "{table}{key} is not in docs/serving.md");
+                assert!(
+                    words.contains(&key),
+                    "{table}{key} is not in docs/serving.md"
+                );
                 count += 1;
             }
         }
@@ -348,7 +366,10 @@ mod tests {
         let text = "token_file = \"t\"\n[tls]\ncert = \"/c\"\nkey = \"k\"\n[datasets.a]\npath = \"d/e\"\n[datasets.b]\npath = \"s3://x/y\"\n";
         let mut config = Config::parse(text, "x").unwrap();
         config.resolve_paths(Path::new("/etc/forebay"));
-        assert_eq!(config.token_file.as_deref(), Some(Path::new("/etc/forebay/t")));
+        assert_eq!(
+            config.token_file.as_deref(),
+            Some(Path::new("/etc/forebay/t"))
+        );
         let tls = config.tls.unwrap();
         assert_eq!((tls.cert, tls.key), ("/c".into(), "/etc/forebay/k".into()));
         assert_eq!(config.datasets["a"].path, Path::new("/etc/forebay/d/e"));

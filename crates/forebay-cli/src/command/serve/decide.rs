@@ -118,7 +118,11 @@ impl Decided {
                 limits.handshake_timeout,
                 defaults.handshake_timeout,
             ),
-            drain_timeout: time(args.drain_timeout, config.drain_timeout, defaults.drain_timeout),
+            drain_timeout: time(
+                args.drain_timeout,
+                config.drain_timeout,
+                defaults.drain_timeout,
+            ),
             max_batch_bytes: size(args.max_batch_bytes, limits.max_batch_bytes)
                 .unwrap_or(defaults.max_batch_bytes),
             image_limits: Limits {
@@ -150,7 +154,9 @@ impl Decided {
             bandwidth: size(args.bandwidth, limits.bandwidth).unwrap_or(defaults.bandwidth),
             ..defaults
         };
-        let cache = args.cache.open_for(datasets.iter().map(|(_, path)| path), console)?;
+        let cache = args
+            .cache
+            .open_for(datasets.iter().map(|(_, path)| path), console)?;
         Ok(Decided {
             read: ReadOptions::new(args.store.options()).with_cache(cache.clone()),
             cache,
@@ -196,7 +202,10 @@ impl Decided {
         let options = &self.options;
         let listen = options.listen;
         let knows = !options.tokens.is_empty()
-            || options.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+            || options
+                .tls
+                .as_ref()
+                .is_some_and(|tls| tls.client_ca.is_some());
         if !listen.ip().is_loopback() {
             match (&options.tls, knows) {
                 (Some(_), true) => {}
@@ -272,8 +281,9 @@ impl Decided {
             });
         }
         for (name, weight) in &self.weights {
-            set_weight(&mut server, name, *weight)
-                .map_err(|what| Failure::usage(format!("{}, [datasets.{name}]: {what}", self.file())))?;
+            set_weight(&mut server, name, *weight).map_err(|what| {
+                Failure::usage(format!("{}, [datasets.{name}]: {what}", self.file()))
+            })?;
         }
         for (name, job) in &self.jobs {
             let entry = self.add_job(&mut server, &entries, name, job)?;
@@ -299,23 +309,33 @@ impl Decided {
             [(only, _)] => Some(only.as_str()),
             _ => None,
         };
-        let dataset = job
-            .dataset
-            .as_deref()
-            .or(only)
-            .ok_or_else(|| wrong("dataset = \"NAME\" is missing, and there are several".to_owned()))?;
-        let known = datasets.iter().find(|entry| entry.name == dataset && entry.job.is_none());
+        let dataset = job.dataset.as_deref().or(only).ok_or_else(|| {
+            wrong("dataset = \"NAME\" is missing, and there are several".to_owned())
+        })?;
+        let known = datasets
+            .iter()
+            .find(|entry| entry.name == dataset && entry.job.is_none());
         let Some(known) = known else {
-            let names: Vec<&str> = self.datasets.iter().map(|(name, _)| name.as_str()).collect();
+            let names: Vec<&str> = self
+                .datasets
+                .iter()
+                .map(|(name, _)| name.as_str())
+                .collect();
             let names = crate::failure::counted_choices(&names);
-            return Err(wrong(format!("there is no dataset {dataset:?}, but {names}")));
+            return Err(wrong(format!(
+                "there is no dataset {dataset:?}, but {names}"
+            )));
         };
         let mut spec = job::spec(job).map_err(wrong)?;
         if let ("", [only]) = (spec.split.as_str(), &known.splits[..]) {
             spec.split.clone_from(&only.name);
         }
         if spec.split.is_empty() {
-            let names: Vec<&str> = known.splits.iter().map(|split| split.name.as_str()).collect();
+            let names: Vec<&str> = known
+                .splits
+                .iter()
+                .map(|split| split.name.as_str())
+                .collect();
             return Err(wrong(format!(
                 "split = \"NAME\" is missing: {dataset} has {}",
                 names.join(", ")
@@ -341,7 +361,9 @@ impl Decided {
             dataset: dataset.to_owned(),
             spec,
         };
-        server.add_job(name, options).map_err(|e| wrong(e.to_string()))?;
+        server
+            .add_job(name, options)
+            .map_err(|e| wrong(e.to_string()))?;
         if let Some(weight) = job.weight {
             set_weight(server, name, weight).map_err(wrong)?;
         }
@@ -405,7 +427,11 @@ impl Decided {
         if let Some(address) = self.admin_listen {
             lines.push(format!(
                 "dashboard and metrics on http://{address}, {} pictures",
-                if self.admin_options(address).images { "with" } else { "without" }
+                if self.admin_options(address).images {
+                    "with"
+                } else {
+                    "without"
+                }
             ));
         }
         lines
@@ -430,7 +456,10 @@ impl Entry {
         let url = self.url(scheme, address);
         match (&self.job, self.splits.first()) {
             (None, Some(split)) => {
-                format!("forebay.Loader({url:?}, split={:?}, batch_size=256)", split.name)
+                format!(
+                    "forebay.Loader({url:?}, split={:?}, batch_size=256)",
+                    split.name
+                )
             }
             _ => format!("forebay.Loader({url:?})"),
         }
@@ -455,7 +484,11 @@ fn set_weight(server: &mut Server, name: &str, weight: f64) -> Result<(), String
 fn facts(opened: &wire::Opened, weight: Option<f64>) -> Vec<String> {
     let spec = opened.spec.clone().unwrap_or_default();
     let raw = forebay_wire::batch::is_raw(Some(&spec));
-    let numbers = match spec.output.as_ref().and_then(|output| Dtype::from_wire(output.dtype)) {
+    let numbers = match spec
+        .output
+        .as_ref()
+        .and_then(|output| Dtype::from_wire(output.dtype))
+    {
         _ if raw => "images as they are stored, that much on average".to_owned(),
         dtype => {
             let layout = match Layout::from_wire(spec.layout) {
@@ -483,7 +516,9 @@ fn facts(opened: &wire::Opened, weight: Option<f64>) -> Vec<String> {
 
 /// Whether a source is a configuration rather than a dataset.
 fn is_config(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "toml") && !path.is_dir()
+    path.extension()
+        .is_some_and(|extension| extension == "toml")
+        && !path.is_dir()
 }
 
 /// The datasets of the command line, with their names.
@@ -538,7 +573,13 @@ fn decide_name(named: Option<&str>, root: &Path) -> Result<String, Failure> {
         .map(|name| name.to_string_lossy().into_owned())
         .unwrap_or_default()
         .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '-' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || ".-_".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        })
         .collect();
     if name.is_empty() {
         Err(Failure::usage(format!("{} has no name", show(root)))
@@ -552,7 +593,10 @@ fn tls(args: &Args, config: &Config) -> Result<Option<ServerTls>, Failure> {
     let file = config.tls.as_ref();
     let cert = args.tls_cert.clone().or_else(|| Some(file?.cert.clone()));
     let key = args.tls_key.clone().or_else(|| Some(file?.key.clone()));
-    let client_ca = args.tls_client_ca.clone().or_else(|| file?.client_ca.clone());
+    let client_ca = args
+        .tls_client_ca
+        .clone()
+        .or_else(|| file?.client_ca.clone());
     match (cert, key, client_ca) {
         (Some(cert), Some(key), client_ca) => Ok(Some(ServerTls {
             cert,

@@ -2,8 +2,8 @@
 
 use forebay_image::{
     BatchTransform, ColorJitter, Dtype, EvalTransform, Fill, Interpolation, Layout, Mixing, Motion,
-    Normalize, RandAugment, RandomErasing, RandomGrayscale, RandomResizedCrop, ResizeTo, Size, Step,
-    TrainTransform, Transform, TransformList, TrivialAugmentWide,
+    Normalize, RandAugment, RandomErasing, RandomGrayscale, RandomResizedCrop, ResizeTo, Size,
+    Step, TrainTransform, Transform, TransformList, TrivialAugmentWide,
 };
 use forebay_loader::plan::Shuffle as LoaderShuffle;
 use forebay_loader::{OnError, Options, Weights};
@@ -97,7 +97,9 @@ fn shuffle(job: &Job) -> Result<LoaderShuffle> {
         other => return Err(choice("shuffle", other, &["blocks", "full", "none"])),
     };
     if job.block_records.is_some() || job.window_blocks.is_some() {
-        return Err("block_records and window_blocks: only shuffle = \"blocks\" has blocks".to_owned());
+        return Err(
+            "block_records and window_blocks: only shuffle = \"blocks\" has blocks".to_owned(),
+        );
     }
     Ok(shuffle)
 }
@@ -267,7 +269,10 @@ fn transform(value: &toml::Value) -> Result<(Transform, Option<Normalize>)> {
         }
     }
     if normalize.is_some() && erased_before {
-        return Err("RandomErasing before Normalize: put it last, its value is what the output has".to_owned());
+        return Err(
+            "RandomErasing before Normalize: put it last, its value is what the output has"
+                .to_owned(),
+        );
     }
     let list = TransformList::new(steps).map_err(|e| e.to_string())?;
     Ok((Transform::List(list), normalize))
@@ -308,9 +313,9 @@ fn step(named: Named) -> Result<Step> {
             hue: around(hue, 0.0),
         }),
         Named::Grayscale {} => Step::RandomGrayscale(RandomGrayscale { p: 1.0 }),
-        Named::RandomGrayscale { p } => {
-            Step::RandomGrayscale(RandomGrayscale { p: p.unwrap_or(0.1) })
-        }
+        Named::RandomGrayscale { p } => Step::RandomGrayscale(RandomGrayscale {
+            p: p.unwrap_or(0.1),
+        }),
         Named::RandAugment {
             num_ops,
             magnitude,
@@ -367,7 +372,11 @@ fn motion(interpolation: Option<&str>, fill: Option<Colour>) -> Result<Motion> {
     let interpolation = match interpolation {
         None => Interpolation::default(),
         Some(name) => Interpolation::from_name(name).ok_or_else(|| {
-            choice("interpolation", name, &Interpolation::ALL.map(Interpolation::name))
+            choice(
+                "interpolation",
+                name,
+                &Interpolation::ALL.map(Interpolation::name),
+            )
         })?,
     };
     Ok(Motion {
@@ -384,9 +393,17 @@ fn motion(interpolation: Option<&str>, fill: Option<Colour>) -> Result<Motion> {
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", deny_unknown_fields)]
 enum MixingNamed {
-    Mixup { alpha: Option<f64>, weight: Option<f64> },
-    CutMix { alpha: Option<f64>, weight: Option<f64> },
-    Nothing { weight: Option<f64> },
+    Mixup {
+        alpha: Option<f64>,
+        weight: Option<f64>,
+    },
+    CutMix {
+        alpha: Option<f64>,
+        weight: Option<f64>,
+    },
+    Nothing {
+        weight: Option<f64>,
+    },
 }
 
 /// One way to mix a batch, or a choice of several.
@@ -464,7 +481,10 @@ mod tests {
         );
         assert_eq!(options.output.dtype, Dtype::Float32);
         assert_eq!(options.output.layout, Layout::Nchw);
-        assert_eq!((options.batch_size, options.world_size, options.seed), (8, 4, 7));
+        assert_eq!(
+            (options.batch_size, options.world_size, options.seed),
+            (8, 4, 7)
+        );
         assert!(options.keep_last && options.decode.exif && options.decode.scaled);
         assert_eq!(options.sampling.limit, 100);
         let Transform::List(list) = &options.transform else {
@@ -487,7 +507,10 @@ mod tests {
             ..TrainTransform::new(160)
         };
         for (text, expected) in [
-            (r#"transform = { kind = "train", size = 160, flip = 0.0 }"#, Transform::Train(train)),
+            (
+                r#"transform = { kind = "train", size = 160, flip = 0.0 }"#,
+                Transform::Train(train),
+            ),
             (
                 r#"transform = { kind = "EvalTransform", crop = 200 }"#,
                 Transform::Eval(EvalTransform::new(256, 200)),
@@ -502,7 +525,10 @@ mod tests {
     fn what_cannot_be_says_what_can() {
         for (text, part) in [
             (r#"shuffle = "sometimes""#, "blocks, full, none"),
-            ("shuffle = false\nblock_records = 3", "only shuffle = \"blocks\""),
+            (
+                "shuffle = false\nblock_records = 3",
+                "only shuffle = \"blocks\"",
+            ),
             (r#"dtype = "float64""#, "bfloat16"),
             (r#"on_error = "ignore""#, "raise, skip, zero"),
             (r#"transform = { kind = "train", sise = 3 }"#, "sise"),
@@ -513,7 +539,10 @@ mod tests {
                 r#"transform = [{ kind = "RandomResizedCrop" }, { kind = "Normalize" }, { kind = "Grayscale" }]"#,
                 "after Normalize",
             ),
-            (r#"batch_transform = { kind = "Mixup", alpha = -1.0 }"#, "alpha"),
+            (
+                r#"batch_transform = { kind = "Mixup", alpha = -1.0 }"#,
+                "alpha",
+            ),
         ] {
             let error = job(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -114,8 +114,10 @@ impl JobArgs {
         let Some(name) = &self.job else {
             return match self.given() {
                 None => Ok(None),
-                Some(flag) => Err(Failure::usage(format!("--{flag} is about a job, and there is none"))
-                    .hint("name it: --job NAME")),
+                Some(flag) => Err(Failure::usage(format!(
+                    "--{flag} is about a job, and there is none"
+                ))
+                .hint("name it: --job NAME")),
             };
         };
         let job = Job {
@@ -128,7 +130,11 @@ impl JobArgs {
             block_records: self.block_records,
             window_blocks: self.window_blocks,
             lanes: self.lanes,
-            transform: self.transform.as_deref().map(|t| value("transform", t)).transpose()?,
+            transform: self
+                .transform
+                .as_deref()
+                .map(|t| value("transform", t))
+                .transpose()?,
             batch_transform: self
                 .batch_transform
                 .as_deref()
@@ -178,7 +184,10 @@ impl JobArgs {
             ("on-error", self.on_error.is_some()),
             ("weight", self.weight.is_some()),
         ];
-        given.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
+        given
+            .into_iter()
+            .find(|(_, given)| *given)
+            .map(|(name, _)| name)
     }
 }
 
@@ -216,13 +225,50 @@ mod tests {
     #[test]
     fn flags_say_what_the_file_says() {
         let (name, by_flags) = job(&[
-            "--job", "a", "--split", "train", "--batch-size", "8", "--world-size", "4", "--seed", "7",
-            "--shuffle", "blocks", "--block-records", "16", "--window-blocks", "3", "--lanes", "8",
-            "--transform", r#"[{ kind = "RandomResizedCrop", size = 96 }, { kind = "Normalize" }]"#,
-            "--batch-transform", r#"{ kind = "Mixup", alpha = 0.2 }"#, "--layout", "nchw",
-            "--dtype", "float16", "--profile", "opencv", "--exif-orientation", "--dct-scaling",
-            "--keep-last", "--classes", "a,b", "--limit", "9", "--class-balanced", "--draws", "20",
-            "--repeats", "2", "--on-error", "skip", "--weight", "2.5",
+            "--job",
+            "a",
+            "--split",
+            "train",
+            "--batch-size",
+            "8",
+            "--world-size",
+            "4",
+            "--seed",
+            "7",
+            "--shuffle",
+            "blocks",
+            "--block-records",
+            "16",
+            "--window-blocks",
+            "3",
+            "--lanes",
+            "8",
+            "--transform",
+            r#"[{ kind = "RandomResizedCrop", size = 96 }, { kind = "Normalize" }]"#,
+            "--batch-transform",
+            r#"{ kind = "Mixup", alpha = 0.2 }"#,
+            "--layout",
+            "nchw",
+            "--dtype",
+            "float16",
+            "--profile",
+            "opencv",
+            "--exif-orientation",
+            "--dct-scaling",
+            "--keep-last",
+            "--classes",
+            "a,b",
+            "--limit",
+            "9",
+            "--class-balanced",
+            "--draws",
+            "20",
+            "--repeats",
+            "2",
+            "--on-error",
+            "skip",
+            "--weight",
+            "2.5",
         ])
         .unwrap()
         .unwrap();
@@ -257,7 +303,16 @@ mod tests {
         assert_eq!(name, "a");
         assert_eq!(format!("{by_flags:?}"), format!("{by_file:?}"));
         // Every key of the file has its flag.
-        assert!(!format!("{:?}", Job { dataset: Some(String::new()), ..by_flags }).contains("None"));
+        assert!(
+            !format!(
+                "{:?}",
+                Job {
+                    dataset: Some(String::new()),
+                    ..by_flags
+                }
+            )
+            .contains("None")
+        );
     }
 
     #[test]
@@ -266,8 +321,13 @@ mod tests {
         let failure = job(&["--keep-last"]).unwrap_err();
         assert!(failure.message().contains("--keep-last"), "{failure}");
         assert!(failure.hint_line().unwrap().contains("--job NAME"));
-        let (_, named) = job(&["--job", "a", "--transform", "eval"]).unwrap().unwrap();
-        assert_eq!(named.transform, Some(toml::Value::String("eval".to_owned())));
+        let (_, named) = job(&["--job", "a", "--transform", "eval"])
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            named.transform,
+            Some(toml::Value::String("eval".to_owned()))
+        );
         let failure = job(&["--job", "a", "--transform", "{ kind = "]).unwrap_err();
         assert!(failure.message().contains("--transform"), "{failure}");
         assert_eq!(failure.exit_code(), 2);

@@ -23,10 +23,10 @@ use signal_hook::SigId;
 use signal_hook::consts::SIGHUP;
 use signal_hook::low_level::{pipe, unregister};
 
+use crate::cache_args::CacheArgs;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::quantity::{self, parse_duration, parse_size};
-use crate::cache_args::CacheArgs;
 use crate::store_args::StoreArgs;
 use decide::{Decided, Entry};
 use job_args::JobArgs;
@@ -209,7 +209,9 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     if let Some(entry) = entries.first() {
         console.note(format!("In Python: {}", entry.example(scheme, address)));
     }
-    console.note("Ctrl-C stops the server once what is being sent has arrived; twice stops it at once.");
+    console.note(
+        "Ctrl-C stops the server once what is being sent has arrived; twice stops it at once.",
+    );
     console.event("serving", &Serving::new(&entries, scheme, address));
 
     let handle = server.spawn()?;
@@ -349,7 +351,9 @@ impl Serving {
     fn new(entries: &[Entry], scheme: &str, address: SocketAddr) -> Self {
         let first = entries.first();
         Serving {
-            url: first.map(|entry| entry.url(scheme, address)).unwrap_or_default(),
+            url: first
+                .map(|entry| entry.url(scheme, address))
+                .unwrap_or_default(),
             address: address.to_string(),
             splits: first.map(|entry| entry.splits.clone()).unwrap_or_default(),
             served: entries

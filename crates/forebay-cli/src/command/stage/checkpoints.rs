@@ -38,8 +38,13 @@ impl Checkpoints {
 
     /// How many are not where they belong, and their bytes.
     pub(super) fn left(&self) -> (u64, u64) {
-        let left = self.0.iter().filter(|status| matches!(status.state, State::Staged | State::Damaged));
-        left.fold((0, 0), |(count, bytes), status| (count + 1, bytes + status.bytes))
+        let left = self
+            .0
+            .iter()
+            .filter(|status| matches!(status.state, State::Staged | State::Damaged));
+        left.fold((0, 0), |(count, bytes), status| {
+            (count + 1, bytes + status.bytes)
+        })
     }
 
     pub(super) fn print(&self, console: &Console) {
@@ -57,7 +62,9 @@ impl Checkpoints {
                 (place, 1) => place.to_owned(),
                 (place, world) => format!("{place} (rank {} of {world})", status.rank),
             };
-            let age = status.age.map_or_else(String::new, |age| format!("{} ago", quantity::duration(age)));
+            let age = status.age.map_or_else(String::new, |age| {
+                format!("{} ago", quantity::duration(age))
+            });
             table.row([place, state.to_owned(), quantity::bytes(status.bytes), age]);
             console.event(
                 "checkpoint",
@@ -75,7 +82,10 @@ impl Checkpoints {
             );
         }
         if !self.0.is_empty() {
-            table.lines(console.paint()).iter().for_each(|line| console.line(line));
+            table
+                .lines(console.paint())
+                .iter()
+                .for_each(|line| console.line(line));
         }
         for status in &self.0 {
             if let Some(error) = &status.error {
@@ -141,13 +151,15 @@ pub(super) fn bring(
         bar.update(moved, found.len() as u64, "checkpoints", moved);
         if interrupt.is_asked() {
             buffer.close();
-            return Err(Failure::interrupted("what is not drained stays in the staging area")
-                .hint("the same command goes on"));
+            return Err(
+                Failure::interrupted("what is not drained stays in the staging area")
+                    .hint("the same command goes on"),
+            );
         }
         let others = waits
-            && checkpoint::status(area)?
-                .iter()
-                .any(|status| status.is_owned && matches!(status.state, State::Staged | State::Writing));
+            && checkpoint::status(area)?.iter().any(|status| {
+                status.is_owned && matches!(status.state, State::Staged | State::Writing)
+            });
         if rest.is_empty() && (!others || drained.failure.is_some()) {
             break;
         }
@@ -171,7 +183,10 @@ fn settle(saved: &Saved, patience: Duration, drained: &mut Drained, console: &Co
         None => match saved.error() {
             Some(error) if saved.failing_for().is_some_and(|time| time >= patience) => error,
             None if !saved.missing_ranks().is_empty() => {
-                console.warning(format!("{place}: this machine's part is there, those of ranks {:?} are not", saved.missing_ranks()));
+                console.warning(format!(
+                    "{place}: this machine's part is there, those of ranks {:?} are not",
+                    saved.missing_ranks()
+                ));
                 return false;
             }
             _ => return true,

@@ -45,13 +45,22 @@ impl Files {
         ];
         let mut table = Table::new(&columns);
         for session in &self.0.sessions {
-            let name = if session.title.is_empty() { &session.name } else { &session.title };
+            let name = if session.title.is_empty() {
+                &session.name
+            } else {
+                &session.title
+            };
             let state = match &session.owner {
                 Some(owner) => owner.clone(),
                 None => "left behind".to_owned(),
             };
             let bytes = session.left.iter().map(|file| file.len).sum();
-            table.row([name.clone(), state, quantity::count(session.left.len() as u64), quantity::bytes(bytes)]);
+            table.row([
+                name.clone(),
+                state,
+                quantity::count(session.left.len() as u64),
+                quantity::bytes(bytes),
+            ]);
             for file in &session.left {
                 console.event(
                     "file",
@@ -67,7 +76,10 @@ impl Files {
             }
         }
         if !self.0.sessions.is_empty() {
-            table.lines(console.paint()).iter().for_each(|line| console.line(line));
+            table
+                .lines(console.paint())
+                .iter()
+                .for_each(|line| console.line(line));
         }
         for file in self.0.sessions.iter().flat_map(|session| &session.left) {
             if let Some(error) = &file.error {
@@ -95,7 +107,10 @@ pub(super) fn recover(
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
     let moved = Area::recover(&options, &cancel);
     if cancel.is_cancelled() {
-        return Err(Failure::interrupted("what is not drained stays in the staging area").hint("the same command goes on"));
+        return Err(
+            Failure::interrupted("what is not drained stays in the staging area")
+                .hint("the same command goes on"),
+        );
     }
     let moved = moved?;
     Ok((moved.stored_files, moved.stored_bytes))

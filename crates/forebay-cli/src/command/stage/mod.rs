@@ -173,7 +173,11 @@ fn drain(area: &Path, bring: &Bring, waits: bool, console: &Console) -> Result<O
         quantity::bytes(drained.bytes + bytes),
         show(area),
     ));
-    let command = if waits { "stage drain" } else { "stage recover" };
+    let command = if waits {
+        "stage drain"
+    } else {
+        "stage recover"
+    };
     let summary = Summary {
         exit_code: i32::from(failed.is_some()),
         drained: drained.count,

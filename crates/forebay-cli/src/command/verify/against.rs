@@ -95,7 +95,8 @@ pub(super) fn open(
 }
 
 fn one_dataset() -> Failure {
-    Failure::usage("--against goes with one dataset").hint("name the directory that holds forebay.json")
+    Failure::usage("--against goes with one dataset")
+        .hint("name the directory that holds forebay.json")
 }
 
 pub(super) fn print(report: &AgainstReport, console: &Console) {
@@ -159,8 +160,9 @@ pub(super) fn outcome(report: &AgainstReport) -> Result<Outcome, Failure> {
         .iter()
         .map(|(kind, count)| format!("{} {}", quantity::count(*count), kind.name()))
         .collect();
-    Err(
-        Failure::new(format!("the dataset is not what the source holds: {}", wrong.join(", ")))
-            .hint("pack again with --overwrite, or name the source that it was packed from"),
-    )
+    Err(Failure::new(format!(
+        "the dataset is not what the source holds: {}",
+        wrong.join(", ")
+    ))
+    .hint("pack again with --overwrite, or name the source that it was packed from"))
 }

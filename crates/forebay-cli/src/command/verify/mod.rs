@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
-use forebay_pack::{Against, AgainstReport};
 use forebay_image::{Decoder, Limits, SeekPointBuilder};
-use forebay_shard::example::IMAGE_SEEK_POINTS;
-use forebay_shard::{ExampleView, image_record};
 use forebay_pack::original_image;
+use forebay_pack::{Against, AgainstReport};
+use forebay_shard::example::IMAGE_SEEK_POINTS;
 use forebay_shard::verify::{Options, Progress, Report, verify_dataset_in, verify_shard_in};
+use forebay_shard::{ExampleView, image_record};
 use serde::Serialize;
 
 use crate::console::Console;
@@ -102,7 +102,9 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     if let Some(report) = &compared {
         against::print(report, console);
     }
-    let outcome = compared.as_ref().map_or(Ok(Outcome::Done), against::outcome);
+    let outcome = compared
+        .as_ref()
+        .map_or(Ok(Outcome::Done), against::outcome);
     let exit_code = match (&outcome, damaged.is_empty()) {
         (Ok(outcome), true) => outcome.exit_code(),
         _ => 1,
@@ -113,7 +115,10 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     }
     let lost = match total.lost {
         0 => String::new(),
-        n => format!(", {} lost", quantity::counted(n, "record is", "records are")),
+        n => format!(
+            ", {} lost",
+            quantity::counted(n, "record is", "records are")
+        ),
     };
     Err(Failure::new(format!(
         "{} in {}{lost}",
@@ -192,8 +197,7 @@ fn decode_image(record: &[u8], decoded: &AtomicU64) -> Result<(), String> {
         static SEEK_POINTS: RefCell<SeekPointBuilder> = RefCell::default();
     }
     let bytes = record;
-    let record =
-        image_record(bytes).map_err(|error| format!("no record of an image: {error}"))?;
+    let record = image_record(bytes).map_err(|error| format!("no record of an image: {error}"))?;
     DECODER.with_borrow_mut(|decoder| {
         let decoded = decoder.decode(record.image);
         decoded.map_err(|error| error.to_string())
@@ -221,7 +225,11 @@ struct Watch {
 impl Watch {
     fn start(input: &Input, console: &Console) -> Self {
         let total = match input.kind() {
-            Kind::Shard => input.storage().open(input.path()).map(|file| file.len()).ok(),
+            Kind::Shard => input
+                .storage()
+                .open(input.path())
+                .map(|file| file.len())
+                .ok(),
             // What is wrong with the manifest is said by the verification.
             Kind::Dataset => input
                 .manifest()
@@ -255,8 +263,14 @@ fn print(input: &Input, verified: &Verified, deep: bool, console: &Console) {
     }
     for lost in &report.lost {
         let records = match &lost.records {
-            Some(records) if records.end - records.start == 1 => format!("record {}", records.start),
-            Some(records) => format!("records {} to {}", records.start, records.end.saturating_sub(1)),
+            Some(records) if records.end - records.start == 1 => {
+                format!("record {}", records.start)
+            }
+            Some(records) => format!(
+                "records {} to {}",
+                records.start,
+                records.end.saturating_sub(1)
+            ),
             None => "records that no index tells of".to_owned(),
         };
         console.line(format!(
@@ -273,7 +287,10 @@ fn print(input: &Input, verified: &Verified, deep: bool, console: &Console) {
         quantity::counted(report.records, "record", "records"),
         quantity::bytes(report.bytes),
         if deep {
-            format!(", {} decoded", quantity::counted(verified.decoded, "image", "images"))
+            format!(
+                ", {} decoded",
+                quantity::counted(verified.decoded, "image", "images")
+            )
         } else {
             String::new()
         },
@@ -294,9 +311,13 @@ fn print(input: &Input, verified: &Verified, deep: bool, console: &Console) {
     // A TFRecord cut between two records is a valid shorter file: only a manifest can tell.
     let is_there = |path: &Path| input.storage().exists(path).unwrap_or(false);
     if input.kind() == Kind::Shard
-        && input.path().parent().is_some_and(|dir| is_there(&dir.join(MANIFEST)))
+        && input
+            .path()
+            .parent()
+            .is_some_and(|dir| is_there(&dir.join(MANIFEST)))
     {
-        console.note("a single shard is not compared with its manifest: verify the dataset for that");
+        console
+            .note("a single shard is not compared with its manifest: verify the dataset for that");
     }
 }
 
