@@ -1,7 +1,6 @@
 //! From flags, environment and file to what is served. Nothing is left open here.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -14,10 +13,9 @@ use forebay_server::{
 };
 use forebay_store::ReadOptions;
 use forebay_store::cache::Cache;
-use forebay_wire::{Dtype, Layout, wire};
-use serde::Serialize;
 
 use super::config::{Config, Job, Size, Time};
+use super::entry::{Entry, SplitEvent, facts};
 use super::{Args, LogFormat, job};
 use crate::console::Console;
 use crate::failure::Failure;
@@ -40,23 +38,6 @@ pub(super) struct Decided {
     weights: BTreeMap<String, f64>,
     jobs: Vec<(String, Job)>,
     file: Option<PathBuf>,
-}
-
-/// One name in a URL, and what it stands for.
-pub(super) struct Entry {
-    pub(super) name: String,
-    pub(super) dataset: String,
-    pub(super) splits: Vec<SplitEvent>,
-    /// The job's options, in a line.
-    pub(super) job: Option<String>,
-    /// What follows from them.
-    more: Vec<String>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct SplitEvent {
-    name: String,
-    records: u64,
 }
 
 /// The environment variable with a token for everything.
@@ -438,80 +419,11 @@ impl Decided {
     }
 }
 
-impl Entry {
-    pub(super) fn url(&self, scheme: &str, address: SocketAddr) -> String {
-        format!("{scheme}://{address}/{}", self.name)
-    }
-
-    /// What it is, for people.
-    pub(super) fn describe(&self) -> Vec<String> {
-        match &self.job {
-            Some(job) => [std::slice::from_ref(job), &self.more].concat(),
-            None => self.splits.iter().map(ToString::to_string).collect(),
-        }
-    }
-
-    /// A line that works.
-    pub(super) fn example(&self, scheme: &str, address: SocketAddr) -> String {
-        let url = self.url(scheme, address);
-        match (&self.job, self.splits.first()) {
-            (None, Some(split)) => {
-                format!(
-                    "forebay.Loader({url:?}, split={:?}, batch_size=256)",
-                    split.name
-                )
-            }
-            _ => format!("forebay.Loader({url:?})"),
-        }
-    }
-}
-
-impl fmt::Display for SplitEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let records = quantity::counted(self.records, "record", "records");
-        write!(f, "{}: {records}", self.name)
-    }
-}
-
 fn set_weight(server: &mut Server, name: &str, weight: f64) -> Result<(), String> {
     if !(weight.is_finite() && weight > 0.0) {
         return Err(format!("weight is {weight}: expected a number above 0"));
     }
     server.set_weight(name, weight).map_err(|e| e.to_string())
-}
-
-/// What follows from a job's options, in lines.
-fn facts(opened: &wire::Opened, weight: Option<f64>) -> Vec<String> {
-    let spec = opened.spec.clone().unwrap_or_default();
-    let raw = forebay_wire::batch::is_raw(Some(&spec));
-    let numbers = match spec
-        .output
-        .as_ref()
-        .and_then(|output| Dtype::from_wire(output.dtype))
-    {
-        _ if raw => "images as they are stored, that much on average".to_owned(),
-        dtype => {
-            let layout = match Layout::from_wire(spec.layout) {
-                Some(Layout::Nchw) => "nchw",
-                _ => "nhwc",
-            };
-            format!("{}, {layout}", dtype.unwrap_or_default().name())
-        }
-    };
-    let samples = match opened.samples {
-        0 => opened.records,
-        samples => samples,
-    };
-    let mut lines = vec![format!(
-        "an epoch of {}: {} of {} ({numbers})",
-        quantity::counted(samples, "sample", "samples"),
-        quantity::counted(opened.batches_per_epoch, "batch", "batches"),
-        quantity::bytes(opened.batch_bytes),
-    )];
-    if let Some(weight) = weight {
-        lines.push(format!("weight {weight}"));
-    }
-    lines
 }
 
 /// Whether a source is a configuration rather than a dataset.

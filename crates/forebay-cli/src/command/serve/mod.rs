@@ -5,6 +5,7 @@
 
 mod config;
 mod decide;
+mod entry;
 mod job;
 mod job_args;
 mod log;
@@ -28,7 +29,8 @@ use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::quantity::{self, parse_duration, parse_size};
 use crate::store_args::StoreArgs;
-use decide::{Decided, Entry};
+use decide::Decided;
+use entry::{Entry, SplitEvent};
 use job_args::JobArgs;
 
 /// Serve decoded batches of datasets to trainers
@@ -334,7 +336,7 @@ struct AdminEvent {
 struct Serving {
     url: String,
     address: String,
-    splits: Vec<decide::SplitEvent>,
+    splits: Vec<SplitEvent>,
     served: Vec<ServedEvent>,
 }
 
@@ -344,7 +346,7 @@ struct ServedEvent {
     url: String,
     dataset: String,
     job: bool,
-    splits: Vec<decide::SplitEvent>,
+    splits: Vec<SplitEvent>,
 }
 
 impl Serving {
