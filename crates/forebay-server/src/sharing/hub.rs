@@ -66,7 +66,7 @@ impl Steps {
 /// Streams with one spec near each other.
 pub(super) struct Hub {
     /// The member whose memory the feed fills.
-    owner: u64,
+    pub(super) owner: u64,
     pub(super) spec: wire::StreamSpec,
     /// What a member is told.
     pub(super) opened: wire::Opened,

@@ -56,7 +56,14 @@ impl Member {
             cancelled: AtomicBool::new(false),
             now: Mutex::new(Now::default()),
         });
-        lock(&monitor.now).enter(&hub, own.as_deref());
+        let founded = hub.owner == id;
+        let mut now = lock(&monitor.now);
+        now.enter(&hub, own.as_deref());
+        if let Some((_, before)) = now.hub.as_mut().filter(|_| founded) {
+            // The feed was opened for this stream, and what it did since is its own: failures that it met, for one.
+            *before = wire::Stats::default();
+        }
+        drop(now);
         Member {
             id,
             place,
