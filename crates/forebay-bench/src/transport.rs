@@ -239,9 +239,10 @@ fn run(url: &str, way: Way, ranks: u64, batches: u64) -> Result<(Sample, [f64; 2
         })
     })?;
     let after = used();
+    // Threads that ended in between took with them what had been counted of them.
     let used = [
-        after[0] - before[0],
-        after[1] - before[1] + takers_cpu.get(),
+        (after[0] - before[0]).max(0.0),
+        (after[1] - before[1] + takers_cpu.get()).max(0.0),
     ];
     Ok((sample, used))
 }
