@@ -163,5 +163,7 @@ fn encoded_images_stay_within_the_budget() {
     }
     assert_eq!(bytes, 300 * 6000);
     let stats = loader.stats();
-    assert!(stats.memory_peak_bytes <= 450_000, "{stats:?}");
+    // Batches count with the average of 24,500 until they are whole: those that both threads are at may be larger by as much.
+    let larger = 2 * (40_000 - 24_500);
+    assert!(stats.memory_peak_bytes <= 450_000 + larger, "{stats:?}");
 }
