@@ -284,6 +284,14 @@ fn publish(store: &Store, place: &Place, manifest: &Manifest, overwrite: bool) -
                 }
                 return Ok(());
             }
+            // Somebody has replaced it since, and removes the data that it speaks of: it must not come back.
+            Ok(_) if overwrite => {
+                let found = find(store, place)?.and_then(|(_, found)| found.ok());
+                for gone in old.iter().chain([manifest]) {
+                    retention::remove_data(store, place, gone, found.as_ref());
+                }
+                return Ok(());
+            }
             Ok(_)
             | Err(
                 crate::Error::AlreadyThere { .. }
