@@ -489,10 +489,11 @@ impl Inner {
     fn complete(&self, job: &Job) -> Result<()> {
         let place = job.marker.place()?;
         job.entry.stored()?;
-        if job.marker.world_size > 1 || self.options.keep_local == 0 {
-            job.entry.remove()?;
+        // From here on it is where it belongs, whatever becomes of copies: the next one tries again.
+        if let Err(error) = self.remove_copies(job, &place) {
+            job.entry
+                .note_error(&format!("local copies could not be removed: {error}"));
         }
-        self.evict(&place)?;
         if let (Some(keep), 0) = (job.marker.keep, job.marker.rank) {
             let store = crate::Store::open(&place.prefix, &job.store)?;
             // The checkpoint is safe whatever becomes of older ones: the next one that is complete tries again.
@@ -505,7 +506,10 @@ impl Inner {
     }
 
     /// Removes local copies of the same run that are too many.
-    fn evict(&self, place: &Place) -> Result<()> {
+    fn remove_copies(&self, job: &Job, place: &Place) -> Result<()> {
+        if job.marker.world_size > 1 || self.options.keep_local == 0 {
+            job.entry.remove()?;
+        }
         let mut copies = Vec::new();
         for entry in EntryDir::all(&self.options.dir)?
             .into_iter()
@@ -524,8 +528,15 @@ impl Inner {
             .len()
             .saturating_sub(self.options.keep_local as usize);
         for entry in copies.into_iter().take(many) {
-            // What somebody reads goes with the next one.
+            // What somebody reads, or is about to remove, goes with the next one. Its own entry this job has already.
+            let owner = if entry == job.entry {
+                None
+            } else {
+                let Some(owner) = entry.own()? else { continue };
+                Some(owner)
+            };
             entry.remove()?;
+            drop(owner);
         }
         Ok(())
     }

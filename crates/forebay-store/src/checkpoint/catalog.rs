@@ -52,7 +52,7 @@ pub fn list(prefix: &Location, options: &StoreOptions, area: Option<&Path>) -> R
         let is_staged = manifest.as_ref().is_ok_and(|manifest| {
             staged
                 .get(&place.name)
-                .is_some_and(|(copy, _)| copy.fingerprint() == manifest.fingerprint())
+                .is_some_and(|(copy, _)| copy.is_same(manifest))
         });
         let is_pinned = has(PIN_NAME);
         let manifest = manifest.map_err(|error| error.to_string());

@@ -3,6 +3,10 @@
 //! Files first, under names that no other attempt has; the manifest last, by a conditional put. So a checkpoint is
 //! complete or not there, two that are saved under one name cannot mix, and what is repeated after a crash writes the same
 //! bytes to the same keys.
+//!
+//! Whoever replaces a checkpoint deletes the data of the one that was there. So that one must not come back, by a try that
+//! is made again or by a rank that is late: each manifest names the attempts that were in its place, and is put on the
+//! condition that what was there has not changed since.
 
 use super::entry::{EntryDir, io_error};
 use super::manifest::{MANIFEST_MAX_BYTES, MANIFEST_NAME, Manifest, PartManifest, data_key};
@@ -54,7 +58,7 @@ pub(super) fn drain(entry: &EntryDir, marker: &Marker, way: &Way<'_>) -> Result<
     let store = Store::open(&place.prefix, &options)?;
     if marker.world_size == 1 {
         let manifest = Manifest::new(marker.attempt.clone(), vec![marker.part.clone()]);
-        if !marker.overwrite && is_there(&store, &place, &manifest)? {
+        if is_there(&store, &place, &manifest, marker.overwrite)? {
             return Ok(Drained::Complete);
         }
         upload(entry, marker, &store, &place, way)?;
@@ -86,6 +90,19 @@ pub(super) fn drain(entry: &EntryDir, marker: &Marker, way: &Way<'_>) -> Result<
             });
         }
         None => {
+            if has_been(&store, &place, &marker.attempt)? {
+                // Without its files this is a late look at what was complete once.
+                if !entry.files().exists() {
+                    return Ok(Drained::Complete);
+                }
+                return Err(Error::Exists {
+                    place: format!(
+                        "{} (attempt {:?} was complete before, and has been replaced)",
+                        place.location(),
+                        marker.attempt
+                    ),
+                });
+            }
             upload(entry, marker, &store, &place, way)?;
             store.put(&key, &part.to_bytes(), Put::Always)?;
         }
@@ -242,26 +259,38 @@ pub(super) fn find(store: &Store, place: &Place) -> Result<Option<(Object, Resul
     }
 }
 
-/// Whether the same content is there, saved by whomever; another one is an error.
-fn is_there(store: &Store, place: &Place, own: &Manifest) -> Result<bool> {
+/// Whether there is nothing to do any more: this attempt is there or was, or the same content is, saved by whomever. Another
+/// one that is not to be replaced is an error.
+fn is_there(store: &Store, place: &Place, own: &Manifest, overwrite: bool) -> Result<bool> {
     match find(store, place)? {
-        Some((_, Ok(found))) if found.parts == own.parts => Ok(true),
-        Some(_) => Err(Error::Exists {
+        Some((_, Ok(found))) if found.is_same(own) || found.has_replaced(&own.attempt) => Ok(true),
+        Some((_, Ok(found))) if !overwrite && found.parts == own.parts => Ok(true),
+        Some(_) if !overwrite => Err(Error::Exists {
             place: place.location(),
         }),
-        None => Ok(false),
+        _ => Ok(false),
     }
+}
+
+/// Whether an attempt was complete here and has been replaced.
+fn has_been(store: &Store, place: &Place, attempt: &str) -> Result<bool> {
+    let found = find(store, place)?.and_then(|(_, found)| found.ok());
+    Ok(found.is_some_and(|found| found.has_replaced(attempt)))
 }
 
 /// Makes the checkpoint complete. What it replaces is removed afterwards.
 fn publish(store: &Store, place: &Place, manifest: &Manifest, overwrite: bool) -> Result<()> {
     let key = place.key(MANIFEST_NAME);
-    let bytes = manifest.to_bytes();
     for _ in 0..PUBLISH_TRIES {
         let found = find(store, place)?;
         let (put, old) = match found {
             None => (Put::IfAbsent, None),
-            Some((_, Ok(found))) if found.fingerprint() == manifest.fingerprint() => return Ok(()),
+            Some((_, Ok(found))) if found.is_same(manifest) => return Ok(()),
+            // It was complete, and is replaced already: what an earlier try brought there again goes.
+            Some((_, Ok(found))) if found.has_replaced(&manifest.attempt) => {
+                retention::remove_data(store, place, manifest, Some(&found));
+                return Ok(());
+            }
             Some((_, found)) if !overwrite => {
                 // Somebody was faster: what is there stays, and ours goes.
                 retention::remove_data(store, place, manifest, found.as_ref().ok());
@@ -276,6 +305,7 @@ fn publish(store: &Store, place: &Place, manifest: &Manifest, overwrite: bool) -
             }
             Some((object, found)) => (object.etag.map_or(Put::Always, Put::IfMatch), found.ok()),
         };
+        let bytes = manifest.replacing(old.as_ref()).to_bytes();
         match store.put(&key, &bytes, put) {
             // Not every server honours a condition: what counts is what is there now.
             Ok(_) if store.get(&key, MANIFEST_MAX_BYTES)? == bytes => {
@@ -323,13 +353,13 @@ fn read_part(
     }
 }
 
-/// Publishes the manifest if all ranks' parts are there. Every rank tries; they all write the same bytes.
+/// Publishes the manifest if all ranks' parts are there. Every rank tries; they all write the same checkpoint.
 fn join(store: &Store, place: &Place, marker: &Marker) -> Result<Drained> {
-    if let Some((_, Ok(found))) = find(store, place)?
-        && found.attempt == marker.attempt
-        && found.world_size() == marker.world_size
-    {
-        return Ok(Drained::Complete);
+    if let Some((_, Ok(found))) = find(store, place)? {
+        let is_it = found.attempt == marker.attempt && found.world_size() == marker.world_size;
+        if is_it || found.has_replaced(&marker.attempt) {
+            return Ok(Drained::Complete);
+        }
     }
     let mut parts = Vec::new();
     let mut missing = Vec::new();

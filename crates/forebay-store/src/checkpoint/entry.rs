@@ -28,6 +28,8 @@ const READERS: &str = "readers";
 const STAGED: &str = "staged.json";
 /// Where it belongs; the files are a copy.
 const STORED: &str = "stored.json";
+/// How often a directory is removed that others still put lock files into.
+const REMOVE_TRIES: u32 = 10;
 /// Why the last try to drain it failed.
 const ERROR: &str = "error";
 /// Bytes that its writer said it will write.
@@ -113,16 +115,26 @@ impl EntryDir {
             .is_ok_and(|meta| meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw())
     }
 
-    /// Takes the entry, if nobody has it.
+    /// Takes the entry, if it is still there and nobody has it.
     pub(super) fn own(&self) -> Result<Option<EntryLock>> {
-        self.lock(OWNER, FlockOperation::NonBlockingLockExclusive)
+        self.lock_while_there(OWNER, FlockOperation::NonBlockingLockExclusive)
     }
 
     /// Keeps the files from being removed while they are read; none if they are about to be.
     pub(super) fn read(&self) -> Result<Option<EntryLock>> {
-        let lock = self.lock(READERS, FlockOperation::NonBlockingLockShared)?;
+        let lock = self.lock_while_there(READERS, FlockOperation::NonBlockingLockShared)?;
         // Removal begins with this file's name: a lock on a file without one keeps nothing.
         Ok(lock.filter(|_| self.0.join(READERS).exists()))
+    }
+
+    /// None as well if somebody has removed the entry.
+    fn lock_while_there(&self, file: &str, operation: FlockOperation) -> Result<Option<EntryLock>> {
+        match self.lock(file, operation) {
+            Err(Error::Store(error)) if error.io_kind() == Some(io::ErrorKind::NotFound) => {
+                Ok(None)
+            }
+            other => other,
+        }
     }
 
     fn lock(&self, file: &str, operation: FlockOperation) -> Result<Option<EntryLock>> {
@@ -198,25 +210,23 @@ impl EntryDir {
 
     /// Removes the entry unless somebody reads it. Its owner's lock is held by the caller.
     pub(super) fn remove(&self) -> Result<bool> {
-        if !self.0.exists() {
-            return Ok(true);
-        }
-        let Some(_alone) = self.lock(READERS, FlockOperation::NonBlockingLockExclusive)? else {
-            return Ok(false);
+        let alone = self.lock_while_there(READERS, FlockOperation::NonBlockingLockExclusive)?;
+        let Some(_alone) = alone else {
+            return Ok(!self.0.exists());
         };
         // The markers first: a removal that a crash cuts short leaves an entry that was never acknowledged.
         for name in [STAGED, STORED, READERS] {
             remove_file(&self.0.join(name))?;
         }
-        std::fs::remove_dir_all(&self.0)
-            .or_else(|error| {
-                if error.kind() == io::ErrorKind::NotFound {
-                    Ok(())
-                } else {
-                    Err(error)
-                }
-            })
-            .map_err(|error| io_error(&self.0, "remove", error))?;
+        for left in (0..REMOVE_TRIES).rev() {
+            match std::fs::remove_dir_all(&self.0) {
+                Ok(()) => break,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                // Somebody who looked whether it is taken made a lock file again.
+                Err(error) if left > 0 && error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                Err(error) => return Err(io_error(&self.0, "remove", error)),
+            }
+        }
         Ok(true)
     }
 

@@ -18,6 +18,8 @@ pub const MANIFEST_NAME: &str = "forebay-checkpoint.json";
 pub const PIN_NAME: &str = "forebay-checkpoint.pin";
 /// No manifest is longer: half a million files.
 pub(super) const MANIFEST_MAX_BYTES: u64 = 64 << 20;
+/// How many attempts that were replaced a manifest names: far more than any drain is behind.
+const REPLACED_MAX: usize = 64;
 /// More ranks than any machine has; a number from a manifest is checked against it before anything is made of it.
 pub const WORLD_SIZE_MAX: u32 = 1 << 16;
 
@@ -100,6 +102,10 @@ pub struct Manifest {
     version: u32,
     /// What tells this attempt to save the checkpoint from others: part of the names of its data.
     pub attempt: String,
+    /// Attempts that were complete under this name before and have been replaced, the last one first: none of them may be published
+    /// again, since their data is gone or going.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    replaced: Vec<String>,
     /// The parts, by rank.
     pub parts: Vec<Part>,
     fingerprint: String,
@@ -112,11 +118,33 @@ impl Manifest {
             format: FORMAT.to_owned(),
             version: VERSION,
             attempt,
+            replaced: Vec::new(),
             parts,
             fingerprint: String::new(),
         };
         made.fingerprint = made.expected_fingerprint();
         made
+    }
+
+    /// The same checkpoint in the place of `old`.
+    pub(super) fn replacing(&self, old: Option<&Self>) -> Self {
+        let mut made = self.clone();
+        made.replaced = old.map_or_else(Vec::new, |old| {
+            let attempts = [&old.attempt].into_iter().chain(&old.replaced);
+            attempts.take(REPLACED_MAX).cloned().collect()
+        });
+        made.fingerprint = made.expected_fingerprint();
+        made
+    }
+
+    /// Whether it is in the place of this attempt, or of one that was in its place.
+    pub(super) fn has_replaced(&self, attempt: &str) -> bool {
+        self.replaced.iter().any(|replaced| replaced == attempt)
+    }
+
+    /// Whether both are one checkpoint, whatever either has replaced.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.attempt == other.attempt && self.parts == other.parts
     }
 
     /// A name for an attempt that no other one has: whoever replaces a checkpoint deletes the data of the one that was there,
@@ -148,7 +176,11 @@ impl Manifest {
     }
 
     fn expected_fingerprint(&self) -> String {
-        fingerprint(&(&self.format, self.version, &self.attempt, &self.parts))
+        let (format, attempt) = (&self.format, &self.attempt);
+        if self.replaced.is_empty() {
+            return fingerprint(&(format, self.version, attempt, &self.parts));
+        }
+        fingerprint(&(format, self.version, attempt, &self.replaced, &self.parts))
     }
 
     /// The file's bytes.
@@ -172,7 +204,13 @@ impl Manifest {
         if made.parts.is_empty() || made.parts.len() > WORLD_SIZE_MAX as usize {
             return Err(bad(format!("it has {} parts", made.parts.len())));
         }
-        name::check_attempt(&made.attempt).map_err(bad)?;
+        if made.replaced.len() > REPLACED_MAX {
+            let many = made.replaced.len();
+            return Err(bad(format!("it names {many} attempts that were replaced")));
+        }
+        for attempt in [&made.attempt].into_iter().chain(&made.replaced) {
+            name::check_attempt(attempt).map_err(bad)?;
+        }
         for part in &made.parts {
             part.check().map_err(bad)?;
         }
@@ -376,8 +414,35 @@ mod tests {
     }
 
     #[test]
+    fn it_knows_what_was_in_its_place() {
+        let mut last = Manifest::new("0".to_owned(), vec![part()]);
+        let bare = last.to_bytes();
+        assert!(!String::from_utf8(bare).unwrap().contains("replaced"));
+        for number in 1..100 {
+            let own = Manifest::new(number.to_string(), vec![part()]);
+            let next = own.replacing(Some(&last));
+            assert!(next.is_same(&own) && !next.is_same(&last));
+            assert_ne!(next.fingerprint(), own.fingerprint());
+            assert_eq!(Manifest::parse(&next.to_bytes(), "x").unwrap(), next);
+            last = next;
+        }
+        for (attempt, is_known) in [("99", false), ("98", true), ("35", true), ("34", false)] {
+            assert_eq!(last.has_replaced(attempt), is_known, "{attempt}");
+        }
+        assert!(!last.replacing(None).has_replaced("98"));
+        last.replaced.push("34".to_owned());
+        last.fingerprint = last.expected_fingerprint();
+        assert!(Manifest::parse(&last.to_bytes(), "x").is_err());
+        last.replaced = vec!["../x".to_owned()];
+        last.fingerprint = last.expected_fingerprint();
+        assert!(Manifest::parse(&last.to_bytes(), "x").is_err());
+    }
+
+    #[test]
     fn every_changed_byte_and_every_cut_is_refused() {
-        let bytes = Manifest::new("run-1".to_owned(), vec![part(), part()]).to_bytes();
+        let old = Manifest::new("run-0".to_owned(), vec![part()]);
+        let made = Manifest::new("run-1".to_owned(), vec![part(), part()]);
+        let bytes = made.replacing(Some(&old)).to_bytes();
         for at in 0..bytes.len() - 1 {
             for flip in [1_u8, 0x20, 0x80] {
                 let mut changed = bytes.clone();

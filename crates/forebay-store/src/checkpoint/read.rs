@@ -88,7 +88,7 @@ impl Checkpoint {
         let manifest = manifest?;
         let mut local = None;
         for (entry, copy, _) in copies {
-            if copy.fingerprint() == manifest.fingerprint()
+            if copy.is_same(&manifest)
                 && let Some(lock) = entry.read()?
             {
                 local = Some(Local {

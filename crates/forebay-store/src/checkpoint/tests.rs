@@ -403,6 +403,92 @@ fn ranks_make_one_checkpoint_together() {
     );
 }
 
+/// Copies an entry as a crash would have left it.
+fn copy_entry(from: &Path, to: &Path) {
+    for (name, bytes) in tree(from) {
+        let target = to.join(name);
+        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+        std::fs::write(target, bytes).unwrap();
+    }
+}
+
+#[test]
+fn what_was_replaced_does_not_come_back() {
+    let rig = Rig::new();
+    let (old, new) = ([("a", "old")], [("a", "new")]);
+    // Its process died after the manifest was there and before it was noted down.
+    left(&rig, &old, "best");
+    let entries = rig.area().join(".forebay-checkpoints");
+    let entry = std::fs::read_dir(&entries).unwrap().next().unwrap();
+    let entry = entry.unwrap().path();
+    let aside = rig.dir.path().join("aside");
+    copy_entry(&entry, &aside);
+    rig.buffer()
+        .recover(&|_| None)
+        .unwrap()
+        .iter()
+        .for_each(done);
+    let buffer = rig.buffer();
+    done(&rig.save(&buffer, &new, &rig.request("best")));
+    let there = tree(&rig.run());
+    assert_eq!(there.len(), 2, "{:?}", there.keys());
+    copy_entry(&aside, &entries.join(format!("{:020}", 7)));
+    let again = rig.buffer().recover(&|_| None).unwrap();
+    assert_eq!(again.len(), 1);
+    again.iter().for_each(done);
+    assert_eq!(tree(&rig.run()), there);
+    assert_eq!(rig.load("best").unwrap(), as_map(&new));
+}
+
+#[test]
+fn a_rank_that_is_late_brings_nothing_back() {
+    let rig = Rig::new();
+    let areas: Vec<PathBuf> = (0..2)
+        .map(|rank| rig.dir.path().join(format!("fast{rank}")))
+        .collect();
+    let buffers: Vec<Buffer> = areas
+        .iter()
+        .map(|area| Buffer::open(BufferOptions::new(area)).unwrap())
+        .collect();
+    let save = |rank: u32, attempt: &str| {
+        let request = Request {
+            rank,
+            world_size: 2,
+            attempt: Some(attempt.to_owned()),
+            ..rig.request("best")
+        };
+        let text = format!("{attempt} of {rank}");
+        rig.save(&buffers[rank as usize], &[("a", &text)], &request)
+    };
+    // Rank 1 has its part there, and waits for rank 0.
+    let first = save(1, "one");
+    until("the part", || first.missing_ranks() == [0]);
+    let entries = areas[1].join(".forebay-checkpoints");
+    let entry = std::fs::read_dir(&entries).unwrap().next().unwrap();
+    let aside = rig.dir.path().join("aside");
+    copy_entry(&entry.unwrap().path(), &aside);
+    assert!(!aside.join("files").exists());
+    done(&save(0, "one"));
+    done(&first);
+    let second = [save(0, "two"), save(1, "two")];
+    second.iter().for_each(done);
+    let there = tree(&rig.run());
+    assert_eq!(there.len(), 5, "{:?}", there.keys());
+    // It died then, and looks again now.
+    copy_entry(&aside, &entries.join(format!("{:020}", 7)));
+    let again = buffers[1].recover(&|_| None).unwrap();
+    assert_eq!(again.len(), 1);
+    again.iter().for_each(done);
+    assert_eq!(tree(&rig.run()), there);
+    // Another save may not have the name of an attempt that was there.
+    let twice = save(0, "one").wait_for(LONG);
+    assert!(
+        matches!(&twice, Some(Err(error)) if error.to_string().contains("complete before")),
+        "{twice:?}"
+    );
+    assert_eq!(tree(&rig.run()), there);
+}
+
 #[test]
 fn a_full_area_makes_room_or_says_why_not() {
     let rig = Rig::new();
