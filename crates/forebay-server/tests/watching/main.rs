@@ -403,12 +403,20 @@ fn the_dashboard_works_in_a_browser() {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }
     // What is there stays where it is while numbers come.
-    let shift = page.number(
-        "new Promise((done) => { let sum = 0; \
-         new PerformanceObserver((list) => { for (const entry of list.getEntries()) sum += entry.value; }) \
-         .observe({ type: 'layout-shift', buffered: true }); setTimeout(() => done(sum), 1200); })",
+    // Sum of what jumped so far, and what it was: value, what, from and to where.
+    let shifts = page.text(
+        "new Promise((done) => { let sum = 0; const seen = []; \
+         const side = (rect) => `${Math.round(rect.y)}+${Math.round(rect.height)}`; \
+         const moved = ({ node, previousRect, currentRect }) => \
+         `${node?.id || node?.nodeName} ${side(previousRect)} to ${side(currentRect)}`; \
+         new PerformanceObserver((list) => { for (const { value, sources } of list.getEntries()) \
+         { sum += value; seen.push(`${value.toFixed(4)}: ${sources.map(moved)}`); } }) \
+         .observe({ type: 'layout-shift', buffered: true }); \
+         setTimeout(() => done(`${sum} ${seen.join('; ')}`), 1200); })",
     );
-    assert!(shift < 0.02, "the page jumps: {shift}");
+    let (shift, what) = shifts.split_once(' ').unwrap();
+    let shift: f64 = shift.parse().unwrap();
+    assert!(shift < 0.02, "the page jumps by {shift}: {what}");
     page.screenshot("light");
     let light = page.text("getComputedStyle(document.body).backgroundColor");
     page.colours("dark");
