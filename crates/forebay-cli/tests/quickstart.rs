@@ -70,7 +70,7 @@ fn its_figures_are_json() {
         .map(|stage| stage["name"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["fetch", "decode", "transform", "send"]);
-    assert!(stream["decoded"].as_u64().unwrap() >= 48);
+    assert!(stream["decoded"].as_u64().unwrap() >= 48, "{stream}");
 }
 
 #[test]

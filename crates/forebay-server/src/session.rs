@@ -290,6 +290,11 @@ impl<'a> Session<'a> {
             )));
         }
         let images = batch.len() as u64;
+        // Before it is sent: whoever has a batch and asks finds it counted.
+        self.stats.batches += 1;
+        self.stats.images += images;
+        self.stats.payload_bytes += payload_bytes;
+        self.link.set_stats(self.stats);
         match &self.pool {
             Some(pool) if batch.images.slot().is_some() => {
                 let checksum = self.checksum.then(|| crc32c::crc32c(&batch.images));
@@ -312,9 +317,6 @@ impl<'a> Session<'a> {
         if hungry {
             self.stats.hungry += sent;
         }
-        self.stats.batches += 1;
-        self.stats.images += images;
-        self.stats.payload_bytes += payload_bytes;
         self.link
             .at_step(step(self.per_epoch, batch.epoch, batch.step + 1));
         let counters = &self.server.counters;

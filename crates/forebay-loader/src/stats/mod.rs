@@ -168,6 +168,7 @@ impl Stats {
         wire::Stats {
             stages: self.stages().into_iter().map(stage).collect(),
             images: self.images,
+            decoded: self.images,
             batches: self.batches,
             bytes_read: self.bytes_read,
             payload_bytes: 0,

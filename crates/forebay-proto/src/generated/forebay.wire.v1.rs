@@ -775,8 +775,10 @@ pub struct Ping {
 pub struct Stats {
     #[prost(message, repeated, tag = "1")]
     pub stages: ::prost::alloc::vec::Vec<Stage>,
+    /// sent, or on their way
     #[prost(uint64, tag = "2")]
     pub images: u64,
+    /// the same
     #[prost(uint64, tag = "3")]
     pub batches: u64,
     /// from storage
@@ -803,6 +805,9 @@ pub struct Stats {
     /// where records come from a store
     #[prost(message, optional, tag = "32")]
     pub traffic: ::core::option::Option<Traffic>,
+    /// images, those of batches that are still to be sent too
+    #[prost(uint64, tag = "33")]
+    pub decoded: u64,
 }
 /// The time in which a certain number of reads was under way, and the bytes that came meanwhile.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]

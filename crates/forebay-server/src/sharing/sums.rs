@@ -59,6 +59,7 @@ pub(super) fn more(mut one: wire::Stats, other: &wire::Stats) -> wire::Stats {
         }
     }
     one.images += other.images;
+    one.decoded += other.decoded;
     one.batches += other.batches;
     one.bytes_read += other.bytes_read;
     one.failed += other.failed;
@@ -99,6 +100,7 @@ pub(super) fn less(mut now: wire::Stats, before: &wire::Stats) -> wire::Stats {
         }
     }
     now.images = now.images.saturating_sub(before.images);
+    now.decoded = now.decoded.saturating_sub(before.decoded);
     now.batches = now.batches.saturating_sub(before.batches);
     now.bytes_read = now.bytes_read.saturating_sub(before.bytes_read);
     now.failed = now.failed.saturating_sub(before.failed);

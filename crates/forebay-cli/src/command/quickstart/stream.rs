@@ -134,7 +134,7 @@ pub(super) fn one_epoch(
     drop(stream);
     server.shutdown();
     let stats = stats.unwrap_or_default();
-    figures.decoded = stats.images;
+    figures.decoded = stats.decoded;
     figures.stages = stages(&stats);
     let picture = picture.ok_or_else(|| Failure::new("the epoch had no batch"))?;
     Ok(Streamed {
