@@ -372,6 +372,25 @@ fn old_answers(scheme: &str, server: SocketAddr, settings: Vec<(&'static str, St
 }
 
 #[test]
+fn what_was_deleted_beside_others_is_no_reason_to_list_again() {
+    let server = S3Server::start();
+    let proxy = FaultProxy::new(server.address(), 1, Plan::none());
+    let store = open("s3", &proxy.url(), server.settings());
+    for key in ["dir/gone", "dir/there", "gone"] {
+        store.put(key, b"x", Put::Always).unwrap();
+    }
+    for key in ["dir/gone", "gone"] {
+        store.delete(key).unwrap();
+    }
+    let before = proxy.requests();
+    for _ in 0..3 {
+        assert_eq!(store.list_dir("").unwrap().dirs, ["dir"]);
+        assert_eq!(store.list_dir("dir").unwrap().objects.len(), 1);
+    }
+    assert_eq!(proxy.requests() - before, 6);
+}
+
+#[test]
 fn an_error_says_what_was_tried() {
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 9, Plan::of(1.0, &[Fault::Hang]));

@@ -178,17 +178,18 @@ impl Live {
         Ok(())
     }
 
-    /// Whether a listing may be from before this process wrote: then it is worth another one.
+    /// Whether a listing may be from before this process wrote: then it is worth another one. `has` is whether it has an object,
+    /// where that can be told from it.
     pub(super) async fn is_old_listing(
         &self,
         below: &Name,
-        has: impl Fn(&Name) -> bool,
+        has: impl Fn(&Name) -> Option<bool>,
         number: u32,
     ) -> bool {
         let recent = self.0.pace.recent();
         let mut is_old = false;
         for (name, is_there) in recent.below(below) {
-            if has(&name) == is_there {
+            if has(&name).is_none_or(|has| has == is_there) {
                 continue;
             }
             if number >= TRIES {
@@ -203,24 +204,19 @@ impl Live {
         is_old
     }
 
-    /// Whether a level shows an object: itself, or the directory that it is in.
-    pub(super) fn shows(&self, listing: &Listing, below: &Name, name: &Name) -> bool {
-        let Some(key) = self.key(name) else {
-            return false;
-        };
-        let Some(mut rest) = name.prefix_match(below) else {
-            return false;
-        };
-        let (Some(first), second) = (rest.next(), rest.next()) else {
-            return false;
-        };
+    /// Whether a level has an object. Of one that is deeper it only tells where its directory is not there: one that is may be there
+    /// for the sake of others.
+    pub(super) fn shows(&self, listing: &Listing, below: &Name, name: &Name) -> Option<bool> {
+        let key = self.key(name)?;
+        let mut rest = name.prefix_match(below)?;
+        let (first, second) = (rest.next()?, rest.next());
         if second.is_none() {
             let find = |object: &Object| object.key.as_str().cmp(&key);
-            return listing.objects.binary_search_by(find).is_ok();
+            return Some(listing.objects.binary_search_by(find).is_ok());
         }
-        let dir = below.clone().join(first);
-        let dir = self.key(&dir).unwrap_or_default();
-        listing.dirs.binary_search(&dir).is_ok()
+        let dir = self.key(&below.clone().join(first))?;
+        let has_dir = listing.dirs.binary_search(&dir).is_ok();
+        (!has_dir).then_some(false)
     }
 }
 

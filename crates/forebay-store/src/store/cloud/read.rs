@@ -44,7 +44,7 @@ impl Live {
             let names: OnceCell<HashSet<&Name>> = OnceCell::new();
             let has = |name: &Name| {
                 let all = || found.iter().map(|meta| &meta.location).collect();
-                names.get_or_init(all).contains(name)
+                Some(names.get_or_init(all).contains(name))
             };
             if self.is_old_listing(&below, has, number).await {
                 number += 1;
