@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_shard::{Dataset, LocalFiles, Manifest, OpenOptions, Shard, Storage};
-use forebay_store::{Location, ReadOptions, StoreOptions};
+use forebay_store::{Error, Location, ReadOptions, Store, StoreOptions};
 use forebay_synthetic::{Recipe, is_synthetic};
 
 use crate::failure::{Failure, io_hint};
@@ -133,6 +133,11 @@ impl Input {
                 path,
                 storage,
             });
+        }
+        // Only who gets an object is told that it is the whole bucket that is not there.
+        match Store::open(root, &options.store)?.get(MANIFEST, 1) {
+            Err(Error::NotFound { .. } | Error::TooLarge { .. }) | Ok(_) => {}
+            Err(error) => return Err(error.into()),
         }
         Err(Failure::new(format!(
             "{} is not a dataset: there is no {MANIFEST} in it, and no object of that name",

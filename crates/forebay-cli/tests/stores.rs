@@ -367,6 +367,18 @@ fn wrong_keys_are_told_at_once_and_not_shown() {
     }
 }
 
+#[test]
+fn a_bucket_that_is_not_there_is_told_from_a_dataset_that_is_not() {
+    let server = Gcs::start();
+    let reach = Reach::default().and("GOOGLE_BASE_URL", server.url(), server.settings());
+    for command in ["verify", "inspect", "ls"] {
+        let ran = reach.run([command, "gs://nobody-has-this/set"]).code(1);
+        ran.explains("error: ", &["there is no such bucket"]);
+    }
+    let ran = reach.run(["verify", "gs://bucket/set"]).code(1);
+    ran.explains("error: ", &["is not a dataset", "no object of that name"]);
+}
+
 /// Starts a command in whose way the store goes away, and sends it Ctrl-C when it has noticed.
 #[track_caller]
 fn interrupted(reach: &Reach, proxy: &FaultProxy, after: u64, args: &[&str]) -> Ran {

@@ -171,8 +171,12 @@ def test_a_bucket_that_is_not_there(s3_endpoint: str) -> None:
         forebay.Loader("s3://nobody-has-this/imagenet", storage_options=options)
     with pytest.raises(forebay.MissingError, match="s3://bucket/nothing is not a dataset: there is no forebay.json") as missing:
         forebay.open("s3://bucket/nothing", storage_options=options)
-    with pytest.raises(forebay.MissingCheckpointError, match="no complete checkpoint at s3://nobody-has-this/run/step-1") as saved:
+    # Who begins anew where there is no checkpoint yet must not do so for a wrong name.
+    with pytest.raises(forebay.CheckpointError, match="there is no such bucket") as saved:
         checkpoint.load("s3://nobody-has-this/run/step-1", storage_options=options)
+    with pytest.raises(forebay.MissingCheckpointError, match="no complete checkpoint at s3://bucket/run/step-1"):
+        checkpoint.load("s3://bucket/run/step-1", storage_options=options)
+    assert not isinstance(saved.value, forebay.MissingCheckpointError)
     for error in (caught.value, missing.value, saved.value):
         assert "not-to-be-shown" not in repr(error) and type(pickle.loads(pickle.dumps(error))) is type(error)
 

@@ -4,7 +4,7 @@
 
 use super::drain::find;
 use super::entry::{EntryDir, EntryLock, Stage, io_error};
-use super::manifest::{FileEntry, Manifest};
+use super::manifest::{FileEntry, MANIFEST_MAX_BYTES, MANIFEST_NAME, Manifest};
 use super::name::Place;
 use super::reading::{self, ReadingLock};
 use super::{Error, Result, draft};
@@ -80,10 +80,16 @@ impl Checkpoint {
         };
         let store = Store::open(&place.prefix, options)?;
         let Some((_, manifest)) = find(&store, &place)? else {
-            return Err(Error::Missing {
-                place: place.location(),
-                hint: None,
-            });
+            // Only who gets an object is told that it is the whole bucket that is not there.
+            return Err(
+                match store.get(&place.key(MANIFEST_NAME), MANIFEST_MAX_BYTES) {
+                    Ok(_) | Err(crate::Error::NotFound { .. }) => Error::Missing {
+                        place: place.location(),
+                        hint: None,
+                    },
+                    Err(error) => error.into(),
+                },
+            );
         };
         let manifest = manifest?;
         let mut local = None;
