@@ -28,6 +28,7 @@ pub mod index;
 pub mod indexed;
 mod key;
 pub mod manifest;
+mod memory;
 mod record_block;
 mod scan;
 mod shard;

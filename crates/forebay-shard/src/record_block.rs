@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
+use crate::memory::Memory;
+
 /// A run of neighbouring records. Reading the next run into the same block
 /// reuses its memory.
 #[derive(Debug, Default)]
 pub struct RecordBlock {
     /// As read from the file; longer than what was read last.
-    pub(crate) stored: Vec<u8>,
+    pub(crate) stored: Memory,
     pub(crate) stored_len: usize,
     /// Frames of compressed blocks, expanded.
     pub(crate) expanded: Vec<u8>,
@@ -46,7 +48,7 @@ impl RecordBlock {
     /// When there are no more than `i` records.
     pub fn get(&self, i: usize) -> &[u8] {
         let place = &self.records[i];
-        let buffer = if place.expanded {
+        let buffer: &[u8] = if place.expanded {
             &self.expanded
         } else {
             &self.stored
@@ -62,16 +64,13 @@ impl RecordBlock {
     /// Bytes of memory that the buffers hold.
     pub fn memory_bytes(&self) -> usize {
         let places = self.records.capacity() * std::mem::size_of::<Place>();
-        self.stored.capacity() + self.expanded.capacity() + self.scratch.capacity() + places
+        self.stored.len() + self.expanded.capacity() + self.scratch.capacity() + places
     }
 
     /// Room for `len` stored bytes, to be filled before
     /// [`Shard::decode`](crate::Shard::decode).
     pub fn stored_mut(&mut self, len: usize) -> &mut [u8] {
-        // The buffer never shrinks: what was zeroed once need not be again.
-        if self.stored.len() < len {
-            self.stored.resize(len, 0);
-        }
+        self.stored.reserve(len);
         self.stored_len = len;
         &mut self.stored[..len]
     }

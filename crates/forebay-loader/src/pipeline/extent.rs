@@ -53,7 +53,8 @@ pub(super) struct Store {
     reads: VecDeque<Arc<Extent>>,
     /// How many of the first of `reads` the system was told of.
     told: usize,
-    /// Memory of extents that are gone: filling it again is several times faster than fresh pages.
+    /// Memory of extents that are gone: filling it again is several times faster than fresh pages. Extents go and come in bursts, of
+    /// more than are read at once.
     spare: Vec<RecordBlock>,
     max_spare: usize,
 }
@@ -118,8 +119,9 @@ impl Store {
         let bytes = extent.bytes.load(Ordering::Relaxed);
         let sizes = self.spare.iter().map(|block| block.memory_bytes() as u64);
         let near = sizes.enumerate().filter(|&(_, size)| size / 2 <= bytes);
+        // What is too small is given back and taken anew: the next one may fit then.
         let spare = near
-            .min_by_key(|&(_, size)| size.abs_diff(bytes))
+            .min_by_key(|&(_, size)| (size < bytes, size.abs_diff(bytes)))
             .map(|(at, _)| at);
         let block = spare.map(|at| self.spare.swap_remove(at));
         Some((extent, block.unwrap_or_default()))

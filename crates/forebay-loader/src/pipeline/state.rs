@@ -185,7 +185,7 @@ impl State {
             alive: 0,
             crashed: None,
             generation: 0,
-            store: Store::new(sizes.record_bytes, sizes.readers + 2),
+            store: Store::new(sizes.record_bytes, 4 * sizes.readers + 16),
             planner,
             reach,
             planned: VecDeque::new(),

@@ -1,0 +1,101 @@
+//! Memory that stored bytes are read into.
+//!
+//! Blocks of a few megabytes that one thread allocates and another one frees, each of another size, leave an allocator's heap full of
+//! holes: a process that read shards for hours held twice what it used. So large ones are pages of their own, which go
+//! back to the system whole.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use memmap2::{MmapMut, MmapOptions};
+
+/// From here on memory is pages of its own.
+const PAGES_FROM: usize = 512 << 10;
+/// Sizes of pages are rounded up to this part of the next power of two, so that blocks of about one size can take each other's
+/// place.
+const STEPS: usize = 8;
+
+/// Bytes that grow and never shrink.
+pub(crate) enum Memory {
+    Heap(Vec<u8>),
+    Pages(MmapMut),
+}
+
+impl Memory {
+    /// Makes room for at least `len` bytes. What was there is gone if there was not room already.
+    pub(crate) fn reserve(&mut self, len: usize) {
+        if self.len() >= len {
+            return;
+        }
+        // The old one first: both together are never needed.
+        *self = Self::default();
+        *self = Self::new(len);
+    }
+
+    fn new(len: usize) -> Self {
+        let step = len.checked_next_power_of_two().map(|most| most / STEPS);
+        if len >= PAGES_FROM
+            && let Some(size) = step.and_then(|step| len.checked_next_multiple_of(step))
+            && let Ok(pages) = MmapOptions::new().len(size).map_anon()
+        {
+            return Self::Pages(pages);
+        }
+        Self::Heap(vec![0; len])
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::Heap(Vec::new())
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Pages(pages) => pages,
+        }
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Pages(pages) => pages,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_grows_and_never_shrinks() {
+        let mut memory = Memory::default();
+        assert!(memory.is_empty());
+        let mut before = 0;
+        for len in [1, 100, 99, PAGES_FROM - 1, PAGES_FROM, 7, PAGES_FROM + 1] {
+            memory.reserve(len);
+            assert!(memory.len() >= len.max(before), "{len}");
+            let is_large = matches!(memory, Memory::Pages(_));
+            assert_eq!(is_large, memory.len() >= PAGES_FROM, "{len}");
+            if memory.len() > before {
+                assert!(memory.iter().all(|&byte| byte == 0), "{len}");
+            }
+            memory.fill(7);
+            before = memory.len();
+        }
+        assert_eq!(before, PAGES_FROM / STEPS * (STEPS + 2));
+    }
+}
