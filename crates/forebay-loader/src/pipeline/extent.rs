@@ -14,6 +14,9 @@ use forebay_shard::RecordBlock;
 
 use crate::error::{Error, Result};
 
+/// Memory that is kept for the next reads takes at most this part of the budget, on top of it.
+const SPARE_PART: u64 = 8;
+
 /// Neighbouring records: wanted, being read, or here.
 pub(super) struct Extent {
     pub(super) id: u64,
@@ -153,11 +156,17 @@ impl Store {
         };
         self.used -= extent.bytes.into_inner();
         if let Some(Ok(block)) = extent.data.into_inner() {
-            if self.spare.len() >= self.max_spare {
+            self.spare.push(block);
+            while self.spare.len() > self.max_spare || self.spare_bytes() > self.budget / SPARE_PART
+            {
                 self.spare.swap_remove(0);
             }
-            self.spare.push(block);
         }
+    }
+
+    fn spare_bytes(&self) -> u64 {
+        let sizes = self.spare.iter().map(|block| block.memory_bytes() as u64);
+        sizes.sum()
     }
 
     /// Gives up what is not being read yet.
@@ -172,6 +181,46 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_for_the_next_reads_is_a_small_part_of_the_budget() {
+        const BLOCK: u64 = 1000;
+        let budget = 3 * BLOCK * SPARE_PART;
+        for (most, kept) in [(100, 3), (2, 2)] {
+            let mut store = Store::new(budget, most);
+            let extents: Vec<_> = (0..8)
+                .map(|i| {
+                    store.admit(i..i + 1, BLOCK);
+                    let (extent, mut block) = store.next_read().unwrap();
+                    block.stored_mut(BLOCK as usize);
+                    store.finish(&extent, Ok(block));
+                    extent
+                })
+                .collect();
+            for extent in extents {
+                store.release(extent);
+            }
+            assert_eq!(store.spare.len(), kept);
+            assert_eq!(store.used(), 0);
+        }
+    }
+
+    #[test]
+    fn the_next_read_gets_memory_that_it_fits_into() {
+        let mut store = Store::new(1 << 20, 4);
+        for bytes in [900, 1500, 1100] {
+            let mut block = RecordBlock::default();
+            block.stored_mut(bytes);
+            store.spare.push(block);
+        }
+        // The nearest is too small; what is twice as large would only be counted.
+        for (wanted, given) in [(1000, 1100), (1000, 1500), (1000, 900), (10, 0)] {
+            let extent = store.admit(0..1, wanted);
+            let (_, block) = store.next_read().unwrap();
+            assert_eq!(block.memory_bytes(), given);
+            store.release(extent);
+        }
+    }
 
     #[test]
     fn what_comes_is_told_once() {

@@ -22,6 +22,8 @@ use crate::stats::{Activity, Queues};
 
 /// Replaced samples whose errors are kept for those who ask.
 const FAILURES_KEPT: usize = 16;
+/// Blocks of memory kept for the next reads, besides one for each reader: about a burst of them.
+const SPARE_BLOCKS: usize = 28;
 /// Samples planned in one go, so that nobody holds the lock for long.
 const PLAN_AT_ONCE: usize = 512;
 
@@ -185,7 +187,10 @@ impl State {
             alive: 0,
             crashed: None,
             generation: 0,
-            store: Store::new(sizes.record_bytes, 4 * sizes.readers + 16),
+            store: Store::new(
+                sizes.record_bytes,
+                sizes.readers.saturating_add(SPARE_BLOCKS),
+            ),
             planner,
             reach,
             planned: VecDeque::new(),
