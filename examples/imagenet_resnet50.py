@@ -101,7 +101,6 @@ def loaders(args: argparse.Namespace, ranks: Ranks) -> tuple[Loader, Loader]:
     cores = len(os.sched_getaffinity(0))
     common: dict[str, Any] = {
         "batch_size": args.batch_size // ranks.world,
-        "label_base": 0,
         "device": ranks.device,
         "channels_last": True,
         "normalize": (IMAGENET_MEAN, IMAGENET_STD),
@@ -120,15 +119,6 @@ def loaders(args: argparse.Namespace, ranks: Ranks) -> tuple[Loader, Loader]:
     )  # fmt: skip
 
 
-def classes(args: argparse.Namespace) -> int:
-    """How many classes there are to tell apart."""
-    if args.classes:
-        return int(args.classes)
-    if args.data.startswith("forebay://"):
-        sys.exit("--classes: tell how many, they are not asked from a server")
-    return len(forebay.open(args.data).classes)
-
-
 class Run:
     """All that changes while training, and is in a checkpoint."""
 
@@ -136,7 +126,10 @@ class Run:
         torch.manual_seed(args.seed)
         self.args, self.ranks = args, ranks
         self.train_loader, self.eval_loader = loaders(args, ranks)
-        model = torchvision.models.get_model(args.arch, num_classes=classes(args))
+        classes = args.classes or len(self.train_loader.classes)
+        if not classes:
+            sys.exit(f"--classes: {args.data} has no list of its classes, so give their number")
+        model = torchvision.models.get_model(args.arch, num_classes=classes)
         self.model = model.to(ranks.device, memory_format=torch.channels_last)
         # No decay of what scales and shifts: neither batch norm's nor biases.
         decayed = [p for p in model.parameters() if p.ndim > 1]
@@ -250,7 +243,7 @@ class Run:
 
     @torch.inference_mode()
     def validate(self) -> dict[str, float]:
-        """Of every picture once: the mean loss, and the parts right at first and in five."""
+        """Evaluates every picture once: the mean loss, and the parts right at first and in five."""
         self.net.eval()
         if self.ranks.world > 1:
             # What batch norm has counted differs by rank; the checkpoint has the first one's.

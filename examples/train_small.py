@@ -89,7 +89,7 @@ def make_dataset(folder: pathlib.Path, seed: int) -> pathlib.Path:
                 path = folder / "images" / split / kind / f"{kind}-{number:04}.png"
                 path.write_bytes(png(texture(kind, rng)))
     command = [sys.executable, "-m", "forebay", "pack", folder / "images", packed]
-    options = ["--format", "indexed", "--shards", "2", "--label-base", "0"]
+    options = ["--format", "indexed", "--shards", "2"]
     subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
     return packed
 

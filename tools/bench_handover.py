@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What it costs a trainer to be handed a batch that is ready.
+"""Measures the cost of handing a ready batch to a trainer.
 
     python tools/bench_handover.py DATASET [--split NAME] [--cores 1] [--batch-size 256] [--rounds 50] [--torch]
 
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def most(times: list[float]) -> float:
-    """What nine of ten are below."""
+    """The value that nine of ten are below."""
     return statistics.quantiles(times, n=10)[-1]
 
 

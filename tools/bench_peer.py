@@ -58,7 +58,7 @@ def train_crop(width, height, rng=random):
 
 
 def eval_crop(width, height):
-    """The part of the picture that Resize(256) and CentreCrop(224) leave."""
+    """The part of the picture that Resize(256) and CenterCrop(224) leave."""
     side = min(width, height) * SIZE / RESIZE
     return (width - side) / 2, (height - side) / 2, side, side, False
 
@@ -366,7 +366,7 @@ def spdl(args):
     return pooled(args, one)
 
 
-# Loaders that prepare batches before they are asked for.
+# Loaders that prefetch batches.
 AHEAD = {"forebay", "forebay-plain", "forebay-torch", "tfdata", "tfdata-fast", "dali", "torch-dataloader", "datago"}
 
 

@@ -106,7 +106,7 @@ def pack(python: str, images: pathlib.Path, work: pathlib.Path) -> None:
 
 
 def run(python: str, peer: str, transform: str, threads: int, args: argparse.Namespace) -> dict[str, float] | str:
-    """What one process measured, or why it did not."""
+    """The result of one process, or why there is none."""
     cores = sorted(os.sched_getaffinity(0))[:threads]
     command = [
         "taskset", "-c", ",".join(map(str, cores)), python, WORKER, peer, args.images, args.work,
@@ -133,7 +133,7 @@ def table(runs: list[dict], transform: str, threads: int) -> list[str]:
         return statistics.median(values) if values else None
 
     rates = {peer: median(peer, "images_per_s") for peer in peers}
-    name = {"train": "RandomResizedCrop(224) + flip", "eval": "Resize(256) + CentreCrop(224)"}[transform]
+    name = {"train": "RandomResizedCrop(224) + flip", "eval": "Resize(256) + CenterCrop(224)"}[transform]
     out = [f"\n{name}, {threads} thread{'s' * (threads > 1)}:\n"]
     out.append("| | images/s | lowest - highest | Forebay is | first batch, s | hand-over, us a batch | RSS, MiB |")
     out.append("| --- | --- | --- | --- | --- | --- | --- |")

@@ -128,7 +128,7 @@ class Giver:
 
 
 def iperf3(args: argparse.Namespace) -> dict:
-    """What iperf3 moves between two processes."""
+    """Throughput of iperf3 between two processes."""
     program = shutil.which("iperf3")
     if program is None:
         raise Missing("iperf3 is not installed")
@@ -162,7 +162,7 @@ def iperf3(args: argparse.Namespace) -> dict:
 
 
 def run(way: str, python: str, args: argparse.Namespace) -> dict:
-    """What one run measured."""
+    """The result of one run."""
     if way == "iperf3":
         return iperf3(args)
     with Giver(way, python, args) as giver:

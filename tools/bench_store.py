@@ -142,7 +142,7 @@ def run(command: list[object]) -> dict[str, float]:
 
 
 def commands(tool: str, paths: dict[str, pathlib.Path], server: Server, number: int) -> dict[str, object]:
-    """What a tool runs for each task of a round, in a prefix of its own; none where it has no command for it."""
+    """The command of a tool for each task of a round, in a prefix of its own; absent where it has none."""
     key = f"{tool}-{number}"
     url = f"s3://{server.bucket}/{key}"
     if tool == "aws":

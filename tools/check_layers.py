@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Checks that the crates keep to their layers, and that their dependencies are
 the ones a user may expect: no crate depends upward, the shard reader pulls in no
-runtime and no object store, and every licence is permissive.
+runtime and no object store (and without default features no C compiler), and every licence is permissive.
 
 Reads `cargo metadata`; prints each violation and exits with 1 if there is one.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,9 +15,10 @@ import sys
 # From the bottom up. A crate may depend on crates of lower layers only.
 LAYERS = [
     ["forebay-proto"],
-    ["forebay-shard"],
-    ["forebay-store", "forebay-image", "forebay-wire"],
-    ["forebay-synthetic"],
+    ["forebay-shard", "forebay-batch"],
+    ["forebay-store", "forebay-image", "forebay-wire", "forebay-options"],
+    ["forebay-cache", "forebay-staging"],
+    ["forebay-checkpoint", "forebay-synthetic"],
     ["forebay-pack", "forebay-loader", "forebay-client"],
     ["forebay-server"],
     ["forebay-bench"],
@@ -27,11 +29,18 @@ LAYERS = [
 
 # What a crate must never pull in, however deep.
 FORBIDDEN = {
-    "forebay-shard": ["tokio", "object_store"],
+    "forebay-shard": ["tokio", "object_store", "prost", "rustls"],
     "forebay-synthetic": ["tokio", "object_store"],
     "forebay-client": ["object_store", "forebay-image", "forebay-loader"],
-    "forebay-loader": ["forebay-server", "forebay-client", "tokio"],
+    "forebay-batch": ["rustls", "prost", "tokio"],
+    "forebay-loader": ["forebay-server", "forebay-client", "forebay-wire", "rustls", "tokio"],
     "forebay-server": ["forebay-client", "forebay-cli"],
+}
+
+# What a crate must not pull in with its default features off, build scripts included: `cc` is the crate
+# that runs a C compiler.
+FORBIDDEN_WITHOUT_FEATURES = {
+    "forebay-shard": ["cc", "prost", "rustls", "tokio"],
 }
 
 PERMISSIVE = {
@@ -72,6 +81,25 @@ def normal_closure(metadata, root):
     return {names[ident] for ident in seen} - {root}
 
 
+def featureless_closure(root):
+    """Names of everything that building `root` without default features pulls in."""
+    command = ["cargo", "tree", "--locked", "--package", root, "--no-default-features",
+               "--edges", "normal,build", "--prefix", "none", "--format", "{p}"]
+    # Unifying the features of the whole workspace, which saves builds, would answer for all crates at once.
+    environment = {name: value for name, value in os.environ.items() if name != "CARGO_RESOLVER_FEATURE_UNIFICATION"}
+    tree = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    return {line.split()[0] for line in tree.splitlines() if line.strip()} - {root}
+
+
+def featureless_violations():
+    """Each forbidden package of a crate without default features, as a sentence."""
+    return [
+        f"{name} without default features pulls in {bad}"
+        for name, banned in FORBIDDEN_WITHOUT_FEATURES.items()
+        for bad in sorted(featureless_closure(name) & set(banned))
+    ]
+
+
 def violations(metadata):
     """Each way in which the workspace breaks its rules, as a sentence."""
     members = set(metadata["workspace_members"])
@@ -98,7 +126,7 @@ def violations(metadata):
 def main():
     command = ["cargo", "metadata", "--format-version", "1", "--locked"]
     metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    found = violations(metadata)
+    found = violations(metadata) + featureless_violations()
     for sentence in found:
         print(f"error: {sentence}", file=sys.stderr)
     if not found:

@@ -56,8 +56,8 @@ def permutation(n, key):
     return at
 
 
-def blocks(n, seed, epoch, lanes, block, window):
-    """A function from positions to samples, shuffled by blocks and windows."""
+def blocks(n, seed, epoch, lanes, block, window, in_storage=False):
+    """A function from positions to samples, shuffled by blocks and windows, or by windows alone."""
     key = child(root(seed), epoch)
     full = n // block
     rotation = below(child(key, 1), n)
@@ -74,7 +74,7 @@ def blocks(n, seed, epoch, lanes, block, window):
         within = permutation(high - low, child(child(child(key, 3), lane), w))
         q = start + low + within(j - low)
         k = q // block
-        if k < full:
+        if k < full and not in_storage:
             k = order(k)
         return (rotation + k * block + q % block) % n
 
@@ -150,6 +150,8 @@ def main():
     print("small:", [small(p) for p in range(30)])
     full = permutation(30, child(child(root(1), 2), 4))
     print("full:", [full(p) for p in range(30)])
+    window = blocks(30, 1, 2, 4, 4, 2, in_storage=True)
+    print("window:", [window(p) for p in range(30)])
     large = blocks(1_281_167, 42, 3, 64, 32, 2)
     print("large:", [large(k * 177_777) for k in range(8)])
     groups = [[0, 3, 5, 6], [1, 2], [4, 7, 8, 9]]

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Writes testdata/golden-augment: what torchvision makes of PIL images, for crates/forebay-image's tests.
 
-    python3 tools/make_golden_augment.py        (needs torchvision, Pillow and numpy)
+    python3 tools/make_golden_augment.py [TABLE...]        (needs torchvision, Pillow and numpy)
 
 Goldens are immutable: run this only for new ones, and say with which versions (they are in each file's first line).
 Pictures are kept as checksums.
 """
 
 import pathlib
+import sys
 import zlib
 
 import numpy
@@ -178,7 +179,7 @@ def train(image, sample):
 
 
 def evaluate(image, sample):
-    """Resize(80), CentreCrop((64, 72)), TrivialAugmentWide()."""
+    """Resize(80), CenterCrop((64, 72)), TrivialAugmentWide()."""
     w, h = image.size
     long = int(80 * max(w, h) / min(w, h))
     image = F.center_crop(bilinear(image, (80, long) if w <= h else (long, 80)), [64, 72])
@@ -192,6 +193,67 @@ def lists():
         sums = [checksum(train(image, sample)), checksum(evaluate(image, sample))]
         lines.append(" ".join([path.relative_to(IMAGES).as_posix(), *sums]))
     (GOLDEN / "lists.txt").write_text("\n".join(lines) + "\n")
+
+
+# ---- AutoAugment and GaussianBlur ------------------------------------------------------------------------------------
+
+AUTO_AUGMENT = 12
+POLICIES = list(v2.AutoAugmentPolicy)
+
+
+def auto_operation(image, choice, negative):
+    operation, _probability, bin_ = choice
+    values, signed = magnitudes(v2.AutoAugment, operation, 10, *image.size)
+    magnitude = values[bin_ or 0]
+    return apply(image, operation, -magnitude if signed and negative else magnitude)
+
+
+def auto_pairs():
+    """Both operations of each pair of each policy: policy, pair, whether negative, part, checksum."""
+    picture = open_rgb(IMAGES / "train" / "n02782093" / "n02782093_11.JPEG")
+    lines = [VERSION, "# policy pair negative x y x1 y1 crc32"]
+    for policy in POLICIES:
+        for number, pair in enumerate(v2.AutoAugment(policy)._policies):
+            for negative in (0, 1):
+                box = PARTS[number % len(PARTS)]
+                image = picture.crop(box)
+                for choice in pair:
+                    image = auto_operation(image, choice, negative)
+                lines.append(" ".join([policy.value, str(number), str(negative), *map(str, box), checksum(image)]))
+    (GOLDEN / "auto-pairs.txt").write_text("\n".join(lines) + "\n")
+
+
+def auto_augment(image, sample, policy):
+    numbers = draws(sample, AUTO_AUGMENT)
+    policies = v2.AutoAugment(policy)._policies
+    for choice in policies[numbers.below(len(policies))]:
+        applies = numbers.unit() < choice[1]
+        negative = numbers.unit() < 0.5
+        if applies:
+            image = auto_operation(image, choice, negative)
+    return image
+
+
+def auto_lists():
+    """CenterCrop((48, 64)) and AutoAugment with the documented random numbers: image, checksum for each policy."""
+    lines = [VERSION, "# image crc32 of imagenet, of cifar10, of svhn; seed 1, epoch 2"]
+    for sample, path in enumerate(shipped()):
+        image = F.center_crop(open_rgb(path), [48, 64])
+        sums = [checksum(auto_augment(image, sample, policy)) for policy in POLICIES]
+        lines.append(" ".join([path.relative_to(IMAGES).as_posix(), *sums]))
+    (GOLDEN / "auto-lists.txt").write_text("\n".join(lines) + "\n")
+
+
+def blurs():
+    """Blurred parts, as pictures, since values may differ by one: part, kernel width and height, sigma, file."""
+    picture = open_rgb(IMAGES / "train" / "n02782093" / "n02782093_11.JPEG")
+    lines = [VERSION, "# x y x1 y1 width height sigma file"]
+    for box in PARTS:
+        for width, height, sigma in ((3, 3, 0.5), (5, 9, 2.0), (23, 23, 1.3), (35, 35, 9.0)):
+            name = f"blur-{len(lines) - 2}.png"
+            F.gaussian_blur(picture.crop(box), [width, height], [sigma, sigma]).save(GOLDEN / name, optimize=True)
+            lines.append(" ".join([*map(str, box), str(width), str(height), repr(sigma), name]))
+    (GOLDEN / "blurs.txt").write_text("\n".join(lines) + "\n")
 
 
 def numbers():
@@ -211,14 +273,23 @@ def numbers():
     (GOLDEN / "numbers.txt").write_text("\n".join(lines) + "\n")
 
 
+TABLES = {
+    "operations": operations,
+    "motions": motions,
+    "crops": crops,
+    "bins": bins,
+    "lists": lists,
+    "numbers": numbers,
+    "auto-pairs": auto_pairs,
+    "auto-lists": auto_lists,
+    "blurs": blurs,
+}
+
+
 def main():
     GOLDEN.mkdir(parents=True, exist_ok=True)
-    operations()
-    motions()
-    crops()
-    bins()
-    lists()
-    numbers()
+    for name in sys.argv[1:] or TABLES:
+        TABLES[name]()
 
 
 if __name__ == "__main__":

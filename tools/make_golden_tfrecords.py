@@ -113,7 +113,7 @@ def json_features(features: dict) -> list:
 
 
 def tfrecord2idx(path: str) -> str:
-    """What DALI's tfrecord2idx prints, told by positions in the file."""
+    """The output of DALI's tfrecord2idx, from positions in the file."""
     lines = []
     with open(path, "rb") as file:
         while True:

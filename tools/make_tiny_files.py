@@ -3,16 +3,31 @@
 
     python tools/make_tiny_files.py DIR --files 1000000 [--classes 1000] [--bytes 200]
 
-DIR gets CLASSES directories with about as many JPEGs each; of every image there is only what a probe looks at
-(a header for 64x64 pixels) and as many bytes of a made-up scan as it takes. Names are like ImageNet's. On a disk
-this takes 4 KiB a file; on tmpfs as well.
+DIR gets CLASSES directories with about as many JPEGs each: 64x64 grey pixels in the fewest bytes (196), and a comment that
+fills the file up. Names are like ImageNet's. On a disk this takes 4 KiB a file; on tmpfs as well.
 """
 
 import argparse
 import os
 
-HEADER = bytes.fromhex("ffd8ffc0001108004000400301110002110003110"
-                       "0ffda000c03010002000300003f00")
+FRAME = bytes.fromhex("080040004003011100021100031100")
+# One code of one bit in each table: no difference, and the end of the block.
+CODES = [bytes([kind, 1]) + bytes(16) for kind in (0x00, 0x10)]
+SCAN = bytes.fromhex("03010002000300003f00")
+BLOCKS = 3 * 64
+
+
+def segment(marker, content):
+    return bytes([0xFF, marker]) + (len(content) + 2).to_bytes(2, "big") + content
+
+
+def tiny_jpeg(size):
+    start = b"\xff\xd8" + segment(0xDB, bytes([0]) + bytes([1] * 64)) + segment(0xC0, FRAME)
+    start += b"".join(segment(0xC4, codes) for codes in CODES)
+    end = segment(0xDA, SCAN) + bytes(2 * BLOCKS // 8) + b"\xff\xd9"
+    left = size - len(start) - len(end) - 4
+    comment = segment(0xFE, bytes(7 * at % 251 for at in range(left))) if left >= 0 else b""
+    return start + comment + end
 
 
 def main():
@@ -22,7 +37,7 @@ def main():
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--bytes", type=int, default=200)
     args = parser.parse_args()
-    content = HEADER + bytes(7 * at % 251 for at in range(max(0, args.bytes - len(HEADER) - 2))) + b"\xff\xd9"
+    content = tiny_jpeg(args.bytes)
     for number in range(args.classes):
         name = f"n{1440764 + 13 * number:08}"
         folder = os.path.join(args.dir, name)

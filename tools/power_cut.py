@@ -9,7 +9,7 @@ mounted again. What is there then is what a power cut leaves. Checked after each
 - a manifest means a whole dataset: `forebay verify` finds nothing wrong;
 - the same command ends with 0, and the result is byte for byte that of an undisturbed run.
 
-With --parts N each pack is N parts at once, and a --finish that is left in peace.
+With --parts N each pack is N parts at once, and a `pack finish` that is not interrupted.
 """
 
 import argparse
@@ -89,18 +89,18 @@ def main() -> int:
         disk = Disk(scratch / "disk.img", scratch / "disk", 512)
         dst = disk.at / "dst"
 
-        def pack(to: Path, *more: str) -> list[str]:
+        def pack(to: Path, *step: str) -> list[str]:
             shards = str(args.shards)
-            return [forebay, "pack", str(src), str(to), "--format", args.format, "--shards", shards, "-qq", *more]
+            return [forebay, "pack", *step, str(src), str(to), "--format", args.format, "--shards", shards, "-qq"]
 
         def commands() -> list[list[str]]:
             if args.parts:
-                return [pack(dst, "--part", f"{n}/{args.parts}") for n in range(1, args.parts + 1)]
+                return [pack(dst, "part", f"{n}/{args.parts}") for n in range(1, args.parts + 1)]
             return [pack(dst)]
 
         def finish() -> None:
             if args.parts:
-                subprocess.run([forebay, "pack", "--finish", str(dst), "-qq"], check=True, stdout=subprocess.DEVNULL)
+                subprocess.run([forebay, "pack", "finish", str(dst), "-qq"], check=True, stdout=subprocess.DEVNULL)
 
         def run_all() -> None:
             for command in commands():

@@ -33,7 +33,7 @@ def literal(doc: str, indent: str) -> str:
 
 
 def edits(tree: ast.Module, module: object) -> list[tuple[ast.stmt, str, bool]]:
-    """What to put at which statement: in its place, or before it."""
+    """Text for each statement: in its place, or before it."""
     found: list[tuple[ast.stmt, str, bool]] = []
 
     def visit(node: ast.FunctionDef | ast.ClassDef, thing: object) -> None:

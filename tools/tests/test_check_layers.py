@@ -45,6 +45,14 @@ class CheckLayers(unittest.TestCase):
         self.assertIn("forebay-shard pulls in tokio", check_layers.violations(data))
         self.assertIn("crc32c", ids)
 
+    def test_a_compiler_behind_a_feature_is_no_violation_without_it(self):
+        self.assertEqual(check_layers.featureless_violations(), [])
+        closure = check_layers.featureless_closure
+        self.addCleanup(setattr, check_layers, "featureless_closure", closure)
+        check_layers.featureless_closure = lambda root: {"cc", "serde"}
+        expected = ["forebay-shard without default features pulls in cc"]
+        self.assertEqual(check_layers.featureless_violations(), expected)
+
     def test_a_crate_without_a_layer_is_found(self):
         data = copy.deepcopy(self.clean)
         self.package(data, "forebay-bench")["name"] = "forebay-odds-and-ends"

@@ -14,7 +14,7 @@ use crate::fleet::{Served, Serving};
 use crate::measure::{Report, Row, median};
 use crate::{Error, Result};
 
-/// What [`clients`] and [`fairness`] measure.
+/// Options of [`clients`] and [`fairness`].
 #[derive(Debug, Clone)]
 pub struct ClientsOptions {
     /// How the server is started.
@@ -107,7 +107,7 @@ impl Place {
     }
 }
 
-/// What one trainer got.
+/// Figures of one trainer.
 struct Took {
     batches: u64,
     waits_ms: Vec<f64>,

@@ -4,15 +4,16 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use forebay_cache::{ReadOptions, open_dataset};
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::{Loader, Options};
-use forebay_store::{Location, ReadOptions, open_dataset};
+use forebay_store::Location;
 use forebay_synthetic::{Recipe, is_synthetic};
 
 use crate::measure::{Alternative, Report, Sample, side_by_side};
 use crate::{Error, Result};
 
-/// What to load, and how.
+/// The dataset to load, and how.
 #[derive(Debug, Clone)]
 pub struct EpochOptions {
     /// Split, the first one by default.

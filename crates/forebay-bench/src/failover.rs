@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// Batches after an event among which the longest wait is looked for: those that were ready, and those after.
 const AFTER: usize = 8;
 
-/// What [`failover`] measures.
+/// Options of [`failover`].
 #[derive(Debug, Clone)]
 pub struct FailoverOptions {
     /// How servers are started; there are two.
@@ -140,7 +140,7 @@ pub(crate) fn at(values: &[f64], part: f64) -> f64 {
 fn open(url: &str, options: &FailoverOptions) -> Result<Stream> {
     let client = ClientOptions {
         transport: options.transport,
-        // Nobody goes home in the midst of a round.
+        // All trainers stay until the round ends.
         look_every: Duration::ZERO,
         ..ClientOptions::default()
     };

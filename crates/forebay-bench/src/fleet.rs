@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Error, Result};
 
-/// What a server process is started as: a program that has `serve`, and what it is to serve.
+/// The command line of a server process: a program that has `serve`, and the dataset to serve.
 #[derive(Debug, Clone)]
 pub struct Serving {
     /// The program, usually the one that runs.
@@ -24,7 +24,7 @@ pub(crate) struct Served {
     child: Child,
     /// `HOST:PORT`.
     pub(crate) address: String,
-    /// What it serves first.
+    /// The dataset that it serves first.
     pub(crate) name: String,
     _stdout: BufReader<ChildStdout>,
 }
@@ -77,7 +77,7 @@ impl Served {
         Ok(())
     }
 
-    /// Asks it to stop, as whoever replaces servers does.
+    /// Sends SIGTERM, as a rolling update does.
     pub(crate) fn terminate(&self) -> Result<()> {
         let pid = i32::try_from(self.child.id())?;
         let pid = Pid::from_raw(pid).ok_or("a process has a number")?;
@@ -85,7 +85,7 @@ impl Served {
         Ok(())
     }
 
-    /// The same anew, once it is gone.
+    /// Starts the server again after it ended.
     pub(crate) fn again(&mut self, serving: &Serving) -> Result<()> {
         self.child.wait()?;
         *self = Served::start(serving, self.port())?;

@@ -1,4 +1,4 @@
-//! What iperf3 moves between two processes of this machine, where it is installed.
+//! Throughput of iperf3 between two processes of this machine, where it is installed.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Output, Stdio};
@@ -26,7 +26,7 @@ pub(crate) fn is_there() -> bool {
 /// Moves so many bytes over one connection on loopback.
 ///
 /// # Errors
-/// What iperf3 says, after a few attempts.
+/// Runs iperf3, with a few attempts.
 pub(crate) fn measure(bytes: u64) -> Result<Sample> {
     let mut last = Error::from("iperf3 did not run");
     for _ in 0..ATTEMPTS {
@@ -70,7 +70,7 @@ fn attempt(bytes: u64) -> Result<Sample> {
             .output()?;
         match figures(&client) {
             Ok(sample) => return Ok(sample),
-            // Its server needs a moment to listen. One that served somebody is gone.
+            // The server needs a moment to listen, and ends after one client.
             Err(_) if server.0.try_wait()?.is_none() && began.elapsed() < PATIENCE => {
                 std::thread::sleep(Duration::from_millis(20));
             }

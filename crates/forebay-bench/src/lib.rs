@@ -36,5 +36,5 @@ pub use transport::{TransportOptions, transport};
 /// A measurement that could not be made, with what it needed.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a measurement gives.
+/// The result of a measurement.
 pub type Result<T> = std::result::Result<T, Error>;

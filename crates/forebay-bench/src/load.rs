@@ -13,7 +13,7 @@ use crate::Result;
 use crate::measure::{Alternative, Report, Sample, side_by_side};
 use crate::read::open;
 
-/// What to load, and how.
+/// The dataset to load, and how.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
     /// Split, the first one by default.
@@ -22,7 +22,7 @@ pub struct LoadOptions {
     pub threads: Vec<usize>,
     /// Seconds a run takes at least; runs are whole epochs.
     pub seconds: f64,
-    /// What becomes of images, to compare, and what to call it.
+    /// The transforms to compare, with their names.
     pub transforms: Vec<(String, Transform)>,
     /// Everything else, but the transform and the threads, which are those that are compared.
     pub options: Options,
@@ -70,7 +70,7 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<Report> {
     Ok(report)
 }
 
-/// What each stage did with the time of its threads in a run, and what held it back.
+/// Busy and waiting times of each stage in a run, and its bottleneck.
 fn account(title: &str, stats: &Stats) -> Vec<String> {
     let mut lines = vec![format!("{title}: {}", stats.verdict())];
     // Decode and transform share their threads, and the waits of both are the former's.

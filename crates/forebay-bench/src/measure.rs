@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::Result;
 
-/// What one run of one alternative gave.
+/// The result of one run of one alternative.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     /// Amount of work done, in the row's unit without "/s".
@@ -39,7 +39,7 @@ impl Sample {
 /// One alternative's results.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// What was run.
+    /// The name of the measurement.
     pub name: String,
     /// Unit of the rates, such as `MB/s`; 1 MB is 10^6 bytes.
     pub unit: &'static str,
@@ -61,11 +61,11 @@ pub struct Row {
 /// A table of alternatives that ran side by side.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// What was measured, on what.
+    /// The subject of the measurement.
     pub title: String,
     /// The alternatives; the first is what the others are compared with.
     pub rows: Vec<Row>,
-    /// What a reader must know to judge the figures.
+    /// Notes that a reader needs to judge the figures.
     pub notes: Vec<String>,
 }
 

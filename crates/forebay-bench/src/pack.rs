@@ -14,7 +14,7 @@ use crate::{Error, Result};
 
 const MB: f64 = 1e6;
 
-/// What to pack, and where there is room for it.
+/// The images to pack, and a directory with room for the result.
 #[derive(Debug, Clone)]
 pub struct PackBenchOptions {
     /// Directory for what is written; made, and its content removed after each run.
@@ -44,7 +44,7 @@ pub fn pack(source: &Path, options: &PackBenchOptions) -> Result<Report> {
         ));
         for (name, format) in [
             ("pack --format tfrecord", Format::TfRecord),
-            ("pack --format indexed", Format::Indexed),
+            ("pack --format indexed", Format::INDEXED),
         ] {
             for (without, seek_points) in
                 [(" --seek-points off", None), ("", Some(SeekDensity::Auto))]
@@ -88,7 +88,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nobody is left to tell; the directory is named in the options.
+        // A destructor cannot report the error; the options name the directory.
         let _ = self.clear();
     }
 }

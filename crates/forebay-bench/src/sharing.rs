@@ -19,7 +19,7 @@ const SERVER_THREADS: &[&str] = &["forebay-conn", "forebay-send", "forebay-accep
 /// And those of a client, but for the one that takes batches.
 const CLIENT_THREADS: &[&str] = &["forebay-receive"];
 
-/// What [`sharing`] compares.
+/// Options of [`sharing`].
 #[derive(Debug, Clone)]
 pub struct SharingOptions {
     /// Split, the first one by default.
@@ -46,18 +46,18 @@ struct Trainer {
     pause: Duration,
 }
 
-/// What a run of several trainers gave.
+/// The result of a run of several trainers.
 #[derive(Default)]
 struct Took {
     /// Batches of trainers that do not pause.
     batches: u64,
     bytes: u64,
-    /// Of all, the slow one included.
+    /// Images per second of all trainers, the slow one included.
     all_bytes: u64,
     seconds: f64,
     /// From asking for a batch to having it, ms.
     waits: Vec<f64>,
-    /// Of server and clients.
+    /// CPU seconds of the server and the clients.
     cpu: [f64; 2],
 }
 

@@ -63,7 +63,7 @@ pub fn start(directory: &Path, records: u64, runs: usize) -> Result<Report> {
             Alternative::here(
                 "the same, of 100 classes",
                 "ms",
-                first(|sampling| sampling.labels = (1..=100).collect()),
+                first(|sampling| sampling.labels = (0..100).collect()),
             ),
             Alternative::here(
                 "the same, drawn from balanced classes",

@@ -120,7 +120,7 @@ pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<Report>
     Ok(report)
 }
 
-/// What is made for the measurement, removed when it is dropped.
+/// Objects and files of the measurement, removed on drop.
 struct Scratch<'a> {
     store: &'a Store,
     key: String,
@@ -183,7 +183,7 @@ fn write_random(path: &Path, options: &StoreBenchOptions) -> Result<()> {
     file.sync_all().map_err(fail)
 }
 
-/// Where small reads begin, all over the object, the same in each measurement.
+/// Offsets of small reads, all over the object, the same in each measurement.
 struct Offsets {
     random: Mutex<Random>,
     span: u64,

@@ -25,7 +25,7 @@ const SERVER_THREADS: &[&str] = &["forebay-conn", "forebay-send", "forebay-accep
 /// And those of a client, but for the one that takes batches.
 const CLIENT_THREADS: &[&str] = &["forebay-receive"];
 
-/// What [`transport`] compares.
+/// Options of [`transport`].
 #[derive(Debug, Clone)]
 pub struct TransportOptions {
     /// Batches of 38.5 MB that a run moves, of all ranks together.
@@ -150,7 +150,7 @@ pub fn transport(options: &TransportOptions) -> Result<Report> {
 /// A transport and a number of connections.
 type Way = (Transport, usize);
 
-/// What is compared, in order: several connections make a difference for TCP only.
+/// The alternatives, in order: several connections make a difference for TCP only.
 fn ways(options: &TransportOptions) -> Vec<Way> {
     let of = |&transport: &Transport| match transport {
         Transport::Tcp => options
@@ -269,14 +269,14 @@ fn ready(url: &str, way: Way, count: u64) -> Result<Vec<f64>> {
     let mut stream = open(url, client(way), (0, 1))?;
     waits(&mut stream, count, |stream, taken| {
         let began = Instant::now();
-        // Whatever ends the stream is told when a batch is taken.
+        // Taking a batch returns the error that ended the stream.
         while stream.stats().batches <= taken && began.elapsed() < Duration::from_secs(10) {
             std::thread::sleep(Duration::from_millis(1));
         }
     })
 }
 
-/// The same with credit for one, so that none is there before it is asked for: there and back again.
+/// Measures round trips: with credit for one batch, none is made before it is requested.
 fn handovers(url: &str, way: Way, count: u64) -> Result<Vec<f64>> {
     let client = ClientOptions {
         credit_bytes: Some(BATCH_BYTES as u64),
@@ -308,7 +308,7 @@ fn waits(
     Ok(micros)
 }
 
-/// What the system itself can move: one connection, the same buffer again and again.
+/// The throughput of the system itself: one connection, the same buffer again and again.
 fn bare_tcp(batches: u64) -> Result<Sample> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;

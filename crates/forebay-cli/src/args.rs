@@ -1,8 +1,8 @@
-//! The options that every command has, and one rule that gives every option its environment name.
+//! The options that every command has, and the environment variables that set options.
 
 use std::ffi::{OsStr, OsString};
 
-use clap::builder::{FalseyValueParser, OsStr as ClapOsStr, Resettable};
+use clap::builder::FalseyValueParser;
 use clap::{Arg, ArgAction, Args, ColorChoice, Parser};
 
 use crate::command::Command;
@@ -13,13 +13,13 @@ const ABOUT: &str =
 const AFTER_HELP: &str = "\
 Examples:
   forebay quickstart                               the whole journey on a few pictures
-  forebay pack photos/ shards/ --format tfrecord   a directory of images becomes shards
+  forebay pack photos/ shards/                     a directory of images becomes shards
   forebay inspect shards/                          what is inside
   forebay verify shards/                           is every byte as it was written
   forebay serve shards/                            decoded batches for trainers
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 done but some inputs were unreadable, 130 interrupted.
-Every option has an environment variable: --shard-size is FOREBAY_SHARD_SIZE. Flags win.";
+Environment variables: FOREBAY_JOBS, FOREBAY_CACHE_DIR and others; docs/environment.md lists them. Flags win.";
 
 /// The command line, parsed.
 #[derive(Debug, Parser)]
@@ -83,21 +83,57 @@ pub(crate) struct GlobalArgs {
     pub(crate) no_progress: bool,
 }
 
-/// Gives each option of each command its `FOREBAY_...` variable, named after the long flag, and
-/// lets a switch be turned on by `1`, `true` or `yes` and off by `0`, `false`, `no` or nothing.
+/// Options that a variable can set for a whole shell, by long flag. Each keeps its meaning in every command, and none
+/// changes what is written or deleted.
+const OPTION_VARIABLES: [&str; 8] = [
+    "cache-bytes",
+    "cache-dir",
+    "cache-memory",
+    "color",
+    "jobs",
+    "no-progress",
+    "staging",
+    "staging-bytes",
+];
+
+/// Variables that the libraries read: how clients reach a server.
+const LIBRARY_VARIABLES: [&str; 6] = [
+    "FOREBAY_TLS_CA",
+    "FOREBAY_TLS_CLIENT_CERT",
+    "FOREBAY_TLS_CLIENT_KEY",
+    "FOREBAY_TOKEN",
+    "FOREBAY_TOKEN_FILE",
+    "FOREBAY_TRANSPORT",
+];
+
+const PREFIX: &str = "FOREBAY_";
+
+fn variable(long: &str) -> String {
+    format!("{PREFIX}{}", long.replace('-', "_").to_uppercase())
+}
+
+/// Names of all environment variables that Forebay reads.
+pub(crate) fn variables() -> Vec<String> {
+    let mut names: Vec<String> = OPTION_VARIABLES.map(variable).into();
+    names.extend(LIBRARY_VARIABLES.map(str::to_owned));
+    names.sort();
+    names
+}
+
+/// Lets the options of `OPTION_VARIABLES` be set by `FOREBAY_...`; a switch is on by `1`, `true` or `yes`, and off by `0`,
+/// `false`, `no` or nothing.
 pub(crate) fn with_environment(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|arg: Arg| {
-        let Some(long) = arg.get_long() else {
+        let Some(&long) = OPTION_VARIABLES
+            .iter()
+            .find(|&&long| arg.get_long() == Some(long))
+        else {
             return arg;
         };
-        if matches!(long, "help" | "version") {
-            return arg;
-        }
-        let name = format!("FOREBAY_{}", long.replace('-', "_").to_uppercase());
-        let name: &'static str = Box::leak(name.into_boxed_str());
-        let switch = matches!(arg.get_action(), ArgAction::SetTrue);
+        let name: &'static str = Box::leak(variable(long).into_boxed_str());
+        let is_switch = matches!(arg.get_action(), ArgAction::SetTrue);
         let arg = arg.env(name).hide_env(true);
-        if switch {
+        if is_switch {
             arg.value_parser(FalseyValueParser::new())
         } else {
             arg
@@ -106,16 +142,35 @@ pub(crate) fn with_environment(command: clap::Command) -> clap::Command {
     command.mut_subcommands(with_environment)
 }
 
-/// Takes the variable away from the options, by long flag, that `which` names.
-pub(crate) fn without_environment(
-    command: clap::Command,
-    which: &dyn Fn(&str) -> bool,
-) -> clap::Command {
-    let command = command.mut_args(|arg: Arg| match arg.get_long() {
-        Some(long) if which(long) => arg.env(Resettable::<ClapOsStr>::Reset),
-        _ => arg,
-    });
-    command.mut_subcommands(|command| without_environment(command, which))
+/// Warnings about variables that look like ours and are not read. `FOREBAY_TEST_...` belongs to test suites.
+pub(crate) fn unknown_variables<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    command: &dyn Fn() -> clap::Command,
+) -> Vec<String> {
+    let known = variables();
+    let mut warnings: Vec<String> = names
+        .into_iter()
+        .filter(|name| name.starts_with(PREFIX) && !name.starts_with("FOREBAY_TEST_"))
+        .filter(|name| !known.iter().any(|known| known == name))
+        .map(|name| {
+            let long = name[PREFIX.len()..].to_lowercase().replace('_', "-");
+            let hint = if has_option(&command(), &long) {
+                format!("give --{long} on the command line")
+            } else {
+                format!("the variables are {}", known.join(", "))
+            };
+            format!("environment variable {name} is not read; {hint}")
+        })
+        .collect();
+    warnings.sort();
+    warnings
+}
+
+fn has_option(command: &clap::Command, long: &str) -> bool {
+    command
+        .get_arguments()
+        .any(|arg| arg.get_long() == Some(long))
+        || command.get_subcommands().any(|sub| has_option(sub, long))
 }
 
 /// The colour choice, read before parsing so that usage errors and help follow it as well.
@@ -157,21 +212,60 @@ mod tests {
     }
 
     #[test]
-    fn every_option_has_an_environment_variable_and_help() {
+    fn every_option_has_help() {
         each_option(&crate::command(), &mut |command, arg| {
             let name = arg.get_id();
             assert!(
                 arg.get_help().is_some(),
                 "{command}: {name} is not documented"
             );
-            let Some(long) = arg.get_long() else { return };
-            let expected = format!("FOREBAY_{}", long.replace('-', "_").to_uppercase());
-            assert_eq!(
-                arg.get_env(),
-                Some(OsStr::new(&expected)),
-                "{command} --{long}"
-            );
         });
+    }
+
+    #[test]
+    fn only_listed_options_have_a_variable() {
+        let mut found = std::collections::BTreeSet::new();
+        each_option(&crate::command(), &mut |_, arg| {
+            if let Some(name) = arg.get_env() {
+                let name = name.to_str().unwrap().to_owned();
+                assert_eq!(name, variable(arg.get_long().unwrap()));
+                found.insert(name);
+            }
+        });
+        let listed: std::collections::BTreeSet<String> =
+            OPTION_VARIABLES.map(variable).into_iter().collect();
+        assert_eq!(found, listed);
+    }
+
+    #[test]
+    fn the_document_lists_every_variable() {
+        let page = include_str!("../../../docs/environment.md");
+        let documented: Vec<&str> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `FOREBAY_")?.split('`').next())
+            .collect();
+        let known = variables();
+        let expected: Vec<&str> = known.iter().map(|name| &name[PREFIX.len()..]).collect();
+        assert_eq!(documented, expected);
+    }
+
+    #[test]
+    fn unknown_variables_are_named() {
+        let warnings = unknown_variables(
+            [
+                "FOREBAY_SEED",
+                "FOREBAY_JBOS",
+                "FOREBAY_JOBS",
+                "FOREBAY_TEST_KILLS",
+                "PATH",
+            ],
+            &crate::command,
+        );
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(
+            warnings[0].contains("FOREBAY_JBOS is not read; the variables are FOREBAY_CACHE_BYTES")
+        );
+        assert!(warnings[1].contains("FOREBAY_SEED is not read; give --seed on the command line"));
     }
 
     #[test]

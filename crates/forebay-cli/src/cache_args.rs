@@ -1,11 +1,11 @@
-//! Where a command keeps what it reads from a store: the options of every command that reads a dataset more than once.
+//! Options of the local cache, for commands that read a dataset more than once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use forebay_cache::{Cache, CacheOptions};
 use forebay_store::Location;
-use forebay_store::cache::{Cache, CacheOptions};
 
 use crate::console::Console;
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ pub(crate) struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// The cache that is asked for, if any of these places is in a store: local ones are read where they are.
+    /// Opens the requested cache if one of these places is in a store. Local places need no cache.
     pub(crate) fn open_for<'a>(
         &self,
         places: impl IntoIterator<Item = &'a PathBuf>,
@@ -45,7 +45,7 @@ impl CacheArgs {
         }
     }
 
-    /// The cache that is asked for, if one is.
+    /// Opens the requested cache, if the options request one.
     pub(crate) fn open(&self, console: &Console) -> Result<Option<Arc<Cache>>, Failure> {
         if self.cache_dir.is_none() && self.cache_memory.is_none() {
             if self.cache_bytes.is_some() {

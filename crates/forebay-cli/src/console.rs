@@ -1,4 +1,4 @@
-//! Where output goes: results on stdout, everything else on stderr, events for programs.
+//! Output: results on stdout, everything else on stderr, events for programs.
 //!
 //! A reader that goes away (`| head`) is not an error: what is left is not printed, the work
 //! that a command does goes on.
@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::args::{Colour, GlobalArgs};
 use crate::failure::{Failure, io_hint};
 use crate::interrupt::Interrupt;
-use crate::paint::Paint;
+use crate::paint::{Paint, safe};
 use crate::progress::Bar;
 
 /// The name for the program that works in the user's shell: as it was called, without a directory
@@ -106,7 +106,7 @@ impl Console {
     /// A line of results for a person; nothing with `--json`.
     pub(crate) fn line(&self, text: impl AsRef<str>) {
         if !self.json {
-            let text = text.as_ref();
+            let text = safe(text.as_ref());
             self.stdout(|out| writeln!(out, "{text}"));
         }
     }
@@ -151,7 +151,7 @@ impl Console {
         self.stdout(|out| writeln!(out, "{line}"));
     }
 
-    /// What a person likes to know on the way; hidden by `-q`.
+    /// Prints a note, which `-q` hides.
     pub(crate) fn note(&self, text: impl AsRef<str>) {
         if self.quiet == 0 {
             self.stderr(text.as_ref());
@@ -167,7 +167,7 @@ impl Console {
             1.. => self.verbose > 0 && self.quiet == 0,
         };
         if shown {
-            self.stderr(line);
+            self.stderr_as_it_is(line);
         }
     }
 
@@ -236,7 +236,7 @@ impl Console {
     /// How often a progress event is worth a line with `--json`.
     pub(crate) const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
-    /// Whether nobody reads stdout any more.
+    /// Whether the reader of stdout has closed it.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.stdout_error.lock().is_ok_and(|error| error.is_some())
     }
@@ -273,6 +273,10 @@ impl Console {
     }
 
     fn stderr(&self, text: &str) {
+        self.stderr_as_it_is(&safe(text));
+    }
+
+    fn stderr_as_it_is(&self, text: &str) {
         // Nothing can be said where stderr itself is closed.
         let _ = self.suspend(|| writeln!(io::stderr().lock(), "{text}"));
     }

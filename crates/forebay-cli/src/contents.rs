@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use forebay_shard::example::RecordFeatures;
 use forebay_shard::{Dataset, Shard};
 use forebay_store::StoreOptions;
 
@@ -36,11 +37,19 @@ impl Contents {
         })
     }
 
-    /// Where it is.
+    /// Its location.
     pub(crate) fn path(&self) -> PathBuf {
         match self {
             Self::Dataset(dataset) => dataset.root().to_owned(),
             Self::Shard(shard) => shard.path().to_owned(),
+        }
+    }
+
+    /// The features that hold image and label; of a single shard those that `forebay pack` writes.
+    pub(crate) fn record_features(&self) -> &RecordFeatures {
+        match self {
+            Self::Dataset(dataset) => &dataset.manifest().record_features,
+            Self::Shard(_) => RecordFeatures::standard(),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::fmt;
 
-use forebay_store::ReadError;
+use forebay_cache::ReadError;
 
 use crate::paint::printable;
 
@@ -173,7 +173,7 @@ pub(crate) fn counted_choices(names: &[&str]) -> String {
     }
 }
 
-/// What to do about an error of the operating system, where there is a usual answer.
+/// The usual remedy for an error of the operating system, if there is one.
 pub(crate) fn io_hint(error: &std::io::Error) -> Option<String> {
     use std::io::ErrorKind;
     let hint = match error.kind() {

@@ -6,8 +6,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use forebay_cache::ReadOptions;
 use forebay_shard::{Dataset, LocalFiles, Manifest, OpenOptions, Shard, Storage};
-use forebay_store::{Error, Location, ReadOptions, Store, StoreOptions};
+use forebay_store::{Error, Location, Store, StoreOptions};
 use forebay_synthetic::{Recipe, is_synthetic};
 
 use crate::failure::{Failure, io_hint};
@@ -31,7 +32,7 @@ pub(crate) fn synthetic(text: &Path) -> Result<Option<Recipe>, Failure> {
     }
 }
 
-/// What lies somewhere.
+/// The contents of a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A directory that holds a manifest.
@@ -118,7 +119,7 @@ impl Input {
                     source,
                 })
         };
-        let (path, storage) = forebay_store::read_storage(root, options)?;
+        let (path, storage) = forebay_cache::read_storage(root, options)?;
         if exists(&path.join(MANIFEST), &storage)? {
             return Ok(Self {
                 kind: Kind::Dataset,
@@ -126,7 +127,7 @@ impl Input {
                 storage,
             });
         }
-        let (path, storage) = forebay_store::shard_storage(location, options)?;
+        let (path, storage) = forebay_cache::shard_storage(location, options)?;
         if exists(&path, &storage)? {
             return Ok(Self {
                 kind: Kind::Shard,
@@ -134,7 +135,7 @@ impl Input {
                 storage,
             });
         }
-        // Only who gets an object is told that it is the whole bucket that is not there.
+        // Only a request for an object reports that the whole bucket is missing.
         match Store::open(root, &options.store)?.get(MANIFEST, 1) {
             Err(Error::NotFound { .. } | Error::TooLarge { .. }) | Ok(_) => {}
             Err(error) => return Err(error.into()),
@@ -149,12 +150,12 @@ impl Input {
         )))
     }
 
-    /// Where it is.
+    /// Its location.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What holds it.
+    /// The storage that holds it.
     pub(crate) fn storage(&self) -> &dyn Storage {
         &*self.storage
     }
@@ -203,11 +204,9 @@ impl Input {
 
     /// Opens the dataset.
     pub(crate) fn open_dataset(&self) -> Result<Dataset, forebay_shard::Error> {
-        Dataset::open_in(
-            &self.path,
-            &OpenOptions::default(),
-            Arc::clone(&self.storage),
-        )
+        Dataset::options()
+            .storage(Arc::clone(&self.storage))
+            .open(&self.path)
     }
 
     /// Opens the shard.

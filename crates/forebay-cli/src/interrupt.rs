@@ -70,7 +70,7 @@ impl Interrupt {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Waits for so long, or until a stop is asked for; true if it is.
+    /// Waits for this time or until a stop is requested; returns true if it is.
     pub(crate) fn wait_for(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         while !self.is_asked() {
@@ -89,7 +89,7 @@ impl Interrupt {
         self.is_asked()
     }
 
-    /// Waits until a stop is asked for.
+    /// Waits until a stop is requested.
     pub(crate) fn wait(&self) {
         let Some(mut listening) = self.listening.as_ref() else {
             // Nothing can be waited on: the next signal has to end the process.

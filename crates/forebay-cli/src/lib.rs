@@ -38,4 +38,5 @@ mod store_args;
 mod table;
 
 pub use input::why_no_dataset;
+pub use quantity::parse_size;
 pub use run::{command, main_from};

@@ -1,9 +1,9 @@
 //! The libraries' errors as the user reads them: their line, and what to do about it.
 
-use forebay_store::ReadError;
+use forebay_cache::ReadError;
 
 use crate::failure::{Failure, io_cause, io_hint};
-use crate::input::show;
+use crate::input::{MANIFEST, show};
 use crate::quantity;
 
 impl From<forebay_store::Error> for Failure {
@@ -18,9 +18,9 @@ impl From<forebay_store::Error> for Failure {
     }
 }
 
-impl From<forebay_store::checkpoint::Error> for Failure {
-    fn from(error: forebay_store::checkpoint::Error) -> Self {
-        use forebay_store::checkpoint::Error;
+impl From<forebay_checkpoint::Error> for Failure {
+    fn from(error: forebay_checkpoint::Error) -> Self {
+        use forebay_checkpoint::Error;
         match error {
             Error::Store(error) => Self::from(error),
             Error::Option { what } => Self::usage(what),
@@ -36,7 +36,7 @@ impl From<forebay_pack::Error> for Failure {
         use forebay_pack::Error;
         let hint = error.hint().or_else(|| match &error {
             Error::Source { .. } => Some(
-                "name a directory of JPEG, PNG and WebP files: <class>/<file> or <split>/<class>/<file>"
+                "name a directory of JPEG, PNG, WebP and TIFF files: <class>/<file> or <split>/<class>/<file>"
                     .to_owned(),
             ),
             _ => None,
@@ -80,11 +80,19 @@ impl From<forebay_shard::Error> for Failure {
                 None => io_hint(source),
             },
             Error::Corrupt(_) => Some(
-                "`forebay verify` lists all the damage; restore the file from where it was copied"
+                "`forebay verify` lists all the damage, `forebay repair` copies what is whole; or restore the file from where it was copied"
                     .to_owned(),
             ),
             Error::Version { .. } | Error::Feature { .. } => {
                 Some("update forebay".to_owned())
+            }
+            Error::Manifest { path, .. } | Error::Mismatch { path, .. }
+                if path.file_name().is_some_and(|name| name == MANIFEST) =>
+            {
+                Some(
+                    "restore the manifest from a copy, or let `forebay repair SRC DST` rebuild it from the shards"
+                        .to_owned(),
+                )
             }
             Error::Mismatch { .. } => Some(
                 "the files are of different datasets or packs: copy the whole dataset again, or pack again"

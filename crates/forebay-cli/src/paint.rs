@@ -1,4 +1,6 @@
-//! Colours, or the lack of them.
+//! Colours, or the lack of them, and text of others made safe.
+
+use std::borrow::Cow;
 
 /// Paints text for one stream.
 #[derive(Debug, Clone, Copy)]
@@ -43,22 +45,39 @@ impl Paint {
     }
 }
 
-/// Text from a file name, a key or a record made safe for a terminal: control characters escaped.
+/// Text from a file name, a key, a record or a server made safe for a terminal.
 pub(crate) fn printable(text: &str) -> String {
-    if text.chars().any(char::is_control) {
-        text.chars()
-            .flat_map(|c| {
-                let escaped: Vec<char> = if c.is_control() {
-                    c.escape_default().collect()
-                } else {
-                    vec![c]
-                };
-                escaped
-            })
-            .collect()
-    } else {
-        text.to_owned()
+    forebay_wire::text::printable(text).into_owned()
+}
+
+/// The codes that [`Paint`] uses.
+const CODES: [&str; 7] = ["0", "1", "2", "1;31", "32", "33", "36"];
+
+/// A line as it may go to a terminal: of escape sequences only those of [`Paint`] stay, whatever text of others the line holds.
+pub(crate) fn safe(line: &str) -> Cow<'_, str> {
+    use forebay_wire::text::{is_unsafe, printable_lines};
+    if !line.contains(|c| is_unsafe(c) && c != '\n') {
+        return Cow::Borrowed(line);
     }
+    let mut safe = String::with_capacity(line.len());
+    let mut parts = line.split('\x1b');
+    safe.push_str(&printable_lines(parts.next().unwrap_or_default()));
+    for part in parts {
+        let code = part.strip_prefix('[').and_then(|rest| rest.split_once('m'));
+        match code.filter(|(code, _)| CODES.contains(code)) {
+            Some((code, rest)) => {
+                safe.push_str("\x1b[");
+                safe.push_str(code);
+                safe.push('m');
+                safe.push_str(&printable_lines(rest));
+            }
+            None => {
+                safe.push_str("\\u{1b}");
+                safe.push_str(&printable_lines(part));
+            }
+        }
+    }
+    Cow::Owned(safe)
 }
 
 /// Bytes as text: valid UTF-8 as it is, anything else as `\xNN`, control characters escaped.
@@ -81,6 +100,30 @@ mod tests {
     fn nothing_is_painted_when_off() {
         assert_eq!(Paint::new(false).red("x"), "x");
         assert_eq!(Paint::new(true).green("x"), "\x1b[32mx\x1b[0m");
+    }
+
+    #[test]
+    fn lines_keep_their_colours_and_nothing_else() {
+        let paint = Paint::new(true);
+        let all = [
+            paint.bold("a"),
+            paint.dim("b"),
+            paint.red("c"),
+            paint.green("d"),
+            paint.yellow("e"),
+            paint.cyan("f"),
+        ];
+        for painted in all {
+            assert_eq!(safe(&painted), painted);
+        }
+        let hostile = format!(
+            "{} x\x1b]0;t\x07\x1b[2J\x1b[8mhidden\x1b\u{9b}1A\n",
+            paint.red("error:")
+        );
+        assert_eq!(
+            safe(&hostile),
+            "\x1b[1;31merror:\x1b[0m x\\u{1b}]0;t\\u{7}\\u{1b}[2J\\u{1b}[8mhidden\\u{1b}\\u{9b}1A\n"
+        );
     }
 
     #[test]

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+use crate::paint::printable;
 use crate::quantity;
 
-/// Redrawing more often than this is work that nobody sees.
+/// The shortest interval between two drawings.
 const REDRAW: Duration = Duration::from_millis(80);
 
 /// Rates and the time left are taken over this much of the recent past.
@@ -21,10 +22,10 @@ pub(crate) struct Bar {
 
 struct State {
     drawn: Option<Instant>,
-    /// Where the recent past begins, and what comes after it: (when, bytes, things).
+    /// Samples of the recent past, the oldest first: (time, bytes, items).
     marks: Vec<(Instant, u64, u64)>,
     total: Option<u64>,
-    /// What stands at the end of the line.
+    /// The text at the end of the line.
     also: Option<String>,
 }
 
@@ -55,7 +56,7 @@ impl Bar {
     /// Says what stands at the end of the line from the next update on.
     pub(crate) fn also(&self, text: Option<String>) {
         if let Ok(mut state) = self.state.lock() {
-            state.also = text;
+            state.also = text.as_deref().map(printable);
         }
     }
 

@@ -19,7 +19,11 @@ const SIZE_UNITS: [(&str, u64); 13] = [
 ];
 
 /// Reads `256MiB`, `1.5GB`, `4096`: MB are 10^6 bytes, MiB (and M) 2^20.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+///
+/// Says how to write a size.
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     let unit = unit.to_ascii_lowercase();
     let factor = if unit.is_empty() {

@@ -3,10 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::OnceLock;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 
-use crate::args::{Cli, colour_before_parsing, with_environment, without_environment};
+use crate::args::{Cli, colour_before_parsing, unknown_variables, with_environment};
 use crate::console::Console;
 use crate::failure::exit_code;
 
@@ -29,7 +28,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
     let cli = match parse(&args) {
         Ok(cli) => cli,
         Err(error) => {
-            // A closed pipe behind `--help | head` is nobody's error.
+            // A closed pipe, as in `--help | head`, is not an error.
             let _ = error.print();
             return error.exit_code();
         }
@@ -39,6 +38,12 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
         .first()
         .map_or(OsStr::new("forebay"), OsString::as_os_str);
     let console = Console::new(&cli.global, program);
+    let names: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .collect();
+    for warning in unknown_variables(names.iter().map(String::as_str), &command) {
+        console.warning(warning);
+    }
     let result = cli.command.run(&console);
     console.clear_progress();
     if let Err(failure) = &result {
@@ -54,48 +59,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
     }
 }
 
-/// Parses the arguments. Flags win over the environment: an option that was not given does not
-/// get its value from there when one that was given excludes it.
 fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let parser = command().color(colour_before_parsing(args));
-    let mut matches = parser.clone().try_get_matches_from(args);
-    if let Err(error) = &matches
-        && error.kind() == ErrorKind::ArgumentConflict
-    {
-        let is_given = |flag: &str| {
-            !flag.starts_with("--")
-                || args.iter().any(|arg| {
-                    let arg = arg.to_string_lossy();
-                    arg.split('=').next() == Some(flag)
-                })
-        };
-        let excluded = excluded(error);
-        if excluded.iter().any(|flag| is_given(flag)) {
-            let parser = without_environment(parser, &|long| {
-                let flag = format!("--{long}");
-                excluded.contains(&flag) && !is_given(&flag)
-            });
-            if let Ok(decided) = parser.try_get_matches_from(args) {
-                matches = Ok(decided);
-            }
-        }
-    }
-    Cli::from_arg_matches(&matches?)
-}
-
-/// The arguments that a conflict is about: flags as `--shards`, others as `[INDEX]`.
-fn excluded(error: &clap::Error) -> Vec<String> {
-    let texts = error
-        .context()
-        .flat_map(|(kind, value)| match (kind, value) {
-            (ContextKind::InvalidArg | ContextKind::PriorArg, ContextValue::String(text)) => {
-                vec![text.clone()]
-            }
-            (ContextKind::InvalidArg | ContextKind::PriorArg, ContextValue::Strings(texts)) => {
-                texts.clone()
-            }
-            _ => Vec::new(),
-        });
-    let name = |text: String| text.split_whitespace().next().map(str::to_owned);
-    texts.filter_map(name).collect()
+    Cli::from_arg_matches(&parser.try_get_matches_from(args)?)
 }

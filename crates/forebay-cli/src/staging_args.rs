@@ -1,10 +1,10 @@
-//! Where shards lie until they are in an object store: the options of every command that writes data sets.
+//! Options of the staging area, for commands that write datasets.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use forebay_pack::{UploadOptions, Uploaded};
-use forebay_store::stage::STAGING_VARIABLE;
+use forebay_staging::STAGING_VARIABLE;
 use serde::Serialize;
 
 use crate::quantity::{self, parse_size};
@@ -47,7 +47,7 @@ impl StagingArgs {
     }
 }
 
-/// What was uploaded, in a summary for programs.
+/// The uploads, in a summary for programs.
 #[derive(Debug, Serialize)]
 pub(crate) struct UploadedEvent {
     files: u64,

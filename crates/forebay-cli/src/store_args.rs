@@ -38,7 +38,7 @@ impl std::fmt::Debug for Setting {
 }
 
 impl Setting {
-    /// What it is.
+    /// Returns the value.
     pub(crate) fn get(&self) -> String {
         self.0.clone()
     }

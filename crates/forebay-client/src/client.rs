@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use forebay_wire::batch::{dtype_from_wire, layout_from_wire};
 use forebay_wire::part::{self, MOST_PARTS, Part};
-use forebay_wire::{BufferPool, Dtype, Layout, wire};
+use forebay_wire::{BufferPool, Dtype, wire};
 
+use crate::back_off::while_busy;
 use crate::connection::{Connection, dial};
 use crate::error::{Error, Result};
 use crate::feed::Feed;
@@ -35,7 +37,8 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Url`], [`Error::Servers`]; [`Error::Connect`] or [`Error::Waited`] of the last server when none
-    /// answers; [`Error::Remote`] when it refuses, for instance because it has no
+    /// answers; [`Error::Busy`] when none has a place within [`ClientOptions::busy_timeout`]; [`Error::Foreign`] when
+    /// something else listens there; [`Error::Remote`] when it refuses, for instance because it has no
     /// such dataset.
     pub fn connect(url: &str, options: ClientOptions) -> Result<Client> {
         let url: Url = url.parse()?;
@@ -74,9 +77,11 @@ impl Client {
             count: 1,
             ranks: 1,
         };
-        let connection = roster.try_all(|servers| {
-            let servers = roster::order(servers, &first, &[]);
-            dial(&servers, &url, &options, &|_| Ok(()), Ok)
+        let connection = while_busy(&options, || {
+            roster.try_all(|servers| {
+                let servers = roster::order(servers, &first, &[]);
+                dial(&servers, &url, &options, &|_| Ok(()), Ok)
+            })
         })?;
         Ok(Client {
             url,
@@ -212,9 +217,11 @@ impl Client {
                 result => return result,
             }
         }
-        self.roster.try_all(|servers| {
-            let servers = roster::order(servers, &unit, &[]);
-            dial(&servers, &self.url, &self.options, &|_| Ok(()), open_on)
+        while_busy(&self.options, || {
+            self.roster.try_all(|servers| {
+                let servers = roster::order(servers, &unit, &[]);
+                dial(&servers, &self.url, &self.options, &|_| Ok(()), open_on)
+            })
         })
     }
 
@@ -257,7 +264,7 @@ impl Client {
         // A server that does not know of types gives bytes.
         let dtype = |spec: &wire::StreamSpec| {
             let number = spec.output.as_ref().map_or(0, |output| output.dtype);
-            Dtype::from_wire(number).map_or("unknown", Dtype::name)
+            dtype_from_wire(number).map_or("unknown", Dtype::name)
         };
         if dtype(asked) != dtype(&spec) {
             return Err(Error::Disorder {
@@ -267,7 +274,7 @@ impl Client {
                 found: dtype(&spec).to_owned(),
             });
         }
-        let layout = Layout::from_wire(spec.layout).ok_or_else(|| Error::Disorder {
+        let layout = layout_from_wire(spec.layout).ok_or_else(|| Error::Disorder {
             server: connection.server.clone(),
             what: "layout",
             expected: "NHWC or NCHW".to_owned(),

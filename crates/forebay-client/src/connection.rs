@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use forebay_wire::frame::PROTOCOL_VERSIONS;
 use forebay_wire::part::Part;
+use forebay_wire::text::printable_start;
 use forebay_wire::{
-    Error as WireError, FrameReader, FrameWriter, Limits, LocalSocket, Message, Peer, Socket,
-    TcpSocket, Token, wire,
+    Error as WireError, Foreign, FrameReader, FrameWriter, Limits, LocalSocket, Message, Peer,
+    Socket, TcpSocket, Token, wire,
 };
 
 use crate::error::{Error, Result};
@@ -72,7 +73,10 @@ pub(crate) fn dial<T>(
                     if round == 0 && servers.len() > 1 && e.is_late() {
                         late.push(server.clone());
                     }
-                    last = Some(e);
+                    // A server that is busy is worth waiting for, whatever others are.
+                    if e.is_busy() || !last.as_ref().is_some_and(Error::is_busy) {
+                        last = Some(e);
+                    }
                 }
                 Err(e) => return Err(e),
             }
@@ -428,6 +432,9 @@ pub(crate) fn broken(server: &str, what: &str, silence: Duration, source: WireEr
         return Error::Tls { server, what };
     }
     let (server, what) = (server.to_owned(), what.to_owned());
+    if let Some(foreign) = source.foreign() {
+        return foreign_error(server, foreign);
+    }
     if source.is_timeout() {
         Error::Silent {
             server,
@@ -445,7 +452,27 @@ pub(crate) fn broken(server: &str, what: &str, silence: Duration, source: WireEr
     }
 }
 
-/// An error that the server sent.
+/// The error of a peer that speaks another protocol.
+pub(crate) fn foreign_error(server: String, foreign: Foreign) -> Error {
+    let what = match foreign {
+        Foreign::Tls => {
+            let what = "it speaks TLS: use forebays:// instead of forebay://".to_owned();
+            return Error::Tls { server, what };
+        }
+        Foreign::HttpAnswer => {
+            "it speaks HTTP; give the address of forebay serve --listen, not that of its dashboard"
+        }
+        Foreign::HttpRequest => {
+            "it asks something by HTTP; give the address of forebay serve --listen"
+        }
+    };
+    Error::Foreign { server, what }
+}
+
+/// Most characters of a server's words.
+const MOST_WORDS: usize = 4096;
+
+/// An error that the server sent, which may have been written by anyone.
 pub(crate) fn remote(server: &str, error: wire::Error) -> Error {
     Error::Remote {
         server: server.to_owned(),
@@ -453,7 +480,7 @@ pub(crate) fn remote(server: &str, error: wire::Error) -> Error {
         message: if error.message.is_empty() {
             format!("the server failed without a word ({:?})", error.kind())
         } else {
-            error.message
+            printable_start(&error.message, MOST_WORDS).into_owned()
         },
     }
 }

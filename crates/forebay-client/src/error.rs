@@ -144,6 +144,28 @@ pub enum Error {
         /// The server's words.
         message: String,
     },
+    /// Something else listens there.
+    #[error("{server} is no forebay server for trainers: {what}")]
+    Foreign {
+        /// The server.
+        server: String,
+        /// The protocol that it speaks, and what to do.
+        what: &'static str,
+    },
+    /// Servers had no place for as long as was allowed.
+    #[error(
+        "{server} was busy for {waited:.1?}, each of {attempts} times that it was asked: {message}; ask another server, or wait longer"
+    )]
+    Busy {
+        /// The server that was asked last.
+        server: String,
+        /// Since when.
+        waited: Duration,
+        /// How often.
+        attempts: u32,
+        /// The server's words.
+        message: String,
+    },
     /// A batch that is not the next one, or not what was agreed on.
     #[error(
         "{server} sent something else than the stream's next: {what}: expected {expected}, found {found}"
@@ -219,6 +241,17 @@ impl Error {
             }
             _ => false,
         }
+    }
+
+    /// Whether a server said that it has no place now.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(
+            self,
+            Error::Remote {
+                kind: Kind::Busy,
+                ..
+            }
+        )
     }
 
     /// Whether it is about a server that took too long to be reached.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use forebay_wire::batch::digest;
+use forebay_batch::digest;
 use forebay_wire::{Batch, BufferPool};
 
 /// Puts the parts of a batch together: sample `i` is in part `i` modulo their number. All of them were held against what

@@ -20,6 +20,7 @@
 //! # Ok::<(), forebay_client::Error>(())
 //! ```
 
+mod back_off;
 mod client;
 mod connection;
 mod error;
@@ -46,7 +47,7 @@ pub use error::{Error, Result};
 pub use forebay_wire::transport::tls::ClientTls;
 pub use forebay_wire::wire::error::Kind as RemoteKind;
 pub use forebay_wire::{Batch, Buffer, BufferPool, Dtype, Layout, Token, wire};
-pub use options::{ClientOptions, Credential, OpenOptions, Transport, Via};
+pub use options::{ClientOptions, Credential, OpenOptions, Transport, Via, Wanted};
 pub use queue::{ServerUse, StreamStats};
 pub use stream::{Interrupter, Polled, Stream};
 pub use url::{Authority, DEFAULT_PORT, Origin, Url};

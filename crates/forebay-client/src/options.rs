@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use forebay_wire::transport::tls::ClientTls;
 use forebay_wire::{BufferPool, Socket, Token, wire};
@@ -20,6 +21,10 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// How long the server may take to answer the handshake and to open a stream.
     pub open_timeout: Duration,
+    /// How long the client retries, with growing pauses, while servers are busy. Zero: no retries.
+    pub busy_timeout: Duration,
+    /// Whether connecting and opening go on while they wait for a busy server.
+    pub wanted: Wanted,
     /// How long [`Stream::next_batch`](crate::Stream::next_batch) waits at most.
     /// The server is known to be there meanwhile; this is about slowness.
     pub batch_timeout: Duration,
@@ -55,6 +60,45 @@ pub struct ClientOptions {
     pub credential: Option<Credential>,
     /// Whom to trust, and who this client is; for URLs that begin with `forebays://`.
     pub tls: ClientTls,
+}
+
+/// Asks the program, a few times a second, whether it still wants what is waited for. By default it does.
+#[derive(Clone)]
+pub struct Wanted(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Wanted {
+    /// As long as this says so.
+    pub fn new(is_wanted: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Wanted(Arc::new(is_wanted))
+    }
+
+    /// Waits for `time`; an error as soon as nothing is wanted any more.
+    pub(crate) fn pause(&self, time: Duration) -> crate::Result<()> {
+        const SLICE: Duration = Duration::from_millis(50);
+        let end = Instant::now() + time;
+        loop {
+            if !(self.0)() {
+                return Err(Error::Interrupted);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(SLICE));
+        }
+    }
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Wanted::new(|| true)
+    }
+}
+
+impl fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Wanted").field(&(self.0)()).finish()
+    }
 }
 
 /// A token, or where it is.
@@ -119,6 +163,8 @@ impl Default for ClientOptions {
             name: concat!("forebay-client/", env!("CARGO_PKG_VERSION")).to_owned(),
             connect_timeout: Duration::from_secs(5),
             open_timeout: Duration::from_secs(60),
+            busy_timeout: Duration::from_secs(60),
+            wanted: Wanted::default(),
             batch_timeout: Duration::from_secs(120),
             silence_timeout: None,
             reconnect_for: Duration::from_secs(30),

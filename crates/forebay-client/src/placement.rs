@@ -4,7 +4,7 @@
 //! by a hash of both and takes the best one that has room, rank by rank: none has more than its even share. When a
 //! server goes or comes, few of the other streams move.
 
-use forebay_wire::batch::digest::value;
+use forebay_batch::digest::value;
 
 /// Streams times servers up to which shares are bounded, which means to place all streams before one. Beyond it
 /// shares are nearly even by themselves.

@@ -4,14 +4,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_wire::{Batch, FrameWriter, Message, wire};
+use forebay_wire::batch::from_header;
+use forebay_wire::text::printable;
+use forebay_wire::{FrameWriter, Message, wire};
 
+use crate::back_off::{Trouble, jittered};
 use crate::connection::{Connection, broken, remote};
 use crate::error::{Error, Result};
 use crate::moving::{self, Why};
 use crate::payload::{self, Unread};
 use crate::queue::{Item, Queue};
-use crate::reconnect::{Trouble, jittered};
 use crate::sequence::{Disorder, Sequence};
 use crate::slots::Slots;
 use crate::terms::Terms;
@@ -157,24 +159,13 @@ impl Receiver {
 
     /// Reads one connection to the end of the stream, or to where another one takes over, which it gives.
     fn receive(&mut self, connection: &mut Connection) -> Result<Option<Connection>> {
-        let Terms {
-            layout,
-            pool,
-            until,
-            ..
-        } = &*Arc::clone(&self.terms);
         let server = connection.server.clone();
-        let silence = connection.silence;
-        let raw = self.sequence.is_raw();
-        let fail = |what: String, e| broken(&server, &what, silence, e);
-        let disorder = |d: Disorder| Error::Disorder {
-            server: server.clone(),
-            what: d.what,
-            expected: d.expected,
-            found: d.found,
-        };
         loop {
-            if until.is_some_and(|until| self.sequence.epoch >= until) {
+            if self
+                .terms
+                .until
+                .is_some_and(|until| self.sequence.epoch >= until)
+            {
                 return Ok(None);
             }
             if let Some(next) = self.look_around(&server)? {
@@ -183,66 +174,14 @@ impl Receiver {
             let (message, payload_len) = connection
                 .reader
                 .read()
-                .map_err(|e| fail(self.sequence.next(), e))?;
+                .map_err(|e| broken(&server, &self.sequence.next(), connection.silence, e))?;
             self.queue.heard();
             match message {
-                Message::Batch(mut header) => {
-                    let shared = header.shared.take();
-                    let lanes = connection.lanes.len();
-                    let payload_len = payload::len_of(&header, shared.as_ref(), payload_len, lanes)
-                        .map_err(disorder)?;
-                    let limit = self.terms.options.max_batch_bytes;
-                    if payload_len > limit {
-                        return Err(Error::Protocol {
-                            server,
-                            source: forebay_wire::Error::TooLarge {
-                                what: "a payload",
-                                limit,
-                                found: payload_len,
-                            },
-                        });
-                    }
-                    let next = self.sequence.next();
-                    self.sequence
-                        .check(&header, payload_len)
-                        .map_err(disorder)?;
-                    let digest = header.digest;
-                    let after = self.sequence.ahead(self.sequence.place(), 1);
-                    if !self.queue.expect(payload_len, raw, after) {
-                        return Err(disorder(Disorder {
-                            what: "credit",
-                            expected: "no more than was granted".to_owned(),
-                            found: format!("a batch of {payload_len} bytes beyond it"),
-                        }));
-                    }
-                    let began = Instant::now();
-                    let images = match &shared {
-                        Some(shared) => payload::find(&self.slots, shared, connection, &header),
-                        None => payload::read(connection, &header, payload_len, pool),
-                    };
-                    let batch = images
-                        .and_then(|images| {
-                            Batch::from_wire(header, *layout, images).map_err(Unread::Wire)
-                        })
-                        .map_err(|e| match e {
-                            Unread::Wire(e) => fail(next, e),
-                            Unread::Memory(source) => Error::Memory {
-                                bytes: payload_len,
-                                source,
-                            },
-                            Unread::Shared(d) => disorder(d),
-                        })?;
-                    self.sequence.advance(digest);
-                    let lost_at = self.lost_at.take();
-                    // One lock and one wake-up a batch: whoever waits for it is not woken for less.
-                    self.queue.push(Item::Batch(batch), |state| {
-                        state.count(payload_len, shared.is_some(), began.elapsed());
-                        let gap = lost_at.map_or(Duration::ZERO, |at| at.elapsed());
-                        state.stats.longest_gap = state.stats.longest_gap.max(gap);
-                    });
-                }
+                Message::Batch(header) => self.batch(connection, header, payload_len)?,
                 Message::EpochEnd(end) => {
-                    self.sequence.epoch_end(&end).map_err(disorder)?;
+                    self.sequence
+                        .epoch_end(&end)
+                        .map_err(|d| disorder(&server, d))?;
                     let next = self.sequence.place();
                     let end = Item::EpochEnd(end.epoch);
                     self.queue.push(end, |state| state.next = next);
@@ -259,7 +198,12 @@ impl Receiver {
                     self.queue.send(&pong.into());
                 }
                 Message::Ping(_) => {}
-                Message::Stats(stats) => self.queue.note(|state| state.server_stats = Some(stats)),
+                Message::Stats(mut stats) => {
+                    for text in &mut stats.failures {
+                        *text = printable(text).into_owned();
+                    }
+                    self.queue.note(|state| state.server_stats = Some(stats));
+                }
                 Message::Error(error) => return Err(remote(&server, error)),
                 other => {
                     let found = other.kind();
@@ -273,6 +217,82 @@ impl Receiver {
                 }
             }
         }
+    }
+
+    /// Reads the payload of a batch, checks it and hands it to the trainer.
+    fn batch(
+        &mut self,
+        connection: &mut Connection,
+        mut header: wire::Batch,
+        payload_len: u64,
+    ) -> Result<()> {
+        let terms = Arc::clone(&self.terms);
+        let shared = header.shared.take();
+        let lanes = connection.lanes.len();
+        let payload_len = payload::len_of(&header, shared.as_ref(), payload_len, lanes)
+            .map_err(|d| disorder(&connection.server, d))?;
+        let limit = terms.options.max_batch_bytes;
+        if payload_len > limit {
+            return Err(Error::Protocol {
+                server: connection.server.clone(),
+                source: forebay_wire::Error::TooLarge {
+                    what: "a payload",
+                    limit,
+                    found: payload_len,
+                },
+            });
+        }
+        let next = self.sequence.next();
+        self.sequence
+            .check(&header, payload_len)
+            .map_err(|d| disorder(&connection.server, d))?;
+        let digest = header.digest;
+        let after = self.sequence.ahead(self.sequence.place(), 1);
+        if !self
+            .queue
+            .expect(payload_len, self.sequence.is_raw(), after)
+        {
+            let found = Disorder {
+                what: "credit",
+                expected: "no more than was granted".to_owned(),
+                found: format!("a batch of {payload_len} bytes beyond it"),
+            };
+            return Err(disorder(&connection.server, found));
+        }
+        let began = Instant::now();
+        let images = match &shared {
+            Some(shared) => payload::find(&self.slots, shared, connection, &header),
+            None => payload::read(connection, &header, payload_len, &terms.pool),
+        };
+        let batch = images
+            .and_then(|images| from_header(header, terms.layout, images).map_err(Unread::Wire))
+            .map_err(|e| match e {
+                Unread::Wire(e) => broken(&connection.server, &next, connection.silence, e),
+                Unread::Memory(source) => Error::Memory {
+                    bytes: payload_len,
+                    source,
+                },
+                Unread::Shared(d) => disorder(&connection.server, d),
+            })?;
+        self.sequence.advance(digest);
+        let lost_at = self.lost_at.take();
+        // One lock and one wake-up a batch: a trainer that waits for it is not woken for less.
+        self.queue.push(Item::Batch(batch), |state| {
+            state.count(payload_len, shared.is_some(), began.elapsed());
+            let gap = lost_at.map_or(Duration::ZERO, |at| at.elapsed());
+            state.stats.longest_gap = state.stats.longest_gap.max(gap);
+        });
+        Ok(())
+    }
+}
+
+/// The error for a message that does not fit the stream.
+fn disorder(server: &str, found: Disorder) -> Error {
+    Error::Disorder {
+        server: server.to_owned(),
+        what: found.what,
+        expected: found.expected,
+        found: found.found,
     }
 }
 

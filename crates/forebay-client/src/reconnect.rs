@@ -1,29 +1,10 @@
 //! A stream that lost its server: the next one, or the same again, at the very next batch.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::receiver::{HOLD_UP, Receiver};
-
-/// First and longest wait between two rounds of attempts.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-
-/// What went wrong since the last batch arrived.
-pub(crate) struct Trouble {
-    since: Option<Instant>,
-    attempts: u32,
-    back_off: Duration,
-}
-
-impl Trouble {
-    pub(crate) const NONE: Trouble = Trouble {
-        since: None,
-        attempts: 0,
-        back_off: BACK_OFF.0,
-    };
-}
 
 impl Receiver {
     /// Connects again and opens the stream where it was, for as long as the
@@ -48,11 +29,7 @@ impl Receiver {
             if !last.is_passing() || limit.is_zero() {
                 return Err(last);
             }
-            // The first attempt comes at once: a batch came over the connection before.
-            let wait = match self.trouble.attempts {
-                0 => Duration::ZERO,
-                _ => jittered(self.trouble.back_off),
-            };
+            let wait = self.trouble.wait();
             if since.elapsed() + wait > limit {
                 return Err(Error::GaveUp {
                     attempts: self.trouble.attempts,
@@ -64,10 +41,7 @@ impl Receiver {
             if self.queue.pause(wait) {
                 return Err(Error::Interrupted);
             }
-            if self.trouble.attempts > 0 {
-                self.trouble.back_off = (self.trouble.back_off * 2).min(BACK_OFF.1);
-            }
-            self.trouble.attempts += 1;
+            self.trouble.attempt();
             match self.attempt(lost) {
                 Ok(connection) => {
                     self.queue.note(|state| state.stats.reconnects += 1);
@@ -97,12 +71,4 @@ impl Receiver {
         queue.note(|state| state.dialling = false);
         self.take_over(dialled?)
     }
-}
-
-/// Between half of `time` and all of it, so that clients that lost one server
-/// do not come back all at once.
-pub(crate) fn jittered(time: Duration) -> Duration {
-    let random = RandomState::new().build_hasher().finish();
-    let part = 0.5 + (random >> 11) as f64 / (1u64 << 54) as f64;
-    time.mul_f64(part)
 }

@@ -169,7 +169,7 @@ fn from_file(path: &Path) -> Result<Vec<Server>> {
     let read = || {
         use io::Read;
         let mut text = String::new();
-        let file = std::fs::File::open(path)?;
+        let file = forebay_wire::open_input(path)?;
         file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
         Ok(text)
     };

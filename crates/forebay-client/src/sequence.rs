@@ -1,6 +1,7 @@
 //! What must come next: each batch of the stream once, in order. No IO.
 
-use forebay_wire::batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE, digest, is_raw};
+use forebay_batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE, digest};
+use forebay_wire::batch::is_raw;
 use forebay_wire::wire;
 
 /// Most records, and most samples of a global batch: what is added up here stays

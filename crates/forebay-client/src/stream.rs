@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_wire::batch::digest::{Digests, EpochDigest};
+use forebay_batch::digest::{Digests, EpochDigest};
 use forebay_wire::{Batch, BufferPool, Layout, wire};
 
 use crate::error::{Error, Result};

@@ -100,11 +100,24 @@ impl Terms {
             &self.options,
         )?;
         if opened != self.opened {
+            // A list of classes fills no message.
+            let shown = |of: &wire::Opened| {
+                let classes = of.classes.len();
+                let rest = wire::Opened {
+                    classes: Vec::new(),
+                    ..of.clone()
+                };
+                format!("{rest:?} with {classes} classes")
+            };
+            let what = match opened.classes == self.opened.classes {
+                true => "the opened stream",
+                false => "the classes of the opened stream",
+            };
             return Err(Error::Disorder {
                 server: connection.server.clone(),
-                what: "the opened stream",
-                expected: format!("{:?}", self.opened),
-                found: format!("{opened:?}"),
+                what,
+                expected: shown(&self.opened),
+                found: shown(&opened),
             });
         }
         Ok(())

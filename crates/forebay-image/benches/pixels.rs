@@ -2,10 +2,10 @@
 //! and, if `FOREBAY_BENCH_IMAGES` is set, over that folder's. One iteration is one image, in turns.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use forebay_image::ops::{RandAugment, RandomErasing, RandomHorizontalFlip, RandomResizedCrop};
 use forebay_image::{
-    BatchTransform, Decoder, Dtype, EvalTransform, Layout, Limits, Mixing, Motion, Normalize,
-    Output, RandAugment, RandomErasing, RandomResizedCrop, RgbImage, SampleSeed, Step,
-    TrainTransform, Transform, TransformList, probe, resize,
+    BatchTransform, Compose, Decoder, Dtype, EvalTransform, Layout, Limits, Mixing, Normalize, Op,
+    Output, RgbImage, SampleSeed, TrainTransform, Transform, probe, resize,
 };
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -83,20 +83,20 @@ fn bench_folder(c: &mut Criterion, name: &str, folder: &Path) {
     group.bench_function("resize", |b| {
         b.iter(|| resize(&crops[next(crops.len())], 224, 224))
     });
-    let augment = TransformList::new(vec![
-        Step::RandomResizedCrop(RandomResizedCrop {
+    let augment = Compose::new(vec![
+        Op::RandomResizedCrop(RandomResizedCrop {
             size: (224, 224),
             scale: crop.scale,
             ratio: crop.ratio,
         }),
-        Step::RandomHorizontalFlip(0.5),
-        Step::RandAugment(RandAugment {
+        Op::RandomHorizontalFlip(RandomHorizontalFlip { p: 0.5 }),
+        Op::RandAugment(RandAugment {
             num_ops: 2,
             magnitude: 9,
             num_magnitude_bins: 31,
-            motion: Motion::default(),
+            ..Default::default()
         }),
-        Step::RandomErasing(RandomErasing::new()),
+        Op::RandomErasing(RandomErasing::new()),
     ])
     .expect("an order that works");
     let (bytes, half) = (

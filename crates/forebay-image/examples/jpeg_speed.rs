@@ -9,7 +9,7 @@
 
 use forebay_image::{
     Decoder, Limits, Probe, Region, SampleSeed, SeekDensity, SeekPointBuilder, TrainTransform,
-    probe,
+    check_structure, probe,
 };
 use libjpeg_turbo_rs::PixelFormat;
 use std::path::Path;
@@ -46,6 +46,7 @@ fn main() {
     let mut outs = [const { Vec::new() }; 6];
     let mut turbo = Vec::new();
     let mut builder = SeekPointBuilder::default();
+    let mut checker = Decoder::new(Limits::default());
     type Way<'a> = (&'a str, Box<dyn FnMut(&Image) + 'a>);
     let cell = std::cell::RefCell::new((&mut ours, &mut outs));
     let run = |way: usize, image: &Image, area: Region, points: Option<&[u8]>| {
@@ -82,6 +83,16 @@ fn main() {
             Box::new(|image| {
                 std::hint::black_box(builder.build(&image.bytes, SeekDensity::Auto));
             }),
+        ),
+        (
+            "checking the structure",
+            Box::new(|image| {
+                check_structure(&image.bytes, &Limits::default()).expect("decoded before");
+            }),
+        ),
+        (
+            "checking the codes of any kind",
+            Box::new(|image| checker.check_codes(&image.bytes).expect("decoded before")),
         ),
     ];
     ways.retain(|(name, _)| name.contains(&only));
@@ -148,7 +159,7 @@ fn read(directory: &Path) -> Vec<Image> {
             let Ok(probe) = probe(&bytes, &Limits::default()) else {
                 continue;
             };
-            if probe.channels == 4 || probe.progressive {
+            if probe.channels == 4 {
                 continue;
             }
             let seed = SampleSeed {

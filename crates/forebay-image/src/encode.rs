@@ -4,18 +4,19 @@
 //! chroma halved in both directions), so that what it writes is what TensorFlow's `encode_jpeg` and Pillow write.
 //! Nothing of the original but its pixels is in the result: no EXIF, no ICC profile, no comment.
 
-use crate::decode::{Decoder, Opened, Region, RgbImage};
+use crate::decode::{Decoder, Opened};
 use crate::error::{ImageError, Result};
-use crate::probe::{Color, Format, Probe};
-use crate::resize::Resize;
-use crate::transform::Layout;
+use crate::format::{Color, Format, Probe};
+use crate::output::Layout;
+use crate::region::{Region, RgbImage};
+use crate::resize::ResizePlan;
 use libjpeg_turbo_rs::{Encoder, PixelFormat, Subsampling};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Density in the JFIF header: pixels an inch, as TensorFlow's `encode_jpeg` writes it by default.
 const DENSITY: (u8, u16, u16) = (1, 300, 300);
 
-/// Encodes a picture as baseline JPEG, 4:2:0, at a quality of 1 to 100. With `grey` the first channel alone is
+/// Encodes a picture as baseline JPEG, 4:2:0, at a quality of 1 to 100. With `gray` the first channel alone is
 /// stored, for pictures whose three channels are equal.
 ///
 /// The same pixels give the same bytes on every machine.
@@ -27,12 +28,12 @@ const DENSITY: (u8, u16, u16) = (1, 300, 300);
 /// ```
 /// use forebay_image::{Decoder, Limits, RgbImage, encode_jpeg};
 ///
-/// let grey = RgbImage { width: 40, height: 30, data: vec![90; 40 * 30 * 3] };
-/// let jpeg = encode_jpeg(&grey, 95, false)?;
-/// assert_eq!(Decoder::new(Limits::default()).decode(&jpeg)?, grey);
+/// let gray = RgbImage { width: 40, height: 30, data: vec![90; 40 * 30 * 3] };
+/// let jpeg = encode_jpeg(&gray, 95, false)?;
+/// assert_eq!(Decoder::new(Limits::default()).decode(&jpeg)?, gray);
 /// # Ok::<(), forebay_image::ImageError>(())
 /// ```
-pub fn encode_jpeg(image: &RgbImage, quality: u8, grey: bool) -> Result<Vec<u8>> {
+pub fn encode_jpeg(image: &RgbImage, quality: u8, gray: bool) -> Result<Vec<u8>> {
     let invalid = |what: String| ImageError::Transform { what };
     if !(1..=100).contains(&quality) {
         return Err(invalid(format!(
@@ -48,7 +49,7 @@ pub fn encode_jpeg(image: &RgbImage, quality: u8, grey: bool) -> Result<Vec<u8>>
         )));
     }
     let one_channel: Vec<u8>;
-    let (pixels, format) = if grey {
+    let (pixels, format) = if gray {
         one_channel = image.data.iter().step_by(3).copied().collect();
         (one_channel.as_slice(), PixelFormat::Grayscale)
     } else {
@@ -73,7 +74,7 @@ pub fn encode_jpeg(image: &RgbImage, quality: u8, grey: bool) -> Result<Vec<u8>>
     }
 }
 
-/// What an image is made smaller to. Images that are small enough stay as they are; none is enlarged.
+/// The size that larger images are reduced to. No image is enlarged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shrink {
     /// The short side gets this many pixels, unless it has fewer.
@@ -137,7 +138,7 @@ impl Decoder {
                 ),
             });
         }
-        let region = self.resizer.plan(&Resize {
+        let region = self.resizer.plan(&ResizePlan {
             input: (probe.width, probe.height),
             output: (width, height),
             window: Region::whole(width, height),
@@ -156,8 +157,8 @@ impl Decoder {
 
 impl Color {
     /// Whether decoding gives three equal channels.
-    pub const fn is_grey(self) -> bool {
-        matches!(self, Self::Grey | Self::GreyAlpha)
+    pub const fn is_gray(self) -> bool {
+        matches!(self, Self::Gray | Self::GrayAlpha)
     }
 }
 
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn grey_pictures_stay_grey() {
+    fn gray_pictures_stay_gray() {
         let data = (0..30 * 20).flat_map(|i| [(i % 251) as u8; 3]).collect();
         let image = RgbImage {
             width: 30,
@@ -202,7 +203,7 @@ mod tests {
         };
         let bytes = encode_jpeg(&image, 90, true).unwrap();
         let probe = probe(&bytes, &Limits::default()).unwrap();
-        assert_eq!((probe.channels, probe.color), (1, Color::Grey));
+        assert_eq!((probe.channels, probe.color), (1, Color::Gray));
     }
 
     #[test]

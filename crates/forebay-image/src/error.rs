@@ -1,7 +1,7 @@
-//! What can go wrong with an image. Errors name what was expected and found; the caller, who knows
+//! Errors about an image. They name what was expected and found; the caller, who knows
 //! file and record, adds the place.
 
-use crate::probe::Format;
+use crate::format::Format;
 
 /// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, ImageError>;
@@ -11,7 +11,7 @@ pub type Result<T> = std::result::Result<T, ImageError>;
 #[non_exhaustive]
 pub enum ImageError {
     /// The bytes begin like no image format this build decodes.
-    #[error("not a JPEG, PNG or WebP image: it begins with {start}")]
+    #[error("not a JPEG, PNG, WebP or TIFF image: it begins with {start}")]
     UnknownFormat {
         /// The first bytes in hexadecimal.
         start: String,
@@ -30,9 +30,9 @@ pub enum ImageError {
     /// The image is over one of the [`Limits`](crate::Limits); nothing was allocated for it.
     #[error("image has {found} {what}, the limit is {limit}")]
     OverLimit {
-        /// What is limited, with its unit.
+        /// The limited quantity, with its unit.
         what: &'static str,
-        /// What the header says.
+        /// The value in the header.
         found: u64,
         /// The limit.
         limit: u64,
@@ -42,7 +42,7 @@ pub enum ImageError {
     Truncated {
         /// The format.
         format: Format,
-        /// What was being read.
+        /// The structure being read.
         what: String,
     },
     /// The data contradict the format.
@@ -50,7 +50,7 @@ pub enum ImageError {
     Corrupt {
         /// The format.
         format: Format,
-        /// What is wrong, with the byte offset where it is known.
+        /// The fault, with the byte offset where it is known.
         what: String,
     },
     /// A legal variant that no decoder here reads.
@@ -98,9 +98,14 @@ pub enum ImageError {
     /// Transform options that make no sense.
     #[error("invalid transform: {what}")]
     Transform {
-        /// What is wrong and what is allowed.
+        /// The fault, and what is allowed.
         what: String,
     },
+}
+
+/// The error for options of a transform that make no sense.
+pub(crate) fn invalid(what: String) -> ImageError {
+    ImageError::Transform { what }
 }
 
 impl ImageError {

@@ -2,7 +2,7 @@
 
 use crate::error::{ImageError, Result};
 
-/// What an image may ask for. A header over any of these is refused before pixels are allocated.
+/// Limits of an image. A header over any of these is refused before pixels are allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Longest side, in pixels.
@@ -43,9 +43,17 @@ impl Limits {
         if pixels > self.max_pixels {
             return over("pixels", pixels, self.max_pixels);
         }
-        let bytes = pixels.saturating_mul(bytes_per_pixel);
+        self.check_bytes(pixels.saturating_mul(bytes_per_pixel))
+    }
+
+    /// Checks the bytes that decoding takes in all.
+    pub(crate) fn check_bytes(&self, bytes: u64) -> Result<()> {
         if bytes > self.max_decoded_bytes {
-            return over("bytes when decoded", bytes, self.max_decoded_bytes);
+            return Err(ImageError::OverLimit {
+                what: "bytes when decoded",
+                found: bytes,
+                limit: self.max_decoded_bytes,
+            });
         }
         Ok(())
     }

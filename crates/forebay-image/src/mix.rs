@@ -5,13 +5,14 @@
 //! and the place of the global batch, so that all ranks draw the same; partners are of the same rank's batch.
 
 use crate::error::{ImageError, Result};
+use crate::ops::Size;
+use crate::output::{Dtype, Layout, Output};
 use crate::random::{Draws, Purpose, SampleSeed, exp, ln};
-use crate::transform::{Dtype, Layout, Output, Size};
 
 /// Shares are multiples of 1 / this, so that pixels and labels agree on them exactly in every type. It fits into 16
 /// bits with a sign, which processors multiply eight or more of at once.
 const UNIT: i16 = 1 << 14;
-/// Most choices of a batch transform: nobody has more.
+/// Most choices of a batch transform.
 const MAX_CHOICES: usize = 16;
 
 /// A way to mix the samples of a batch.
@@ -33,7 +34,7 @@ pub enum Mixing {
     Nothing,
 }
 
-/// One of several ways to mix, drawn anew for each batch.
+/// One of several ways to mix, drawn for each batch.
 ///
 /// ```
 /// use forebay_image::{BatchTransform, Mixing};
@@ -47,7 +48,7 @@ pub struct BatchTransform {
     choices: Vec<(Mixing, f64)>,
 }
 
-/// What was drawn for a batch.
+/// The random choices of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Drawn {
     Nothing,
@@ -72,7 +73,7 @@ impl BatchTransform {
     /// Choices with their weights, which need not sum to 1.
     ///
     /// # Errors
-    /// [`ImageError::Transform`]: no choice or too many, an `alpha` or a weight that cannot be.
+    /// [`ImageError::Transform`]: no choice or too many, an invalid `alpha` or weight.
     pub fn new(choices: Vec<(Mixing, f64)>) -> Result<Self> {
         let invalid = |what| Err(ImageError::Transform { what });
         if !(1..=MAX_CHOICES).contains(&choices.len()) {
@@ -104,7 +105,7 @@ impl BatchTransform {
         &self.choices
     }
 
-    /// What is done to the batch of samples of a size at `position` of an epoch; a pure function.
+    /// The random choices for the batch at `position` of an epoch, of samples of a size; a pure function.
     pub fn draw(&self, seed: u64, epoch: u64, position: u64, (height, width): Size) -> Mix {
         let place = SampleSeed {
             seed,
@@ -112,7 +113,7 @@ impl BatchTransform {
             sample: position,
             occurrence: 0,
         };
-        let draws = &mut Draws::new(place, Purpose::Mix);
+        let draws = &mut Draws::new(place, Purpose::MIX);
         let sum: f64 = self.choices.iter().map(|(_, weight)| weight).sum();
         let mut left = draws.unit() * sum;
         // The last one with a weight, where rounding leaves something over.
@@ -330,7 +331,7 @@ mod tests {
     #[test]
     fn shares_are_of_the_beta_distribution() {
         for alpha in [0.05, 0.2, 1.0, 3.0] {
-            let draws = &mut Draws::new(SampleSeed::default(), Purpose::Mix);
+            let draws = &mut Draws::new(SampleSeed::default(), Purpose::MIX);
             let n = 20_000;
             let numbers: Vec<f64> = (0..n).map(|_| beta(alpha, draws)).collect();
             assert!(numbers.iter().all(|x| (0.0..=1.0).contains(x)));

@@ -1,4 +1,4 @@
-//! What shapes the pixels of a decoded image, beside the transform.
+//! Options of decoding, which shape pixels beside the transform.
 
 use crate::error::{ImageError, Result};
 use crate::limits::Limits;

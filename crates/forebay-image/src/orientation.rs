@@ -4,8 +4,8 @@
 //! its TIFF structure. The parser reads a few fields at checked offsets and allocates nothing; what is damaged, missing or out
 //! of range means: as stored.
 
-use crate::decode::Region;
-use crate::probe::{Format, Probe, exif};
+use crate::format::{Format, Probe};
+use crate::region::Region;
 
 /// The tag, and the types of a whole number.
 const ORIENTATION: u16 = 0x0112;
@@ -18,7 +18,7 @@ const PIXEL: usize = 3;
 /// Rows that are turned side by side, so that a column's cache lines are used for all of them.
 const TILE: usize = 16;
 
-/// What EXIF's values 1 to 8 do: perhaps exchange rows and columns, then count columns or rows of the stored picture
+/// The effect of EXIF's values 1 to 8: perhaps exchange rows and columns, then count columns or rows of the stored picture
 /// from the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Orientation {
@@ -29,7 +29,7 @@ pub(crate) struct Orientation {
 
 /// The EXIF orientation of an image file, 2 to 8; none if its picture is to be seen as it is stored.
 pub fn orientation(bytes: &[u8], probe: &Probe) -> Option<u8> {
-    let tag = exif(bytes, probe.format).and_then(tag)?;
+    let tag = probe.format.imp().exif(bytes).and_then(tag)?;
     u8::try_from(tag).ok().filter(|tag| (2..=8).contains(tag))
 }
 
@@ -59,9 +59,9 @@ impl Orientation {
         }
     }
 
-    /// Of an image file.
+    /// The orientation of an image file.
     pub(crate) fn of(bytes: &[u8], format: Format) -> Self {
-        let tag = exif(bytes, format).and_then(tag);
+        let tag = format.imp().exif(bytes).and_then(tag);
         tag.map_or_else(Self::default, Self::from_tag)
     }
 
@@ -88,7 +88,7 @@ impl Orientation {
         }
     }
 
-    /// Where a region of the picture that is seen lies in the stored one, which has this size.
+    /// The place of a region of the turned picture in the stored one, which has this size.
     pub(crate) fn stored(self, seen: Region, width: u32, height: u32) -> Region {
         let Region {
             x,

@@ -42,22 +42,22 @@ pub struct SampleSeed {
     pub occurrence: u64,
 }
 
-/// A random decision; the number is part of the contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u64)]
-pub(crate) enum Purpose {
-    Crop = 1,
-    Flip = 2,
-    VerticalFlip = 3,
-    Jitter = 4,
-    Grayscale = 5,
-    RandAugment = 6,
-    TrivialAugment = 7,
-    Erase = 8,
-    /// What is written where something was erased.
-    Noise = 9,
+/// A kind of random decision. The number is part of the contract: each kind has its own, from 1 on, and no number is used again. Ops
+/// keep theirs in their files; a test of `ops` compares them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Purpose(pub(crate) u64);
+
+impl Purpose {
+    /// The region of a random crop.
+    pub(crate) const CROP: Self = Self(1);
+    /// A mirror image, left to right.
+    pub(crate) const FLIP: Self = Self(2);
+    /// Which rectangle is erased.
+    pub(crate) const ERASE: Self = Self(8);
+    /// The noise in an erased rectangle.
+    pub(crate) const NOISE: Self = Self(9);
     /// How the samples of a batch are mixed; the sample is the position of the global batch.
-    Mix = 10,
+    pub(crate) const MIX: Self = Self(10);
 }
 
 /// The draws for one purpose of one sample.
@@ -71,9 +71,9 @@ impl Draws {
         Self::nth(seed, purpose, 0)
     }
 
-    /// For the step of a list that has `before` others of its kind before it.
+    /// For the op of a list that has `before` others of its kind before it.
     pub(crate) fn nth(seed: SampleSeed, purpose: Purpose, before: u64) -> Self {
-        let purpose = purpose as u64 + (before << 32);
+        let purpose = purpose.0 + (before << 32);
         let mut key = mix(seed.seed.wrapping_add(GOLDEN));
         for part in [seed.epoch, seed.sample, purpose] {
             key = mix((key ^ part).wrapping_add(GOLDEN));
@@ -140,7 +140,7 @@ struct Twice {
 }
 
 impl Twice {
-    /// Of any two numbers, exactly (Knuth).
+    /// Adds any two numbers, exactly (Knuth).
     fn sum(a: f64, b: f64) -> Self {
         let high = a + b;
         let back = high - a;
@@ -216,7 +216,7 @@ mod tests {
                 sample: 3,
                 occurrence: 0,
             },
-            Purpose::Crop,
+            Purpose::CROP,
         );
         let got: Vec<u64> = (0..3).map(|_| draws.next_u64()).collect();
         assert_eq!(

@@ -1,6 +1,6 @@
 //! The seam between those who make rows of pixels and those who take them.
 //!
-//! A decoder makes the rows of a region from the top, and whoever takes them says where the next one goes and in which
+//! A decoder makes the rows of a region from the top, and the receiver says where the next one goes and in which
 //! form. So rows can go straight into a resize, which takes them up while they are in the cache, and a region is never
 //! in memory as a whole.
 
@@ -15,7 +15,7 @@ pub(crate) enum Room<'a> {
 
 /// Takes the rows of a region one after the other.
 pub(crate) trait Rows {
-    /// Room for the next row, exactly as wide as the region; `None` if nobody wants that row.
+    /// Room for the next row, exactly as wide as the region; `None` if that row is not wanted.
     fn room(&mut self) -> Option<Room<'_>>;
 
     /// The next row is where [`Rows::room`] said, or was not wanted.

@@ -18,11 +18,8 @@ fn plan(shuffle: Shuffle) -> EpochPlan {
 }
 
 fn positions(c: &mut Criterion) {
-    let blocks = Shuffle::Blocks {
-        block_records: 32,
-        window_blocks: 2,
-    };
-    for shuffle in [Shuffle::None, blocks, Shuffle::Full] {
+    let blocks = Shuffle::blocks(32, 2);
+    for shuffle in [Shuffle::NONE, blocks, Shuffle::FULL] {
         let plan = plan(shuffle);
         let mut p = 0;
         c.bench_function(&format!("sample_at/{}", shuffle.name()), |b| {

@@ -9,7 +9,7 @@ use forebay_image::{EvalTransform, Transform};
 use forebay_loader::{Loader, Options, Shuffle};
 use forebay_shard::ShardFormat;
 
-#[path = "../tests/dataset/mod.rs"]
+#[path = "../tests/it/dataset/mod.rs"]
 mod dataset;
 
 fn first_batch(c: &mut Criterion) {
@@ -33,7 +33,7 @@ fn first_batch(c: &mut Criterion) {
                 ..dataset::Recipe::default()
             },
         );
-        for shuffle in [Shuffle::default(), Shuffle::Full] {
+        for shuffle in [Shuffle::default(), Shuffle::FULL] {
             let mut options = Options::new(256, Transform::Eval(EvalTransform::new(8, 8)));
             options.shuffle = shuffle;
             group.bench_function(

@@ -25,6 +25,14 @@ pub enum Error {
         /// What is allowed.
         expected: String,
     },
+    /// An option whose value has parts, one of which is wrong.
+    #[error("option {name}: {error}")]
+    Invalid {
+        /// The option.
+        name: &'static str,
+        /// The part, and what is possible.
+        error: String,
+    },
     /// A transform, or a form of batches, that cannot be.
     #[error(transparent)]
     Transform(forebay_image::ImageError),

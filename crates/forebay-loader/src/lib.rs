@@ -13,24 +13,31 @@
 
 mod decode;
 mod error;
+mod fair;
+mod labels;
 mod loader;
 mod mix;
 mod options;
 mod pipeline;
 pub mod plan;
 mod sampling;
+mod schema;
 mod source;
 mod spec;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod trim;
 
 pub use error::{Error, Place, Result};
+pub use fair::{FairQueue, Share};
+pub use forebay_options::{LabelBase, OnError};
 pub use loader::{Loader, Monitor};
 pub use mix::{Mix, MixLabels};
-pub use options::{DEFAULT_MEMORY_BYTES, DEFAULT_READERS, OnError, Options, PageCache};
-pub use pipeline::Share;
+pub use options::{DEFAULT_MEMORY_BYTES, DEFAULT_READERS, Options, PageCache};
 pub use plan::Shuffle;
 pub use sampling::{Sampling, Weights};
 pub use spec::MAX_BATCH_BYTES;
-pub use stats::{Bound, Network, Queues, READ_BOUNDS_S, ReadTimes, StageStats, Stats, Verdict};
+pub use stats::{
+    Bound, CoresElsewhere, Network, Queues, READ_BOUNDS_S, ReadTimes, StageStats, Stats, Verdict,
+};

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_image::{Dtype, Layout};
+use forebay_batch::digest::{self, Digests, EpochDigest};
+use forebay_batch::{Batch, BufferPool, Layout};
 use forebay_proto::wire::StreamSpec;
 use forebay_shard::Split;
-use forebay_wire::batch::digest::{self, Digests, EpochDigest};
-use forebay_wire::{Batch, BufferPool};
 
 use crate::error::{Error, Result};
 use crate::mix::Mix;
 use crate::options::Options;
 use crate::pipeline::{Made, Pipeline, Shared};
 use crate::plan::Batches;
-use crate::source::{Source, SplitSource};
+use crate::source::{Classes, Source, SplitSource};
 use crate::stats::{Queues, ReadTimes, Stats};
 
 /// Makes the batches of one rank, in order, ahead of whoever takes them.
@@ -43,7 +42,8 @@ pub struct Loader {
     options: Options,
     batches: Batches,
     split: String,
-    fingerprint: String,
+    identity: Identity,
+    classes: Classes,
     records: u64,
     bytes: u64,
     /// Of an epoch.
@@ -52,6 +52,13 @@ pub struct Loader {
     /// Where the next global batch begins.
     position: u64,
     digests: Digests,
+}
+
+/// The identity of a loader's dataset.
+#[derive(Default)]
+pub(crate) struct Identity {
+    pub(crate) fingerprint: String,
+    pub(crate) samples: Option<String>,
 }
 
 /// Stops a loader, or looks at its counters, from another thread. Holding one keeps no thread alive.
@@ -83,9 +90,17 @@ impl Loader {
         position: u64,
         pool: Option<BufferPool>,
     ) -> Result<Self> {
-        let (name, fingerprint) = (split.name().to_owned(), split.fingerprint().to_owned());
-        let source = Box::new(SplitSource::new(split)?.keeping(options.page_cache));
-        Self::from_source(source, name, fingerprint, options, (epoch, position), pool)
+        let name = split.name().to_owned();
+        let identity = Identity {
+            fingerprint: split.fingerprint().to_owned(),
+            samples: split.sample_fingerprint().map(str::to_owned),
+        };
+        let source = Box::new(
+            SplitSource::new(split)?
+                .keeping(options.page_cache)
+                .counting_from(options.label_base),
+        );
+        Self::from_source(source, name, identity, options, (epoch, position), pool)
     }
 
     /// A loader of several datasets, that begins with the first batch of epoch 0.
@@ -94,20 +109,24 @@ impl Loader {
     ///
     /// As [`Loader::new`]; weights or labels that cannot be.
     pub fn mixed(mix: &Mix, options: Options) -> Result<Self> {
-        let source = Box::new(mix.source(options.page_cache)?);
-        let (name, fingerprint) = (mix.split(), mix.fingerprint());
-        Self::from_source(source, name, fingerprint, options, (0, 0), None)
+        let source = Box::new(mix.source(options.page_cache, options.label_base)?);
+        let identity = Identity {
+            fingerprint: mix.fingerprint(),
+            samples: mix.sample_fingerprint(),
+        };
+        Self::from_source(source, mix.split(), identity, options, (0, 0), None)
     }
 
     pub(crate) fn from_source(
         source: Box<dyn Source>,
         split: String,
-        fingerprint: String,
+        identity: Identity,
         options: Options,
         (epoch, position): (u64, u64),
         pool: Option<BufferPool>,
     ) -> Result<Self> {
         let (records, bytes) = (source.records(), source.bytes());
+        let classes = source.classes();
         let mut options = options;
         let (sampling, selection) = options.sampling.resolve(&*source)?;
         options.sampling = sampling;
@@ -119,7 +138,7 @@ impl Loader {
                 u64::try_from(bytes).unwrap_or(u64::MAX)
             }
         };
-        let options = options.resolve(picks, picked_bytes)?;
+        let options = options.resolve_within(picks, picked_bytes, source.block_records())?;
         let samples = picks.saturating_mul(options.sampling.times());
         let batches = options.batches(samples)?;
         check_position(position, samples)?;
@@ -131,7 +150,8 @@ impl Loader {
             options,
             batches,
             split,
-            fingerprint,
+            identity,
+            classes,
             records,
             bytes,
             samples,
@@ -170,7 +190,7 @@ impl Loader {
         }
         let made = self.pipeline.shared().next(until)?;
         let batch = self.batch(made);
-        self.position = (self.position + self.batches.global_size()).min(self.samples);
+        self.position = self.batches.after(self.position);
         self.digests.add(&batch, self.position);
         Ok(Some(batch))
     }
@@ -186,9 +206,9 @@ impl Loader {
         let (height, width) = (height as usize, width as usize);
         let count = made.samples.len();
         let (shape, layout) = match self.options.output.layout {
-            _ if made.encoded.is_some() => ([count, 0, 0, 0], forebay_wire::Layout::default()),
-            Layout::Nhwc => ([count, height, width, 3], forebay_wire::Layout::Nhwc),
-            Layout::Nchw => ([count, 3, height, width], forebay_wire::Layout::Nchw),
+            _ if made.encoded.is_some() => ([count, 0, 0, 0], Layout::default()),
+            Layout::Nhwc => ([count, height, width, 3], Layout::Nhwc),
+            Layout::Nchw => ([count, 3, height, width], Layout::Nchw),
         };
         Batch {
             epoch: made.epoch,
@@ -197,12 +217,7 @@ impl Loader {
             digest: digest::batch(made.start, *rank, *world_size, &made.samples, &made.flags),
             images: made.images,
             encoded: made.encoded,
-            dtype: match self.options.output.dtype {
-                Dtype::Uint8 => forebay_wire::Dtype::Uint8,
-                Dtype::Float32 => forebay_wire::Dtype::Float32,
-                Dtype::Float16 => forebay_wire::Dtype::Float16,
-                Dtype::Bfloat16 => forebay_wire::Dtype::Bfloat16,
-            },
+            dtype: self.options.output.dtype,
             shape,
             layout,
             labels: made.labels,
@@ -298,7 +313,27 @@ impl Loader {
     /// Identity of the dataset, or [of the mix](Mix::fingerprint).
     #[must_use]
     pub fn fingerprint(&self) -> &str {
-        &self.fingerprint
+        &self.identity.fingerprint
+    }
+
+    /// Identity of the samples, or [of those of the mix](Mix::sample_fingerprint), where manifests say: a conversion
+    /// that keeps the samples keeps it.
+    #[must_use]
+    pub fn sample_fingerprint(&self) -> Option<&str> {
+        self.identity.samples.as_deref()
+    }
+
+    /// Returns the label of the first class in batches; `None` for a [`Mix`] of stored labels that count from different numbers.
+    #[must_use]
+    pub fn label_base(&self) -> Option<i64> {
+        self.classes.first
+    }
+
+    /// Returns the names of classes in the order of the labels of batches, from [`Loader::label_base`] on. Empty where the
+    /// manifest has none, or a label of a [`Mix`] stands for several classes.
+    #[must_use]
+    pub fn classes(&self) -> &Arc<[String]> {
+        &self.classes.names
     }
 
     /// Where the time went so far.

@@ -7,12 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 
+use forebay_options::LabelBase;
+use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::ClassEntry;
 use forebay_shard::{RecordBlock, Split, StorageStats};
 
 use crate::error::{Error, Place, Result};
+use crate::labels::Relabel;
 use crate::options::{DEFAULT_READERS, PageCache};
-use crate::source::{MAX_GAP_BYTES, Portions, Source, SplitSource};
+use crate::source::{Classes, MAX_GAP_BYTES, Portions, Source, SplitSource};
 
 /// Splits of several datasets that are read as one.
 ///
@@ -47,14 +50,15 @@ pub struct Mix {
     pub labels: MixLabels,
 }
 
-/// What becomes of the labels of a [`Mix`]. A record without a label, or with a negative one, keeps that.
+/// How the labels of a [`Mix`] follow from those of its datasets, which count from [`Options::label_base`](crate::Options::label_base).
+/// A record without a label, or with a negative one, keeps that.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MixLabels {
-    /// They stay as stored, whatever they mean elsewhere.
+    /// Each dataset keeps its own labels, whatever they mean in the others.
     #[default]
     Stored,
-    /// These are added to those that are stored, one for each split.
+    /// These are added to the labels of each dataset, one for each split.
     Add(Vec<i64>),
     /// The classes of each split come after those of the one before.
     Offset,
@@ -63,7 +67,7 @@ pub enum MixLabels {
 }
 
 impl Mix {
-    /// Each record of these splits once, with labels as stored.
+    /// Each record of these splits once, each with its own labels.
     #[must_use]
     pub fn new(splits: Vec<Split>) -> Self {
         Mix {
@@ -95,13 +99,25 @@ impl Mix {
     /// What tells the mix apart from others: the fingerprints of its datasets, their weights, and what becomes of labels.
     #[must_use]
     pub fn fingerprint(&self) -> String {
+        self.identity(self.splits.iter().map(Split::fingerprint))
+    }
+
+    /// The same by the samples of the datasets, if all of their manifests say: a conversion that keeps samples keeps it.
+    #[must_use]
+    pub fn sample_fingerprint(&self) -> Option<String> {
+        let samples: Option<Vec<&str>> =
+            self.splits.iter().map(Split::sample_fingerprint).collect();
+        samples.map(|samples| self.identity(samples.into_iter()))
+    }
+
+    fn identity<'a>(&self, fingerprints: impl Iterator<Item = &'a str>) -> String {
         let mut text = "mix(".to_owned();
-        for (i, split) in self.splits.iter().enumerate() {
+        for (i, fingerprint) in fingerprints.enumerate() {
             text += if i == 0 { "" } else { ", " };
             if let Some(weight) = self.weights.as_ref().and_then(|weights| weights.get(i)) {
                 let _ = write!(text, "{weight}*");
             }
-            text += split.fingerprint();
+            text += fingerprint;
         }
         match &self.labels {
             MixLabels::Stored => {}
@@ -114,7 +130,7 @@ impl Mix {
         text + ")"
     }
 
-    pub(crate) fn source(&self, page_cache: PageCache) -> Result<MixSource> {
+    pub(crate) fn source(&self, page_cache: PageCache, label_base: LabelBase) -> Result<MixSource> {
         let count = self.splits.len();
         if count == 0 {
             return Err(Error::option("datasets", "empty", "at least one dataset"));
@@ -126,11 +142,11 @@ impl Mix {
             let found = format!("{} numbers", weights.len());
             return Err(Error::option("weights", found, expected));
         }
-        let (labels, classes) = self.relabel()?;
+        let names = self.relabel(label_base)?;
         let mut parts = Vec::with_capacity(count);
-        for (split, labels) in self.splits.iter().zip(labels) {
-            let source = SplitSource::new(split.clone())?.keeping(page_cache);
-            parts.push(Part { source, labels });
+        for (split, relabel) in self.splits.iter().zip(names.relabel) {
+            let source = SplitSource::new(split.clone())?;
+            parts.push(source.keeping(page_cache).relabelled(relabel));
         }
         let mut starts = self.starts();
         starts.push(self.splits.iter().map(Split::len).sum());
@@ -138,91 +154,137 @@ impl Mix {
             parts,
             starts,
             weights: self.weights.clone(),
-            classes,
+            by_name: names.by_name,
+            classes: names.classes,
         })
     }
 
-    /// What becomes of the labels of each split, and the labels of classes by name.
-    fn relabel(&self) -> Result<(Vec<Relabel>, BTreeMap<String, Class>)> {
-        let mut classes = BTreeMap::new();
-        let mut name = |name: &str, label: i64| {
-            classes
-                .entry(name.to_owned())
-                .and_modify(|class| {
-                    if *class != Class::Of(label) {
-                        *class = Class::Several;
-                    }
-                })
-                .or_insert(Class::Of(label));
-        };
-        let added = |offsets: &[i64]| -> Vec<Relabel> {
-            offsets.iter().map(|&offset| Relabel::Add(offset)).collect()
-        };
-        let relabel = match &self.labels {
-            MixLabels::Stored => added(&vec![0; self.splits.len()]),
-            MixLabels::Add(offsets) if offsets.len() == self.splits.len() => added(offsets),
+    /// Returns what becomes of the labels of each split, and what classes are called.
+    fn relabel(&self, label_base: LabelBase) -> Result<Names> {
+        let zeros = vec![0; self.splits.len()];
+        let added = match &self.labels {
+            MixLabels::Stored => &zeros,
+            MixLabels::Add(offsets) if offsets.len() == self.splits.len() => offsets,
             MixLabels::Add(offsets) => {
                 let expected = format!("{}, one for each dataset", self.splits.len());
                 let found = format!("{} numbers", offsets.len());
                 return Err(Error::option("labels", found, expected));
             }
-            MixLabels::Offset | MixLabels::ByName => {
-                let base = self.splits.first().map_or(0, Split::label_base);
-                let mut next = base;
-                let mut known: BTreeMap<&str, i64> = BTreeMap::new();
-                let mut relabel = Vec::with_capacity(self.splits.len());
-                for (i, split) in self.splits.iter().enumerate() {
-                    if split.classes().is_empty() {
-                        let found = format!("by classes, and dataset {i} has no list of them");
-                        let expected =
-                            "datasets with classes, or labels as stored, or numbers to add to them";
-                        return Err(Error::option("labels", found, expected));
-                    }
-                    let mut labels = Vec::with_capacity(split.classes().len());
-                    for class in split.classes() {
-                        let label = match known.get(class.name.as_str()) {
-                            Some(&label) if self.labels == MixLabels::ByName => label,
-                            _ => {
-                                next = next.saturating_add(1);
-                                next - 1
-                            }
-                        };
-                        known.insert(&class.name, label);
-                        name(&class.name, label);
-                        labels.push(label);
-                    }
-                    let base = split.label_base();
-                    relabel.push(Relabel::Table { base, labels });
-                }
-                return Ok((relabel, classes));
-            }
+            MixLabels::Offset | MixLabels::ByName => return self.relabel_classes(label_base),
         };
-        // A name stands for a label only where no other dataset has another class, or none, of that label.
+        let firsts: Vec<i64> = self
+            .splits
+            .iter()
+            .map(|split| label_base.or_stored(split.label_base()))
+            .collect();
+        let relabel = self
+            .splits
+            .iter()
+            .zip(added)
+            .map(|(split, &add)| Relabel::new(label_base, split.label_base(), add))
+            .collect();
         let lists: Vec<(i64, &[ClassEntry])> = self
             .splits
             .iter()
-            .zip(&relabel)
-            .map(|(split, relabel)| match relabel {
-                Relabel::Add(offset) => {
-                    (split.label_base().saturating_add(*offset), split.classes())
-                }
-                Relabel::Table { .. } => (split.label_base(), split.classes()),
-            })
+            .zip(firsts.iter().zip(added))
+            .map(|(split, (first, add))| (first.saturating_add(*add), split.classes()))
             .collect();
-        let names = |at: usize| lists[at].1.iter().map(|class| &class.name);
-        let agree = (1..lists.len()).all(|at| lists[at].0 == lists[0].0 && names(at).eq(names(0)));
+        let mut by_name = BTreeMap::new();
+        let mut by_label = BTreeMap::new();
+        let mut clear = true;
         for (first, list) in &lists {
+            clear &= !list.is_empty();
             for (at, class) in list.iter().enumerate() {
-                name(&class.name, first.saturating_add(at as i64));
+                let label = first.saturating_add(at as i64);
+                call(&mut by_name, &class.name, label);
+                clear &= *by_label.entry(label).or_insert(&class.name) == &class.name;
             }
         }
+        // A name stands for a label only where no other dataset has another class, or none, of that label.
+        let names = |at: usize| lists[at].1.iter().map(|class| &class.name);
+        let agree = (1..lists.len()).all(|at| lists[at].0 == lists[0].0 && names(at).eq(names(0)));
         if !agree {
-            classes
+            by_name
                 .values_mut()
                 .for_each(|class| *class = Class::Several);
         }
-        Ok((relabel, classes))
+        let first = firsts
+            .first()
+            .copied()
+            .filter(|first| firsts.iter().all(|other| other == first));
+        clear &= first.is_some_and(|first| {
+            by_label
+                .keys()
+                .copied()
+                .eq(first..first + by_label.len() as i64)
+        });
+        let names = by_label.into_values().filter(|_| clear).cloned().collect();
+        Ok(Names {
+            relabel,
+            by_name,
+            classes: Classes { first, names },
+        })
     }
+
+    /// The same for labels by class.
+    fn relabel_classes(&self, label_base: LabelBase) -> Result<Names> {
+        let first = label_base.or_stored(self.splits.first().map_or(0, Split::label_base));
+        let mut by_name = BTreeMap::new();
+        let mut known: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut names: Vec<String> = Vec::new();
+        let mut relabel = Vec::with_capacity(self.splits.len());
+        for (i, split) in self.splits.iter().enumerate() {
+            if split.classes().is_empty() {
+                let found = format!("by classes, and dataset {i} has no list of them");
+                let expected =
+                    "datasets with classes, or labels as stored, or numbers to add to them";
+                return Err(Error::option("labels", found, expected));
+            }
+            let mut labels = Vec::with_capacity(split.classes().len());
+            for class in split.classes() {
+                let label = match known.get(class.name.as_str()) {
+                    Some(&label) if self.labels == MixLabels::ByName => label,
+                    _ => {
+                        names.push(class.name.clone());
+                        first.saturating_add(names.len() as i64 - 1)
+                    }
+                };
+                known.insert(&class.name, label);
+                call(&mut by_name, &class.name, label);
+                labels.push(label);
+            }
+            let base = split.label_base();
+            relabel.push(Relabel::Table { base, labels });
+        }
+        Ok(Names {
+            relabel,
+            by_name,
+            classes: Classes {
+                first: Some(first),
+                names: names.into(),
+            },
+        })
+    }
+}
+
+/// Notes that `label` is one of class `name`.
+fn call(by_name: &mut BTreeMap<String, Class>, name: &str, label: i64) {
+    by_name
+        .entry(name.to_owned())
+        .and_modify(|class| {
+            if *class != Class::Of(label) {
+                *class = Class::Several;
+            }
+        })
+        .or_insert(Class::Of(label));
+}
+
+/// The labels of a mix.
+struct Names {
+    /// Of each split.
+    relabel: Vec<Relabel>,
+    by_name: BTreeMap<String, Class>,
+    classes: Classes,
 }
 
 /// The label that a class's name stands for.
@@ -233,50 +295,19 @@ enum Class {
     Several,
 }
 
-/// What becomes of the labels of one split.
-#[derive(Debug)]
-enum Relabel {
-    Add(i64),
-    /// The labels of its classes.
-    Table {
-        base: i64,
-        labels: Vec<i64>,
-    },
-}
-
-impl Relabel {
-    /// The label, if `stored` is one of a class.
-    fn of(&self, stored: i64) -> Option<i64> {
-        if stored < 0 {
-            return Some(stored);
-        }
-        match self {
-            Relabel::Add(offset) => stored.checked_add(*offset),
-            Relabel::Table { base, labels } => {
-                let at = usize::try_from(stored.checked_sub(*base)?).ok()?;
-                labels.get(at).copied()
-            }
-        }
-    }
-}
-
-struct Part {
-    source: SplitSource,
-    labels: Relabel,
-}
-
 /// The records of several splits, numbered through.
 pub(crate) struct MixSource {
-    parts: Vec<Part>,
+    parts: Vec<SplitSource>,
     /// Number of the first record of each part, then of all records.
     starts: Vec<u64>,
     weights: Option<Vec<f64>>,
-    classes: BTreeMap<String, Class>,
+    by_name: BTreeMap<String, Class>,
+    classes: Classes,
 }
 
 impl MixSource {
     /// The part of a record and where it begins. For records that there are; the last part for any other.
-    fn part(&self, record: u64) -> (&Part, u64) {
+    fn part(&self, record: u64) -> (&SplitSource, u64) {
         let after = self.starts.partition_point(|&start| start <= record);
         let at = after.saturating_sub(1).min(self.parts.len() - 1);
         (&self.parts[at], self.starts[at])
@@ -284,7 +315,7 @@ impl MixSource {
 
     fn within(&self, piece: &Range<u64>) -> (&SplitSource, Range<u64>) {
         let (part, start) = self.part(piece.start);
-        (&part.source, piece.start - start..piece.end - start)
+        (part, piece.start - start..piece.end - start)
     }
 }
 
@@ -294,14 +325,20 @@ impl Source for MixSource {
     }
 
     fn bytes(&self) -> u64 {
-        self.parts.iter().map(|part| part.source.bytes()).sum()
+        self.parts.iter().map(|part| part.bytes()).sum()
+    }
+
+    /// The least of all parts, so that no block is too long, whichever part it is of.
+    fn block_records(&self) -> Option<u64> {
+        let parts: Option<Vec<u64>> = self.parts.iter().map(|part| part.block_records()).collect();
+        parts?.into_iter().min()
     }
 
     fn piece(&self, run: &Range<u64>, record: u64) -> Range<u64> {
         let (part, start) = self.part(record);
-        let end = start + part.source.records();
+        let end = start + part.records();
         let mine = run.start.max(start) - start..run.end.min(end) - start;
-        let piece = part.source.piece(&mine, record - start);
+        let piece = part.piece(&mine, record - start);
         piece.start + start..piece.end + start
     }
 
@@ -315,8 +352,8 @@ impl Source for MixSource {
         source.read(&piece, block)
     }
 
-    fn pace(&self) -> (usize, u64) {
-        let paces = self.parts.iter().map(|part| part.source.pace());
+    fn read_profile(&self) -> (usize, u64) {
+        let paces = self.parts.iter().map(|part| part.read_profile());
         let all = paces.reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)));
         all.unwrap_or((DEFAULT_READERS, MAX_GAP_BYTES))
     }
@@ -325,14 +362,14 @@ impl Source for MixSource {
         let far: BTreeSet<String> = self
             .parts
             .iter()
-            .filter_map(|part| part.source.storage())
+            .filter_map(|part| part.storage())
             .collect();
         let far: Vec<String> = far.into_iter().collect();
         (!far.is_empty()).then(|| far.join(" and "))
     }
 
     fn traffic(&self) -> Option<StorageStats> {
-        let traffics = self.parts.iter().filter_map(|part| part.source.traffic());
+        let traffics = self.parts.iter().filter_map(|part| part.traffic());
         traffics.reduce(StorageStats::and)
     }
 
@@ -345,36 +382,33 @@ impl Source for MixSource {
         let (part, start) = self.part(record);
         Place {
             sample: record,
-            ..part.source.locate(record - start)
+            ..part.locate(record - start)
         }
     }
 
     fn key(&self, record: u64) -> Option<Vec<u8>> {
         let (part, start) = self.part(record);
-        part.source.key(record - start)
+        part.key(record - start)
     }
 
-    fn label(&self, record: u64, stored: i64) -> Result<i64> {
-        let label = self.part(record).0.labels.of(stored);
-        label.ok_or_else(|| Error::Record {
-            place: Box::new(self.place(record)),
-            what: format!(
-                "label {stored} is none of its dataset's classes, by which the mix has labels"
-            ),
-        })
+    fn record_features(&self, record: u64) -> &RecordFeatures {
+        let (part, start) = self.part(record);
+        part.record_features(record - start)
+    }
+
+    fn relabel(&self, record: u64, stored: i64) -> Result<i64, String> {
+        let (part, start) = self.part(record);
+        part.relabel(record - start, stored)
     }
 
     fn for_each_label(&self, each: &mut dyn FnMut(u64, Option<i64>)) {
         for (part, start) in self.parts.iter().zip(&self.starts) {
-            part.source.for_each_label(&mut |record, label| {
-                let label = label.and_then(|stored| part.labels.of(stored));
-                each(start + record, label);
-            });
+            part.for_each_label(&mut |record, label| each(start + record, label));
         }
     }
 
     fn class_label(&self, name: &str) -> Result<Option<i64>> {
-        match self.classes.get(name) {
+        match self.by_name.get(name) {
             None => Ok(None),
             Some(Class::Of(label)) => Ok(Some(*label)),
             Some(Class::Several) => {
@@ -385,11 +419,15 @@ impl Source for MixSource {
         }
     }
 
+    fn classes(&self) -> Classes {
+        self.classes.clone()
+    }
+
     fn portions(&self) -> Option<Portions> {
         let weights = self.weights.clone()?;
         Some(Portions {
             starts: self.starts.clone(),
-            bytes: self.parts.iter().map(|part| part.source.bytes()).collect(),
+            bytes: self.parts.iter().map(|part| part.bytes()).collect(),
             weights,
         })
     }

@@ -6,9 +6,10 @@
 use forebay_image::{BatchTransform, DecodeOptions, Dtype, Layout, Output, Profile, Transform};
 
 use crate::error::{Error, Result};
-use crate::pipeline::Share;
+use crate::fair::Share;
 use crate::plan::{self, Batches, Shuffle, defaults};
 use crate::sampling::Sampling;
+use forebay_options::{LabelBase, OnError};
 
 /// Memory that a loader may hold when nothing is said: the windows of the default shuffle (at most 512 MiB),
 /// what is being read ahead, and a few batches.
@@ -23,19 +24,6 @@ const MAX_THREADS: usize = 1024;
 /// Batches of encoded images that there is room for besides: one is there twice while it is put together, and some are
 /// larger than others.
 pub(crate) const RAW_EXTRA: u64 = 2;
-
-/// What becomes of a sample that cannot be read or decoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum OnError {
-    /// The loader fails with its error.
-    #[default]
-    Raise,
-    /// The next good sample of the same batch (after the last one, the first one) is in its place, pixels, label and number; zeros where the batch has
-    /// none. Marked by [`FLAG_FAILED`](forebay_wire::batch::FLAG_FAILED).
-    Skip,
-    /// Zeros are in its place, and the label is -1. Marked by [`FLAG_FAILED`](forebay_wire::batch::FLAG_FAILED).
-    Zero,
-}
 
 /// What becomes of the system's copies of records that were read from local files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -85,6 +73,8 @@ pub struct Options {
     pub sampling: Sampling,
     /// What becomes of samples that cannot be read or decoded.
     pub on_error: OnError,
+    /// The label of the first class, in batches and in `sampling`.
+    pub label_base: LabelBase,
     /// Threads that decode; 0 for as many as this process may use (CPU affinity and cgroup limits count), which then
     /// are shared with all its other loaders that were left the choice, sample by sample.
     pub threads: usize,
@@ -135,6 +125,7 @@ impl Options {
             keep_last: false,
             sampling: Sampling::default(),
             on_error: OnError::default(),
+            label_base: LabelBase::default(),
             threads: 0,
             share: None,
             readers: 0,
@@ -163,22 +154,29 @@ impl Options {
     ///
     /// Every option that cannot be, with what is possible.
     pub fn resolve(&self, records: u64, bytes: u64) -> Result<Options> {
+        self.resolve_within(records, bytes, None)
+    }
+
+    /// [`Options::resolve`] for a split whose manifest says how many records a block may have,
+    /// see [`Split::block_records`](forebay_shard::Split::block_records).
+    ///
+    /// # Errors
+    ///
+    /// As [`Options::resolve`].
+    pub fn resolve_within(
+        &self,
+        records: u64,
+        bytes: u64,
+        most_block_records: Option<u64>,
+    ) -> Result<Options> {
         let mut resolved = self.clone();
         if self.lanes == 0 {
             resolved.lanes = defaults::LANES;
         }
-        if let Shuffle::Blocks {
-            block_records,
-            window_blocks,
-        } = &mut resolved.shuffle
-        {
-            if *block_records == 0 {
-                *block_records = defaults::block_records(records, bytes, resolved.lanes);
-            }
-            if *window_blocks == 0 {
-                *window_blocks = defaults::WINDOW_BLOCKS;
-            }
-        }
+        let lanes = resolved.lanes;
+        resolved
+            .shuffle
+            .resolve(records, bytes, most_block_records, lanes);
         resolved.batches(records.saturating_mul(self.sampling.times()))?;
         plan::check_world(resolved.lanes, resolved.world_size)?;
         resolved.transform.validate().map_err(Error::Transform)?;
@@ -354,10 +352,7 @@ mod tests {
             .resolve(1_281_167, 1_281_167 * 110_000)
             .unwrap();
         assert_eq!(resolved.lanes, 64);
-        let expected = Shuffle::Blocks {
-            block_records: 32,
-            window_blocks: 2,
-        };
+        let expected = Shuffle::blocks(32, 2);
         assert_eq!(resolved.shuffle, expected);
         assert_eq!(resolved.threads, 0, "that is the machine's business");
         assert_eq!(resolved.resolve(1_281_167, 7).unwrap(), resolved);

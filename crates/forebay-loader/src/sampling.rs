@@ -33,7 +33,7 @@ pub struct Sampling {
     pub indices: Arc<[u64]>,
     /// Only records of these classes, by their names in the manifest.
     pub classes: Vec<String>,
-    /// Only records with these labels, as stored. With `classes`: and those of these labels.
+    /// Only records with these labels, as batches have them. With `classes`: and those of these labels.
     pub labels: Vec<i64>,
     /// Only the first so many, in storage order, of the records that are left; 0 for all.
     pub limit: u64,
@@ -54,7 +54,7 @@ pub enum Weights {
     None,
     /// Each class as often as any other, on average.
     Balanced,
-    /// The weight of a record by its label, as stored; labels that are not named weigh 1.
+    /// The weight of a record by its label, as batches have it; labels that are not named weigh 1.
     ByLabel(Vec<(i64, f64)>),
     /// The same, by the names of classes.
     ByClass(Vec<(String, f64)>),
@@ -221,8 +221,8 @@ impl Sampling {
         });
         if let Some(at) = found.iter().position(|found| !found) {
             let expected = match &self.indices[..] {
-                [] => "labels, as stored, that records of the split have",
-                _ => "labels, as stored, that records among indices have",
+                [] => "labels, as batches have them, that records of the split have",
+                _ => "labels, as batches have them, that records among indices have",
             };
             return refused("classes", format!("label {}", self.labels[at]), expected);
         }
@@ -304,7 +304,9 @@ fn labels_of(list: &[u32], source: &dyn Source) -> Result<Vec<i64>> {
     match without {
         None => Ok(labels),
         Some(record) => {
-            let found = format!("asked for, but the index has no label of record {record}");
+            let found = format!(
+                "asked for, but the index has no label of record {record}, or one of no class"
+            );
             refused("weights", found, "records with labels")
         }
     }

@@ -5,10 +5,14 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use forebay_shard::{Pace, RecordBlock, Shard, Split, StorageStats};
+use forebay_options::LabelBase;
+use forebay_shard::example::RecordFeatures;
+use forebay_shard::{ReadProfile, RecordBlock, Shard, Split, StorageStats};
 
-use crate::error::{Place, Result};
+use crate::error::{Error, Place, Result};
+use crate::labels::Relabel;
 use crate::options::{DEFAULT_READERS, PageCache};
 
 /// Records of local files further apart than this many bytes are read one by one instead of reading over what is between.
@@ -22,6 +26,11 @@ pub(crate) trait Source: Send + Sync {
     /// Bytes of all records as stored.
     fn bytes(&self) -> u64;
 
+    /// The most records that a block of a shuffled epoch may have, where a manifest says so.
+    fn block_records(&self) -> Option<u64> {
+        None
+    }
+
     /// The part of `run` around `record` that can be read in one go.
     fn piece(&self, run: &Range<u64>, record: u64) -> Range<u64>;
 
@@ -33,7 +42,7 @@ pub(crate) trait Source: Send + Sync {
 
     /// Reads on their way at once that are worth it, and the bytes between two wanted records that cost less to read over than a
     /// read of its own.
-    fn pace(&self) -> (usize, u64) {
+    fn read_profile(&self) -> (usize, u64) {
         (DEFAULT_READERS, MAX_GAP_BYTES)
     }
 
@@ -56,9 +65,22 @@ pub(crate) trait Source: Send + Sync {
     /// Key of a record, if there is one that can be read.
     fn key(&self, record: u64) -> Option<Vec<u8>>;
 
-    /// The label of a record in batches, which is stored with it as `stored`.
-    fn label(&self, _record: u64, stored: i64) -> Result<i64> {
+    /// The features that hold image and label of a record.
+    fn record_features(&self, _record: u64) -> &RecordFeatures {
+        RecordFeatures::standard()
+    }
+
+    /// Returns the label in batches of a record that is stored with label `stored`, or why there is none.
+    fn relabel(&self, _record: u64, stored: i64) -> Result<i64, String> {
         Ok(stored)
+    }
+
+    /// As [`relabel`](Source::relabel), with an error that names the record.
+    fn label(&self, record: u64, stored: i64) -> Result<i64> {
+        self.relabel(record, stored).map_err(|what| Error::Record {
+            place: Box::new(self.place(record)),
+            what,
+        })
     }
 
     /// Tells the label of each record in order, as [`label`](Source::label) has it and as far as the index knows it: never reads.
@@ -66,6 +88,9 @@ pub(crate) trait Source: Send + Sync {
 
     /// The label of the class with this name, as [`label`](Source::label) has it.
     fn class_label(&self, name: &str) -> Result<Option<i64>>;
+
+    /// The names of classes in the order of their labels in batches, the first of which is given; as far as they are known.
+    fn classes(&self) -> Classes;
 
     /// The parts that epochs have portions of, if they do.
     fn portions(&self) -> Option<Portions> {
@@ -79,6 +104,15 @@ pub(crate) trait Source: Send + Sync {
             ..self.locate(record)
         }
     }
+}
+
+/// The classes of a source, as batches number them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Classes {
+    /// The label of the first class; `None` where it differs from dataset to dataset.
+    pub(crate) first: Option<i64>,
+    /// Their names in the order of labels; empty where they are not known, or a label has several.
+    pub(crate) names: Arc<[String]>,
 }
 
 /// Parts of a source, and how much of an epoch each is.
@@ -107,6 +141,9 @@ pub(crate) struct SplitSource {
     split: Split,
     bytes: u64,
     page_cache: PageCache,
+    relabel: Relabel,
+    /// The label of the first class in batches.
+    first: i64,
 }
 
 impl SplitSource {
@@ -116,10 +153,13 @@ impl SplitSource {
             let range = shard.byte_range(0..shard.len())?;
             bytes += range.end - range.start;
         }
+        let first = split.label_base();
         Ok(SplitSource {
             split,
             bytes,
             page_cache: PageCache::default(),
+            relabel: Relabel::new(LabelBase::Stored, first, 0),
+            first,
         })
     }
 
@@ -128,10 +168,25 @@ impl SplitSource {
         SplitSource { page_cache, ..self }
     }
 
+    /// The same source with labels that count from `label_base`.
+    pub(crate) fn counting_from(self, label_base: LabelBase) -> Self {
+        let stored = self.split.label_base();
+        SplitSource {
+            relabel: Relabel::new(label_base, stored, 0),
+            first: label_base.or_stored(stored),
+            ..self
+        }
+    }
+
+    /// The same source with labels of a mix.
+    pub(crate) fn relabelled(self, relabel: Relabel) -> Self {
+        SplitSource { relabel, ..self }
+    }
+
     /// How the storage is read, where it is far away.
-    fn far(&self) -> Option<Pace> {
+    fn far(&self) -> Option<ReadProfile> {
         let first = self.split.shards().first()?;
-        Some(first.storage().pace()).filter(Pace::is_far)
+        Some(first.storage().read_profile()).filter(ReadProfile::is_remote)
     }
 
     /// The shard of a piece, and the piece's numbers there.
@@ -142,7 +197,7 @@ impl SplitSource {
             Some((shard, first..first + (piece.end - piece.start)))
         });
         let outside = || forebay_shard::Error::OutOfRange {
-            path: PathBuf::from(self.split.name()),
+            within: forebay_shard::Records::Split(self.split.name().to_owned()),
             record: piece.start,
             records: self.split.len(),
         };
@@ -157,6 +212,10 @@ impl Source for SplitSource {
 
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn block_records(&self) -> Option<u64> {
+        self.split.block_records()
     }
 
     fn piece(&self, run: &Range<u64>, record: u64) -> Range<u64> {
@@ -181,11 +240,11 @@ impl Source for SplitSource {
         Ok(result?)
     }
 
-    fn pace(&self) -> (usize, u64) {
+    fn read_profile(&self) -> (usize, u64) {
         match self.far() {
-            Some(pace) => (
-                pace.parallel.max(DEFAULT_READERS),
-                pace.gap_bytes.max(MAX_GAP_BYTES),
+            Some(profile) => (
+                profile.parallel.max(DEFAULT_READERS),
+                profile.gap_bytes.max(MAX_GAP_BYTES),
             ),
             None => (DEFAULT_READERS, MAX_GAP_BYTES),
         }
@@ -230,11 +289,23 @@ impl Source for SplitSource {
         (!key.is_empty()).then_some(key)
     }
 
+    fn record_features(&self, _record: u64) -> &RecordFeatures {
+        self.split.record_features()
+    }
+
+    fn relabel(&self, _: u64, stored: i64) -> Result<i64, String> {
+        self.relabel.of(stored)
+    }
+
     fn for_each_label(&self, each: &mut dyn FnMut(u64, Option<i64>)) {
         let mut record = 0;
         for shard in self.split.shards() {
             for at in 0..shard.len() {
-                each(record, shard.label(at));
+                let stored = shard.label(at);
+                each(
+                    record,
+                    stored.and_then(|stored| self.relabel.of(stored).ok()),
+                );
                 record += 1;
             }
         }
@@ -246,6 +317,14 @@ impl Source for SplitSource {
             .classes()
             .iter()
             .position(|class| class.name == name);
-        Ok(at.map(|at| self.split.label_base() + at as i64))
+        Ok(at.map(|at| self.first + at as i64))
+    }
+
+    fn classes(&self) -> Classes {
+        let names = self.split.classes().iter();
+        Classes {
+            first: Some(self.first),
+            names: names.map(|class| class.name.clone()).collect(),
+        }
     }
 }

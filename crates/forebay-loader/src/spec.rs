@@ -4,16 +4,17 @@
 //! is allocated from it before.
 
 mod mixing;
-mod steps;
+mod ops;
 
 use forebay_image::{Dtype, EvalTransform, Layout, Normalize, Output, TrainTransform, Transform};
 use forebay_proto::wire;
 
 use crate::decode;
 use crate::error::{Error, Result};
-use crate::options::{OnError, Options};
+use crate::options::Options;
 use crate::plan::Shuffle;
 use crate::sampling::Sampling;
+use forebay_options::{LabelBase, OnError};
 
 /// Largest batch that is made for somebody else, unless told otherwise.
 pub const MAX_BATCH_BYTES: u64 = 1 << 30;
@@ -46,6 +47,15 @@ impl Options {
             Err(_) => {
                 let expected = "1 (raise), 2 (skip) or 3 (zero)";
                 return Err(Error::option("on_error", spec.on_error, expected));
+            }
+        };
+        options.label_base = match wire::LabelBase::try_from(spec.label_base) {
+            Ok(wire::LabelBase::Zero | wire::LabelBase::Unspecified) => LabelBase::Zero,
+            Ok(wire::LabelBase::One) => LabelBase::One,
+            Ok(wire::LabelBase::Stored) => LabelBase::Stored,
+            Err(_) => {
+                let expected = "1 (zero), 2 (one) or 3 (stored)";
+                return Err(Error::option("label_base", spec.label_base, expected));
             }
         };
         options.decode = decode::from_wire(spec.decode.as_ref())?;
@@ -90,6 +100,12 @@ impl Options {
             .into(),
             batch_transform: self.batch_transform.as_ref().map(mixing::to_wire),
             decode: decode::to_wire(&self.decode),
+            label_base: match self.label_base {
+                LabelBase::Zero => wire::LabelBase::Zero,
+                LabelBase::One => wire::LabelBase::One,
+                LabelBase::Stored => wire::LabelBase::Stored,
+            }
+            .into(),
         }
     }
 }
@@ -159,7 +175,7 @@ fn transform_from(transform: Option<&wire::Transform>) -> Result<Transform> {
             resize: eval.resize,
             crop: eval.crop,
         })),
-        Some(wire::transform::Kind::List(list)) => steps::from_wire(list).map(Transform::List),
+        Some(wire::transform::Kind::List(list)) => ops::from_wire(list).map(Transform::List),
         Some(wire::transform::Kind::Raw(_)) => Ok(Transform::Raw),
         None => Err(Error::option(
             "transform",
@@ -183,7 +199,7 @@ fn transform_to(transform: &Transform) -> Option<wire::Transform> {
             resize: eval.resize,
             crop: eval.crop,
         }),
-        Transform::List(list) => wire::transform::Kind::List(steps::to_wire(list)),
+        Transform::List(list) => wire::transform::Kind::List(ops::to_wire(list)),
         Transform::Raw => wire::transform::Kind::Raw(wire::Raw {}),
         // A transform that the wire has no words for is left out, and refused by the other side.
         _ => return None,
@@ -192,39 +208,24 @@ fn transform_to(transform: &Transform) -> Option<wire::Transform> {
 }
 
 fn shuffle_from(shuffle: Option<&wire::Shuffle>) -> Result<Shuffle> {
-    use wire::shuffle::Kind;
-    let Some(shuffle) = shuffle else {
+    let Some(shuffle) = shuffle.filter(|shuffle| !shuffle.name.is_empty()) else {
         return Ok(Shuffle::default());
     };
-    match Kind::try_from(shuffle.kind) {
-        Ok(Kind::None) => Ok(Shuffle::None),
-        Ok(Kind::Full) => Ok(Shuffle::Full),
-        Ok(Kind::Blocks | Kind::Unspecified) => Ok(Shuffle::Blocks {
-            block_records: shuffle.block_records,
-            window_blocks: shuffle.window_blocks,
-        }),
-        Err(_) => Err(Error::option(
-            "shuffle",
-            shuffle.kind,
-            "1 (none), 2 (blocks) or 3 (full)",
-        )),
+    match Shuffle::named(&shuffle.name) {
+        Some(named) => Ok(named.with_blocks(shuffle.block_records, shuffle.window_blocks)),
+        None => {
+            let names: Vec<&str> = Shuffle::names().collect();
+            let found = format!("{:?}", shuffle.name);
+            Err(Error::option("shuffle", found, names.join(", ")))
+        }
     }
 }
 
 fn shuffle_to(shuffle: Shuffle) -> wire::Shuffle {
-    use wire::shuffle::Kind;
-    let (kind, block_records, window_blocks) = match shuffle {
-        Shuffle::None => (Kind::None, 0, 0),
-        Shuffle::Blocks {
-            block_records,
-            window_blocks,
-        } => (Kind::Blocks, block_records, window_blocks),
-        Shuffle::Full => (Kind::Full, 0, 0),
-    };
     wire::Shuffle {
-        kind: kind.into(),
-        block_records,
-        window_blocks,
+        name: shuffle.name().to_owned(),
+        block_records: shuffle.block_records,
+        window_blocks: shuffle.window_blocks,
     }
 }
 
@@ -250,6 +251,7 @@ mod tests {
         options.keep_last = true;
         options.sampling.limit = 77;
         options.on_error = OnError::Skip;
+        options.label_base = LabelBase::Stored;
         options.decode.profile = forebay_image::Profile::OpenCv;
         options.decode.exif = true;
         options.decode.limits.max_pixels = 1 << 20;
@@ -259,13 +261,10 @@ mod tests {
     #[test]
     fn specs_say_everything_about_batches() {
         for shuffle in [
-            Shuffle::None,
-            Shuffle::Full,
+            Shuffle::NONE,
+            Shuffle::FULL,
             Shuffle::default(),
-            Shuffle::Blocks {
-                block_records: 5,
-                window_blocks: 6,
-            },
+            Shuffle::blocks(5, 6),
         ] {
             for transform in [
                 options().transform,
@@ -356,7 +355,7 @@ mod tests {
         assert!(output(2, &[0.0; 3], &[1.0, 0.0, 1.0]).contains("std"));
         assert!(output(3, &[f32::NAN; 3], &[1.0; 3]).contains("mean"));
         assert!(output(1, &[0.0; 3], &[1.0; 3]).contains("uint8"));
-        assert!(refused(&|spec| spec.shuffle.as_mut().unwrap().kind = 9).contains("shuffle"));
+        assert!(refused(&|spec| spec.shuffle.as_mut().unwrap().name += "9").contains("shuffle"));
         assert!(refused(&|spec| spec.batch_size = u64::MAX).contains("batch_size"));
         assert!(refused(&|spec| spec.batch_size = 1 << 23).contains("at most 1073741824 bytes"));
         assert!(refused(&|spec| spec.batch_size = 0).contains("batch_size"));
@@ -364,6 +363,7 @@ mod tests {
         assert!(refused(&|spec| spec.world_size = 0).contains("world_size"));
         assert!(refused(&|spec| spec.rank = 4).contains("rank"));
         assert!(refused(&|spec| spec.on_error = 9).contains("on_error"));
+        assert!(refused(&|spec| spec.label_base = 9).contains("label_base"));
         assert!(refused(&|spec| spec.lanes = 10).contains("lanes"));
         assert!(train(&|train| train.size = u32::MAX).contains("size"));
         assert!(train(&|train| train.scale_min = f64::NAN).contains("scale"));

@@ -2,6 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "it/dataset/mod.rs"]
 mod dataset;
 
 use std::time::{Duration, Instant};

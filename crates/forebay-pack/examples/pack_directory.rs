@@ -13,8 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for arg in rest {
         match arg.to_str() {
             Some("tfrecord") => options.format = Format::TfRecord,
-            Some("indexed") => options.format = Format::Indexed,
-            Some("zstd") => options.format = Format::IndexedZstd(3),
+            Some("indexed") => options.format = Format::INDEXED,
+            Some("zstd") => options.format = Format::Indexed(forebay_shard::Codec::ZSTD.into()),
             Some("cached") => options.durability = Durability::Cached,
             Some("unshuffled") => options.shuffle = forebay_pack::ShuffleWhen::Never,
             other => options.jobs = Some(other.unwrap_or_default().parse()?),

@@ -1,4 +1,4 @@
-//! What can stop a pack or an export.
+//! Errors of a pack or an export.
 
 use crate::part::Part;
 use crate::report::Finding;
@@ -20,15 +20,35 @@ pub enum Error {
     Source {
         /// The place in the source.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the error.
         what: String,
+    },
+    /// A list of labels or classes cannot be used.
+    #[error("{}: {what}", path.display())]
+    List {
+        /// The file, or the directory that it does not name.
+        path: PathBuf,
+        /// The reason, with the line.
+        what: String,
+    },
+    /// The source is a dataset of another tool, which would be packed with the wrong labels.
+    #[error("{}: this looks like {format} ({sign}), which pack does not read", path.display())]
+    ForeignTree {
+        /// The place in the source.
+        path: PathBuf,
+        /// The tool or format.
+        format: &'static str,
+        /// The file or directory that shows it.
+        sign: String,
+        /// How its images can be packed.
+        advice: &'static str,
     },
     /// The destination cannot take this data set: it holds something else, or lies inside the source.
     #[error("{}: {what}", path.display())]
     Destination {
         /// The destination.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the error.
         what: String,
     },
     /// The destination holds the unfinished work of a pack with other arguments or of another source.
@@ -36,7 +56,7 @@ pub enum Error {
     DifferentPack {
         /// The destination.
         path: PathBuf,
-        /// What differs, each as `name: then X, now Y`.
+        /// Differences, each as `name: then X, now Y`.
         differences: Vec<String>,
     },
     /// The parts of a pack do not agree: on the arguments, or on what the source holds.
@@ -46,7 +66,7 @@ pub enum Error {
         path: PathBuf,
         /// Which part, or what else, differs.
         part: String,
-        /// What differs, each as `name: then X, now Y`: then in the plan, now in that part.
+        /// Differences, each as `name: then X, now Y`: then in the plan, now in that part.
         differences: Vec<String>,
     },
     /// A pack cannot be finished: shards are missing or damaged.
@@ -66,7 +86,7 @@ pub enum Error {
     Claimed {
         /// The destination.
         path: PathBuf,
-        /// Who claimed it: process and machine.
+        /// Process and machine that claimed it.
         by: String,
         /// How that pack differs from this one; nothing if it is the same one, with another staging area.
         differences: Vec<String>,
@@ -95,23 +115,23 @@ pub enum Error {
     OpenFiles {
         /// The limit of this process.
         limit: u64,
-        /// What a pack with one worker needs.
+        /// Files that a pack with one worker needs.
         needed: u64,
     },
     /// A bad image, with [`OnBadImage::Fail`](crate::OnBadImage::Fail).
     #[error("{0}")]
     BadImage(Box<Finding>),
-    /// A record cannot become a file: no Example, no image, or a key that is no safe path.
-    #[error("{}: record {record}: {what}", shard.display())]
+    /// A record cannot become a file or another record: no Example, no image, or a key that is no safe path.
+    #[error("{}: {}{what}", shard.display(), record.map_or(String::new(), |record| format!("record {record}: ")))]
     Export {
         /// The shard.
         shard: PathBuf,
-        /// Number of the record in the shard.
-        record: u64,
-        /// What is wrong with it.
+        /// Number of the record in the shard; none if it is about the whole shard.
+        record: Option<u64>,
+        /// Description of the error.
         what: String,
     },
-    /// Somebody asked to stop.
+    /// The run was cancelled.
     #[error("interrupted {}", how_far(*finished, *total))]
     Interrupted {
         /// Shards that are finished, those of earlier runs included.
@@ -124,7 +144,7 @@ pub enum Error {
     Io {
         /// The path that was worked on.
         path: PathBuf,
-        /// What was tried.
+        /// The operation.
         op: &'static str,
         /// The system's answer.
         source: io::Error,
@@ -157,6 +177,13 @@ impl Error {
         }
     }
 
+    pub(crate) fn list(path: impl AsRef<Path>, what: impl Into<String>) -> Self {
+        Self::List {
+            path: path.as_ref().to_path_buf(),
+            what: what.into(),
+        }
+    }
+
     pub(crate) fn destination(path: impl AsRef<Path>, what: impl Into<String>) -> Self {
         Self::Destination {
             path: path.as_ref().to_path_buf(),
@@ -164,7 +191,7 @@ impl Error {
         }
     }
 
-    /// What a user can do about it, in one line.
+    /// Advice for the user, in one line.
     pub fn hint(&self) -> Option<String> {
         let io_kind = match self {
             Self::Io { source, .. } => Some(source.kind()),
@@ -173,6 +200,9 @@ impl Error {
             _ => None,
         };
         match (self, io_kind) {
+            (Self::ForeignTree { advice, .. }, _) => Some(format!(
+                "{advice}; --layout classes or --layout splits packs the tree by the names of its directories all the same"
+            )),
             (Self::DifferentPack { .. }, _) => Some(
                 "repeat the earlier arguments to continue it, choose another destination, or start over with --overwrite"
                     .into(),
@@ -185,12 +215,12 @@ impl Error {
                 Some(source.hint().map_or(kept.into(), |hint| format!("{hint}; {kept}")))
             }
             (Self::DifferentPart { .. }, _) => Some(
-                "give all parts the same arguments; if the source has changed, plan anew with --plan and run all parts again"
+                "give all parts the same arguments; if the source has changed, run `pack plan` again and then all parts"
                     .into(),
             ),
             (Self::Missing { parts, .. }, _) => Some(missing_hint(parts)),
             (Self::SourceChanged(_), _) => Some(
-                "nothing is published; the same command again packs the source as it is then (parts: after --plan)"
+                "nothing is published; the same command again packs the source as it is then (parts: after `pack plan`)"
                     .into(),
             ),
             (Self::SourceFailed(_), _) => {
@@ -233,7 +263,7 @@ fn missing_hint(parts: &[Part]) -> String {
     }
     let names: Vec<String> = parts.iter().map(Part::to_string).collect();
     format!(
-        "run --part {} again, or the same command without --part for all that is missing",
+        "run `pack part {}` again, or `pack` without a part for all that is missing",
         some_of(&names)
     )
 }

@@ -1,8 +1,8 @@
-//! What is asked of each parser of untrusted bytes, whatever the bytes: no panic, no endless loop, and what it accepts is
+//! Invariants of each parser of untrusted bytes: no panic, no endless loop, and accepted input is
 //! consistent. The fuzz targets call these, and so does the test below, which needs no fuzzer. Parsers of files get a
 //! directory to put the file into.
 
-pub use crate::census::classes;
+pub use crate::class_list::fuzzing::classes;
 pub use crate::destination::fuzzing::{journal, plan};
 pub use crate::input::fuzzing::{boxes, labels, mat, tar, zip};
 

@@ -6,14 +6,17 @@
 
 mod against;
 mod census;
+mod class_list;
 mod convert;
 mod destination;
 mod error;
 mod export;
+mod foreign_records;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod input;
+mod key_path;
 mod observer;
 mod options;
 mod original;
@@ -30,14 +33,16 @@ mod upload;
 mod write;
 
 pub use against::{Against, AgainstReport, Difference, DifferenceKind};
-pub use census::{Census, ClassList, ClassName, EntryRef, SplitCensus};
+pub use census::{Census, EntryRef, SplitCensus};
+pub use class_list::{ClassList, ClassName};
 pub use convert::{
-    ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, ProgressiveChange,
-    SeekPointChange, convert,
+    ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, ProgressiveChange, RepairOptions,
+    RepairSummary, SeekPointChange, convert, repair,
 };
 pub use error::{Error, Result};
-pub use export::{ExportOptions, ExportSummary, export};
-pub use input::LayoutKind;
+pub use export::{ExportOptions, ExportSummary, SkippedRecord, export};
+pub use foreign_records::{ForeignRecords, ForeignSchema, class_names};
+pub use input::SourceLayout;
 pub use observer::{Cancel, Observer, ShardDone, Stage};
 pub use options::{
     DEFAULT_SHARD_BYTES, Format, MAX_SHARDS, OnBadImage, PackOptions, Sharding, ShuffleWhen,
@@ -47,9 +52,10 @@ pub use part::Part;
 pub use plan::{Plan, PlannedShard, PlannedSplit};
 pub use prepare::{Prepared, prepare};
 pub use report::{
-    Action, Finding, ProgressiveCount, Reason, SeekPointCount, SplitSummary, Summary, escape,
+    Action, Finding, ProgressiveCount, Reason, SeekPointCount, SplitSummary, Summary, Uploaded,
+    escape,
 };
 pub use run::pack;
 pub use run_part::{FinishOptions, PartSummary, finish};
-pub use upload::{UploadOptions, Uploaded};
+pub use upload::UploadOptions;
 pub use write::{Sample, SourceProbe};

@@ -1,9 +1,10 @@
-//! How a pack tells what it does while it does it, and how it is told to stop.
+//! Progress of a pack, and its cancellation.
 
 use crate::census::Census;
+use crate::export::SkippedRecord;
 use crate::plan::Plan;
 use crate::report::Finding;
-use crate::upload::Uploaded;
+use crate::report::Uploaded;
 pub use forebay_store::Cancel;
 
 /// The stages of a pack, in order.
@@ -62,7 +63,7 @@ pub trait Observer: Sync {
     /// The plan stands. Comes before the first shard.
     fn planned(&self, _census: &Census, _plan: &Plan) {}
     /// The source is not what it was when an earlier, unfinished pack of it began: its shards are removed, and everything
-    /// is packed anew. `differences` says what changed.
+    /// is packed again from the start. `differences` lists the changes.
     fn begins_anew(&self, _differences: &[String]) {}
     /// This run writes a part of the plan, of so many files and bytes (sizes as in the census). Comes before the
     /// first shard.
@@ -76,6 +77,8 @@ pub trait Observer: Sync {
     fn uploaded(&self, _uploaded: &Uploaded) {}
     /// A file was left out, or packed with a remark.
     fn finding(&self, _finding: &Finding) {}
+    /// An export left a record out.
+    fn record_skipped(&self, _skipped: &SkippedRecord) {}
 }
 
 /// An observer that looks away.

@@ -1,8 +1,9 @@
-//! What a user can ask of a pack, and the values that were decided where nothing was asked.
+//! Options of a pack, and their defaults.
 
-use crate::input::LayoutKind;
+use crate::input::SourceLayout;
 use crate::upload::UploadOptions;
 use forebay_image::SeekDensity;
+use forebay_shard::{BlockCompression, Codec, ShardFormat};
 use forebay_store::{Durability, Location, StoreOptions};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -15,16 +16,41 @@ pub const DEFAULT_SHARD_BYTES: u64 = 256 << 20;
 pub const MAX_SHARDS: u32 = 99_999;
 
 /// The kind of shard to write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Format {
     /// Plain TFRecord, with sidecar indexes in `index/`.
     TfRecord,
-    /// Indexed shards (`.fbs`) whose blocks are stored as they are.
-    Indexed,
-    /// Indexed shards (`.fbs`) whose blocks are compressed with zstd at this level.
-    IndexedZstd(i32),
+    /// Indexed shards (`.fbs`) whose blocks are stored in this way.
+    Indexed(BlockCompression),
+}
+
+impl Format {
+    /// Indexed shards whose blocks are stored as they are.
+    pub const INDEXED: Self = Self::Indexed(BlockCompression::NONE);
+
+    /// Returns every format, with each codec of blocks at its default level.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let indexed = Codec::all().map(|codec| Self::Indexed(codec.into()));
+        std::iter::once(Self::TfRecord).chain(indexed)
+    }
+
+    /// Returns the format of the shards.
+    pub fn shard_format(self) -> ShardFormat {
+        match self {
+            Self::TfRecord => ShardFormat::TfRecord,
+            Self::Indexed(_) => ShardFormat::Indexed,
+        }
+    }
+
+    /// Returns the entries of a manifest that tell how to write the same shards again.
+    pub(crate) fn arguments(self, index_text: bool) -> [(&'static str, String); 2] {
+        let format = ("format", self.shard_format().name().to_owned());
+        match self {
+            Self::TfRecord => [format, ("index_text", index_text.to_string())],
+            Self::Indexed(compression) => [format, ("codec", compression.to_string())],
+        }
+    }
 }
 
 /// How many shards a split gets.
@@ -50,7 +76,7 @@ pub enum ShuffleWhen {
     Never,
 }
 
-/// What to do with an image that cannot be packed.
+/// Policy for an image that cannot be packed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnBadImage {
@@ -59,8 +85,8 @@ pub enum OnBadImage {
     Skip,
     /// Stop at the first one.
     Fail,
-    /// Leave it out, and copy it into this directory under the path that it has in the source. What is there is never
-    /// replaced. What cannot be read, or is too large for a record, is only left out.
+    /// Leave it out, and copy it into this directory under the path that it has in the source. Existing files are never
+    /// replaced. Files that cannot be read, or are too large for a record, are only left out.
     Quarantine(PathBuf),
 }
 
@@ -72,7 +98,7 @@ pub struct PackOptions {
     pub src: Location,
     /// How the store of `src` is reached, if it is in one.
     pub src_store: StoreOptions,
-    /// Where the data set goes: a directory that is missing, empty, or holds the unfinished work of the same pack.
+    /// Destination: a directory that is missing, empty, or holds the unfinished work of the same pack.
     pub dst: Location,
     /// The kind of shard.
     pub format: Format,
@@ -81,7 +107,7 @@ pub struct PackOptions {
     /// With splits in the source: pack only this one. Without: the name of the split that is written.
     pub split: Option<String>,
     /// Reads the source as this layout; by default it is recognised by looking.
-    pub layout: Option<LayoutKind>,
+    pub layout: Option<SourceLayout>,
     /// The class list: one class a line in label order, optionally followed by a space and its text. By default
     /// `synset_labels.txt`, `LOC_synset_mapping.txt` or `classes.txt` in the source, else the class directories.
     pub classes: Option<PathBuf>,
@@ -100,16 +126,16 @@ pub struct PackOptions {
     /// Stores progressive JPEGs as baseline ones of the same pixels, of which [`export`](crate::export()) makes the original
     /// files again; those that would not come back byte for byte stay as they are.
     pub progressive_to_baseline: bool,
-    /// What to do with bad images.
+    /// Policy for bad images.
     pub on_bad_image: OnBadImage,
-    /// Writes images anew as RGB JPEG that other readers stumble over: PNG or WebP under a JPEG's name, CMYK and YCCK, JPEGs
+    /// Transcodes to RGB JPEG the images that other readers stumble over: PNG or WebP under a JPEG's name, CMYK and YCCK, JPEGs
     /// without their end. As TensorFlow's ImageNet tool does.
     pub convert_odd: bool,
     /// Makes images smaller whose short side has more pixels than this, so that it has this many.
     pub resize_short: Option<u32>,
     /// Makes images smaller whose long side has more pixels than this, so that it has this many.
     pub max_side: Option<u32>,
-    /// The JPEG quality, 1 to 100, of what is written anew; by default 100 for odd images and 95 for images that are made
+    /// The JPEG quality, 1 to 100, of transcoded images; by default 100 for odd images and 95 for images that are made
     /// smaller.
     pub quality: Option<u8>,
     /// Writes the text index (`.idx`) for TFRecord shards beside the binary one.
@@ -126,7 +152,7 @@ pub struct PackOptions {
     pub check_space: bool,
     /// Removes the data set (or the unfinished pack) that is in the destination first.
     pub overwrite: bool,
-    /// Where shards lie until they are in an object store, and how that is reached.
+    /// Staging of shards on their way to an object store, and access to the store.
     pub upload: UploadOptions,
 }
 
@@ -178,7 +204,7 @@ impl PackOptions {
         self.jobs.unwrap_or_else(machine).max(1)
     }
 
-    /// Whether some images may be written anew.
+    /// Whether some images may be transcoded.
     pub(crate) fn remakes(&self) -> bool {
         self.convert_odd || self.resize_short.is_some() || self.max_side.is_some()
     }
@@ -211,11 +237,6 @@ impl PackOptions {
                         .into(),
                 );
             }
-        }
-        if let Format::IndexedZstd(level) = self.format
-            && !(1..=22).contains(&level)
-        {
-            return Err(format!("zstd levels are 1 to 22, not {level}"));
         }
         if let Some(name) = &self.split
             && !is_split_name(name)
@@ -259,7 +280,6 @@ mod tests {
         assert!(refused(&|o| o.sharding = Sharding::Count(0)));
         assert!(refused(&|o| o.sharding = Sharding::Count(100_000)));
         assert!(refused(&|o| o.sharding = Sharding::Bytes(0)));
-        assert!(refused(&|o| o.format = Format::IndexedZstd(23)));
         assert!(refused(&|o| o.resize_short = Some(0)));
         assert!(refused(&|o| o.max_side = Some(0)));
         assert!(

@@ -1,7 +1,7 @@
 //! The image that a record was made of.
 
 use forebay_image::{Limits, restore_progressive};
-use forebay_shard::example::{IMAGE_ENCODED, IMAGE_PROGRESSIVE};
+use forebay_shard::example::{IMAGE_PROGRESSIVE, RecordFeatures};
 use forebay_shard::{ExampleError, ExampleView};
 use std::borrow::Cow;
 
@@ -9,10 +9,13 @@ use std::borrow::Cow;
 /// baseline one, the original. None if the record has no image.
 ///
 /// # Errors
-/// What is wrong, in words, where image and recipe do not give the original.
-pub fn original_image<'a>(example: &ExampleView<'a>) -> Result<Option<Cow<'a, [u8]>>, String> {
+/// The error, where image and recipe do not give the original.
+pub fn original_image<'a>(
+    example: &ExampleView<'a>,
+    features: &RecordFeatures,
+) -> Result<Option<Cow<'a, [u8]>>, String> {
     let words = |error: ExampleError| error.to_string();
-    let Some(image) = example.bytes(IMAGE_ENCODED).map_err(words)? else {
+    let Some(image) = features.image(*example).map_err(words)? else {
         return Ok(None);
     };
     match example.bytes(IMAGE_PROGRESSIVE).map_err(words)? {

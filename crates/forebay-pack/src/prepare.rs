@@ -20,7 +20,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// What is in the source.
+    /// The census of the source.
     pub fn census(&self) -> &Census {
         &self.census
     }
@@ -119,7 +119,7 @@ fn refuse_remote_nesting(options: &PackOptions) -> Result<()> {
     Ok(())
 }
 
-/// What is written inside the source would be read as images by the next pack.
+/// The next pack would read files inside the source as images.
 pub(crate) fn refuse_nesting(src: &Path, dst: &Path) -> Result<()> {
     refuse_inside(src, dst, "the destination lies in the source")
 }

@@ -1,22 +1,19 @@
-//! The end of a pack: the report, the manifest, and the summary of what is there.
+//! The end of a pack: the report, the manifest, and the summary of the dataset.
 
 use crate::census::FindingList;
-use crate::destination::{Destination, Outline, PACK_DIR, ShardLine};
+use crate::destination::{Destination, Outline, PACK_DIR, Publication, REPORT, ShardLine, WorkDir};
 use crate::error::{Error, Result};
-use crate::options::Format;
+use crate::observer::{Cancel, Observer};
 use crate::prepare::Prepared;
 use crate::report::{
     Action, Finding, ProgressiveCount, Reason, SeekPointCount, SplitSummary, Summary, escape,
 };
-use crate::write::write_file;
-use forebay_shard::ShardFormat;
 use forebay_shard::example::{FeatureKind, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
 use forebay_shard::manifest::{
-    ClassEntry, FILE_NAME, FeatureEntry, Manifest, ShardEntry, SplitEntry,
+    ClassEntry, EpochOrder, FeatureEntry, Manifest, ShardEntry, SplitEntry, block_records,
 };
 use forebay_store::AtomicFile;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -33,39 +30,45 @@ const PROGRESSIVE_LEFT_KEY: &str = "progressive_left";
 const IMAGE_BYTES_KEY: &str = "image_bytes";
 /// And the layout of the source.
 const LAYOUT_KEY: &str = "layout";
+/// And the name of the file of labels, if there was one.
+pub(crate) const LABELS_KEY: &str = "labels";
 
-/// What was published.
+/// A published dataset.
 pub(crate) struct Published {
     pub(crate) manifest: Manifest,
     pub(crate) tally: Tally,
 }
 
-/// Writes the report, then the manifest. All `shards`, in the order of the plan, are there and durable.
+/// Writes the report, then publishes the dataset. All `shards`, in the order of the plan, are there and durable.
 pub(crate) fn publish(
-    destination: &Destination,
+    destination: &dyn Destination,
     outline: &Outline,
     census: &FindingList,
-    shards: &[String],
-    done: &BTreeMap<String, ShardLine>,
+    (shards, done): (&[String], &BTreeMap<String, ShardLine>),
+    observer: &dyn Observer,
+    cancel: &Cancel,
 ) -> Result<Published> {
-    // Shards come in the order of the plan, whoever finished first.
+    // Shards come in the order of the plan, not in that of their completion.
     let lines: Vec<&ShardLine> = shards.iter().filter_map(|name| done.get(name)).collect();
     let mut tally = Tally::default();
     for finding in findings(census, &lines) {
         tally.add(finding);
     }
+    let dir = destination.dir();
+    let report = dir.report();
     if tally.counts.is_empty() {
-        destination.remove(&destination.report())?;
+        dir.remove(&report)?;
     } else {
-        write_report(destination, census, &lines)?;
+        write_report(dir, census, &lines)?;
     }
     let manifest = manifest(outline, shards, done);
     let json = manifest.to_json()?;
-    write_file(
-        &destination.path(FILE_NAME),
-        json.as_bytes(),
-        destination.durability(),
-    )?;
+    let dataset = Publication {
+        manifest: json.as_bytes(),
+        report: (!tally.counts.is_empty()).then_some(report.as_path()),
+        shards: done,
+    };
+    destination.publish(&dataset, observer, cancel)?;
     let manifest = Manifest {
         fingerprint: manifest.fingerprint(),
         ..manifest
@@ -91,10 +94,10 @@ impl Tally {
         }
     }
 
-    /// Of a report that was written earlier. Lines that a newer version wrote are passed over.
+    /// Counts an earlier report. Lines that a newer version wrote are passed over.
     pub(crate) fn of_report(path: &Path) -> Result<Self> {
         let mut tally = Self::default();
-        let file = match File::open(path) {
+        let file = match forebay_shard::open_file(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(tally),
             Err(error) => return Err(Error::io(path, "open", error)),
@@ -126,19 +129,13 @@ pub(crate) fn is_of_plan(manifest: &Manifest, plan: &str) -> bool {
         == Some(plan)
 }
 
-/// The summary of a published data set. What this run did is left at "nothing".
-pub(crate) fn summary_of(destination: &Destination, manifest: &Manifest) -> Result<Summary> {
-    let tally = Tally::of_report(&destination.report())?;
-    Ok(summary(destination, manifest, tally))
-}
-
-/// The same where the findings are known.
-pub(crate) fn summary(destination: &Destination, manifest: &Manifest, tally: Tally) -> Summary {
+/// The summary of a published data set at `root`. What this run did is left at "nothing".
+pub(crate) fn summary(root: &Path, manifest: &Manifest, tally: Tally) -> Summary {
     let splits = manifest.splits.iter().map(SplitSummary::of);
-    let report = destination.report();
+    let has_report = !tally.counts.is_empty();
     let number = |key: &str| manifest.pack.get(key).and_then(|n| n.as_u64()).unwrap_or(0);
     Summary {
-        root: destination.root().to_path_buf(),
+        root: root.to_path_buf(),
         fingerprint: manifest.fingerprint.clone(),
         splits: splits.collect(),
         image_bytes: number(IMAGE_BYTES_KEY),
@@ -152,20 +149,16 @@ pub(crate) fn summary(destination: &Destination, manifest: &Manifest, tally: Tal
         findings: tally.counts.into_iter().collect(),
         uploaded: None,
         skipped_examples: tally.skipped_examples,
-        report: report.exists().then_some(report),
+        report: has_report.then(|| root.join(PACK_DIR).join(REPORT)),
         warnings: Vec::new(),
         census_time: Duration::ZERO,
         write_time: Duration::ZERO,
     }
 }
 
-fn write_report(
-    destination: &Destination,
-    census: &FindingList,
-    lines: &[&ShardLine],
-) -> Result<()> {
-    destination.create_dir(PACK_DIR)?;
-    let path = destination.report();
+fn write_report(dir: &WorkDir, census: &FindingList, lines: &[&ShardLine]) -> Result<()> {
+    dir.create_dir(PACK_DIR)?;
+    let path = dir.report();
     let fail = |error: io::Error| Error::io(&path, "write", error);
     let mut report = BufWriter::new(AtomicFile::create(&path)?);
     for finding in findings(census, lines) {
@@ -175,7 +168,7 @@ fn write_report(
     let report = report
         .into_inner()
         .map_err(|error| fail(error.into_error()))?;
-    Ok(report.commit(destination.durability())?)
+    Ok(report.commit(dir.durability())?)
 }
 
 /// A finished shard in the words of the manifest.
@@ -190,7 +183,7 @@ pub(crate) fn shard_entry(line: &ShardLine) -> ShardEntry {
 }
 
 impl SeekPointCount {
-    /// What a manifest says of seek points.
+    /// Reads the counts of seek points from a manifest.
     pub(crate) fn of(manifest: &Manifest) -> Self {
         let number = |key: &str| manifest.pack.get(key).and_then(|n| n.as_u64()).unwrap_or(0);
         Self {
@@ -225,7 +218,7 @@ impl SeekPointCount {
 }
 
 impl ProgressiveCount {
-    /// What a manifest says of progressive JPEGs.
+    /// Reads the counts of progressive JPEGs from a manifest.
     pub(crate) fn of(manifest: &Manifest) -> Self {
         let number = |key: &str| manifest.pack.get(key).and_then(|n| n.as_u64()).unwrap_or(0);
         Self {
@@ -266,7 +259,7 @@ impl ProgressiveCount {
 }
 
 impl SplitSummary {
-    /// What a manifest says of a split.
+    /// Summarizes a split of a manifest.
     pub(crate) fn of(split: &SplitEntry) -> Self {
         Self {
             name: split.name.clone(),
@@ -290,6 +283,7 @@ fn manifest(outline: &Outline, shards: &[String], done: &BTreeMap<String, ShardL
             *entry = shards;
         }
     }
+    identify_samples(&mut manifest, done);
     let image_bytes: u64 = done.values().map(|line| line.image_bytes).sum();
     manifest
         .pack
@@ -297,7 +291,7 @@ fn manifest(outline: &Outline, shards: &[String], done: &BTreeMap<String, ShardL
     // Which images have seek points is known only when they are written.
     let seek_points: SeekPointCount = done.values().map(|line| line.seek_points).sum();
     seek_points.record(&mut manifest);
-    // An argument of the pack: where nobody asked, there is nothing to count.
+    // An argument of the pack: without it, there is nothing to count.
     if manifest.pack.contains_key("progressive") {
         let count: ProgressiveCount = done.values().map(|line| line.progressive).sum();
         count.record(&mut manifest);
@@ -305,13 +299,27 @@ fn manifest(outline: &Outline, shards: &[String], done: &BTreeMap<String, ShardL
     manifest
 }
 
+/// Says in a manifest with all of its shards which samples they hold, and how epochs order them.
+pub(crate) fn identify_samples(manifest: &mut Manifest, done: &BTreeMap<String, ShardLine>) {
+    let order = manifest.splits.iter().map(|split| {
+        let lines = split
+            .shards
+            .iter()
+            .filter_map(|shard| done.get(&shard.name));
+        let bytes = lines.map(|line| line.record_bytes).sum();
+        (split.name.clone(), block_records(split.records, bytes))
+    });
+    manifest.order = Some(EpochOrder {
+        block_records: order.collect(),
+    });
+    manifest.sample_fingerprint =
+        manifest.sample_fingerprint_of(|shard| done.get(shard).map(|line| line.samples));
+}
+
 /// All that the manifest will hold but the shards.
 pub(crate) fn outline(prepared: &Prepared) -> Outline {
     let (census, plan) = (&prepared.census, &prepared.plan);
-    let format = match prepared.options.format {
-        Format::TfRecord => ShardFormat::TfRecord,
-        Format::Indexed | Format::IndexedZstd(_) => ShardFormat::Indexed,
-    };
+    let format = prepared.options.format.shard_format();
     let splits = plan.splits().iter();
     let splits = splits.map(|split| SplitEntry::new(split.name(), Vec::new()));
     let mut manifest = Manifest::new(
@@ -334,6 +342,12 @@ pub(crate) fn outline(prepared: &Prepared) -> Outline {
     manifest
         .pack
         .insert(LAYOUT_KEY.into(), census.layout().name().into());
+    if let Some(file) = &prepared.options.labels {
+        let name = file.file_name().unwrap_or(file.as_os_str());
+        manifest
+            .pack
+            .insert(LABELS_KEY.into(), escape(name.as_encoded_bytes()).into());
+    }
     let splits = plan.splits().iter();
     Outline {
         manifest,

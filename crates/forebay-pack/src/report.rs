@@ -1,12 +1,11 @@
-//! What was found out about single files, and the summary of a run.
+//! Findings about single files, and the summary of a run.
 
-use crate::upload::Uploaded;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What became of a file that there is something to say about.
+/// Outcome of a file with a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -19,7 +18,7 @@ pub enum Action {
     Quarantined,
     /// It is in the data set, byte for byte, with a remark.
     Kept,
-    /// Its picture is in the data set, written anew as JPEG because it was odd.
+    /// Its picture is in the dataset, transcoded to JPEG because it was odd.
     Converted,
     /// Its picture is in the data set, made smaller as it was asked for.
     Resized,
@@ -75,6 +74,8 @@ pub enum Reason {
     NoEnd,
     /// The header is in order, and the pixels cannot be decoded.
     BadData,
+    /// An image of a kind that no decoder here reads.
+    Unsupported,
     /// It is larger than the size that was asked for.
     LargerThanAsked,
     /// A progressive JPEG that was to become a baseline one, from which its bytes could not be restored.
@@ -89,6 +90,8 @@ pub enum Reason {
     Unlisted,
     /// The file of labels has a line for it, but it is not there.
     NotThere,
+    /// A file that may hold labels, which no option named.
+    UnusedLabels,
 }
 
 impl Reason {
@@ -102,6 +105,7 @@ impl Reason {
                 | Self::LinkLoop
                 | Self::Link
                 | Self::UnsafeName
+                | Self::TooLarge
         )
     }
 
@@ -127,6 +131,7 @@ impl Reason {
             Self::TrailingBytes => "bytes after the image",
             Self::NoEnd => "the end of the image is missing",
             Self::BadData => "image data that cannot be decoded",
+            Self::Unsupported => "unsupported",
             Self::LargerThanAsked => "larger than asked for",
             Self::Progressive => "progressive, and cannot be restored from a baseline JPEG",
             Self::Link => "a link in an archive",
@@ -134,6 +139,7 @@ impl Reason {
             Self::BadAnnotation => "its boxes cannot be read",
             Self::Unlisted => "not in the file of labels",
             Self::NotThere => "in the file of labels, but not there",
+            Self::UnusedLabels => "may hold labels, and is not used",
         }
     }
 }
@@ -141,7 +147,7 @@ impl Reason {
 /// Something to say about one file of the source; one line of the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What became of the file.
+    /// Outcome of the file.
     pub action: Action,
     /// Why.
     pub reason: Reason,
@@ -150,6 +156,22 @@ pub struct Finding {
     /// Details, such as the system's message or the sizes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
+}
+
+impl Finding {
+    pub(crate) fn new(
+        action: Action,
+        reason: Reason,
+        path: &[u8],
+        detail: impl Into<String>,
+    ) -> Self {
+        Self {
+            action,
+            reason,
+            path: escape(path),
+            detail: detail.into(),
+        }
+    }
 }
 
 impl fmt::Display for Finding {
@@ -186,7 +208,7 @@ impl SeekPointCount {
     }
 }
 
-/// What became of progressive JPEGs that were to become baseline ones.
+/// Outcome of progressive JPEGs that were to become baseline ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProgressiveCount {
     /// They are baseline now, and their originals can be restored.
@@ -224,7 +246,7 @@ impl std::iter::Sum for SeekPointCount {
     }
 }
 
-/// What was written of one split.
+/// Summary of one split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitSummary {
     /// The split's name.
@@ -237,11 +259,25 @@ pub struct SplitSummary {
     pub bytes: u64,
 }
 
-/// What a pack did.
+/// Progress of uploads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Uploaded {
+    /// Files that this run uploaded.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes handed in so far.
+    pub submitted_bytes: u64,
+    /// Why nothing moves, while that is so.
+    pub trouble: Option<String>,
+}
+
+/// Summary of a pack.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Where the data set is.
+    /// Root of the dataset.
     pub root: PathBuf,
     /// The data set's fingerprint, as the manifest has it.
     pub fingerprint: String,
@@ -251,7 +287,7 @@ pub struct Summary {
     pub image_bytes: u64,
     /// Seek points in all records.
     pub seek_points: SeekPointCount,
-    /// What became of progressive JPEGs that were to become baseline ones.
+    /// Outcome of progressive JPEGs that were to become baseline ones.
     pub progressive: ProgressiveCount,
     /// Classes that labels refer to.
     pub classes: u64,
@@ -265,13 +301,13 @@ pub struct Summary {
     pub already_complete: bool,
     /// How many files met which fate, in a fixed order.
     pub findings: Vec<((Action, Reason), u64)>,
-    /// What this run uploaded, where the destination is written through a staging area.
+    /// Uploads of this run, where the destination is written through a staging area.
     pub uploaded: Option<Uploaded>,
     /// The first files that were skipped or quarantined, up to [`Summary::EXAMPLES`].
     pub skipped_examples: Vec<Finding>,
     /// All findings, one JSON object a line; none if there was nothing to say.
     pub report: Option<PathBuf>,
-    /// What a user should know and would not see.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
     /// Time for the census and the plan.
     pub census_time: Duration,

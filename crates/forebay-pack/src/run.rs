@@ -1,7 +1,7 @@
 //! Running a prepared pack: take the destination, continue or begin, write, publish.
 
 use crate::destination::{
-    Destination, Difference, Header, INDEX_DIR, MANIFEST, PACK_DIR, REPORT, ShardLine, State,
+    Destination, Header, INDEX_DIR, LocalDestination, Request, ShardLine, Taken, telling,
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
@@ -11,39 +11,17 @@ use crate::prepare::{Prepared, prepare};
 use crate::publish::{self, Tally};
 use crate::report::{Action, Summary};
 use crate::resume;
-use crate::upload::{self, Upload};
+use crate::upload;
 use crate::write::write_shards;
 use forebay_image::SeekDensity;
-use forebay_shard::Manifest;
+use forebay_shard::{BlockCompression, Manifest};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Beside the shards: indexes, manifest, journal.
 const SPACE_BESIDE_BYTES: u64 = 1 << 20;
 
-/// What a run begins with.
-enum Begin {
-    /// The data set is whole.
-    Complete(Box<Manifest>),
-    /// These shards were finished by earlier runs, nothing if there were none.
-    Lines {
-        lines: Vec<ShardLine>,
-        /// An earlier run began this very plan.
-        is_continued: bool,
-    },
-}
-
-impl Begin {
-    fn anew() -> Self {
-        Self::Lines {
-            lines: Vec::new(),
-            is_continued: false,
-        }
-    }
-}
-
-/// What was done, before it is published.
+/// Finished shards before they are published.
 struct Work {
     done: BTreeMap<String, ShardLine>,
     resumed: u64,
@@ -62,7 +40,7 @@ struct Work {
 /// use std::path::Path;
 ///
 /// let mut options = PackOptions::new(Path::new("imagenet"), Path::new("packed"));
-/// options.format = Format::Indexed;
+/// options.format = Format::INDEXED;
 /// let summary = pack(&options, &(), &Cancel::new())?;
 /// println!("{} records in {} bytes", summary.records(), summary.shard_bytes());
 /// # Ok::<(), forebay_pack::Error>(())
@@ -77,135 +55,98 @@ impl Prepared {
     /// # Errors
     /// As [`pack`].
     pub fn run(&self, observer: &dyn Observer, cancel: &Cancel) -> Result<Summary> {
-        if self.options.upload.are_for(&self.options.dst) {
-            return self.run_uploaded(observer, cancel);
-        }
-        let begin = Instant::now();
-        let destination = Destination::open(&self.dst, self.options.durability)?;
-        let header = Header::new(&self.census, &self.plan);
-        let lines = match self.begin(&destination, &header, observer)? {
-            Begin::Complete(manifest) => return self.complete(&destination, &manifest),
-            Begin::Lines { lines, .. } => lines,
-        };
-        let work =
-            self.finish_shards(&destination, &header, lines, observer, cancel, &|_| Ok(()))?;
-        let write_time = begin.elapsed();
-        observer.stage(Stage::Publishing);
-        let published = publish::publish(
-            &destination,
-            &publish::outline(self),
-            self.census.finding_list(),
-            &header.shards,
-            &work.done,
-        )?;
-        destination.finish()?;
-        Ok(self.summary(&destination, published, &work, write_time))
-    }
-
-    /// The same for a destination that is written through a staging area.
-    fn run_uploaded(&self, observer: &dyn Observer, cancel: &Cancel) -> Result<Summary> {
-        let begin = Instant::now();
         let options = &self.options;
         let spool_bytes = self.census.spool_bytes();
-        let shard_bytes = self.staging_bytes().saturating_sub(spool_bytes);
-        let upload = Upload::open(&options.dst, &options.upload, shard_bytes, spool_bytes)?;
-        let upload = Arc::new(upload);
-        let destination = Destination::open(&upload.work_dir(), options.durability)?;
-        let destination = destination.uploading(Arc::clone(&upload));
-        if !options.overwrite
-            && let Some(manifest) = upload.manifest()?
-        {
-            self.refuse_other(&manifest)?;
-            return self.complete_uploaded(upload, destination, &manifest, cancel);
-        }
-        // A manifest that was written here and not published yet is written again.
-        destination.remove(&destination.path(MANIFEST))?;
-        let header = Header::new(&self.census, &self.plan);
-        let (lines, is_continued) = match self.begin(&destination, &header, observer)? {
-            Begin::Lines {
-                lines,
-                is_continued,
-            } => (lines, is_continued),
-            Begin::Complete(_) => (Vec::new(), false),
-        };
-        upload.claim(&header.identity(), is_continued, options.overwrite)?;
-        upload
-            .telling(observer, || {
-                let resume = |done: &BTreeMap<String, ShardLine>| upload.resume(done.values());
-                let work =
-                    self.finish_shards(&destination, &header, lines, observer, cancel, &resume)?;
-                let published = publish::publish(
-                    &destination,
-                    &publish::outline(self),
-                    self.census.finding_list(),
-                    &header.shards,
-                    &work.done,
-                )?;
-                let report = Some(destination.report()).filter(|path| path.exists());
-                let path = destination.path(MANIFEST);
-                let json = std::fs::read(&path).map_err(|error| Error::io(&path, "read", error))?;
-                upload.publish(&json, report.as_deref(), &work.done, observer, cancel)?;
-                let mut summary = self.summary(&destination, published, &work, begin.elapsed());
-                summary.uploaded = Some(upload.uploaded());
-                Ok((summary, report.is_some()))
-            })
-            .and_then(|(summary, has_report)| {
-                drop(destination);
-                self.end_upload(upload)?;
-                Ok(self.shown(summary, has_report))
-            })
+        let destination = upload::open(
+            &options.dst,
+            &options.upload,
+            options.durability,
+            self.staging_bytes().saturating_sub(spool_bytes),
+            spool_bytes,
+        )?;
+        let summary = telling(&*destination, observer, || {
+            self.run_into(&*destination, observer, cancel)
+        })?;
+        destination.end(self.plan.digest())?;
+        Ok(summary)
     }
 
-    fn complete_uploaded(
+    fn run_into(
         &self,
-        upload: Arc<Upload>,
-        destination: Destination,
-        manifest: &Manifest,
+        destination: &dyn Destination,
+        observer: &dyn Observer,
         cancel: &Cancel,
     ) -> Result<Summary> {
-        let local = upload.work_dir().with_file_name(REPORT);
-        let report = upload.fetch_report(&local, cancel)?;
-        let tally = Tally::of_report(&local)?;
-        let summary = Summary {
+        let begin = Instant::now();
+        let header = Header::new(&self.census, &self.plan);
+        let lines = match destination.begin(
+            &self.request(&header, &|manifest| self.refuse_other(manifest)),
+            observer,
+        )? {
+            Taken::Complete(manifest) => {
+                let tally = match destination.report(cancel)? {
+                    Some(report) => Tally::of_report(&report)?,
+                    None => Tally::default(),
+                };
+                return Ok(Summary {
+                    warnings: self.census.warnings().to_vec(),
+                    census_time: self.census_time,
+                    ..publish::summary(&self.dst, &manifest, tally)
+                });
+            }
+            Taken::Lines { lines, .. } => lines,
+        };
+        let work = self.finish_shards(destination, &header, lines, observer, cancel)?;
+        let write_time = begin.elapsed();
+        let published = publish::publish(
+            destination,
+            &publish::outline(self),
+            self.census.finding_list(),
+            (&header.shards, &work.done),
+            observer,
+            cancel,
+        )?;
+        Ok(Summary {
+            already_complete: false,
+            resumed_shards: work.resumed,
+            packed_files: work.packed_files,
+            packed_bytes: work.packed_bytes,
             warnings: self.census.warnings().to_vec(),
             census_time: self.census_time,
-            ..publish::summary(&destination, manifest, tally)
-        };
-        drop(destination);
-        self.end_upload(upload)?;
-        Ok(self.shown(summary, report.is_some()))
+            write_time,
+            uploaded: destination.uploaded(),
+            ..publish::summary(&self.dst, &published.manifest, published.tally)
+        })
     }
 
-    /// Nothing stays in the staging area.
-    fn end_upload(&self, upload: Arc<Upload>) -> Result<()> {
-        Arc::into_inner(upload).map_or(Ok(()), |upload| upload.finish(self.plan.digest()))
-    }
-
-    /// A summary with the places that users know.
-    fn shown(&self, summary: Summary, has_report: bool) -> Summary {
-        let root = self.dst.clone();
-        let report = has_report.then(|| root.join(PACK_DIR).join(REPORT));
-        Summary {
-            root,
-            report,
-            ..summary
+    /// A dataset that is about to be written. What earlier runs left of a source that has changed since is removed.
+    fn request<'a>(
+        &'a self,
+        header: &'a Header,
+        refuse_other: &'a dyn Fn(&Manifest) -> Result<()>,
+    ) -> Request<'a> {
+        Request {
+            header,
+            overwrite: self.options.overwrite,
+            restarts: true,
+            shown: &self.dst,
+            refuse_other,
         }
     }
 
-    /// Checks what earlier runs finished, which `resume` is told, and writes the rest.
+    /// Checks what earlier runs finished, and writes the rest.
     fn finish_shards(
         &self,
-        destination: &Destination,
+        destination: &dyn Destination,
         header: &Header,
         lines: Vec<ShardLine>,
         observer: &dyn Observer,
         cancel: &Cancel,
-        resume: &dyn Fn(&BTreeMap<String, ShardLine>) -> Result<()>,
     ) -> Result<Work> {
         self.check_findings()?;
         let shards: Vec<PlannedShard> = self.plan.shards().collect();
         let (mut done, resumed) = self.check(destination, &shards, lines, observer, cancel)?;
-        resume(&done)?;
+        destination.resume(&done)?;
         let written = self.write(destination, header, &shards, &done, observer, cancel)?;
         let (packed_files, packed_bytes) = written.iter().fold((0, 0), |(files, bytes), line| {
             (files + line.records, bytes + line.image_bytes)
@@ -225,38 +166,21 @@ impl Prepared {
         })
     }
 
-    fn summary(
-        &self,
-        destination: &Destination,
-        published: publish::Published,
-        work: &Work,
-        write_time: Duration,
-    ) -> Summary {
-        Summary {
-            already_complete: false,
-            resumed_shards: work.resumed,
-            packed_files: work.packed_files,
-            packed_bytes: work.packed_bytes,
-            warnings: self.census.warnings().to_vec(),
-            census_time: self.census_time,
-            write_time,
-            ..publish::summary(destination, &published.manifest, published.tally)
-        }
-    }
-
     /// Records the plan in the destination, so that parts begin with it. Says whether it was there already.
     ///
     /// # Errors
     /// As [`pack`].
     pub fn record_plan(&self, observer: &dyn Observer) -> Result<bool> {
         self.refuse_parts_elsewhere()?;
-        let destination = Destination::open(&self.dst, self.options.durability)?;
+        let destination = LocalDestination::open(&self.dst, self.options.durability)?;
         let header = Header::new(&self.census, &self.plan);
-        let begin = self.begin(&destination, &header, observer)?;
-        if matches!(begin, Begin::Complete(_)) || destination.has_plan() {
+        let refuse_other = |manifest: &Manifest| self.refuse_other(manifest);
+        let taken = destination.begin(&self.request(&header, &refuse_other), observer)?;
+        let dir = destination.dir();
+        if matches!(taken, Taken::Complete(_)) || dir.has_plan() {
             return Ok(true);
         }
-        destination.publish_plan(&header, &publish::outline(self), self.census.finding_list())?;
+        dir.publish_plan(&header, &publish::outline(self), self.census.finding_list())?;
         Ok(false)
     }
 
@@ -268,43 +192,6 @@ impl Prepared {
         Err(Error::Options(upload::NO_PARTS.into()))
     }
 
-    /// Finds out what earlier runs left of this pack. What they left of a source that has changed since is removed.
-    fn begin(
-        &self,
-        destination: &Destination,
-        header: &Header,
-        observer: &dyn Observer,
-    ) -> Result<Begin> {
-        let state = destination.state()?;
-        if self.options.overwrite {
-            destination.clear(state)?;
-            return Ok(Begin::anew());
-        }
-        let begun = match state {
-            State::Empty => return Ok(Begin::anew()),
-            State::Complete(manifest) => {
-                self.refuse_other(&manifest)?;
-                return Ok(Begin::Complete(manifest));
-            }
-            State::Unfinished(begun) => begun,
-        };
-        match begun.difference(header) {
-            Difference::None => Ok(Begin::Lines {
-                lines: begun.into_lines(),
-                is_continued: true,
-            }),
-            Difference::Source(differences) => {
-                observer.begins_anew(&differences);
-                destination.clear(State::Unfinished(begun))?;
-                Ok(Begin::anew())
-            }
-            Difference::Arguments(differences) => Err(Error::DifferentPack {
-                path: self.dst.clone(),
-                differences,
-            }),
-        }
-    }
-
     /// A data set that is whole stays what it is.
     pub(crate) fn refuse_other(&self, manifest: &Manifest) -> Result<()> {
         if publish::is_of_plan(manifest, self.plan.digest()) {
@@ -313,16 +200,6 @@ impl Prepared {
         let what = "the destination holds another data set, or this one of a source that has changed since: \
                     choose another one, or replace it with --overwrite";
         Err(Error::destination(&self.dst, what))
-    }
-
-    fn complete(&self, destination: &Destination, manifest: &Manifest) -> Result<Summary> {
-        // The last run may have been killed between publishing and tidying up.
-        destination.finish()?;
-        Ok(Summary {
-            warnings: self.census.warnings().to_vec(),
-            census_time: self.census_time,
-            ..publish::summary_of(destination, manifest)?
-        })
     }
 
     /// Stops for the first bad image that the census passed over, if that is to be done.
@@ -338,7 +215,7 @@ impl Prepared {
     /// The shards of `lines` that are still good, by name, and how many those are.
     pub(crate) fn check(
         &self,
-        destination: &Destination,
+        destination: &dyn Destination,
         shards: &[PlannedShard],
         lines: Vec<ShardLine>,
         observer: &dyn Observer,
@@ -358,7 +235,7 @@ impl Prepared {
     /// Writes the shards that are not done, and keeps the journal meanwhile.
     pub(crate) fn write(
         &self,
-        destination: &Destination,
+        destination: &dyn Destination,
         header: &Header,
         shards: &[PlannedShard],
         done: &BTreeMap<String, ShardLine>,
@@ -368,9 +245,9 @@ impl Prepared {
         let missing = shards.iter().filter(|s| !done.contains_key(&s.name));
         let missing: Vec<PlannedShard> = missing.cloned().collect();
         self.check_space(&missing)?;
-        let journal = destination.begin(header, done.values())?;
+        let journal = destination.dir().begin_journal(header, done.values())?;
         if self.options.format == Format::TfRecord {
-            destination.create_dir(INDEX_DIR)?;
+            destination.dir().create_dir(INDEX_DIR)?;
         }
         observer.stage(Stage::Writing);
         self.announce(shards, done, observer);
@@ -413,7 +290,7 @@ impl Prepared {
         let is_staged = self.options.upload.are_for(&self.options.dst);
         if !self.options.check_space
             || is_staged
-            || matches!(self.options.format, Format::IndexedZstd(_))
+            || matches!(self.options.format, Format::Indexed(compression) if compression != BlockCompression::NONE)
         {
             return Ok(());
         }

@@ -1,6 +1,8 @@
 //! One part of a pack, while other machines write the others, and the joining of all parts.
 
-use crate::destination::{Begun, Destination, Difference, Header, PlanFile, State};
+use crate::destination::{
+    Begun, Destination, Difference, Header, LocalDestination, PlanFile, State,
+};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
 use crate::part::Part;
@@ -15,11 +17,11 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What one part did.
+/// Summary of one part.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct PartSummary {
-    /// Where the data set will be.
+    /// Directory of the dataset.
     pub root: PathBuf,
     /// The part.
     pub part: Part,
@@ -43,7 +45,7 @@ pub struct PartSummary {
     pub findings: Vec<((Action, Reason), u64)>,
     /// The first files of this part that were skipped, up to [`Summary::EXAMPLES`].
     pub skipped_examples: Vec<Finding>,
-    /// What a user should know and would not see.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
     /// Time for the census and the plan.
     pub census_time: Duration,
@@ -77,10 +79,11 @@ impl Prepared {
         self.refuse_parts_elsewhere()?;
         if self.options.overwrite {
             return Err(Error::Options(
-                "a part never replaces what other parts may be writing: overwrite with --plan, then run the parts".into(),
+                "a part never replaces what other parts may be writing: overwrite with `pack plan --overwrite`, then run the parts".into(),
             ));
         }
-        let destination = Destination::open_part(&self.dst, self.options.durability, part)?;
+        let destination = LocalDestination::open_part(&self.dst, self.options.durability, part)?;
+        let dir = destination.dir();
         let header = Header::new(&self.census, &self.plan);
         let mut shards = Vec::new();
         for (number, shard) in self.plan.shards().enumerate() {
@@ -105,7 +108,7 @@ impl Prepared {
             census_time: self.census_time,
             write_time: Duration::ZERO,
         };
-        let lines = match destination.state()? {
+        let lines = match dir.state()? {
             State::Complete(manifest) => {
                 self.refuse_other(&manifest)?;
                 summary.already_complete = true;
@@ -117,9 +120,9 @@ impl Prepared {
             }
             State::Empty => Vec::new(),
         };
-        if !destination.has_plan() {
+        if !dir.has_plan() {
             let findings = self.census.finding_list();
-            let plan = destination.publish_plan(&header, &publish::outline(self), findings)?;
+            let plan = dir.publish_plan(&header, &publish::outline(self), findings)?;
             // Another part may have been faster.
             differ(
                 &self.dst,
@@ -158,7 +161,7 @@ impl Prepared {
         Ok(summary)
     }
 
-    /// What others planned is what this part plans.
+    /// Compares the plan of other parts with that of this one.
     fn agree(&self, begun: &Begun, part: Part, header: &Header) -> Result<()> {
         differ(&self.dst, format!("part {part}"), begun.difference(header))
     }
@@ -176,7 +179,7 @@ impl Prepared {
     }
 }
 
-/// What [`finish`] needs to know.
+/// Options of [`finish`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct FinishOptions {
@@ -225,14 +228,16 @@ pub fn finish(
             "there is no such directory: no part has been packed into it",
         ));
     }
-    let destination = Destination::open(root, options.durability)?;
-    let begun = match destination.state()? {
+    let destination = LocalDestination::open(root, options.durability)?;
+    let dir = destination.dir();
+    let begun = match dir.state()? {
         State::Complete(manifest) => {
             if let Some(source) = source {
                 source.refuse_other(&manifest)?;
             }
-            destination.finish()?;
-            return publish::summary_of(&destination, &manifest);
+            let tally = Tally::of_report(&dir.report())?;
+            dir.finish()?;
+            return Ok(publish::summary(root, &manifest, tally));
         }
         State::Unfinished(begun) => begun,
         State::Empty => {
@@ -246,7 +251,7 @@ pub fn finish(
         findings,
     }) = plan
     else {
-        let what = "it holds an unfinished pack without parts: the same command without --finish continues it";
+        let what = "it holds an unfinished pack without parts: `pack` with its paths and options continues it";
         return Err(Error::destination(root, what));
     };
     if let Some(source) = source {
@@ -273,15 +278,15 @@ pub fn finish(
     if done.len() < names.len() {
         return Err(missing(root, &header, &done.into_keys().collect(), &counts));
     }
-    observer.stage(Stage::Publishing);
-    let published = publish::publish(&destination, &outline, &findings, &header.shards, &done)?;
-    destination.finish()?;
+    let shards = (header.shards.as_slice(), &done);
+    let published = publish::publish(&destination, &outline, &findings, shards, observer, cancel)?;
+    dir.finish()?;
     Ok(Summary {
         already_complete: false,
         resumed_shards: done.len() as u64,
         warnings: outline.warnings,
         write_time: begin.elapsed(),
-        ..publish::summary(&destination, &published.manifest, published.tally)
+        ..publish::summary(root, &published.manifest, published.tally)
     })
 }
 

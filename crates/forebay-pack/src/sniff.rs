@@ -1,74 +1,98 @@
-//! What a file is, by its first bytes, and what its name claims.
+//! Detects the type of a file by its first bytes, and by its name. `forebay-image` has the formats that are packed; this is
+//! the table of image formats that people keep beside them, which are left out by name.
 
-/// Bytes that [`identify`] wants to see.
+use crate::input::Kind;
+use forebay_image::Format;
+
+/// Bytes that [`kind`] wants to see.
 pub(crate) const SNIFF_BYTES: usize = 16;
 
-/// What the first bytes say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Content {
-    Jpeg,
-    Png,
-    WebP,
-    /// A known image format that is not packed.
-    OtherImage(&'static str),
-    Unknown,
+/// An image format that is not packed.
+struct OtherFormat {
+    name: &'static str,
+    extensions: &'static [&'static str],
+    /// Signatures, and where they are.
+    magics: &'static [(usize, &'static [u8])],
 }
 
-/// Signatures of image formats that people keep beside those that are packed: (offset, bytes, name).
-const OTHER_IMAGES: &[(usize, &[u8], &str)] = &[
-    (0, b"GIF8", "GIF"),
-    (0, b"II*\0", "TIFF"),
-    (0, b"MM\0*", "TIFF"),
-    (4, b"ftypavif", "AVIF"),
-    (4, b"ftyphei", "HEIF"),
-    (4, b"ftypmif1", "HEIF"),
-    (0, b"\0\0\0\x0cJXL ", "JPEG XL"),
-    (0, b"\xff\x0a", "JPEG XL"),
-    (0, b"\0\0\0\x0cjP  ", "JPEG 2000"),
+const OTHER_FORMATS: &[OtherFormat] = &[
+    OtherFormat {
+        name: "GIF",
+        extensions: &["gif"],
+        magics: &[(0, b"GIF8")],
+    },
+    OtherFormat {
+        name: "BMP",
+        extensions: &["bmp"],
+        // Two letters are too little to go by: see `is_bmp`.
+        magics: &[],
+    },
+    OtherFormat {
+        name: "AVIF",
+        extensions: &["avif"],
+        magics: &[(4, b"ftypavif")],
+    },
+    OtherFormat {
+        name: "HEIF",
+        extensions: &["heic", "heif"],
+        magics: &[(4, b"ftyphei"), (4, b"ftypmif1")],
+    },
+    OtherFormat {
+        name: "JPEG XL",
+        extensions: &["jxl"],
+        magics: &[(0, b"\0\0\0\x0cJXL "), (0, b"\xff\x0a")],
+    },
+    OtherFormat {
+        name: "JPEG 2000",
+        extensions: &["jp2"],
+        magics: &[(0, b"\0\0\0\x0cjP  ")],
+    },
 ];
 
-pub(crate) fn identify(head: &[u8]) -> Content {
-    if head.starts_with(b"\xff\xd8\xff") {
-        return Content::Jpeg;
+impl OtherFormat {
+    fn begins(&self, head: &[u8]) -> bool {
+        let has = |(at, magic): &(usize, &[u8])| {
+            head.get(*at..).is_some_and(|rest| rest.starts_with(magic))
+        };
+        self.magics.iter().any(has) || self.name == "BMP" && is_bmp(head)
     }
-    if head.starts_with(b"\x89PNG\r\n\x1a\n") {
-        return Content::Png;
-    }
-    if head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP") {
-        return Content::WebP;
-    }
-    // Two letters are too little to go by: the four reserved bytes of the header are zero.
-    if head.starts_with(b"BM") && head.get(6..10) == Some(&[0; 4]) {
-        return Content::OtherImage("BMP");
-    }
-    let other = OTHER_IMAGES
-        .iter()
-        .find(|(at, bytes, _)| head.get(*at..).is_some_and(|h| h.starts_with(bytes)));
-    other.map_or(Content::Unknown, |(_, _, name)| Content::OtherImage(name))
 }
 
-/// The format that a name's ending claims, if it is that of an image.
-pub(crate) fn claimed(name: &[u8]) -> Option<Content> {
-    let dot = name.iter().rposition(|b| *b == b'.')?;
-    let other = match name.get(dot + 1..)?.to_ascii_lowercase().as_slice() {
-        b"jpeg" | b"jpg" | b"jpe" | b"jfif" => return Some(Content::Jpeg),
-        b"png" => return Some(Content::Png),
-        b"webp" => return Some(Content::WebP),
-        b"gif" => "GIF",
-        b"tif" | b"tiff" => "TIFF",
-        b"bmp" => "BMP",
-        b"avif" => "AVIF",
-        b"heic" | b"heif" => "HEIF",
-        b"jxl" => "JPEG XL",
-        b"jp2" => "JPEG 2000",
-        _ => return None,
+/// The four reserved bytes of the header are zero.
+fn is_bmp(head: &[u8]) -> bool {
+    head.starts_with(b"BM") && head.get(6..10) == Some(&[0; 4])
+}
+
+/// Kind of a file by its first bytes.
+pub(crate) fn kind(head: &[u8]) -> Kind {
+    if forebay_image::sniff(head).is_some() {
+        return Kind::Image;
+    }
+    let other = OTHER_FORMATS.iter().find(|other| other.begins(head));
+    other.map_or(Kind::NotAnImage, |other| Kind::OtherImage(other.name))
+}
+
+/// The name of the format that the ending of a file's name claims, if it is that of an image.
+pub(crate) fn claimed(name: &[u8]) -> Option<&'static str> {
+    let extension = extension(name)?;
+    let has = |other: &&str| extension.eq_ignore_ascii_case(other.as_bytes());
+    let other = || {
+        let mut all = OTHER_FORMATS.iter();
+        all.find(|other| other.extensions.iter().any(has))
     };
-    Some(Content::OtherImage(other))
+    Format::from_extension(extension)
+        .map(Format::name)
+        .or_else(|| Some(other()?.name))
 }
 
 /// Whether the name alone makes a file a candidate.
 pub(crate) fn has_image_name(name: &[u8]) -> bool {
-    !matches!(claimed(name), None | Some(Content::OtherImage(_)))
+    extension(name).and_then(Format::from_extension).is_some()
+}
+
+fn extension(name: &[u8]) -> Option<&[u8]> {
+    let dot = name.iter().rposition(|b| *b == b'.')?;
+    name.get(dot + 1..)
 }
 
 #[cfg(test)]
@@ -77,18 +101,22 @@ mod tests {
 
     #[test]
     fn content_and_name_are_told_apart() {
-        assert_eq!(identify(b"\xff\xd8\xff\xe0"), Content::Jpeg);
-        assert_eq!(identify(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), Content::Png);
-        assert_eq!(identify(b"RIFF\x10\0\0\0WEBPVP8 "), Content::WebP);
-        assert_eq!(identify(b"RIFF\x10\0\0\0WAVEfmt "), Content::Unknown);
-        assert_eq!(identify(b"GIF89a"), Content::OtherImage("GIF"));
+        assert_eq!(kind(b"\xff\xd8\xff\xe0"), Kind::Image);
+        assert_eq!(kind(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), Kind::Image);
+        assert_eq!(kind(b"RIFF\x10\0\0\0WEBPVP8 "), Kind::Image);
+        assert_eq!(kind(b"RIFF\x10\0\0\0WAVEfmt "), Kind::NotAnImage);
+        assert_eq!(kind(b"II*\0\x08\0\0\0"), Kind::Image);
+        assert_eq!(kind(b"GIF89a"), Kind::OtherImage("GIF"));
+        assert_eq!(kind(b"BM1234\0\0\0\0"), Kind::OtherImage("BMP"));
+        assert_eq!(kind(b"BM is a text"), Kind::NotAnImage);
         for head in [b"".as_slice(), b"\xff", b"\xff\xd8", b"hello", b"\x89PNG"] {
-            assert_eq!(identify(head), Content::Unknown, "{head:?}");
+            assert_eq!(kind(head), Kind::NotAnImage, "{head:?}");
         }
-        assert_eq!(claimed(b"a.b.JPEG"), Some(Content::Jpeg));
-        assert_eq!(claimed(b"\xff.Png"), Some(Content::Png));
-        assert_eq!(claimed(b"a.webp"), Some(Content::WebP));
-        assert_eq!(claimed(b"a.gif"), Some(Content::OtherImage("GIF")));
+        assert_eq!(claimed(b"a.b.JPEG"), Some("JPEG"));
+        assert_eq!(claimed(b"\xff.Png"), Some("PNG"));
+        assert_eq!(claimed(b"a.webp"), Some("WEBP"));
+        assert_eq!(claimed(b"a.tif"), Some("TIFF"));
+        assert_eq!(claimed(b"a.gif"), Some("GIF"));
         for name in [b"jpeg".as_slice(), b"a.txt", b"a.gif", b"a.", b""] {
             assert!(!has_image_name(name), "{name:?}");
         }

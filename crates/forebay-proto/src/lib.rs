@@ -7,8 +7,8 @@
 //!
 //! The code in `src/generated` is made from the `.proto` files by a compiler
 //! written in Rust, and kept in the repository: so building needs no `protoc`,
-//! and nobody pays for a protobuf compiler in their build. The test `generated`
-//! makes it anew and compares; `FOREBAY_REGENERATE=1 cargo test -p forebay-proto`
+//! so that dependents do not compile a protobuf compiler. The test `generated`
+//! generates it again and compares; `FOREBAY_REGENERATE=1 cargo test -p forebay-proto`
 //! writes it.
 //!
 //! ```

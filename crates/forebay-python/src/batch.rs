@@ -3,7 +3,7 @@
 //! Owns the names and the conversions to numpy and torch; the memory is
 //! [`Array`]'s.
 
-use forebay_wire::batch::{FLAG_FAILED, FLAG_PADDING};
+use forebay_batch::{FLAG_FAILED, FLAG_PADDING};
 use forebay_wire::{Batch, Dtype, EncodedImages, Layout, Mixed};
 use pyo3::exceptions::{PyImportError, PyIndexError};
 use pyo3::prelude::*;
@@ -55,7 +55,15 @@ impl Column {
 
     fn torch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static FROM_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let from_dlpack = FROM_DLPACK.import(py, "torch", "from_dlpack")?;
+        let from_dlpack = FROM_DLPACK
+            .import(py, "torch", "from_dlpack")
+            .map_err(|cause| {
+                let error = PyImportError::new_err(
+                    "batch.torch() needs torch, which cannot be imported: pip install 'forebay[torch]'",
+                );
+                error.set_cause(py, Some(cause));
+                error
+            })?;
         from_dlpack.call1((&self.array,))
     }
 }
@@ -111,22 +119,10 @@ pub(crate) struct PyBatch {
 }
 
 impl PyBatch {
-    /// Takes over a batch, its labels moved by `shift` where there is one. `starts` are the numbers of the first records of
-    /// the datasets of a mix.
-    pub(crate) fn new(
-        py: Python<'_>,
-        batch: Batch,
-        shift: i64,
-        starts: Option<&[u64]>,
-    ) -> PyResult<PyBatch> {
-        let mut labels = batch.labels;
-        let mut partners = batch.mixed.map(|mixed| *mixed);
-        if shift != 0 {
-            let others = partners.iter_mut().flat_map(|mixed| &mut mixed.labels);
-            for label in labels.iter_mut().chain(others).filter(|label| **label >= 0) {
-                *label += shift;
-            }
-        }
+    /// Takes over a batch. `starts` are the numbers of the first records of the datasets of a mix.
+    pub(crate) fn new(py: Python<'_>, batch: Batch, starts: Option<&[u64]>) -> PyResult<PyBatch> {
+        let labels = batch.labels;
+        let partners = batch.mixed.map(|mixed| *mixed);
         let mixed = match &partners {
             None => None,
             Some(Mixed { labels, lam }) => {
@@ -348,6 +344,8 @@ impl PyBatch {
     }
 
     /// The label of each sample: int64 of shape (N,); -1 for a record without one.
+    ///
+    /// Counted from 0, if `label_base` of the loader does not say otherwise.
     #[getter]
     fn labels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.labels.numpy(py)

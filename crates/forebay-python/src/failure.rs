@@ -8,7 +8,8 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use forebay_store::ReadError;
+use forebay_cache::ReadError;
+use forebay_wire::text::printable_lines;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -75,7 +76,8 @@ impl Failure {
     pub(crate) fn new(kind: Kind, message: impl fmt::Display) -> Failure {
         Failure {
             kind,
-            message: message.to_string(),
+            // It may hold keys, names and words of others.
+            message: printable_lines(&message.to_string()).into_owned(),
             texts: Vec::new(),
             numbers: Vec::new(),
         }
@@ -160,7 +162,7 @@ impl From<forebay_shard::Error> for Failure {
 
 impl From<&forebay_shard::Error> for Failure {
     fn from(error: &forebay_shard::Error) -> Failure {
-        use forebay_shard::Error;
+        use forebay_shard::{Error, Records};
         let failure = |kind| Failure::new(kind, error);
         match error {
             Error::Io { path, source, .. } => {
@@ -189,9 +191,14 @@ impl From<&forebay_shard::Error> for Failure {
             Error::Mismatch { path, .. } => failure(Kind::Mismatch).path(path),
             Error::Version { path, .. }
             | Error::Feature { path, .. }
+            | Error::NotBuilt { path, .. }
             | Error::Manifest { path, .. }
-            | Error::OutOfRange { path, .. }
             | Error::Unsupported { path, .. } => failure(Kind::Shard).path(path),
+            Error::NoSuchSplit { dataset, .. } => failure(Kind::Shard).path(dataset),
+            Error::OutOfRange {
+                within: Records::Shard(path),
+                ..
+            } => failure(Kind::Shard).path(path),
             _ => failure(Kind::Shard),
         }
     }
@@ -215,6 +222,7 @@ impl From<forebay_loader::Error> for Failure {
         };
         match &error {
             Error::Option { .. }
+            | Error::Invalid { .. }
             | Error::Transform(_)
             | Error::WorldSize { .. }
             | Error::NoBatch { .. }
@@ -244,20 +252,21 @@ impl From<forebay_client::Error> for Failure {
                 let name = name.strip_prefix("KIND_").unwrap_or(name);
                 failure.text("kind", name.to_ascii_lowercase())
             }
+            Error::Busy { .. } => failure.text("kind", "busy"),
             _ => failure,
         }
     }
 }
 
-impl From<forebay_store::checkpoint::Error> for Failure {
-    fn from(error: forebay_store::checkpoint::Error) -> Failure {
+impl From<forebay_checkpoint::Error> for Failure {
+    fn from(error: forebay_checkpoint::Error) -> Failure {
         Failure::from(&error)
     }
 }
 
-impl From<&forebay_store::checkpoint::Error> for Failure {
-    fn from(error: &forebay_store::checkpoint::Error) -> Failure {
-        use forebay_store::checkpoint::Error;
+impl From<&forebay_checkpoint::Error> for Failure {
+    fn from(error: &forebay_checkpoint::Error) -> Failure {
+        use forebay_checkpoint::Error;
         let failure = |kind| Failure::new(kind, error);
         match error {
             Error::Option { .. } => failure(Kind::Option),
@@ -317,6 +326,8 @@ fn server_of(error: &forebay_client::Error) -> Option<&str> {
         | Error::Protocol { server, .. }
         | Error::Tls { server, .. }
         | Error::TokenInClear { server }
+        | Error::Foreign { server, .. }
+        | Error::Busy { server, .. }
         | Error::Remote { server, .. }
         | Error::Disorder { server, .. } => Some(server),
         Error::GaveUp { last, .. } => server_of(last),

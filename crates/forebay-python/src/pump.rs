@@ -10,8 +10,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use forebay_batch::digest::{Digests, EpochDigest};
+use forebay_loader::plan::Batches;
 use forebay_wire::Batch;
-use forebay_wire::batch::digest::{Digests, EpochDigest};
 
 use crate::failure::{Failure, Kind};
 
@@ -35,7 +36,8 @@ pub(crate) struct Place {
 /// What a taker gets.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Batch(Batch),
+    /// A batch, and whether it is the last one of its epoch.
+    Batch(Batch, bool),
     EpochEnd,
     /// The source failed. Taking again tries the same place again.
     Failed(Failure),
@@ -55,27 +57,37 @@ pub(crate) enum NoEvent {
 /// One thread, its mailbox and the place of its takers.
 pub(crate) struct Pump {
     shared: Arc<Shared>,
-    /// Samples of a global batch.
-    stride: u64,
 }
 
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// Samples of an epoch.
-    records: u64,
+}
+
+/// How far the newest loop is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// There is none, or it has ended.
+    Idle,
+    /// It has begun, and no batch of it was taken.
+    Begun,
+    /// Batches of it were taken, and more are left.
+    Running,
 }
 
 struct State {
-    /// Until the thread starts.
+    /// For the thread: to begin with, or in place of the one that it has.
     source: Option<Box<dyn Source>>,
     thread: Option<JoinHandle<()>>,
+    /// The batches of an epoch of the source.
+    batches: Batches,
     /// Up to where batches were taken.
     place: Place,
     /// What they were.
     digests: Digests,
-    /// Whether a batch was taken since the current loop began.
-    under_way: bool,
+    phase: Phase,
+    /// The epoch of the next loop, where it was chosen while a loop was running.
+    next_epoch: Option<u64>,
     /// Counts loops and jumps: an older loop takes nothing any more.
     generation: u64,
     /// The loop that came to the end of its epoch last.
@@ -91,9 +103,9 @@ struct State {
 }
 
 impl Pump {
-    /// Will take batches of `stride` samples from `source`, from the start of epoch
-    /// 0 on. The thread starts when the first batch is wanted.
-    pub(crate) fn new(source: Box<dyn Source>, records: u64, stride: u64) -> Pump {
+    /// Takes the `batches` of `source`, from the start of epoch 0 on. The thread starts when the
+    /// first batch is wanted.
+    pub(crate) fn new(source: Box<dyn Source>, batches: Batches) -> Pump {
         let place = Place {
             epoch: 0,
             position: 0,
@@ -103,9 +115,11 @@ impl Pump {
                 state: Mutex::new(State {
                     source: Some(source),
                     thread: None,
+                    batches,
                     place,
                     digests: Digests::begin(place.epoch, place.position),
-                    under_way: false,
+                    phase: Phase::Idle,
+                    next_epoch: None,
                     generation: 0,
                     ended: None,
                     ready: None,
@@ -115,15 +129,46 @@ impl Pump {
                     idle: true,
                 }),
                 changed: Condvar::new(),
-                records,
             }),
-            stride,
         }
+    }
+
+    /// Replaces the source, at the same place, and says whether it did: a loop that is running
+    /// keeps its source. A loop that has begun takes its first batch from the new one.
+    /// `resumed` is a place and what was delivered before it, if the source is of the rank that it
+    /// was delivered to.
+    pub(crate) fn supply(
+        &self,
+        source: Box<dyn Source>,
+        batches: Batches,
+        resumed: Option<(Place, EpochDigest)>,
+    ) -> bool {
+        let mut state = self.shared.lock();
+        if state.phase == Phase::Running || state.closed {
+            return false;
+        }
+        let unused = state.source.replace(source);
+        state.batches = batches;
+        let place = state.settled(state.place);
+        state.move_to(place);
+        match resumed {
+            Some((at, digest)) if state.settled(at) == place => state.resume(at, Some(digest)),
+            _ => state.resume(place, None),
+        }
+        self.shared.changed.notify_all();
+        drop(state);
+        drop(unused);
+        true
     }
 
     /// Up to where batches were taken.
     pub(crate) fn place(&self) -> Place {
         self.shared.lock().place
+    }
+
+    /// Whether batches of the newest loop were taken, and more are left.
+    pub(crate) fn is_running(&self) -> bool {
+        self.shared.lock().phase == Phase::Running
     }
 
     /// Up to where batches were taken, and what they were.
@@ -132,15 +177,17 @@ impl Pump {
         (state.place, state.digests.latest())
     }
 
-    /// Begins a loop over an epoch, and ends all others: over the rest of the epoch
-    /// at which the pump stands, or over the next one if a loop left it part-way.
-    /// Returns the loop's number.
+    /// Begins a loop over an epoch, and ends all others: over the rest of the epoch at which the
+    /// pump stands or, if a loop left that part-way, over the epoch that was set meanwhile, else
+    /// the next one. Returns the loop's number.
     pub(crate) fn begin(&self) -> u64 {
         let mut state = self.shared.lock();
-        if state.under_way {
-            let epoch = state.place.epoch + 1;
+        if state.phase == Phase::Running {
+            let epoch = state.next_epoch.unwrap_or(state.place.epoch + 1);
             state.move_to(Place { epoch, position: 0 });
         }
+        state.next_epoch = None;
+        state.phase = Phase::Begun;
         state.generation += 1;
         self.shared.changed.notify_all();
         state.generation
@@ -149,27 +196,28 @@ impl Pump {
     /// Continues at `place`; ends all loops. `digest` is what was delivered before, if that is known.
     pub(crate) fn jump(&self, place: Place, digest: Option<EpochDigest>) {
         let mut state = self.shared.lock();
-        if state.place != place || state.under_way {
-            state.move_to(place);
+        let settled = state.settled(place);
+        if state.place != settled || state.phase == Phase::Running {
+            state.move_to(settled);
         }
-        let Place { epoch, position } = place;
-        state.digests = match digest {
-            Some(digest) => Digests::resume(digest, epoch, position),
-            None => Digests::begin(epoch, position),
-        };
+        state.resume(place, digest);
+        state.phase = Phase::Idle;
+        state.next_epoch = None;
         state.generation += 1;
         self.shared.changed.notify_all();
     }
 
-    /// Continues at the start of `epoch`, unless the pump already stands in that
-    /// epoch with no loop under way; ends all loops.
+    /// Makes the next loop one over `epoch`. A loop that has begun and of which nothing was
+    /// taken becomes that loop; one that is running goes on. In the epoch at which the pump
+    /// stands already the position is kept.
     pub(crate) fn set_epoch(&self, epoch: u64) {
         let mut state = self.shared.lock();
-        if state.place.epoch != epoch || state.under_way {
+        if state.phase == Phase::Running {
+            state.next_epoch = Some(epoch);
+        } else if state.place.epoch != epoch {
             state.move_to(Place { epoch, position: 0 });
+            self.shared.changed.notify_all();
         }
-        state.generation += 1;
-        self.shared.changed.notify_all();
     }
 
     /// What follows for the loop `generation`, waiting for it at most `patience`.
@@ -188,7 +236,7 @@ impl Pump {
                 return Err(NoEvent::Stale);
             }
             if let Some(event) = state.ready.take() {
-                state.advance(&event, self.stride, self.shared.records);
+                state.advance(&event);
                 self.shared.changed.notify_all();
                 return Ok(event);
             }
@@ -262,35 +310,68 @@ impl State {
     fn move_to(&mut self, place: Place) {
         self.place = place;
         self.digests.seek(place.epoch, place.position);
-        self.under_way = false;
         self.ready = None;
         self.order = Some(place);
         self.halted = false;
     }
 
+    /// Counts from `place` on, and `digest` before it.
+    fn resume(&mut self, place: Place, digest: Option<EpochDigest>) {
+        let settled = self.settled(place);
+        let Some(digest) = digest else {
+            self.digests = Digests::begin(settled.epoch, settled.position);
+            return;
+        };
+        self.digests = Digests::resume(digest, place.epoch, place.position);
+        if settled != place {
+            self.digests.end();
+        }
+    }
+
+    /// The same place, where it has batches: after the last one of an epoch the next epoch begins.
+    fn settled(&self, place: Place) -> Place {
+        if self.batches.remaining(place.position) > 0 {
+            return place;
+        }
+        Place {
+            epoch: place.epoch + 1,
+            position: 0,
+        }
+    }
+
     /// Moves the place past what is being handed over.
-    fn advance(&mut self, event: &Event, stride: u64, records: u64) {
+    fn advance(&mut self, event: &Event) {
         match event {
-            Event::Batch(batch) => {
+            Event::Batch(batch, is_last) => {
+                let position = self.batches.after(batch.position);
                 self.place = Place {
                     epoch: batch.epoch,
-                    // Past the last record there is padding only.
-                    position: batch.position.saturating_add(stride).min(records),
+                    position,
                 };
-                self.digests.add(batch, self.place.position);
-                self.under_way = true;
+                self.digests.add(batch, position);
+                self.phase = Phase::Running;
+                if *is_last {
+                    self.end();
+                }
             }
-            Event::EpochEnd => {
-                self.place = Place {
-                    epoch: self.place.epoch + 1,
-                    position: 0,
-                };
-                self.digests.end();
-                self.under_way = false;
-                self.ended = Some(self.generation);
-                self.generation += 1;
-            }
+            Event::EpochEnd => self.end(),
             Event::Failed(_) => {}
+        }
+    }
+
+    /// The newest loop has everything of its epoch.
+    fn end(&mut self) {
+        self.place = Place {
+            epoch: self.place.epoch + 1,
+            position: 0,
+        };
+        self.digests.end();
+        self.phase = Phase::Idle;
+        self.ended = Some(self.generation);
+        self.generation += 1;
+        let next = self.next_epoch.take();
+        if let Some(epoch) = next.filter(|&next| next != self.place.epoch) {
+            self.move_to(Place { epoch, position: 0 });
         }
     }
 }
@@ -321,6 +402,8 @@ impl Shared {
     /// The thread: makes one event at a time, and hands over none for an order that
     /// was replaced meanwhile.
     fn work(&self, mut source: Box<dyn Source>) {
+        // Whether the last batch of an epoch was made; its end comes next, and is no news.
+        let mut end_is_known = false;
         loop {
             let mut state = self.lock();
             while !state.closed
@@ -332,19 +415,18 @@ impl Shared {
                 return;
             }
             let order = state.order.take();
+            let replaced = match state.source.take() {
+                Some(new) => Some(std::mem::replace(&mut source, new)),
+                None => None,
+            };
             drop(state);
+            drop(replaced);
 
-            let mut then = None;
             let result = match order {
-                // Everything of that epoch was taken: there is nothing to ask for.
-                Some(place) if place.position >= self.records && self.records > 0 => {
-                    then = Some(Place {
-                        epoch: place.epoch + 1,
-                        position: 0,
-                    });
-                    Ok(None)
+                Some(place) => {
+                    end_is_known = false;
+                    source.seek(place).and_then(|()| source.next_batch())
                 }
-                Some(place) => source.seek(place).and_then(|()| source.next_batch()),
                 None => source.next_batch(),
             };
 
@@ -355,10 +437,17 @@ impl Shared {
             if state.order.is_some() {
                 continue;
             }
-            state.order = then;
             state.halted = result.is_err();
             state.ready = Some(match result {
-                Ok(Some(batch)) => Event::Batch(batch),
+                Ok(Some(batch)) => {
+                    let after = state.batches.after(batch.position);
+                    end_is_known = state.batches.remaining(after) == 0;
+                    Event::Batch(batch, end_is_known)
+                }
+                Ok(None) if end_is_known => {
+                    end_is_known = false;
+                    continue;
+                }
                 Ok(None) => Event::EpochEnd,
                 Err(failure) => Event::Failed(failure),
             });
@@ -378,181 +467,4 @@ impl Drop for Finish<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc::{Receiver, Sender, channel};
-
-    use forebay_wire::{BufferPool, Dtype, Layout};
-
-    use super::*;
-
-    const LONG: Duration = Duration::from_secs(60);
-
-    /// Four records, two in a batch; the step says where it is. Fails in epoch 9,
-    /// and asks for leave before each batch where there is somebody to ask.
-    struct Script {
-        at: Place,
-        gate: Option<(Sender<()>, Receiver<()>)>,
-        seeks: Sender<Place>,
-    }
-
-    impl Source for Script {
-        fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {
-            if let Some((entered, leave)) = &self.gate {
-                let _ = entered.send(());
-                let _ = leave.recv();
-            }
-            if self.at.epoch == 9 {
-                return Err(Failure::new(Kind::Image, "broken"));
-            }
-            if self.at.position == 4 {
-                self.at = place(self.at.epoch + 1, 0);
-                return Ok(None);
-            }
-            self.at.position += 2;
-            Ok(Some(Batch {
-                epoch: self.at.epoch,
-                step: self.at.position / 2 - 1,
-                position: self.at.position - 2,
-                images: BufferPool::new(0).take(0),
-                dtype: Dtype::Uint8,
-                mixed: None,
-                encoded: None,
-                shape: [0, 1, 1, 3],
-                layout: Layout::Nhwc,
-                labels: Vec::new(),
-                samples: Vec::new(),
-                flags: Vec::new(),
-                digest: 0,
-            }))
-        }
-
-        fn seek(&mut self, place: Place) -> Result<(), Failure> {
-            let _ = self.seeks.send(place);
-            self.at = place;
-            Ok(())
-        }
-    }
-
-    fn place(epoch: u64, position: u64) -> Place {
-        Place { epoch, position }
-    }
-
-    fn pump(gate: Option<(Sender<()>, Receiver<()>)>) -> (Pump, Receiver<Place>) {
-        let (seeks, seen) = channel();
-        let at = place(77, 0);
-        (Pump::new(Box::new(Script { at, gate, seeks }), 4, 2), seen)
-    }
-
-    fn told(pump: &Pump, generation: u64) -> String {
-        match pump.take(generation, LONG) {
-            Ok(Event::Batch(batch)) => format!("{}.{}", batch.epoch, batch.step),
-            Ok(Event::EpochEnd) => "end".into(),
-            Ok(Event::Failed(failure)) => format!("{failure:?}"),
-            Err(none) => format!("{none:?}"),
-        }
-    }
-
-    fn epoch(pump: &Pump) -> Vec<String> {
-        let generation = pump.begin();
-        let mut all = vec![told(pump, generation)];
-        while all.last().is_some_and(|last| last.contains('.')) {
-            all.push(told(pump, generation));
-        }
-        all
-    }
-
-    #[test]
-    fn epochs_follow_each_other_without_seeking() {
-        let (pump, seeks) = pump(None);
-        assert_eq!(epoch(&pump), ["0.0", "0.1", "end"]);
-        assert_eq!(
-            told(&pump, 1),
-            "end",
-            "for each thread that shares the loop"
-        );
-        assert_eq!(pump.place(), place(1, 0));
-        assert_eq!(epoch(&pump), ["1.0", "1.1", "end"]);
-        pump.close();
-        assert!(pump.join(LONG));
-        assert_eq!(epoch(&pump), ["Closed"]);
-        assert_eq!(seeks.iter().collect::<Vec<_>>(), [place(0, 0)]);
-    }
-
-    #[test]
-    fn a_loop_left_part_way_ends_its_epoch_and_older_loops_get_nothing() {
-        let (pump, _seeks) = pump(None);
-        let first = pump.begin();
-        let second = pump.begin();
-        assert_eq!(told(&pump, first), "Stale");
-        assert_eq!(told(&pump, second), "0.0", "nothing was taken before");
-        assert_eq!(pump.place(), place(0, 2));
-        assert_eq!(epoch(&pump), ["1.0", "1.1", "end"]);
-        assert_eq!(told(&pump, second), "Stale");
-    }
-
-    #[test]
-    fn a_jump_continues_there_also_at_the_very_end_of_an_epoch() {
-        let (pump, _seeks) = pump(None);
-        let before = pump.begin();
-        pump.jump(place(5, 2), None);
-        assert_eq!(told(&pump, before), "Stale");
-        assert_eq!(pump.place(), place(5, 2));
-        assert_eq!(epoch(&pump), ["5.1", "end"]);
-        pump.jump(place(3, 4), None);
-        assert_eq!(epoch(&pump), ["end"]);
-        assert_eq!(epoch(&pump), ["4.0", "4.1", "end"]);
-    }
-
-    #[test]
-    fn an_epoch_may_be_chosen_and_a_restored_place_in_it_is_kept() {
-        let (pump, _seeks) = pump(None);
-        pump.jump(place(4, 2), None);
-        pump.set_epoch(4);
-        assert_eq!(epoch(&pump), ["4.1", "end"]);
-        let generation = pump.begin();
-        assert_eq!(told(&pump, generation), "5.0");
-        pump.set_epoch(5);
-        assert_eq!(epoch(&pump), ["5.0", "5.1", "end"]);
-        pump.set_epoch(1);
-        assert_eq!(epoch(&pump), ["1.0", "1.1", "end"]);
-    }
-
-    #[test]
-    fn a_failure_is_tried_again_by_the_next_take() {
-        let (pump, seeks) = pump(None);
-        pump.jump(place(9, 0), None);
-        let generation = pump.begin();
-        assert!(told(&pump, generation).contains("broken"));
-        assert!(told(&pump, generation).contains("broken"));
-        pump.jump(place(2, 0), None);
-        assert_eq!(epoch(&pump)[0], "2.0");
-        pump.close();
-        assert!(pump.join(LONG));
-        let places = [place(9, 0), place(9, 0), place(2, 0)];
-        assert_eq!(seeks.iter().collect::<Vec<_>>(), places);
-    }
-
-    #[test]
-    fn what_was_under_way_for_an_old_order_is_never_seen() {
-        let (go, leave) = channel();
-        let (inside, entered) = channel();
-        let (pump, _seeks) = pump(Some((inside, leave)));
-        let generation = pump.begin();
-        assert_eq!(
-            pump.take(generation, Duration::ZERO).unwrap_err(),
-            NoEvent::NotYet
-        );
-        entered.recv().unwrap();
-        pump.jump(place(3, 0), None);
-        let generation = pump.begin();
-        go.send(()).unwrap();
-        entered.recv().unwrap();
-        go.send(()).unwrap();
-        assert_eq!(told(&pump, generation), "3.0");
-        entered.recv().unwrap();
-        pump.close();
-        assert!(!pump.join(Duration::ZERO), "the source still blocks");
-        drop(go);
-        assert!(pump.join(LONG));
-    }
-}
+mod tests;

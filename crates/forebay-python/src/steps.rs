@@ -1,151 +1,93 @@
 //! Lists of transforms, and of batches: the values of `forebay/_transforms.py`, read into the engine's.
 
-use forebay_image::{
-    BatchTransform, Bounds, ColorJitter, Dtype, Fill, Interpolation, Mixing, Motion, Normalize,
-    Output, RandAugment, RandomErasing, RandomGrayscale, RandomResizedCrop, ResizeTo, Step,
-    TransformList, TrivialAugmentWide,
-};
-use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use forebay_image::{BatchTransform, Compose, Mixing, Op, ops};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::{Number, Value};
 
-use crate::failure::{Failure, Kind};
-
-/// What a value of a list stands for.
-enum Item {
-    Step(Step),
-    Normalize(Normalize),
-}
+use crate::failure::{Failure, Kind, unexpected};
 
 fn invalid(what: impl std::fmt::Display) -> PyErr {
     Failure::new(Kind::Option, what).into()
 }
 
-/// An attribute; a number that no transform could take is an option that cannot be, not an overflow.
+/// An attribute, as a type of the engine.
 fn field<'py, T>(item: &Bound<'py, PyAny>, name: &str) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
 {
-    let value = item.getattr(name)?;
-    value.extract::<T>().map_err(|error| {
-        if error.is_instance_of::<PyOverflowError>(item.py()) {
-            let class = item.get_type();
-            let class = class.name().map(|n| n.to_string()).unwrap_or_default();
-            return invalid(format!("{name} of {class} is {value}: out of range"));
-        }
-        error
-    })
+    item.getattr(name)?.extract()
 }
 
-/// How an operation moves pictures.
-fn motion(item: &Bound<'_, PyAny>) -> PyResult<Motion> {
-    let name: String = field(item, "interpolation")?;
-    let Some(interpolation) = Interpolation::from_name(&name) else {
-        let class = item.get_type();
-        let class = class.name()?;
-        let names = Interpolation::ALL.map(|one| format!("'{}'", one.name()));
-        return Err(invalid(format!(
-            "interpolation of {class} is {name:?}: expected {}",
-            names.join(", ")
-        )));
-    };
-    let fill: Option<[u8; 3]> = field(item, "fill")?;
-    Ok(Motion {
-        interpolation,
-        fill: fill.unwrap_or_default(),
-    })
+/// A parameter as JSON: a number, a name, nothing, or a sequence of these. `what` names it.
+fn json(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Value> {
+    if value.is_none() {
+        return Ok(Value::Null);
+    }
+    if let Ok(name) = value.extract::<String>() {
+        return Ok(name.into());
+    }
+    if value.hasattr("__index__")? {
+        // A number that no transform can take is an invalid option, not an overflow.
+        let number = value.extract::<i64>();
+        return number
+            .map(Value::from)
+            .map_err(|_| invalid(format!("{what} is {value}: out of range")));
+    }
+    if let Ok(number) = value.extract::<f64>() {
+        let number = Number::from_f64(number).map(Value::Number);
+        return number
+            .ok_or_else(|| invalid(format!("{what} is {value}: expected a finite number")));
+    }
+    value.try_iter()?.map(|each| json(&each?, what)).collect()
 }
 
-fn read(item: &Bound<'_, PyAny>) -> PyResult<Item> {
+/// The op that a dataclass of `forebay/_transforms.py` stands for: its name, and its fields.
+fn read(item: &Bound<'_, PyAny>) -> PyResult<Op> {
     let class = item.get_type();
-    let step = match class.name()?.to_str()? {
-        "RandomResizedCrop" => Step::RandomResizedCrop(RandomResizedCrop {
-            size: field(item, "size")?,
-            scale: field(item, "scale")?,
-            ratio: field(item, "ratio")?,
-        }),
-        "Resize" => Step::Resize(match item.getattr("size")?.extract::<(i64, i64)>() {
-            Ok(_) => ResizeTo::Exact(field(item, "size")?),
-            Err(_) => ResizeTo::Short(field(item, "size")?),
-        }),
-        "CentreCrop" => Step::CentreCrop(field(item, "size")?),
-        "RandomHorizontalFlip" => Step::RandomHorizontalFlip(field(item, "p")?),
-        "RandomVerticalFlip" => Step::RandomVerticalFlip(field(item, "p")?),
-        "ColorJitter" => {
-            let bounds = |name| field::<Option<Bounds>>(item, name);
-            Step::ColorJitter(ColorJitter {
-                brightness: bounds("brightness")?,
-                contrast: bounds("contrast")?,
-                saturation: bounds("saturation")?,
-                hue: bounds("hue")?,
-            })
-        }
-        "Grayscale" => Step::RandomGrayscale(RandomGrayscale { p: 1.0 }),
-        "RandomGrayscale" => Step::RandomGrayscale(RandomGrayscale {
-            p: field(item, "p")?,
-        }),
-        "RandAugment" => Step::RandAugment(RandAugment {
-            num_ops: field(item, "num_ops")?,
-            magnitude: field(item, "magnitude")?,
-            num_magnitude_bins: field(item, "num_magnitude_bins")?,
-            motion: motion(item)?,
-        }),
-        "TrivialAugmentWide" => Step::TrivialAugmentWide(TrivialAugmentWide {
-            num_magnitude_bins: field(item, "num_magnitude_bins")?,
-            motion: motion(item)?,
-        }),
-        "RandomErasing" => {
-            let value = item.getattr("value")?;
-            Step::RandomErasing(RandomErasing {
-                p: field(item, "p")?,
-                scale: field(item, "scale")?,
-                ratio: field(item, "ratio")?,
-                value: match value.extract::<String>() {
-                    Ok(word) if word == "random" => Fill::Random,
-                    Ok(word) => {
-                        let what = "expected a number, three numbers or 'random'";
-                        return Err(invalid(format!(
-                            "value of RandomErasing is {word:?}: {what}"
-                        )));
-                    }
-                    Err(_) => Fill::Value(field(item, "value")?),
-                },
-            })
-        }
-        "Normalize" => {
-            return Ok(Item::Normalize(Normalize {
-                mean: field(item, "mean")?,
-                std: field(item, "std")?,
-            }));
-        }
-        "TrainTransform" | "EvalTransform" | "Raw" => {
-            return Err(invalid(format!(
-                "{item} in a list: give it alone, or write out what it does"
-            )));
-        }
-        other => {
-            return Err(PyTypeError::new_err(format!(
-                "a {other} in a list of transforms: expected forebay.RandomResizedCrop, \
-                 forebay.RandomHorizontalFlip and the like"
-            )));
-        }
-    };
-    Ok(Item::Step(step))
+    let name = class.name()?.to_string();
+    if ["TrainTransform", "EvalTransform", "Raw"].contains(&name.as_str()) {
+        return Err(invalid(format!(
+            "{item} in a list: give it alone, or write out what it does"
+        )));
+    }
+    if !ops::NAMES.contains(&name.as_str()) {
+        return Err(PyTypeError::new_err(format!("{name} is no transform")));
+    }
+    let mut params = serde_json::Map::new();
+    for (field, value) in item.getattr("__dict__")?.cast_into::<PyDict>()? {
+        let field: String = field.extract()?;
+        let value = json(&value, &format!("{field} of {name}"))?;
+        params.insert(field, value);
+    }
+    ops::parse(&name, params.into()).map_err(invalid)
+}
+
+/// The value of Forebay that an item of a list is or stands for: a class of the same name does not mean the same.
+fn own<'py>(item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if is_own(item)? {
+        return Ok(item.clone());
+    }
+    let torchvision = item.py().import("forebay._torchvision")?;
+    torchvision.call_method1("convert", (item,))
+}
+
+fn is_own(item: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(item.get_type().module()? == "forebay")
 }
 
 /// Refuses a transform of a list whose numbers cannot be.
 #[pyfunction]
 #[pyo3(signature = (transform, /))]
 pub(crate) fn _check_transform(transform: &Bound<'_, PyAny>) -> PyResult<()> {
-    match read(transform)? {
-        Item::Step(step) => step.validate(),
-        Item::Normalize(normalize) => Output {
-            dtype: Dtype::Float32,
-            normalize: Some(normalize),
-            ..Output::default()
-        }
-        .validate(),
-    }
-    .map_err(invalid)
+    read(transform).map(|_| ())
+}
+
+fn not_for_batches(item: &Bound<'_, PyAny>) -> PyErr {
+    let expected =
+        "forebay.Mixup, forebay.CutMix or forebay.RandomChoice of them, as batch_transform";
+    unexpected(item, expected)
 }
 
 /// A way to mix a batch, or a choice of several.
@@ -154,6 +96,9 @@ pub(crate) fn batch_transform(item: &Bound<'_, PyAny>) -> PyResult<BatchTransfor
         if item.is_none() {
             return Ok(Mixing::Nothing);
         }
+        if !is_own(item)? {
+            return Err(not_for_batches(item));
+        }
         match item.get_type().name()?.to_str()? {
             "Mixup" => Ok(Mixing::Mixup {
                 alpha: field(item, "alpha")?,
@@ -161,12 +106,10 @@ pub(crate) fn batch_transform(item: &Bound<'_, PyAny>) -> PyResult<BatchTransfor
             "CutMix" => Ok(Mixing::CutMix {
                 alpha: field(item, "alpha")?,
             }),
-            other => Err(PyTypeError::new_err(format!(
-                "a {other} for a batch: expected forebay.Mixup, forebay.CutMix or forebay.RandomChoice"
-            ))),
+            _ => Err(not_for_batches(item)),
         }
     };
-    let choices = if item.get_type().name()? == "RandomChoice" {
+    let choices = if is_own(item)? && item.get_type().name()? == "RandomChoice" {
         let items: Vec<Bound<'_, PyAny>> = field(item, "transforms")?;
         let weights: Vec<f64> = field(item, "p")?;
         if items.len() != weights.len() {
@@ -190,36 +133,8 @@ pub(crate) fn _check_batch_transform(transform: &Bound<'_, PyAny>) -> PyResult<(
     batch_transform(transform).map(|_| ())
 }
 
-/// A list, compiled, and the normalisation that is in it.
-pub(crate) fn compile(items: &[Bound<'_, PyAny>]) -> PyResult<(TransformList, Option<Normalize>)> {
-    let (mut steps, mut normalize) = (Vec::new(), None);
-    for item in items {
-        match read(item)? {
-            Item::Normalize(_) if normalize.is_some() => {
-                return Err(invalid("Normalize twice: a list has it once"));
-            }
-            Item::Normalize(found) => normalize = Some(found),
-            Item::Step(step) => {
-                if normalize.is_some() && !matches!(step, Step::RandomErasing(_)) {
-                    return Err(invalid(format!(
-                        "{} after Normalize: it works on bytes and comes before; only RandomErasing comes after",
-                        step.name()
-                    )));
-                }
-                if normalize.is_none()
-                    && let Step::RandomErasing(_) = step
-                    && items
-                        .iter()
-                        .any(|item| matches!(read(item), Ok(Item::Normalize(_))))
-                {
-                    return Err(invalid(
-                        "RandomErasing before Normalize: put it last, its value is what the output has",
-                    ));
-                }
-                steps.push(step);
-            }
-        }
-    }
-    let list = TransformList::new(steps).map_err(invalid)?;
-    Ok((list, normalize))
+/// A list, compiled.
+pub(crate) fn compile(items: &[Bound<'_, PyAny>]) -> PyResult<Compose> {
+    let ops: PyResult<Vec<Op>> = items.iter().map(|item| read(&own(item)?)).collect();
+    Compose::new(ops?).map_err(invalid)
 }

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use forebay_cache::ReadOptions;
+use forebay_cache::{Cache, CacheOptions};
 use forebay_shard::Dataset;
 use forebay_shard::manifest::FILE_NAME;
-use forebay_store::cache::{Cache, CacheOptions};
-use forebay_store::{Cancel, Location, ReadOptions, StoreOptions};
+use forebay_store::{Cancel, Location, StoreOptions};
 use forebay_synthetic::{Recipe, is_synthetic};
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
@@ -69,7 +70,7 @@ pub(crate) fn location(text: impl AsRef<OsStr>) -> Result<Location, Failure> {
 
 /// Opens the dataset at a place.
 pub(crate) fn open_dataset(place: &Location, read: &ReadOptions) -> Result<Dataset, Failure> {
-    forebay_store::open_dataset(place, read).map_err(|error| match no_manifest(place, &error) {
+    forebay_cache::open_dataset(place, read).map_err(|error| match no_manifest(place, &error) {
         Some(failure) => failure,
         None => error.into(),
     })
@@ -217,23 +218,13 @@ impl Keep {
     }
 }
 
-/// A number of bytes: "1048576", "256MiB", "1.5TiB".
+/// A number of bytes: "1048576", "256MiB", "1.5TiB"; "0" too.
 fn bytes(name: &str, value: &str) -> Result<u64, Failure> {
-    const UNITS: [(&str, u64); 5] = [
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("TiB", 1 << 40),
-        ("", 1),
-    ];
-    let text = value.trim();
-    let split = UNITS.into_iter().find_map(|(unit, size)| {
-        let number = text.strip_suffix(unit)?.trim().parse::<f64>().ok()?;
-        let bytes = number * size as f64;
-        // Casting saturates; a fraction of a byte is none.
-        (bytes.is_finite() && bytes >= 0.0).then_some(bytes as u64)
-    });
-    split.ok_or_else(|| refused(name, "bytes, such as '1048576' or '200GiB'"))
+    match value.trim() {
+        "0" => Ok(0),
+        size => forebay_cli::parse_size(size)
+            .map_err(|_| refused(name, "bytes, such as '1048576' or '200GiB'")),
+    }
 }
 
 fn seconds(name: &str, value: &str) -> Result<Duration, Failure> {
@@ -308,7 +299,8 @@ mod tests {
         assert_eq!(of("1024"), Some(1024));
         assert_eq!(of("1.5 KiB"), Some(1536));
         assert_eq!(of("2TiB"), Some(2 << 40));
-        for text in ["", "x", "-1", "1 GB", "GiB", "NaN"] {
+        assert_eq!((of("1 GB"), of("0")), (Some(1_000_000_000), Some(0)));
+        for text in ["", "x", "-1", "GiB", "NaN"] {
             assert_eq!(of(text), None, "{text}");
         }
     }

@@ -281,7 +281,8 @@ impl AnyTransform<'_> {
             AnyTransform::Train(train) => (Transform::Train(train.0), None),
             AnyTransform::Eval(eval) => (Transform::Eval(eval.0), None),
             AnyTransform::List(items) => {
-                let (list, normalize) = steps::compile(&items)?;
+                let list = steps::compile(&items)?;
+                let normalize = list.normalize();
                 (Transform::List(list), normalize)
             }
         })

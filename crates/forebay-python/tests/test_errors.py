@@ -100,6 +100,8 @@ def test_a_manifest_of_other_shards(
         {"batch_size": 8, "layout": "chwn"},
         {"batch_size": 8, "shuffle": "sometimes"},
         {"batch_size": 8, "label_base": 2},
+        {"batch_size": 8, "label_base": True},
+        {"batch_size": 8, "label_base": "one"},
         {"batch_size": 8, "timeout": -1.0},
         {"batch_size": 10_000},
         {"profile": "bicubic"},

@@ -82,3 +82,39 @@ def test_options_that_cannot_work(source: str) -> None:
     for wrong in ({"prefetch": 0}, {"device": jax.devices()[0], "sharding": object()}):
         with pytest.raises(forebay.OptionError):
             of(source, **wrong)
+
+
+def test_a_step_takes_the_whole_batch_and_is_compiled_once(source: str) -> None:
+    jax = pytest.importorskip("jax")
+    traced: list[Any] = []
+
+    @jax.jit  # type: ignore[untyped-decorator]
+    def right(batch: Any) -> Any:
+        images, labels = batch
+        traced.append((batch.epoch, batch.step, batch.layout))
+        return batch, ((labels >= 0) & ~batch.padding).sum() + 0 * images.sum()
+
+    mixing = {"drop_last": False, "batch_transform": forebay.Mixup(alpha=0.4)}
+    with of(source, **mixing) as it, loader(source, **mixing) as plain:
+        counted = 0
+        for _ in range(2):
+            for before, batch in zip(plain, it, strict=True):
+                made, count = right(batch)
+                counted += int(count)
+                assert type(made) is forebay.TensorBatch and list(made.keys()) == list(batch.keys())
+                for name in ("images", "labels", "samples", "padding", "failed", "labels_b", "lam"):
+                    assert (np.asarray(getattr(made, name)) == getattr(before, name)).all(), name
+                doubled = jax.tree.map(lambda array: np.concatenate([array, array]), batch)
+                assert doubled.padding.shape == (16,)
+                # The place is no part of what is compiled, and no stale one comes out.
+                assert (batch.step, made.step, doubled.step) == (before.step, None, None)
+    assert counted == 2 * 42 and traced == [(None, None, "nhwc")]
+    paths = [str(path[0]) for path, _ in jax.tree_util.tree_flatten_with_path(batch)[0]]
+    assert paths[:2] == [".images", ".labels"]
+
+
+def test_numbers_that_jax_would_cut_are_refused(source: str) -> None:
+    pytest.importorskip("jax")
+    far = {"map_batch": lambda batch: (batch.images, batch.labels + 2**31)}
+    with of(source, **far) as it, pytest.raises(forebay.OptionError, match="does not fit int32.*jax_enable_x64"):
+        list(it)

@@ -59,7 +59,7 @@ def test_a_batch(source: str) -> None:
             assert not batch.padding.any()
             assert batch.epoch == 0 and batch.step == steps - 1
             assert batch.position == (steps - 1) * 8
-            assert set(labels.tolist()) <= {1, 2, 3}
+            assert set(labels.tolist()) <= {0, 1, 2}
             ds_labels = labels
         assert steps == len(it)
         assert "records=42" in repr(it)
@@ -96,7 +96,8 @@ def test_a_server_gives_the_same_bytes(packed: dict[str, pathlib.Path], serve: S
             {"layout": "nchw", "drop_last": False, "rank": 1, "world_size": 2},
             {"transform": forebay.TrainTransform(24, scale=(0.3, 0.7), ratio=(0.9, 1.1), flip=0.3)},
             {"transform": forebay.EvalTransform(32, resize=40), "shuffle": False},
-            {"shuffle": "full", "label_base": 0},
+            {"shuffle": "full", "label_base": "stored"},
+            {"shuffle": "window", "block_records": 2},
             {"block_records": 4, "window_blocks": 2, "lanes": 2},
         ):
             here = epochs(packed[form], 2, **options)
@@ -108,7 +109,7 @@ def test_samples_are_the_records(packed: dict[str, pathlib.Path], source: str) -
     ds = forebay.open(packed["indexed"])
     with loader(source) as it:
         for batch in it:
-            assert batch.labels.tolist() == ds.labels[batch.samples].tolist()
+            assert (batch.labels + ds.label_base).tolist() == ds.labels[batch.samples].tolist()
 
 
 def test_formats_threads_and_memory_do_not_matter(packed: dict[str, pathlib.Path]) -> None:
@@ -168,12 +169,33 @@ def test_the_last_batch_is_padded_on_wish(source: str) -> None:
     assert sorted(real) == list(range(TOTAL))
 
 
-def test_labels_from_zero(source: str) -> None:
-    with loader(source) as stored, loader(source, label_base=0) as zero, loader(
+def test_labels_count_from_zero(source: str) -> None:
+    """Losses take classes from 0, whatever the shards store."""
+    with loader(source) as it, loader(source, label_base=0) as zero, loader(
         source, label_base=1
-    ) as one:
-        for a, b, c in zip(stored, zero, one, strict=True):
-            assert (b.labels + 1).tolist() == a.labels.tolist() == c.labels.tolist()
+    ) as one, loader(source, label_base="stored") as stored:
+        assert it.classes == one.classes == CLASSES
+        assert [x.label_base for x in (it, zero, one, stored)] == [0, 0, 1, 1]
+        seen = set()
+        for a, b, c, d in zip(it, zero, one, stored, strict=True):
+            assert a.labels.tolist() == b.labels.tolist()
+            assert (a.labels + 1).tolist() == c.labels.tolist() == d.labels.tolist()
+            seen |= set(a.labels.tolist())
+        assert seen == set(range(len(it.classes)))
+
+
+def test_a_label_is_the_place_of_its_class(
+    source: str, packed: dict[str, pathlib.Path]
+) -> None:
+    """A network with one output for each of `loader.classes` takes labels as they are."""
+    split = forebay.open(packed["indexed"]).split("train")
+    with loader(source, batch_transform=forebay.Mixup(), drop_last=False) as it:
+        for batch in it:
+            assert batch.labels_b is not None
+            rows = batch.one_hot(len(it.classes))
+            for at, (sample, label) in enumerate(zip(batch.samples, batch.labels, strict=True)):
+                assert split[int(sample)].key.startswith(it.classes[label])
+                assert rows[at, label] > 0 and rows[at, batch.labels_b[at]] > 0
 
 
 def test_layouts_are_transposes(source: str) -> None:

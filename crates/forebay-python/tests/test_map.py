@@ -50,7 +50,7 @@ def test_a_function_of_batches(source: str) -> None:
     with loader(source) as plain, mapped(source, map_batch=negative) as it:
         for before, after in zip(plain, it, strict=True):
             images, labels = after
-            assert isinstance(after, forebay.TensorBatch) and isinstance(after, tuple)
+            assert isinstance(after, forebay.TensorBatch) and len(after) == len(list(after)) == 2
             assert images is after.images and labels is after.labels
             assert (images == 255 - before.images).all()
             assert labels.tolist() == before.labels.tolist()

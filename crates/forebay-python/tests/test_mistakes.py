@@ -54,25 +54,25 @@ def test_places_that_are_no_dataset(use: Any, packed: dict[str, pathlib.Path], t
         ({"profile": "pilow"}, forebay.OptionError, "option profile is \"pilow\": expected 'pillow'"),
         ({"layout": "hwc"}, forebay.OptionError, "option layout is \"hwc\": expected 'nhwc' or 'nchw'"),
         ({"on_error": "ignore"}, forebay.OptionError, "expected 'raise', 'skip' or 'zero'"),
-        ({"shuffle": 3.5}, TypeError, "expected True, False, 'blocks', 'full' or 'none', found a value of type float\nwhile processing 'shuffle'"),
+        ({"shuffle": 3.5}, TypeError, "option shuffle: expected True, False or one of 'none', 'blocks', 'full', 'window', found a value of type float"),
         ({"split": "trian"}, forebay.OptionError, 'has no split "trian": there are train'),
-        ({"classes": [3.5]}, TypeError, "expected the name of a class, or its label, found a value of type float\nwhile processing 'classes'"),
+        ({"classes": [3.5]}, TypeError, "option classes: expected the name of a class, or its label, found a value of type float"),
         ({"classes": ["n0144076"]}, forebay.OptionError, "n0144076"),
         ({"indices": [0, -1]}, forebay.OptionError, "option indices is a list with a number below 0"),
         ({"indices": [0, 10**6]}, forebay.OptionError, "expected numbers below 42"),
         ({"weights": 3}, TypeError, "expected a dict of classes to numbers"),
-        ({"rank": 2}, forebay.OptionError, "option rank is 2: expected 0, as world_size is 1; give both"),
+        ({"rank": 2}, forebay.OptionError, "option world_size is missing: rank is 2; give both rank= and world_size="),
         ({"rank": 2, "world_size": 2}, forebay.OptionError, "option rank is 2: expected 0 to 1, in a world of 2"),
-        ({"world_size": 5}, forebay.OptionError, "5 ranks does not divide.*possible are"),
+        ({"rank": 0, "world_size": 5}, forebay.OptionError, "5 ranks does not divide.*possible are"),
         ({"timeout": -1.0}, forebay.OptionError, "option timeout is -1: expected seconds, more than 0, or None"),
         ({"transform": 224}, TypeError, "expected TrainTransform, EvalTransform, Raw or a list of transforms, found a value of type int"),
         ({"transform": forebay.Resize(8)}, TypeError, "a list of transforms.*found a value of type Resize"),
         ({"transform": lambda image: image}, TypeError, "functions go into forebay.Mapped"),
         ({"transform": [forebay.RandomHorizontalFlip()]}, forebay.OptionError, "RandomHorizontalFlip comes first: begin with"),
         ({"transform": [CROP, forebay.Normalize(), forebay.ColorJitter(0.1)]}, forebay.OptionError, "ColorJitter after Normalize"),
-        ({"transform": [CROP, forebay.Normalize()], "dtype": "uint8"}, forebay.OptionError, "^invalid transform: normalised values do not fit into uint8"),
+        ({"transform": [CROP, forebay.Normalize()], "dtype": "uint8"}, forebay.OptionError, "^invalid transform: normalized values do not fit into uint8"),
         ({"transform": [CROP, CROP]}, forebay.OptionError, "RandomResizedCrop comes too late"),
-        ({"transform": [forebay.Resize(32)]}, forebay.OptionError, r"put CentreCrop\(32\) right after it"),
+        ({"transform": [forebay.Resize(32)]}, forebay.OptionError, r"put CenterCrop\(32\) right after it"),
         ({"storage_options": {"anonymous": True}}, TypeError, "expected anonymous as str.*found a value of type bool"),
         ({"storage_options": "anonymous"}, TypeError, "expected a dict of str to str"),
     ],
@@ -124,7 +124,12 @@ def test_ranks_of_the_environment(packed: dict[str, pathlib.Path], monkeypatch: 
         (7, TypeError, "state"),
         ({}, forebay.StateError, 'not a state of a loader: "version" is missing'),
         ({"seed": 9}, forebay.StateError, "of another stream of samples: seed is 9 there and 0 here"),
-        ({"fingerprint": "x"}, forebay.StateError, "of another stream of samples: fingerprint is x there"),
+        ({"sample_fingerprint": "x"}, forebay.StateError, "of another stream of samples: sample_fingerprint is x there"),
+        (
+            {"fingerprint": "x", "sample_fingerprint": None},
+            forebay.StateError,
+            "of another stream of samples: fingerprint is x there",
+        ),
         ({"position": 10**6}, forebay.StateError, "position is 1000000, an epoch has 42 samples"),
         ({"position": -1}, forebay.StateError, '"position" is of the wrong kind'),
         ({"version": 2}, forebay.StateError, "of version 2, this is version 1"),
@@ -150,7 +155,7 @@ def test_a_loader_that_was_closed(packed: dict[str, pathlib.Path]) -> None:
 
 
 def test_classes_that_labels_are_not_of(packed: dict[str, pathlib.Path]) -> None:
-    with forebay.Loader(packed["indexed"], batch_size=42, shuffle=False) as loader:
+    with forebay.Loader(packed["indexed"], batch_size=42, shuffle=False, label_base=1) as loader:
         batch = next(iter(loader))
     assert batch.one_hot(4).shape == (42, 4)
     with pytest.raises(forebay.OptionError, match="label 3 is none of 3 classes, 0 to 2: see the loader's label_base"):

@@ -35,6 +35,21 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return root / "set"
 
 
+@pytest.fixture(scope="module")
+def zero_based(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The classes of the first dataset, stored from 0."""
+    root = tmp_path_factory.mktemp("zero")
+    for label, name in enumerate(CLASSES):
+        path = root / "images" / name / "0.png"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(png(50, 40, 2000 + label))
+    done = forebay_command(
+        "pack", root / "images", root / "set", "--split", "train", "--format", "indexed", "--label-base", "0"
+    )
+    assert done.returncode == 0, done.stderr
+    return root / "set"
+
+
 @pytest.fixture
 def first(packed: dict[str, pathlib.Path]) -> pathlib.Path:
     return packed["indexed"]
@@ -102,27 +117,64 @@ def test_weights_are_shares(first: pathlib.Path, other: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        ("stored", [1, 2]),
-        ("offset", [4, 5]),
-        ("names", [2, 4]),
-        ([0, 100], [101, 102]),
+        ("stored", [0, 1]),
+        ("offset", [3, 4]),
+        ("names", [1, 3]),
+        ([0, 100], [100, 101]),
     ],
 )
 def test_labels(first: pathlib.Path, other: pathlib.Path, labels: Any, expected: list[int]) -> None:
-    for base in (None, 0):
-        shift = 0 if base is None else -1
-        with loader(forebay.Mix([first, other], labels=labels), pad_last=True, label_base=base) as it:
+    for options in ({}, {"label_base": 0}, {"label_base": 1}, {"label_base": "stored"}):
+        shift = 1 if options.get("label_base", 0) else 0
+        with loader(forebay.Mix([first, other], labels=labels), pad_last=True, **options) as it:
             found = epoch(it)
-        for number, those in enumerate([[1, 2, 3], expected]):
+            assert it.label_base == shift
+        for number, those in enumerate([[0, 1, 2], expected]):
             mine = sorted({label for _, label, _, dataset in found if dataset == number})
             assert mine == [label + shift for label in those]
+
+
+def test_labels_of_datasets_that_count_from_different_numbers(
+    first: pathlib.Path, zero_based: pathlib.Path
+) -> None:
+    mix = forebay.Mix([first, zero_based])
+    for base in (0, 1):
+        with loader(mix, pad_last=True, label_base=base) as it:
+            assert it.label_base == base and it.classes == CLASSES
+            found = epoch(it)
+        for number in (0, 1):
+            mine = {label for _, label, _, dataset in found if dataset == number}
+            assert mine == {base, base + 1, base + 2}, number
+    with loader(mix, pad_last=True, label_base="stored") as it:
+        assert it.label_base is None and it.classes == []
+        found = epoch(it)
+    assert {label for _, label, _, dataset in found if dataset == 0} == {1, 2, 3}
+    assert {label for _, label, _, dataset in found if dataset == 1} == {0, 1, 2}
+    with loader(forebay.Mix([zero_based, first], labels="names"), pad_last=True) as it:
+        assert it.classes == CLASSES
+        assert {label for _, label, _, _ in epoch(it)} == {0, 1, 2}
+
+
+def test_classes_are_named_in_the_order_of_labels(first: pathlib.Path, other: pathlib.Path) -> None:
+    here, there = forebay.open(first).classes, forebay.open(other).classes
+    for labels, expected in (
+        ("stored", []),  # label 0 is a class of each
+        ("offset", here + there),
+        ("names", list(dict.fromkeys(here + there))),
+        ([0, len(here)], here + there),
+        ([0, 100], []),  # labels without a class in between
+    ):
+        with loader(forebay.Mix([first, other], labels=labels)) as it:  # type: ignore[arg-type]
+            assert it.classes == expected, labels
+    with loader(forebay.Mix([first, first])) as it:
+        assert it.classes == here
 
 
 def test_classes_by_name(first: pathlib.Path, other: pathlib.Path) -> None:
     mix = forebay.Mix([first, other], labels="names")
     with loader(mix, classes=["n01443537"], pad_last=True) as it:
         found = epoch(it)
-    assert len(found) == IMAGES_PER_CLASS + EACH and {label for _, label, _, _ in found} == {2}
+    assert len(found) == IMAGES_PER_CLASS + EACH and {label for _, label, _, _ in found} == {1}
     with pytest.raises(forebay.OptionError, match="differ"):
         loader(forebay.Mix([first, other]), classes=["n01443537"])
 

@@ -39,12 +39,12 @@ def epoch(source: str | os.PathLike[str], **options: Any) -> list[tuple[int, int
 def test_subsets(source: str) -> None:
     everything = dict(epoch(source))
     assert len(everything) == TOTAL
-    for base in (None, 0):
-        shift = 0 if base is None else base - 1
+    for base in (0, 1, "stored"):
+        shift = 1 if base else 0
         shown = {sample: label + shift for sample, label in everything.items()}
-        for classes in (["n01443537"], [2 + shift], ["n01443537", 3 + shift]):
+        for classes in (["n01443537"], [1 + shift], ["n01443537", 2 + shift]):
             found = epoch(source, classes=classes, label_base=base)
-            labels = {2 + shift} if len(classes) == 1 else {2 + shift, 3 + shift}
+            labels = {1 + shift} if len(classes) == 1 else {1 + shift, 2 + shift}
             assert dict(found) == {s: n for s, n in shown.items() if n in labels}
             assert len(found) == len(labels) * IMAGES_PER_CLASS
     assert [s for s, _ in epoch(source, indices=np.array([7, 1, 30]), shuffle=False)] == [1, 7, 30]
@@ -69,10 +69,10 @@ def test_draws(source: str) -> None:
     assert len(drawn) == 900
     counts = Counter(label for _, label in drawn)
     # Six standard deviations around 300.
-    assert all(abs(counts[label] - 300) < 85 for label in (1, 2, 3))
+    assert all(abs(counts[label] - 300) < 85 for label in (0, 1, 2))
     only = epoch(source, weights={"n01440764": 0.0, "n02084071": 0.0}, draws=50)
-    assert {label for _, label in only} == {2} and len(only) == 50
-    assert epoch(source, weights={1: 0.0, 3: 0.0}, draws=50) == only
+    assert {label for _, label in only} == {1} and len(only) == 50
+    assert epoch(source, weights={0: 0.0, 2: 0.0}, draws=50) == only
     weights = np.zeros(TOTAL, np.float32)
     weights[[4, 11]] = [1, 3]
     found = Counter(sample for sample, _ in epoch(source, weights=weights, draws=400))
@@ -102,7 +102,7 @@ def test_states_belong_to_what_was_selected(source: str) -> None:
         second.load_state_dict(state)
         rest = [batch.samples.tolist() for batch in second]
         assert len(rest) == len(whole) - 3
-    with loader(source, classes=[1, 3], repeats=2) as third:
+    with loader(source, classes=[0, 2], repeats=2) as third:
         third.load_state_dict(state)
         assert [batch.samples.tolist() for batch in third] == rest
     with loader(source) as other, pytest.raises(forebay.StateError, match="sampling"):

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import pathlib
 import pickle
 import re
 import shutil
 import signal
+import socket
+import struct
 import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -139,6 +147,7 @@ transform = [
 
 [jobs.open]
 batch_size = 5
+label_base = "stored"
 shuffle = false
 """
 
@@ -165,8 +174,18 @@ def test_ranks_join_a_job(
         assert there == here
         # What agrees may be said.
         forebay.Loader(urls["small"], rank=rank, **options).close()  # type: ignore[arg-type]
-    with pytest.raises(forebay.OptionError, match="which is this one"):
-        forebay.Loader(urls["small"])
+    with forebay.Loader(urls["small"]) as loader:
+        assert (loader.batch_size, loader.records) == (4, 42)
+        with pytest.raises(forebay.OptionError, match="the job has 2 ranks, and nothing says which is this one"):
+            iter(loader)
+        with monkeypatch.context() as environment:
+            # A launcher that sets them late.
+            environment.setenv("RANK", "1")
+            assert (loader.rank, loader.world_size) == (1, 2)
+            assert [batch.images.tobytes() for batch in loader] == here
+            environment.setenv("WORLD_SIZE", "4")
+            with pytest.raises(forebay.OptionError, match="world_size.*has 2, this client asks for 4"):
+                len(loader)
     refused = {
         "batch_size": (32, "has 4, this client asks for 32"),
         "seed": (0, "has 7, this client asks for 0"),
@@ -176,6 +195,7 @@ def test_ranks_join_a_job(
         "dtype": ("float16", "output: job small"),
         "layout": ("nchw", "layout: job small"),
         "limit": (3, "sampling: job small"),
+        "label_base": ("stored", "label_base: job small has 0, this client asks for stored"),
     }
     for name, (value, part) in refused.items():
         with pytest.raises(forebay.OptionError, match=re.escape(part)):
@@ -183,11 +203,16 @@ def test_ranks_join_a_job(
     # A job that leaves the number of ranks open.
     with forebay.Loader(urls["open"], rank=1, world_size=2) as loader:
         state = loader.state_dict()
-        assert (loader.batch_size, loader.world_size) == (5, 2)
+        assert (loader.batch_size, loader.world_size, loader.label_base) == (5, 2, 1)
         next(iter(loader))
     with forebay.Loader(urls["open"]) as loader:
         loader.load_state_dict(state)
-        assert next(iter(loader)).samples.tolist() == [0, 1, 2, 3, 4]
+        batch = next(iter(loader))
+        assert batch.samples.tolist() == [0, 1, 2, 3, 4]
+        stored = forebay.open(packed["indexed"]).labels
+        assert batch.labels.tolist() == stored[:5].tolist()
+    with pytest.raises(forebay.OptionError, match="label_base: job open has stored, this client asks for 0"):
+        forebay.Loader(urls["open"], label_base=0)
 
 
 def test_a_server_that_is_asked_to_go_is_done_soon(packed: dict[str, pathlib.Path]) -> None:
@@ -202,3 +227,74 @@ def test_a_server_that_is_asked_to_go_is_done_soon(packed: dict[str, pathlib.Pat
         server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=60) == 0
     server.stdout.close()
+
+
+def test_a_busy_server_is_waited_for(start: Start, packed: dict[str, pathlib.Path]) -> None:
+    (url,) = start(packed["indexed"], "--max-connections", "1").values()
+    options: dict[str, Any] = {
+        "batch_size": 4,
+        "transform": forebay.EvalTransform(32, resize=40),
+        "transport": "tcp",
+    }
+    first = forebay.Loader(url, **options)
+    with pytest.raises(forebay.ServerError, match="was busy for .* 1 connections already") as caught:
+        forebay.Loader(url, timeout=1.0, **options)
+    assert caught.value.kind == "busy"
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (str(copy), copy.kind) == (str(caught.value), "busy")
+    # The place that becomes free is taken.
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(forebay.Loader, url, timeout=60.0, **options)
+        assert not waits.done()
+        first.close()
+        with waits.result(timeout=60) as loader:
+            next(iter(loader))
+
+
+def test_other_protocols_are_named_at_once(start: Start, packed: dict[str, pathlib.Path]) -> None:
+    (url,) = start(packed["indexed"]).values()
+    web = url.replace("forebay://", "http://")
+    began = time.monotonic()
+    with pytest.raises(forebay.Error, match="forebay://HOST:PORT/NAME"):
+        forebay.Loader(web, batch_size=4)
+    assert time.monotonic() - began < 10, "stores are asked again for 15 s"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(web)
+    assert caught.value.code == 400
+    with caught.value as answer:
+        assert b"Trainers connect with forebay://" in answer.read()
+    with pytest.raises(forebay.AuthError, match="it speaks no TLS"):
+        forebay.Loader(url.replace("forebay://", "forebays://"), batch_size=4)
+
+
+def test_words_of_a_server_do_nothing_to_a_terminal() -> None:
+    """A server of anyone's, whose first message is an error."""
+    message = "no set \x1b]0;owned\x07\x1b[2J\u202e\r\nerror: nothing".encode()
+    header = b"\x08\x03\x12" + bytes([len(message)]) + message
+    head = b"FBRY\x01" + bytes([8, 0, 0]) + struct.pack("<IQ", len(header), 0)
+    frame = head + struct.pack("<I", crc32c(head + header)) + header
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(1 << 16)
+                connection.sendall(frame)
+                connection.recv(1 << 16)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(forebay.Error) as caught:
+            forebay.Loader(f"forebay://127.0.0.1:{listener.getsockname()[1]}/x", batch_size=4)
+        thread.join()
+    text = str(caught.value)
+    assert "owned" in text
+    assert text.isprintable(), repr(text)
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import forebay
-from conftest import Serve
+from conftest import Serve, forebay_command
 from test_loader import content, epochs, loader
 
 
@@ -70,7 +70,7 @@ def test_another_world_size_goes_on_with_the_same_samples(source: str) -> None:
     ]
 
 
-def test_after_the_last_batch_nothing_of_the_epoch_is_left(source: str) -> None:
+def test_after_the_last_batch_the_next_epoch_is_next(source: str) -> None:
     whole = epochs(source, 2)
     with loader(source) as it:
         batches = iter(it)
@@ -79,9 +79,9 @@ def test_after_the_last_batch_nothing_of_the_epoch_is_left(source: str) -> None:
         inside = it.state_dict()
         assert next(batches, None) is None
         after = it.state_dict()
-    assert inside["epoch"] == 0 and after["epoch"] == 1
-    assert rest(source, inside, 1) == []
-    assert rest(source, inside, 2) == rest(source, after, 1) == whole[len(whole) // 2 :]
+    assert inside == after
+    assert (inside["epoch"], inside["position"]) == (1, 0)
+    assert rest(source, inside, 1) == whole[len(whole) // 2 :]
 
 
 def test_loading_ends_running_loops_and_set_epoch_keeps_the_position(source: str) -> None:
@@ -98,14 +98,51 @@ def test_loading_ends_running_loops_and_set_epoch_keeps_the_position(source: str
         assert [content(batch) for batch in it] == whole[1:]
 
 
-@pytest.mark.parametrize("name", ["fingerprint", "split", "seed", "lanes", "shuffle", "records"])
+@pytest.mark.parametrize(
+    "name",
+    ["fingerprint", "sample_fingerprint", "split", "seed", "lanes", "shuffle", "records"],
+)
 def test_a_state_of_something_else_is_refused(source: str, name: str) -> None:
     with loader(source) as it:
         state = it.state_dict()
         wrong = copy.copy(state)
         wrong[name] = state[name] + 1 if isinstance(state[name], int) else "other"
+        if name == "fingerprint":
+            del wrong["sample_fingerprint"]
         with pytest.raises(forebay.StateError, match=name):
             it.load_state_dict(wrong)
+        it.load_state_dict(state)
+
+
+def test_a_run_goes_on_after_a_conversion(
+    packed: dict[str, pathlib.Path], serve: Serve, tmp_path: pathlib.Path
+) -> None:
+    """Another format and other shards: the samples and their order stay."""
+    before, after = packed["tfrecord"], tmp_path / "converted"
+    done = forebay_command("convert", before, after, "--format", "indexed", "--shards", "5")
+    assert done.returncode == 0, done.stderr
+    datasets = [forebay.open(path) for path in (before, after)]
+    assert datasets[0].fingerprint != datasets[1].fingerprint
+    assert datasets[0].sample_fingerprint == datasets[1].sample_fingerprint is not None
+    assert datasets[0].manifest["order"] == datasets[1].manifest["order"]
+    whole = epochs(before, 2)
+    with loader(before) as it:
+        next(iter(it))
+        state = it.state_dict()
+        assert state["sample_fingerprint"] == it.sample_fingerprint
+        assert it.sample_fingerprint == datasets[0].sample_fingerprint
+    assert rest(after, state, 2) == whole[1:]
+    assert rest(serve(after), state, 2) == whole[1:]
+
+
+def test_a_state_without_a_sample_fingerprint_goes_by_the_fingerprint(
+    packed: dict[str, pathlib.Path],
+) -> None:
+    with loader(packed["tfrecord"]) as it:
+        state = {k: v for k, v in it.state_dict().items() if k != "sample_fingerprint"}
+        it.load_state_dict(state)
+        it.load_state_dict({**state, "sample_fingerprint": None})
+    with loader(packed["indexed"]) as it, pytest.raises(forebay.StateError, match="fingerprint"):
         it.load_state_dict(state)
 
 
@@ -130,3 +167,23 @@ def test_options_that_do_not_change_the_order_may_change(source: str) -> None:
         state = it.state_dict()
     got = rest(source, state, 1, batch_size=2, transform=forebay.EvalTransform(16, resize=20))
     assert len(got) == (42 - 8) // 2
+
+
+def test_a_state_is_of_labels(source: str) -> None:
+    """The same labels may be named in other words; other labels would be learned on top."""
+    with loader(source) as it:
+        next(iter(it))
+        state = it.state_dict()
+    assert state["label_base"] == 0
+    for base in (1, "stored"):
+        with loader(source, label_base=base) as it, pytest.raises(
+            forebay.StateError, match="label_base is 0 there and 1 here"
+        ):
+            it.load_state_dict(state)
+    with loader(source, label_base=1) as it:
+        other = it.state_dict()
+    with loader(source, label_base="stored") as it:
+        it.load_state_dict(other)
+    del state["label_base"]
+    with loader(source) as it, pytest.raises(forebay.StateError, match="what the labels of that run counted from"):
+        it.load_state_dict(state)

@@ -71,3 +71,82 @@ def test_keras_trains_on_it(source: str) -> None:
     data = forebay.tf.dataset(source, batch_size=8, transform=SMALL)
     history = model.fit(data, epochs=2, verbose=0, shuffle=False)
     assert len(history.history["loss"]) == 2 and np.isfinite(history.history["loss"]).all()
+
+
+def test_a_function_takes_the_whole_batch(source: str) -> None:
+    traced = []
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def right(batch: Any) -> Any:
+        images, labels = batch
+        traced.append(batch.step)
+        return tf.reduce_sum(tf.cast((labels >= 0) & ~batch.padding, tf.int64))
+
+    with of(source, drop_last=False) as it, loader(source, drop_last=False) as plain:
+        counted = 0
+        for before, batch in zip(plain, it, strict=True):
+            counted += int(right(batch))
+            half = tf.nest.map_structure(lambda tensor: tensor[:4], batch)
+            assert type(half) is forebay.TensorBatch and half.step is None
+            assert half.samples.numpy().tolist() == before.samples[:4].tolist()
+            assert half.padding.numpy().tolist() == before.padding[:4].tolist()
+    assert counted == 42 and traced == [None]
+
+
+@pytest.mark.parametrize("form", ["loader", "dataset"])
+@pytest.mark.parametrize("batch_size", [8, 16, 42])
+def test_keras_counts_each_sample_once(source: str, form: str, batch_size: int) -> None:
+    """Loss and metrics over a padded epoch are those of the samples, whatever the size of batches."""
+    model = tf.keras.Sequential(
+        [tf.keras.layers.Rescaling(1 / 255), tf.keras.layers.GlobalAveragePooling2D(), tf.keras.layers.Dense(4)]
+    )
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=["accuracy", Counted()], weighted_metrics=[Counted("weighted")])
+    transform = forebay.EvalTransform(32, resize=40)
+    options: dict[str, Any] = {"batch_size": batch_size, "drop_last": False, "shuffle": False, "transform": transform}
+    with forebay.Loader(source, **{**options, "batch_size": 42}) as plain:
+        whole = next(iter(plain))
+        want = model.evaluate(whole.images.copy(), whole.labels.copy(), batch_size=42, verbose=0, return_dict=True)
+    with of(source, **options) as it:
+        data = it if form == "loader" else forebay.tf.dataset(it)
+        for _ in range(2):
+            found = model.evaluate(data, verbose=0, return_dict=True)
+            assert found["counted"] == found["weighted"] == 42
+            assert found["loss"] == pytest.approx(want["loss"], rel=1e-5)
+            assert found["accuracy"] == pytest.approx(want["accuracy"])
+        assert model.predict(data, verbose=0).shape == (42, 4)
+        history = model.fit(data, epochs=2, validation_data=data, verbose=0, shuffle=False)
+        assert history.history["counted"] == history.history["val_counted"] == [42, 42]
+        # Each pass was an epoch, and none was begun in vain: 2 of evaluation, 1 of prediction, 2 of training with 2 more.
+        assert (it.epoch, it.position) == (7, 0)
+
+
+class Counted(tf.keras.metrics.Sum):  # type: ignore[misc]
+    """How many samples a metric was given, by their weights."""
+
+    def __init__(self, name: str = "counted") -> None:
+        super().__init__(name=name)
+
+    def update_state(self, labels: Any, scores: Any, sample_weight: Any = None) -> None:
+        super().update_state(tf.ones_like(labels, tf.float32), sample_weight)
+
+
+def test_ranks_of_a_dataset_have_each_sample_once(source: str) -> None:
+    seen: list[int] = []
+    for rank in range(2):
+        with of(source, rank=rank, world_size=2, batch_size=20, drop_last=False, map_batch=lambda b: (b.images, b.samples)) as it:
+            data = forebay.tf.dataset(it)
+            for images, samples in data:
+                assert len(images) == len(samples) > 0
+                seen += samples.numpy().tolist()
+    assert sorted(seen) == list(range(42))
+
+
+def test_a_dataset_goes_on_in_the_midst_of_an_epoch(source: str) -> None:
+    with loader(source) as plain, of(source) as it:
+        want = [batch.labels.tolist() for _ in range(2) for batch in plain]
+        next(iter(it))
+        state = it.state_dict()
+        it.load_state_dict(state)
+        data = forebay.tf.dataset(it)
+        assert [labels.numpy().tolist() for _ in range(2) for _, labels in data] == want[1:]

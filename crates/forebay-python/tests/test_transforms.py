@@ -21,10 +21,12 @@ EVERY = [
     forebay.RandomGrayscale(0.2),
     forebay.RandAugment(2, 9, interpolation="bilinear", fill=(124, 116, 104)),
     forebay.TrivialAugmentWide(),
+    forebay.AutoAugment("cifar10"),
+    forebay.GaussianBlur((5, 3)),
     forebay.Normalize(),
     forebay.RandomErasing(0.25, value="random"),
 ]
-ALL = [*EVERY, forebay.Resize(40), forebay.CentreCrop((32, 24)), forebay.Grayscale()]
+ALL = [*EVERY, forebay.Resize(40), forebay.CenterCrop((32, 24)), forebay.Grayscale()]
 
 
 @pytest.mark.parametrize("value", ALL, ids=lambda value: type(value).__name__)
@@ -48,6 +50,7 @@ def test_sizes_and_bounds_are_written_out() -> None:
     assert forebay.RandAugment(fill=[1.9, 2, 3]).fill == (1, 2, 3)  # type: ignore[arg-type]
     InterpolationMode = enum.Enum("InterpolationMode", {"BICUBIC": "bicubic"})
     assert forebay.TrivialAugmentWide(interpolation=InterpolationMode.BICUBIC).interpolation == "bicubic"  # type: ignore[arg-type]
+    assert forebay.GaussianBlur(5, 1) == forebay.GaussianBlur((5, 5), (1.0, 1.0))
     assert forebay.RandomErasing(value=1) == forebay.RandomErasing(value=(1.0, 1.0, 1.0))
 
 
@@ -67,6 +70,11 @@ def test_sizes_and_bounds_are_written_out() -> None:
         lambda: forebay.RandAugment(interpolation="lanczos"),  # type: ignore[arg-type]
         lambda: forebay.TrivialAugmentWide(fill=256),
         lambda: forebay.TrivialAugmentWide(fill=(1, 2, -3)),
+        lambda: forebay.AutoAugment("mnist"),  # type: ignore[arg-type]
+        lambda: forebay.GaussianBlur(4),
+        lambda: forebay.GaussianBlur(257),
+        lambda: forebay.GaussianBlur(3, (2.0, 1.0)),
+        lambda: forebay.GaussianBlur(3, 0.0),
         lambda: forebay.Normalize(std=(1.0, 0.0, 1.0)),
         lambda: forebay.RandomErasing(value="noise"),  # type: ignore[arg-type]
         lambda: forebay.RandomErasing(ratio=(0.0, 1.0)),
@@ -82,11 +90,11 @@ def test_impossible_numbers_are_refused(make: Any) -> None:
     [
         ([], "begin with RandomResizedCrop"),
         ([EVERY[1], EVERY[0]], "comes first"),
-        ([forebay.Resize(32)], "CentreCrop"),
-        ([EVERY[0], EVERY[8], EVERY[1]], "last"),
-        ([EVERY[0], EVERY[7], EVERY[1]], "after Normalize"),
-        ([EVERY[0], EVERY[8], EVERY[7]], "RandomErasing before Normalize"),
-        ([EVERY[0], EVERY[7], EVERY[7]], "twice"),
+        ([forebay.Resize(32)], "CenterCrop"),
+        ([EVERY[0], EVERY[-1], EVERY[1]], "last"),
+        ([EVERY[0], EVERY[-2], EVERY[1]], "after Normalize"),
+        ([EVERY[0], EVERY[-1], EVERY[-2]], "RandomErasing before Normalize"),
+        ([EVERY[0], EVERY[-2], EVERY[-2]], "twice"),
         ([forebay.TrainTransform(32)], "alone"),
     ],
 )
@@ -106,7 +114,7 @@ def test_crop_and_flip_are_the_train_transform(source: str) -> None:
 
 
 def test_resize_and_crop_are_the_eval_transform(source: str) -> None:
-    steps = [forebay.Resize(40), forebay.CentreCrop(32)]
+    steps = [forebay.Resize(40), forebay.CenterCrop(32)]
     assert epochs(source, transform=steps) == epochs(
         source, transform=forebay.EvalTransform(32, resize=40)
     )
@@ -115,16 +123,16 @@ def test_resize_and_crop_are_the_eval_transform(source: str) -> None:
 
 
 def test_a_crop_of_more_than_there_is_is_black_around_it(source: str) -> None:
-    with loader(source, transform=[forebay.CentreCrop(40)]) as it:
+    with loader(source, transform=[forebay.CenterCrop(40)]) as it:
         whole = np.array(next(iter(it)).images)
     # Every image is 60 wide and 48 high, or larger.
-    with loader(source, transform=[forebay.CentreCrop((200, 40))]) as it:
+    with loader(source, transform=[forebay.CenterCrop((200, 40))]) as it:
         tall = np.array(next(iter(it)).images)
     assert (tall[:, :50] == 0).all() and (tall[:, -50:] == 0).all()
     # Odd heights are halved down there and to the nearest even number here, as torchvision does.
     for image, middle in zip(tall, whole, strict=True):
         assert any((image[top : top + 40] == middle).all() for top in (79, 80, 81))
-    with loader(source, transform=[forebay.Resize(40), forebay.CentreCrop(64)]) as it:
+    with loader(source, transform=[forebay.Resize(40), forebay.CenterCrop(64)]) as it:
         resized = np.array(next(iter(it)).images)
     assert resized.shape[1:] == (64, 64, 3) and (resized.max(axis=(1, 2, 3)) > 0).all()
 
@@ -139,7 +147,7 @@ def test_threads_and_servers_change_nothing(packed: dict[str, Any], serve: Any) 
 
 
 def test_normalize_makes_numbers_that_a_model_takes(source: str) -> None:
-    steps = [forebay.Resize(40), forebay.CentreCrop(32)]
+    steps = [forebay.Resize(40), forebay.CenterCrop(32)]
     with loader(source, transform=steps) as it:
         pixels = next(iter(it)).images
     with loader(source, transform=[*steps, forebay.Normalize()]) as it:

@@ -6,6 +6,6 @@ use std::io::Read;
 fn main() {
     let server = S3Server::start();
     println!("{}", server.url());
-    // Whoever started it is gone when this returns.
+    // The parent process ended when this returns.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }

@@ -78,7 +78,7 @@ impl Azurite {
         assert_eq!(answer.status().as_u16(), 201, "the container is made");
     }
 
-    /// Where it listens.
+    /// Returns the address of the server.
     pub fn address(&self) -> SocketAddr {
         self.server.address
     }

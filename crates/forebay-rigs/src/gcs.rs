@@ -49,7 +49,7 @@ impl Gcs {
         Self { listener, state }
     }
 
-    /// Where it listens.
+    /// Returns the address of the server.
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }

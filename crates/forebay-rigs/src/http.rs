@@ -173,7 +173,7 @@ fn read_chunked(stream: &mut BufReader<TcpStream>) -> io::Result<Vec<u8>> {
 pub(crate) fn ask(server: SocketAddr, mut request: Message) -> io::Result<Message> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_nodelay(true)?;
-    // Whoever read the message took its chunks apart.
+    // Reading the message decoded its chunks.
     let had_body = request.header("content-length").is_some()
         || request.header("transfer-encoding").is_some()
         || !request.body.is_empty();

@@ -37,7 +37,7 @@ impl Moto {
         Some(Self(server))
     }
 
-    /// Where it listens.
+    /// Returns the address of the server.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
@@ -45,6 +45,22 @@ impl Moto {
     /// The address as an `http://` URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.0.address)
+    }
+
+    /// Returns how many multipart uploads are open.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub fn open_uploads(&self) -> usize {
+        let request = Message {
+            first: format!("GET /{BUCKET}?uploads HTTP/1.1"),
+            ..Message::default()
+        }
+        .with("Host", self.0.address);
+        let listed = ask(self.0.address, request).expect("moto_server answers");
+        String::from_utf8_lossy(&listed.body)
+            .matches("<Upload>")
+            .count()
     }
 
     /// Storage options that reach it, but for the endpoint.

@@ -1,7 +1,6 @@
 //! `FaultProxy`: stands between a client and a server, and makes faults that a seed decides.
 
 use crate::http::{Listener, Message, ask, read_message};
-use crate::stale::Stale;
 use std::collections::BTreeMap;
 use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What goes wrong with one request.
+/// A fault of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Fault {
@@ -21,7 +20,7 @@ pub enum Fault {
     TooMany,
     /// The connection closes before the server sees the request.
     CutRequest,
-    /// The server does what is asked, and the connection closes without an answer.
+    /// The server executes the request, and the connection closes without an answer.
     CutAnswer,
     /// The connection closes in the middle of the answer's body.
     CutBody,
@@ -37,9 +36,6 @@ pub enum Fault {
     Slow,
     /// No answer comes at all; the connection stays open until the client closes it.
     Hang,
-    /// The answer is the one that the same request got before something was written: an old version, an old listing, or
-    /// that there is nothing. A few times after each write; then the truth is told.
-    Stale,
 }
 
 /// Which faults there are, and how often.
@@ -68,7 +64,7 @@ impl Plan {
         }
     }
 
-    /// What bad networks and servers do, but for what changes bytes and for hanging.
+    /// Faults of bad networks and servers, except changed bytes and hanging.
     pub fn rough(rate: f64) -> Self {
         use Fault::*;
         Self::of(
@@ -104,13 +100,12 @@ struct Shared {
     /// The outage begins by itself with this request.
     outage_at: AtomicU64,
     turned_away: AtomicU64,
-    stale: Stale,
     counts: Mutex<BTreeMap<Fault, u64>>,
     most_at_once: Mutex<(u64, u64)>,
     moment: Mutex<Option<Moment>>,
 }
 
-/// What a test does once the server has done a request, and before the client knows.
+/// An action of a test after the server executed a request, and before the client learns of it.
 struct Moment {
     number: u64,
     then: Box<dyn FnOnce() + Send>,
@@ -133,7 +128,6 @@ impl FaultProxy {
             outage: AtomicBool::new(false),
             outage_at: AtomicU64::new(u64::MAX),
             turned_away: AtomicU64::new(0),
-            stale: Stale::default(),
             counts: Mutex::default(),
             most_at_once: Mutex::default(),
             moment: Mutex::default(),
@@ -143,7 +137,7 @@ impl FaultProxy {
         Self { shared, listener }
     }
 
-    /// Where it listens.
+    /// Returns the address of the proxy.
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
@@ -249,12 +243,7 @@ impl Shared {
     /// Passes one request on and its answer back; false where the connection ends.
     fn pass(&self, mut request: Message, client: &mut TcpStream) -> bool {
         let number = self.requests.fetch_add(1, Ordering::SeqCst);
-        let mut fault = self.choose(number, &request);
-        let asked = self.stale.key(&request);
-        let old = asked.as_ref().and_then(|key| self.stale.before(key));
-        if fault == Some(Fault::Stale) && old.is_none() {
-            fault = None;
-        }
+        let fault = self.choose(number, &request);
         if let Some(fault) = fault {
             *self
                 .counts
@@ -280,13 +269,9 @@ impl Shared {
                 let _ = std::io::Read::read(client, &mut [0]);
                 return false;
             }
-            Some(Fault::Stale) => {
-                return old.is_some_and(|answer| send(client, &method, answer));
-            }
             Some(Fault::FlipRequest) => flip(&mut request.body, self.seed ^ number),
             _ => {}
         }
-        let asked_by = self.stale.asking(&request);
         let Ok(mut answer) = ask(self.upstream, request) else {
             return false;
         };
@@ -308,9 +293,6 @@ impl Shared {
         answer
             .headers
             .retain(|(name, _)| !name.eq_ignore_ascii_case("connection"));
-        if let Some(key) = asked {
-            self.stale.remember(key, asked_by, &answer);
-        }
         let len = answer.body.len();
         match fault {
             Some(Fault::CutAnswer) => false,
@@ -360,7 +342,7 @@ impl Shared {
         let fault = *plan
             .faults
             .get(mix(random) as usize % plan.faults.len().max(1))?;
-        // Bytes of objects are flipped, not the words of the protocol: nobody checks those.
+        // Bytes of objects are flipped, not the protocol's text, which clients do not verify.
         let is_object = !request.target().contains('?') || request.query("partNumber").is_some();
         match fault {
             Fault::FlipRequest if request.method() != "PUT" || request.body.is_empty() => None,

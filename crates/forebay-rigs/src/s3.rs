@@ -85,7 +85,7 @@ impl S3Server {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address of the server.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -107,6 +107,13 @@ impl S3Server {
             ("aws_secret_access_key", SECRET_KEY.to_owned()),
             ("aws_region", "us-east-1".to_owned()),
         ]
+    }
+
+    /// Begins an upload as another client would, which never ends it.
+    pub fn begin_upload(&self, key: &str) {
+        let mut uploads = self.uploads.lock().expect("no panic holds it");
+        let id = format!("of-another-client-{}", uploads.len());
+        uploads.insert(id, (BUCKET.to_owned(), key.to_owned(), SystemTime::now()));
     }
 
     /// Uploads that are open.
@@ -137,7 +144,7 @@ struct Files {
     files: FileSystem,
     dir: PathBuf,
     uploads: Arc<Mutex<Uploads>>,
-    /// Held by whoever writes on a condition.
+    /// Held during a conditional write.
     turn: tokio::sync::Mutex<()>,
     /// Whether conditions count.
     is_heedful: bool,
@@ -177,7 +184,7 @@ impl Files {
                 key: object.key.clone().unwrap_or_default(),
                 ..Default::default()
             });
-            // It may be gone by now.
+            // Another request may have removed it.
             if let Ok(head) = self.files.head_object(head).await {
                 object.e_tag = head.output.e_tag;
             }

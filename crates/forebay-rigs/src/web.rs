@@ -17,7 +17,7 @@ impl Web {
         }))
     }
 
-    /// Where it listens.
+    /// Returns the address of the server.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }

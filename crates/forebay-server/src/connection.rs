@@ -1,7 +1,8 @@
 //! One client: the handshake, and the thread that listens to it.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +10,9 @@ use std::time::{Duration, Instant};
 use forebay_wire::frame::{self, PROTOCOL_VERSIONS};
 use forebay_wire::transport::tls::{ServerConfig, ServerConnection};
 use forebay_wire::wire::{self, error::Kind};
-use forebay_wire::{Error as WireError, FrameReader, FrameWriter, Limits, Message, Socket, part};
+use forebay_wire::{
+    Error as WireError, Foreign, FrameReader, FrameWriter, Limits, Message, Socket, part,
+};
 
 use crate::job::Served;
 use crate::link::{Ending, Link, Stop};
@@ -69,7 +72,11 @@ fn shake_hands(server: &Shared, link: &Link, patient: &mut Patient<'_>) -> Resul
     let Err(e) = patient.shake_hands() else {
         return Ok(());
     };
-    if link.socket.first_bytes() == Some(frame::MAGIC) {
+    let first = link.socket.first_bytes();
+    if let Some(Foreign::HttpRequest) = first.and_then(Foreign::of) {
+        return Err(answer_http(link));
+    }
+    if first == Some(frame::MAGIC) {
         // It reads frames, so it can be told in one.
         let text = "this server speaks TLS: use forebays:// instead of forebay://";
         let error = wire::Error {
@@ -90,6 +97,22 @@ fn shake_hands(server: &Shared, link: &Link, patient: &mut Patient<'_>) -> Resul
         ErrorKind::InvalidData => format!("was refused: the handshake of TLS failed: {e}"),
         _ => format!("left before the handshake of TLS was done: {e}"),
     }))
+}
+
+/// Tells a client of another protocol in that protocol where it is.
+fn answer_http(link: &Link) -> Ending {
+    const TEXT: &str = "This is the address of a forebay server for trainers, which speaks no HTTP.\n\
+        Trainers connect with forebay://HOST:PORT/NAME, or forebays:// where the server has TLS.\n\
+        The dashboard and metrics are at the address of --admin-listen.\n";
+    if let Some(socket) = link.socket.tcp() {
+        let answer = format!(
+            "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{TEXT}",
+            TEXT.len()
+        );
+        // A client that is gone needs no answer.
+        let _ = socket.without_tls().write_all(answer.as_bytes());
+    }
+    Ending::failed("was refused: it speaks HTTP, and trainers connect with forebay://")
 }
 
 /// Tells a client that there are too many, as soon as it says who it is.
@@ -142,6 +165,7 @@ fn handshake(
             Err(e) if e.is_disconnect() => {
                 return Err(Ending::failed(format!("left before its Hello: {e}")));
             }
+            Err(e) if e.foreign() == Some(Foreign::HttpRequest) => return Err(answer_http(link)),
             Err(e) => return Err(refuse(Failure::new(Kind::Protocol, e))),
         }
     };
@@ -180,6 +204,7 @@ fn handshake(
         version,
         server: server_name(),
         fingerprint: description.fingerprint,
+        sample_fingerprint: description.sample_fingerprint.unwrap_or_default(),
         splits: description.splits,
         label_base: description.label_base,
         local: server.local_socket(&hello, &link.socket),
@@ -263,6 +288,135 @@ pub(crate) fn server_name() -> String {
     concat!("forebay/", env!("CARGO_PKG_VERSION")).to_owned()
 }
 
+/// Turns what a client opens into the stream that it gets: of the job, and the part of its batches.
+fn accept(served: &Served, name: &str, open: &mut wire::Open) -> Result<(), Failure> {
+    if let Some(job) = &served.job {
+        job.join(name, open)?;
+    }
+    let part = (open.part.into(), open.parts.into());
+    if let Some(spec) = &mut open.spec
+        && let Err(expected) = part::split(spec, part)
+    {
+        let text = format!("parts: expected {expected}, found {}", open.parts);
+        return Err(Failure::new(Kind::Invalid, text));
+    }
+    Ok(())
+}
+
+/// The end of a connection whose messages cannot be read; the failure to report to the client, if it can be reached.
+fn broken(link: &Link, error: WireError, streams: bool) -> Option<Failure> {
+    match error {
+        WireError::Closed => link.end(match streams {
+            true => Ending::failed("left without a word"),
+            false => Ending::clean("closed the connection"),
+        }),
+        e if e.is_disconnect() => link.end(Ending::failed(format!("vanished: {e}"))),
+        e => return Some(Failure::new(Kind::Protocol, e)),
+    }
+    None
+}
+
+/// How far the end of a connection has come.
+#[derive(Default)]
+struct Progress {
+    /// When the client was first waited for after it was told of its end.
+    told: Option<Instant>,
+    /// Whether the client was asked to go on with another server.
+    leaving: bool,
+}
+
+impl Progress {
+    /// Looks after a connection on which no message came for a while; breaks with the failure to report, if any.
+    fn wait(
+        &mut self,
+        server: &Shared,
+        link: &Link,
+        reader: &FrameReader<Patient<'_>>,
+        streams: bool,
+    ) -> ControlFlow<Option<Failure>> {
+        let fail = |kind, text: String| ControlFlow::Break(Some(Failure::new(kind, text)));
+        if link.ending().is_some() && self.told.get_or_insert_with(Instant::now).elapsed() > LINGER
+        {
+            return ControlFlow::Break(None);
+        }
+        if reader.get_ref().stopping() && !self.leaving {
+            self.leaving =
+                streams && link.hands_over() && link.leave(server.serves_until()).is_ok();
+            if !self.leaving {
+                link.stop(Stop::Shutdown);
+                return fail(Kind::Shutdown, "the server is stopping".to_owned());
+            }
+        }
+        let limit = server.options.idle_timeout;
+        if reader.get_ref().overdue() {
+            let text = format!("a message was not complete within {limit:?}");
+            return fail(Kind::Timeout, text);
+        }
+        if link.unanswered_for() > limit {
+            return fail(Kind::Timeout, format!("no sign of life for {limit:?}"));
+        }
+        if let Err(e) = link.heartbeat(server.options.heartbeat / 2) {
+            link.end(Ending::failed(format!("vanished: {e}")));
+            return ControlFlow::Break(None);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Answers any message but the first Open; breaks with the failure to report, if any.
+    fn answer(
+        &self,
+        server: &Shared,
+        link: &Link,
+        message: Message,
+    ) -> ControlFlow<Option<Failure>> {
+        let fail = |text: String| ControlFlow::Break(Some(Failure::new(Kind::Protocol, text)));
+        let send = |message: Message| match link.send(&message, &[]) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(None),
+        };
+        match message {
+            Message::Open(_) => fail("a second Open; a connection has one stream".to_owned()),
+            Message::Credit(credit) => {
+                let mut unknown = credit.released.iter().filter(|&&slot| !link.release(slot));
+                if let Some(slot) = unknown.next() {
+                    return fail(format!(
+                        "slot {slot} was released, which the client has not"
+                    ));
+                }
+                link.grant(credit.bytes);
+                ControlFlow::Continue(())
+            }
+            Message::Ping(ping) if ping.answer => ControlFlow::Continue(()),
+            Message::Ping(ping) => send(
+                wire::Ping {
+                    answer: true,
+                    ..ping
+                }
+                .into(),
+            ),
+            Message::StatsRequest(_) => send(link.stats_message().into()),
+            Message::Close(_) => {
+                if self.leaving {
+                    Counters::add(&server.counters.handed_over, 1);
+                }
+                link.end(Ending::clean(match self.leaving {
+                    true => "went on elsewhere",
+                    false => "is done",
+                }));
+                link.socket.shutdown(Shutdown::Both);
+                ControlFlow::Break(None)
+            }
+            Message::Error(error) => {
+                let text = format!("gave up: {}", printable(&error.message));
+                link.end(Ending::failed(text));
+                link.socket.shutdown(Shutdown::Both);
+                ControlFlow::Break(None)
+            }
+            other => fail(format!("unexpected message {}", other.kind())),
+        }
+    }
+}
+
 /// Takes the client's messages until the connection ends.
 fn listen(
     server: &Shared,
@@ -273,136 +427,43 @@ fn listen(
 ) -> Ending {
     thread::scope(|scope| {
         let mut session: Option<thread::ScopedJoinHandle<'_, ()>> = None;
-        // From when on a client that was told of its end is no longer waited for.
-        let mut told: Option<Instant> = None;
-        // Whether it was told to go over to another server.
-        let mut leaving = false;
+        let mut progress = Progress::default();
         let failure = loop {
-            let message = match reader.read() {
+            let read = reader.read();
+            let streams = session.as_ref().is_some_and(|s| !s.is_finished());
+            let message = match read {
                 Ok((message, _)) => message,
-                Err(e) if e.is_timeout() => {
-                    if link.ending().is_some()
-                        && told.get_or_insert_with(Instant::now).elapsed() > LINGER
-                    {
-                        break None;
-                    }
-                    if reader.get_ref().stopping() && !leaving {
-                        leaving = session.as_ref().is_some_and(|s| !s.is_finished())
-                            && link.hands_over()
-                            && link.leave(server.serves_until()).is_ok();
-                        if !leaving {
-                            link.stop(Stop::Shutdown);
-                            break Some(Failure::new(Kind::Shutdown, "the server is stopping"));
-                        }
-                    }
-                    let limit = server.options.idle_timeout;
-                    if reader.get_ref().overdue() {
-                        let text = format!("a message was not complete within {limit:?}");
-                        break Some(Failure::new(Kind::Timeout, text));
-                    }
-                    if link.unanswered_for() > limit {
-                        let text = format!("no sign of life for {limit:?}");
-                        break Some(Failure::new(Kind::Timeout, text));
-                    }
-                    if let Err(e) = link.heartbeat(server.options.heartbeat / 2) {
-                        link.end(Ending::failed(format!("vanished: {e}")));
-                        break None;
-                    }
-                    continue;
-                }
-                Err(WireError::Closed) => {
-                    let streams = session.as_ref().is_some_and(|s| !s.is_finished());
-                    link.end(match streams {
-                        true => Ending::failed("left without a word"),
-                        false => Ending::clean("closed the connection"),
-                    });
-                    break None;
-                }
-                Err(e) if e.is_disconnect() => {
-                    link.end(Ending::failed(format!("vanished: {e}")));
-                    break None;
-                }
-                Err(e) => break Some(Failure::new(Kind::Protocol, e)),
+                Err(e) if e.is_timeout() => match progress.wait(server, link, reader, streams) {
+                    ControlFlow::Continue(()) => continue,
+                    ControlFlow::Break(failure) => break failure,
+                },
+                Err(e) => break broken(link, e, streams),
             };
             next_message(server, reader);
             link.heard();
-            match message {
+            let next = match message {
                 Message::Open(mut open) if session.is_none() => {
-                    if let Some(job) = &served.job
-                        && let Err(failure) = job.join(name, &mut open)
-                    {
+                    if let Err(failure) = accept(served, name, &mut open) {
                         break Some(failure);
-                    }
-                    let part = (open.part.into(), open.parts.into());
-                    if let Some(spec) = &mut open.spec
-                        && let Err(expected) = part::split(spec, part)
-                    {
-                        let text = format!("parts: expected {expected}, found {}", open.parts);
-                        break Some(Failure::new(Kind::Invalid, text));
                     }
                     let source = served.source.as_ref();
                     let run = move || session::run(server, link, name, source, open);
-                    match thread::Builder::new()
-                        .name(format!("forebay-send-{}", link.id))
-                        .spawn_scoped(scope, run)
-                    {
-                        Ok(handle) => session = Some(handle),
+                    let thread = thread::Builder::new().name(format!("forebay-send-{}", link.id));
+                    match thread.spawn_scoped(scope, run) {
+                        Ok(handle) => {
+                            session = Some(handle);
+                            continue;
+                        }
                         Err(e) => {
                             let text = format!("the server cannot start another thread: {e}");
-                            break Some(Failure::new(Kind::Busy, text));
+                            ControlFlow::Break(Some(Failure::new(Kind::Busy, text)))
                         }
                     }
                 }
-                Message::Open(_) => {
-                    let text = "a second Open; a connection has one stream";
-                    break Some(Failure::new(Kind::Protocol, text));
-                }
-                Message::Credit(credit) => {
-                    let mut unknown = credit.released.iter().filter(|&&slot| !link.release(slot));
-                    if let Some(slot) = unknown.next() {
-                        let text = format!("slot {slot} was released, which the client has not");
-                        break Some(Failure::new(Kind::Protocol, text));
-                    }
-                    link.grant(credit.bytes);
-                }
-                Message::Ping(ping) if ping.answer => {}
-                Message::Ping(ping) => {
-                    let answer = wire::Ping {
-                        answer: true,
-                        ..ping
-                    };
-                    if link.send(&answer.into(), &[]).is_err() {
-                        break None;
-                    }
-                }
-                Message::StatsRequest(_) => {
-                    if link.send(&link.stats_message().into(), &[]).is_err() {
-                        break None;
-                    }
-                }
-                Message::Close(_) => {
-                    if leaving {
-                        Counters::add(&server.counters.handed_over, 1);
-                    }
-                    link.end(Ending::clean(match leaving {
-                        true => "went on elsewhere",
-                        false => "is done",
-                    }));
-                    link.socket.shutdown(Shutdown::Both);
-                    break None;
-                }
-                Message::Error(error) => {
-                    link.end(Ending::failed(format!(
-                        "gave up: {}",
-                        printable(&error.message)
-                    )));
-                    link.socket.shutdown(Shutdown::Both);
-                    break None;
-                }
-                other => {
-                    let text = format!("unexpected message {}", other.kind());
-                    break Some(Failure::new(Kind::Protocol, text));
-                }
+                message => progress.answer(server, link, message),
+            };
+            if let ControlFlow::Break(failure) = next {
+                break failure;
             }
         };
         let Some(failure) = failure else {

@@ -10,6 +10,9 @@ use forebay_wire::wire::{self, error::Kind};
 
 use crate::source::{BatchSource, Description, Failure, Monitor, Source, StreamRequest};
 
+/// Most bytes of class names in Opened: a quarter of the largest header.
+const MAX_CLASS_BYTES: usize = 4 << 20;
+
 /// All splits of a dataset, open.
 pub(crate) struct DatasetSource {
     splits: Vec<Split>,
@@ -27,6 +30,7 @@ impl DatasetSource {
         Ok(DatasetSource {
             description: Description {
                 fingerprint: dataset.fingerprint().to_owned(),
+                sample_fingerprint: dataset.sample_fingerprint().map(str::to_owned),
                 splits: splits
                     .iter()
                     .map(|split| wire::SplitInfo {
@@ -35,6 +39,10 @@ impl DatasetSource {
                     })
                     .collect(),
                 label_base: u32::try_from(label_base).unwrap_or(0),
+                class_titles: splits.first().map_or_else(Arc::default, |split| {
+                    let titles = split.classes().iter();
+                    titles.map(|class| class.title().to_owned()).collect()
+                }),
             },
             splits,
             discretion: Discretion::about(dataset),
@@ -109,6 +117,17 @@ struct Batches {
     discretion: Discretion,
 }
 
+impl Batches {
+    /// Returns the names of classes; none where they would not fit into a header that clients read.
+    fn class_names(&self) -> Vec<String> {
+        let names = self.loader.classes();
+        match names.iter().map(String::len).sum::<usize>() {
+            bytes if bytes <= MAX_CLASS_BYTES => names.to_vec(),
+            _ => Vec::new(),
+        }
+    }
+}
+
 impl BatchSource for Batches {
     fn opened(&self) -> wire::Opened {
         let loader = &self.loader;
@@ -119,6 +138,8 @@ impl BatchSource for Batches {
             batches_per_epoch: loader.batches_per_epoch(),
             // The loader exists, so its batches have a size.
             batch_bytes: loader.options().batch_bytes().unwrap_or(usize::MAX) as u64,
+            label_base: loader.label_base().unwrap_or(0),
+            classes: self.class_names(),
             ..wire::Opened::default()
         }
     }
@@ -197,6 +218,7 @@ impl Discretion {
 fn failure(e: LoadError) -> Failure {
     let kind = match &e {
         LoadError::Option { .. }
+        | LoadError::Invalid { .. }
         | LoadError::Transform(_)
         | LoadError::WorldSize { .. }
         | LoadError::NoBatch { .. }

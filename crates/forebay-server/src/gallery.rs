@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use forebay_batch::{FLAG_FAILED, FLAG_PADDING};
 use forebay_image::{Decoder, Limits, RgbImage, encode_jpeg, probe, resize};
-use forebay_wire::batch::{FLAG_FAILED, FLAG_PADDING};
 use forebay_wire::{Batch, Dtype, Layout, wire};
 use half::{bf16, f16};
 
@@ -43,6 +43,8 @@ pub(crate) struct Shot {
 pub(crate) struct Sample {
     pub(crate) sample: u64,
     pub(crate) label: i64,
+    /// The title of the class, if the dataset names its classes.
+    pub(crate) class: Option<String>,
     pub(crate) padding: bool,
     pub(crate) failed: bool,
     bytes: Vec<u8>,
@@ -148,10 +150,18 @@ pub(crate) struct Lens<'a> {
     name: String,
     rank: u64,
     normalize: Option<([f32; 3], [f32; 3])>,
+    /// The label of the first class in batches.
+    first_label: i64,
+    class_titles: Arc<[String]>,
 }
 
 impl<'a> Lens<'a> {
-    pub(crate) fn new(gallery: &'a Gallery, name: &str, opened: &wire::Opened) -> Lens<'a> {
+    pub(crate) fn new(
+        gallery: &'a Gallery,
+        name: &str,
+        opened: &wire::Opened,
+        class_titles: Arc<[String]>,
+    ) -> Lens<'a> {
         let spec = opened.spec.as_ref();
         let normalize = spec.and_then(|spec| spec.output.as_ref()?.normalize.as_ref());
         let triple = |values: &[f32]| <[f32; 3]>::try_from(values).ok();
@@ -160,7 +170,14 @@ impl<'a> Lens<'a> {
             name: name.to_owned(),
             rank: spec.map_or(0, |spec| spec.rank),
             normalize: normalize.and_then(|n| Some((triple(&n.mean)?, triple(&n.std)?))),
+            first_label: opened.label_base,
+            class_titles,
         }
+    }
+
+    fn class(&self, label: i64) -> Option<String> {
+        let at = label.checked_sub(self.first_label)?;
+        self.class_titles.get(usize::try_from(at).ok()?).cloned()
     }
 
     /// Keeps copies of the first samples, if somebody wants to see them.
@@ -196,9 +213,11 @@ impl<'a> Lens<'a> {
                 break;
             }
             let flags = batch.flags.get(i).copied().unwrap_or(0);
+            let label = batch.labels.get(i).copied().unwrap_or(-1);
             samples.push(Sample {
                 sample: batch.samples.get(i).copied().unwrap_or(0),
-                label: batch.labels.get(i).copied().unwrap_or(-1),
+                label,
+                class: self.class(label),
                 padding: flags & FLAG_PADDING != 0,
                 failed: flags & FLAG_FAILED != 0,
                 bytes: image.to_vec(),
@@ -430,11 +449,11 @@ mod tests {
     #[test]
     fn nothing_is_kept_while_nobody_asks() {
         let gallery = Gallery::default();
-        let lens = Lens::new(&gallery, "a", &wire::Opened::default());
+        let lens = Lens::new(&gallery, "a", &wire::Opened::default(), Arc::default());
         lens.look(&batch(0, 20));
         assert!(gallery.ask("a").is_none());
         // From here on somebody looks at `a`, and at nothing else.
-        Lens::new(&gallery, "b", &wire::Opened::default()).look(&batch(1, 20));
+        Lens::new(&gallery, "b", &wire::Opened::default(), Arc::default()).look(&batch(1, 20));
         lens.look(&batch(2, 20));
         lens.look(&batch(3, 20));
         let shot = gallery.ask("a").unwrap();
@@ -451,7 +470,7 @@ mod tests {
         let png = forebay_image::encode_png(&[9; 3 * 300 * 200], 300, 200);
         let gallery = Gallery::default();
         gallery.ask("a");
-        let lens = Lens::new(&gallery, "a", &wire::Opened::default());
+        let lens = Lens::new(&gallery, "a", &wire::Opened::default(), Arc::default());
         let garbage = b"no image".to_vec();
         lens.look(&Batch {
             shape: [2, 0, 0, 0],

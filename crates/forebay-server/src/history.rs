@@ -220,6 +220,21 @@ impl History {
         stages.collect()
     }
 
+    /// Seconds in the window that decode threads of a name had a core, and that all threads of the process had one.
+    pub(crate) fn cpu_s(&self, name: &str) -> [f64; 2] {
+        let (Some(first), Some(last)) = (self.window.front(), self.window.back()) else {
+            return [0.0; 2];
+        };
+        let of = |snapshot: &Snapshot| {
+            let totals = snapshot.totals.get(name);
+            [
+                totals.map_or(0.0, |totals| totals.decode_cpu_s),
+                snapshot.cpu_s,
+            ]
+        };
+        between(Some(&of(first)), &of(last))
+    }
+
     /// What storage gave the streams of a name in the window, by how many reads of a stream were under way at once.
     pub(crate) fn levels(&self, name: &str) -> Vec<wire::ReadLevel> {
         let of = |snapshot: Option<&Snapshot>| {

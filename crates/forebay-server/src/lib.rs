@@ -20,6 +20,7 @@ mod memory;
 mod metrics;
 mod observer;
 mod options;
+mod origin;
 mod outgoing;
 mod patient;
 mod process;
@@ -36,7 +37,7 @@ mod watched;
 mod witness;
 
 pub use access::Tokens;
-pub use admin::{Admin, AdminOptions};
+pub use admin::{Admin, AdminOptions, Health};
 pub use error::{Error, Result};
 pub use forebay_wire::Token;
 pub use forebay_wire::token::TokenError;

@@ -1,14 +1,13 @@
-//! What leaves the server over the network, where its bandwidth is bounded: by weights, batch by batch.
+//! What leaves the server over the network, where its bandwidth is bounded: by shares, batch by batch.
 //!
-//! Without a bound nothing is done here: the system shares a full line among connections, whoever they belong to. With one, a
-//! batch waits until the line is free and it is its turn: the name that has had the fewest bytes for its weight is
-//! next. Nothing is held while a batch is sent, so a client that reads slowly takes nobody's turn.
+//! Without a bound nothing is done here: the system divides a full line among connections, whoever they belong to. With one, a
+//! batch waits until the line is free and it is its turn by the tree of shares: of the name, of the client, of the stream. Nothing
+//! is held while a batch is sent, so a client that reads slowly takes no other client's turn.
 
-use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_loader::Share;
+use forebay_loader::{FairQueue, Share};
 
 /// How often whoever waits looks whether its stream is over.
 const LOOK: Duration = Duration::from_millis(100);
@@ -26,69 +25,38 @@ pub(crate) struct Outgoing {
 struct Line {
     /// When what was let through will have gone.
     free_at: Option<Instant>,
-    /// Of what was let through last: where those begin who had nothing to send before.
-    now: f64,
     next_ticket: u64,
-    parties: Vec<Party>,
-}
-
-struct Party {
-    share: Share,
-    /// Bytes over weight.
-    used: f64,
-    waiting: VecDeque<u64>,
+    /// Tickets, each with its bytes.
+    waiting: FairQueue<(u64, u64)>,
 }
 
 impl Line {
-    fn queue(&mut self, share: &Share) -> u64 {
+    fn queue(&mut self, share: &Share, bytes: u64) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let now = self.now;
-        match self.parties.iter_mut().find(|party| party.share == *share) {
-            Some(party) => {
-                if party.waiting.is_empty() {
-                    party.used = party.used.max(now);
-                }
-                party.waiting.push_back(ticket);
-            }
-            None => self.parties.push(Party {
-                share: share.clone(),
-                used: now,
-                waiting: VecDeque::from([ticket]),
-            }),
-        }
+        self.waiting.push(share, (ticket, bytes));
         ticket
     }
 
-    /// Whose turn it is.
-    fn turn(&mut self) -> Option<&mut Party> {
-        let waiting = self.parties.iter_mut().filter(|p| !p.waiting.is_empty());
-        waiting.reduce(|a, b| if b.used < a.used { b } else { a })
-    }
-
     /// Lets a ticket through if it is its turn.
-    fn pass(&mut self, ticket: u64, bytes: u64) -> bool {
-        let Some(party) = self.turn() else {
-            return false;
-        };
-        if party.waiting.front() != Some(&ticket) {
-            return false;
+    fn pass(&mut self, ticket: u64) -> bool {
+        let is_next = self.waiting.peek().is_some_and(|next| next.0 == ticket);
+        if is_next {
+            self.waiting.pop(|(_, bytes)| *bytes as f64);
         }
-        party.waiting.pop_front();
-        let began = party.used;
-        party.used += bytes as f64 / party.share.weight();
-        self.now = self.now.max(began);
-        // Who is not ahead of anybody need not be remembered.
-        let now = self.now;
-        self.parties
-            .retain(|p| !p.waiting.is_empty() || p.used > now);
-        true
+        is_next
     }
+}
 
-    fn give_up(&mut self, ticket: u64) {
-        for party in &mut self.parties {
-            party.waiting.retain(|waiting| *waiting != ticket);
-        }
+/// A stream that sends. What it had is remembered until it is dropped.
+pub(crate) struct Sender<'a> {
+    outgoing: &'a Outgoing,
+    share: Share,
+}
+
+impl Drop for Sender<'_> {
+    fn drop(&mut self) {
+        self.outgoing.lock().waiting.leave(&self.share);
     }
 }
 
@@ -106,21 +74,33 @@ impl Outgoing {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A stream of this share, with a part of its own.
+    pub(crate) fn sender(&self, share: &Share) -> Sender<'_> {
+        let share = share.part();
+        self.lock().waiting.join(&share);
+        Sender {
+            outgoing: self,
+            share,
+        }
+    }
+}
+
+impl Sender<'_> {
     /// Waits until so many bytes may be sent, or until `over`.
-    pub(crate) fn pass(&self, share: &Share, bytes: u64, over: impl Fn() -> bool) {
-        let Some(bandwidth) = self.bandwidth else {
+    pub(crate) fn pass(&self, bytes: u64, over: impl Fn() -> bool) {
+        let Some(bandwidth) = self.outgoing.bandwidth else {
             return;
         };
-        let mut line = self.lock();
-        let ticket = line.queue(share);
+        let mut line = self.outgoing.lock();
+        let ticket = line.queue(&self.share, bytes);
         loop {
             if over() {
-                line.give_up(ticket);
+                line.waiting.remove(&self.share, |waits| waits.0 == ticket);
                 break;
             }
             let now = Instant::now();
             let free_at = line.free_at.unwrap_or(now);
-            if free_at <= now && line.pass(ticket, bytes) {
+            if free_at <= now && line.pass(ticket) {
                 let takes = Duration::from_secs_f64(bytes as f64 / bandwidth);
                 line.free_at = Some(now + takes);
                 break;
@@ -131,12 +111,13 @@ impl Outgoing {
                 left => left.min(LOOK),
             };
             (line, _) = self
+                .outgoing
                 .changed
                 .wait_timeout(line, wait)
                 .unwrap_or_else(PoisonError::into_inner);
         }
         drop(line);
-        self.changed.notify_all();
+        self.outgoing.changed.notify_all();
     }
 }
 
@@ -144,55 +125,74 @@ impl Outgoing {
 mod tests {
     use super::*;
 
-    /// How many bytes go through, in order of parties that always have something to send.
-    fn bytes(parties: &[(f64, u64)], rounds: usize) -> Vec<u64> {
-        let shares: Vec<Share> = parties.iter().map(|p| Share::new(p.0)).collect();
+    /// How many bytes go through, in order of shares that always have something to send.
+    fn bytes(shares: &[(Share, u64)], rounds: usize) -> Vec<u64> {
         let mut line = Line::default();
-        let mut tickets: Vec<u64> = shares.iter().map(|share| line.queue(share)).collect();
-        let mut sent = vec![0; parties.len()];
+        for (share, _) in shares {
+            line.waiting.join(share);
+        }
+        let queue = |line: &mut Line, who: usize| line.queue(&shares[who].0, shares[who].1);
+        let mut tickets: Vec<u64> = (0..shares.len()).map(|who| queue(&mut line, who)).collect();
+        let mut sent = vec![0; shares.len()];
         for _ in 0..rounds {
-            let who = (0..parties.len())
-                .find(|&who| line.pass(tickets[who], parties[who].1))
+            let who = (0..shares.len())
+                .find(|&who| line.pass(tickets[who]))
                 .unwrap();
-            sent[who] += parties[who].1;
-            tickets[who] = line.queue(&shares[who]);
+            sent[who] += shares[who].1;
+            tickets[who] = queue(&mut line, who);
         }
         sent
     }
 
     #[test]
     fn bytes_go_by_weight() {
-        let sent = bytes(&[(1.0, 10), (3.0, 10)], 4000);
+        let sent = bytes(&[(Share::new(1.0), 10), (Share::new(3.0), 10)], 4000);
         assert!((29_000..31_000).contains(&sent[1]), "{sent:?}");
         // Large batches come less often.
-        let sent = bytes(&[(1.0, 40), (1.0, 10)], 5000);
+        let sent = bytes(&[(Share::default(), 40), (Share::default(), 10)], 5000);
         let ratio = sent[0] as f64 / sent[1] as f64;
         assert!((0.95..1.05).contains(&ratio), "{sent:?}");
     }
 
     #[test]
+    fn a_client_of_many_streams_sends_no_more_than_one_of_few() {
+        let name = Share::default();
+        let greedy = name.part_of("greedy");
+        let mut shares: Vec<(Share, u64)> = (0..60).map(|_| (greedy.part(), 1000)).collect();
+        shares.push((name.part_of("good").part(), 10));
+        let sent = bytes(&shares, 20_000);
+        let greedy: u64 = sent[..60].iter().sum();
+        let ratio = sent[60] as f64 / greedy as f64;
+        assert!((0.9..1.1).contains(&ratio), "{ratio}: {sent:?}");
+    }
+
+    #[test]
     fn nothing_is_saved_up_or_left_behind() {
-        let mut line = Line::default();
-        let (one, two) = (Share::default(), Share::default());
+        let outgoing = Outgoing::new(1_000_000_000);
+        let (one, two) = (
+            outgoing.sender(&Share::default()),
+            outgoing.sender(&Share::default()),
+        );
+        let mut line = outgoing.lock();
         for _ in 0..100 {
-            let ticket = line.queue(&one);
-            assert!(line.pass(ticket, 10));
+            let ticket = line.queue(&one.share, 10);
+            assert!(line.pass(ticket));
         }
         let mut wins = 0;
         for _ in 0..10 {
-            let (a, b) = (line.queue(&one), line.queue(&two));
-            if line.pass(b, 10) {
+            let (a, b) = (line.queue(&one.share, 10), line.queue(&two.share, 10));
+            if line.pass(b) {
                 wins += 1;
+            } else {
+                line.waiting.remove(&two.share, |waits| waits.0 == b);
             }
-            line.give_up(a);
-            line.give_up(b);
+            line.waiting.remove(&one.share, |waits| waits.0 == a);
         }
         assert!(wins <= 6, "{wins}");
-        let ticket = line.queue(&one);
-        line.give_up(ticket);
-        let last = line.queue(&two);
-        assert!(line.pass(last, 1));
-        assert!(line.parties.len() <= 1);
+        assert!(line.waiting.is_empty());
+        drop(line);
+        drop((one, two));
+        assert!(outgoing.lock().waiting.is_forgotten());
     }
 
     #[test]
@@ -203,15 +203,17 @@ mod tests {
                 let outgoing = &outgoing;
                 let share = Share::new(f64::from(weight));
                 scope.spawn(move || {
+                    let sender = outgoing.sender(&share);
                     for _ in 0..50 {
-                        outgoing.pass(&share, 100_000, || false);
+                        sender.pass(100_000, || false);
                     }
                 });
             }
         });
+        let share = Share::default();
         let slow = Outgoing::new(1);
-        slow.pass(&Share::default(), 1 << 40, || false);
-        slow.pass(&Share::default(), 1 << 40, || true);
-        Outgoing::new(0).pass(&Share::default(), u64::MAX, || false);
+        slow.sender(&share).pass(1 << 40, || false);
+        slow.sender(&share).pass(1 << 40, || true);
+        Outgoing::new(0).sender(&share).pass(u64::MAX, || false);
     }
 }

@@ -5,14 +5,16 @@ use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use forebay_loader::Share;
-use forebay_wire::batch::digest;
+use forebay_batch::digest;
+use forebay_wire::batch::to_header;
+use forebay_wire::text::printable_start;
 use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{Batch, BufferPool};
 
 use crate::gallery::Lens;
 use crate::link::{Ending, Link, Stop};
 use crate::observer::Event;
+use crate::outgoing::Sender;
 use crate::server::Shared;
 use crate::source::{BatchSource, Failure, Source, StreamRequest};
 use crate::stats::{Counters, StreamStats};
@@ -98,7 +100,7 @@ struct Session<'a> {
     varies: bool,
     checksum: bool,
     /// Of what leaves the server.
-    share: Share,
+    sender: Sender<'a>,
     /// With slots that the client maps, where that can be.
     pool: Option<BufferPool>,
     stats: StreamStats,
@@ -138,7 +140,7 @@ impl<'a> Session<'a> {
             );
         }
         let max_batch_bytes = server.options.max_batch_bytes;
-        let share = server.share_of(dataset);
+        let share = server.share_of(dataset, link.peer);
         let pool = link.socket.local().map(|_| {
             let bytes = server.options.shared_memory_bytes;
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -188,7 +190,8 @@ impl<'a> Session<'a> {
         let global = spec.map_or(1, |spec| spec.batch_size.saturating_mul(spec.world_size));
         let first = step(per_epoch, open.epoch, open.position / global.max(1));
         link.opened(Live::new(dataset, server.is_job(dataset), &opened, first));
-        let lens = Lens::new(&server.witness.gallery, dataset, &opened);
+        let titles = source.describe().class_titles;
+        let lens = Lens::new(&server.witness.gallery, dataset, &opened, titles);
         let batch_bytes = opened.batch_bytes;
         let varies = forebay_wire::batch::is_raw(opened.spec.as_ref());
         let opened = wire::Opened {
@@ -208,7 +211,7 @@ impl<'a> Session<'a> {
             per_epoch,
             varies,
             checksum: open.payload_checksum,
-            share,
+            sender: server.outgoing.sender(&share),
             pool,
             stats: StreamStats::default(),
             lens,
@@ -298,17 +301,16 @@ impl<'a> Session<'a> {
         match &self.pool {
             Some(pool) if batch.images.slot().is_some() => {
                 let checksum = self.checksum.then(|| crc32c::crc32c(&batch.images));
-                let header = batch.to_wire(checksum);
+                let header = to_header(&batch, checksum);
                 self.link
                     .send_shared(header, batch.images, pool.take_gone())?;
             }
             _ => {
                 if self.link.socket.local().is_none() {
                     let over = || self.link.stopped().is_some();
-                    let outgoing = &self.server.outgoing;
-                    outgoing.pass(&self.share, payload_bytes, over);
+                    self.sender.pass(payload_bytes, over);
                 }
-                let header = batch.to_wire(None);
+                let header = to_header(&batch, None);
                 self.link.send_parts(header, &batch.images, self.checksum)?;
             }
         }
@@ -334,9 +336,5 @@ fn step(per_epoch: u64, epoch: u64, step: u64) -> u64 {
 
 /// A client's text in a message: short, and without control characters.
 pub(crate) fn printable(text: &str) -> String {
-    let mut short: String = text.chars().take(80).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    short.escape_debug().to_string()
+    printable_start(text, 80).into_owned()
 }

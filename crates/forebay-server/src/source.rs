@@ -31,10 +31,14 @@ pub trait Source: Send + Sync {
 pub struct Description {
     /// Tells datasets apart; clients that resume hold it against theirs.
     pub fingerprint: String,
+    /// The identity of its samples' keys, labels and order; `None` where that is not known.
+    pub sample_fingerprint: Option<String>,
     /// What can be streamed.
     pub splits: Vec<wire::SplitInfo>,
-    /// The number of the first class in the labels.
+    /// The label of the first class as stored.
     pub label_base: u32,
+    /// The title of each class in the order of labels; empty if the dataset does not name its classes.
+    pub class_titles: Arc<[String]>,
 }
 
 /// What a client asked for, and what the server allows it.

@@ -1,7 +1,7 @@
 //! What a server lives in: its process, its cache, the stores that it reads.
 
+use forebay_cache::{Cache, CacheStats};
 use forebay_store::Traffic;
-use forebay_store::cache::{Cache, CacheStats};
 
 use crate::process::Process;
 

@@ -34,6 +34,8 @@ pub(crate) struct Totals {
     pub(crate) failed: u64,
     /// Busy, starved and blocked seconds of each stage.
     pub(crate) stages: BTreeMap<String, [f64; 3]>,
+    /// Seconds that decode threads had a core.
+    pub(crate) decode_cpu_s: f64,
     pub(crate) reads: ReadTimes,
     /// What storage gave with one read of a stream at a time, with two at once, and so on.
     pub(crate) levels: Vec<wire::ReadLevel>,
@@ -52,6 +54,7 @@ impl Totals {
         self.payload_bytes += stats.payload_bytes;
         self.bytes_read += stats.bytes_read;
         self.failed += stats.failed;
+        self.decode_cpu_s += stats.decode_cpu_s;
         for stage in &stats.stages {
             let times = self.stages.entry(stage.name.clone()).or_default();
             for (time, more) in

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use forebay_batch::{FLAG_PADDING, FLAG_SAMPLE, digest};
 use forebay_loader::plan::Batches;
-use forebay_wire::batch::{FLAG_PADDING, FLAG_SAMPLE, digest};
+use forebay_wire::batch::{dtype_from_wire, layout_from_wire, layout_to_wire};
 use forebay_wire::wire::{self, error::Kind, transform};
 use forebay_wire::{Batch, BufferPool, Dtype, Layout};
 
@@ -49,7 +50,7 @@ impl Synthetic {
         (sample.wrapping_mul(31) as usize).wrapping_add(i) as u8
     }
 
-    /// Label of sample `sample`.
+    /// Label of sample `sample`, counted from 0.
     #[must_use]
     pub fn label(sample: u64) -> i64 {
         (sample % 1000) as i64
@@ -60,11 +61,13 @@ impl Source for Synthetic {
     fn describe(&self) -> Description {
         Description {
             fingerprint: format!("synthetic-{}", self.records),
+            sample_fingerprint: None,
             splits: vec![wire::SplitInfo {
                 name: "train".to_owned(),
                 records: self.records,
             }],
             label_base: 0,
+            class_titles: Arc::default(),
         }
     }
 
@@ -99,21 +102,32 @@ impl Source for Synthetic {
             let text = format!("images of {side} pixels a side: expected 1 to {MAX_SIDE}");
             return Err(Failure::new(Kind::Invalid, text));
         }
-        let layout = Layout::from_wire(spec.layout)
+        let layout = layout_from_wire(spec.layout)
             .ok_or_else(|| Failure::new(Kind::Invalid, "a layout of another time"))?;
-        spec.layout = layout.to_wire().into();
+        spec.layout = layout_to_wire(layout).into();
         if spec
             .output
             .as_ref()
-            .is_some_and(|output| Dtype::from_wire(output.dtype) != Some(Dtype::Uint8))
+            .is_some_and(|output| dtype_from_wire(output.dtype) != Some(Dtype::Uint8))
         {
             return Err(Failure::new(
                 Kind::Invalid,
                 "made-up batches have bytes only: dtype uint8",
             ));
         }
+        let first_label = match wire::LabelBase::try_from(spec.label_base) {
+            Ok(wire::LabelBase::One) => 1,
+            Ok(_) => 0,
+            Err(_) => {
+                let text = "option label_base: expected 1 (zero), 2 (one) or 3 (stored)";
+                return Err(Failure::new(Kind::Invalid, text));
+            }
+        };
+        if spec.label_base() == wire::LabelBase::Unspecified {
+            spec.set_label_base(wire::LabelBase::Zero);
+        }
         spec.shuffle = Some(wire::Shuffle {
-            kind: wire::shuffle::Kind::None.into(),
+            name: "none".to_owned(),
             ..Default::default()
         });
         // Neither factor is above 2^30.
@@ -134,6 +148,7 @@ impl Source for Synthetic {
                 Layout::Nchw => [n, 3, side, side],
             },
             layout,
+            first_label,
             spec,
             pixels: self.pixels,
             // One batch is being sent at a time.
@@ -154,6 +169,7 @@ struct SyntheticBatches {
     batches: Batches,
     shape: [usize; 4],
     layout: Layout,
+    first_label: i64,
     pixels: Pixels,
     pool: BufferPool,
     epoch: u64,
@@ -169,6 +185,7 @@ impl BatchSource for SyntheticBatches {
             samples: self.records,
             batches_per_epoch: self.batches.per_epoch(),
             batch_bytes: self.shape.iter().product::<usize>() as u64,
+            label_base: self.first_label,
             ..wire::Opened::default()
         }
     }
@@ -211,7 +228,10 @@ impl BatchSource for SyntheticBatches {
             encoded: None,
             shape: self.shape,
             layout: self.layout,
-            labels: samples.iter().map(|&s| Synthetic::label(s)).collect(),
+            labels: samples
+                .iter()
+                .map(|&sample| Synthetic::label(sample) + self.first_label)
+                .collect(),
             digest: digest::batch(self.position, rank, world_size, &samples, &flags),
             samples,
             flags,

@@ -1,6 +1,7 @@
 //! What a server does when the process has no file descriptors left, and that
 //! it leaves nothing behind. Alone in its process, because it changes a limit of it.
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::fs;

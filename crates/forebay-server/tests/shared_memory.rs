@@ -1,6 +1,7 @@
 //! Batches in memory that server and client share: when that is so, and that neither can hurt the other by it.
 #![cfg(target_os = "linux")]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::fs::File;
@@ -10,9 +11,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forebay_batch::digest;
 use forebay_client::{Batch, BufferPool, Client, ClientOptions, Error, Stream, Transport, Via};
 use forebay_server::{Pixels, ServerOptions, Synthetic};
-use forebay_wire::batch::digest;
 use forebay_wire::wire::error::Kind;
 use forebay_wire::{
     FrameReader, FrameWriter, Limits, LocalListener, LocalSocket, Message, Socket, TcpSocket, wire,

@@ -44,7 +44,7 @@ fn tfrecords(path: &Path) -> ShardWriter<File> {
 fn blocks(path: &Path, codec: Codec) -> ShardWriter<File> {
     let mut builder = indexed::WriterBuilder::new();
     builder
-        .codec(codec)
+        .compression(codec)
         .from_writer(File::create(path).unwrap(), path)
         .unwrap()
         .into()
@@ -122,16 +122,16 @@ fn write(criterion: &mut Criterion, directory: &Path, records: &[Vec<u8>]) {
     let path = directory.join("written");
     group.bench_function("tfrecord", |b| b.iter(|| fill(tfrecords(&path), records)));
     group.bench_function("indexed", |b| {
-        b.iter(|| fill(blocks(&path, Codec::None), records))
+        b.iter(|| fill(blocks(&path, Codec::NONE), records))
     });
     group.finish();
 }
 
-/// What is left when records are tiny: the cost of each.
+/// Tiny records, to measure the cost of each.
 fn tiny(criterion: &mut Criterion, directory: &Path) {
     const COUNT: u64 = 100_000;
     let path = directory.join("tiny.fbs");
-    let mut writer = blocks(&path, Codec::None);
+    let mut writer = blocks(&path, Codec::NONE);
     for i in 0..COUNT {
         writer
             .append(&[7; 100], &RecordMeta::new(i as i64 % 1000, b"a/key"))
@@ -180,7 +180,7 @@ fn benches(criterion: &mut Criterion) {
     let path = directory.path().join("train-00000-of-00001");
     fill(tfrecords(&path), &records);
     let raw = directory.path().join("raw.fbs");
-    fill(blocks(&raw, Codec::None), &records);
+    fill(blocks(&raw, Codec::NONE), &records);
     let shards = [("tfrecord", path.clone()), ("indexed", raw)];
     sequential(criterion, &path, &shards);
     random(criterion, &shards);

@@ -3,7 +3,7 @@
 //!
 //! A shard's whole-file checksum costs nothing because each payload is summed
 //! once, for its own frame, and that sum is folded into the file's by
-//! [`Crc32c::join`] with arithmetic on polynomials instead of on bytes.
+//! [`Crc32c::combine`] with arithmetic on polynomials instead of on bytes.
 
 /// The reflected CRC32C (Castagnoli) polynomial.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -39,7 +39,7 @@ pub fn unmask(masked: u32) -> u32 {
 ///
 /// let mut sum = Crc32c::default();
 /// sum.update(b"1234");
-/// sum.join(crc32c(b"56789"), 5);
+/// sum.combine(crc32c(b"56789"), 5);
 /// assert_eq!((sum.value(), sum.len()), (crc32c(b"123456789"), 9));
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Crc32c {
     }
 
     /// Takes the next `len` bytes, whose checksum is `crc`.
-    pub fn join(&mut self, crc: u32, len: u64) {
+    pub fn combine(&mut self, crc: u32, len: u64) {
         self.value = combine(self.value, crc, len);
         self.len += len;
     }
@@ -81,7 +81,7 @@ impl Crc32c {
         if bytes.len() < JOIN_FROM {
             self.update(bytes);
         } else {
-            self.join(crc, bytes.len() as u64);
+            self.combine(crc, bytes.len() as u64);
         }
     }
 }

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Records, Result};
+use crate::example::RecordFeatures;
 use crate::manifest::{ClassEntry, Manifest, ShardEntry, SplitEntry};
+use crate::parallel::map_parallel;
 use crate::shard::{OpenOptions, Shard, ShardFormat, find_sidecar_in};
 use crate::storage::{self, LocalFiles, Storage};
 
@@ -31,6 +32,78 @@ struct Inner {
     splits: Vec<OnceLock<Split>>,
 }
 
+/// Options of an open [`Dataset`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use forebay_shard::manifest::Manifest;
+/// use forebay_shard::storage::MemoryStorage;
+/// use forebay_shard::{Dataset, ShardFormat};
+///
+/// let manifest = Manifest::new(ShardFormat::Indexed, 0, Vec::new()).to_json()?;
+/// let storage = Arc::new(MemoryStorage::from_iter([("set/forebay.json", manifest)]));
+/// let dataset = Dataset::options().storage(storage).verify(false).open("set")?;
+/// assert_eq!(dataset.splits().count(), 0);
+/// # Ok::<(), forebay_shard::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct DatasetOptions {
+    shards: OpenOptions,
+    storage: Option<Arc<dyn Storage>>,
+}
+
+impl DatasetOptions {
+    /// Reads from this storage, in which the dataset's path is looked up; local files by default.
+    #[must_use]
+    pub fn storage(mut self, storage: Arc<dyn Storage>) -> Self {
+        self.storage = Some(storage);
+        self
+    }
+
+    /// Refuses records of more than this many bytes; 256 MiB by default.
+    #[must_use]
+    pub fn max_record(mut self, bytes: u64) -> Self {
+        self.shards.max_record = bytes;
+        self
+    }
+
+    /// Sets whether payloads are compared with their checksums on every read, as they are by default.
+    #[must_use]
+    pub fn verify(mut self, verify: bool) -> Self {
+        self.shards.verify = verify;
+        self
+    }
+
+    /// Sets all options of shards at once.
+    #[must_use]
+    pub fn shards(mut self, options: OpenOptions) -> Self {
+        self.shards = options;
+        self
+    }
+
+    /// Opens the dataset in this directory of the storage.
+    ///
+    /// # Errors
+    /// As [`Dataset::open`].
+    pub fn open(self, root: impl AsRef<Path>) -> Result<Dataset> {
+        let root = root.as_ref().to_owned();
+        let storage = self
+            .storage
+            .unwrap_or_else(|| Arc::new(LocalFiles::within_limits()));
+        let manifest = Manifest::load_in(&root, &*storage)?;
+        let inner = Inner {
+            root,
+            options: self.shards,
+            storage,
+            splits: manifest.splits.iter().map(|_| OnceLock::new()).collect(),
+            manifest,
+        };
+        Ok(Dataset {
+            inner: Arc::new(inner),
+        })
+    }
+}
+
 impl Dataset {
     /// Opens the dataset in a directory: reads its manifest. Shards are
     /// opened with the [`split`](Self::split) they are in.
@@ -38,39 +111,12 @@ impl Dataset {
     /// # Errors
     /// When there is no manifest, or it is not one that this release knows.
     pub fn open(root: impl AsRef<Path>) -> Result<Self> {
-        Self::open_with(root, &OpenOptions::default())
+        Self::options().open(root)
     }
 
-    /// [`open`](Self::open) with other options, such as no verification of
-    /// payloads.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_with(root: impl AsRef<Path>, options: &OpenOptions) -> Result<Self> {
-        Self::open_in(root, options, Arc::new(LocalFiles::within_limits()))
-    }
-
-    /// [`open_with`](Self::open_with) in any storage: `root` is the dataset's path there.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_in(
-        root: impl AsRef<Path>,
-        options: &OpenOptions,
-        storage: Arc<dyn Storage>,
-    ) -> Result<Self> {
-        let root = root.as_ref().to_owned();
-        let manifest = Manifest::load_in(&root, &*storage)?;
-        let inner = Inner {
-            root,
-            options: options.clone(),
-            storage,
-            splits: manifest.splits.iter().map(|_| OnceLock::new()).collect(),
-            manifest,
-        };
-        Ok(Self {
-            inner: Arc::new(inner),
-        })
+    /// Returns options to open a dataset with: another storage, another limit, no verification.
+    pub fn options() -> DatasetOptions {
+        DatasetOptions::default()
     }
 
     /// Its directory.
@@ -91,6 +137,11 @@ impl Dataset {
     /// Identity of the dataset.
     pub fn fingerprint(&self) -> &str {
         &self.inner.manifest.fingerprint
+    }
+
+    /// Identity of its samples, if the manifest says: the same after a conversion that keeps them.
+    pub fn sample_fingerprint(&self) -> Option<&str> {
+        self.inner.manifest.sample_fingerprint.as_deref()
     }
 
     /// Names of the splits.
@@ -118,13 +169,10 @@ impl Dataset {
         let Some((entry, slot)) =
             at.and_then(|at| inner.manifest.splits.get(at).zip(inner.splits.get(at)))
         else {
-            let splits: Vec<_> = self.splits().collect();
-            return Err(Error::Invalid {
-                problem: format!(
-                    "{}: there is no split {name:?}: it has {}",
-                    inner.root.display(),
-                    splits.join(", ")
-                ),
+            return Err(Error::NoSuchSplit {
+                dataset: inner.root.clone(),
+                split: name.to_owned(),
+                splits: self.splits().map(str::to_owned).collect(),
             });
         };
         if let Some(split) = slot.get() {
@@ -146,8 +194,11 @@ pub struct Split {
 struct SplitInner {
     name: String,
     fingerprint: String,
+    sample_fingerprint: Option<String>,
+    block_records: Option<u64>,
     label_base: i64,
     classes: Vec<ClassEntry>,
+    record_features: RecordFeatures,
     shards: Vec<Shard>,
     /// Number of the first record of each shard, then of all records.
     starts: Vec<u64>,
@@ -165,8 +216,11 @@ impl Split {
         let inner = SplitInner {
             name: entry.name.clone(),
             fingerprint: dataset.manifest.fingerprint.clone(),
+            sample_fingerprint: dataset.manifest.sample_fingerprint.clone(),
+            block_records: dataset.manifest.block_records(&entry.name),
             label_base: dataset.manifest.label_base,
             classes: dataset.manifest.classes.clone(),
+            record_features: dataset.manifest.record_features.clone(),
             shards,
             starts,
         };
@@ -195,6 +249,16 @@ impl Split {
         &self.inner.fingerprint
     }
 
+    /// Identity of the samples of the dataset that it is a part of, if the manifest says.
+    pub fn sample_fingerprint(&self) -> Option<&str> {
+        self.inner.sample_fingerprint.as_deref()
+    }
+
+    /// The largest block of neighboring records in a shuffled epoch, if the manifest says.
+    pub fn block_records(&self) -> Option<u64> {
+        self.inner.block_records
+    }
+
     /// The label of the dataset's first class.
     pub fn label_base(&self) -> i64 {
         self.inner.label_base
@@ -203,6 +267,11 @@ impl Split {
     /// The dataset's classes in the order of their labels; empty if the manifest has none.
     pub fn classes(&self) -> &[ClassEntry] {
         &self.inner.classes
+    }
+
+    /// The features that hold image and label of its records.
+    pub fn record_features(&self) -> &RecordFeatures {
+        &self.inner.record_features
     }
 
     /// The shards in order.
@@ -231,7 +300,7 @@ impl Split {
         let found = self.locate(record);
         let found = found.and_then(|(shard, at)| Some((self.inner.shards.get(shard)?, at)));
         found.ok_or_else(|| Error::OutOfRange {
-            path: PathBuf::from(&self.inner.name),
+            within: Records::Split(self.inner.name.clone()),
             record,
             records: self.len(),
         })
@@ -275,7 +344,7 @@ impl Split {
     }
 }
 
-/// Where a shard's sidecar is.
+/// Returns the path of a shard's sidecar.
 pub fn sidecar_path(root: &Path, shard: &str) -> PathBuf {
     root.join(INDEX_DIRECTORY).join(format!("{shard}.fbi"))
 }
@@ -318,26 +387,15 @@ fn open_all(dataset: &Inner, entries: &[ShardEntry]) -> Result<Vec<Shard>> {
         ShardFormat::TfRecord => Sidecars::of(&dataset.root, &*dataset.storage, entries.len()),
         ShardFormat::Indexed => Sidecars::default(),
     };
-    let slots: Vec<OnceLock<Result<Shard>>> = entries.iter().map(|_| OnceLock::new()).collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(entry), Some(slot)) = (entries.get(at), slots.get(at)) else {
-                return;
-            };
-            // Each slot is set once: its number was drawn once.
-            let _ = slot.set(open_one(dataset, entry, &sidecars));
-        }
-    };
-    let threads = dataset.storage.pace().parallel;
-    std::thread::scope(|scope| {
-        for _ in 1..threads.min(entries.len()) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    slots.into_iter().filter_map(OnceLock::into_inner).collect()
+    let threads = dataset.storage.read_profile().parallel;
+    let opened = map_parallel(
+        entries,
+        threads,
+        &|| false,
+        || (),
+        |(), entry| open_one(dataset, entry, &sidecars),
+    );
+    opened.into_iter().flatten().collect()
 }
 
 fn open_one(dataset: &Inner, entry: &ShardEntry, sidecars: &Sidecars) -> Result<Shard> {

@@ -1,4 +1,4 @@
-//! What can go wrong with shards, and where.
+//! Errors of shards, with the place of each.
 //!
 //! One enum for the crate. A variant exists where a caller would act on it;
 //! damage is always a [`Corruption`], which names the shard, the record, the
@@ -13,7 +13,7 @@ use crate::example::ExampleError;
 /// The result of everything fallible here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong with a shard, an index, a manifest or a dataset.
+/// An error of a shard, an index, a manifest or a dataset.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -22,7 +22,7 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was being done: "open", "read", "write".
+        /// The operation: "open", "read", "write".
         op: &'static str,
         /// The system's answer.
         source: io::Error,
@@ -37,7 +37,7 @@ pub enum Error {
         shard: PathBuf,
         /// The record's number in the shard.
         record: u64,
-        /// What the parser found.
+        /// The error of the parser.
         source: ExampleError,
     },
     /// The file is of a format version that this release does not know.
@@ -62,17 +62,25 @@ pub enum Error {
         /// The feature's name, or its bits.
         feature: String,
     },
+    /// The file needs a part of this crate that was left out of the build.
+    #[error("{}: needs {feature}: forebay-shard was built without its feature `{feature}`", path.display())]
+    NotBuilt {
+        /// The file.
+        path: PathBuf,
+        /// The Cargo feature to enable.
+        feature: &'static str,
+    },
     /// Two files that should belong together do not: a stale index, a
     /// manifest of other shards.
     #[error("{}: {what}: expected {expected}, found {found}", path.display())]
     Mismatch {
         /// The file that does not fit.
         path: PathBuf,
-        /// What was compared.
+        /// The property that was compared.
         what: String,
-        /// What the other file says.
+        /// The value in the other file.
         expected: String,
-        /// What this file says.
+        /// The value in this file.
         found: String,
     },
     /// A manifest that cannot be understood.
@@ -80,14 +88,24 @@ pub enum Error {
     Manifest {
         /// The manifest.
         path: PathBuf,
-        /// What is wrong, with line and column for JSON.
+        /// The problem, with line and column for JSON.
         problem: String,
     },
+    /// The dataset does not have the split.
+    #[error("{}: there is no split {split:?}: it has {}", dataset.display(), splits.join(", "))]
+    NoSuchSplit {
+        /// The directory of the dataset.
+        dataset: PathBuf,
+        /// The split that was asked for.
+        split: String,
+        /// The splits that the dataset has.
+        splits: Vec<String>,
+    },
     /// A record number beyond the last record.
-    #[error("{}: there is no record {record}: it has {records}", path.display())]
+    #[error("{within}: there is no record {record}: it has {records}")]
     OutOfRange {
-        /// The shard or dataset.
-        path: PathBuf,
+        /// The records that were numbered.
+        within: Records,
         /// The first record that was asked for and is not there.
         record: u64,
         /// How many there are.
@@ -98,13 +116,13 @@ pub enum Error {
     Unsupported {
         /// The file.
         path: PathBuf,
-        /// What is not possible, and what is instead.
+        /// The operation that is not possible, and the alternative.
         problem: String,
     },
     /// An argument that cannot be: a record too long, an option out of range.
     #[error("{problem}")]
     Invalid {
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 }
@@ -116,6 +134,11 @@ impl Error {
             op,
             source,
         }
+    }
+
+    pub(crate) fn not_built(path: &Path, feature: &'static str) -> Self {
+        let path = path.to_owned();
+        Self::NotBuilt { path, feature }
     }
 
     pub(crate) fn invalid(problem: impl Into<String>) -> Self {
@@ -133,10 +156,45 @@ impl Error {
     }
 }
 
+/// Records that are numbered from 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Records {
+    /// The records of a shard, or of its index.
+    Shard(PathBuf),
+    /// The records of a split, numbered through all its shards.
+    Split(String),
+}
+
+impl fmt::Display for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shard(path) => write!(f, "{}", path.display()),
+            Self::Split(name) => write!(f, "split {name:?}"),
+        }
+    }
+}
+
+/// The kinds of damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CorruptionKind {
+    /// Bytes do not have their checksum.
+    Checksum,
+    /// The file ends too early.
+    Truncated,
+    /// The index contradicts itself.
+    Index,
+    /// Bytes are not what the format says: a magic number, a length, padding, a compressed block.
+    Format,
+}
+
 /// Damage: what was expected at a place, and what was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Corruption {
+    /// The kind of damage.
+    pub kind: CorruptionKind,
     /// The file.
     pub shard: PathBuf,
     /// The record's number in the shard, where the damage is in a record.
@@ -145,10 +203,10 @@ pub struct Corruption {
     pub offset: u64,
     /// The damaged piece: "payload crc32c", "length", "padding".
     pub what: String,
-    /// What should be there.
-    pub expected: String,
-    /// What is there.
-    pub found: String,
+    /// The expected value.
+    pub expected: Box<str>,
+    /// The value in the file.
+    pub found: Box<str>,
 }
 
 impl Corruption {
@@ -159,12 +217,13 @@ impl Corruption {
         found: impl fmt::Display,
     ) -> Self {
         Self {
+            kind: CorruptionKind::Format,
             shard: PathBuf::new(),
             record: None,
             offset,
             what: what.into(),
-            expected: expected.to_string(),
-            found: found.to_string(),
+            expected: expected.to_string().into(),
+            found: found.to_string().into(),
         }
     }
 
@@ -176,6 +235,22 @@ impl Corruption {
             format_args!("{expected:#010x}"),
             format_args!("{found:#010x}"),
         )
+        .kind(CorruptionKind::Checksum)
+    }
+
+    /// A file or a piece that ends too early.
+    pub(crate) fn truncated(
+        offset: u64,
+        what: &str,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> Self {
+        Self::new(offset, what, expected, found).kind(CorruptionKind::Truncated)
+    }
+
+    pub(crate) fn kind(mut self, kind: CorruptionKind) -> Self {
+        self.kind = kind;
+        self
     }
 
     pub(crate) fn record(mut self, record: u64) -> Self {

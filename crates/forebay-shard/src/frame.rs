@@ -113,7 +113,7 @@ pub(crate) fn check(frame: &[u8], offset: u64, verify: bool) -> Result<&[u8], Co
 #[derive(Debug, Default)]
 pub(crate) struct FrameBuffer {
     bytes: Vec<u8>,
-    /// Where the frame that is being put together starts.
+    /// The start of the open frame.
     open: Option<usize>,
     /// Sum of the finished frames since the last `reset`.
     sum: Crc32c,
@@ -165,7 +165,7 @@ impl FrameBuffer {
     pub(crate) fn append(&mut self, frames: &[u8], sum: Crc32c) {
         self.rollback();
         self.bytes.extend_from_slice(frames);
-        self.sum.join(sum.value(), sum.len());
+        self.sum.combine(sum.value(), sum.len());
     }
 
     /// Bytes of the open payload.
@@ -227,7 +227,7 @@ impl Payload<'_> {
         self.bytes
     }
 
-    /// Drops the bytes so far, to put the payload together anew.
+    /// Drops the bytes so far, so that the payload starts again.
     pub fn clear(&mut self) {
         self.bytes.truncate(self.start);
     }

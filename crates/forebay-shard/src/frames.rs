@@ -1,7 +1,7 @@
 //! Records that are put together apart from any shard, to be appended to one as they are.
 //!
 //! A shard is one sequence, but its records can be read, checked and framed on several threads at once: each fills
-//! [`Frames`] of its own, and whoever holds the shard's writer takes them over in order, without copying them.
+//! [`Frames`] of its own, and the thread with the shard's writer appends them in order, without copying them.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ use crate::writer::too_long;
 #[derive(Debug, Default)]
 pub struct Frames {
     buffer: FrameBuffer,
-    /// Where each frame ends, and the sum of everything up to there.
+    /// The end of each frame, and the checksum of all bytes before it.
     ends: Vec<(usize, u32)>,
 }
 
@@ -90,7 +90,7 @@ impl Frames {
         .map(|len| len as u64)
     }
 
-    /// Where a frame starts, and the sum of everything before it.
+    /// Returns the start of a frame, and the checksum of all bytes before it.
     fn start(&self, record: usize) -> (usize, u32) {
         let before = record.checked_sub(1).and_then(|last| self.ends.get(last));
         before.copied().unwrap_or((0, 0))
@@ -103,7 +103,7 @@ impl Frames {
         let len = bytes.len() as u64;
         let mut sum = Crc32c::default();
         // The sum of the whole is that of its start, shifted, plus that of the rest: the same backwards.
-        sum.join(combine(before, after, len), len);
+        sum.combine(combine(before, after, len), len);
         (bytes, sum)
     }
 }

@@ -17,6 +17,10 @@
 //! FORMAT.md has the bytes. Blocking positioned reads are on top of functions
 //! from bytes to records.
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod checksum;
 mod codec;
 pub mod dataset;
@@ -29,7 +33,10 @@ pub mod indexed;
 mod key;
 pub mod manifest;
 mod memory;
+mod open;
+pub mod parallel;
 mod record_block;
+mod samples;
 mod scan;
 mod shard;
 pub mod storage;
@@ -37,9 +44,9 @@ pub mod tfrecord;
 pub mod verify;
 mod writer;
 
-pub use codec::Codec;
-pub use dataset::{Dataset, Split};
-pub use error::{Corruption, Error, Result};
+pub use codec::{BlockCompression, Codec};
+pub use dataset::{Dataset, DatasetOptions, Split};
+pub use error::{Corruption, CorruptionKind, Error, Records, Result};
 pub use example::{
     ExampleBuilder, ExampleError, ExampleView, ImageRecord, image_and_label, image_record,
 };
@@ -48,9 +55,11 @@ pub use frames::Frames;
 pub use index::{Index, IndexBuilder, RecordMeta};
 pub use key::{escape_key, unescape_key};
 pub use manifest::Manifest;
+pub use open::{open_file, open_input, read_file};
 pub use record_block::RecordBlock;
+pub use samples::SampleDigest;
 pub use scan::Scan;
 pub use shard::{OpenOptions, Shard, ShardFormat, find_sidecar};
-pub use storage::{CacheHits, CacheUse, LocalFiles, Pace, ReadAt, Storage, StorageStats};
+pub use storage::{CacheHits, LocalFiles, ReadAt, ReadProfile, Storage, StorageStats};
 pub use tfrecord::{Record, RecordInfo};
 pub use writer::{ShardSummary, ShardWriter};

@@ -5,13 +5,18 @@
 //! datasets have equal manifests: fields come in a fixed order, maps sorted,
 //! and nothing in it depends on time or machine.
 
+mod fingerprint;
+mod salvage;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::checksum::{Crc32c, crc32c};
 use crate::error::{Error, Result};
-use crate::example::FeatureKind;
+use crate::example::{FeatureKind, RecordFeatures};
+use crate::samples::{self, SampleDigest};
 use crate::shard::ShardFormat;
 use crate::storage::{self, LocalFiles, Storage};
 use crate::tfrecord::Compression;
@@ -20,10 +25,18 @@ pub use crate::key::{escape_key, unescape_key};
 
 /// The file name of a manifest.
 pub const FILE_NAME: &str = "forebay.json";
-/// What its field `format` says.
+/// The value of its field `format`.
 pub const FORMAT: &str = "forebay-dataset";
 /// The version that is written, and the newest that is read.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
+/// The oldest version that is read. It has no checksum.
+pub const OLDEST_VERSION: u64 = 1;
+/// The features that [`Manifest::requires`] may name.
+const KNOWN_FEATURES: [&str; 1] = [RECORD_FEATURES];
+/// The feature of a manifest whose records have images and labels under other names than the default ones.
+const RECORD_FEATURES: &str = "record-features";
+/// Upper bound of a block of neighboring records in an epoch, in bytes of the records as stored.
+pub const EPOCH_BLOCK_BYTES: u64 = 4 << 20;
 /// The longest manifest that is read.
 pub const MAX_BYTES: u64 = 64 << 20;
 
@@ -34,12 +47,18 @@ pub struct Manifest {
     pub format: String,
     /// Format version.
     pub version: u64,
-    /// Names of features that a reader must know to read the dataset right;
-    /// none so far.
+    /// Names of features that a reader must know to read the dataset right:
+    /// a manifest that names an unknown one is refused. `to_json` adds
+    /// "record-features" where [`record_features`](Self::record_features) are not
+    /// the default ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
     /// Identity of the dataset: see [`Manifest::fingerprint`].
     pub fingerprint: String,
+    /// Identity of the samples: their keys, labels and order, whatever their
+    /// bytes, shards and format. Absent in version 1, and where a record has no key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample_fingerprint: Option<String>,
     /// Format of all shards.
     pub shard_format: ShardFormat,
     /// Whole-file compression of TFRecord shards: "none", "gzip", "zlib".
@@ -47,8 +66,14 @@ pub struct Manifest {
     pub compression: Compression,
     /// The label of the first class: 0 or 1.
     pub label_base: i64,
+    /// The parameters of epochs that do not follow from the samples. Absent in version 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<EpochOrder>,
     /// The splits, in the order of their names.
     pub splits: Vec<SplitEntry>,
+    /// The features that hold image and label; left out where they have the default names.
+    #[serde(default, skip_serializing_if = "RecordFeatures::is_standard")]
+    pub record_features: RecordFeatures,
     /// The features of a record, in the order of their names.
     #[serde(default)]
     pub features: Vec<FeatureEntry>,
@@ -58,6 +83,24 @@ pub struct Manifest {
     /// How the dataset was packed: what is needed to pack it again.
     #[serde(default)]
     pub pack: BTreeMap<String, serde_json::Value>,
+}
+
+/// The parameters of epochs that do not follow from the samples. A conversion
+/// that keeps the samples keeps them, so that runs go on with the same epoch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochOrder {
+    /// For each split, how many neighboring records a shuffled epoch reads
+    /// together at most: a power of two, see [`block_records`].
+    pub block_records: BTreeMap<String, u64>,
+}
+
+/// The largest power of two of records that fit into [`EPOCH_BLOCK_BYTES`] on average.
+pub fn block_records(records: u64, bytes: u64) -> u64 {
+    let mean = (bytes / records.max(1)).max(1);
+    match EPOCH_BLOCK_BYTES / mean {
+        0 => 1,
+        most => 1 << most.ilog2(),
+    }
 }
 
 /// One split of a dataset.
@@ -107,9 +150,21 @@ pub struct FeatureEntry {
 pub struct ClassEntry {
     /// Its name: the synset or directory.
     pub name: String,
-    /// What it is, in words.
+    /// A description in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+}
+
+impl ClassEntry {
+    /// Returns what people call the class: the first of the words for it, or else its name.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        let words = self.text.as_deref().unwrap_or_default();
+        match words.split(',').next().unwrap_or_default().trim() {
+            "" => &self.name,
+            first => first,
+        }
+    }
 }
 
 impl Manifest {
@@ -122,10 +177,13 @@ impl Manifest {
             version: VERSION,
             requires: Vec::new(),
             fingerprint: String::new(),
+            sample_fingerprint: None,
             shard_format,
             compression: Compression::None,
             label_base,
+            order: None,
             splits,
+            record_features: RecordFeatures::default(),
             features: Vec::new(),
             classes: Vec::new(),
             pack: BTreeMap::new(),
@@ -156,7 +214,8 @@ impl Manifest {
     ///
     /// # Errors
     /// [`Error::Version`] and [`Error::Feature`] when a newer release wrote
-    /// it, [`Error::Manifest`] when it is broken or contradicts itself.
+    /// it, [`Error::Mismatch`] when its checksum is wrong, [`Error::Manifest`]
+    /// when it is broken or contradicts itself.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
         let problem = |problem: String| Error::Manifest {
             path: path.to_owned(),
@@ -170,7 +229,7 @@ impl Manifest {
                 "format: expected {FORMAT:?}, found {found:?}"
             )));
         }
-        if head.version != VERSION {
+        if !(OLDEST_VERSION..=VERSION).contains(&head.version) {
             return Err(Error::Version {
                 path: path.to_owned(),
                 what: "manifest",
@@ -178,7 +237,9 @@ impl Manifest {
                 supported: VERSION,
             });
         }
-        if let Some(feature) = head.requires.into_iter().next() {
+        check_sum(path, bytes, head.version)?;
+        let mut required = head.requires.into_iter();
+        if let Some(feature) = required.find(|name| !KNOWN_FEATURES.contains(&name.as_str())) {
             let (path, what) = (path.to_owned(), "manifest");
             return Err(Error::Feature {
                 path,
@@ -189,8 +250,9 @@ impl Manifest {
         let manifest: Self = serde_json::from_slice(bytes)
             .map_err(|error| problem(format!("is not a manifest: {error}")))?;
         manifest.check().map_err(problem)?;
-        let expected = manifest.fingerprint();
-        if manifest.fingerprint != expected {
+        if let Some(expected) = manifest.computed_fingerprint()
+            && manifest.fingerprint != expected
+        {
             return Err(Error::Mismatch {
                 path: path.to_owned(),
                 what: "fingerprint (the manifest was changed by hand or damaged)".to_owned(),
@@ -202,48 +264,55 @@ impl Manifest {
     }
 
     /// The file's content: the same for the same dataset, with a newline at
-    /// its end and the right fingerprint.
+    /// its end, the right fingerprint and, from version 2 on, the right checksum.
     ///
     /// # Errors
     /// [`Error::Invalid`] when the manifest contradicts itself, so that none
-    /// is written that could not be read.
+    /// is written that could not be read. [`Error::NotBuilt`] without the feature `blake3`.
     pub fn to_json(&self) -> Result<String> {
         self.check().map_err(Error::invalid)?;
         let mut manifest = self.clone();
-        manifest.fingerprint = self.fingerprint();
+        let is_required = manifest.requires.iter().any(|name| name == RECORD_FEATURES);
+        if !manifest.record_features.is_standard() && !is_required {
+            manifest.requires.push(RECORD_FEATURES.to_owned());
+        }
+        manifest.fingerprint = self
+            .computed_fingerprint()
+            .ok_or_else(|| Error::not_built(Path::new(FILE_NAME), "blake3"))?;
         let json = serde_json::to_string_pretty(&manifest);
         let mut json = json.map_err(|error| Error::invalid(format!("manifest: {error}")))?;
-        json.push('\n');
-        Ok(json)
+        if self.version == 1 {
+            json.push('\n');
+            return Ok(json);
+        }
+        // The checksum is the last field, whatever fields are added before it.
+        json.truncate(json.len().saturating_sub("\n}".len()));
+        json.push_str(",\n");
+        let zeroed = format!("{json}{}", sum_field(0));
+        let sum = sum_field(crc32c(zeroed.as_bytes()));
+        Ok(json + &sum)
     }
 
-    /// Identity of the dataset: 32 hexadecimal digits of a BLAKE3 hash over
-    /// the splits, the records, bytes and checksum of every shard, the label
-    /// base and the classes. How it was packed does not count.
-    pub fn fingerprint(&self) -> String {
-        let mut hash = blake3::Hasher::new_derive_key("forebay dataset fingerprint v1");
-        let mut text = |value: &str| {
-            hash.update(&(value.len() as u64).to_le_bytes());
-            hash.update(value.as_bytes());
-        };
-        text(self.shard_format.name());
-        text(self.compression.name());
-        text(&self.label_base.to_string());
-        text(&self.splits.len().to_string());
+    /// The sample fingerprint that follows from the digest of each shard, which `digest` gives by
+    /// the shard's name; `None` where a digest is unknown or a sample has no key.
+    pub fn sample_fingerprint_of(
+        &self,
+        digest: impl Fn(&str) -> Option<SampleDigest>,
+    ) -> Option<String> {
+        let mut splits = Vec::with_capacity(self.splits.len());
         for split in &self.splits {
-            text(&split.name);
-            text(&split.shards.len().to_string());
+            let mut samples = SampleDigest::default();
             for shard in &split.shards {
-                text(&shard.name);
-                text(&format!(
-                    "{} {} {:08x}",
-                    shard.records, shard.bytes, shard.crc32c
-                ));
+                samples.combine(&digest(&shard.name)?);
             }
+            splits.push((split.name.as_str(), samples));
         }
-        text(&self.classes.len().to_string());
-        self.classes.iter().for_each(|class| text(&class.name));
-        hash.finalize().to_hex()[..32].to_owned()
+        samples::fingerprint(self.label_base, splits.into_iter())
+    }
+
+    /// The largest block of neighboring records in a shuffled epoch of this split, if the manifest says.
+    pub fn block_records(&self, split: &str) -> Option<u64> {
+        self.order.as_ref()?.block_records.get(split).copied()
     }
 
     /// The split of this name.
@@ -277,6 +346,22 @@ impl Manifest {
             if !shards.insert(&shard.name) {
                 return Err(format!("shard {:?} is there twice", shard.name));
             }
+        }
+        for (split, &records) in self.order.iter().flat_map(|order| &order.block_records) {
+            if self.split(split).is_none() {
+                return Err(format!("order: there is no split {split:?}"));
+            }
+            if !records.is_power_of_two() || records > EPOCH_BLOCK_BYTES {
+                return Err(format!(
+                    "order: block_records of {split:?}: expected a power of two up to {EPOCH_BLOCK_BYTES}, found {records}"
+                ));
+            }
+        }
+        let is_digits = |text: &String| {
+            text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        if !self.sample_fingerprint.as_ref().is_none_or(is_digits) {
+            return Err("sample_fingerprint is not 32 digits".to_owned());
         }
         let mut features = BTreeSet::new();
         match self
@@ -338,6 +423,56 @@ impl SplitEntry {
     }
 }
 
+/// The last field of a manifest and the end of the file.
+fn sum_field(crc32c: u32) -> String {
+    format!("{SUM_FIELD}{crc32c:08x}{SUM_END}")
+}
+
+const SUM_FIELD: &str = "  \"crc32c\": \"";
+const SUM_END: &str = "\"\n}\n";
+
+/// Checks the checksum at the end of a manifest: that of the whole file with
+/// its own eight digits as zeros. A manifest of version 1 has none. If it has
+/// one all the same, its version is what was damaged.
+fn check_sum(path: &Path, bytes: &[u8], version: u64) -> Result<()> {
+    let digits = bytes
+        .strip_suffix(SUM_END.as_bytes())
+        .and_then(|rest| rest.split_last_chunk::<8>())
+        .and_then(|(rest, digits)| rest.ends_with(SUM_FIELD.as_bytes()).then_some(digits))
+        .filter(|digits| {
+            digits
+                .iter()
+                .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        });
+    let Some(digits) = digits else {
+        if version == 1 {
+            return Ok(());
+        }
+        return Err(Error::Manifest {
+            path: path.to_owned(),
+            problem: "crc32c: expected as the last field with eight hexadecimal digits, not found (the manifest was changed by hand or damaged)".to_owned(),
+        });
+    };
+    let at = bytes.len() - SUM_END.len() - digits.len();
+    let mut sum = Crc32c::default();
+    sum.update(&bytes[..at]);
+    sum.update(&[b'0'; 8]);
+    sum.update(SUM_END.as_bytes());
+    let (expected, found) = (
+        String::from_utf8_lossy(digits).into_owned(),
+        format!("{:08x}", sum.value()),
+    );
+    if expected == found {
+        return Ok(());
+    }
+    Err(Error::Mismatch {
+        path: path.to_owned(),
+        what: "crc32c of the manifest (it was changed by hand or damaged)".to_owned(),
+        expected,
+        found,
+    })
+}
+
 /// Names go into paths: they stay in the dataset's directory.
 fn check_name(name: &str) -> Result<(), &'static str> {
     if name.is_empty() || name.len() > 200 {
@@ -349,7 +484,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What is looked at before anything else.
+/// The fields that are checked first.
 #[derive(Deserialize)]
 struct Head {
     format: String,

@@ -7,17 +7,21 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+#[cfg(feature = "mmap")]
 use memmap2::{MmapMut, MmapOptions};
 
 /// From here on memory is pages of its own.
+#[cfg(feature = "mmap")]
 const PAGES_FROM: usize = 512 << 10;
 /// Sizes of pages are rounded up to this part of the next power of two, so that blocks of about one size can take each other's
 /// place.
+#[cfg(feature = "mmap")]
 const STEPS: usize = 8;
 
 /// Bytes that grow and never shrink.
 pub(crate) enum Memory {
     Heap(Vec<u8>),
+    #[cfg(feature = "mmap")]
     Pages(MmapMut),
 }
 
@@ -33,14 +37,25 @@ impl Memory {
     }
 
     fn new(len: usize) -> Self {
-        let step = len.checked_next_power_of_two().map(|most| most / STEPS);
-        if len >= PAGES_FROM
-            && let Some(size) = step.and_then(|step| len.checked_next_multiple_of(step))
-            && let Ok(pages) = MmapOptions::new().len(size).map_anon()
-        {
-            return Self::Pages(pages);
+        #[cfg(feature = "mmap")]
+        if let Some(pages) = Self::pages(len) {
+            return pages;
         }
         Self::Heap(vec![0; len])
+    }
+
+    #[cfg(feature = "mmap")]
+    fn pages(len: usize) -> Option<Self> {
+        if len < PAGES_FROM {
+            return None;
+        }
+        let step = len.checked_next_power_of_two()? / STEPS;
+        let size = len.checked_next_multiple_of(step)?;
+        MmapOptions::new()
+            .len(size)
+            .map_anon()
+            .ok()
+            .map(Self::Pages)
     }
 }
 
@@ -62,6 +77,7 @@ impl Deref for Memory {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Heap(bytes) => bytes,
+            #[cfg(feature = "mmap")]
             Self::Pages(pages) => pages,
         }
     }
@@ -71,12 +87,13 @@ impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Heap(bytes) => bytes,
+            #[cfg(feature = "mmap")]
             Self::Pages(pages) => pages,
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "mmap"))]
 mod tests {
     use super::*;
 

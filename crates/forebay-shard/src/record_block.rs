@@ -19,7 +19,7 @@ pub struct RecordBlock {
     pub(crate) first: u64,
 }
 
-/// Where a payload is.
+/// The buffer and the bytes of a payload.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) expanded: bool,

@@ -84,12 +84,12 @@ impl Scan {
     /// Tells the storage what comes, as far ahead as it wants to know.
     fn tell(&mut self, run: &Range<u64>) {
         let ahead = self.ahead.get_or_insert_with(|| {
-            let pace = self.shard.storage().pace();
+            let profile = self.shard.storage().read_profile();
             let records = self.rest.start..self.rest.end.min(self.shard.len());
             // What cannot be told is met by the read itself.
             match (self.shard.byte_range(records), self.shard.file()) {
-                (Ok(bytes), Ok(file)) if pace.ahead_bytes > 0 => {
-                    Ahead::new(&file, pace, bytes.start, bytes.end)
+                (Ok(bytes), Ok(file)) if profile.readahead_bytes > 0 => {
+                    Ahead::new(&file, profile, bytes.start, bytes.end)
                 }
                 _ => Ahead::default(),
             }

@@ -7,10 +7,11 @@ use crate::error::{Error, Result};
 use crate::frame::{MAX_RECORD_BYTES, Payload};
 use crate::frames::Frames;
 use crate::index::{IndexBuilder, RecordMeta};
+use crate::samples::SampleDigest;
 use crate::tfrecord::RecordInfo;
 use crate::{indexed, tfrecord};
 
-/// What was written.
+/// A description of the shard that was written.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ShardSummary {
@@ -24,6 +25,10 @@ pub struct ShardSummary {
     /// ([`IndexBuilder::to_fbi`], [`IndexBuilder::to_idx`]); `None` for one
     /// that is compressed as a whole.
     pub index: Option<IndexBuilder>,
+    /// Digest of the records' labels and keys.
+    pub samples: SampleDigest,
+    /// Stored bytes of the records.
+    pub record_bytes: u64,
 }
 
 impl ShardSummary {
@@ -65,8 +70,8 @@ pub(crate) fn too_long(len: u64) -> Error {
     ))
 }
 
-/// Of a buffer that is used again so much is kept: a giant record among small
-/// ones must not hold its memory until the end.
+/// The most bytes that a reused buffer keeps: a giant record among small ones
+/// must not hold its memory until the end.
 pub(crate) const KEEP_BYTES: usize = 4 << 20;
 
 /// Adds the records of `frames` to an index.
@@ -90,6 +95,7 @@ pub(crate) fn index_frames<'m>(
 
 /// A writer of either format.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ShardWriter<W: Write> {
     /// Writes a TFRecord file.
     TfRecord(tfrecord::Writer<W>),

@@ -6,19 +6,21 @@
 //! a second fsync would report success for bytes that are lost, so the file is removed and the error returned.
 
 use crate::{Error, Result};
-use rustix::fs::Advice;
+use rustix::fs::{Advice, FlockOperation, OFlags};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Write};
 use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What every temporary name ends in; it starts with a dot, so no reader's glob finds it.
+/// The suffix of temporary names, which start with a dot, so that no reader's glob finds them.
 const TEMPORARY_SUFFIX: &str = ".forebay-tmp";
 
-/// What a commit waits for.
+/// The durability that a commit waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// The bytes and the name are on disk when the call returns, power cut or not.
@@ -49,8 +51,8 @@ const WRITEBACK_BYTES: u64 = 16 << 20;
 impl AtomicFile {
     /// Starts a file that will be published as `target`. A file of that name stays as it is until the commit.
     ///
-    /// A temporary file that an earlier, killed process left for the same target is replaced: whoever writes
-    /// to a directory from several processes holds its [`DirLock`](crate::DirLock).
+    /// A temporary file that a killed process left for the same target is replaced. Writers of one target that know nothing
+    /// of each other each have a temporary file of their own, and the last to commit wins.
     pub fn create(target: &Path) -> Result<Self> {
         let Some(name) = target.file_name() else {
             return Err(Error::io(
@@ -59,33 +61,18 @@ impl AtomicFile {
                 io::Error::from(io::ErrorKind::InvalidInput),
             ));
         };
-        let temporary = target.with_file_name(temporary_name(name));
-        Self::create_as(target, temporary)
-    }
-
-    /// As [`create`](Self::create), for writers of one target that know nothing of each other: each has a temporary name of
-    /// its own, and the last to commit wins.
-    pub(crate) fn create_apart(target: &Path) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let mut name = OsString::from(target.file_name().unwrap_or_default());
-        let turn = NEXT.fetch_add(1, Ordering::Relaxed);
-        name.push(format!(".{}-{turn}", std::process::id()));
-        Self::create_as(target, target.with_file_name(temporary_name(&name)))
-    }
-
-    fn create_as(target: &Path, temporary: PathBuf) -> Result<Self> {
-        match std::fs::remove_file(&temporary) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(Error::io(&temporary, "remove", error));
+        let mut temporary = target.with_file_name(temporary_name(name));
+        let file = loop {
+            if let Some(file) = create_locked(target, &temporary)? {
+                break file;
             }
-            _ => {}
-        }
-        // create_new: never through a link that somebody put there.
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&temporary)
-            .map_err(|source| Error::io(target, "create", source))?;
+            // Another writer has that name.
+            let turn = NEXT.fetch_add(1, Ordering::Relaxed);
+            let mut apart = name.to_owned();
+            apart.push(format!(".{}-{turn}", std::process::id()));
+            temporary = target.with_file_name(temporary_name(&apart));
+        };
         Ok(Self {
             file,
             temporary,
@@ -224,8 +211,76 @@ pub fn is_temporary(name: &OsStr) -> bool {
     name.starts_with(b".") && name.ends_with(TEMPORARY_SUFFIX.as_bytes())
 }
 
-/// Removes what killed processes left half-written in `dir`, and returns how many files that were. Hold the
-/// directory's [`DirLock`](crate::DirLock). A directory that does not exist has nothing in it.
+/// Creates a temporary file and takes its lock, which tells others that its writer lives. None if another writer has it.
+fn create_locked(target: &Path, temporary: &Path) -> Result<Option<File>> {
+    remove_if_free(temporary, false)?;
+    // create_new: never through a link that another process put there.
+    let created = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(temporary);
+    let file = match created {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+        Err(source) => return Err(Error::io(target, "create", source)),
+    };
+    // Between its creation and its lock another process may have taken it for a leftover.
+    let is_taken =
+        try_lock(&file) == Held::ByAnother || file.metadata().is_ok_and(|meta| meta.nlink() == 0);
+    Ok((!is_taken).then_some(file))
+}
+
+/// Whether a process has a temporary file open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// Not any more: this process has its lock now.
+    Free,
+    ByAnother,
+    /// The file system has no such locks.
+    Unknown,
+}
+
+fn try_lock(file: &File) -> Held {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Held::Free,
+        Err(Errno::WOULDBLOCK) => Held::ByAnother,
+        Err(_) => Held::Unknown,
+    }
+}
+
+/// Removes a temporary file, unless a process is writing it, and tells whether it did. On a file system without locks it is
+/// removed: there, hold the directory's [`DirLock`](crate::DirLock).
+pub(crate) fn remove_stale(path: &Path) -> Result<bool> {
+    remove_if_free(path, true)
+}
+
+fn remove_if_free(path: &Path, if_unknown: bool) -> Result<bool> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits();
+    let opened = OpenOptions::new()
+        .write(true)
+        .custom_flags(flags as i32)
+        .open(path);
+    // Locked until it is removed, so that no other process takes it for its own.
+    let _locked = match opened {
+        Ok(file) => match try_lock(&file) {
+            Held::Free => Some(file),
+            Held::Unknown if if_unknown => None,
+            _ => return Ok(false),
+        },
+        // A link: never one of ours.
+        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => None,
+        // Absent, or another user's.
+        Err(_) => return Ok(false),
+    };
+    match std::fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(Error::io(path, "remove", source)),
+    }
+}
+
+/// Removes what killed processes left half-written in `dir`, and returns how many files that were. What a process is writing
+/// stays; on a file system without locks, hold the directory's [`DirLock`](crate::DirLock). A directory that does not exist has nothing in it.
 pub fn clean_stale(dir: &Path) -> Result<usize> {
     let entries = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -235,9 +290,27 @@ pub fn clean_stale(dir: &Path) -> Result<usize> {
     for entry in entries {
         let entry = entry.map_err(|source| Error::io(dir, "list", source))?;
         if is_temporary(&entry.file_name()) {
-            let path = entry.path();
-            std::fs::remove_file(&path).map_err(|source| Error::io(&path, "remove", source))?;
-            removed += 1;
+            removed += usize::from(remove_stale(&entry.path())?);
+        }
+    }
+    Ok(removed)
+}
+
+/// Does [`clean_stale`] in `dir` and in all directories below it; links are not followed.
+pub fn clean_stale_tree(dir: &Path) -> Result<usize> {
+    let mut removed = 0;
+    let mut open = vec![dir.to_path_buf()];
+    while let Some(dir) = open.pop() {
+        removed += clean_stale(&dir)?;
+        let entries = match std::fs::read_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(|source| Error::io(&dir, "list", source))?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(|source| Error::io(&dir, "list", source))?;
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(entry.path());
+            }
         }
     }
     Ok(removed)
@@ -314,6 +387,71 @@ mod tests {
         assert_eq!(clean_stale(dir.path()).unwrap(), 2);
         assert_eq!(names(dir.path()), [".d", "c.forebay-tmp", "e"]);
         assert_eq!(clean_stale(&dir.path().join("missing")).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_being_written_is_no_leftover() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let mut first = AtomicFile::create(&path).unwrap();
+        first.write_all(b"first").unwrap();
+        assert_eq!(clean_stale(dir.path()).unwrap(), 0);
+        // A second writer of the same target takes another name.
+        let mut second = AtomicFile::create(&path).unwrap();
+        second.write_all(b"second").unwrap();
+        assert_eq!(names(dir.path()).len(), 2);
+        first.commit(Durability::Cached).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"first");
+        second.commit(Durability::Cached).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"second");
+        assert_eq!(names(dir.path()), ["a"]);
+    }
+
+    const CHILD_DIR: &str = "FOREBAY_TEST_ATOMIC_FILE_DIR";
+
+    /// The other half of the test below.
+    #[test]
+    fn child() {
+        let Some(dir) = std::env::var_os(CHILD_DIR) else {
+            return;
+        };
+        let path = Path::new(&dir).join("a");
+        let mut file = AtomicFile::create(&path).unwrap();
+        file.write_all(b"half").unwrap();
+        // Of a target that is never written again.
+        let other = AtomicFile::create(&Path::new(&dir).join("b")).unwrap();
+        std::fs::write(Path::new(&dir).join("ready"), "").unwrap();
+        loop {
+            std::thread::park();
+            let _ = (&file, &other);
+        }
+    }
+
+    #[test]
+    fn leftovers_of_a_killed_writer_go_and_those_of_a_live_one_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["atomic_file::tests::child", "--exact", "--test-threads=1"])
+            .env(CHILD_DIR, dir.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let ready = dir.path().join("ready");
+        while !ready.exists() && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        std::fs::remove_file(ready).unwrap();
+        assert_eq!(clean_stale(dir.path()).unwrap(), 0);
+        assert_eq!(names(dir.path()), [".a.forebay-tmp", ".b.forebay-tmp"]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // The next writer of the same target needs no cleaning.
+        let mut file = AtomicFile::create(&dir.path().join("a")).unwrap();
+        file.write_all(b"whole").unwrap();
+        file.commit(Durability::Cached).unwrap();
+        assert_eq!(names(dir.path()), [".b.forebay-tmp", "a"]);
+        assert_eq!(clean_stale(dir.path()).unwrap(), 1);
+        assert_eq!(names(dir.path()), ["a"]);
     }
 
     #[test]

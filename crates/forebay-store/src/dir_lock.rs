@@ -1,7 +1,7 @@
 //! One writer a directory, and the second one learns who the first is.
 //!
 //! The lock is `flock` on a file in the directory. It belongs to the open file, so it dies with its process
-//! however that ends; a file that stays behind after a crash locks nobody out. Where the file system has no `flock`
+//! however that ends; a file that stays behind after a crash locks no process out. Where the file system has no `flock`
 //! (some network file systems), a second file that only one process can create takes its place: see `owner_file`.
 //!
 //! A lock can also be shared: by any number of processes, none of which has it alone.
@@ -55,17 +55,17 @@ impl DirLock {
         })
     }
 
-    /// Locks `dir` together with others that share it, so that nobody can [`acquire`](Self::acquire) it. Never waits.
+    /// Locks `dir` together with others that share it, so that no process can [`acquire`](Self::acquire) it. Never waits.
     ///
-    /// Where the file system has no `flock` nobody is kept out by this: take a lock in a place of your own after it,
-    /// which whoever acquires `dir` looks at, and then ask [`confirm`](Self::confirm).
+    /// Where the file system has no `flock` this keeps no process out: take a lock in a place of your own after it,
+    /// which the process that acquires `dir` looks at, and then ask [`confirm`](Self::confirm).
     pub fn share(dir: &Path) -> Result<Self> {
         Self::acquire_by(dir, Hold::Shared, |file, operation| {
             rustix::fs::flock(file, operation)
         })
     }
 
-    /// Whether nobody has acquired a directory that is shared without `flock`. An error names who has.
+    /// Whether no process has acquired a directory that is shared without `flock`. An error names who has.
     pub fn confirm(&self) -> Result<()> {
         match (self.has_flock, self.path.parent()) {
             (false, Some(dir)) if self.hold == Hold::Shared => owner_file::refuse_owned(dir),
@@ -110,7 +110,7 @@ impl DirLock {
                 Err(errno) => return Err(Error::io(&path, "lock", errno)),
             }
             // The last holder may have removed the file between our open and our lock: then the lock is on
-            // a file that nobody else will find, so take the new one.
+            // a file that no other process will find, so take the new one.
             if is_same_file(&file, &path) {
                 let note = format!("process {} on {}\n", std::process::id(), host_name());
                 file.set_len(0)
@@ -130,7 +130,7 @@ impl DirLock {
 
 impl Drop for DirLock {
     fn drop(&mut self) {
-        // Removed while still locked, so nobody can have taken the lock on the file that goes away. If it
+        // Removed while still locked, so no process can have taken the lock on the file that goes away. If it
         // cannot be removed it stays as an unlocked file, which does no harm. Those who share it leave it: to find
         // out who is the last, each would have to have it alone for a moment, in which it would refuse others.
         if self.hold == Hold::Alone {

@@ -1,4 +1,4 @@
-//! What can go wrong with a place or a file.
+//! Errors of stores and files.
 
 use std::fmt;
 use std::io;
@@ -18,7 +18,7 @@ pub enum Error {
     Io {
         /// The path that was worked on.
         path: PathBuf,
-        /// What was tried: "open", "fsync" and so on.
+        /// The operation: "open", "fsync" and so on.
         op: &'static str,
         /// The system's answer.
         source: io::Error,
@@ -28,7 +28,7 @@ pub enum Error {
     BadLocation {
         /// The text as it was given, without user name, password and query.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
     /// The location is well-formed, but nothing in this build can open it.
@@ -38,7 +38,7 @@ pub enum Error {
         text: String,
         /// Why it cannot be opened.
         why: String,
-        /// What can be used in its place.
+        /// The alternative.
         can_use: &'static str,
     },
     /// Another process holds the lock.
@@ -46,7 +46,7 @@ pub enum Error {
     Locked {
         /// The locked directory.
         dir: PathBuf,
-        /// Who holds it, for example "process 4711 on node12".
+        /// The holder, for example "process 4711 on node12".
         holder: String,
     },
     /// There is no such object.
@@ -54,7 +54,7 @@ pub enum Error {
     NotFound {
         /// The object's URL or path.
         object: String,
-        /// What was tried: "read", "write" and so on.
+        /// The operation: "read", "write" and so on.
         op: &'static str,
     },
     /// An object that must not be there is there: another writer was first.
@@ -68,7 +68,7 @@ pub enum Error {
     Changed {
         /// The object's URL or path.
         object: String,
-        /// What differs.
+        /// The difference.
         why: String,
     },
     /// Bytes arrived, or were stored, other than they are.
@@ -100,7 +100,7 @@ pub enum Error {
         object: String,
         /// Its size in bytes.
         len: u64,
-        /// Where the range begins.
+        /// The offset of the range.
         offset: u64,
         /// The range's bytes.
         wanted: u64,
@@ -110,7 +110,7 @@ pub enum Error {
     BadKey {
         /// The text as it was given.
         key: String,
-        /// What is wrong with it.
+        /// The problem.
         why: &'static str,
     },
     /// An option of a store is unknown, or its value cannot be read.
@@ -118,9 +118,9 @@ pub enum Error {
     Options {
         /// The location, without secrets.
         place: String,
-        /// What is wrong, without any value that may be secret.
+        /// The problem, without any value that may be secret.
         why: String,
-        /// What can be done about it.
+        /// A remedy.
         hint: Option<String>,
     },
     /// A store accepts conditional puts and ignores the condition, so that nothing keeps two writers apart.
@@ -134,7 +134,7 @@ pub enum Error {
     Cancelled {
         /// The object's URL or path.
         object: String,
-        /// What was stopped.
+        /// The operation.
         op: &'static str,
     },
     /// A staged file could not be brought to where it belongs. It stays in the staging area.
@@ -162,7 +162,7 @@ pub enum Error {
     Staging {
         /// The area, or a file in it.
         dir: PathBuf,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// A store refused, failed or could not be reached.
@@ -170,17 +170,17 @@ pub enum Error {
     Request {
         /// The object's URL.
         object: String,
-        /// What was tried: "read", "list" and so on.
+        /// The operation: "read", "list" and so on.
         op: &'static str,
-        /// What kind of failure it was in the end.
-        kind: Trouble,
-        /// What the last try met, without secrets.
+        /// The kind of the last failure.
+        kind: ErrorKind,
+        /// The reason of the last failure, without secrets.
         why: String,
         /// How often it was tried.
         attempts: u32,
         /// How long it was tried.
         elapsed: Duration,
-        /// What can be done about it.
+        /// A remedy.
         hint: Option<String>,
     },
     /// A cache may not hold, or has no room for, what a reader works on at once.
@@ -190,11 +190,11 @@ pub enum Error {
     CacheTooSmall {
         /// The directory, or "memory".
         place: String,
-        /// What it has.
+        /// Bytes that it has.
         have_bytes: u64,
-        /// What it needs.
+        /// Bytes that it needs.
         need_bytes: u64,
-        /// Where the first number comes from.
+        /// The origin of `have_bytes`.
         why: &'static str,
     },
     /// The directory is not a cache, and is not made one: it stays as it is.
@@ -202,7 +202,7 @@ pub enum Error {
     NotACache {
         /// The directory.
         dir: PathBuf,
-        /// What tells that it is none.
+        /// The reason.
         why: String,
     },
     /// The error of a fetch that several readers waited for.
@@ -213,7 +213,7 @@ pub enum Error {
 /// Why a store did not do what it was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum ErrorKind {
     /// It could not be reached: no such host, connection refused or cut.
     Unreachable,
     /// It did not answer in time.
@@ -232,7 +232,7 @@ pub enum Trouble {
     BadAnswer,
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unreachable => "unreachable",
@@ -283,7 +283,7 @@ impl Error {
         }
     }
 
-    /// What can be done about it, in a sentence, where there is something.
+    /// Returns a remedy, in a sentence, if there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Request { hint, .. } | Self::Options { hint, .. } => hint.clone(),
@@ -330,10 +330,10 @@ impl From<Error> for io::Error {
             Error::Cancelled { .. } => io::ErrorKind::Interrupted,
             Error::Unsupported { .. } => io::ErrorKind::Unsupported,
             Error::Request { kind, .. } => match kind {
-                Trouble::TimedOut => io::ErrorKind::TimedOut,
-                Trouble::Unreachable => io::ErrorKind::NotConnected,
-                Trouble::Denied => io::ErrorKind::PermissionDenied,
-                Trouble::Unsupported => io::ErrorKind::Unsupported,
+                ErrorKind::TimedOut => io::ErrorKind::TimedOut,
+                ErrorKind::Unreachable => io::ErrorKind::NotConnected,
+                ErrorKind::Denied => io::ErrorKind::PermissionDenied,
+                ErrorKind::Unsupported => io::ErrorKind::Unsupported,
                 _ => io::ErrorKind::Other,
             },
             _ => io::ErrorKind::Other,

@@ -1,9 +1,8 @@
-//! Where bytes live: locations, stores, durable publication of files, locks.
+//! Locations, stores, durable publication of files, and locks.
 //!
 //! This crate knows nothing of formats. It answers five questions for the crates above it: what place does
 //! this text name ([`Location`]), how do bytes get there and back, wherever it is ([`Store`]), how does a file appear whole
-//! or not at all ([`AtomicFile`]), who else is working here ([`DirLock`]), and is there room ([`free_bytes`]). [`stage`] is for files
-//! that go to a slow store from a fast disk, behind.
+//! or not at all ([`AtomicFile`]), who else is working here ([`DirLock`]), and is there room ([`free_bytes`]).
 //!
 //! ```
 //! use forebay_store::{AtomicFile, Durability, Location};
@@ -20,10 +19,10 @@
 //! ```
 
 mod atomic_file;
-pub mod cache;
 mod cancel;
-pub mod checkpoint;
-mod copy;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod copy;
 mod dir_lock;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -31,25 +30,24 @@ mod error;
 pub mod fuzzing;
 mod limiter;
 mod location;
-mod remote;
+mod parallel;
 mod share;
-pub mod stage;
 mod store;
 mod volume;
 
-pub use atomic_file::{AtomicFile, Durability, clean_stale, is_temporary, sync_dir};
+pub use atomic_file::{
+    AtomicFile, Durability, clean_stale, clean_stale_tree, is_temporary, sync_dir,
+};
 pub use cancel::Cancel;
 pub use copy::{
-    Action, Census, Compare, CopyError, CopyMode, CopyObserver, CopyOptions, CopySource,
-    CopySummary, CopyTarget, DatasetFound, Plan, PlannedItem, Why,
+    Compare, CopyAction, CopyError, CopyMode, CopyObserver, CopyOptions, CopyPlan, CopySource,
+    CopySummary, CopyTarget, DatasetFound, PlannedItem, Why,
 };
 pub use dir_lock::DirLock;
-pub use error::{Error, Result, Trouble};
+pub use error::{Error, ErrorKind, Result};
 pub use limiter::Limiter;
 pub use location::Location;
-pub use remote::{
-    ReadError, ReadOptions, RemoteStorage, open_dataset, open_shard, read_storage, shard_storage,
-};
+pub use parallel::for_each_parallel;
 pub use share::{BACKGROUND_PATIENCE, BACKGROUND_PERCENT, Reading, Share};
 pub use store::{
     LeftOut, Listing, Object, Put, Retry, Store, StoreOptions, Traffic, Transfer, Written,

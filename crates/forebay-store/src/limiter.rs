@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(50);
 /// One that yields to reads looks this often whether it is its turn.
 const YIELD: Duration = Duration::from_millis(5);
-/// What may go out at once after a pause, in seconds of the rate.
+/// The burst after a pause, in seconds of the rate.
 const BURST_SECONDS: f64 = 0.1;
 
 /// Bytes a second that all holders of a clone share.
@@ -54,7 +54,7 @@ impl Limiter {
         }
     }
 
-    /// As [`new`](Self::new), for transfers that nobody waits for: they get their share of what is read, and no more.
+    /// As [`new`](Self::new), for transfers that no caller waits for: they get their share of what is read, and no more.
     pub fn yielding(bytes_per_second: Option<u64>, share: &'static Share) -> Self {
         Self {
             share: Some(share),
@@ -102,7 +102,6 @@ impl Limiter {
     }
 
     /// As [`take`](Self::take), for the tasks of this crate.
-    #[cfg(feature = "cloud")]
     pub(crate) async fn wait(&self, bytes: u64) {
         let ticket = self.book(bytes);
         while let Some(wait) = self.wait_for(ticket) {

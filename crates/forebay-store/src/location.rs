@@ -1,28 +1,25 @@
 //! `Location`: a path or a URL, taken apart without touching it.
 //!
 //! Owns the grammar of what users may write where a data set or a directory of images is expected. Whether
-//! the place exists is for whoever opens it.
+//! the place exists is for the caller to find out.
 
+use crate::store::backend::find;
 use crate::{Error, Result};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What can be used where only local files can, for error messages.
+/// The alternative to a remote location where only local files work, for error messages.
 const CAN_USE: &str = "a path such as /data/imagenet or a URL such as file:///data/imagenet";
-/// Schemes whose authority is a bucket or container.
-const BUCKET_SCHEMES: [&str; 7] = ["s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"];
 /// The scheme of datasets that are made as they are read; `forebay-synthetic` opens them.
 const SYNTHETIC: &str = "synthetic";
-/// The others that a [`Store`](crate::Store) opens.
-const WEB_SCHEMES: [&str; 2] = ["http", "https"];
 
 /// A place that a user named: a local path, or a URL.
 ///
 /// Text of the form `scheme://...` is a URL, everything else is a path; write `./s3://x` for a local path
 /// that looks like a URL. Parsing accepts every well-formed URL; what cannot be opened says so when
-/// [`local_path`](Location::local_path) is asked for.
+/// [`local_path`](Location::local_path) is requested.
 ///
 /// ```
 /// use forebay_store::Location;
@@ -70,7 +67,9 @@ impl Location {
             Some(at) => rest.split_at(at),
             None => (rest, ""),
         };
-        let names_account = matches!(scheme.as_str(), "abfs" | "abfss") && !authority.contains(':');
+        let kind = find(&scheme);
+        let names_account = kind.is_some_and(|kind| kind.account_names.contains(&scheme.as_str()))
+            && !authority.contains(':');
         if authority.contains('@') && !names_account {
             return Err(bad(
                 text,
@@ -81,7 +80,7 @@ impl Location {
             return Err(bad(text, "no host or bucket follows the scheme"));
         }
         // To leave it out would silently name another object.
-        if !extra.is_empty() && BUCKET_SCHEMES.contains(&scheme.as_str()) {
+        if !extra.is_empty() && kind.is_some_and(|kind| kind.is_bucket) {
             return Err(bad(text, "? and # cannot be part of a name here"));
         }
         // What a synthetic dataset is, is all in its query, and none of it is secret.
@@ -111,11 +110,10 @@ impl Location {
 
     /// Whether the place is in a store that is reached over the network: a bucket, or a web server.
     pub fn is_remote(&self) -> bool {
-        self.scheme()
-            .is_some_and(|scheme| BUCKET_SCHEMES.contains(&scheme) || WEB_SCHEMES.contains(&scheme))
+        self.scheme().is_some_and(|scheme| find(scheme).is_some())
     }
 
-    /// What follows the bucket or host, without slashes around it; none for a local path.
+    /// Returns the path after the bucket or host, without slashes around it; none for a local path.
     pub fn key(&self) -> Option<&str> {
         match &self.0 {
             Place::Local(_) => None,
@@ -158,7 +156,7 @@ impl Location {
             Place::Remote { scheme, .. } => scheme,
         };
         let why = match scheme.as_str() {
-            known if BUCKET_SCHEMES.contains(&known) || WEB_SCHEMES.contains(&known) => {
+            known if find(known).is_some() => {
                 format!("this takes local files only, and {scheme}:// storage is elsewhere")
             }
             "forebay" => {

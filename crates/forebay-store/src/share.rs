@@ -1,4 +1,4 @@
-//! Who may use the wire: reads that somebody waits for, and transfers that nobody does.
+//! Shares of bandwidth: foreground reads go before background transfers.
 //!
 //! A trainer that reads its data from a store and drains checkpoints into one has a single uplink. Reads announce
 //! themselves with [`Share::reading`]; each part of a background transfer asks [`Share::admits`] first. While nothing is
@@ -11,11 +11,11 @@
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What background transfers get of the bytes while reads are under way, in percent.
+/// The share of background transfers while reads are in flight, in percent.
 pub const BACKGROUND_PERCENT: u8 = 20;
 /// A part of a background transfer goes on after this long, whatever is read: so that it ends some day.
 pub const BACKGROUND_PATIENCE: Duration = Duration::from_secs(1);
-/// What can be saved up: a few parts, so that a long epoch of reads does not pay for a burst.
+/// The largest credit: a few parts, so that a long epoch of reads does not pay for a burst.
 const CREDIT_MAX: i64 = 32 << 20;
 
 /// How reads and background transfers share. One for the process: [`Share::process`].
@@ -47,13 +47,13 @@ impl Share {
         &PROCESS
     }
 
-    /// What background transfers get while something is read, in percent of all bytes: 0 is nothing but one part each
+    /// Sets the share of background transfers during reads, in percent of all bytes: 0 allows one part each
     /// [`BACKGROUND_PATIENCE`], 100 is no yielding at all.
     pub fn set_percent(&self, percent: u8) {
         self.percent.store(percent.min(100), Ordering::Relaxed);
     }
 
-    /// Says that something is being read that somebody waits for, until the guard is dropped.
+    /// Says that something is being read that a caller waits for, until the guard is dropped.
     pub fn reading(&self) -> Reading<'_> {
         self.settle();
         self.reads.fetch_add(1, Ordering::Relaxed);

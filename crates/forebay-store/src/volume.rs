@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Bytes that an unprivileged process may still write to the file system that holds `path`.
 ///
-/// `path` itself need not exist: the nearest existing ancestor is asked.
+/// `path` itself need not exist: the nearest existing ancestor counts.
 pub fn free_bytes(path: &Path) -> Result<u64> {
     let mut probe = path;
     loop {

@@ -20,7 +20,7 @@ const SHAPES: [(u32, (u32, u32)); 5] = [
     (240_000, (500, 375)),
     (u32::MAX, (960, 720)),
 ];
-/// What cameras use.
+/// Chroma subsampling that cameras use.
 const QUALITY: u8 = 96;
 /// Tries for the contrast that gives a size.
 const TRIES: usize = 6;
@@ -115,7 +115,7 @@ fn size_at(part: f64) -> f64 {
     size(low) * (1.0 - within) + size(low + 1) * within
 }
 
-/// What a picture shows, apart from its contrast.
+/// The content of a picture, apart from its contrast.
 struct Scene {
     width: u32,
     height: u32,

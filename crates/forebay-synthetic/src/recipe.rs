@@ -1,4 +1,4 @@
-//! What a URL asks for: `synthetic://imagenet?records=1000&latency=5ms`.
+//! Parses the options of a URL: `synthetic://imagenet?records=1000&latency=5ms`.
 //!
 //! A URL is everything that a synthetic dataset is: two processes that are given the same one have the same bytes.
 
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_shard::{Dataset, OpenOptions, Storage};
+use forebay_shard::{Dataset, Storage};
 
 use crate::storage::SyntheticStorage;
 
@@ -42,9 +42,9 @@ const KEYS: [&str; 10] = [
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct Error {
-    /// What is wrong.
+    /// The invalid part.
     pub problem: String,
-    /// What to write instead.
+    /// The valid form.
     pub hint: String,
 }
 
@@ -70,7 +70,7 @@ pub fn is_synthetic(text: &str) -> bool {
 pub struct Recipe {
     /// Records of its one split, `train`.
     pub records: u64,
-    /// Of the pictures, and of which reads meet a fault.
+    /// Seed of the pictures, and of the reads that meet a fault.
     pub seed: u64,
     /// Different pictures that the records are made of.
     pub pictures: u64,
@@ -95,7 +95,7 @@ impl Recipe {
     /// Reads a URL.
     ///
     /// # Errors
-    /// Another name, unknown keys, values that cannot be.
+    /// Returns an error for another name, unknown keys and invalid values.
     pub fn parse(url: &str) -> Result<Recipe, Error> {
         let rest = match is_synthetic(url) {
             true => &url[SCHEME.len()..],
@@ -235,7 +235,7 @@ impl Recipe {
     /// As [`storage`](Self::storage).
     pub fn open(&self) -> forebay_shard::Result<Dataset> {
         let (root, storage) = self.storage()?;
-        Dataset::open_in(root, &OpenOptions::default(), storage)
+        Dataset::options().storage(storage).open(root)
     }
 }
 

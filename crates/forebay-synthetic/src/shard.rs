@@ -32,7 +32,7 @@ pub(crate) struct Body {
 struct Frame {
     start: u64,
     picture: usize,
-    /// Of the frame and of the Example.
+    /// Bytes of the frame and of the Example.
     before: Vec<u8>,
     after: Vec<u8>,
 }
@@ -91,7 +91,7 @@ impl Body {
         (first.saturating_sub(1) as u64)..end as u64
     }
 
-    /// Where in the file the middle of a record's picture is.
+    /// Returns the file offset of the middle of a record's picture.
     pub(crate) fn middle_of(&self, record: u64) -> u64 {
         let frame = &self.frames[record as usize];
         let picture = self.pictures[frame.picture].jpeg.len() as u64;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use forebay_shard::dataset::INDEX_DIRECTORY;
 use forebay_shard::manifest::{ClassEntry, FILE_NAME, ShardEntry, SplitEntry};
-use forebay_shard::{Manifest, Pace, ReadAt, Result, ShardFormat, Storage};
+use forebay_shard::{Manifest, ReadAt, ReadProfile, Result, ShardFormat, Storage};
 
 use crate::pictures::{self, Random};
 use crate::recipe::Recipe;
@@ -30,7 +30,7 @@ pub struct SyntheticStorage {
     root: PathBuf,
     shards: u64,
     manifest: Arc<Vec<u8>>,
-    /// Of all shards but the last.
+    /// Records of all shards but the last.
     body: Arc<Body>,
     last: Arc<Body>,
     weather: Arc<Weather>,
@@ -140,14 +140,14 @@ impl Storage for SyntheticStorage {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    fn pace(&self) -> Pace {
-        let mut pace = Pace::default();
-        if self.weather.is_far() {
-            pace.parallel = FAR_PARALLEL;
-            pace.gap_bytes = FAR_GAP_BYTES;
-            pace.tail_bytes = FAR_TAIL_BYTES;
+    fn read_profile(&self) -> ReadProfile {
+        let mut profile = ReadProfile::default();
+        if self.weather.is_remote() {
+            profile.parallel = FAR_PARALLEL;
+            profile.gap_bytes = FAR_GAP_BYTES;
+            profile.tail_bytes = FAR_TAIL_BYTES;
         }
-        pace
+        profile
     }
 }
 
@@ -207,7 +207,7 @@ impl ReadAt for OpenFile {
     }
 }
 
-/// What makes reading slow or fail.
+/// A cause of slow or failed reads.
 #[derive(Debug)]
 struct Weather {
     latency: Duration,
@@ -236,7 +236,7 @@ impl Weather {
     }
 
     /// Whether reading is worth being done as from a store.
-    fn is_far(&self) -> bool {
+    fn is_remote(&self) -> bool {
         !self.latency.is_zero() || self.bandwidth.is_some() || self.stall.is_some()
     }
 
@@ -337,7 +337,10 @@ mod tests {
             plain.fingerprint(),
             open("records=1500&seed=1").fingerprint()
         );
-        assert!(!plain.storage().pace().is_far() && slow.storage().pace().is_far());
+        assert!(
+            !plain.storage().read_profile().is_remote()
+                && slow.storage().read_profile().is_remote()
+        );
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::io;
 
+use forebay_batch::Uneven;
 use forebay_proto::prost::DecodeError;
 
-use crate::batch::Uneven;
 use crate::message::Kind;
 
 /// A result of this crate.
@@ -37,7 +37,14 @@ pub enum Error {
         found: u64,
     },
     /// The first bytes are not those of a frame: the peer speaks something else.
-    #[error("expected a frame, which begins with 46 42 52 59 (FBRY), found {}", Hex(.found))]
+    #[error(
+        "expected a frame, which begins with 46 42 52 59 (FBRY), found {}{}",
+        Hex(.found),
+        match Foreign::of(*.found) {
+            Some(foreign) => format!(" ({})", foreign.name()),
+            None => String::new(),
+        }
+    )]
     Magic {
         /// The first four bytes.
         found: [u8; 4],
@@ -108,6 +115,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// The protocol that the peer speaks instead, where that is known.
+    #[must_use]
+    pub fn foreign(&self) -> Option<Foreign> {
+        match self {
+            Error::Magic { found } => Foreign::of(*found),
+            _ => None,
+        }
+    }
+
     pub(crate) fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::Io { doing, source }
     }
@@ -129,6 +145,44 @@ impl Error {
             self,
             Error::Io { .. } | Error::Closed | Error::Truncated { .. }
         )
+    }
+}
+
+/// Another protocol, by the first bytes of what a peer sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Foreign {
+    /// A request of HTTP.
+    HttpRequest,
+    /// An answer of HTTP, or the page that some servers send without one.
+    HttpAnswer,
+    /// A record of TLS.
+    Tls,
+}
+
+impl Foreign {
+    /// The protocol that begins so, if it is one that is known.
+    #[must_use]
+    pub fn of(first: [u8; 4]) -> Option<Foreign> {
+        const METHODS: [&[u8; 4]; 9] = [
+            b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI ",
+        ];
+        match &first {
+            method if METHODS.contains(&method) => Some(Foreign::HttpRequest),
+            b"HTTP" | b"<!DO" | b"<!do" | b"<htm" | b"<HTM" => Some(Foreign::HttpAnswer),
+            // A handshake or an alert, of SSL 3 or TLS.
+            [0x15 | 0x16, 3, 0..=4, _] => Some(Foreign::Tls),
+            _ => None,
+        }
+    }
+
+    /// Its name in a message.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Foreign::HttpRequest => "an HTTP request",
+            Foreign::HttpAnswer => "an HTTP answer",
+            Foreign::Tls => "TLS",
+        }
     }
 }
 

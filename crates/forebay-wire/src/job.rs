@@ -5,7 +5,7 @@
 
 use std::fmt::Debug;
 
-use forebay_proto::wire::StreamSpec;
+use forebay_proto::wire::{LabelBase, Layout, OnError, StreamSpec};
 
 /// An option that a client gives and a job has otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,28 @@ fn shown(value: &impl Debug) -> String {
     text
 }
 
+/// The value of an option that is a choice, in the words of the loader.
+fn word(option: &str, spec: &StreamSpec) -> Option<&'static str> {
+    let word = match option {
+        "layout" => match spec.layout() {
+            Layout::Unspecified | Layout::Nhwc => "nhwc",
+            Layout::Nchw => "nchw",
+        },
+        "on_error" => match spec.on_error() {
+            OnError::Unspecified | OnError::Raise => "raise",
+            OnError::Skip => "skip",
+            OnError::Zero => "zero",
+        },
+        "label_base" => match spec.label_base() {
+            LabelBase::Unspecified | LabelBase::Zero => "0",
+            LabelBase::One => "1",
+            LabelBase::Stored => "stored",
+        },
+        _ => return None,
+    };
+    Some(word)
+}
+
 macro_rules! fields {
     ($with:ident) => {
         $with!(split, |v: &String| v.is_empty());
@@ -45,11 +67,12 @@ macro_rules! fields {
         $with!(sampling, Option::is_none);
         $with!(on_error, |v: &i32| *v == 0);
         $with!(batch_transform, Option::is_none);
+        $with!(label_base, |v: &i32| *v == 0);
     };
 }
 
 /// The names that `given` may hold: those of the fields of [`StreamSpec`].
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 15] = [
     "split",
     "batch_size",
     "world_size",
@@ -64,6 +87,7 @@ pub const NAMES: [&str; 14] = [
     "sampling",
     "on_error",
     "batch_transform",
+    "label_base",
 ];
 
 /// Takes what `asked` leaves out from the job; the rank stays the client's, and so does a world size that the job leaves
@@ -79,7 +103,7 @@ pub fn fill(asked: &mut StreamSpec, job: &StreamSpec, given: &[String]) {
     }
     fields!(fill_field);
     if let (Some(asked), Some(job)) = (&mut asked.shuffle, &job.shuffle)
-        && asked.kind == job.kind
+        && asked.name == job.name
     {
         for (asked, job) in [
             (&mut asked.block_records, job.block_records),
@@ -102,10 +126,11 @@ pub fn contradiction(asked: &StreamSpec, job: &StreamSpec) -> Option<Contradicti
         ($field:ident, $is_unset:expr) => {{
             let open = stringify!($field) == "world_size" && job.world_size == 0;
             if asked.$field != job.$field && !open {
+                let option = stringify!($field);
                 return Some(Contradiction {
-                    option: stringify!($field),
-                    job: shown(&job.$field),
-                    asked: shown(&asked.$field),
+                    option,
+                    job: word(option, job).map_or_else(|| shown(&job.$field), str::to_owned),
+                    asked: word(option, asked).map_or_else(|| shown(&asked.$field), str::to_owned),
                 });
             }
         }};
@@ -116,7 +141,7 @@ pub fn contradiction(asked: &StreamSpec, job: &StreamSpec) -> Option<Contradicti
 
 #[cfg(test)]
 mod tests {
-    use forebay_proto::wire::{Shuffle, shuffle};
+    use forebay_proto::wire::Shuffle;
 
     use super::*;
 
@@ -130,7 +155,7 @@ mod tests {
             layout: 2,
             keep_last: true,
             shuffle: Some(Shuffle {
-                kind: shuffle::Kind::Blocks.into(),
+                name: "blocks".to_owned(),
                 block_records: 32,
                 window_blocks: 2,
             }),
@@ -196,10 +221,17 @@ mod tests {
             assert_eq!(found.option, given);
             assert_ne!(found.job, found.asked);
         }
+        let mut asked = StreamSpec {
+            label_base: LabelBase::Stored.into(),
+            ..StreamSpec::default()
+        };
+        fill(&mut asked, &job(), &["label_base".to_owned()]);
+        let found = contradiction(&asked, &job()).unwrap();
+        assert_eq!((found.job.as_str(), found.asked.as_str()), ("0", "stored"));
         // An order of blocks whose sizes are left out is the same order.
         let mut asked = StreamSpec {
             shuffle: Some(Shuffle {
-                kind: shuffle::Kind::Blocks.into(),
+                name: "blocks".to_owned(),
                 ..Shuffle::default()
             }),
             ..StreamSpec::default()

@@ -1,11 +1,11 @@
-//! What server and client say to each other: messages, frames, batches and their buffers.
+//! What server and client say to each other: messages, frames and transports.
 //!
-//! - [`batch`]: a batch of decoded samples, the pooled page-aligned buffers its
-//!   pixels live in, and the digest that proves which samples were delivered.
+//! - [`batch`]: a batch as the header of its frame.
 //! - [`frame`]: frames as bytes, with their limits and checksums, without IO.
 //! - [`job`]: streams whose options are the server's.
 //! - [`part`]: streams that are a part of each batch.
 //! - [`stream`]: frames through any blocking reader and writer.
+//! - [`text`]: text of others, made safe for a terminal.
 //! - [`transport`]: the sockets below, and TLS.
 //! - [`token`]: the secrets that let clients in.
 //!
@@ -29,18 +29,21 @@ mod error;
 pub mod frame;
 pub mod job;
 mod message;
+mod open;
 pub mod part;
 pub mod stream;
+pub mod text;
 pub mod token;
 pub mod transport;
 
-pub use batch::{
+pub use error::{Error, Foreign, Result};
+pub use forebay_batch::{
     Batch, Buffer, BufferPool, Dtype, EncodedImages, Layout, Lender, Mixed, PoolStats, SharedMemory,
 };
-pub use error::{Error, Result};
 pub use forebay_proto::wire;
 pub use frame::Limits;
 pub use message::{Kind, Message, Side};
+pub use open::open_input;
 pub use stream::{FrameReader, FrameWriter};
 pub use token::Token;
 pub use transport::local::{LocalListener, LocalSocket};

@@ -143,6 +143,13 @@ impl<R: Read> FrameReader<R> {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(Error::io("reading a message")(e)),
             }
+            // A peer that speaks something else may have nothing more to say, and wait for an answer.
+            if self.head.is_none()
+                && let Some(first) = self.bytes[..self.filled].first_chunk()
+                && *first != frame::MAGIC
+            {
+                return Err(Error::Magic { found: *first });
+            }
         }
         Ok(())
     }

@@ -110,7 +110,7 @@ pub fn read(path: &Path) -> Result<String, TokenError> {
         path: path.to_owned(),
         source,
     };
-    let file = std::fs::File::open(path).map_err(failed)?;
+    let file = crate::open_input(path).map_err(failed)?;
     let mut bytes = Vec::new();
     file.take(MAX_FILE + 1)
         .read_to_end(&mut bytes)

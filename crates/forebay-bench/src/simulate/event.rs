@@ -1,4 +1,4 @@
-//! What happens when: events in the order of their times, and of their making where these are equal.
+//! An event queue: events in the order of their times, and of their creation where times are equal.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

@@ -12,10 +12,10 @@ mod run;
 pub use plan::{Limit, Placement, Plan, PlanError, Resource};
 pub use run::{Outcome, Use, run};
 
-/// What one more of something would give.
+/// The effect of one more of a resource.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct OneMore {
-    /// Of what, in words.
+    /// The resource, in words.
     pub what: String,
     /// Images a second with it.
     pub images_per_s: f64,
@@ -25,7 +25,7 @@ pub struct OneMore {
     pub stall_p50: f64,
 }
 
-/// Of what there is one more, and how.
+/// A resource, and how the plan gets one more of it.
 type Change = (&'static str, fn(&mut Plan));
 
 /// Runs the plan again with one more of each thing. `base` is what it gave without.

@@ -1,4 +1,4 @@
-//! What there is, and what it could do if nothing else counted.
+//! The machines of a plan, and the capacity of each kind alone.
 
 use serde::Serialize;
 
@@ -55,7 +55,7 @@ pub struct Plan {
     pub send_s_per_gb: f64,
     /// Network of a server, Gbit/s in each direction.
     pub server_gbit: f64,
-    /// What storage gives all servers together, GB/s.
+    /// Throughput of the storage for all servers together, GB/s.
     pub storage_gb_s: f64,
     /// How long a read of storage waits for its first byte, ms.
     pub storage_latency_ms: f64,
@@ -81,7 +81,7 @@ pub struct Plan {
     pub seconds: f64,
     /// Simulated seconds before.
     pub warm_up_s: f64,
-    /// Of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
@@ -121,31 +121,31 @@ impl Default for Plan {
     }
 }
 
-/// A plan that cannot be.
+/// An invalid plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {found}: expected {expected}")]
 pub struct PlanError {
     /// The option, as the command line has it.
     pub name: &'static str,
-    /// What it is.
+    /// The invalid option and its value.
     pub found: String,
-    /// What is possible.
+    /// The valid values.
     pub expected: &'static str,
 }
 
-/// What batches go through.
+/// A resource that batches pass through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resource {
-    /// What the storage gives.
+    /// Reads from the storage.
     Storage,
-    /// What servers read.
+    /// Bytes that servers receive.
     ServerIn,
     /// Cores of servers.
     Cores,
-    /// What servers send.
+    /// Bytes that servers send.
     ServerOut,
-    /// What trainers' hosts receive.
+    /// Bytes that trainers' hosts receive.
     TrainerIn,
     /// The GPUs themselves.
     Gpus,
@@ -166,12 +166,12 @@ impl Resource {
     }
 }
 
-/// What a resource could do alone.
+/// The capacity of a resource alone.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Limit {
     /// Which.
     pub resource: Resource,
-    /// Images a second; infinite where nothing is asked of it.
+    /// Images per second; infinite where the plan does not use the resource.
     pub images_per_s: f64,
 }
 
@@ -296,7 +296,7 @@ impl Plan {
         self.gpus.div_ceil(self.gpus_per_trainer)
     }
 
-    /// What each resource could do if nothing else counted and all work was spread evenly. The GPUs come last.
+    /// Returns the capacity of each resource with evenly spread work. The GPUs come last.
     #[must_use]
     pub fn limits(&self) -> Vec<Limit> {
         let read = self.record_bytes as f64 * self.misses();

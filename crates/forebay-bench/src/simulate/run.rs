@@ -15,13 +15,13 @@ const GBIT: f64 = 1e9 / 8.0;
 pub struct Use {
     /// Which.
     pub resource: Resource,
-    /// Of all machines that have it, as a part.
+    /// Busy share over all machines that have the resource.
     pub mean: f64,
-    /// Of the machine that works most.
+    /// Busy share of the busiest machine.
     pub most: f64,
 }
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     /// Images a second that the GPUs took.
@@ -46,9 +46,9 @@ pub struct Outcome {
     pub fewest_streams: u64,
     /// How busy each resource was.
     pub uses: Vec<Use>,
-    /// What each could do alone.
+    /// Capacity of each resource alone.
     pub limits: Vec<Limit>,
-    /// What gives out first, by arithmetic.
+    /// The resource with the least capacity.
     pub first_limit: Limit,
 }
 
@@ -64,7 +64,7 @@ struct Server {
     reads: Queue,
     cores: Queue,
     sends: Queue,
-    /// Of cores and network.
+    /// Speed factor of cores and network.
     speed: f64,
     /// Counts its deaths; what was asked of it before is gone.
     life: u32,
@@ -90,7 +90,7 @@ struct Job {
     /// Since when it waits; none while it computes.
     waits_since: Option<Time>,
     stalled: Time,
-    /// Of a step that is partly within the window, that part.
+    /// A step that is partly within the window counts by that part.
     images: f64,
 }
 
@@ -127,7 +127,7 @@ struct World<'a> {
     plan: &'a Plan,
     events: Events<Event>,
     random: Random,
-    /// What counts, from and to.
+    /// The measured window, from and to.
     window: (Time, Time),
     storage: Queue,
     servers: Vec<Server>,
@@ -142,7 +142,7 @@ struct World<'a> {
 /// Runs a plan.
 ///
 /// # Errors
-/// A plan that cannot be.
+/// Returns an error for an invalid plan.
 pub fn run(plan: &Plan) -> Result<Outcome, PlanError> {
     plan.check()?;
     let mut world = World::new(plan);
@@ -415,7 +415,7 @@ impl<'a> World<'a> {
                     (!up.is_empty()).then(|| up[self.random.below(up.len())])
                 }
             };
-            // Where all are dead, whoever is back first is waited for.
+            // If all servers are down, the stream waits for the first one that returns.
             let Some(to) = to else { return };
             self.assign(gpu, to);
             self.ask_again(now, gpu);

@@ -1,7 +1,7 @@
 //! `forebay bench`: what this machine does with this data.
 
 mod loader;
-mod simulate;
+mod size_cluster;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -12,8 +12,9 @@ use forebay_bench::{
     ClientsOptions, EpochOptions, FailoverOptions, PackBenchOptions, Report, Row, Serving,
     SharingOptions, StoreBenchOptions, TransportOptions,
 };
+use forebay_cache::ReadOptions;
 use forebay_client::Transport;
-use forebay_store::{Cancel, Location, ReadOptions};
+use forebay_store::{Cancel, Location};
 use loader::LoaderArgs;
 
 use crate::cache_args::CacheArgs;
@@ -41,10 +42,10 @@ Examples:
   forebay bench failover shards/ --runs 20
   forebay bench fairness shards/ --active 4 --slow 500
   forebay bench clients shards/ --idle 1000 --active 64
-  forebay bench store s3://bucket/scratch --size 1GiB --parallel 16
+  forebay bench store s3://bucket/scratch --size 1GiB --jobs 16
   forebay bench start --scratch /tmp/million
   forebay bench loader \"synthetic://imagenet?records=20000\"        no storage at all
-  forebay bench simulate --gpus 1000 --servers 100")]
+  forebay bench size-cluster --gpus 1000 --servers 100")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -60,7 +61,7 @@ enum What {
     Pack {
         /// A directory of images
         source: PathBuf,
-        /// Where to write; what is written is removed
+        /// Directory to write to; the command removes its files
         #[arg(long, value_name = "DIR")]
         scratch: PathBuf,
         /// Threads that read and write [default: what the machine allows]
@@ -80,7 +81,7 @@ enum What {
     Loader(LoaderArgs),
     /// An epoch of the same dataset from several places, such as a directory and a store
     Epoch {
-        /// Where the dataset is; the others are compared with the first
+        /// Locations of the dataset; the others are compared with the first
         #[arg(required = true, value_name = "DATASET")]
         datasets: Vec<PathBuf>,
         /// Split [default: the first]
@@ -171,7 +172,7 @@ enum What {
         #[arg(long, value_name = "N", default_value_t = 1)]
         ranks: u64,
     },
-    /// How long a trainer waits when its server is killed, and when it is asked to stop
+    /// Time that a trainer waits after its server is killed, and after its server is stopped
     ///
     /// Two servers on this machine; --runs says how often each happens. Tells the longest wait for a batch after it,
     /// beside the longest while nothing happens.
@@ -182,7 +183,7 @@ enum What {
         #[arg(long, value_name = "MS", default_value_t = 0)]
         step: u64,
     },
-    /// What trainers of one server get while one of them is slow
+    /// Throughput of each trainer of a server while one of them is slow
     Fairness {
         #[command(flatten)]
         served: ServedArgs,
@@ -222,16 +223,16 @@ enum What {
         /// Bytes of the object that is sent and fetched
         #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB")]
         size: u64,
-        /// Requests at the same time
-        #[arg(long, value_name = "N", default_value = "8")]
-        parallel: NonZeroUsize,
+        /// Number of concurrent requests
+        #[arg(short, long, value_name = "N", default_value = "8")]
+        jobs: NonZeroUsize,
         /// Small reads in each run
         #[arg(long, value_name = "N", default_value_t = 200)]
         reads: u64,
         /// Bytes of a small read
         #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB")]
         read_size: u64,
-        /// Where the local file is [default: the system's temporary directory]
+        /// Directory of the local file [default: the system's temporary directory]
         #[arg(long, value_name = "DIR")]
         scratch: Option<PathBuf>,
         #[command(flatten)]
@@ -241,10 +242,10 @@ enum What {
     ///
     /// Measures nothing: arithmetic, and batches moved through queues one by one. The same options give the same figures on
     /// every machine. docs/scale.md shows how to read them.
-    Simulate(Box<simulate::Args>),
+    SizeCluster(Box<size_cluster::Args>),
     /// From nothing to the first batch of a large dataset of tiny images
     Start {
-        /// Where the dataset is written, once; it is kept for the next time
+        /// Directory of the generated dataset, which later runs use again
         #[arg(long, value_name = "DIR")]
         scratch: PathBuf,
         /// Records of the dataset
@@ -315,7 +316,7 @@ fn seconds_of(seconds: f64) -> Result<Duration, Failure> {
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let runs = args.runs;
     let reports = match args.what {
-        What::Simulate(args) => return simulate::run(&args, console),
+        What::SizeCluster(args) => return size_cluster::run(&args, console),
         What::Pack {
             source,
             scratch,
@@ -334,7 +335,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         }
         What::Loader(args) => {
             let dataset = args.dataset.clone();
-            forebay_bench::load(&dataset, &args.options(runs)).map(|report| vec![report])
+            forebay_bench::load(&dataset, &args.options(runs)?).map(|report| vec![report])
         }
         What::Epoch {
             datasets,
@@ -438,7 +439,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         What::Store {
             location,
             size,
-            parallel,
+            jobs,
             reads,
             read_size,
             scratch,
@@ -447,12 +448,12 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
             let options = StoreBenchOptions {
                 store: store.options(),
                 bytes: size,
-                parallel: parallel.get(),
+                parallel: jobs.get(),
                 reads,
                 read_bytes: read_size,
                 scratch,
                 runs,
-                // What is there has to be removed again.
+                // An interrupted run still has to remove its objects.
                 cancel: Cancel::from_flag(console.interrupt().answer().flag()),
             };
             forebay_bench::store(&Location::parse(location)?, &options).map(|report| vec![report])

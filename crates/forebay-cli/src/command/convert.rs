@@ -6,21 +6,23 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args as ClapArgs;
+use forebay_cache::{ReadOptions, read_storage};
 use forebay_pack::{
     Cancel, ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, Observer,
     ProgressiveChange, SeekPointChange, ShardDone, Sharding, Stage, convert,
 };
-use forebay_shard::example::IMAGE_LABEL;
-use forebay_shard::{Manifest, ShardFormat};
-use forebay_store::{Location, ReadOptions, StoreOptions, read_storage};
+use forebay_shard::{BlockCompression, Manifest, ShardFormat};
+use forebay_store::{Location, StoreOptions};
 use serde::Serialize;
 
+use super::foreign_args::ForeignArgs;
 use super::index::names;
-use super::pack::{Codec, Kind, format_of};
+use super::pack::{Kind, codec_help, format_of};
 use super::seek_points::SeekPoints;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, MANIFEST, local, show};
+use crate::paint::printable;
 use crate::progress::Bar;
 use crate::quantity::{self, parse_size};
 use crate::staging_args::{self, StagingArgs, UploadedEvent};
@@ -39,19 +41,21 @@ Examples:
   forebay convert shards/ plain/ --format tfrecord --seek-points off
   forebay convert shards/ faster/ --progressive baseline --seek-points auto
   forebay convert imagenet-tfrecords/ fbs/ --format indexed --shard-size 512MiB
-  forebay convert part.tfrecord dataset/ --label-base 0
+  forebay convert part.tfrecord dataset/ --image-feature img --label-feature y --label-base 0
 
-SRC is a dataset, or TFRecords that another tool wrote: a directory of them, or one file.")]
+SRC is a dataset, or TFRecords that another tool wrote: a directory of them, or one file, GZIP and
+ZLIB files too. The features that hold image and label are found by their names, and printed. Records
+without an image are refused.")]
 pub(crate) struct Args {
     /// The dataset, or TFRecords of another tool
     #[arg(value_name = "SRC")]
     source: PathBuf,
 
-    /// Where the new dataset goes: a directory, or s3://, gs://, az://
+    /// Destination of the new dataset: a directory, or s3://, gs://, az://
     #[arg(value_name = "DST")]
     destination: PathBuf,
 
-    /// What to write: tfrecord or indexed (.fbs) [default: what SRC is]
+    /// Format to write: tfrecord or indexed (.fbs) [default: the format of SRC]
     #[arg(
         short,
         long,
@@ -74,9 +78,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Shards")]
     shard_size: Option<u64>,
 
-    /// Codec of indexed shards: none, zstd or zstd:LEVEL [default: none]
-    #[arg(long, value_name = "CODEC", help_heading = "Shards")]
-    codec: Option<Codec>,
+    #[arg(long, value_name = "CODEC", help = codec_help(), help_heading = "Shards")]
+    codec: Option<BlockCompression>,
 
     /// New seek points for each JPEG: auto, on or fine; off removes them [default: they stay as they are]
     #[arg(
@@ -105,32 +108,8 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Shards")]
     no_idx: bool,
 
-    /// All files are of this split [default: as their names say]
-    #[arg(long, value_name = "NAME", help_heading = "TFRecords of another tool")]
-    split: Option<String>,
-
-    /// Integer feature that labels come from
-    #[arg(long, value_name = "FEATURE", default_value = IMAGE_LABEL, help_heading = "TFRecords of another tool")]
-    label_feature: String,
-
-    /// Bytes feature that keys come from
-    #[arg(
-        long,
-        value_name = "FEATURE",
-        default_value = "image/filename",
-        help_heading = "TFRecords of another tool"
-    )]
-    key_feature: String,
-
-    /// Label of the first class: 1 as in TensorFlow's ImageNet, or 0
-    #[arg(
-        long,
-        value_name = "0|1",
-        default_value_t = 1,
-        value_parser = clap::value_parser!(i64).range(0..=1),
-        help_heading = "TFRecords of another tool"
-    )]
-    label_base: i64,
+    #[command(flatten)]
+    foreign: ForeignArgs,
 
     /// Shards written at the same time [default: what the machine allows]
     #[arg(short, long, value_name = "N")]
@@ -147,7 +126,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// What becomes of progressive JPEGs.
+/// How to store progressive JPEGs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Progressive {
     Keep,
@@ -181,10 +160,11 @@ impl Args {
             // A file's directory may be the destination's as well.
             (path.clone(), vec![path])
         };
-        let mut files = ForeignFiles::new(root, names::by_split(&paths, self.split.as_deref())?);
-        files.label_feature.clone_from(&self.label_feature);
-        files.key_feature.clone_from(&self.key_feature);
-        files.label_base = self.label_base;
+        let mut files = ForeignFiles::new(
+            root,
+            names::by_split(&paths, self.foreign.split.as_deref())?,
+        );
+        files.records = self.foreign.records();
         Ok((ConvertSource::Files(files), Kind::Tfrecord))
     }
 
@@ -223,11 +203,23 @@ impl Args {
 }
 
 /// Shows how far it is.
-struct Watch<'a> {
+pub(super) struct Watch<'a> {
     console: &'a Console,
     bar: Mutex<Bar>,
     records: AtomicU64,
     bytes: AtomicU64,
+}
+
+impl<'a> Watch<'a> {
+    /// With a bar that goes up to so many bytes.
+    pub(super) fn start(console: &'a Console, what: &'static str, total: Option<u64>) -> Self {
+        Self {
+            console,
+            bar: Mutex::new(console.bar(what, total)),
+            records: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -273,15 +265,13 @@ impl Observer for Watch<'_> {
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let options = args.config(console)?;
     let total = source_bytes(&options.src, &options.read);
-    let watch = Watch {
-        console,
-        bar: Mutex::new(console.bar("converting", total)),
-        records: AtomicU64::new(0),
-        bytes: AtomicU64::new(0),
-    };
+    let watch = Watch::start(console, "converting", total);
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
     let summary = convert(&options, &watch, &cancel)?;
     drop(watch);
+    for note in &summary.notes {
+        console.note(printable(note));
+    }
     print(&summary, console);
     Ok(Outcome::Done)
 }
@@ -370,6 +360,7 @@ fn print(summary: &ConvertSummary, console: &Console) {
         seek_point_bytes: u64,
         progressive_changed: u64,
         progressive_left: u64,
+        notes: &'a [String],
         already_complete: bool,
         resumed_shards: u64,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -391,6 +382,7 @@ fn print(summary: &ConvertSummary, console: &Console) {
             seek_point_bytes: summary.seek_points.bytes,
             progressive_changed: progressive.changed,
             progressive_left: progressive.left,
+            notes: &summary.notes,
             already_complete: summary.already_complete,
             resumed_shards: summary.resumed_shards,
             uploaded: summary.uploaded.as_ref().map(UploadedEvent::from),

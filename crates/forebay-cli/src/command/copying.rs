@@ -1,4 +1,4 @@
-//! What `cp` and `sync` do alike: plan, show or do, and tell.
+//! The common part of `cp` and `sync`: plan, show or execute, and report.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use forebay_store::{
-    Action, Cancel, Compare, CopyError, CopyMode, CopyObserver, CopyOptions, CopySource,
-    CopySummary, CopyTarget, Limiter, Location, Plan, StoreOptions, Why,
+    Cancel, Compare, CopyAction, CopyError, CopyMode, CopyObserver, CopyOptions, CopyPlan,
+    CopySource, CopySummary, CopyTarget, Limiter, Location, StoreOptions, Why,
 };
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ impl Job<'_> {
         };
         options.delete = self.delete;
         options.overwrite = self.how.overwrite;
-        options.parallel = self.how.parallel.get();
+        options.parallel = self.how.jobs.get();
         options.limiter = self.how.bandwidth.map(|rate| Limiter::new(Some(rate)));
         options.scratch.clone_from(&self.how.scratch);
         options
@@ -68,7 +68,7 @@ impl Job<'_> {
     }
 
     /// Directories are copied where that was asked for, datasets always.
-    fn refuse_plain_directory(&self, plan: &Plan, source: &CopySource) -> Result<(), Failure> {
+    fn refuse_plain_directory(&self, plan: &CopyPlan, source: &CopySource) -> Result<(), Failure> {
         if self.recursive || source.object().is_some() || plan.datasets().any(|d| d.root.is_empty())
         {
             return Ok(());
@@ -94,7 +94,7 @@ struct Watch<'a> {
 
 #[derive(Serialize)]
 struct ObjectEvent<'a> {
-    action: Action,
+    action: CopyAction,
     key: &'a str,
     bytes: u64,
     why: Option<Why>,
@@ -115,7 +115,7 @@ impl<'a> Watch<'a> {
     fn advance(&self, objects: u64, bytes: u64) {
         let objects = self.objects.fetch_add(objects, Ordering::Relaxed) + objects;
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // Whoever finds another one drawing goes on with the work.
+        // A thread that finds the bar being drawn continues its work.
         if let Ok(bar) = self.bar.try_lock() {
             bar.update(bytes, objects, self.noun, bytes);
         }
@@ -157,13 +157,13 @@ impl CopyObserver for Watch<'_> {
         self.advance(0, bytes);
     }
 
-    fn done(&self, key: &str, bytes: u64, action: Action) {
-        if action != Action::Keep {
+    fn done(&self, key: &str, bytes: u64, action: CopyAction) {
+        if action != CopyAction::Keep {
             self.advance(1, 0);
         }
         let line = format!("{} {}", verb(action), printable(key));
         // What is gone is always told.
-        if action == Action::Delete {
+        if action == CopyAction::Delete {
             self.console.line(&line);
         } else {
             self.console.detail(&line);
@@ -194,12 +194,12 @@ impl CopyObserver for Watch<'_> {
     }
 }
 
-fn verb(action: Action) -> &'static str {
+fn verb(action: CopyAction) -> &'static str {
     match action {
-        Action::Copy => "copy",
-        Action::Keep => "keep",
-        Action::Publish => "publish",
-        Action::Delete => "delete",
+        CopyAction::Copy => "copy",
+        CopyAction::Keep => "keep",
+        CopyAction::Publish => "publish",
+        CopyAction::Delete => "delete",
     }
 }
 
@@ -212,7 +212,7 @@ pub(super) fn run(job: &Job<'_>, console: &Console) -> Result<Outcome, Failure> 
     let target = CopyTarget::find(&to, &source, &target_options)?;
     let plan = {
         let watch = Watch::new(console, "comparing", "objects", None);
-        Plan::make(source.clone(), target, job.options(), &watch, &cancel)?
+        CopyPlan::make(source.clone(), target, job.options(), &watch, &cancel)?
     };
     job.refuse_plain_directory(&plan, &source)?;
     for left in plan.left_out() {
@@ -259,12 +259,12 @@ pub(super) fn run(job: &Job<'_>, console: &Console) -> Result<Outcome, Failure> 
     Ok(outcome)
 }
 
-/// What a dry run shows.
-fn show(job: &Job<'_>, plan: &Plan, outcome: Outcome, console: &Console) {
+/// Prints the plan of a dry run.
+fn show(job: &Job<'_>, plan: &CopyPlan, outcome: Outcome, console: &Console) {
     let mut kept = (0, 0);
     for item in plan.items() {
         let (key, bytes, action, why) = (item.key.as_str(), item.bytes, item.action, item.why);
-        if action == Action::Keep {
+        if action == CopyAction::Keep {
             kept = (kept.0 + 1, kept.1 + bytes);
         } else {
             console.line(format!("would {} {}", verb(action), printable(key)));
@@ -280,7 +280,7 @@ fn show(job: &Job<'_>, plan: &Plan, outcome: Outcome, console: &Console) {
         );
     }
     for object in plan.deletions() {
-        let (key, bytes, action) = (object.key.as_str(), object.len, Action::Delete);
+        let (key, bytes, action) = (object.key.as_str(), object.len, CopyAction::Delete);
         console.line(format!("would delete {}", printable(key)));
         console.event(
             "object",
@@ -340,7 +340,13 @@ struct SummaryEvent {
     seconds: f64,
 }
 
-fn print(job: &Job<'_>, summary: &CopySummary, plan: &Plan, outcome: Outcome, console: &Console) {
+fn print(
+    job: &Job<'_>,
+    summary: &CopySummary,
+    plan: &CopyPlan,
+    outcome: Outcome,
+    console: &Console,
+) {
     let mut line = format!(
         "Copied {} of {} in {} ({})",
         quantity::counted(summary.copied, "object", "objects"),

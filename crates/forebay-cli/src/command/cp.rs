@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(value_name = "SRC")]
     source: PathBuf,
 
-    /// Where it goes; one object goes below a name that ends in /
+    /// Destination; one object goes below a name that ends in /
     #[arg(value_name = "DST")]
     destination: PathBuf,
 
@@ -46,20 +46,20 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// What `cp` and `sync` have in common.
+/// Options that `cp` and `sync` share.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct How {
     /// Say what would be done, and do nothing
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
-    /// What tells that an object is there: stored checksums, or read where none is stored
+    /// How to detect unchanged objects: by stored checksums, or by reading objects that have none
     #[arg(
         long,
         value_name = "WHICH",
         default_value = "stored",
         hide_possible_values = true,
-        help = "What tells that an object is there: stored checksums, or read where none is stored [stored, read]"
+        help = "How to detect unchanged objects: by stored checksums, or by reading objects that have none [stored, read]"
     )]
     pub(crate) checksum: Checksum,
 
@@ -71,11 +71,11 @@ pub(crate) struct How {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) bandwidth: Option<u64>,
 
-    /// Objects, and parts of objects, on their way at the same time
-    #[arg(short = 'p', long, value_name = "N", default_value = "16")]
-    pub(crate) parallel: NonZeroUsize,
+    /// Number of concurrent transfers of objects and parts of objects
+    #[arg(short, long, value_name = "N", default_value = "16")]
+    pub(crate) jobs: NonZeroUsize,
 
-    /// Where objects from store to store rest on their way [default: the system's temporary directory]
+    /// Directory for objects on the way from store to store [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) scratch: Option<PathBuf>,
 

@@ -3,16 +3,18 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
-use forebay_pack::{Cancel, ExportOptions, Observer, export};
-use forebay_store::{Location, ReadOptions};
+use forebay_cache::ReadOptions;
+use forebay_pack::{Cancel, ExportOptions, ExportSummary, Observer, SkippedRecord, export};
+use forebay_store::Location;
 use serde::Serialize;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, show};
+use crate::paint::printable;
 use crate::progress::Bar;
 use crate::quantity;
 use crate::store_args::StoreArgs;
@@ -21,7 +23,8 @@ use crate::store_args::StoreArgs;
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Each image goes to the path that its key says, byte for byte as it was packed. Files that are
-there already are never overwritten; the same command again writes what is missing.
+there already are never overwritten; the same command again writes what is missing. Records that
+cannot become files are skipped and listed, and the exit code is 3 (1 if any are damaged).
 
 Examples:
   forebay export shards/ photos/
@@ -48,17 +51,29 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-struct Watch {
+struct Watch<'a> {
+    console: &'a Console,
     bar: Bar,
     files: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Observer for Watch {
+impl Observer for Watch<'_> {
     fn advanced(&self, files: u64, bytes: u64) {
         let files = self.files.fetch_add(files, Ordering::Relaxed) + files;
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.bar.update(bytes, files, "files", bytes);
+    }
+
+    fn record_skipped(&self, skipped: &SkippedRecord) {
+        let word = if skipped.damaged {
+            "damaged"
+        } else {
+            "skipped"
+        };
+        let line = printable(&skipped.to_string());
+        self.console.line(format!("{word}  {line}"));
+        self.console.event("skipped", skipped);
     }
 }
 
@@ -76,6 +91,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
 
     let started = Instant::now();
     let watch = Watch {
+        console,
         // Records are a little longer than their images: the bar is right to a percent or so.
         bar: console.bar("exporting", Some(splits.map(|split| split.bytes).sum())),
         files: AtomicU64::new(0),
@@ -85,6 +101,23 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let summary = export(&options, &watch, &cancel)?;
     drop(watch);
     let elapsed = started.elapsed();
+    print(&summary, elapsed, console);
+    if summary.damaged > 0 {
+        let first = summary.first_skipped.as_ref();
+        return Err(Failure::new(format!(
+            "{} could not be exported because of damage; the first record left out is {}",
+            quantity::counted(summary.damaged, "record", "records"),
+            first.map_or(String::new(), |first| printable(&first.to_string())),
+        ))
+        .hint("everything else is there; `forebay verify` shows what is damaged"));
+    }
+    Ok(match summary.skipped {
+        0 => Outcome::Done,
+        _ => Outcome::SomeUnreadable,
+    })
+}
+
+fn print(summary: &ExportSummary, elapsed: Duration, console: &Console) {
     console.line(format!(
         "Exported {} of {} into {} in {} ({})",
         quantity::counted(summary.files, "file", "files"),
@@ -100,6 +133,13 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         ));
     }
 
+    if summary.skipped > 0 {
+        console.line(format!(
+            "{} skipped, as listed above",
+            quantity::counted(summary.skipped, "record was", "records were"),
+        ));
+    }
+
     #[derive(Serialize)]
     struct Event {
         command: &'static str,
@@ -108,19 +148,27 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         files: u64,
         bytes: u64,
         unchanged: u64,
+        skipped: u64,
+        damaged: u64,
         seconds: f64,
     }
+    let exit_code = match (summary.damaged, summary.skipped) {
+        (0, 0) => 0,
+        (0, _) => 3,
+        _ => 1,
+    };
     console.event(
         "summary",
         &Event {
             command: "export",
-            exit_code: 0,
+            exit_code,
             root: summary.root.display().to_string(),
             files: summary.files,
             bytes: summary.bytes,
             unchanged: summary.unchanged,
+            skipped: summary.skipped,
+            damaged: summary.damaged,
             seconds: elapsed.as_secs_f64(),
         },
     );
-    Ok(Outcome::Done)
 }

@@ -9,11 +9,15 @@ mod convert;
 mod copying;
 mod cp;
 mod export;
+mod foreign_args;
 mod index;
 mod inspect;
+mod loader_flags;
 mod ls;
 mod pack;
 mod quickstart;
+mod repair;
+mod rm;
 mod seek_points;
 mod serve;
 mod stage;
@@ -22,6 +26,8 @@ mod top;
 mod verify;
 
 use clap::Subcommand;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use forebay_loader::Shuffle;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -48,6 +54,12 @@ macro_rules! commands {
     };
 }
 
+/// Parses the name of a shuffle.
+fn shuffles() -> impl TypedValueParser<Value = Shuffle> {
+    let names = PossibleValuesParser::new(Shuffle::names());
+    names.map(|name| Shuffle::named(&name).unwrap_or_default())
+}
+
 // In the order of `forebay --help`.
 commands! {
     Quickstart => quickstart,
@@ -56,11 +68,13 @@ commands! {
     Verify => verify,
     Cat => cat,
     Convert => convert,
+    Repair => repair,
     Export => export,
     Index => index,
     Ls => ls,
     Cp => cp,
     Sync => sync,
+    Rm => rm,
     Serve => serve,
     Top => top,
     Checkpoint => checkpoint,

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(value_name = "SRC")]
     source: PathBuf,
 
-    /// What is made like it
+    /// The destination, which becomes a copy of SRC
     #[arg(value_name = "DST")]
     destination: PathBuf,
 

@@ -62,6 +62,10 @@ fuzz_target!(|input: &[u8]| {
             assert!(again.is_err() || other == plain);
         }
     }
+    // Of the other kinds the library reads fewer, and estimates nothing where scans are missing.
+    if !builder.has_read_all() {
+        return;
+    }
     let general = std::panic::catch_unwind(|| libjpeg_turbo_rs::decompress_to(jpeg, PixelFormat::Rgb));
     if let (Ok(()), Ok(Ok(general))) = (decoded, general) {
         let row = region.width as usize * 3;

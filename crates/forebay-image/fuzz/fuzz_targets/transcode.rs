@@ -26,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
     if let Some(new) = progressive_to_baseline(jpeg, &limits) {
         let restored = restore_progressive(&new.jpeg, &new.recipe, &limits);
         assert!(restored.as_deref() == Ok(jpeg));
-        // Somebody else's recipe.
+        // A recipe of another file.
         if let Ok(other) = restore_progressive(&new.jpeg, recipe, &limits) {
             assert!(recipe.ends_with(&crc32c(&other).to_le_bytes()));
         }

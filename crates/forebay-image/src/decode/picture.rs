@@ -1,17 +1,18 @@
 //! A picture as it is looked at: its header, how it is turned, and at which scale it is decoded.
 
-use super::{Decoder, Region};
+use super::Decoder;
 use crate::error::Result;
+use crate::format::{Canvas, FormatDecoder, Probe, probe};
 use crate::orientation::Orientation;
-use crate::probe::{Format, Probe, probe};
-use crate::resize::{Resize, Source};
-use crate::transform::Layout;
+use crate::output::Layout;
+use crate::region::Region;
+use crate::resize::{ResizePlan, Source};
 use std::time::{Duration, Instant};
 
-/// Scales at which JPEG can be decoded, the smallest picture first.
+/// Scales of formats that scale, the smallest picture first.
 const SCALES: [u32; 3] = [8, 4, 2];
 
-/// What is known of a picture before it is decoded.
+/// A picture before it is decoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Picture {
     pub(crate) probe: Probe,
@@ -42,7 +43,7 @@ impl Picture {
         (width.div_ceil(self.scale), height.div_ceil(self.scale))
     }
 
-    /// Where `length` pixels from `start` of an axis of `whole` ones lie when it is decoded.
+    /// The place of `length` pixels from `start` of an axis of `whole` ones in the decoded picture.
     fn source(&self, start: u32, length: u32, whole: u32, mirrored: bool) -> Source {
         let scaled = |x: u32| f64::from(x) / f64::from(self.scale);
         let limit = whole.div_ceil(self.scale);
@@ -81,10 +82,10 @@ impl Decoder {
         &mut self,
         picture: &mut Picture,
         origin: (u32, u32),
-        resize: &Resize,
+        resize: &ResizePlan,
     ) -> Region {
         let (input, output) = (resize.input, resize.output);
-        if self.options.scaled && picture.probe.format == Format::Jpeg {
+        if self.options.scaled && picture.probe.format.imp().scales() {
             let fits = |scale: u32| {
                 u64::from(output.0) * u64::from(scale) <= input.0.into()
                     && u64::from(output.1) * u64::from(scale) <= input.1.into()
@@ -120,16 +121,16 @@ impl Decoder {
             orientation,
             scale,
         } = picture;
-        let mut codecs = super::CODECS;
+        let mut decoders = probe.format.imp().decoders();
         if orientation.is_none() {
             let to = (layout, &mut *out);
             if let Some(spent) = self.stream(bytes, probe, *scale, region, seek_points, to)? {
                 return Ok(spent);
             }
-            let streams = |codec: &&super::Codec| codec.stream.is_some();
-            codecs = &codecs[codecs.iter().take_while(streams).count()..];
+            let streams = |decoder: &&FormatDecoder| decoder.stream.is_some();
+            decoders = &decoders[decoders.iter().take_while(streams).count()..];
         }
-        self.fill(bytes, picture, region, seek_points, codecs)?;
+        self.fill(bytes, picture, region, seek_points, decoders)?;
         let begun = Instant::now();
         let (rows, stride) = (self.canvas.rows_from(), self.canvas.stride);
         self.resizer.run(rows, stride, layout, out);
@@ -143,7 +144,7 @@ impl Decoder {
         picture: &Picture,
         region: Region,
         seek_points: Option<&[u8]>,
-        codecs: &[super::Codec],
+        decoders: &[FormatDecoder],
     ) -> Result<()> {
         let Picture {
             probe,
@@ -152,13 +153,13 @@ impl Decoder {
         } = picture;
         let (width, height) = picture.decoded();
         if orientation.is_none() {
-            return self.fill_scaled(bytes, probe, *scale, region, seek_points, codecs);
+            return self.fill_scaled(bytes, probe, *scale, region, seek_points, decoders);
         }
         let stored = orientation.stored(region, width, height);
-        self.fill_scaled(bytes, probe, *scale, stored, seek_points, codecs)?;
+        self.fill_scaled(bytes, probe, *scale, stored, seek_points, decoders)?;
         let size = (stored.width as usize, stored.height as usize);
         let canvas = &mut self.canvas;
-        let bytes = size.0 * size.1 * 3 + super::Canvas::TAIL;
+        let bytes = size.0 * size.1 * 3 + Canvas::TAIL;
         if canvas.turned.len() < bytes {
             canvas.turned.resize(bytes, 0);
         }

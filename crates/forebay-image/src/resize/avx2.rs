@@ -4,7 +4,7 @@
 
 use super::axis::{Axis, GROUP, LOW_BITS};
 use super::{HALF, Middle, PRECISION_BITS};
-use crate::transform::Layout;
+use crate::output::Layout;
 use std::arch::x86_64::*;
 
 /// Source rows that share the loading of weights.

@@ -1,7 +1,7 @@
 //! The two passes with AVX-512 and its dot products of bytes (VNNI). A weight has 23 bits and the products take 8, so it is
 //! applied in three digits; the sums are exact and the result is that of the portable passes, bit for bit.
 //!
-//! A dot product mixes the four bytes of an integer, so both passes want four neighbours in one integer: four columns of a row for
+//! A dot product mixes the four bytes of an integer, so both passes want four neighbors in one integer: four columns of a row for
 //! the first, four rows of a column for the second. Rows are therefore taken sixteen at a time, channel by channel, and
 //! turned into [`Line`]s of four columns by sixteen rows. What the first pass makes of them are sixteen rows of a column, which
 //! are integers of four rows already. So the passes are one piece of code, [`mix`], and load nothing twice.
@@ -10,7 +10,7 @@
 use super::STRIP;
 use super::axis::{Axis, DIGIT_BITS, GROUP};
 use super::{HALF, PRECISION_BITS};
-use crate::transform::Layout;
+use crate::output::Layout;
 use std::arch::x86_64::*;
 
 /// Columns of the output in a line.
@@ -25,7 +25,7 @@ const _: () = assert!(STRIP == 4 * GROUP);
 #[repr(align(64))]
 struct Line([u8; 64]);
 
-/// What is between rows of pixels and the output. Lines of the three channels are side by side.
+/// Buffers between rows of pixels and the output. Lines of the three channels are side by side.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     /// By group of columns of the input; an integer is a group in one of sixteen rows.

@@ -11,8 +11,8 @@ pub(super) const LOW_BITS: u32 = 11;
 /// Or it is three signed digits of this many bits, which fit 8-bit multiplications.
 pub(super) const DIGIT_BITS: u32 = 8;
 
-/// What is resized of an axis: `length` positions from `start`, of `limit` ones that are there. Filters reach past what is
-/// resized, but not past what is there.
+/// The resized part of an axis: `length` positions from `start`, out of `limit`. Filters reach past the
+/// resized part, but not past `limit`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Source {
     pub(crate) start: f64,
@@ -38,7 +38,7 @@ pub(super) struct Axis {
     taps: Vec<(u32, u32)>,
     /// `stride` weights for each output.
     weights: Vec<i32>,
-    /// The halves of the weights, two neighbours in an integer: the high ones, then the low ones, for each output.
+    /// The halves of the weights, two neighbors in an integer: the high ones, then the low ones, for each output.
     halves: Vec<i32>,
     /// The digits of the weights by group of inputs; see [`Axis::digits`].
     digits: Vec<[i32; 3]>,
@@ -87,7 +87,7 @@ impl Axis {
                 let weight = if sum != 0.0 { weight / sum } else { weight };
                 *fixed = (0.5 + weight * one) as i32;
             }
-            // Weights of zero at the ends ask for pixels that nobody needs.
+            // Weights of zero at the ends would require needless pixels.
             let zeros = row.iter().take_while(|&&w| w == 0).count().min(taps - 1);
             row.rotate_left(zeros);
             let tail = row[..taps - zeros]
@@ -175,7 +175,7 @@ impl Axis {
         ((start - self.span.start) as usize, groups)
     }
 
-    /// For one output: its first input counted from the span's start, and the high and low halves of its weights, two neighbours in an
+    /// For one output: its first input counted from the span's start, and the high and low halves of its weights, two neighbors in an
     /// integer; if their number is odd, a weight of 0 follows.
     #[inline(always)]
     pub(super) fn halves(&self, i: usize) -> (usize, &[i32], &[i32]) {

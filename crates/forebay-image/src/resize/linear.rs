@@ -1,6 +1,6 @@
 //! Resizing from the two nearest pixels of each direction, as OpenCV and TensorFlow do it by default.
 //!
-//! Both put the centre of output pixel `x` at `(x + 1/2) * scale - 1/2` of the input and mix the pixels at either side; they
+//! Both put the center of output pixel `x` at `(x + 1/2) * scale - 1/2` of the input and mix the pixels at either side; they
 //! differ in arithmetic, and each is followed to the bit:
 //!
 //! - OpenCV (`cv2.resize(..., INTER_LINEAR)` on bytes): positions in single precision from a scale in double, weights of 11 bits,
@@ -12,9 +12,9 @@
 //! Fused multiply-add would change bits, so there is none. The same loops are compiled twice on x86-64, once for AVX2.
 #![allow(unsafe_code)] // calls of the loops that are compiled for AVX2
 
-use super::{Resize, Source};
+use super::{ResizePlan, Source};
 use crate::options::Profile;
-use crate::transform::Layout;
+use crate::output::Layout;
 use std::ops::Range;
 
 /// OpenCV's fixed point of a weight.
@@ -165,7 +165,7 @@ impl Linear {
         &mut self,
         profile: Profile,
         [across, down]: [Source; 2],
-        resize: &Resize,
+        resize: &ResizePlan,
     ) -> [Range<u32>; 2] {
         let (output, window) = (resize.output, resize.window);
         let halved = across == Source::whole(output.0.saturating_mul(2))
@@ -317,7 +317,7 @@ impl Job<'_> {
         lines.swap(0, 1);
         lines[1].resize(width * 3, A::Sum::default());
         self.across::<A>(&mut lines[1]);
-        // Both inputs of an output are neighbours, so they are the last two rows that were wanted.
+        // Both inputs of an output are neighbors, so they are the last two rows that were wanted.
         while let Some(tap) = self.rows.get(*next)
             && tap.inputs[1] <= self.at
         {

@@ -22,9 +22,9 @@ mod neon;
 mod passes;
 mod portable;
 
-use crate::decode::Region;
 use crate::options::Profile;
-use crate::transform::Layout;
+use crate::output::Layout;
+use crate::region::Region;
 use axis::Axis;
 pub(crate) use axis::Source;
 use linear::Linear;
@@ -40,12 +40,12 @@ const STRIP: usize = 16;
 
 /// A resize of a whole image and the part of the result that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Resize {
+pub(crate) struct ResizePlan {
     /// Size of the input.
     pub(crate) input: (u32, u32),
     /// Size of the whole output.
     pub(crate) output: (u32, u32),
-    /// What is wanted of the output.
+    /// The wanted part of the output.
     pub(crate) window: Region,
     /// Mirror the window left to right.
     pub(crate) flip: bool,
@@ -134,7 +134,7 @@ impl Middle {
         }
     }
 
-    /// Where row `first + t` begins, given the place of the first in the ring and no more rows than it holds.
+    /// The start of row `first + t`, given the place of the first in the ring and no more rows than it holds.
     #[inline(always)]
     fn row(self, place: usize, t: usize) -> usize {
         let row = place + t;
@@ -158,15 +158,20 @@ impl Middle {
 
 impl Resizer {
     /// Computes the weights; returns the region of the input that [`Resizer::run`] needs.
-    pub(crate) fn plan(&mut self, resize: &Resize) -> Region {
+    pub(crate) fn plan(&mut self, resize: &ResizePlan) -> Region {
         let (width, height) = resize.input;
         self.plan_part(Source::whole(width), Source::whole(height), resize)
     }
 
     /// As [`Resizer::plan`], of a part of a picture that may begin and end between pixels; `resize.input` does not
     /// count. The region is in the picture's own columns and rows.
-    pub(crate) fn plan_part(&mut self, columns: Source, rows: Source, resize: &Resize) -> Region {
-        let Resize {
+    pub(crate) fn plan_part(
+        &mut self,
+        columns: Source,
+        rows: Source,
+        resize: &ResizePlan,
+    ) -> Region {
+        let ResizePlan {
             output,
             window,
             flip,
@@ -212,7 +217,7 @@ mod tests {
     fn resize(
         level: Level,
         profile: Profile,
-        resize: &Resize,
+        resize: &ResizePlan,
         layout: Layout,
         tail: usize,
     ) -> Vec<u8> {
@@ -257,7 +262,7 @@ mod tests {
             };
             let ((x, width), (y, height)) = (part(output.0, cut.0), part(output.1, cut.1));
             let window = Region { x, y, width, height };
-            let plan = Resize { input, output, window, flip };
+            let plan = ResizePlan { input, output, window, flip };
             let layout = if planes { Layout::Nchw } else { Layout::Nhwc };
             for profile in Profile::ALL {
                 let portable = resize(Level::Portable, profile, &plan, layout, tail);
@@ -272,7 +277,7 @@ mod tests {
     #[test]
     fn the_same_size_is_the_same_picture() {
         let window = Region::whole(9, 7);
-        let plan = Resize {
+        let plan = ResizePlan {
             input: (9, 7),
             output: (9, 7),
             window,
@@ -294,7 +299,7 @@ mod tests {
     #[test]
     fn a_resize_that_was_given_up_leaves_nothing_behind() {
         let window = Region::whole(13, 11);
-        let plan = Resize {
+        let plan = ResizePlan {
             input: (70, 90),
             output: (13, 11),
             window,

@@ -5,7 +5,7 @@
 
 use super::axis::{Axis, GROUP};
 use super::{HALF, Middle, PRECISION_BITS};
-use crate::transform::Layout;
+use crate::output::Layout;
 use std::arch::aarch64::*;
 
 /// Source rows that share the loading of weights.
@@ -15,7 +15,7 @@ const LOAD: usize = 16;
 /// Columns of a step of the vertical pass.
 const CHUNK: usize = 32;
 
-/// Where the 32-bit lanes of four registers get their bytes of 16 from: each register `lanes` bytes, and 0 from the rest.
+/// Shuffles of 16 bytes into the 32-bit lanes of four registers: each register gets `lanes` bytes, and 0 from the rest.
 const fn widening(lanes: usize) -> [[u8; LOAD]; 4] {
     // Anything past the 16 bytes gives 0.
     let mut places = [[u8::MAX; LOAD]; 4];
@@ -178,7 +178,7 @@ fn run(axis: &Axis, y: usize, rows: &[u8], at: usize, middle: Middle, out: &mut 
 #[target_feature(enable = "neon")]
 #[inline]
 fn to_bytes([a, b, c, d]: [int32x4_t; 4]) -> uint8x16_t {
-    /// What is left of the shift after half of a sum's bits.
+    /// The rest of the shift after half of a sum's bits.
     const SHIFT: i32 = PRECISION_BITS as i32 - 16;
     let low = vshrn_high_n_s32::<16>(vshrn_n_s32::<16>(a), b);
     let high = vshrn_high_n_s32::<16>(vshrn_n_s32::<16>(c), d);

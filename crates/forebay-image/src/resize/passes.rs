@@ -7,8 +7,8 @@ use super::{Level, Middle, Resizer, STRIP};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 use crate::options::Profile;
+use crate::output::Layout;
 use crate::rows::{Room, Rows};
-use crate::transform::Layout;
 use std::time::{Duration, Instant};
 
 /// Rows of pixels, or of each channel, that wait for the first pass.

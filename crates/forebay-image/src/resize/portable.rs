@@ -2,7 +2,7 @@
 
 use super::axis::Axis;
 use super::{HALF, Middle, PRECISION_BITS};
-use crate::transform::Layout;
+use crate::output::Layout;
 
 fn to_byte(sum: i32) -> u8 {
     (sum >> PRECISION_BITS).clamp(0, 255) as u8

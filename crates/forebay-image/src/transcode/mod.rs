@@ -10,9 +10,9 @@ mod scans;
 
 use crate::decode::Decoder;
 use crate::error::{ImageError, Result};
+use crate::format::jpeg::markers::{self as jpeg, DHT, DQT, DRI, EOI, SOF2, SOS};
+use crate::format::{Format, probe};
 use crate::limits::Limits;
-use crate::probe::jpeg::{self, EOI, SOS};
-use crate::probe::{Format, probe};
 use crate::varint::{put_varint, varint};
 use libjpeg_turbo_rs::{JpegCoefficients, read_coefficients, write_coefficients_optimized};
 use scans::Scans;
@@ -25,17 +25,13 @@ const CHECK: usize = 8;
 const MAX_BYTES: usize = 256 << 20;
 
 const SOF0: u8 = 0xc0;
-const SOF2: u8 = 0xc2;
-const DHT: u8 = 0xc4;
-const DQT: u8 = 0xdb;
-const DRI: u8 = 0xdd;
 
 /// A baseline JPEG and the way back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transcoded {
     /// The baseline JPEG: the same coefficients, and all markers that do not concern their coding.
     pub jpeg: Vec<u8>,
-    /// What [`restore_progressive`] makes the original of.
+    /// The recipe from which [`restore_progressive`] makes the original.
     pub recipe: Vec<u8>,
 }
 
@@ -126,7 +122,7 @@ fn coefficients(bytes: &[u8]) -> Option<JpegCoefficients> {
     quietly(|| read_coefficients(bytes).ok())
 }
 
-/// Where the parts of a progressive file are.
+/// The places of the parts of a progressive file.
 struct Skeleton {
     /// Segments before the first scan: marker, start, end.
     header: Vec<(u8, usize, usize)>,
@@ -210,7 +206,7 @@ impl Skeleton {
     }
 }
 
-/// Where the marker after entropy-coded data begins; restart markers are a part of the data.
+/// The start of the marker after entropy-coded data; restart markers are a part of the data.
 fn end_of_data(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at += bytes.get(at..)?.iter().position(|&byte| byte == 0xff)?;

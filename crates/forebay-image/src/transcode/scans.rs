@@ -22,7 +22,7 @@ struct Component {
     size: (usize, usize),
 }
 
-/// What one scan codes.
+/// The coefficients that one scan codes.
 #[derive(Debug, Default)]
 struct Scan {
     /// Components by number, with their tables for DC and AC.

@@ -1,7 +1,7 @@
 //! Files of libjpeg-turbo-rs's encoder there and back; damage.
 
 use super::*;
-use crate::decode::{SeekDensity, SeekPointBuilder};
+use crate::format::jpeg::{SeekDensity, SeekPointBuilder};
 use libjpeg_turbo_rs::{Encoder, PixelFormat, Subsampling};
 
 /// Slopes, an edge and noise.
@@ -18,8 +18,8 @@ fn picture(width: usize, height: usize) -> Vec<u8> {
             };
             let edge = if (x + 2 * y) % 40 > 27 { 120 } else { 0 };
             for slope in [3, 5, 7] {
-                let colour = (slope * x + (8 - slope) * y) as u32 + edge + noise;
-                pixels.push(colour as u8);
+                let color = (slope * x + (8 - slope) * y) as u32 + edge + noise;
+                pixels.push(color as u8);
             }
         }
     }

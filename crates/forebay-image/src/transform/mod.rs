@@ -3,36 +3,22 @@
 //! A transform decides from header, options and [`SampleSeed`] which part of the image becomes which part of
 //! the output, has only that part decoded, and resizes it straight into the batch.
 
-mod augment;
-mod erase;
 mod eval;
-mod list;
-mod moving;
-mod output;
-mod picture;
 #[cfg(test)]
 mod tests;
-mod tone;
 mod train;
 
-pub use augment::{Bounds, ColorJitter, RandAugment, RandomGrayscale, TrivialAugmentWide};
-pub use erase::{Fill, RandomErasing};
 pub use eval::EvalTransform;
-pub use list::{RandomResizedCrop, ResizeTo, Size, Step, TransformList};
-pub use moving::{Interpolation, Motion};
-pub(crate) use output::Converter;
-pub use output::{Dtype, Layout, Normalize, Output};
-pub(crate) use picture::Picture;
 pub use train::TrainTransform;
 
-use crate::decode::{Decoder, Region, RgbImage};
-use crate::error::{ImageError, Result};
+use crate::decode::Decoder;
+use crate::error::{ImageError, Result, invalid};
+use crate::ops::{Compose, Size, check_side};
+use crate::output::{Dtype, Layout, Output};
 use crate::random::SampleSeed;
-use crate::resize::{Resize, Resizer};
+use crate::region::{Region, RgbImage};
+use crate::resize::{ResizePlan, Resizer};
 use std::time::Instant;
-
-/// Longest side of an output, in pixels: a mistyped option must not ask for gigabytes a sample.
-const MAX_SIDE: u32 = 8192;
 
 /// How an image becomes a picture of one size. Whose pixels these are is said by the decoder's
 /// [`Profile`](crate::Profile).
@@ -41,10 +27,10 @@ const MAX_SIDE: u32 = 8192;
 pub enum Transform {
     /// Random crop and flip, for training.
     Train(TrainTransform),
-    /// Fixed resize and centre crop, for validation.
+    /// Fixed resize and center crop, for validation.
     Eval(EvalTransform),
     /// A list of transforms.
-    List(TransformList),
+    List(Compose),
     /// Nothing: images stay encoded, for those who decode them elsewhere. There is nothing to [`apply`](Self::apply).
     Raw,
 }
@@ -54,8 +40,8 @@ pub enum Transform {
 /// ```
 /// use forebay_image::{Encoded, RgbImage, build_seek_points, encode_jpeg};
 ///
-/// let grey = RgbImage { width: 40, height: 30, data: vec![90; 40 * 30 * 3] };
-/// let jpeg = encode_jpeg(&grey, 95, false)?;
+/// let gray = RgbImage { width: 40, height: 30, data: vec![90; 40 * 30 * 3] };
+/// let jpeg = encode_jpeg(&gray, 95, false)?;
 /// let points = build_seek_points(&jpeg);
 /// let encoded = Encoded { bytes: &jpeg, seek_points: points.as_deref() };
 /// assert_eq!(Encoded::from(&jpeg[..]), Encoded { seek_points: None, ..encoded });
@@ -65,7 +51,7 @@ pub enum Transform {
 pub struct Encoded<'a> {
     /// The encoded image: the bytes of a JPEG or PNG file.
     pub bytes: &'a [u8],
-    /// What [`build_seek_points`](crate::build_seek_points) made of these bytes. Anything else is ignored: it never
+    /// The result of [`build_seek_points`](crate::build_seek_points) for these bytes. Anything else is ignored: it never
     /// changes pixels.
     pub seek_points: Option<&'a [u8]>,
 }
@@ -85,7 +71,7 @@ impl<'a> From<&'a Vec<u8>> for Encoded<'a> {
     }
 }
 
-/// Where the time of one sample went, in nanoseconds.
+/// The time spent on one sample, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timing {
     /// Header and decoding.
@@ -165,7 +151,7 @@ impl Transform {
         let mut picture = decoder.open(bytes)?;
         let (width, height) = picture.size();
         // `crop` is where the resize begins: nothing outside of what it asks for influences the output.
-        let (crop, resize): (_, Resize) = match self {
+        let (crop, resize): (_, ResizePlan) = match self {
             Self::Train(train) => train.plan(width, height, seed),
             Self::Eval(eval) => eval.plan(width, height),
             Self::List(list) => list.plan(width, height, seed),
@@ -206,7 +192,7 @@ impl Transform {
         decoder.picture = work;
         let resized = resized?;
         if let Some(list) = list {
-            list.erase(output, seed, out);
+            list.finish(output, seed, out);
         }
         Ok(Timing {
             decode_ns: (decoded - started).saturating_sub(resized).as_nanos() as u64,
@@ -228,7 +214,7 @@ pub fn resize(image: &RgbImage, width: u32, height: u32) -> Result<RgbImage> {
     let stride = image.width as usize * 3;
     assert!(stride > 0 && image.data.len() == stride * image.height as usize && image.height > 0);
     let mut resizer = Resizer::default();
-    let needed = resizer.plan(&Resize {
+    let needed = resizer.plan(&ResizePlan {
         input: (image.width, image.height),
         output: (width, height),
         window: Region::whole(width, height),
@@ -242,26 +228,4 @@ pub fn resize(image: &RgbImage, width: u32, height: u32) -> Result<RgbImage> {
         height,
         data,
     })
-}
-
-fn invalid(what: String) -> ImageError {
-    ImageError::Transform { what }
-}
-
-fn check_probability(name: &str, p: f64) -> Result<()> {
-    if (0.0..=1.0).contains(&p) {
-        return Ok(());
-    }
-    Err(invalid(format!(
-        "{name} is {p}, a probability from 0 to 1 is expected"
-    )))
-}
-
-fn check_side(name: &str, side: u32) -> Result<()> {
-    if (1..=MAX_SIDE).contains(&side) {
-        return Ok(());
-    }
-    Err(invalid(format!(
-        "{name} is {side} pixels, 1 to {MAX_SIDE} are possible"
-    )))
 }

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::augment::{Operation, Space};
-use super::moving::{Interpolation, Motion};
-use super::picture::Picture;
 use super::*;
 use crate::limits::Limits;
+use crate::ops::*;
+use crate::output::{Converter, Normalize};
+use crate::pixels::{AffineParams, Picture};
 
 fn testdata(path: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../../testdata", path]
@@ -33,7 +33,7 @@ fn crc32(bytes: &[u8]) -> String {
 }
 
 fn operation(name: &str) -> Option<Operation> {
-    Operation::ALL
+    Operation::DRAWN
         .into_iter()
         .find(|operation| format!("{operation:?}") == name)
 }
@@ -63,19 +63,19 @@ fn moved_pictures_are_torchvisions_between_pixels_and_outside() {
     assert_eq!(rows.len(), 1890);
     for row in rows {
         let mut picture = part(&whole, &row[6..10]);
-        let motion = Motion {
-            interpolation: Interpolation::from_name(&row[2]).unwrap(),
+        let affine = AffineParams {
+            interpolation: serde_json::from_value(row[2].as_str().into()).unwrap(),
             fill: [3, 4, 5].map(|i| row[i].parse().unwrap()),
         };
         let operation = operation(&row[0]).unwrap();
-        operation.apply(&mut picture, row[1].parse().unwrap(), &motion);
+        operation.apply(&mut picture, row[1].parse().unwrap(), &affine);
         assert_eq!(crc32(picture.data()), row[10], "{row:?}");
     }
 }
 
 /// Whole images through whole transforms: the region that is decoded, and what is black around it.
 #[test]
-fn a_centre_crop_is_torchvisions_also_of_more_than_there_is() {
+fn a_center_crop_is_torchvisions_also_of_more_than_there_is() {
     let whole = whole();
     let mut decoder = Decoder::new(Limits::default());
     let rows = table("crops.txt");
@@ -84,7 +84,10 @@ fn a_centre_crop_is_torchvisions_also_of_more_than_there_is() {
         let picture = part(&whole, &row[..4]);
         let png = crate::encode_png(picture.data(), picture.width as u32, picture.height as u32);
         let [height, width] = [4, 5].map(|i| row[i].parse().unwrap());
-        let list = TransformList::new(vec![Step::CentreCrop((height, width))]).unwrap();
+        let list = Compose::new(vec![Op::CenterCrop(CenterCrop {
+            size: (height, width),
+        })])
+        .unwrap();
         let transform = Transform::List(list);
         let mut out = vec![7; transform.output_values()];
         let (seed, output) = (sample(0), Output::default());
@@ -106,7 +109,7 @@ fn a_centre_crop_is_torchvisions_also_of_more_than_there_is() {
 #[test]
 fn every_operation_gives_torchvisions_bytes() {
     let whole = whole();
-    let still = &Motion::default();
+    let still = &AffineParams::default();
     let rows = table("operations.txt");
     assert_eq!(rows.len(), 807);
     for row in rows {
@@ -118,7 +121,7 @@ fn every_operation_gives_torchvisions_bytes() {
             ("contrast", _) => picture.contrast(magnitude),
             ("saturation", _) => picture.saturation(magnitude),
             ("hue", _) => picture.hue(magnitude),
-            ("grayscale", _) => picture.greyscale(),
+            ("grayscale", _) => picture.grayscale(),
             (other, _) => panic!("{other}"),
         }
         assert_eq!(crc32(picture.data()), row[6], "{row:?}");
@@ -182,28 +185,28 @@ fn numbers_are_torchvisions_bit_for_bit() {
 fn train() -> Transform {
     let part = Some((0.6, 1.4));
     Transform::List(
-        TransformList::new(vec![
-            Step::RandomResizedCrop(RandomResizedCrop {
+        Compose::new(vec![
+            Op::RandomResizedCrop(RandomResizedCrop {
                 size: (48, 64),
                 scale: (0.08, 1.0),
                 ratio: (3.0 / 4.0, 4.0 / 3.0),
             }),
-            Step::RandomHorizontalFlip(0.5),
-            Step::RandomVerticalFlip(0.5),
-            Step::ColorJitter(ColorJitter {
+            Op::RandomHorizontalFlip(RandomHorizontalFlip { p: 0.5 }),
+            Op::RandomVerticalFlip(RandomVerticalFlip { p: 0.5 }),
+            Op::ColorJitter(ColorJitter {
                 brightness: part,
                 contrast: part,
                 saturation: part,
                 hue: Some((-0.1, 0.1)),
             }),
-            Step::RandomGrayscale(RandomGrayscale { p: 0.2 }),
-            Step::RandAugment(RandAugment {
+            Op::RandomGrayscale(RandomGrayscale { p: 0.2 }),
+            Op::RandAugment(RandAugment {
                 num_ops: 2,
                 magnitude: 9,
                 num_magnitude_bins: 31,
-                motion: Motion::default(),
+                ..Default::default()
             }),
-            Step::RandomHorizontalFlip(0.5),
+            Op::RandomHorizontalFlip(RandomHorizontalFlip { p: 0.5 }),
         ])
         .unwrap(),
     )
@@ -211,12 +214,14 @@ fn train() -> Transform {
 
 fn evaluate() -> Transform {
     Transform::List(
-        TransformList::new(vec![
-            Step::Resize(ResizeTo::Short(80)),
-            Step::CentreCrop((64, 72)),
-            Step::TrivialAugmentWide(TrivialAugmentWide {
+        Compose::new(vec![
+            Op::Resize(Resize {
+                size: ResizeTo::Short(80),
+            }),
+            Op::CenterCrop(CenterCrop { size: (64, 72) }),
+            Op::TrivialAugmentWide(TrivialAugmentWide {
                 num_magnitude_bins: 31,
-                motion: Motion::default(),
+                ..Default::default()
             }),
         ])
         .unwrap(),
@@ -256,13 +261,13 @@ fn a_list_of_crop_and_flip_is_the_train_transform() {
     let bytes = std::fs::read(path).unwrap();
     let mut decoder = Decoder::new(Limits::default());
     let train = TrainTransform::new(40);
-    let list = TransformList::new(vec![
-        Step::RandomResizedCrop(RandomResizedCrop {
+    let list = Compose::new(vec![
+        Op::RandomResizedCrop(RandomResizedCrop {
             size: (40, 40),
             scale: train.scale,
             ratio: train.ratio,
         }),
-        Step::RandomHorizontalFlip(train.flip),
+        Op::RandomHorizontalFlip(RandomHorizontalFlip { p: train.flip }),
     ]);
     let (a, b) = (Transform::Train(train), Transform::List(list.unwrap()));
     for dtype in [Dtype::Uint8, Dtype::Float16] {
@@ -314,4 +319,93 @@ fn layouts_and_types_hold_the_same_picture_after_changes() {
         let number = f32::from_le_bytes(wide[at * 4..][..4].try_into().unwrap());
         assert_eq!(number, f32::from(pixel) * (1.0 / 255.0));
     }
+}
+
+fn apply(op: impl Into<Op>, bytes: &[u8], number: usize) -> Vec<u8> {
+    let crop = CenterCrop { size: (48, 64) };
+    let list = Compose::new(vec![crop.into(), op.into()]).unwrap();
+    let transform = Transform::List(list);
+    let mut out = vec![0; transform.output_values()];
+    let mut decoder = Decoder::new(Limits::default());
+    let (seed, output) = (sample(number), Output::default());
+    transform
+        .apply(&mut decoder, bytes, seed, &output, &mut out)
+        .unwrap();
+    out
+}
+
+#[test]
+fn every_pair_of_auto_augment_gives_torchvisions_bytes() {
+    let whole = whole();
+    let rows = table("auto-pairs.txt");
+    assert_eq!(rows.len(), 3 * 25 * 2);
+    for row in rows {
+        let mut picture = part(&whole, &row[3..7]);
+        let policy: Policy = serde_json::from_value(row[0].as_str().into()).unwrap();
+        let pair = policy.pairs()[row[1].parse::<usize>().unwrap()];
+        let negative = row[2] == "1";
+        for (operation, _, bin) in pair {
+            let drawn = (operation, negative);
+            Space::RandAugment.apply(&mut picture, (bin, 10), drawn, &AffineParams::default());
+        }
+        assert_eq!(crc32(picture.data()), row[7], "{row:?}");
+    }
+}
+
+#[test]
+fn auto_augment_gives_torchvisions_bytes_for_the_documented_draws() {
+    let rows = table("auto-lists.txt");
+    assert_eq!(rows.len(), 60);
+    for (number, row) in rows.iter().enumerate() {
+        let bytes = std::fs::read(testdata("images").join(&row[0])).unwrap();
+        let policies = [Policy::ImageNet, Policy::Cifar10, Policy::Svhn];
+        for (policy, expected) in policies.into_iter().zip(&row[1..]) {
+            let op = AutoAugment {
+                policy,
+                ..AutoAugment::default()
+            };
+            assert_eq!(
+                crc32(&apply(op, &bytes, number)),
+                *expected,
+                "{row:?}: {policy:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn blurs_are_torchvisions_but_for_a_level_in_ten_thousand_values() {
+    let whole = whole();
+    let rows = table("blurs.txt");
+    assert_eq!(rows.len(), 12);
+    let (mut values, mut different) = (0, 0);
+    for row in rows {
+        let mut picture = part(&whole, &row[..4]);
+        let [width, height] = [4, 5].map(|i| row[i].parse().unwrap());
+        picture.gaussian_blur((width, height), row[6].parse().unwrap());
+        let png = std::fs::read(testdata("golden-augment").join(&row[7])).unwrap();
+        let expected = Decoder::new(Limits::default()).decode(&png).unwrap();
+        for (&a, &b) in picture.data().iter().zip(&expected.data) {
+            assert!(a.abs_diff(b) <= 1, "{row:?}: {a} and {b}");
+            different += usize::from(a != b);
+        }
+        values += expected.data.len();
+        assert_eq!(picture.data().len(), expected.data.len());
+    }
+    assert!(different * 10_000 <= values, "{different} of {values}");
+}
+
+#[test]
+fn a_blur_draws_its_width() {
+    let path = testdata("images/train/n02782093/n02782093_11.JPEG");
+    let bytes = std::fs::read(path).unwrap();
+    let blur = |sigma| GaussianBlur {
+        kernel_size: (9, 5),
+        sigma,
+    };
+    let drawn = |number| apply(blur((0.1, 2.0)), &bytes, number);
+    assert_ne!(drawn(0), drawn(1));
+    let unit = crate::random::Draws::new(sample(1), crate::random::Purpose(11)).unit();
+    let sigma = 0.1 + (2.0 - 0.1) * unit;
+    assert_eq!(drawn(1), apply(blur((sigma, sigma)), &bytes, 1));
 }

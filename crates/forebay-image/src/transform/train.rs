@@ -1,16 +1,18 @@
 //! RandomResizedCrop and a random flip, as torchvision defines them.
 
-use super::{check_probability, check_side, invalid};
-use crate::decode::Region;
 use crate::error::Result;
-use crate::random::{Draws, Purpose, SampleSeed, exp, ln};
-use crate::resize::Resize;
+use crate::ops::{check_crop, check_probability, check_side, random_region};
+use crate::random::{Draws, Purpose, SampleSeed};
+use crate::region::Region;
+use crate::resize::ResizePlan;
+use serde::{Deserialize, Serialize};
 
 /// Crop a random part, resize it to a square, mirror it sometimes.
 ///
 /// The crop is chosen as `torchvision.transforms.RandomResizedCrop` does: ten tries of a random area and
-/// a log-uniform aspect ratio, then the largest centre crop within the ratio's bounds.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// a log-uniform aspect ratio, then the largest center crop within the ratio's bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct TrainTransform {
     /// Side of the output, in pixels.
     pub size: u32,
@@ -41,16 +43,21 @@ impl TrainTransform {
 
     /// The crop for a sample, and whether it is mirrored; a pure function.
     pub fn crop(&self, width: u32, height: u32, seed: SampleSeed) -> (Region, bool) {
-        let flip = Draws::new(seed, Purpose::Flip).unit() < self.flip;
+        let flip = Draws::new(seed, Purpose::FLIP).unit() < self.flip;
         (
             random_region(width, height, seed, self.scale, self.ratio),
             flip,
         )
     }
 
-    pub(super) fn plan(&self, width: u32, height: u32, seed: SampleSeed) -> ((u32, u32), Resize) {
+    pub(super) fn plan(
+        &self,
+        width: u32,
+        height: u32,
+        seed: SampleSeed,
+    ) -> ((u32, u32), ResizePlan) {
         let (crop, flip) = self.crop(width, height, seed);
-        let resize = Resize {
+        let resize = ResizePlan {
             input: (crop.width, crop.height),
             output: (self.size, self.size),
             window: Region::whole(self.size, self.size),
@@ -60,69 +67,9 @@ impl TrainTransform {
     }
 }
 
-/// Checks the bounds of a random crop.
-pub(super) fn check_crop(scale: (f64, f64), ratio: (f64, f64)) -> Result<()> {
-    let (low, high) = scale;
-    if !(low > 0.0 && low <= high && high <= 1.0) {
-        return Err(invalid(format!(
-            "scale is {low} to {high}, expected 0 < low <= high <= 1"
-        )));
-    }
-    let (low, high) = ratio;
-    if !(low >= 1e-3 && low <= high && high <= 1e3) {
-        return Err(invalid(format!(
-            "ratio is {low} to {high}, expected 0.001 <= low <= high <= 1000"
-        )));
-    }
-    Ok(())
-}
-
-/// The random crop of a sample.
-pub(super) fn random_region(
-    width: u32,
-    height: u32,
-    seed: SampleSeed,
-    scale: (f64, f64),
-    ratio: (f64, f64),
-) -> Region {
-    let mut draws = Draws::new(seed, Purpose::Crop);
-    let (w, h) = (f64::from(width), f64::from(height));
-    let (log_low, log_high) = (ln(ratio.0), ln(ratio.1));
-    for _ in 0..10 {
-        let area = w * h * draws.uniform(scale.0, scale.1);
-        let aspect = exp(draws.uniform(log_low, log_high));
-        // Python's round: ties to even. The cast saturates.
-        let crop_width = (area * aspect).sqrt().round_ties_even() as u32;
-        let crop_height = (area / aspect).sqrt().round_ties_even() as u32;
-        if (1..=width).contains(&crop_width) && (1..=height).contains(&crop_height) {
-            let y = draws.below(height - crop_height + 1);
-            let x = draws.below(width - crop_width + 1);
-            return Region {
-                x,
-                y,
-                width: crop_width,
-                height: crop_height,
-            };
-        }
-    }
-    let (crop_width, crop_height) = if w / h < ratio.0 {
-        (
-            width,
-            ((w / ratio.0).round_ties_even() as u32).clamp(1, height),
-        )
-    } else if w / h > ratio.1 {
-        (
-            ((h * ratio.1).round_ties_even() as u32).clamp(1, width),
-            height,
-        )
-    } else {
-        (width, height)
-    };
-    let (x, y) = ((width - crop_width) / 2, (height - crop_height) / 2);
-    Region {
-        x,
-        y,
-        width: crop_width,
-        height: crop_height,
+impl Default for TrainTransform {
+    /// The usual settings, 224 pixels a side.
+    fn default() -> Self {
+        Self::new(224)
     }
 }

@@ -9,7 +9,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use forebay_wire::Buffer;
+use forebay_batch::Buffer;
 
 /// A buffer that is being filled.
 pub(super) struct Canvas {
@@ -77,7 +77,7 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
-    use forebay_wire::BufferPool;
+    use forebay_batch::BufferPool;
 
     use super::*;
 

@@ -20,18 +20,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use forebay_batch::{BufferPool, EncodedImages, Mixed};
+use forebay_batch::{FLAG_FAILED, FLAG_SAMPLE};
 use forebay_image::Mix;
-use forebay_wire::batch::{FLAG_FAILED, FLAG_SAMPLE};
-use forebay_wire::{BufferPool, EncodedImages, Mixed};
+
+use forebay_options::OnError;
 
 use crate::error::{Error, Result};
-use crate::options::{Machine, OnError, Options, RAW_EXTRA, usable_cores};
+use crate::options::{Machine, Options, RAW_EXTRA, usable_cores};
 use crate::plan::{Batches, Selection};
 use crate::source::Source;
-use crate::stats::{Activity, Clock, Levels, Queues, ReadClock, StageStats, Stats};
+use crate::stats::{
+    Activity, Clock, CpuTime, Levels, Queues, ReadClock, StageStats, Stats, process_cpu_time,
+};
 use canvas::Canvas;
 use cores::Place;
-pub use cores::Share;
 use planner::{Planner, Reach, most_readers};
 use state::{Making, Sizes, State};
 
@@ -60,6 +63,9 @@ pub(crate) struct Shared {
     readers: Vec<Clock>,
     levels: Levels,
     workers: Vec<Clock>,
+    workers_cpu: CpuTime,
+    /// CPU time of the whole process when the pipeline began.
+    cpu_before: Duration,
     trainer: Clock,
     began: Instant,
     /// Where the number of threads was left to this process, or a share was given: those it shares.
@@ -76,7 +82,7 @@ pub(crate) struct Shared {
 pub(crate) struct Made {
     pub(crate) epoch: u64,
     pub(crate) start: u64,
-    pub(crate) images: forebay_wire::Buffer,
+    pub(crate) images: forebay_batch::Buffer,
     pub(crate) encoded: Option<Box<EncodedImages>>,
     pub(crate) labels: Vec<i64>,
     pub(crate) mixed: Option<Mixed>,
@@ -149,7 +155,7 @@ impl Pipeline {
     ) -> Result<Pipeline> {
         let machine = Machine::new(&options)?;
         let batches = options.batches(selection.len() * options.sampling.times())?;
-        let (wanted, gap_bytes) = source.pace();
+        let (wanted, gap_bytes) = source.read_profile();
         let (picks, record_bytes) = (selection.len(), machine.record_bytes);
         let reach = |readers| {
             Reach::new(
@@ -197,7 +203,7 @@ impl Pipeline {
         // Besides those in the making, one or two are at the trainer.
         let kept = batch_bytes.saturating_mul(machine.batches_ahead + 2);
         let shares = options.threads == 0 || options.share.is_some();
-        let cores = shares.then(|| Place::new(options.share.clone()));
+        let cores = shares.then(|| Place::new(options.share.as_ref()));
         let buffer_bytes = if options.is_raw() { 0 } else { batch_bytes };
         let shared = Arc::new(Shared {
             source,
@@ -224,6 +230,8 @@ impl Pipeline {
             began: Instant::now(),
             cores,
             usable_cores: usable_cores(),
+            workers_cpu: CpuTime::default(),
+            cpu_before: process_cpu_time(),
             transform_ns: AtomicU64::new(0),
             images: AtomicU64::new(0),
             batches_out: AtomicU64::new(0),
@@ -291,6 +299,8 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
+        // Once this has freed what it can.
+        let _trim = crate::trim::Soon;
         self.shared.stop();
         let until = Instant::now() + JOIN_TIMEOUT;
         let mut state = self.shared.lock();
@@ -472,6 +482,10 @@ impl Shared {
             reads: self.levels.read(),
             among_others: false,
             cores: self.usable_cores,
+            decode_cpu_s: self.workers_cpu.read().as_secs_f64(),
+            process_cpu_s: process_cpu_time()
+                .saturating_sub(self.cpu_before)
+                .as_secs_f64(),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::extent::{Extent, Store};
 use crate::error::Result;
 use crate::options::{DEFAULT_READERS, Options};
-use crate::plan::{Batches, Epoch, PlanOptions, Run, Selection, Shuffle, defaults};
+use crate::plan::{Batches, Epoch, Footprint, PlanOptions, Reading, Run, Selection};
 use crate::source::Source;
 
 /// Samples that are planned ahead without a place in a batch: bounds the memory of the plan itself.
@@ -59,25 +59,19 @@ impl Reach {
         let readers = readers as u64;
         // Two reads in flight for each reader, and as many waiting.
         let reads = readers * 4;
-        let (run_records, held) = match options.shuffle {
-            Shuffle::Full => (1, None),
-            Shuffle::Blocks {
-                block_records,
-                window_blocks,
-            } => {
-                let lanes = options.lanes / options.world_size.max(1);
-                let window = window_blocks.saturating_mul(block_records);
-                (block_records, Some(lanes.saturating_mul(window)))
-            }
-            Shuffle::None => {
-                let gap = (options.world_size - 1).saturating_mul(mean);
-                let fits = (budget / mean / (reads + 1)).max(1);
-                match defaults::block_records(records, records.saturating_mul(mean), 1).min(fits) {
-                    block if gap <= gap_bytes => (block, Some(block)),
-                    _ => (1, None),
-                }
-            }
-        };
+        let world_size = options.world_size.max(1);
+        let Footprint {
+            run_records,
+            window_records: held,
+        } = options.shuffle.footprint(&Reading {
+            records,
+            mean_bytes: mean,
+            lanes: options.lanes / world_size,
+            world_size,
+            budget_bytes: budget,
+            gap_bytes,
+            reads,
+        });
         let ahead_records = reads.saturating_mul(run_records);
         let bytes = |records: u64| records.saturating_mul(mean);
         // The windows, and a read for each reader: else reading would stop at each turn of a window.

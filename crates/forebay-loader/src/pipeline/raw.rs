@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 
+use forebay_batch::FLAG_FAILED;
+use forebay_batch::{Buffer, BufferPool, EncodedImages};
 use forebay_image::{ImageError, Limits, probe};
-use forebay_wire::batch::FLAG_FAILED;
-use forebay_wire::{Buffer, BufferPool, EncodedImages};
+
+use forebay_options::OnError;
 
 use crate::error::{Error, Result};
-use crate::options::{OnError, Options};
+use crate::options::Options;
 
 /// An image as it is stored, and what its header says.
 #[derive(Default)]

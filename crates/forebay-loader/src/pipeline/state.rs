@@ -9,8 +9,8 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_wire::Buffer;
-use forebay_wire::batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE};
+use forebay_batch::Buffer;
+use forebay_batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE};
 
 use super::canvas::{Canvas, Slot};
 use super::extent::{Extent, Store};

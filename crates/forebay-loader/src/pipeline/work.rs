@@ -3,18 +3,18 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_image::{Decoder, Encoded, SampleSeed, Timing, Transform};
-use forebay_shard::{RecordBlock, image_record};
+use forebay_shard::RecordBlock;
 
 use super::Shared;
 use super::cores::Seat;
 use super::raw::{Gather, RawImage};
 use super::state::{Done, Job, Task, Working};
 use crate::error::{Error, Result};
-use crate::options::OnError;
 use crate::stats::Activity;
+use forebay_options::OnError;
 
 /// Label of a record that has none.
 const NO_LABEL: i64 = -1;
@@ -23,6 +23,7 @@ const NO_LABEL: i64 = -1;
 pub(super) fn run(shared: &Shared, me: usize) {
     let mut decoder = Decoder::with_options(shared.options.decode);
     let mut seat = Seat::new(shared.cores.as_ref());
+    let mut cpu_noted = Duration::ZERO;
     while let Some(job) = take(shared, me, &mut seat) {
         // Waiting for a core that another loader has counts as work: it is what more of them would shorten.
         shared.workers[me].switch(Activity::Busy);
@@ -31,6 +32,7 @@ pub(super) fn run(shared: &Shared, me: usize) {
             Job::Sample(task) => sample(shared, me, &mut decoder, task),
             Job::Buffer { generation } => buffer(shared, generation),
         }
+        shared.workers_cpu.note(&mut cpu_noted);
     }
 }
 
@@ -178,10 +180,13 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
             });
         }
     };
-    let record = image_record(record).map_err(|error| Error::Record {
-        place: place(task.sample),
-        what: format!("not an Example with an image: {error}"),
-    })?;
+    let features = shared.source.record_features(task.sample);
+    let record = features
+        .image_record(record)
+        .map_err(|error| Error::Record {
+            place: place(task.sample),
+            what: format!("not an Example with an image: {error}"),
+        })?;
     let label = match record.label {
         Some(stored) => shared.source.label(task.sample, stored)?,
         None => NO_LABEL,

@@ -73,6 +73,15 @@ impl Batches {
         self.batch_size * self.world_size
     }
 
+    /// Samples of the epoch that all ranks together have after the global batch that begins at
+    /// `position`, padding not counted.
+    #[must_use]
+    pub fn after(&self, position: u64) -> u64 {
+        position
+            .saturating_add(self.global_size())
+            .min(self.records)
+    }
+
     /// Batches from `position` to the end of the epoch: the same number on every rank.
     #[must_use]
     pub fn remaining(&self, position: u64) -> u64 {

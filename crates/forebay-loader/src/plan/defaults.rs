@@ -14,17 +14,18 @@
 //! default, whether one process reads all lanes or 64 share them. With 1,024 lanes for 1,024
 //! ranks each rank holds 8 MiB.
 
+use forebay_shard::manifest;
+#[cfg(doc)]
+use forebay_shard::manifest::EPOCH_BLOCK_BYTES;
+
 /// Lanes of an epoch.
 pub const LANES: u64 = 64;
 
 /// Blocks that a lane mixes.
 pub const WINDOW_BLOCKS: u64 = 2;
 
-/// Upper bound of a block, in bytes of the records as stored.
-pub const BLOCK_BYTES: u64 = 4 << 20;
-
 /// Records of a block: the largest power of two that keeps a block within
-/// [`BLOCK_BYTES`] on average, but small enough that each lane gets a window's
+/// [`EPOCH_BLOCK_BYTES`] on average, but small enough that each lane gets a window's
 /// worth of different blocks. A dataset that fits into the windows is thus cut finely
 /// and mixed well: below `lanes * WINDOW_BLOCKS * 2` records each block is one record.
 ///
@@ -32,12 +33,16 @@ pub const BLOCK_BYTES: u64 = 4 << 20;
 /// more or less for each record) almost always come in the same order.
 #[must_use]
 pub fn block_records(records: u64, bytes: u64, lanes: u64) -> u64 {
-    let mean = (bytes / records.max(1)).max(1);
-    let by_bytes = BLOCK_BYTES / mean;
-    let by_count = records / lanes.saturating_mul(WINDOW_BLOCKS).max(1);
-    match by_bytes.min(by_count) {
+    block_records_within(manifest::block_records(records, bytes), records, lanes)
+}
+
+/// The same where the most records that a block may have, a power of two, is known: manifests keep it,
+/// so that an order survives a conversion that changes the sizes of records.
+#[must_use]
+pub fn block_records_within(most: u64, records: u64, lanes: u64) -> u64 {
+    match records / lanes.saturating_mul(WINDOW_BLOCKS).max(1) {
         0 => 1,
-        most => 1 << most.ilog2(),
+        by_count => most.min(1 << by_count.ilog2()),
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+#[cfg(test)]
+use super::Shuffle;
 use super::selection::{Picks, Selection};
-use super::{EpochPlan, PlanOptions, Run, Shuffle};
+use super::{EpochPlan, PlanOptions, Run};
 use crate::error::{Error, Result};
 
 /// Most times that a sample comes in an epoch on purpose.
@@ -60,10 +62,7 @@ impl Epoch {
             plan: EpochPlan::new(options)?,
             picks: selection.picks(options.seed, options.epoch),
             repeats,
-            row: match options.shuffle {
-                Shuffle::None => 1,
-                Shuffle::Blocks { .. } | Shuffle::Full => options.lanes,
-            },
+            row: options.shuffle.row(options.lanes),
         })
     }
 
@@ -155,11 +154,8 @@ mod tests {
     }
 
     fn shuffles() -> [Shuffle; 3] {
-        let blocks = Shuffle::Blocks {
-            block_records: 9,
-            window_blocks: 2,
-        };
-        [Shuffle::None, blocks, Shuffle::Full]
+        let blocks = Shuffle::blocks(9, 2);
+        [Shuffle::NONE, blocks, Shuffle::FULL]
     }
 
     proptest! {
@@ -194,7 +190,7 @@ mod tests {
                     // Whole rows: the same lane each time. Never further apart than a row's repetitions.
                     let (first, last) = (times[0].1, times[times.len() - 1].1);
                     prop_assert!(last - first < lanes * repeats);
-                    if last < list.len() as u64 / lanes * lanes * repeats && shuffle != Shuffle::None {
+                    if last < list.len() as u64 / lanes * lanes * repeats && shuffle != Shuffle::NONE {
                         prop_assert!(times.iter().all(|time| time.1 % lanes == first % lanes));
                     }
                 }
@@ -223,10 +219,7 @@ mod tests {
         let members = vec![0, 3, 5, 6, 1, 2, 4, 7, 8, 9];
         let weights = [1.0, 2.5, 0.25];
         let selection = Selection::drawn(12, vec![0, 4, 6, 10], members, &weights).unwrap();
-        let blocks = Shuffle::Blocks {
-            block_records: 2,
-            window_blocks: 2,
-        };
+        let blocks = Shuffle::blocks(2, 2);
         let epoch = epoch(&selection, 2, 2, blocks);
         let order: Vec<(u64, u64)> = (0..24)
             .map(|p| (epoch.at(p).sample, epoch.at(p).occurrence))
@@ -265,10 +258,7 @@ mod tests {
     fn golden_portions() {
         let members = vec![0, 1, 2, 4, 6, 7, 8, 9];
         let selection = Selection::portioned(7, vec![0, 3, 8], members, &[1.5, 0.5]).unwrap();
-        let blocks = Shuffle::Blocks {
-            block_records: 2,
-            window_blocks: 2,
-        };
+        let blocks = Shuffle::blocks(2, 2);
         let epoch = epoch(&selection, 2, 1, blocks);
         let order: Vec<(u64, u64)> = (0..7)
             .map(|p| (epoch.at(p).sample, epoch.at(p).occurrence))
@@ -287,7 +277,7 @@ mod tests {
                 seed,
                 epoch,
                 lanes: 1,
-                shuffle: Shuffle::None,
+                shuffle: Shuffle::NONE,
                 run_records: 1,
             };
             let epoch = Epoch::new(&options, &selection, 1).unwrap();
@@ -305,7 +295,7 @@ mod tests {
             seed: 0,
             epoch: 0,
             lanes: 2,
-            shuffle: Shuffle::None,
+            shuffle: Shuffle::NONE,
             run_records: 1,
         };
         let selection = Selection::first(10);

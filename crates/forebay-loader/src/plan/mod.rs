@@ -19,6 +19,7 @@
 //!   window `w = (j + skip) / (W * B)`, which is the lane positions from
 //!   `max(w * W * B - skip, 0)` up to `min((w + 1) * W * B - skip, len(l))`. The window's positions are permuted by
 //!   `permutation(size of the window, K.child(3).child(l).child(w))`.
+//! - Shuffle *window*: as *blocks*, with `k = q / B`.
 //! - Shuffle *full*: the sample is `permutation(N, K.child(4))(p)`. Shuffle *none*: it is `p`.
 //! - [`Batches`]: the global batch that begins at `s` is the positions `s .. s + batch_size * world_size`; rank `r`
 //!   has those at `s + r + i * world_size`. Positions from `N` on are padding: `p mod N`.
@@ -33,7 +34,7 @@
 //!     seed: 42,
 //!     epoch: 3,
 //!     lanes: 64,
-//!     shuffle: Shuffle::Blocks { block_records: 32, window_blocks: 2 },
+//!     shuffle: Shuffle::blocks(32, 2),
 //!     run_records: 32,
 //! })?;
 //! let first: Vec<u64> = (0..4).map(|p| plan.sample_at(p)).collect();
@@ -54,6 +55,7 @@ pub(crate) use epoch::MAX_REPEATS;
 pub use epoch::{Epoch, Pick};
 pub(crate) use permutation::Key;
 pub use selection::Selection;
+pub(crate) use shuffle::{Footprint, Reading};
 pub use shuffle::{Run, Shuffle};
 
 use crate::error::{Error, Result};
@@ -196,10 +198,7 @@ mod tests {
     }
 
     fn blocks(block_records: u64, window_blocks: u64) -> Shuffle {
-        Shuffle::Blocks {
-            block_records,
-            window_blocks,
-        }
+        Shuffle::blocks(block_records, window_blocks)
     }
 
     /// The contract of an epoch's order, computed a second time by `tools/epoch_order.py`.
@@ -208,9 +207,13 @@ mod tests {
         let small = plan(30, 1, 2, 4, blocks(4, 2));
         let order: Vec<u64> = (0..30).map(|p| small.sample_at(p)).collect();
         assert_eq!(order, GOLDEN_SMALL);
-        let full = plan(30, 1, 2, 4, Shuffle::Full);
+        let full = plan(30, 1, 2, 4, Shuffle::FULL);
         let order: Vec<u64> = (0..30).map(|p| full.sample_at(p)).collect();
         assert_eq!(order, GOLDEN_FULL);
+        let window = Shuffle::named("window").unwrap().with_blocks(4, 2);
+        let window = plan(30, 1, 2, 4, window);
+        let order: Vec<u64> = (0..30).map(|p| window.sample_at(p)).collect();
+        assert_eq!(order, GOLDEN_WINDOW);
         let large = plan(1_281_167, 42, 3, 64, blocks(32, 2));
         let order: Vec<u64> = (0..8).map(|k| large.sample_at(k * 177_777)).collect();
         assert_eq!(order, GOLDEN_LARGE);
@@ -222,6 +225,10 @@ mod tests {
     const GOLDEN_FULL: [u64; 30] = [
         29, 23, 0, 2, 13, 14, 15, 20, 8, 27, 26, 5, 6, 9, 3, 17, 22, 18, 19, 7, 11, 21, 12, 1, 16,
         24, 4, 25, 28, 10,
+    ];
+    const GOLDEN_WINDOW: [u64; 30] = [
+        14, 22, 24, 0, 7, 19, 23, 3, 8, 16, 26, 2, 9, 17, 25, 4, 12, 18, 28, 6, 10, 15, 29, 1, 11,
+        21, 27, 5, 13, 20,
     ];
     const GOLDEN_LARGE: [u64; 8] = [
         703796, 84395, 742975, 492567, 838361, 189221, 474215, 849810,
@@ -260,9 +267,12 @@ mod tests {
         /// A rank reads runs that no other rank reads.
         #[test]
         fn ranks_share_no_run(records in 1u64..1500, seed: u64, world in 1u64..7) {
-            let plan = plan(records, seed, 0, world * 4, blocks(16, 2));
-            for p in 0..records {
-                prop_assert_eq!(plan.run_at(p).lane % world, p % world);
+            for name in ["blocks", "window"] {
+                let shuffle = Shuffle::named(name).unwrap().with_blocks(16, 2);
+                let plan = plan(records, seed, 0, world * 4, shuffle);
+                for p in 0..records {
+                    prop_assert_eq!(plan.run_at(p).lane % world, p % world);
+                }
             }
         }
     }

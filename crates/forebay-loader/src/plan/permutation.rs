@@ -43,6 +43,11 @@ impl Key {
         Key(mix(self.0 ^ mix(value.wrapping_add(GOLDEN))))
     }
 
+    /// The child that belongs to a domain.
+    pub(crate) const fn domain(self, domain: Domain) -> Key {
+        self.child(domain as u64)
+    }
+
     /// The key as a number.
     pub(crate) const fn bits(self) -> u64 {
         self.0
@@ -52,6 +57,25 @@ impl Key {
     pub(crate) const fn below(self, n: u64) -> u64 {
         reduce(self.0, n)
     }
+}
+
+/// The purposes of random numbers. Each domain is a child of the epoch's key, so that one shuffle's numbers say nothing of
+/// another's; the numbers are part of every order and stay as they are.
+#[derive(Debug, Clone, Copy)]
+#[repr(u64)]
+pub(crate) enum Domain {
+    /// The record at which blocks begin.
+    Rotation = 1,
+    /// The order of blocks.
+    Blocks = 2,
+    /// The order within each window of a lane.
+    Windows = 3,
+    /// The permutation of all samples.
+    Full = 4,
+    /// Draws with replacement.
+    Draws = 5,
+    /// Portions of a mix: a child of the seed's key, since portions go on from epoch to epoch.
+    Portions = 6,
 }
 
 /// Up to this size the rounds are so many that all `n!` orders are equally likely

@@ -23,13 +23,8 @@
 
 use std::sync::Arc;
 
-use super::permutation::{Key, Permutation};
+use super::permutation::{Domain, Key, Permutation};
 use crate::error::{Error, Result};
-
-/// Child of the epoch's key that draws belong to.
-const KEY_DRAWS: u64 = 5;
-/// Child of the seed's key that portions belong to.
-const KEY_PORTIONS: u64 = 6;
 
 /// What the epochs of a stream are made of.
 #[derive(Debug, Clone)]
@@ -161,9 +156,9 @@ impl Selection {
         match &self.0 {
             Kind::First(_) => Picks::First,
             Kind::Listed(records) => Picks::Listed(Arc::clone(records)),
-            Kind::Drawn(urn) => Picks::Drawn(urn.draw(key.child(epoch).child(KEY_DRAWS))),
+            Kind::Drawn(urn) => Picks::Drawn(urn.draw(key.child(epoch).domain(Domain::Draws))),
             Kind::Portioned(portions) => {
-                Picks::Drawn(portions.deal(key.child(KEY_PORTIONS), epoch))
+                Picks::Drawn(portions.deal(key.domain(Domain::Portions), epoch))
             }
         }
     }

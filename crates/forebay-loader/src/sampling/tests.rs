@@ -7,6 +7,7 @@ use forebay_shard::RecordBlock;
 use super::*;
 use crate::error::Place;
 use crate::plan::{Epoch, PlanOptions, Shuffle};
+use crate::source::Classes;
 
 /// Records with labels and nothing else.
 struct Labelled(Vec<Option<i64>>);
@@ -56,6 +57,10 @@ impl Source for Labelled {
         let at = ["cat", "dog"].iter().position(|class| *class == name);
         Ok(at.map(|at| at as i64 + 1))
     }
+
+    fn classes(&self) -> Classes {
+        Classes::default()
+    }
 }
 
 /// 40 records: label 1 (cat) for one in four, 2 (dog) for two, 3 for one.
@@ -71,7 +76,7 @@ fn samples(sampling: &Sampling, epoch: u64) -> Vec<u64> {
         seed: 4,
         epoch,
         lanes: 4,
-        shuffle: Shuffle::None,
+        shuffle: Shuffle::NONE,
         run_records: 1,
     };
     let epoch = Epoch::new(&options, &selection, resolved.times()).unwrap();

@@ -1,7 +1,38 @@
 //! What a thread did with its time.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The time that threads had a core, all of them together.
+#[derive(Debug, Default)]
+pub(crate) struct CpuTime(AtomicU64);
+
+impl CpuTime {
+    /// Counts what this thread had since the last call, of which it keeps `noted`.
+    pub(crate) fn note(&self, noted: &mut Duration) {
+        let now = cpu_time(ClockId::ThreadCPUTime);
+        let more = now.saturating_sub(*noted);
+        *noted = now;
+        let nanoseconds = u64::try_from(more.as_nanos()).unwrap_or(u64::MAX);
+        self.0.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// The time that all threads of this process had a core.
+pub(crate) fn process_cpu_time() -> Duration {
+    cpu_time(ClockId::ProcessCPUTime)
+}
+
+fn cpu_time(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
+}
 
 /// What a thread is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +116,21 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_without_work_take_no_core() {
+        let (cpu, mut noted) = (CpuTime::default(), Duration::ZERO);
+        cpu.note(&mut noted);
+        let before = cpu.read();
+        std::thread::park_timeout(Duration::from_millis(30));
+        cpu.note(&mut noted);
+        let idle = cpu.read() - before;
+        while cpu.read() < before + idle + Duration::from_millis(5) {
+            cpu.note(&mut noted);
+        }
+        assert!(idle < Duration::from_millis(30), "{idle:?}");
+        assert!(process_cpu_time() >= cpu.read());
+    }
 
     #[test]
     fn all_time_is_accounted_for() {

@@ -11,11 +11,11 @@ use std::time::Duration;
 use forebay_proto::wire;
 use forebay_shard::StorageStats;
 
-pub(crate) use clock::{Activity, Clock, Times};
+pub(crate) use clock::{Activity, Clock, CpuTime, Times, process_cpu_time};
 pub(crate) use levels::{Level, Levels};
 pub(crate) use reads::ReadClock;
 pub use reads::{READ_BOUNDS_S, ReadTimes};
-pub use verdict::{Bound, Verdict};
+pub use verdict::{Bound, CoresElsewhere, Verdict};
 
 /// How a stage spent the time of its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -75,6 +75,10 @@ pub struct Stats {
     pub(crate) among_others: bool,
     /// Cores that decode threads may use; 0 where that is not known.
     pub(crate) cores: usize,
+    /// Seconds that decode threads had a core; 0 where that is not known.
+    pub(crate) decode_cpu_s: f64,
+    /// Seconds that all threads of the process had a core meanwhile.
+    pub(crate) process_cpu_s: f64,
 }
 
 /// What waits in a loader right now, in the order of its way: the fullest queue is before the narrowest place.
@@ -136,6 +140,8 @@ impl Stats {
                 None => now,
             }),
             reads: levels::since(&self.reads, &earlier.reads),
+            decode_cpu_s: (self.decode_cpu_s - earlier.decode_cpu_s).max(0.0),
+            process_cpu_s: (self.process_cpu_s - earlier.process_cpu_s).max(0.0),
             ..self.clone()
         }
     }
@@ -178,6 +184,8 @@ impl Stats {
             reads: levels::to_wire(&self.reads),
             cores: u32::try_from(self.cores).unwrap_or(u32::MAX),
             traffic: self.traffic.as_ref().map(remote::traffic_to_wire),
+            decode_cpu_s: self.decode_cpu_s,
+            process_cpu_s: self.process_cpu_s,
         }
     }
 }

@@ -66,6 +66,8 @@ impl Stats {
             reads: levels::from_wire(&server.reads),
             among_others: false,
             cores: usize::try_from(server.cores).unwrap_or(usize::MAX),
+            decode_cpu_s: server.decode_cpu_s,
+            process_cpu_s: server.process_cpu_s,
         }
     }
 }

@@ -59,6 +59,9 @@ pub struct Verdict {
     /// How many times as much storage could give: what it gave at its best, with as many reads at once as were seen, beside what was
     /// asked of it. `None` where it was not asked for anything.
     pub storage_could_give: Option<f64>,
+    /// How many cores decode threads had, where that is much less than they could have used, and the rest of this process did not
+    /// have them either: other processes did, or a limit keeps them from it.
+    pub cores_elsewhere: Option<CoresElsewhere>,
     /// Whether storage could give still more, and nobody asked.
     at_least: bool,
     threads: usize,
@@ -70,6 +73,33 @@ pub struct Verdict {
     storage: Option<String>,
 }
 
+/// Cores that decode threads were kept from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CoresElsewhere {
+    /// Cores that decode threads had, on average.
+    pub got: f64,
+    /// Cores that they could have used: there are as many, and they always had work for as many.
+    pub wanted: f64,
+}
+
+impl CoresElsewhere {
+    fn of(stats: &Stats, decode_work_s: f64) -> Option<CoresElsewhere> {
+        if stats.cores == 0 || stats.wall_s <= 0.0 || stats.decode_cpu_s <= 0.0 {
+            return None;
+        }
+        let cores = stats.cores as f64;
+        let wanted = (decode_work_s / stats.wall_s).min(cores);
+        let got = stats.decode_cpu_s / stats.wall_s;
+        let process = stats.process_cpu_s / stats.wall_s;
+        let is_kept = got < CORES_GOT * wanted && process < CORES_USED * cores;
+        is_kept.then_some(CoresElsewhere { got, wanted })
+    }
+}
+
+/// Decode threads that had less of the cores that they could have used were kept from them.
+const CORES_GOT: f64 = 0.75;
+/// A process that had more of the cores had them itself.
+const CORES_USED: f64 = 0.85;
 /// A trainer that waits less is fed well enough.
 const TRAINER_WAITS: f64 = 0.05;
 /// Decode threads that wait more for room are ahead of the trainer: what it waits itself is the time it takes to wake up.
@@ -114,6 +144,7 @@ pub(super) fn judge(stats: &Stats) -> Verdict {
         ),
         decode_could_give: (cores / decode_busy.max(1e-3)).max(1.0),
         storage_could_give: best.map(|best: Best| (best.bytes_per_s / bytes_per_s).max(1.0)),
+        cores_elsewhere: CoresElsewhere::of(stats, work),
         at_least: best.is_some_and(|best| best.is_least || stats.among_others),
         threads: decode.threads,
         cores: stats.cores,
@@ -187,14 +218,20 @@ impl fmt::Display for Verdict {
             ),
             Bound::Decode => write!(
                 f,
-                "decode-bound: {decoders}, the trainer waited {} % of its time; {}{}, or pack with --resize-short",
+                "decode-bound: {decoders}, the trainer waited {} % of its time; {}{}",
                 percent(self.trainer_waits),
                 storage.map_or_else(String::new, |storage| format!(
                     "storage could give {storage}; "
                 )),
-                match self.cores_are_taken() {
-                    true => "each core has a thread: decode on more machines with forebay serve",
-                    false => "add threads",
+                match (self.cores_elsewhere, self.cores_are_taken()) {
+                    (Some(CoresElsewhere { got, wanted }), _) => format!(
+                        "other processes use the CPU: decode threads got {got:.1} of {wanted:.1} cores; stop those processes, raise \
+                         the CPU limit if there is one, or decode on another machine with forebay serve"
+                    ),
+                    (None, true) =>
+                        "each core has a thread: decode on more machines with forebay serve, or pack with --resize-short"
+                            .to_owned(),
+                    (None, false) => "add threads, or pack with --resize-short".to_owned(),
                 },
             ),
             Bound::Network => {
@@ -268,7 +305,47 @@ mod tests {
                 .to_vec(),
             among_others: false,
             cores: 8,
+            decode_cpu_s: 0.0,
+            process_cpu_s: 0.0,
         }
+    }
+
+    #[test]
+    fn cores_that_other_processes_have_are_named() {
+        // Two threads on two cores, busy all the time.
+        let judge = |decode_cpu_s, process_cpu_s| {
+            let mut stats = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
+            stats.cores = 2;
+            (stats.decode_cpu_s, stats.process_cpu_s) = (decode_cpu_s, process_cpu_s);
+            stats.verdict()
+        };
+        let hog = judge(5.0, 6.0);
+        assert_eq!(hog.bound, Bound::Decode);
+        let got = hog.cores_elsewhere.unwrap();
+        assert!((got.got - 0.5).abs() < 1e-9 && (got.wanted - 1.94).abs() < 1e-9);
+        assert_eq!(
+            hog.to_string(),
+            "decode-bound: 2 threads busy 97 %, the trainer waited 95 % of its time; storage could give 20.0x; \
+             other processes use the CPU: decode threads got 0.5 of 1.9 cores; stop those processes, raise the CPU limit \
+             if there is one, or decode on another machine with forebay serve"
+        );
+        for (decode, process, why) in [
+            (19.0, 19.8, "they had them"),
+            (9.0, 19.5, "the rest of this process had them"),
+            (0.0, 0.0, "it is not known"),
+            (f64::NAN, 5.0, "a server may say anything"),
+        ] {
+            let verdict = judge(decode, process);
+            assert_eq!(verdict.cores_elsewhere, None, "{why}");
+            assert!(
+                verdict.to_string().contains("each core has a thread"),
+                "{why}"
+            );
+        }
+        // Threads that wait for records want no cores.
+        let mut starved = stats([39.0, 0.0, 1.0], [3.0, 15.0, 0.0], 2.0, [1.0, 9.0]);
+        (starved.cores, starved.decode_cpu_s) = (2, 4.8);
+        assert_eq!(starved.verdict().cores_elsewhere, None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::Shuffle;
 /// While the first read takes its time, the source learns what comes after it, in order, and each read once.
 #[test]
 fn the_source_is_told_what_will_be_read() {
-    for shuffle in [options().shuffle, Shuffle::None, Shuffle::Full] {
+    for shuffle in [options().shuffle, Shuffle::NONE, Shuffle::FULL] {
         let gate = Arc::new(Gate::default());
         gate.close(0..100);
         let mut options = options();

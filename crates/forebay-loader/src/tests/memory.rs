@@ -37,9 +37,9 @@ fn a_trainer_that_takes_nothing_stops_the_pipeline_within_its_budget() {
     for (shuffle, records_budget, single) in [
         (options().shuffle, 100_000, false),
         (options().shuffle, 8_000, true),
-        (Shuffle::Full, 20_000, true),
-        (Shuffle::None, 100_000, false),
-        (Shuffle::None, 1, true),
+        (Shuffle::FULL, 20_000, true),
+        (Shuffle::NONE, 100_000, false),
+        (Shuffle::NONE, 1, true),
     ] {
         let mut options = options();
         options.shuffle = shuffle;
@@ -90,8 +90,8 @@ fn the_next_epoch_is_made_ahead_of_the_end_of_this_one() {
 #[test]
 fn no_more_is_read_than_an_epoch_and_the_next() {
     let formats = [
-        (ShardFormat::TfRecord, Codec::None),
-        (ShardFormat::Indexed, Codec::Zstd),
+        (ShardFormat::TfRecord, Codec::NONE),
+        (ShardFormat::Indexed, Codec::ZSTD),
     ];
     for (format, codec) in formats {
         let recipe = Recipe {
@@ -100,7 +100,7 @@ fn no_more_is_read_than_an_epoch_and_the_next() {
             codec,
             ..Recipe::default()
         };
-        for shuffle in [options().shuffle, Shuffle::None, Shuffle::Full] {
+        for shuffle in [options().shuffle, Shuffle::NONE, Shuffle::FULL] {
             let mut options = options();
             options.shuffle = shuffle;
             options.batch_size = 10;
@@ -110,7 +110,7 @@ fn no_more_is_read_than_an_epoch_and_the_next() {
             let read = loader.stats().bytes_read;
             // Reads ahead into the next epoch; and compressed blocks are shared by neighbours.
             assert!(read >= bytes, "{shuffle:?} {codec:?}: {read} of {bytes}");
-            if codec == Codec::None {
+            if codec == Codec::NONE {
                 assert!(read <= bytes * 5 / 2, "{shuffle:?}: {read} of {bytes}");
             }
         }
@@ -149,7 +149,7 @@ fn encoded_images_stay_within_the_budget() {
     let mut options = crate::Options::new(8, forebay_image::Transform::Raw);
     options.threads = 2;
     options.lanes = 4;
-    options.shuffle = Shuffle::None;
+    options.shuffle = Shuffle::NONE;
     options.batches_ahead = 8;
     // Ten batches of about 24,500 bytes, and some 200,000 for records.
     options.memory_bytes = 450_000;

@@ -9,12 +9,13 @@ use forebay_image::{TrainTransform, Transform};
 use forebay_shard::RecordBlock;
 
 use crate::error::{Place, Result};
+use crate::loader::Identity;
 use crate::plan::{EpochPlan, PlanOptions};
-use crate::source::{Source, SplitSource};
+use crate::source::{Classes, Source, SplitSource};
 use crate::{Loader, Options, Shuffle, Stats};
 use dataset::Recipe;
 
-#[path = "../../tests/dataset/mod.rs"]
+#[path = "../../tests/it/dataset/mod.rs"]
 mod dataset;
 
 mod ahead;
@@ -171,16 +172,17 @@ impl Source for Gated {
     fn class_label(&self, name: &str) -> Result<Option<i64>> {
         self.inner.class_label(name)
     }
+
+    fn classes(&self) -> Classes {
+        self.inner.classes()
+    }
 }
 
 fn options() -> Options {
     let mut options = Options::new(8, Transform::Train(TrainTransform::new(SIDE)));
     options.lanes = 4;
     options.threads = 2;
-    options.shuffle = Shuffle::Blocks {
-        block_records: 5,
-        window_blocks: 2,
-    };
+    options.shuffle = Shuffle::blocks(5, 2);
     options
 }
 
@@ -205,7 +207,8 @@ fn gated(recipe: &Recipe, options: Options, gate: &Arc<Gate>) -> (tempfile::Temp
         gate: Arc::clone(gate),
     });
     let name = "train".to_owned();
-    let loader = Loader::from_source(source, name, String::new(), options, (0, 0), None).unwrap();
+    let loader =
+        Loader::from_source(source, name, Identity::default(), options, (0, 0), None).unwrap();
     (directory, loader)
 }
 

@@ -10,12 +10,15 @@ pub use report::{AgainstReport, Difference, DifferenceKind};
 
 use crate::census::{Census, SplitCensus};
 use crate::error::{Error, Result};
-use crate::input::{LayoutKind, join};
+use crate::input::SourceLayout;
+use crate::key_path::join;
 use crate::observer::{Cancel, Observer};
 use crate::options::PackOptions;
 use crate::original::original_image;
+use crate::publish::LABELS_KEY;
 use crate::report::escape;
 use forebay_image::Limits;
+use forebay_shard::example::RecordFeatures;
 use forebay_shard::{ExampleView, LocalFiles, Manifest, OpenOptions, Shard, Storage};
 use forebay_store::{Location, StoreOptions};
 use report::{Accounts, Fate};
@@ -41,9 +44,10 @@ pub struct Against {
     splits: Vec<SplitFiles>,
     fates: HashMap<String, Fate>,
     accounts: Mutex<Accounts>,
+    features: RecordFeatures,
 }
 
-/// What is known of the files of a split.
+/// Facts about the files of a split.
 #[derive(Debug)]
 struct SplitFiles {
     /// Numbers of files in the order of keys, where the census has another one.
@@ -101,16 +105,21 @@ impl Against {
         options.src_store = src_store.clone();
         let packed = |name: &str| manifest.pack.get(name).and_then(|value| value.as_str());
         options.split = packed("split").map(str::to_owned);
-        let layouts = LayoutKind::ALL.iter();
-        options.layout = layouts
-            .copied()
-            .find(|layout| packed("layout") == Some(layout.name()));
-        let census = Census::take(&options, observer, cancel)?;
+        options.layout = packed("layout").and_then(SourceLayout::named);
+        // A file of labels takes files that the layout alone would not.
+        let census = match manifest.pack.contains_key(LABELS_KEY) {
+            true => Census::take_labelled(&options, observer, cancel)?,
+            false => Census::take(&options, observer, cancel)?,
+        };
         let source = SourceBytes::open(&census, observer, cancel)?;
         let mut shards = Vec::new();
         for split in &manifest.splits {
             let mut known = census.splits().iter();
-            let at = known.position(|known| known.name() == split.name);
+            let at = match census.layout().names_splits() {
+                true => known.position(|known| known.name() == split.name),
+                // Its one directory may have been divided by a column of splits.
+                false => Some(0),
+            };
             shards.extend(split.shards.iter().map(|shard| ShardFiles {
                 path: dataset.join(&shard.name),
                 split_name: split.name.clone(),
@@ -133,6 +142,7 @@ impl Against {
             fates: report::fates(dataset, &*storage)?,
             storage,
             accounts: Mutex::default(),
+            features: manifest.record_features,
             census,
             source,
             shards,
@@ -170,7 +180,8 @@ impl Against {
         };
         let no_image = || "the record holds no image".to_owned();
         let example = ExampleView::parse(payload).map_err(|_| no_image());
-        let original = example.and_then(|example| original_image(&example)?.ok_or_else(no_image));
+        let original = example
+            .and_then(|example| original_image(&example, &self.features)?.ok_or_else(no_image));
         let image = match &original {
             Ok(image) => &image[..],
             Err(what) => return note(DifferenceKind::Changed, what.clone()),
@@ -193,7 +204,9 @@ impl Against {
                 return;
             }
             // A progressive file that was made baseline comes back from its record byte for byte.
-            let original = match ExampleView::parse(payload).map(|record| original_image(&record)) {
+            let original = match ExampleView::parse(payload)
+                .map(|record| original_image(&record, &self.features))
+            {
                 Ok(Ok(original)) => original,
                 Ok(Err(what)) => return note(DifferenceKind::Changed, what),
                 Err(_) => None,
@@ -207,7 +220,7 @@ impl Against {
         });
     }
 
-    /// What was found, once every record was shown.
+    /// Returns the findings, once every record was compared.
     ///
     /// # Errors
     /// When the keys of a shard cannot be read.
@@ -330,7 +343,7 @@ impl SplitFiles {
     }
 }
 
-/// An image that was written anew is no copy of its file, but its size in pixels follows from it.
+/// A transcoded image is no copy of its file, but its size in pixels follows from it.
 fn check_remade(
     fate: Fate,
     record: &[u8],

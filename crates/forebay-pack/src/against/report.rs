@@ -1,4 +1,4 @@
-//! What a comparison found, and what the pack's own report says of files.
+//! Findings of a comparison, joined with the pack's own report.
 
 use crate::destination::{PACK_DIR, REPORT};
 use crate::error::{Error, Result};
@@ -78,7 +78,7 @@ pub struct AgainstReport {
     pub files: u64,
     /// Records whose image is the file's, byte for byte.
     pub verbatim: u64,
-    /// Records whose image was written anew when it was packed, and has the right size in pixels.
+    /// Records whose image was transcoded when it was packed, and has the right size in pixels.
     pub remade: u64,
     /// Files in no record, as the pack's report says.
     pub left_out: u64,
@@ -140,7 +140,7 @@ impl Accounts {
     }
 }
 
-/// What became of a file when it was packed, where that is worth a line in the report.
+/// Outcome of a file when it was packed, where the report has a line for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fate {
     /// In its record is an image that was made of it.

@@ -3,11 +3,11 @@
 
 use crate::census::{Census, EntryRef};
 use crate::error::{Error, Result};
-use crate::input::OpenVolume;
+use crate::input::{OpenVolume, OpenVolumes};
 use crate::observer::{Cancel, Observer, Stage};
 use forebay_shard::MAX_RECORD_BYTES;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -20,17 +20,12 @@ type Digest = [u8; 16];
 pub(super) struct SourceBytes {
     /// The directory of each split; none where archives are the source.
     dirs: Vec<PathBuf>,
-    volumes: Vec<Opened>,
+    volumes: OpenVolumes,
+    /// The digests of images by their position in ascending order, for each compressed archive.
+    digests: BTreeMap<u16, Vec<(u64, Digest)>>,
 }
 
-#[derive(Debug)]
-struct Opened {
-    volume: OpenVolume,
-    /// Of images by their position, in ascending order; none where images can be read.
-    digests: Option<Vec<(u64, Digest)>>,
-}
-
-/// What a comparison says of an image.
+/// Result of comparing an image with its file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Same,
@@ -45,20 +40,19 @@ impl SourceBytes {
     pub(super) fn open(census: &Census, observer: &dyn Observer, cancel: &Cancel) -> Result<Self> {
         let dirs = census.splits().iter();
         let dirs = dirs.map(|split| census.src().join(OsStr::from_bytes(split.dir())));
-        let mut volumes = Vec::new();
+        let volumes = OpenVolumes::open(census.volumes())?;
+        let mut of_volumes = BTreeMap::new();
         for (number, seen) in (0u16..).zip(census.volumes()) {
-            let volume = OpenVolume::open(seen)?;
-            let digests = if seen.is_compressed_stream() {
+            if seen.is_compressed_stream() {
                 observer.stage(Stage::Decoding);
-                Some(digests(&volume, &places(census, number), cancel)?)
-            } else {
-                None
-            };
-            volumes.push(Opened { volume, digests });
+                let volume = volumes.get(number)?;
+                of_volumes.insert(number, digests(&volume, &places(census, number), cancel)?);
+            }
         }
         Ok(Self {
             dirs: dirs.collect(),
             volumes,
+            digests: of_volumes,
         })
     }
 
@@ -76,12 +70,17 @@ impl SourceBytes {
             return Some(Err(what));
         }
         if let Some(place) = entry.place {
-            let opened = &self.volumes[usize::from(place.volume)];
-            if opened.digests.is_some() {
+            if self.digests.contains_key(&place.volume) {
                 return None;
             }
-            let read = opened.volume.append_to(place, entry.size, buffer);
-            return Some(read.map_err(|(reason, detail)| format!("{} ({detail})", reason.text())));
+            let volume = self
+                .volumes
+                .get(place.volume)
+                .map_err(|error| error.to_string());
+            return Some(volume.and_then(|volume| {
+                let read = volume.append_to(place, entry.size, buffer);
+                read.map_err(|(reason, detail)| format!("{} ({detail})", reason.text()))
+            }));
         }
         let path = self.dirs[split].join(OsStr::from_bytes(&entry.key()));
         Some(read_file(&path, entry.size, buffer).map_err(|error| error.to_string()))
@@ -116,11 +115,7 @@ impl SourceBytes {
 
     fn digest(&self, entry: &EntryRef<'_>) -> Option<Digest> {
         let place = entry.place?;
-        let digests = self
-            .volumes
-            .get(usize::from(place.volume))?
-            .digests
-            .as_ref()?;
+        let digests = self.digests.get(&place.volume)?;
         let at = digests
             .binary_search_by_key(&place.offset, |(at, _)| *at)
             .ok()?;
@@ -130,7 +125,7 @@ impl SourceBytes {
 
 /// Reads a file that should have this many bytes, and no more than one beyond: a file that grew shows.
 fn read_file(path: &std::path::Path, size: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
-    let file = File::open(path)?;
+    let file = forebay_shard::open_file(path)?;
     buffer.reserve(
         usize::try_from(size)
             .unwrap_or(usize::MAX)
@@ -141,7 +136,7 @@ fn read_file(path: &std::path::Path, size: u64, buffer: &mut Vec<u8>) -> io::Res
     Ok(())
 }
 
-/// Where the images of an archive are: (position, size), in ascending order.
+/// Lists the images of an archive as (position, size), in ascending order.
 fn places(census: &Census, volume: u16) -> Vec<(u64, u64)> {
     let entries = census.splits().iter().flat_map(|split| split.iter());
     let mut places: Vec<(u64, u64)> = entries

@@ -1,10 +1,11 @@
-//! What is known of an image beyond its file and its class: boxes, and columns of a file of labels.
+//! Facts about an image beyond its file and its class: boxes, and columns of a file of labels.
 
-use crate::input::{BoxIndex, Columns, stem};
+use crate::input::{BoxIndex, Columns};
+use crate::key_path::stem;
 use forebay_shard::ExampleBuilder;
 use forebay_shard::example::FeatureKind;
 
-/// What is known of all images.
+/// Facts about all images.
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge {
     /// Set if records have the features of boxes.
@@ -12,7 +13,7 @@ pub(crate) struct Knowledge {
     pub(crate) columns: Columns,
 }
 
-/// What is known of one image.
+/// Facts about one image.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Extras<'a> {
     pub(super) boxes: Option<&'a BoxIndex>,

@@ -59,6 +59,20 @@ impl FindingList {
         }
     }
 
+    /// Says of a file that was left out that it may hold labels.
+    pub(crate) fn unused_labels(&mut self, path: &str, detail: &str) {
+        let text = &self.text;
+        let is_it = |item: &Item| &text[item.start as usize..item.path_end as usize] == path;
+        self.items
+            .retain(|item| item.action != Action::Ignored || !is_it(item));
+        self.push(&Finding {
+            action: Action::Ignored,
+            reason: Reason::UnusedLabels,
+            path: path.to_owned(),
+            detail: detail.to_owned(),
+        });
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.items.len()
     }

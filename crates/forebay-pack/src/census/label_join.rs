@@ -1,10 +1,13 @@
 //! Bringing the files of a source and the lines of a file of labels together.
 
 use super::list::ChunkBuilder;
-use super::{Chunk, ClassList, FindingList, SplitCensus, UNLABELLED, finding};
+use super::{Chunk, FindingList, SplitCensus, UNLABELLED};
+use crate::class_list::ClassList;
 use crate::error::{Error, Result};
-use crate::input::{Labels, RowClass, join};
-use crate::report::{Action, Reason, escape};
+use crate::input::{Columns, Labels, RowClass};
+use crate::key_path::{base, join, stem};
+use crate::report::{Action, Finding, Reason, escape};
+use std::path::Path;
 
 pub(super) struct LabelJoin<'a> {
     labels: &'a Labels,
@@ -21,41 +24,92 @@ impl<'a> LabelJoin<'a> {
             labels,
             classes,
             label_base,
-            used: vec![false; labels.rows() as usize],
+            used: vec![false; labels.images() as usize],
             unlisted: None,
         }
     }
 
+    /// The splits that the files of a directory are divided into.
+    pub(super) fn splits(
+        &self,
+        dir_split: &str,
+        is_named: bool,
+        wanted: Option<&str>,
+    ) -> Result<Vec<String>> {
+        if is_named || !self.labels.has_splits() {
+            return Ok(vec![dir_split.to_owned()]);
+        }
+        let names = self.labels.split_names();
+        let wanted_name = |name: &&&str| wanted.is_none_or(|wanted| wanted == **name);
+        let chosen: Vec<String> = names
+            .iter()
+            .filter(wanted_name)
+            .map(|name| (*name).to_owned())
+            .collect();
+        match wanted {
+            Some(wanted) if chosen.is_empty() => {
+                let what = format!("no line has the split {wanted}, only {}", names.join(", "));
+                Err(Error::list(self.labels.file(), what))
+            }
+            _ => Ok(chosen),
+        }
+    }
+
     /// Takes the files of a chunk that have a line into a split; the others are left out. Paths in the file are
-    /// relative to the source, or to the directory of the split.
+    /// relative to the source, or to the directory of the split, with or without the ending of the file's name.
+    /// Directories named like splits (`is_named`) and a column of splits must agree; without them the column decides.
+    /// A chunk is shown once for each split; the first call (`is_first`) reports files without a line.
     pub(super) fn split(
         &mut self,
         split: &mut SplitCensus,
         chunk: &Chunk,
+        (is_named, is_first): (bool, bool),
         findings: &mut FindingList,
     ) -> Result<()> {
         let mut kept = ChunkBuilder::new(chunk.name());
         // What has changed since, and when.
         kept.changed_at(i128::from(chunk.times_digest()));
-        kept.leave_out_all_of(chunk);
+        if is_first {
+            kept.leave_out_all_of(chunk);
+        }
         let mut listed = split.listed_classes.take().unwrap_or_default();
         let mut dir: Option<&[u8]> = None;
         for index in 0..chunk.len() {
             let entry = chunk.get(index);
             let key = entry.key();
             let path = join(&split.dir, &key);
-            let Some(row) = self
-                .labels
-                .row_of(&path)
-                .or_else(|| self.labels.row_of(&key))
-            else {
-                findings.push(&finding(Action::Skipped, Reason::Unlisted, &path, ""));
-                self.unlisted.get_or_insert(path);
+            let Some(image) = self.find(&path, &key) else {
+                if is_first {
+                    findings.push(&Finding::new(Action::Skipped, Reason::Unlisted, &path, ""));
+                    self.unlisted.get_or_insert(path);
+                }
                 continue;
             };
-            self.used[row as usize] = true;
-            listed.push(self.class(row)?);
-            split.rows.push(row);
+            if let Some(named) = self.labels.split(image)
+                && named != split.name
+            {
+                if is_named {
+                    let what = format!(
+                        "line {}: {} is of the split {named}, but its directory is that of {}",
+                        self.labels.line(image),
+                        escape(&path),
+                        split.name
+                    );
+                    return Err(Error::list(self.labels.file(), what));
+                }
+                continue;
+            }
+            if std::mem::replace(&mut self.used[image as usize], true) {
+                let what = format!(
+                    "line {}: {} stands for several files, {} among them: give paths with endings, relative to the source",
+                    self.labels.line(image),
+                    escape(self.labels.path(image)),
+                    escape(&path)
+                );
+                return Err(Error::list(self.labels.file(), what));
+            }
+            listed.push(self.class(image)?);
+            split.rows.push(image);
             if dir != Some(entry.dir) {
                 dir = Some(entry.dir);
                 kept.enter(entry.dir);
@@ -67,33 +121,32 @@ impl<'a> LabelJoin<'a> {
         Ok(())
     }
 
-    /// The index of a row's class.
-    fn class(&self, row: u32) -> Result<u32> {
-        let at = |what: String| {
-            let path = escape(self.labels.path(row));
-            Error::source(self.labels.file(), format!("{path}: {what}"))
-        };
-        match self.labels.class(row) {
-            RowClass::Unlabelled | RowClass::Number(-1) => Ok(UNLABELLED),
-            RowClass::Number(0) if self.label_base == 1 => Err(at(
-                "its label is 0, but labels begin with 1: --label-base 0 says that they begin with 0".into(),
-            )),
-            RowClass::Number(number) => number
-                .checked_sub(i64::from(self.label_base))
-                .and_then(|index| u32::try_from(index).ok())
-                .filter(|index| *index != UNLABELLED && (self.classes.is_empty() || self.classes.get(*index).is_some()))
-                .ok_or_else(|| at(format!("there is no class with the label {number}"))),
-            RowClass::Name(name) => self
-                .classes
-                .index_of(name)
-                .ok_or_else(|| at(format!("the class {} is not in the class list", escape(name)))),
-        }
+    fn find(&self, path: &[u8], key: &[u8]) -> Option<u32> {
+        [path, key, without_ending(path), without_ending(key)]
+            .into_iter()
+            .find_map(|path| self.labels.image_of(path))
+    }
+
+    /// The index of an image's class.
+    fn class(&self, image: u32) -> Result<u32> {
+        self.index_of(self.labels.line(image), self.labels.class(image))
+    }
+
+    /// The index of a class that a line gives.
+    fn index_of(&self, line: u32, class: RowClass<'_>) -> Result<u32> {
+        class_index(
+            self.labels.file(),
+            self.classes,
+            self.label_base,
+            line,
+            class,
+        )
     }
 
     /// Says which lines have no file, if all splits were looked at.
     pub(super) fn finish(self, all_splits: bool, findings: &mut FindingList) -> Result<()> {
         if !self.used.contains(&true) {
-            let listed = if self.labels.rows() > 0 {
+            let listed = if self.labels.images() > 0 {
                 escape(self.labels.path(0))
             } else {
                 "nothing".into()
@@ -104,11 +157,11 @@ impl<'a> LabelJoin<'a> {
             let what = format!(
                 "none of its paths is that of a file: listed is for instance {listed}, found {there}; paths are relative to the source"
             );
-            return Err(Error::source(self.labels.file(), what));
+            return Err(Error::list(self.labels.file(), what));
         }
         if all_splits {
             for (row, _) in (0u32..).zip(&self.used).filter(|(_, used)| !**used) {
-                findings.push(&finding(
+                findings.push(&Finding::new(
                     Action::Skipped,
                     Reason::NotThere,
                     self.labels.path(row),
@@ -118,4 +171,55 @@ impl<'a> LabelJoin<'a> {
         }
         Ok(())
     }
+}
+
+/// The index of a class that a line of a file of labels gives.
+pub(super) fn class_index(
+    file: &Path,
+    classes: &ClassList,
+    label_base: u8,
+    line: u32,
+    class: RowClass<'_>,
+) -> Result<u32> {
+    let at = |what: String| Error::list(file, format!("line {line}: {what}"));
+    match class {
+        RowClass::Unlabelled | RowClass::Number(-1) => Ok(UNLABELLED),
+        RowClass::Number(0) if label_base == 1 => Err(at(
+            "the label is 0, but labels begin with 1: --label-base 0 says that they begin with 0"
+                .into(),
+        )),
+        RowClass::Number(number) => number
+            .checked_sub(i64::from(label_base))
+            .and_then(|index| u32::try_from(index).ok())
+            .filter(|index| {
+                *index != UNLABELLED && (classes.is_empty() || classes.get(*index).is_some())
+            })
+            .ok_or_else(|| at(format!("there is no class with the label {number}"))),
+        RowClass::Name(name) => classes.index_of(name).ok_or_else(|| {
+            at(format!(
+                "the class {} is not in the class list",
+                escape(name)
+            ))
+        }),
+    }
+}
+
+/// A path without the ending of its name.
+fn without_ending(path: &[u8]) -> &[u8] {
+    let name = path.len() - base(path).len();
+    &path[..name + stem(base(path)).len()]
+}
+
+/// The columns of a file of labels, with the label of each line where images have several.
+pub(super) fn object_labels(
+    labels: Labels,
+    classes: &ClassList,
+    label_base: u8,
+) -> Result<Columns> {
+    labels.into_columns(|labels, line, class| {
+        match class_index(labels.file(), classes, label_base, line, class)? {
+            UNLABELLED => Ok(-1),
+            index => Ok(i64::from(index) + i64::from(label_base)),
+        }
+    })
 }

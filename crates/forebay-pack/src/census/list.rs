@@ -15,9 +15,9 @@ pub struct EntryRef<'a> {
     pub size: u64,
     /// The index of its class in the class list, if it has one.
     pub class: Option<u32>,
-    /// Where it is in the archives of the source, if those are the source.
+    /// Its place in the archives of the source, if those are the source.
     pub(crate) place: Option<Place>,
-    /// What else is known of it.
+    /// Boxes and columns of it.
     pub(crate) extras: Extras<'a>,
 }
 
@@ -45,21 +45,22 @@ impl EntryRef<'_> {
 pub(crate) struct Chunk {
     /// Set once the class list stands.
     pub(crate) class: Option<u32>,
-    /// Of the class directory, empty for a flat split.
+    /// Name of the class directory, empty for a flat split.
     name: Vec<u8>,
     /// Directories one after the other.
     dir_bytes: Vec<u8>,
-    /// Where each ends, and its first file.
+    /// End of each, and its first file.
     dirs: Vec<(u64, u64)>,
     /// File names one after the other.
     name_bytes: Vec<u8>,
     name_lens: Narrow<u8>,
-    /// Where the name of every `MARK_FILES`th file begins.
+    /// Start of the name of every `MARK_FILES`th file.
     name_marks: Vec<u64>,
     sizes: Narrow<u32>,
-    /// Where the files are in an archive; empty for files of a directory.
+    /// Places of the files in their archives; empty for files of a directory.
     offsets: Vec<u64>,
-    volume: u16,
+    /// The first file of each run of files in the same archive, and that archive.
+    volumes: Vec<(u64, u16)>,
     bytes: u64,
     content: u64,
     times: u64,
@@ -169,9 +170,16 @@ impl ChunkBuilder {
     /// Adds a file of an archive.
     pub(crate) fn push_at(&mut self, name: &[u8], size: u64, place: Place) {
         // The archive's own time of change counts, not that of its members.
+        let chunk = &mut self.chunk;
+        if chunk
+            .volumes
+            .last()
+            .is_none_or(|(_, last)| *last != place.volume)
+        {
+            chunk.volumes.push((chunk.len(), place.volume));
+        }
+        chunk.offsets.push(place.offset);
         self.push(name, size, 0);
-        self.chunk.volume = place.volume;
-        self.chunk.offsets.push(place.offset);
     }
 
     /// Keeps where an image is that cannot be packed.
@@ -218,9 +226,9 @@ impl Chunk {
         &self.name
     }
 
-    /// The archive that its files are in.
-    pub(crate) fn volume(&self) -> Option<u16> {
-        (!self.offsets.is_empty()).then_some(self.volume)
+    /// The archives that its files are in.
+    pub(crate) fn volumes(&self) -> impl Iterator<Item = u16> + '_ {
+        self.volumes.iter().map(|(_, volume)| *volume)
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -245,11 +253,16 @@ impl Chunk {
             size: self.sizes.get(index),
             class: self.class,
             place: self.offsets.get(index).map(|offset| Place {
-                volume: self.volume,
+                volume: self.volume_of(index as u64),
                 offset: *offset,
             }),
             extras: Extras::default(),
         }
+    }
+
+    fn volume_of(&self, index: u64) -> u16 {
+        let run = self.volumes.partition_point(|(first, _)| *first <= index) - 1;
+        self.volumes[run].1
     }
 
     /// Images that were left out because of their format; their names are whole keys.
@@ -275,7 +288,7 @@ impl Chunk {
     }
 }
 
-/// 64 bits are plenty: these digests tell changes by accident, nobody gains by forging one.
+/// 64 bits are plenty: these digests detect accidental changes, and forging one gains nothing.
 fn digest(hasher: &blake3::Hasher) -> u64 {
     let mut bytes = [0; 8];
     hasher.finalize_xof().fill(&mut bytes);

@@ -1,9 +1,11 @@
 //! The entries of one unit of a split whose source is archives.
 
 use super::list::ChunkBuilder;
-use super::{Chunk, FindingList, finding};
-use crate::input::{Kind, Members, Unit, Volume, join};
-use crate::report::{Action, Reason};
+use super::{Chunk, FindingList};
+use crate::class_list::is_list_path;
+use crate::input::{Kind, Members, Unit, Volume};
+use crate::key_path::join;
+use crate::report::{Action, Finding, Reason};
 
 /// Collects the images of a unit, in the byte order of their keys.
 pub(super) fn collect(
@@ -20,7 +22,7 @@ pub(super) fn collect(
     let mut chunk = ChunkBuilder::new(name);
     let mut findings = FindingList::default();
     let mut note = |action, reason, path: &[u8], detail: &str| {
-        findings.push(&finding(action, reason, path, detail));
+        findings.push(&Finding::new(action, reason, path, detail));
     };
     let prefix = if split_dir.is_empty() {
         0
@@ -33,7 +35,7 @@ pub(super) fn collect(
     };
     let mut entered: Option<&[u8]> = None;
     let mut hidden: &[u8] = b"";
-    let mut volume = None;
+    let mut own_volumes: Vec<u16> = Vec::new();
     for member in members.below(&below) {
         let key = &member.path[prefix..];
         let (dir, file) = match key.iter().rposition(|byte| *byte == b'/') {
@@ -53,23 +55,29 @@ pub(super) fn collect(
         }
         match member.kind {
             Kind::Image => {
+                if let Some(detail) = super::too_large(member.size) {
+                    note(Action::Skipped, Reason::TooLarge, member.path, &detail);
+                    continue;
+                }
                 if entered != Some(dir) {
                     chunk.enter(dir);
                     entered = Some(dir);
                 }
                 chunk.push_at(file, member.size, member.place);
-                volume = Some(member.place.volume);
+                if own_volumes.last() != Some(&member.place.volume) {
+                    own_volumes.push(member.place.volume);
+                }
             }
             Kind::OtherImage(format) => {
                 chunk.leave_out(key.to_vec(), member.size, Some(member.place));
                 note(Action::Skipped, Reason::OtherFormat, member.path, format)
             }
-            _ if crate::census::is_list_path(member.path) => {}
+            _ if is_list_path(member.path) => {}
             _ => note(Action::Ignored, Reason::NotAnImage, member.path, ""),
         }
     }
-    if let Some(volume) = volume.and_then(|volume| volumes.get(usize::from(volume))) {
-        chunk.changed_at(volume.modified);
+    for volume in own_volumes {
+        chunk.changed_at(volumes[usize::from(volume)].modified);
     }
     findings.sort();
     (chunk.finish(), findings)

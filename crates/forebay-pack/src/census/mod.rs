@@ -4,63 +4,51 @@
 //! some 25 MB). What a class is comes from the layout; whether a file with an image's name is one is
 //! found out when its bytes are read for the shard, so that they are read once.
 
-mod class_list;
+mod choose_classes;
 mod extras;
 mod findings;
 mod label_join;
 mod list;
 mod members;
+mod split;
 #[cfg(test)]
 mod store_tests;
 mod walk;
 
-#[cfg(any(test, feature = "fuzzing"))]
-pub use class_list::fuzzing::classes;
-pub use class_list::{ClassList, ClassName};
-pub(crate) use class_list::{FileClasses, is_list};
-use extras::{Extras, Knowledge};
+use extras::Knowledge;
 pub(crate) use findings::FindingList;
 use label_join::LabelJoin;
 pub(crate) use list::Chunk;
 pub use list::EntryRef;
+pub use split::SplitCensus;
 
+use crate::class_list::{ClassList, is_list_path};
 use crate::error::{Error, Result};
-use crate::input::{self, Ask, Labels, LayoutKind, Source, Tree, Unit, Volume};
+use crate::input::foreign::{self, ForeignTree, LabelFile};
+use crate::input::{
+    self, Arrangement, BoxIndex, Columns, Labels, LayoutContext, Source, SourceLayout, SplitSource,
+    Top, Tree, Unit, Volume,
+};
+use crate::key_path::join;
 use crate::observer::{Cancel, Observer, Stage};
 use crate::options::{OnBadImage, PackOptions};
-use crate::report::{Action, Finding, Reason};
-use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::report::{Finding, Reason, escape};
+use forebay_shard::MAX_RECORD_BYTES;
+use forebay_shard::parallel::map_parallel;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-/// What is in the source.
+/// The census of the source.
 #[derive(Debug)]
 pub struct Census {
     src: PathBuf,
-    layout: LayoutKind,
+    layout: SourceLayout,
     splits: Vec<SplitCensus>,
     classes: ClassList,
     findings: FindingList,
     warnings: Vec<String>,
     volumes: Vec<Volume>,
-    knowledge: Arc<Knowledge>,
-}
-
-/// One split of the source.
-#[derive(Debug)]
-pub struct SplitCensus {
-    name: String,
-    dir: Vec<u8>,
-    chunks: Vec<Chunk>,
-    /// Number of the first entry of each chunk, and the number of all entries at the end.
-    starts: Vec<u64>,
-    bytes: u64,
-    /// Classes of the entries of a split without class directories, from a list beside it; `UNLABELLED` for none.
-    listed_classes: Option<Vec<u32>>,
-    /// Rows of the entries in a file of labels, if there is one.
-    rows: Vec<u32>,
     knowledge: Arc<Knowledge>,
 }
 
@@ -71,156 +59,118 @@ impl Census {
     /// Walks the source. Directories are listed in parallel, the result is the same for any number of threads.
     pub fn take(options: &PackOptions, observer: &dyn Observer, cancel: &Cancel) -> Result<Self> {
         observer.stage(Stage::Census);
-        let labels = options.labels.as_deref().map(Labels::read).transpose()?;
+        let labels = match options.labels.as_deref() {
+            Some(file) => Some(Labels::read(file, options.classes.is_some())?),
+            None => None,
+        };
         let source = Source::open(options, observer, cancel)?;
-        Self::of(source, labels, options, observer, cancel)
+        let labelled = labels.is_some();
+        Self::of(source, (labels, labelled), options, observer, cancel)
     }
 
-    /// The census of a source that was looked at.
+    /// The files that a pack with a file of labels chose from, where that file is not at hand.
+    pub(crate) fn take_labelled(
+        options: &PackOptions,
+        observer: &dyn Observer,
+        cancel: &Cancel,
+    ) -> Result<Self> {
+        observer.stage(Stage::Census);
+        let source = Source::open(options, observer, cancel)?;
+        Self::of(source, (None, true), options, observer, cancel)
+    }
+
+    /// Takes the census of an open source.
     fn of(
         mut source: Source,
-        labels: Option<Labels>,
+        (labels, labelled): (Option<Labels>, bool),
         options: &PackOptions,
         observer: &dyn Observer,
         cancel: &Cancel,
     ) -> Result<Self> {
         let place = options.place();
         let src = place.as_path();
-        let mut academic = source.academic.take();
+        let archives = source.archives.take();
         let top = source.top(src)?;
-        let ask = Ask {
+        let context = LayoutContext {
             split: options.split.as_deref(),
-            labelled: labels.is_some(),
-            academic: academic.as_ref(),
+            labelled,
+            has_boxes: archives.as_ref().is_some_and(|(_, facts)| facts.has_boxes),
         };
-        let (layout, mut arrangement) = input::arrange(&top, options.layout, &ask)?;
-        if let Some(academic) = &mut academic {
-            arrangement.classes = academic.classes.take();
-            arrangement.validation = academic.validation.take();
+        let found = archives.as_ref().map(|(layout, _)| *layout);
+        let (layout, mut arrangement) = input::arrange(&top, found.or(options.layout), &context)?;
+        let label_files = match labelled {
+            true => Vec::new(),
+            false => unused_label_files(&top, &arrangement)?,
+        };
+        let container = foreign::container(&top)?;
+        if let Some((_, facts)) = archives {
+            arrangement.classes = facts.classes;
+            arrangement.validation = facts.validation;
         }
-        if let Some(labels) = &labels {
-            arrangement.class_dirs = labels.names().unwrap_or_default().to_vec();
+        if labelled {
+            let names = labels.as_ref().and_then(Labels::names);
+            arrangement.class_dirs = names.unwrap_or_default().to_vec();
             arrangement.validation = None;
         }
-        let (classes, listed) = class_list::decide(&top, options, &mut arrangement)?;
-        if let (Tree::Listing(members), Some(objects)) = (
-            &mut source.tree,
-            source
-                .volumes
-                .first()
-                .and_then(|volume| volume.objects.clone()),
-        ) {
-            for split in &arrangement.splits {
-                objects.look(members, &split.dir, &split.units, cancel)?;
-            }
-        }
-        let mut findings = FindingList::default();
-        let lead = source.findings.iter().chain(&arrangement.findings);
-        for finding in lead.filter(|finding| !is_list_path(finding.path.as_bytes())) {
-            // The lists of classes have done their part, and labels take in what is outside of directories.
-            if labels.is_none() || finding.reason != Reason::Outside {
-                observer.finding(finding);
-                findings.push(finding);
-            }
-        }
+        let (classes, listed) = choose_classes::decide(&top, options, &mut arrangement)?;
+        source.identify_objects(&arrangement.splits, cancel)?;
+        let mut findings = early_findings(&source, &arrangement, labelled, observer);
         let mut warnings = std::mem::take(&mut source.warnings);
         warnings.append(&mut arrangement.warnings);
         let mut splits = Vec::new();
-        let mut join_labels = labels
+        let mut join = labels
             .as_ref()
             .map(|labels| LabelJoin::new(labels, &classes, options.label_base));
-        for split_source in arrangement.splits {
-            let walked = match &source.tree {
-                Tree::Directory => walk_units(
-                    src,
-                    &split_source.dir,
-                    &split_source.units,
-                    options.decided_jobs(),
-                    observer,
-                    cancel,
-                )?,
-                Tree::Members(tree) | Tree::Listing(tree) => {
-                    let units = split_source.units.iter();
-                    units
-                        .map(|unit| {
-                            members::collect(tree, &source.volumes, &split_source.dir, unit)
-                        })
-                        .collect()
+        for split_source in &arrangement.splits {
+            let chunks = chunks_of(
+                &source,
+                split_source,
+                &classes,
+                (options, src),
+                &mut findings,
+                observer,
+                cancel,
+            )?;
+            let new = |name: String| SplitCensus::new(name, split_source.dir.clone());
+            let Some(join) = &mut join else {
+                let mut split = new(split_source.name.clone());
+                chunks.into_iter().for_each(|chunk| split.push(chunk));
+                if !labelled {
+                    split.attach_listed_classes(&classes, listed.as_ref(), &mut warnings)?;
                 }
+                splits.push(split);
+                continue;
             };
-            let mut split = SplitCensus {
-                name: split_source.name,
-                dir: split_source.dir,
-                chunks: Vec::new(),
-                starts: vec![0],
-                bytes: 0,
-                listed_classes: None,
-                rows: Vec::new(),
-                knowledge: Arc::default(),
-            };
-            for (unit, (mut chunk, found)) in split_source.units.iter().zip(walked) {
-                if let Unit::Class(name) = unit {
-                    chunk.class = Some(
-                        classes
-                            .index_of(name)
-                            .ok_or_else(|| classes.unknown(src, name))?,
-                    );
+            let is_named = layout.names_splits();
+            let names = join.splits(&split_source.name, is_named, options.split.as_deref())?;
+            for (number, name) in names.into_iter().enumerate() {
+                let mut split = new(name);
+                for chunk in &chunks {
+                    join.split(&mut split, chunk, (is_named, number == 0), &mut findings)?;
                 }
-                findings.append(&found);
-                match &mut join_labels {
-                    Some(join) => join.split(&mut split, &chunk, &mut findings)?,
-                    None => split.push(chunk),
-                }
+                splits.push(split);
             }
-            if join_labels.is_none() {
-                split.attach_listed_classes(&classes, listed.as_ref(), &mut warnings)?;
-            }
-            splits.push(split);
         }
-        if let Some(join) = join_labels {
+        if let Some(join) = join {
             join.finish(options.split.is_none(), &mut findings)?;
         }
-        let mut boxes = std::mem::take(&mut source.boxes);
-        if !arrangement.annotation_dirs.is_empty() && matches!(source.tree, Tree::Directory) {
-            let (read, found) = input::read_boxes(
-                src,
-                &arrangement.annotation_dirs,
-                options.decided_jobs(),
-                cancel,
-            );
-            found.iter().for_each(|finding| findings.push(finding));
-            boxes = read;
-            boxes.finish().map_err(|what| Error::source(src, what))?;
-            if cancel.is_cancelled() {
-                return Err(Error::Interrupted {
-                    finished: 0,
-                    total: 0,
-                });
-            }
-        }
-        if let (Tree::Listing(members), Some(objects)) = (
-            &source.tree,
-            source
-                .volumes
-                .first()
-                .and_then(|volume| volume.objects.as_ref()),
-        ) && !arrangement.annotation_dirs.is_empty()
-        {
-            let dirs = &arrangement.annotation_dirs;
-            let (read, found) = objects.read_boxes(members, dirs, cancel)?;
-            found.iter().for_each(|finding| findings.push(finding));
-            boxes = read;
-            boxes.finish().map_err(|what| Error::source(src, what))?;
-        }
-        if cancel.is_cancelled() {
-            return Err(Error::Interrupted {
-                finished: 0,
-                total: 0,
-            });
+        for file in label_files {
+            let path = escape(&file.relative);
+            warnings.push(format!(
+                "{path} may hold labels, and is not used: {}",
+                file.advice
+            ));
+            findings.unused_labels(&path, &file.advice);
         }
         let knowledge = Arc::new(Knowledge {
-            boxes: arrangement.has_boxes.then_some(boxes),
-            columns: labels.map(Labels::into_columns).unwrap_or_default(),
+            boxes: boxes_of(
+                &mut source,
+                &arrangement,
+                (options, src),
+                &mut findings,
+                cancel,
+            )?,
+            columns: columns_of(labels, &classes, options, &mut warnings)?,
         });
         for split in &mut splits {
             split.knowledge = Arc::clone(&knowledge);
@@ -238,14 +188,22 @@ impl Census {
         if matches!(options.on_bad_image, OnBadImage::Quarantine(_)) {
             census.quarantine_left_out();
         }
-        if census.files() == 0 {
-            let what = match census.findings.len() {
-                0 => "there are no images in it".to_owned(),
-                n => format!("there are no images in it, and {n} other files or directories"),
-            };
-            return Err(Error::source(src, what));
+        match census.files() {
+            0 => Err(census.without_images(container.filter(|_| options.layout.is_none()))),
+            _ => Ok(census),
         }
-        Ok(census)
+    }
+
+    /// The error of a source without images, which may be a dataset of another tool.
+    fn without_images(self, container: Option<ForeignTree>) -> Error {
+        if let Some(tree) = container {
+            return tree.into_error(self.src);
+        }
+        let what = match self.findings.len() {
+            0 => "there are no images in it".to_owned(),
+            n => format!("there are no images in it, and {n} other files or directories"),
+        };
+        Error::source(self.src, what)
     }
 
     /// Images in a format that is not packed are in quarantine when the pack is done.
@@ -253,7 +211,7 @@ impl Census {
         let mut paths = BTreeSet::new();
         for split in &self.splits {
             let keys = split.left_out().map(|entry| entry.key());
-            paths.extend(keys.map(|key| crate::report::escape(&input::join(&split.dir, &key))));
+            paths.extend(keys.map(|key| crate::report::escape(&join(&split.dir, &key))));
         }
         self.findings.quarantine(&paths);
     }
@@ -264,7 +222,7 @@ impl Census {
     }
 
     /// The layout that the source has.
-    pub fn layout(&self) -> LayoutKind {
+    pub fn layout(&self) -> SourceLayout {
         self.layout
     }
 
@@ -288,7 +246,7 @@ impl Census {
         self.splits.iter().map(|s| s.bytes).sum()
     }
 
-    /// What a user should know and would not see.
+    /// Warnings for the user.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -311,153 +269,141 @@ impl Census {
     pub(crate) fn spool_bytes(&self) -> u64 {
         let chunks = self.splits.iter().flat_map(|split| &split.chunks);
         let compressed = |chunk: &&Chunk| {
-            let volume = chunk
-                .volume()
-                .and_then(|volume| self.volumes.get(usize::from(volume)));
-            volume.is_some_and(Volume::is_compressed_stream)
+            let mut volumes = chunk
+                .volumes()
+                .map(|volume| &self.volumes[usize::from(volume)]);
+            volumes.any(Volume::is_compressed_stream)
         };
         chunks.filter(compressed).map(Chunk::bytes).sum()
     }
 
-    /// What is known of images beyond their files and classes.
+    /// Facts about images beyond their files and classes.
     pub(crate) fn knowledge(&self) -> &Knowledge {
         &self.knowledge
     }
 }
 
-impl SplitCensus {
-    /// The split's name in the data set.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its directory relative to the source; empty for the source itself.
-    pub fn dir(&self) -> &[u8] {
-        &self.dir
-    }
-
-    /// Image files in it.
-    pub fn len(&self) -> u64 {
-        self.starts.last().copied().unwrap_or(0)
-    }
-
-    /// Whether it has none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Their bytes.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// File number `index` in the byte order of keys. Panics beyond the end, as a slice does.
-    pub fn get(&self, index: u64) -> EntryRef<'_> {
-        let chunk = self.starts.partition_point(|start| *start <= index) - 1;
-        let mut entry = self.chunks[chunk].get(index - self.starts[chunk]);
-        if let Some(listed) = &self.listed_classes {
-            let class = listed.get(index as usize).copied();
-            entry.class = class.filter(|class| *class != UNLABELLED);
-        }
-        entry.extras = Extras {
-            boxes: self.knowledge.boxes.as_ref(),
-            row: self
-                .rows
-                .get(index as usize)
-                .map(|row| (&self.knowledge.columns, *row)),
-        };
-        entry
-    }
-
-    /// All files in the byte order of their keys.
-    pub fn iter(&self) -> impl Iterator<Item = EntryRef<'_>> + '_ {
-        (0..self.len()).map(|index| self.get(index))
-    }
-
-    /// Files of each class: (class index, files), in the order of the walk, or of the classes.
-    pub fn class_counts(&self) -> Vec<(Option<u32>, u64)> {
-        if let Some(listed) = &self.listed_classes {
-            let mut counts = BTreeMap::new();
-            for class in listed {
-                *counts.entry(*class).or_insert(0) += 1;
-            }
-            let named = |class| (class != UNLABELLED).then_some(class);
-            return counts
-                .into_iter()
-                .map(|(class, files)| (named(class), files))
-                .collect();
-        }
-        self.chunks
-            .iter()
-            .map(|chunk| (chunk.class, chunk.len()))
-            .collect()
-    }
-
-    /// Images that were left out because of their format, and that are not too large to be looked at; their names are
-    /// whole keys.
-    pub(crate) fn left_out(&self) -> impl Iterator<Item = EntryRef<'_>> {
-        let entries = self.chunks.iter().flat_map(Chunk::left_out);
-        entries.filter(|entry| entry.size <= MAX_RECORD_BYTES)
-    }
-
-    pub(crate) fn chunks(&self) -> &[Chunk] {
-        &self.chunks
-    }
-
-    /// Feeds what is known of the entries to a hash.
-    pub(crate) fn hash_extras(&self, hasher: &mut blake3::Hasher) {
-        let mut record = Vec::new();
-        for entry in self.iter() {
-            if entry.extras.is_none() {
-                return;
-            }
-            let mut example = ExampleBuilder::new();
-            entry.extras.add_to(entry.name, 0, &mut example);
-            record.clear();
-            example.encode_into(&mut record);
-            hasher
-                .update(&(record.len() as u64).to_le_bytes())
-                .update(&record);
+/// The findings of the source and its layout.
+fn early_findings(
+    source: &Source,
+    arrangement: &Arrangement,
+    labelled: bool,
+    observer: &dyn Observer,
+) -> FindingList {
+    let mut findings = FindingList::default();
+    for finding in source.findings.iter().chain(&arrangement.findings) {
+        // The lists of classes have done their part, and labels take in what is outside of directories.
+        let is_used = is_list_path(finding.path.as_bytes())
+            || (labelled && finding.reason == Reason::Outside);
+        if !is_used {
+            observer.finding(finding);
+            findings.push(finding);
         }
     }
+    findings
+}
 
-    /// The classes of single files, for a split whose classes come from a list of files.
-    pub(crate) fn listed_classes(&self) -> &[u32] {
-        self.listed_classes.as_deref().unwrap_or_default()
-    }
-
-    fn push(&mut self, chunk: Chunk) {
-        self.starts.push(self.len() + chunk.len());
-        self.bytes = self.bytes.saturating_add(chunk.bytes());
-        self.chunks.push(chunk);
-    }
-
-    /// A validation directory without classes gets them from a list beside it, where there is one.
-    fn attach_listed_classes(
-        &mut self,
-        classes: &ClassList,
-        listed: Option<&FileClasses>,
-        warnings: &mut Vec<String>,
-    ) -> Result<()> {
-        let unlabelled: u64 = self
-            .chunks
-            .iter()
-            .filter(|c| c.class.is_none())
-            .map(Chunk::len)
-            .sum();
-        match listed {
-            _ if unlabelled == 0 => {}
-            Some(listed) if self.name == "validation" => {
-                self.listed_classes =
-                    Some(listed.of(classes, self.len(), self.iter().map(|entry| entry.name))?);
-            }
-            _ => warnings.push(format!(
-                "the split {} has no class directories: its {unlabelled} images get the label -1",
-                self.name
-            )),
+/// The files of a split, with the classes of their directories.
+fn chunks_of(
+    source: &Source,
+    split: &SplitSource,
+    classes: &ClassList,
+    (options, src): (&PackOptions, &Path),
+    findings: &mut FindingList,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<Vec<Chunk>> {
+    let walked = match &source.tree {
+        Tree::Directory => {
+            let jobs = options.decided_jobs();
+            walk_units(src, &split.dir, &split.units, jobs, observer, cancel)?
         }
-        Ok(())
+        Tree::Members(tree) | Tree::Listing(tree) => {
+            let units = split.units.iter();
+            units
+                .map(|unit| members::collect(tree, &source.volumes, &split.dir, unit))
+                .collect()
+        }
+    };
+    let mut chunks = Vec::new();
+    for (unit, (mut chunk, found)) in split.units.iter().zip(walked) {
+        if let Unit::Class(name) = unit {
+            let index = classes.index_of(name);
+            chunk.class = Some(index.ok_or_else(|| classes.unknown(src, name))?);
+        }
+        findings.append(&found);
+        chunks.push(chunk);
     }
+    Ok(chunks)
+}
+
+/// The boxes of all images, if records have the features of boxes.
+fn boxes_of(
+    source: &mut Source,
+    arrangement: &Arrangement,
+    (options, src): (&PackOptions, &Path),
+    findings: &mut FindingList,
+    cancel: &Cancel,
+) -> Result<Option<BoxIndex>> {
+    let dirs = &arrangement.annotation_dirs;
+    let read = match &source.tree {
+        _ if dirs.is_empty() => None,
+        Tree::Directory => Some(input::read_boxes(src, dirs, options.decided_jobs(), cancel)),
+        Tree::Listing(members) => match source.objects() {
+            Some(objects) => Some(objects.read_boxes(members, dirs, cancel)?),
+            None => None,
+        },
+        Tree::Members(_) => None,
+    };
+    let boxes = match read {
+        Some((mut boxes, found)) => {
+            found.iter().for_each(|finding| findings.push(finding));
+            boxes.finish().map_err(|what| Error::source(src, what))?;
+            boxes
+        }
+        None => std::mem::take(&mut source.boxes),
+    };
+    if cancel.is_cancelled() {
+        return Err(Error::Interrupted {
+            finished: 0,
+            total: 0,
+        });
+    }
+    Ok(arrangement.has_boxes.then_some(boxes))
+}
+
+/// The further columns of a file of labels.
+fn columns_of(
+    labels: Option<Labels>,
+    classes: &ClassList,
+    options: &PackOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Columns> {
+    let Some(labels) = labels else {
+        return Ok(Columns::default());
+    };
+    if let Some(images) = labels.images_of_several_rows() {
+        warnings.push(format!(
+            "{}: {images} of {} images have several lines: columns become lists with a value for each line",
+            labels.file().display(),
+            labels.images()
+        ));
+    }
+    label_join::object_labels(labels, classes, options.label_base)
+}
+
+/// Files of labels beside the images, at the top and in the directories of splits.
+fn unused_label_files(top: &Top<'_>, arrangement: &Arrangement) -> Result<Vec<LabelFile>> {
+    let mut found = foreign::label_files(top);
+    for split in &arrangement.splits {
+        if let Some(below) = split.dir.strip_prefix(top.relative.as_slice())
+            && !below.is_empty()
+        {
+            let dir = below.strip_prefix(b"/").unwrap_or(below);
+            found.extend(foreign::label_files(&top.below(dir)?));
+        }
+    }
+    Ok(found)
 }
 
 /// Walks the units of a split on several threads; results come in the order of the units.
@@ -470,54 +416,26 @@ fn walk_units(
     cancel: &Cancel,
 ) -> Result<Vec<(Chunk, FindingList)>> {
     // Listing waits for the disk or the network, not for the CPU: a few more threads than cores.
-    let threads = (jobs * 2).clamp(4, 32).min(units.len());
-    let next = AtomicUsize::new(0);
-    let done: Vec<Mutex<Option<(Chunk, FindingList)>>> =
-        units.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some((unit, slot)) = {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    units.get(at).zip(done.get(at))
-                } {
-                    if cancel.is_cancelled() {
-                        return;
-                    }
-                    let result = walk::walk(src, split_dir, unit, observer, cancel);
-                    *slot.lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
-                }
-            });
-        }
-    });
+    let threads = (jobs * 2).clamp(4, 32);
+    let stopped = || cancel.is_cancelled();
+    let walked = map_parallel(
+        units,
+        threads,
+        &stopped,
+        || (),
+        |(), unit| walk::walk(src, split_dir, unit, observer, cancel),
+    );
     if cancel.is_cancelled() {
         return Err(Error::Interrupted {
             finished: 0,
             total: 0,
         });
     }
-    Ok(done
-        .into_iter()
-        .filter_map(|slot| slot.into_inner().unwrap_or_else(|e| e.into_inner()))
-        .collect())
+    Ok(walked.into_iter().flatten().collect())
 }
 
-/// Whether a path is that of a list of classes.
-pub(crate) fn is_list_path(path: &[u8]) -> bool {
-    std::str::from_utf8(input::base(path)).is_ok_and(is_list)
-}
-
-/// A finding about a path, with or without details.
-pub(crate) fn finding(
-    action: Action,
-    reason: Reason,
-    path: &[u8],
-    detail: impl Into<String>,
-) -> Finding {
-    Finding {
-        action,
-        reason,
-        path: crate::report::escape(path),
-        detail: detail.into(),
-    }
+/// The problem of a file that no record can hold, whatever its bytes are. It takes no part in the plan: a sparse file of
+/// 100 GiB would fail the check for free space.
+fn too_large(size: u64) -> Option<String> {
+    (size > MAX_RECORD_BYTES).then(|| format!("{size} bytes, a record holds {MAX_RECORD_BYTES}"))
 }

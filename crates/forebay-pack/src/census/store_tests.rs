@@ -7,6 +7,7 @@ use crate::plan::Plan;
 use crate::prepare::Prepared;
 use crate::report::Summary;
 use forebay_store::{Location, Store, StoreOptions};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Files by their paths below a directory.
@@ -38,7 +39,7 @@ fn prepare_from_store(options: &PackOptions) -> Result<Prepared> {
         &(),
         &Cancel::new(),
     )?;
-    let census = Census::of(source, None, options, &(), &Cancel::new())?;
+    let census = Census::of(source, (None, false), options, &(), &Cancel::new())?;
     let plan = Plan::make(&census, options)?;
     Ok(Prepared {
         options: options.clone(),
@@ -124,7 +125,7 @@ fn odd_files_are_told_alike() {
         .collect();
     std::fs::write(src.join("classes.txt"), list).unwrap();
     let mut options = PackOptions::new(src.as_path(), dir.path().join("x").as_path());
-    options.format = Format::Indexed;
+    options.format = Format::INDEXED;
     let [local, remote] = both(&options, dir.path());
     assert_eq!(local.records(), files.len() as u64 + 2);
     assert_eq!(local.records(), remote.records());
@@ -234,7 +235,7 @@ fn archives_in_a_store_give_the_same_shards() {
         options.dst = Location::from(dir.path().join(format!("{name}-store")));
         let archive = Archive::Object(store(dir.path()), name.to_owned());
         let source = Source::of_archive(&archive, &(), &Cancel::new()).unwrap();
-        let census = Census::of(source, None, &options, &(), &Cancel::new()).unwrap();
+        let census = Census::of(source, (None, false), &options, &(), &Cancel::new()).unwrap();
         let prepared = Prepared {
             dst: options.dst.local_path().unwrap().to_path_buf(),
             plan: Plan::make(&census, &options).unwrap(),
@@ -248,7 +249,7 @@ fn archives_in_a_store_give_the_same_shards() {
             tree(&dir.path().join(format!("{name}-store"))),
             "{name}"
         );
-        // Cut, it is told and not read.
+        // A truncated archive is an error.
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         file.set_len(std::fs::metadata(&path).unwrap().len() / 2)
             .unwrap();

@@ -3,51 +3,59 @@
 //!
 //! A conversion runs as a pack does: it is planned whole, shards are written in parallel, each is in a journal when it is on
 //! disk, an interrupted run goes on, and the manifest comes last, after every file was read back. What is converted is a
-//! data set, or TFRecord files that anybody wrote.
+//! data set, TFRecord files of another tool or, in a repair, what is whole of a damaged data set.
 
+mod damaged;
+mod found_features;
 mod options;
 mod plan;
 mod record;
+mod repair;
 mod source;
 
 pub use options::{ConvertOptions, ProgressiveChange, SeekPointChange};
+pub use repair::{RepairOptions, RepairSummary, repair};
 pub use source::{ConvertSource, ForeignFiles};
 
-use crate::destination::{Destination, Header, INDEX_DIR, Journal, ShardLine, State};
+use crate::destination::{
+    Destination, Header, INDEX_DIR, Journal, Publication, Request, ShardLine, Taken, telling,
+};
 use crate::error::{Error, Result};
+use crate::foreign_records::class_names;
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
 use crate::options::{Format, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::refuse_nesting;
-use crate::publish::shard_entry;
-use crate::report::{ProgressiveCount, SeekPointCount, SplitSummary};
+use crate::publish::{identify_samples, shard_entry};
+use crate::report::{ProgressiveCount, SeekPointCount, SplitSummary, Uploaded};
 use crate::resume;
-use crate::upload::{self, Upload, Uploaded};
-use crate::write::{WrittenShard, open_shard, write_file};
+use crate::upload;
+use crate::write::{WrittenShard, open_shard};
+use forebay_shard::RecordMeta;
 use forebay_shard::manifest::{FILE_NAME, Manifest, SplitEntry};
-use forebay_shard::{RecordMeta, ShardFormat};
+use forebay_shard::parallel::{for_each_parallel, run_beside};
 use plan::Plan;
 use source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Under this name the manifest keeps the digest of a conversion, so that the same command finds its work done.
 const CONVERSION_KEY: &str = "conversion";
 /// Room beside the shards: indexes, journal, manifest.
 const SPACE_BESIDE_BYTES: u64 = 16 << 20;
-/// Progress is told and a stop is looked for after this many bytes or records.
+/// Bytes or records between two progress reports and checks for cancellation.
 const STEP_BYTES: u64 = 4 << 20;
 const STEP_RECORDS: u64 = 64;
 
-/// What a conversion did.
+/// Summary of a conversion.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ConvertSummary {
-    /// Where the data set is.
+    /// Root of the dataset.
     pub root: PathBuf,
     /// The data set's fingerprint.
     pub fingerprint: String,
@@ -55,7 +63,7 @@ pub struct ConvertSummary {
     pub splits: Vec<SplitSummary>,
     /// Seek points in all records.
     pub seek_points: SeekPointCount,
-    /// What became of progressive JPEGs that were to become baseline ones.
+    /// Outcome of progressive JPEGs that were to become baseline ones.
     pub progressive: ProgressiveCount,
     /// Bytes of the source's shards.
     pub source_bytes: u64,
@@ -63,14 +71,18 @@ pub struct ConvertSummary {
     pub resumed_shards: u64,
     /// It was all there already: nothing was done.
     pub already_complete: bool,
-    /// What this run uploaded, where the destination is written through a staging area.
+    /// Uploads of this run, where the destination is written through a staging area.
     pub uploaded: Option<Uploaded>,
+    /// Decisions about records of another tool that a user should know.
+    pub notes: Vec<String>,
     /// Time that it took.
     pub time: Duration,
+    /// Losses, where the source was damaged.
+    repaired: repair::Counts,
 }
 
 /// Converts. Of the observer [`stage`](Observer::stage), [`advanced`](Observer::advanced) (in records and bytes of the
-/// source) and [`shard_done`](Observer::shard_done) are told.
+/// source) and [`shard_done`](Observer::shard_done) are called.
 ///
 /// # Errors
 /// See [`Error`]. A record that is damaged stops the conversion with its shard, number and place.
@@ -79,34 +91,39 @@ pub fn convert(
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<ConvertSummary> {
-    let begin = Instant::now();
-    let of_shards = options.of_shards();
-    of_shards.validate().map_err(Error::Options)?;
-    let shown = upload::shown(&options.dst);
+    options.of_shards().validate().map_err(Error::Options)?;
     for dir in upload::written(&options.dst, &options.upload)? {
         refuse_nesting(options.src.root(), &dir)?;
     }
     observer.stage(Stage::Census);
     let source = Source::open(&options.src, &options.read)?;
+    convert_source(options, &source, observer, cancel)
+}
+
+/// Converts what is open.
+fn convert_source(
+    options: &ConvertOptions,
+    source: &Source,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<ConvertSummary> {
+    let begin = Instant::now();
+    let of_shards = options.of_shards();
+    let shown = upload::shown(&options.dst);
     let arguments = options.arguments();
-    let plan = Plan::make(&source, &options.format, options.sharding, &arguments)?;
-    let upload = if options.upload.are_for(&options.dst) {
-        let largest = plan
-            .shards
-            .iter()
-            .map(|shard| upload::room_of_planned(shard, &of_shards))
-            .max();
-        let opened = Upload::open(&options.dst, &options.upload, largest.unwrap_or(0), 0)?;
-        Some(Arc::new(opened))
-    } else {
-        None
-    };
-    let destination = match &upload {
-        Some(upload) => {
-            Destination::open(&upload.work_dir(), options.durability)?.uploading(Arc::clone(upload))
-        }
-        None => Destination::open(&shown, options.durability)?,
-    };
+    let plan = Plan::make(source, &options.format, options.sharding, &arguments)?;
+    let largest = plan
+        .shards
+        .iter()
+        .map(|shard| upload::room_of_planned(shard, &of_shards))
+        .max();
+    let destination = upload::open(
+        &options.dst,
+        &options.upload,
+        options.durability,
+        largest.unwrap_or(0),
+        0,
+    )?;
     let mut identified = arguments;
     identified.extend(source.identity.clone());
     let header = Header::of_conversion(&plan.digest, identified, plan.names());
@@ -120,26 +137,24 @@ pub fn convert(
         resumed_shards: 0,
         already_complete: false,
         uploaded: None,
+        notes: Vec::new(),
         time: Duration::ZERO,
+        repaired: repair::Counts::default(),
     };
     let conversion = Conversion {
         options,
         of_shards: &of_shards,
-        source: &source,
+        source,
         plan: &plan,
         header: &header,
         shown: &shown,
         observer,
         cancel,
     };
-    let (manifest, summary) = match &upload {
-        None => conversion.run(&destination, summary)?,
-        Some(upload) => upload.telling(observer, || conversion.run(&destination, summary))?,
-    };
-    drop(destination);
-    if let Some(upload) = upload.and_then(Arc::into_inner) {
-        upload.finish(&plan.digest)?;
-    }
+    let (manifest, summary) = telling(&*destination, observer, || {
+        conversion.run(&*destination, summary)
+    })?;
+    destination.end(&plan.digest)?;
     Ok(summarise(summary, &manifest, begin))
 }
 
@@ -160,57 +175,29 @@ impl Conversion<'_> {
     /// Does what is not done yet. Gives the manifest that is published then.
     fn run(
         &self,
-        destination: &Destination,
+        destination: &dyn Destination,
         mut summary: ConvertSummary,
     ) -> Result<(Manifest, ConvertSummary)> {
-        let upload = destination.upload();
-        if let Some(upload) = upload {
-            if !self.options.overwrite
-                && let Some(manifest) = upload.manifest()?
-            {
-                self.refuse_other(&manifest)?;
-                summary.already_complete = true;
-                return Ok((manifest, summary));
-            }
-            // A manifest that was written here and not published yet is written again.
-            destination.remove(&destination.path(FILE_NAME))?;
-        }
-        let mut state = destination.state()?;
-        if self.options.overwrite {
-            destination.clear(state)?;
-            state = State::Empty;
-        }
-        let is_continued = matches!(state, State::Unfinished(_));
-        let lines = match state {
-            State::Complete(manifest) => {
-                self.refuse_other(&manifest)?;
-                destination.finish()?;
+        let request = Request {
+            header: self.header,
+            overwrite: self.options.overwrite,
+            restarts: false,
+            shown: self.shown,
+            refuse_other: &|manifest| self.refuse_other(manifest),
+        };
+        let (lines, is_continued) = match destination.begin(&request, self.observer)? {
+            Taken::Complete(manifest) => {
                 summary.already_complete = true;
                 return Ok((*manifest, summary));
             }
-            State::Unfinished(begun) => {
-                let differences = begun.difference(self.header).into_words();
-                if !differences.is_empty() {
-                    return Err(Error::DifferentPack {
-                        path: self.shown.to_path_buf(),
-                        differences,
-                    });
-                }
-                begun.into_lines()
-            }
-            State::Empty => {
-                if self.options.check_space && upload.is_none() {
-                    check_space(self.shown, self.plan)?;
-                }
-                Vec::new()
-            }
-        };
-        if let Some(upload) = upload {
-            upload.claim(
-                &self.header.identity(),
+            Taken::Lines {
+                lines,
                 is_continued,
-                self.options.overwrite,
-            )?;
+            } => (lines, is_continued),
+        };
+        let is_staged = self.options.upload.are_for(&self.options.dst);
+        if self.options.check_space && !is_staged && !is_continued {
+            check_space(self.shown, self.plan)?;
         }
         let names: BTreeSet<&str> = self
             .plan
@@ -224,9 +211,7 @@ impl Conversion<'_> {
             self.observer.stage(Stage::Checking);
             done = resume::check(destination, &names, lines, jobs, self.cancel)?;
         }
-        if let Some(upload) = upload {
-            upload.resume(done.values())?;
-        }
+        destination.resume(&done)?;
         summary.resumed_shards = done.len() as u64;
         let written = self.write(destination, &done)?;
         done.extend(written.iter().map(|line| (line.name.clone(), line.clone())));
@@ -236,26 +221,23 @@ impl Conversion<'_> {
                 total: self.plan.shards.len() as u64,
             });
         }
-        // What this run wrote is read back before anybody is told of it. What is uploaded is looked at where it is.
+        // Shards of this run are read back before they are published; uploaded ones are checked in the store.
         self.observer.stage(Stage::Checking);
         let count = written.len();
         if resume::check(destination, &names, written, jobs, self.cancel)?.len() != count {
             let what = "a shard that was just written reads back as something else: the storage cannot be trusted";
             return Err(Error::destination(self.shown, what));
         }
-        let json = manifest(self.options, self.source, self.plan, &done)?.to_json()?;
-        match upload {
-            Some(upload) => {
-                upload.publish(json.as_bytes(), None, &done, self.observer, self.cancel)?;
-                summary.uploaded = Some(upload.uploaded());
-            }
-            None => {
-                self.observer.stage(Stage::Publishing);
-                let path = destination.path(FILE_NAME);
-                write_file(&path, json.as_bytes(), self.options.durability)?;
-                destination.finish()?;
-            }
-        }
+        let report = repair::write_report(destination.dir(), self.source, done.values())?;
+        let notes = &mut summary.notes;
+        let json = manifest(self.options, self.source, self.plan, &done, notes)?.to_json()?;
+        let dataset = Publication {
+            manifest: json.as_bytes(),
+            report: report.as_deref(),
+            shards: &done,
+        };
+        destination.publish(&dataset, self.observer, self.cancel)?;
+        summary.uploaded = destination.uploaded();
         let manifest = Manifest::parse(&self.shown.join(FILE_NAME), json.as_bytes())?;
         Ok((manifest, summary))
     }
@@ -272,12 +254,14 @@ impl Conversion<'_> {
     /// Writes the shards that are not done.
     fn write(
         &self,
-        destination: &Destination,
+        destination: &dyn Destination,
         done: &BTreeMap<String, ShardLine>,
     ) -> Result<Vec<ShardLine>> {
-        let journal = destination.begin(self.header, done.values())?;
+        let journal = destination
+            .dir()
+            .begin_journal(self.header, done.values())?;
         if self.options.format == Format::TfRecord {
-            destination.create_dir(INDEX_DIR)?;
+            destination.dir().create_dir(INDEX_DIR)?;
         }
         self.observer.stage(Stage::Writing);
         for line in self
@@ -320,6 +304,7 @@ fn summarise(mut summary: ConvertSummary, manifest: &Manifest, begin: Instant) -
     summary.splits = manifest.splits.iter().map(SplitSummary::of).collect();
     summary.seek_points = SeekPointCount::of(manifest);
     summary.progressive = ProgressiveCount::of(manifest);
+    summary.repaired = repair::Counts::of(manifest);
     summary.time = begin.elapsed();
     summary
 }
@@ -344,7 +329,7 @@ struct Run<'a> {
     options: &'a PackOptions,
     changes: (SeekPointChange, ProgressiveChange),
     source: &'a Source,
-    destination: &'a Destination,
+    destination: &'a dyn Destination,
     observer: &'a dyn Observer,
     cancel: &'a Cancel,
 }
@@ -353,11 +338,8 @@ impl Run<'_> {
     /// Writes shards in parallel; this thread makes them durable in the order in which they come.
     fn write_all(&self, shards: &[&PlannedShard], mut journal: Journal) -> Result<Vec<ShardLine>> {
         let jobs = self.options.decided_jobs().min(shards.len());
-        let jobs = self
-            .destination
-            .upload()
-            .map_or(jobs, |upload| upload.shards_at_once(jobs));
-        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let jobs = self.destination.shards_at_once(jobs);
+        let stop = AtomicBool::new(false);
         let failure: Mutex<Option<Error>> = Mutex::new(None);
         let fail = |error: Error| {
             stop.store(true, Ordering::Relaxed);
@@ -367,30 +349,23 @@ impl Run<'_> {
         let stopped = || stop.load(Ordering::Relaxed) || self.cancel.is_cancelled();
         let (sender, receiver) = sync_channel::<WrittenShard>(jobs.max(1));
         let mut lines = Vec::new();
-        std::thread::scope(|scope| {
-            let (next, fail, stopped) = (&next, &fail, &stopped);
-            for _ in 0..jobs {
-                let sender = sender.clone();
-                scope.spawn(move || {
-                    let mut converter = record::Converter::new(self.changes);
-                    while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        if stopped() {
-                            return;
-                        }
-                        match self.write(shard, &mut converter, stopped) {
-                            // The finisher hangs up only after an error, which it has reported.
-                            Ok(Some(written)) => {
-                                if sender.send(written).is_err() {
-                                    return;
-                                }
-                            }
-                            Ok(None) => return,
-                            Err(error) => return fail(error),
-                        }
-                    }
-                });
+        let (fail, stopped) = (&fail, &stopped);
+        let writer = move || {
+            let converter = || record::Converter::new(self.changes, &self.source.record_features);
+            let written = for_each_parallel(shards, jobs, converter, |converter, shard| {
+                if !stopped()
+                    && let Some(written) = self.write(shard, converter, stopped)?
+                {
+                    // The finisher hangs up only after an error, which it has reported.
+                    let _ = sender.send(written);
+                }
+                Ok(())
+            });
+            if let Err(error) = written {
+                fail(error);
             }
-            drop(sender);
+        };
+        let finisher = || {
             for written in receiver {
                 let line = written.publish(self.destination, &mut journal, self.options.durability);
                 match line {
@@ -404,7 +379,10 @@ impl Run<'_> {
                     }
                 }
             }
-        });
+        };
+        run_beside(vec![writer], finisher).map_err(|error| {
+            Error::io(self.destination.dir().root(), "start threads for", error)
+        })?;
         match failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
             Some(error) => Err(error),
             None => Ok(lines),
@@ -415,11 +393,14 @@ impl Run<'_> {
     fn write(
         &self,
         planned: &PlannedShard,
-        converter: &mut record::Converter,
-        stopped: &dyn Fn() -> bool,
+        converter: &mut record::Converter<'_>,
+        stopped: &(dyn Fn() -> bool + Sync),
     ) -> Result<Option<WrittenShard>> {
         let split = &self.source.splits[planned.split];
-        let path = self.destination.path(&planned.name);
+        if let Some(shard) = split.damaged.get(planned.number as usize) {
+            return self.salvage(planned, shard, converter, stopped);
+        }
+        let path = self.destination.dir().path(&planned.name);
         let bytes = upload::room_of_planned(planned, self.options);
         let Some(room) = self.destination.reserve(bytes, stopped)? else {
             return Ok(None);
@@ -428,6 +409,7 @@ impl Run<'_> {
         let mut seek_points = SeekPointCount::default();
         let mut progressive = ProgressiveCount::default();
         let (mut source_bytes, mut records, mut bytes) = (0, 0, 0);
+        let mut labels: Option<(i64, i64)> = None;
         for (number, range) in split.pieces(planned.positions.clone()) {
             let mut piece = split.read(number, range)?;
             while let Some(record) = piece.next()? {
@@ -436,6 +418,10 @@ impl Run<'_> {
                     .map_err(|what| piece_error(&split.shards[number], record.number, what))?;
                 seek_points.add(converted.seek_point_bytes);
                 progressive.add(converted.is_baseline_now);
+                if let Some(label) = record.label.filter(|label| *label >= 0) {
+                    let (least, most) = labels.unwrap_or((label, label));
+                    labels = Some((least.min(label), most.max(label)));
+                }
                 let meta = RecordMeta {
                     label: record.label,
                     key: record.key,
@@ -458,14 +444,15 @@ impl Run<'_> {
         let name = planned.name.clone();
         let file = writer.finish()?;
         let written = WrittenShard::new(name, file, source_bytes, seek_points, self.options);
-        Ok(Some(written.with_progressive(progressive).in_room(room)))
+        let written = written.with_progressive(progressive).with_labels(labels);
+        Ok(Some(written.in_room(room)))
     }
 }
 
 fn piece_error(shard: &forebay_shard::Shard, record: u64, what: String) -> Error {
     Error::Export {
         shard: shard.path().to_path_buf(),
-        record,
+        record: Some(record),
         what,
     }
 }
@@ -475,11 +462,9 @@ fn manifest(
     source: &Source,
     plan: &Plan,
     done: &BTreeMap<String, ShardLine>,
+    notes: &mut Vec<String>,
 ) -> Result<Manifest> {
-    let format = match options.format {
-        Format::TfRecord => ShardFormat::TfRecord,
-        Format::Indexed | Format::IndexedZstd(_) => ShardFormat::Indexed,
-    };
+    let format = options.format.shard_format();
     let mut entries: Vec<Vec<_>> = source.splits.iter().map(|_| Vec::new()).collect();
     for shard in &plan.shards {
         if let Some(line) = done.get(&shard.name) {
@@ -489,7 +474,20 @@ fn manifest(
     let splits = source.splits.iter().zip(entries);
     let splits = splits.map(|(split, shards)| SplitEntry::new(&split.name, shards));
     let mut manifest = Manifest::new(format, source.label_base, splits.collect());
+    identify_samples(&mut manifest, done);
+    // A run goes on with the same epoch, though records have other sizes now.
+    manifest.order = Some(source.order.clone());
     manifest.classes.clone_from(&source.classes);
+    manifest.record_features = source.record_features.clone();
+    if let Some((schema, dir)) = &source.schema {
+        let labels = done.values().filter_map(|line| line.labels);
+        let labels = labels.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        if let Some((classes, what)) = class_names(dir, schema, labels)? {
+            manifest.classes = classes;
+            notes.push(what);
+        }
+        notes.push(schema.in_words());
+    }
     manifest.features.clone_from(&source.features);
     manifest.pack.clone_from(&source.pack);
     for old in [
@@ -522,5 +520,6 @@ fn manifest(
     }
     let digest = plan.digest.as_str();
     manifest.pack.insert(CONVERSION_KEY.into(), digest.into());
+    repair::record(source, done, &mut manifest);
     Ok(manifest)
 }

@@ -3,12 +3,13 @@
 use super::source::ConvertSource;
 use crate::options::{Format, PackOptions, Sharding};
 use crate::upload::UploadOptions;
+use forebay_cache::ReadOptions;
 use forebay_image::SeekDensity;
-use forebay_store::{Durability, Location, ReadOptions};
+use forebay_store::{Durability, Location};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What becomes of seek points.
+/// Policy for seek points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SeekPointChange {
     /// Records keep those that they have, and get no others.
@@ -20,7 +21,7 @@ pub enum SeekPointChange {
     Make(SeekDensity),
 }
 
-/// What becomes of progressive JPEGs.
+/// Policy for progressive JPEGs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProgressiveChange {
     /// They stay as they are.
@@ -37,17 +38,17 @@ pub enum ProgressiveChange {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ConvertOptions {
-    /// What is converted.
+    /// Source of the conversion.
     pub src: ConvertSource,
-    /// Where the data set goes: a directory that is missing, empty, or holds the unfinished work of the same conversion.
+    /// Destination: a directory that is missing, empty, or holds the unfinished work of the same conversion.
     pub dst: Location,
     /// The kind of shard.
     pub format: Format,
     /// How many shards; none: records stay together as they are.
     pub sharding: Option<Sharding>,
-    /// What becomes of seek points.
+    /// Policy for seek points.
     pub seek_points: SeekPointChange,
-    /// What becomes of progressive JPEGs.
+    /// Policy for progressive JPEGs.
     pub progressive: ProgressiveChange,
     /// Writes the text index (`.idx`) for TFRecord shards beside the binary one.
     pub index_text: bool,
@@ -61,7 +62,7 @@ pub struct ConvertOptions {
     pub check_space: bool,
     /// Removes the data set (or the unfinished one) that is in the destination first.
     pub overwrite: bool,
-    /// Where shards lie until they are in an object store, and how that is reached.
+    /// Staging of shards on their way to an object store, and access to the store.
     pub upload: UploadOptions,
     /// How a source that is no local directory is read.
     pub read: ReadOptions,
@@ -105,23 +106,12 @@ impl ConvertOptions {
         options
     }
 
-    /// What decides the output, by name, as the manifest records it.
+    /// Arguments that decide the output, by name, as the manifest records them.
     pub(super) fn arguments(&self) -> BTreeMap<String, String> {
         let mut arguments = BTreeMap::new();
         let mut set = |name: &str, value: String| arguments.insert(name.to_owned(), value);
-        match self.format {
-            Format::TfRecord => {
-                set("format", "tfrecord".into());
-                set("index_text", self.index_text.to_string());
-            }
-            Format::Indexed => {
-                set("format", "indexed".into());
-                set("codec", "none".into());
-            }
-            Format::IndexedZstd(level) => {
-                set("format", "indexed".into());
-                set("codec", format!("zstd:{level}"));
-            }
+        for (name, value) in self.format.arguments(self.index_text) {
+            set(name, value);
         }
         match self.sharding {
             None => None,

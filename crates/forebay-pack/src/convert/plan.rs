@@ -1,4 +1,4 @@
-//! Which records go to which shard: the source's order, cut anew or as it was.
+//! Assigns records to shards in the order of the source, with new or unchanged shard boundaries.
 
 use super::source::{Source, SourceSplit};
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ const FRAME_BYTES: u64 = 16;
 /// Every shard to write.
 pub(super) struct Plan {
     pub(super) shards: Vec<PlannedShard>,
-    /// Of the source and all that decides the output.
+    /// Digest of the source and of everything that decides the output.
     pub(super) digest: String,
 }
 
@@ -26,10 +26,7 @@ impl Plan {
         sharding: Option<Sharding>,
         arguments: &BTreeMap<String, String>,
     ) -> Result<Self> {
-        let extension = match format {
-            Format::TfRecord => "",
-            Format::Indexed | Format::IndexedZstd(_) => ".fbs",
-        };
+        let extension = format.shard_format().extension();
         let mut shards = Vec::new();
         for (index, split) in source.splits.iter().enumerate() {
             let name = &split.name;
@@ -81,15 +78,15 @@ impl Plan {
 /// First position of each shard and the number of records at the end; and the bytes of each.
 fn cut_split(split: &SourceSplit, sharding: Option<Sharding>) -> Result<(Vec<u64>, Vec<u64>)> {
     let Some(sharding) = sharding else {
-        if split.shards.len() > MAX_SHARDS as usize {
+        let bytes = split.shard_bytes();
+        if bytes.len() > MAX_SHARDS as usize {
             return Err(Error::Options(format!(
                 "the split {} has {} shards, more than the {MAX_SHARDS} that their names can number: choose larger shards",
                 split.name,
-                split.shards.len()
+                bytes.len()
             )));
         }
-        let bytes = split.shards.iter().map(|shard| shard.file_len());
-        return Ok((split.starts.clone(), bytes.collect()));
+        return Ok((split.starts.clone(), bytes));
     };
     let records = split.len();
     let total = split.record_bytes() + records * FRAME_BYTES;

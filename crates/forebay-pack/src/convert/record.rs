@@ -4,10 +4,11 @@ use super::{ProgressiveChange, SeekPointChange};
 use crate::original::original_image;
 use forebay_image::{Limits, SeekPointBuilder, probe, progressive_to_baseline};
 use forebay_shard::ExampleView;
-use forebay_shard::example::{IMAGE_ENCODED, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS, set_bytes};
+use forebay_shard::example::{IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS, RecordFeatures, set_bytes};
 
 /// A worker's tools.
-pub(super) struct Converter {
+pub(super) struct Converter<'s> {
+    features: &'s RecordFeatures,
     seek_points: SeekPointChange,
     progressive: ProgressiveChange,
     builder: SeekPointBuilder,
@@ -24,7 +25,7 @@ pub(super) struct Converted<'a> {
     pub(super) is_baseline_now: Option<bool>,
 }
 
-/// What an image becomes.
+/// The new form of an image.
 enum Image {
     Same,
     /// Another one, and how to make the original of it.
@@ -33,9 +34,13 @@ enum Image {
     Original(Vec<u8>),
 }
 
-impl Converter {
-    pub(super) fn new((seek_points, progressive): (SeekPointChange, ProgressiveChange)) -> Self {
+impl<'s> Converter<'s> {
+    pub(super) fn new(
+        (seek_points, progressive): (SeekPointChange, ProgressiveChange),
+        features: &'s RecordFeatures,
+    ) -> Self {
         Self {
+            features,
             seek_points,
             progressive,
             builder: SeekPointBuilder::default(),
@@ -56,7 +61,8 @@ impl Converter {
         };
         let old_points = example.bytes(IMAGE_SEEK_POINTS).ok().flatten();
         converted.seek_point_bytes = old_points.map(|points| points.len() as u64);
-        let image = example.bytes(IMAGE_ENCODED).ok().flatten();
+        let name = self.features.image.as_str();
+        let image = self.features.image(example).ok().flatten();
         let mut edits: Vec<(&str, Option<&[u8]>)> = Vec::new();
         let changed = match image {
             Some(image) => self.image(image, &example, &mut converted)?,
@@ -65,12 +71,12 @@ impl Converter {
         let new_image = match &changed {
             Image::Same => None,
             Image::Baseline(jpeg, recipe) => {
-                edits.push((IMAGE_ENCODED, Some(jpeg)));
+                edits.push((name, Some(jpeg)));
                 edits.push((IMAGE_PROGRESSIVE, Some(recipe)));
                 Some(&jpeg[..])
             }
             Image::Original(jpeg) => {
-                edits.push((IMAGE_ENCODED, Some(jpeg)));
+                edits.push((name, Some(jpeg)));
                 edits.push((IMAGE_PROGRESSIVE, None));
                 Some(&jpeg[..])
             }
@@ -89,8 +95,10 @@ impl Converter {
         if edits.is_empty() {
             return Ok(converted);
         }
+        edits.sort_by_key(|(name, _)| *name);
         set_bytes(record, &edits, &mut self.record).map_err(|error| error.to_string())?;
-        if let Some((IMAGE_SEEK_POINTS, points)) = edits.last() {
+        let points = edits.iter().find(|(name, _)| *name == IMAGE_SEEK_POINTS);
+        if let Some((_, points)) = points {
             converted.seek_point_bytes = points.map(|points| points.len() as u64);
         }
         converted.bytes = &self.record;
@@ -106,7 +114,7 @@ impl Converter {
         let has_recipe = example.get(IMAGE_PROGRESSIVE).is_some();
         match self.progressive {
             ProgressiveChange::Original if has_recipe => {
-                let original = original_image(example)?.unwrap_or_default();
+                let original = original_image(example, self.features)?.unwrap_or_default();
                 Ok(Image::Original(original.into_owned()))
             }
             ProgressiveChange::Baseline if !has_recipe => {

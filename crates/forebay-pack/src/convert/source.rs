@@ -1,17 +1,21 @@
-//! What is converted: shards in order, with whatever is known about their records.
+//! The source of a conversion: shards in order, with the metadata of their records.
 
+use super::damaged::DamagedShard;
 use crate::error::{Error, Result};
-use forebay_shard::example::feature_kinds;
-use forebay_shard::example::{FeatureKind, IMAGE_LABEL};
-use forebay_shard::manifest::{ClassEntry, FeatureEntry};
-use forebay_shard::{Dataset, ExampleView, Scan, Shard};
-use forebay_store::{Location, ReadOptions, open_dataset};
+use crate::foreign_records::{ForeignRecords, ForeignSchema, refused};
+use forebay_cache::{ReadOptions, open_dataset};
+use forebay_shard::example::{FeatureKind, RecordFeatures, feature_kinds};
+use forebay_shard::manifest::{ClassEntry, EpochOrder, FeatureEntry, block_records};
+use forebay_shard::tfrecord::ExpandedFiles;
+use forebay_shard::{Dataset, ExampleView, OpenOptions, Scan, Shard};
+use forebay_store::Location;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-/// What is converted.
+/// Source of the conversion.
 #[derive(Debug, Clone)]
 pub enum ConvertSource {
     /// A data set: a directory with a manifest, or one in a store.
@@ -27,23 +31,25 @@ pub struct ForeignFiles {
     pub root: PathBuf,
     /// The files of each split, in order.
     pub splits: BTreeMap<String, Vec<PathBuf>>,
-    /// Integer feature that labels come from.
-    pub label_feature: String,
-    /// Bytes feature that keys come from.
-    pub key_feature: String,
-    /// The label of the first class: 0 or 1.
-    pub label_base: i64,
+    /// Which features hold image, label and key.
+    pub records: ForeignRecords,
 }
 
 impl ForeignFiles {
-    /// Files with the features of TensorFlow's ImageNet tool, labels from 1.
+    /// Files whose features are found by looking.
     pub fn new(root: impl Into<PathBuf>, splits: BTreeMap<String, Vec<PathBuf>>) -> Self {
         Self {
             root: root.into(),
             splits,
-            label_feature: IMAGE_LABEL.to_owned(),
-            key_feature: "image/filename".to_owned(),
-            label_base: 1,
+            records: ForeignRecords::default(),
+        }
+    }
+
+    /// The directory that the files are in.
+    pub(super) fn dir(&self) -> &Path {
+        match self.root.is_dir() {
+            true => &self.root,
+            false => self.root.parent().unwrap_or(Path::new("")),
         }
     }
 }
@@ -63,10 +69,16 @@ pub(super) struct Source {
     pub(super) label_base: i64,
     pub(super) classes: Vec<ClassEntry>,
     pub(super) features: Vec<FeatureEntry>,
+    /// The features that hold image and label.
+    pub(super) record_features: RecordFeatures,
+    /// The features of another tool's records, and the directory of its files.
+    pub(super) schema: Option<(ForeignSchema, PathBuf)>,
     /// Options that it was packed with.
     pub(super) pack: BTreeMap<String, serde_json::Value>,
-    /// What tells this source from others, by name.
+    /// Identity of this source, by name.
     pub(super) identity: BTreeMap<String, String>,
+    /// How epochs order its samples: what the manifest says or, without that, what loaders take from the shards.
+    pub(super) order: EpochOrder,
 }
 
 /// The shards of a split.
@@ -75,14 +87,18 @@ pub(super) struct SourceSplit {
     pub(super) shards: Vec<Shard>,
     /// First record of each shard, and the number of records at the end.
     pub(super) starts: Vec<u64>,
-    names: Option<Names>,
+    names: Names,
+    /// Instead of `shards`, where what is whole of them is taken.
+    pub(super) damaged: Vec<DamagedShard>,
 }
 
-/// Features that labels and keys come from where no index knows them.
+/// The source of labels and keys.
 #[derive(Clone)]
-struct Names {
-    label: String,
-    key: Option<String>,
+enum Names {
+    /// From the index, and labels from this feature where no index knows them.
+    Known(RecordFeatures),
+    /// From the records alone.
+    Foreign(ForeignSchema),
 }
 
 impl Source {
@@ -100,18 +116,22 @@ impl Source {
         for name in names {
             let shards = dataset.split(&name)?.shards().to_vec();
             // Where a TFRecord has no sidecar, records still tell their labels.
-            let names = Names {
-                label: IMAGE_LABEL.to_owned(),
-                key: None,
-            };
-            splits.push(SourceSplit::new(name, shards, Some(names)));
+            let names = Names::Known(manifest.record_features.clone());
+            splits.push(SourceSplit::new(name, shards, names));
         }
         let fingerprint = dataset.fingerprint().to_owned();
+        let order = match &manifest.order {
+            Some(order) => order.clone(),
+            None => order_of(&splits)?,
+        };
         Ok(Self {
+            order,
             splits,
             label_base: manifest.label_base,
             classes: manifest.classes.clone(),
             features: manifest.features.clone(),
+            record_features: manifest.record_features.clone(),
+            schema: None,
             pack: manifest.pack.clone(),
             identity: BTreeMap::from([("converted_from".to_owned(), fingerprint)]),
         })
@@ -121,10 +141,18 @@ impl Source {
         let mut splits = Vec::new();
         let mut features: BTreeMap<String, (FeatureKind, bool)> = BTreeMap::new();
         let mut hasher = blake3::Hasher::new();
+        let mut schema = None;
+        let mut opened = Vec::new();
+        // Compressed files are read through from their beginnings, in order.
+        let storage = Arc::new(ExpandedFiles::default());
         for (name, paths) in &files.splits {
             let mut shards = Vec::new();
             for path in paths {
-                let shard = Shard::open_path(path)?;
+                let storage = Arc::<ExpandedFiles>::clone(&storage);
+                let shard = Shard::open_path_in(path, &OpenOptions::default(), storage)?;
+                if schema.is_none() {
+                    schema = first_schema(files, &shard)?;
+                }
                 for (name, (kind, is_one)) in first_features(&shard)? {
                     features.entry(name).or_insert((kind, is_one)).1 &= is_one;
                 }
@@ -143,11 +171,18 @@ impl Source {
                 hasher.update(&nanos.to_le_bytes());
                 shards.push(shard);
             }
-            let names = Names {
-                label: files.label_feature.clone(),
-                key: Some(files.key_feature.clone()),
-            };
-            splits.push(SourceSplit::new(name.clone(), shards, Some(names)));
+            opened.push((name.clone(), shards));
+        }
+        let schema = match schema {
+            Some(schema) => schema,
+            None => decide(files, None)?,
+        };
+        for (name, shards) in opened {
+            splits.push(SourceSplit::new(
+                name,
+                shards,
+                Names::Foreign(schema.clone()),
+            ));
         }
         let features = features
             .into_iter()
@@ -158,15 +193,23 @@ impl Source {
             });
         let identity = [
             ("source_files", hasher.finalize().to_hex()[..32].to_owned()),
-            ("label_feature", files.label_feature.clone()),
-            ("key_feature", files.key_feature.clone()),
-            ("label_base", files.label_base.to_string()),
+            ("image_feature", schema.features.image.clone()),
+            ("label_feature", schema.features.label.clone()),
+            (
+                "first_of_several",
+                schema.features.first_of_several.to_string(),
+            ),
+            ("key_feature", schema.key.clone()),
+            ("label_base", schema.label_base.to_string()),
         ];
         Ok(Self {
+            order: order_of(&splits)?,
             splits,
-            label_base: files.label_base,
+            label_base: schema.label_base,
             classes: Vec::new(),
             features: features.collect(),
+            record_features: schema.features.clone(),
+            schema: Some((schema, files.dir().to_path_buf())),
             pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
             identity: identity
                 .map(|(name, value)| (name.to_owned(), value))
@@ -174,15 +217,19 @@ impl Source {
         })
     }
 
+    /// Whether only what is whole of it is taken.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.splits.iter().any(|split| !split.damaged.is_empty())
+    }
+
     /// Bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
-        let shards = self.splits.iter().flat_map(|split| &split.shards);
-        shards.map(Shard::file_len).sum()
+        self.splits.iter().flat_map(SourceSplit::shard_bytes).sum()
     }
 }
 
 impl SourceSplit {
-    fn new(name: String, shards: Vec<Shard>, names: Option<Names>) -> Self {
+    fn new(name: String, shards: Vec<Shard>, names: Names) -> Self {
         let mut starts = vec![0];
         let mut records = 0;
         for shard in &shards {
@@ -194,6 +241,36 @@ impl SourceSplit {
             shards,
             starts,
             names,
+            damaged: Vec::new(),
+        }
+    }
+
+    /// Shards that may be damaged. Those of which nothing is known count as empty.
+    pub(super) fn damaged(
+        name: String,
+        damaged: Vec<DamagedShard>,
+        features: RecordFeatures,
+    ) -> Self {
+        let mut starts = vec![0];
+        let mut records = 0;
+        for shard in &damaged {
+            records += shard.records.unwrap_or(0);
+            starts.push(records);
+        }
+        Self {
+            name,
+            shards: Vec::new(),
+            starts,
+            names: Names::Known(features),
+            damaged,
+        }
+    }
+
+    /// Bytes of each file.
+    pub(super) fn shard_bytes(&self) -> Vec<u64> {
+        match self.damaged.is_empty() {
+            true => self.shards.iter().map(Shard::file_len).collect(),
+            false => self.damaged.iter().map(|shard| shard.bytes).collect(),
         }
     }
 
@@ -239,7 +316,7 @@ impl SourceSplit {
         Ok(Piece {
             shard,
             scan: shard.scan(records),
-            names: self.names.as_ref(),
+            names: &self.names,
             keys,
             ends: ends.into_iter(),
             end: 0,
@@ -247,11 +324,26 @@ impl SourceSplit {
     }
 }
 
+/// How loaders order the samples of these shards where no manifest says.
+fn order_of(splits: &[SourceSplit]) -> Result<EpochOrder> {
+    let mut order = EpochOrder::default();
+    for split in splits {
+        let mut bytes = 0;
+        for shard in &split.shards {
+            let range = shard.byte_range(0..shard.len())?;
+            bytes += range.end - range.start;
+        }
+        let block = block_records(split.len(), bytes);
+        order.block_records.insert(split.name.clone(), block);
+    }
+    Ok(order)
+}
+
 /// Records of one shard, being read.
 pub(super) struct Piece<'a> {
     shard: &'a Shard,
     scan: Scan,
-    names: Option<&'a Names>,
+    names: &'a Names,
     keys: Vec<u8>,
     ends: std::vec::IntoIter<usize>,
     end: usize,
@@ -269,7 +361,7 @@ pub(super) struct SourceRecord<'a> {
 
 /// No label, as indexes write it.
 const NO_LABEL: i64 = i64::MIN;
-/// What an index holds of a key at most, in bytes.
+/// Most bytes of a key in an index.
 const MAX_KEY_BYTES: usize = u16::MAX as usize;
 
 impl Piece<'_> {
@@ -281,21 +373,25 @@ impl Piece<'_> {
         self.end = self.ends.next().unwrap_or(start);
         let (mut key, number) = (&self.keys[start..self.end], record.info.index);
         let mut label = self.shard.label(number);
-        if let Some(names) = self.names
-            && (label.is_none() || (key.is_empty() && names.key.is_some()))
-            && let Ok(example) = ExampleView::parse(record.bytes)
-        {
-            let found = example.int64(&names.label).ok().flatten();
-            label = label.or(found.filter(|label| *label != NO_LABEL));
-            if let Some(name) = &names.key
-                && key.is_empty()
-            {
-                let found = example.bytes(name).ok().flatten();
-                key = found
-                    .filter(|key| key.len() <= MAX_KEY_BYTES)
-                    .unwrap_or(b"");
+        match self.names {
+            Names::Known(features) if label.is_none() => {
+                let example = ExampleView::parse(record.bytes).ok();
+                label = example.and_then(|example| features.label(example).ok().flatten());
+            }
+            Names::Known(_) => {}
+            Names::Foreign(schema) => {
+                let refuse = |what| refused(self.shard.path().to_path_buf(), number, what);
+                schema.check(record.bytes).map_err(refuse)?;
+                let example = ExampleView::parse(record.bytes).ok();
+                label = example.and_then(|example| schema.features.label(example).ok().flatten());
+                if let (Some(example), true) = (example, key.is_empty()) {
+                    let found = example.bytes(&schema.key).ok().flatten();
+                    let short = found.filter(|key| key.len() <= MAX_KEY_BYTES);
+                    key = short.unwrap_or(b"");
+                }
             }
         }
+        label = label.filter(|label| *label != NO_LABEL);
         Ok(Some(SourceRecord {
             number,
             bytes: record.bytes,
@@ -303,6 +399,27 @@ impl Piece<'_> {
             key,
         }))
     }
+}
+
+fn decide(files: &ForeignFiles, record: Option<(&Shard, &[u8])>) -> Result<ForeignSchema> {
+    let decided = files.records.decide(record.map(|(_, bytes)| bytes));
+    decided.map_err(|what| {
+        let shard = record.map_or_else(
+            || files.root.clone(),
+            |(shard, _)| shard.path().to_path_buf(),
+        );
+        refused(shard, 0, what)
+    })
+}
+
+/// The features that the first record of a shard has; none if the shard is empty.
+fn first_schema(files: &ForeignFiles, shard: &Shard) -> Result<Option<ForeignSchema>> {
+    if shard.is_empty() {
+        return Ok(None);
+    }
+    let mut record = Vec::new();
+    shard.read(0, &mut record)?;
+    decide(files, Some((shard, &record))).map(Some)
 }
 
 /// The features of a shard's first record: their kinds, and whether each holds one value.

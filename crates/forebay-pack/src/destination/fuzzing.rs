@@ -1,4 +1,4 @@
-//! What is asked of the parsers of a begun destination for any bytes at all.
+//! Invariants of the parsers of an unfinished destination for arbitrary bytes.
 //!
 //! A fuzzer does not guess checksums. So each input is tried twice: as it is, and with the checksum of each line made
 //! right.

@@ -9,7 +9,7 @@ use crate::census::Census;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::report::{Finding, ProgressiveCount, SeekPointCount, escape};
-use crate::upload::Identity;
+use forebay_shard::{SampleDigest, verify};
 use forebay_store::{AtomicFile, Durability};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Raised when older journals cannot be continued.
-const JOURNAL_VERSION: u32 = 1;
+const JOURNAL_VERSION: u32 = 2;
 /// More differences than this are counted, not listed.
 const DIFFERENCES_SHOWN: usize = 5;
 
@@ -28,7 +28,7 @@ const DIFFERENCES_SHOWN: usize = 5;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Header {
     version: u32,
-    /// Where the source was. Machines may see it under different paths, so it is no part of what must be the same.
+    /// Location of the source. Machines may see it under different paths, so it is not compared.
     #[serde(default)]
     source: String,
     plan: String,
@@ -70,14 +70,33 @@ pub(crate) struct ShardLine {
     pub(crate) blake3: Option<String>,
     /// Image bytes in the records.
     pub(crate) image_bytes: u64,
+    /// Digest of the labels and keys of the records.
+    pub(crate) samples: SampleDigest,
+    /// Stored bytes of the records.
+    pub(crate) record_bytes: u64,
     /// Records that have seek points.
     #[serde(default)]
     pub(crate) seek_points: SeekPointCount,
     /// Progressive JPEGs that were turned into baseline ones, and those that were not.
     #[serde(default)]
     pub(crate) progressive: ProgressiveCount,
+    /// The least and the greatest label of converted records, without those below 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) labels: Option<(i64, i64)>,
     pub(crate) sidecars: Vec<Sidecar>,
     pub(crate) findings: Vec<Finding>,
+    /// Damage in the shard that this one was salvaged from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) damage: Vec<verify::Finding>,
+    /// Records that are lost to it, and how many those are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lost: Vec<verify::Lost>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) lost_records: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A file in `index/` that belongs to a shard.
@@ -88,7 +107,7 @@ pub(crate) struct Sidecar {
     pub(crate) crc32c: u32,
 }
 
-/// What a journal file says.
+/// Contents of a journal file.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) header: Header,
@@ -101,6 +120,13 @@ pub(crate) struct Journal {
     path: PathBuf,
     file: File,
     durability: Durability,
+}
+
+/// Identity of a dataset, as far as another writer could differ.
+pub(crate) struct Identity<'a> {
+    pub(crate) plan: &'a str,
+    pub(crate) arguments: &'a BTreeMap<String, String>,
+    pub(crate) shards: &'a [String],
 }
 
 impl Header {
@@ -149,7 +175,7 @@ impl Header {
         }
     }
 
-    /// What a claim of the destination says.
+    /// Identity that a claim of the destination records.
     pub(crate) fn identity(&self) -> Identity<'_> {
         Identity {
             plan: &self.plan,
@@ -158,7 +184,7 @@ impl Header {
         }
     }
 
-    /// What of an earlier pack differs from this one.
+    /// Compares an earlier pack with this one.
     pub(crate) fn difference(&self, now: &Self) -> Difference {
         let mut all = Vec::new();
         if self.version != now.version {
@@ -249,7 +275,7 @@ impl Difference {
 }
 
 impl Journal {
-    /// Begins a journal with its first line in place, so that whoever finds a journal finds out what it is about. One
+    /// Begins a journal with its first line in place, so that every journal identifies its pack. One
     /// that is continued is rewritten with the lines that count, so that no torn tail is in the way.
     pub(crate) fn begin<'a>(
         path: &Path,
@@ -284,7 +310,7 @@ impl Journal {
 
     /// Reads a journal. None if there is none, or if it has no readable first line: then no shard was finished.
     pub(crate) fn read(path: &Path) -> Result<Option<Found>> {
-        let text = match std::fs::read(path) {
+        let text = match forebay_shard::read_file(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io(path, "read", error)),
@@ -315,7 +341,7 @@ impl Journal {
     }
 }
 
-/// Where the source really is, as far as that can be found out.
+/// Canonical location of the source, as far as the system resolves it.
 fn source_path(census: &Census) -> PathBuf {
     let path = census.src();
     path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
@@ -365,16 +391,22 @@ mod tests {
 
     fn shard(name: &str) -> ShardLine {
         ShardLine {
+            labels: None,
             name: name.into(),
             records: 1,
             bytes: 2,
             crc32c: 3,
             blake3: None,
             image_bytes: 1,
+            samples: SampleDigest::default(),
+            record_bytes: 2,
             seek_points: SeekPointCount::default(),
             progressive: ProgressiveCount::default(),
             sidecars: vec![],
             findings: vec![],
+            damage: vec![],
+            lost: vec![],
+            lost_records: 0,
         }
     }
 

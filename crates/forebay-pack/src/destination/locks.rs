@@ -1,4 +1,4 @@
-//! Who may work in a destination at once: one process that has it alone, or the parts of one pack, each of them once.
+//! Locks of a destination: one process holds it alone, or the parts of one pack share it, each of them once.
 
 use super::WORK_DIR;
 use crate::error::Result;
@@ -7,7 +7,7 @@ use forebay_store::{DirLock, Error as StoreError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Whoever is refused the whole destination looks who is there, for which it has each part's lock for a moment. A part
+/// A process that is refused the whole destination takes each part's lock for a moment to name the holders. A part
 /// that begins in just that moment tries again.
 const TRIES: u32 = 3;
 const BETWEEN_TRIES: Duration = Duration::from_millis(200);
@@ -15,7 +15,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(200);
 /// Held until dropped.
 #[derive(Debug)]
 pub(super) struct Locks {
-    // Dropped first: whoever sees no part lock may take the root.
+    // Dropped first: a process that sees no part lock may take the root.
     _part: Option<DirLock>,
     _root: DirLock,
 }
@@ -35,12 +35,12 @@ pub(super) fn alone(root: &Path) -> Result<Locks> {
     })
 }
 
-/// The first step of a part: nobody has the destination alone.
+/// First step of a part: no process holds the destination alone.
 pub(super) fn share(root: &Path) -> Result<DirLock> {
     Ok(DirLock::share(root)?)
 }
 
-/// The second step: nobody writes the same part, and nobody divides the pack into another number of parts. The
+/// Second step: no other process writes the same part or divides the pack into another number of parts. The
 /// part's directory exists.
 pub(super) fn part(root: &Path, shared: DirLock, part: Part) -> Result<Locks> {
     let lock = acquire(root, part)?;
@@ -80,11 +80,11 @@ fn refusal(root: &Path, part: Part, holder: &str) -> StoreError {
     }
 }
 
-/// Who writes a part, if anybody does.
+/// Process that writes a part, if there is one.
 fn holder(root: &Path, part: Part) -> Option<(Part, String)> {
     match DirLock::acquire(&dir(root, part)) {
         Err(StoreError::Locked { holder, .. }) => Some((part, holder)),
-        // Whatever else is wrong with it, nobody writes it.
+        // Any other error: no process writes it.
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 //! without another look at the source.
 //!
 //! Lines as in the journal. The first one is that of a journal, the second one the [`Outline`], then come the census's findings, and the last
-//! one counts them. Whoever begins first publishes it; the others compare.
+//! one counts them. The part that begins first publishes it; the others compare.
 
 use super::journal::{Header, line, parse};
 use crate::census::FindingList;
@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 
-/// What the manifest and the summary need of the census and the plan.
+/// Parts of the census and the plan that the manifest and the summary need.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Outline {
     /// The manifest with splits that have no shards yet.
     pub(crate) manifest: Manifest,
     /// The splits with the number of their shards, in the order in which the plan names those.
     pub(crate) splits: Vec<(String, u64)>,
-    /// What a user should know.
+    /// Warnings for the user.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn encode(
 
 /// Reads a plan. None if there is none; a damaged one is an error, because it was published whole.
 pub(super) fn read(path: &Path) -> Result<Option<PlanFile>> {
-    let text = match std::fs::read(path) {
+    let text = match forebay_shard::read_file(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io(path, "read", error)),

@@ -32,7 +32,7 @@ pub(super) struct Writer<'a> {
     path: Vec<u8>,
 }
 
-/// What became of a file.
+/// Outcome of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placed {
     New,
@@ -43,9 +43,34 @@ pub(super) enum Placed {
 /// Why a file was not written.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The key cannot be a path.
-    Key(&'static str),
+    /// No file can have this key here. Others can have theirs.
+    Key(String),
     Error(Error),
+}
+
+impl Failure {
+    /// Classifies an error of the system: about this file alone, or about the whole destination.
+    fn of(path: &Path, op: &'static str, errno: Errno) -> Self {
+        let is_of_all = matches!(
+            errno,
+            Errno::NOSPC
+                | Errno::DQUOT
+                | Errno::IO
+                | Errno::ROFS
+                | Errno::MFILE
+                | Errno::NFILE
+                | Errno::NOMEM
+                | Errno::STALE
+                | Errno::INTR
+        );
+        match is_of_all {
+            true => Self::Error(Error::io(path, op, errno)),
+            false => Self::Key(format!(
+                "cannot be a file here: {}",
+                std::io::Error::from(errno)
+            )),
+        }
+    }
 }
 
 impl From<Error> for Failure {
@@ -67,14 +92,14 @@ impl Tree {
         })
     }
 
-    pub(super) fn writer(&self, worker: usize) -> Result<Writer<'_>> {
+    pub(super) fn writer(&self, worker: usize) -> Writer<'_> {
         let temporary = format!(".export-{worker}.forebay-tmp").into_bytes();
-        Ok(Writer {
+        Writer {
             tree: self,
             temporary,
             open: None,
             path: Vec::new(),
-        })
+        }
     }
 
     /// Forces everything to disk: one call instead of one for each of a million files.
@@ -97,7 +122,7 @@ impl Writer<'_> {
         key: &[u8],
         content: &[u8],
     ) -> Result<Placed, Failure> {
-        check_key(key).map_err(Failure::Key)?;
+        check_key(key).map_err(|why| Failure::Key(why.to_owned()))?;
         self.path.clear();
         if !prefix.is_empty() {
             self.path.extend_from_slice(prefix);
@@ -111,17 +136,17 @@ impl Writer<'_> {
         };
         self.enter(&dir)?;
         let Some((_, fd)) = &self.open else {
-            return Err(Failure::Key("has no directory"));
+            return Err(Failure::Key("has no directory".to_owned()));
         };
         let at = |op: &'static str| {
             let path = self.tree.path(&self.path);
-            move |errno: Errno| Failure::Error(Error::io(&path, op, errno))
+            move |errno: Errno| Failure::of(&path, op, errno)
         };
         if let Some(same) = compare(fd, &name, content).map_err(at("read"))? {
             return if same {
                 Ok(Placed::There)
             } else {
-                Err(self.differs())
+                Err(differs())
             };
         }
         let flags =
@@ -156,16 +181,11 @@ impl Writer<'_> {
                 );
                 match compare(fd, &name, content).map_err(at("read"))? {
                     Some(true) => Ok(Placed::There),
-                    _ => Err(self.differs()),
+                    _ => Err(differs()),
                 }
             }
             Err(errno) => Err(at("publish")(errno)),
         }
-    }
-
-    fn differs(&self) -> Failure {
-        let what = "a file with other content is there, and nothing is overwritten".to_owned();
-        Failure::Error(Error::destination(self.tree.path(&self.path), what))
     }
 
     /// Opens a directory below the root, making what is missing.
@@ -174,8 +194,7 @@ impl Writer<'_> {
             return Ok(());
         }
         self.open = None;
-        let fail =
-            |op: &'static str, errno| Failure::Error(Error::io(self.tree.path(dir), op, errno));
+        let fail = |op: &'static str, errno| Failure::of(&self.tree.path(dir), op, errno);
         let mut fd = self
             .tree
             .fd
@@ -190,11 +209,8 @@ impl Writer<'_> {
             fd = match rustix::fs::openat(&fd, component, flags, Mode::empty()) {
                 Ok(fd) => fd,
                 Err(Errno::LOOP | Errno::NOTDIR) => {
-                    let what = "a link or a file is where a directory has to be, and links are not followed";
-                    return Err(Failure::Error(Error::destination(
-                        self.tree.path(dir),
-                        what,
-                    )));
+                    let what = "leads through a link or a file instead of a directory, and links are not followed";
+                    return Err(Failure::Key(what.to_owned()));
                 }
                 Err(errno) => return Err(fail("open", errno)),
             };
@@ -202,6 +218,10 @@ impl Writer<'_> {
         self.open = Some((dir.to_vec(), fd));
         Ok(())
     }
+}
+
+fn differs() -> Failure {
+    Failure::Key("is there with other content, and nothing is overwritten".to_owned())
 }
 
 fn check_key(key: &[u8]) -> Result<(), &'static str> {
@@ -270,7 +290,7 @@ mod tests {
 
     fn put(root: &Path, key: &[u8], content: &[u8]) -> Result<Placed, Failure> {
         let tree = Tree::open(root).unwrap();
-        tree.writer(0).unwrap().put(b"", key, content)
+        tree.writer(0).put(b"", key, content)
     }
 
     #[test]

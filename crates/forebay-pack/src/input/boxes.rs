@@ -4,18 +4,18 @@
 //! are the wrong way round, clamped to the image, dropped where nothing is left. The image is the one that the
 //! annotation's own file is named after; what it says inside may be anything.
 
-use super::archive::stem;
-use super::join;
+use crate::key_path::{join, stem};
 use crate::observer::Cancel;
 use crate::report::{Action, Finding, Reason};
+use forebay_shard::parallel::map_parallel;
 use quick_xml::Reader;
 use quick_xml::events::Event;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::Read;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use walkdir::WalkDir;
 
 /// An annotation is a few lines for each object.
 pub(super) const XML_MAX_BYTES: u64 = 1 << 20;
@@ -122,57 +122,59 @@ pub(crate) fn read_dir(
     cancel: &Cancel,
 ) -> (BoxIndex, Vec<Finding>) {
     let mut findings = Vec::new();
-    let mut leaves = Vec::new();
+    let mut leaves = BTreeMap::new();
     for dir in dirs {
-        list(src, dir, 0, &mut leaves, &mut findings);
+        list(src, dir, &mut leaves, &mut findings);
     }
+    let leaves: Vec<Leaf> = leaves.into_iter().collect();
     // Small files wait for the disk or the network, not for the CPU.
-    let threads = (jobs * 2).clamp(4, 32).min(leaves.len());
-    let next = AtomicUsize::new(0);
-    let all = Mutex::new((BoxIndex::default(), findings));
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some((dir, names)) = leaves.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if cancel.is_cancelled() {
-                        return;
-                    }
-                    let (index, found) = read_leaf(src, dir, names);
-                    let mut all = all.lock().unwrap_or_else(|e| e.into_inner());
-                    all.0.append(&index);
-                    all.1.extend(found);
-                }
-            });
-        }
-    });
-    let (index, mut findings) = all.into_inner().unwrap_or_else(|e| e.into_inner());
+    let threads = (jobs * 2).clamp(4, 32);
+    let stopped = || cancel.is_cancelled();
+    let read = map_parallel(
+        &leaves,
+        threads,
+        &stopped,
+        || (),
+        |(), (dir, names)| read_leaf(src, dir, names),
+    );
+    let mut all = BoxIndex::default();
+    for (index, found) in read.into_iter().flatten() {
+        all.append(&index);
+        findings.extend(found);
+    }
     findings.sort_by(|a, b| a.path.cmp(&b.path));
-    (index, findings)
+    (all, findings)
 }
 
 /// A directory, and the names of the annotations in it.
 type Leaf = (Vec<u8>, Vec<Vec<u8>>);
 
-fn list(src: &Path, dir: &[u8], depth: usize, leaves: &mut Vec<Leaf>, findings: &mut Vec<Finding>) {
-    let mut names = Vec::new();
-    let entries = match std::fs::read_dir(src.join(OsStr::from_bytes(dir))) {
-        Ok(entries) => entries,
-        Err(error) => return findings.push(unread(dir, error.to_string())),
+fn list(
+    src: &Path,
+    dir: &[u8],
+    leaves: &mut BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
+    findings: &mut Vec<Finding>,
+) {
+    let key = |path: &Path| {
+        let below = path.strip_prefix(src).unwrap_or(path);
+        below.as_os_str().as_bytes().to_vec()
     };
-    for entry in entries {
-        let entry = match entry {
-            Ok(entry) => entry,
-            Err(error) => return findings.push(unread(dir, error.to_string())),
-        };
-        let name = entry.file_name().into_vec();
-        if name.ends_with(b".xml") {
-            names.push(name);
-        } else if depth < DEPTH_MAX && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            list(src, &join(dir, &name), depth + 1, leaves, findings);
+    let walk = WalkDir::new(src.join(OsStr::from_bytes(dir)));
+    for entry in walk.max_depth(DEPTH_MAX + 1).sort_by_file_name() {
+        match entry {
+            Ok(entry) if entry.depth() > 0 && entry.file_name().as_bytes().ends_with(b".xml") => {
+                let dir = entry.path().parent().map(key).unwrap_or_default();
+                let names = leaves.entry(dir).or_default();
+                names.push(entry.file_name().as_bytes().to_vec());
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let path = error.path().map_or_else(|| dir.to_vec(), key);
+                let io = error.io_error().map(io::Error::to_string);
+                findings.push(unread(&path, io.unwrap_or_else(|| error.to_string())));
+            }
         }
     }
-    names.sort();
-    leaves.push((dir.to_vec(), names));
 }
 
 fn read_leaf(src: &Path, dir: &[u8], names: &[Vec<u8>]) -> (BoxIndex, Vec<Finding>) {
@@ -182,7 +184,7 @@ fn read_leaf(src: &Path, dir: &[u8], names: &[Vec<u8>]) -> (BoxIndex, Vec<Findin
     for name in names {
         let path = join(dir, name);
         xml.clear();
-        let read = std::fs::File::open(src.join(OsStr::from_bytes(&path)))
+        let read = forebay_shard::open_file(&src.join(OsStr::from_bytes(&path)))
             .and_then(|file| file.take(XML_MAX_BYTES + 1).read_to_end(&mut xml))
             .map_err(|error| error.to_string());
         let added = read.and_then(|len| match len as u64 {
@@ -197,10 +199,10 @@ fn read_leaf(src: &Path, dir: &[u8], names: &[Vec<u8>]) -> (BoxIndex, Vec<Findin
 }
 
 fn unread(path: &[u8], what: String) -> Finding {
-    crate::census::finding(Action::Ignored, Reason::BadAnnotation, path, what)
+    Finding::new(Action::Ignored, Reason::BadAnnotation, path, what)
 }
 
-/// What is being read of an object.
+/// Corners of the object that is being parsed.
 #[derive(Default)]
 struct Corners {
     xmin: Option<f64>,

@@ -1,8 +1,10 @@
-//! What is asked of the parsers of sources for any bytes at all.
+//! Invariants of the parsers of sources for arbitrary bytes.
 
 use super::archive::Archive;
-use super::archive::{self, Kind, Members, OpenVolume, normal};
-use super::{BoxIndex, Labels, RowClass, academic, boxes as annotations, mat as matlab};
+use super::archive::{self, Kind, Members, OpenVolume};
+use super::layout::{ArchiveFacts, academic};
+use super::{BoxIndex, Labels, RowClass, boxes as annotations, mat as matlab};
+use crate::key_path::{join, normal};
 use crate::observer::Cancel;
 use forebay_shard::{ExampleBuilder, ExampleView};
 use std::path::Path;
@@ -18,7 +20,7 @@ pub fn tar(bytes: &[u8], scratch: &Path) {
     seal_tar(&mut sealed);
     read_archive(&sealed, scratch);
     // The file is still there: as the development kit, which is read by the names of its members.
-    let mut kit = academic::Academic::default();
+    let mut kit = ArchiveFacts::default();
     if let Err(error) = academic::read_kit(&Archive::Local(scratch.join("archive")), &mut kit) {
         assert!(!error.to_string().is_empty());
     }
@@ -93,7 +95,7 @@ fn count_files(members: &Members) -> usize {
     while let Some(dir) = open.pop() {
         let (dirs, files) = members.list(&dir);
         count += files.len();
-        open.extend(dirs.iter().map(|name| super::join(&dir, name)));
+        open.extend(dirs.iter().map(|name| join(&dir, name)));
     }
     count
 }
@@ -136,16 +138,16 @@ pub fn mat(bytes: &[u8]) {
 pub fn labels(bytes: &[u8], scratch: &Path) {
     let file = scratch.join("labels");
     std::fs::write(&file, bytes).unwrap();
-    let labels = match Labels::read(&file) {
+    let labels = match Labels::read(&file, false) {
         Ok(labels) => labels,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
-    let rows = labels.rows();
-    assert!(rows as usize <= bytes.len());
-    for row in 0..rows {
+    let images = labels.images();
+    assert!(images as usize <= bytes.len());
+    for row in 0..images {
         let path = labels.path(row);
         assert_eq!(normal(path).as_deref(), Ok(path));
-        assert_eq!(labels.row_of(path), Some(row));
+        assert_eq!(labels.image_of(path), Some(row));
         match (labels.class(row), labels.names()) {
             (RowClass::Name(name), Some(names)) => {
                 assert!(names.binary_search_by(|known| known[..].cmp(name)).is_ok());
@@ -154,10 +156,10 @@ pub fn labels(bytes: &[u8], scratch: &Path) {
             (class, names) => panic!("{class:?} of {names:?}"),
         }
     }
-    let columns = labels.into_columns();
+    let columns = labels.into_columns(|_, _, _| Ok(0)).unwrap();
     let features = columns.features().count();
-    assert!(features <= 256);
-    for row in 0..rows {
+    assert!(features <= 257);
+    for row in 0..images {
         let mut example = ExampleBuilder::new();
         columns.add_to(row, &mut example);
         let record = example.to_vec();

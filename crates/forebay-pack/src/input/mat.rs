@@ -60,7 +60,7 @@ pub(crate) fn synsets(file: &[u8]) -> Result<Vec<Synset>, String> {
         .collect()
 }
 
-/// What an array holds, as far as anyone asks.
+/// Contents of an array, as far as they are needed.
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
     /// A number by itself.

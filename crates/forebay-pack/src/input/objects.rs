@@ -6,17 +6,17 @@
 
 use super::archive::{Members, Place, identity};
 use super::boxes::{self, BoxIndex};
-use super::{Archive, Kind, MemberRef, Unit, Volume, VolumeKind, join};
-use crate::census::finding;
+use super::{Archive, Kind, MemberRef, Unit, Volume, VolumeKind};
 use crate::error::{Error, Result};
+use crate::key_path::{base, join, stem};
 use crate::observer::{Cancel, Observer};
 use crate::report::{Action, Finding, Reason};
-use crate::sniff::{self, Content};
+use crate::sniff;
 use forebay_shard::MAX_RECORD_BYTES;
+use forebay_shard::parallel::map_parallel;
 use forebay_store::{Object, Store};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Requests at the same time: a listing, a small object, the first bytes of one.
@@ -39,7 +39,7 @@ const PATH_MAX_BYTES: usize = u16::MAX as usize;
 pub(crate) struct Objects {
     store: Store,
     keys: Vec<u8>,
-    /// Where each key ends; the one before ends where it begins.
+    /// End of each key, which is the start of the next.
     ends: Vec<u64>,
     etags: Etags,
 }
@@ -51,7 +51,7 @@ struct Etags {
     others: BTreeMap<usize, Option<String>>,
 }
 
-/// What a listing gave.
+/// Result of a listing.
 pub(crate) struct Listed {
     pub(crate) members: Members,
     pub(crate) volume: Volume,
@@ -206,15 +206,13 @@ impl Objects {
                 kind: Kind::Unlooked,
             };
             self.head(&member, sniff::SNIFF_BYTES as u64)
-                .map(|head| sniff::identify(&head))
+                .map(|head| sniff::kind(&head))
         });
         let mut kinds = BTreeMap::new();
-        for (number, content) in unknown.iter().zip(found) {
-            let kind = match content {
+        for (number, kind) in unknown.iter().zip(found) {
+            let kind = match kind {
                 None => Kind::NotAnImage,
-                Some(Ok(Content::Jpeg | Content::Png | Content::WebP)) => Kind::Image,
-                Some(Ok(Content::OtherImage(format))) => Kind::OtherImage(format),
-                Some(Ok(Content::Unknown)) => Kind::NotAnImage,
+                Some(Ok(kind)) => kind,
                 // What it is decides what is packed: not a matter of what the store gives today.
                 Some(Err(what)) => {
                     let key = self.object(*number, 0).map(|object| object.key);
@@ -258,10 +256,10 @@ impl Objects {
                     let place = self.store.location().join(&key);
                     return Err(Error::source(place.to_string(), what));
                 }
-                Some(Ok(Ok(boxes))) => index.add(super::stem(super::base(member.path)), &boxes),
+                Some(Ok(Ok(boxes))) => index.add(stem(base(member.path)), &boxes),
                 Some(Ok(Err(what))) => {
                     let (action, reason) = (Action::Ignored, Reason::BadAnnotation);
-                    findings.push(finding(action, reason, member.path, what));
+                    findings.push(Finding::new(action, reason, member.path, what));
                 }
             }
         }
@@ -307,9 +305,16 @@ pub(crate) fn list(store: &Store, observer: &dyn Observer, cancel: &Cancel) -> R
             total: 0,
         });
     }
-    all.into_inner()
-        .unwrap_or_else(|e| e.into_inner())
-        .into_tree(store, cancel)
+    let all = all.into_inner().unwrap_or_else(|e| e.into_inner());
+    let mut listed = all.into_tree(store, cancel)?;
+    for left_out in store.invalid_names()? {
+        let (action, reason) = (Action::Skipped, Reason::UnsafeName);
+        let path = left_out.path.as_bytes();
+        listed
+            .findings
+            .push(Finding::new(action, reason, path, left_out.why));
+    }
+    Ok(listed)
 }
 
 /// Objects in the order in which listings gave them.
@@ -348,7 +353,12 @@ impl Gathered {
             start = *end;
             if path.len() > PATH_MAX_BYTES {
                 let (action, reason) = (Action::Skipped, Reason::UnsafeName);
-                findings.push(finding(action, reason, &path[..256], "the key is too long"));
+                findings.push(Finding::new(
+                    action,
+                    reason,
+                    &path[..256],
+                    "the key is too long",
+                ));
                 continue;
             }
             let place = Place {
@@ -425,28 +435,15 @@ impl Gathered {
 fn in_parallel<T: Sync, R: Send>(
     things: &[T],
     cancel: &Cancel,
-    work: impl Fn(&T) -> R + Sync,
+    work: impl Fn(&T) -> R + Send + Sync,
 ) -> Vec<Option<R>> {
-    let slots: Vec<Mutex<Option<R>>> = things.iter().map(|_| Mutex::new(None)).collect();
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..REQUESTS.min(things.len()) {
-            scope.spawn(|| {
-                while !cancel.is_cancelled() {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let (Some(thing), Some(slot)) = (things.get(at), slots.get(at)) else {
-                        return;
-                    };
-                    let done = work(thing);
-                    *slot.lock().unwrap_or_else(|e| e.into_inner()) = Some(done);
-                }
-            });
-        }
-    });
-    let slots = slots.into_iter();
-    slots
-        .map(|slot| slot.into_inner().unwrap_or_else(|e| e.into_inner()))
-        .collect()
+    map_parallel(
+        things,
+        REQUESTS,
+        &|| cancel.is_cancelled(),
+        || (),
+        |(), thing| work(thing),
+    )
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! The top of a source: the names in a directory, links followed, or in a directory of an archive.
 
 use super::source::Tree;
+use crate::class_list::read_list;
 use crate::error::{Error, Result};
-use crate::report::{Action, Finding, Reason, escape};
+use crate::key_path::join;
+use crate::report::{Action, Finding, Reason};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -20,25 +22,25 @@ pub(crate) struct Top<'t> {
     pub(crate) dirs: Vec<Vec<u8>>,
     /// Everything else, hidden ones left out.
     pub(crate) files: Vec<Vec<u8>>,
-    /// What was passed over.
+    /// Entries that were passed over.
     pub(crate) findings: Vec<Finding>,
 }
-
-/// A list is read whole; a larger file is none.
-const LIST_MAX_BYTES: u64 = 64 << 20;
 
 impl<'t> Top<'t> {
     /// The top of a source. Of an archive that has nothing but one directory with further ones below it, the top is
     /// that directory.
     pub(crate) fn read(tree: &'t Tree, path: &Path) -> Result<Self> {
         let mut top = Self::read_at(tree, path, &[])?;
-        while let (Tree::Members(_), [dir]) = (tree, top.dirs.as_slice()) {
+        if !top.is_archive() {
+            return Ok(top);
+        }
+        while let [dir] = top.dirs.as_slice() {
             let has_images = |top: &Self| {
                 top.files
                     .iter()
                     .any(|name| crate::sniff::has_image_name(name))
             };
-            if super::split_name(dir).is_some() || has_images(&top) {
+            if super::layout::split_name(dir).is_some() || has_images(&top) {
                 break;
             }
             let below = top.below(dir)?;
@@ -60,9 +62,9 @@ impl<'t> Top<'t> {
         )
     }
 
-    /// Whether this is in an archive.
+    /// Whether this is in an archive that is the whole source.
     pub(super) fn is_archive(&self) -> bool {
-        matches!(self.tree, Tree::Members(_))
+        matches!(self.tree, Tree::Members(members) if !members.is_mounted)
     }
 
     /// Whether there is such a directory; it may be several levels down.
@@ -110,8 +112,12 @@ impl<'t> Top<'t> {
                     for name in names {
                         if name.starts_with(b".") {
                             let path = join(relative, &name);
-                            top.findings
-                                .push(finding(Action::Ignored, Reason::Hidden, &path));
+                            top.findings.push(Finding::new(
+                                Action::Ignored,
+                                Reason::Hidden,
+                                &path,
+                                "",
+                            ));
                         } else if keep {
                             top.dirs.push(name);
                         } else {
@@ -138,11 +144,9 @@ impl<'t> Top<'t> {
             let kind = entry.file_type().map_err(fail)?;
             let is_dir = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
             if name.starts_with(b".") {
-                self.findings.push(finding(
-                    Action::Ignored,
-                    Reason::Hidden,
-                    &join(&self.relative, &name),
-                ));
+                let path = join(&self.relative, &name);
+                self.findings
+                    .push(Finding::new(Action::Ignored, Reason::Hidden, &path, ""));
             } else if is_dir {
                 self.dirs.push(name);
             } else {
@@ -160,27 +164,8 @@ impl<'t> Top<'t> {
             } else {
                 Action::Ignored
             };
-            finding(action, Reason::Outside, &join(&self.relative, name))
+            Finding::new(action, Reason::Outside, &join(&self.relative, name), "")
         })
-    }
-}
-
-/// Reads a list that is a file of its own.
-pub(crate) fn read_list(path: &Path) -> Result<Vec<u8>> {
-    let fail = |source: io::Error| Error::io(path, "read the class list", source);
-    let meta = std::fs::metadata(path).map_err(fail)?;
-    if meta.len() > LIST_MAX_BYTES {
-        let what = format!("with {} bytes this is no class list", meta.len());
-        return Err(Error::source(path, what));
-    }
-    std::fs::read(path).map_err(fail)
-}
-
-pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    if dir.is_empty() {
-        name.to_vec()
-    } else {
-        [dir, b"/", name].concat()
     }
 }
 
@@ -191,7 +176,10 @@ impl Top<'_> {
         known: impl Fn(&[u8]) -> bool + 'a,
     ) -> impl Iterator<Item = Finding> + 'a {
         let dirs = self.dirs.iter().filter(move |dir| !known(dir));
-        dirs.map(|dir| finding(Action::Ignored, Reason::Outside, &join(&self.relative, dir)))
+        dirs.map(|dir| {
+            let path = join(&self.relative, dir);
+            Finding::new(Action::Ignored, Reason::Outside, &path, "")
+        })
     }
 
     /// Directories in which lists may be that are not here: those of an archive often lie beside it, and those of a
@@ -208,15 +196,6 @@ impl Top<'_> {
         let absolute = path.and_then(|path| std::path::absolute(path).ok());
         let parent = absolute.and_then(|path| Some(path.parent()?.to_path_buf()));
         parent.into_iter().collect()
-    }
-}
-
-pub(super) fn finding(action: Action, reason: Reason, path: &[u8]) -> Finding {
-    Finding {
-        action,
-        reason,
-        path: escape(path),
-        detail: String::new(),
     }
 }
 

@@ -7,7 +7,7 @@ mod shuffle;
 
 use crate::census::{Census, EntryRef, SplitCensus};
 use crate::error::{Error, Result};
-use crate::options::{Format, MAX_SHARDS, PackOptions, Sharding, ShuffleWhen};
+use crate::options::{MAX_SHARDS, PackOptions, Sharding, ShuffleWhen};
 use forebay_image::SeekDensity;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use std::ops::Range;
 /// continued by a newer one.
 const PLAN_VERSION: u32 = 2;
 
-/// What a record needs beyond the image's bytes: framing and the other features. Only for sizing shards.
+/// Bytes of a record beyond the image: framing and the other features. Only for sizing shards.
 const RECORD_OVERHEAD_BYTES: u64 = 300;
 
 /// Which file goes where.
@@ -58,10 +58,7 @@ pub struct PlannedShard {
 impl Plan {
     /// Decides everything.
     pub fn make(census: &Census, options: &PackOptions) -> Result<Self> {
-        let extension = match options.format {
-            Format::TfRecord => "",
-            Format::Indexed | Format::IndexedZstd(_) => ".fbs",
-        };
+        let extension = options.format.shard_format().extension();
         let mut splits = Vec::new();
         for split in census.splits() {
             let records = u32::try_from(split.len()).map_err(|_| {
@@ -183,7 +180,7 @@ impl PlannedSplit {
     }
 }
 
-/// Cuts the records of a split, which have `total` bytes together, into shards. `bytes_of` is asked for each position in
+/// Cuts the records of a split, which have `total` bytes together, into shards. `bytes_of` is called for each position in
 /// turn. Gives the first position of each shard and the number of records at the end; and the bytes of each shard.
 pub(crate) fn cut(
     split: &str,
@@ -230,24 +227,13 @@ pub(crate) fn cut(
     Ok((starts, sizes))
 }
 
-/// What decides the output, by name. Neither the number of jobs nor what to do with bad images is among
+/// The arguments that decide the output, by name. Neither the number of jobs nor the policy for bad images is among
 /// it: a pack that stopped at a bad image may be continued by one that skips it.
 fn arguments(options: &PackOptions) -> BTreeMap<String, String> {
     let mut arguments = BTreeMap::new();
     let mut set = |name: &str, value: String| arguments.insert(name.to_owned(), value);
-    match options.format {
-        Format::TfRecord => {
-            set("format", "tfrecord".into());
-            set("index_text", options.index_text.to_string());
-        }
-        Format::Indexed => {
-            set("format", "indexed".into());
-            set("codec", "none".into());
-        }
-        Format::IndexedZstd(level) => {
-            set("format", "indexed".into());
-            set("codec", format!("zstd:{level}"));
-        }
+    for (name, value) in options.format.arguments(options.index_text) {
+        set(name, value);
     }
     match options.sharding {
         Sharding::Count(count) => set("shards", count.to_string()),

@@ -1,8 +1,8 @@
-//! The claim: an object that says who writes a data set into a store, while it is unfinished.
+//! The claim: an object that names the owner of an unfinished dataset in a store.
 //!
-//! It is made by a put that succeeds only if there is none, so of two packers that begin at once one begins. Whoever has the claim
-//! looks at it again before each shard is uploaded and before the manifest is published: a store that ignored the condition, or somebody who
-//! took the claim over, is found out before the data set becomes one. It goes when the manifest is there.
+//! A conditional put creates it, so of two packers that begin at once one begins. The owner checks the claim again before
+//! each upload of a shard and before publishing the manifest: that detects a store that ignored the condition, and a
+//! packer that took the claim over, before the dataset becomes visible. The owner deletes it after publishing.
 
 use crate::error::{Error, Result};
 use forebay_store::{Error as StoreError, Put, Store};
@@ -14,17 +14,17 @@ use std::path::PathBuf;
 pub(crate) const CLAIM: &str = ".forebay-pack/claim";
 /// The directory of it.
 pub(crate) const CLAIM_DIR: &str = ".forebay-pack";
-/// A claim is smaller than this, whoever wrote it.
+/// A claim is smaller than this.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Who writes what.
+/// The owner of a destination, and its plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claim {
     /// Tells two packers of the same plan apart: random, and kept in the staging area.
     pub(crate) id: String,
     /// The digest of the plan.
     pub(crate) plan: String,
-    /// What decides the plan, by name.
+    /// The arguments that decide the plan, by name.
     pub(crate) arguments: BTreeMap<String, String>,
     /// The process and its machine.
     pub(crate) by: String,
@@ -84,7 +84,7 @@ impl Claim {
         }
     }
 
-    /// That another one has the claim, who that is, and what it writes.
+    /// Reports the other owner of the claim, and its plan.
     pub(crate) fn lost_to(&self, other: &Self, store: &Store) -> Error {
         let mut differences = Vec::new();
         let names = self.arguments.keys().chain(other.arguments.keys());

@@ -3,7 +3,7 @@
 use crate::destination::{INDEX_DIR, MANIFEST, REPORT, ShardLine, is_shard_name};
 use std::collections::BTreeSet;
 
-/// The files of a shard: key, bytes, CRC32C. The shard comes last, so that whoever sees it sees its indexes.
+/// The files of a shard: key, bytes, CRC32C. The shard comes last, so that a reader who sees it sees its indexes.
 pub(super) fn files(line: &ShardLine) -> impl Iterator<Item = (String, u64, u32)> {
     let sidecars = line.sidecars.iter();
     let sidecars = sidecars.map(|file| {
@@ -23,7 +23,7 @@ pub(super) fn files(line: &ShardLine) -> impl Iterator<Item = (String, u64, u32)
         .into_iter()
 }
 
-/// What a store was asked with whether it heeds conditions: there for a moment, or left by a process that was killed in it.
+/// Probe of a store's support for conditional puts: it exists for a moment, or was left by a killed process.
 pub(super) fn is_probe(key: &str) -> bool {
     key.starts_with(".forebay-probe-")
 }

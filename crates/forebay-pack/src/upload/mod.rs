@@ -9,20 +9,28 @@ mod claim;
 mod keys;
 mod room;
 
-use crate::destination::{INDEX_DIR, MANIFEST, PACK_DIR, REPORT, ShardLine};
+use crate::destination::{
+    self, Destination, INDEX_DIR, Identity, LocalDestination, MANIFEST, PACK_DIR, Publication,
+    REPORT, Request, Room, ShardLine, Taken, WorkDir, write_file,
+};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
+use crate::report::Uploaded;
 use claim::{CLAIM, CLAIM_DIR, Claim, place};
 use forebay_shard::Manifest;
-use forebay_store::stage::{Area, AreaOptions, Item, Reservation};
-use forebay_store::{Error as StoreError, Limiter, Location, Object, Put, Store, StoreOptions};
+use forebay_shard::parallel::for_each_parallel;
+use forebay_staging::{AreaOptions, Item, Reservation, StagingArea};
+use forebay_store::{
+    Durability, Error as StoreError, Limiter, Location, Object, Put, Store, StoreOptions,
+    clean_stale_tree,
+};
 use keys::{files, is_of_pack, is_of_shards, is_probe};
-pub(crate) use room::{Room, room_of_planned};
+pub(crate) use room::room_of_planned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A manifest is smaller: a million shards take a tenth of this.
@@ -31,7 +39,7 @@ const MANIFEST_MAX_BYTES: u64 = 1 << 30;
 const LOOKS: usize = 16;
 /// Under this name the claim's id lies in the session.
 const ID_FILE: &str = "claim";
-/// How often an observer is told what is uploaded.
+/// Interval of progress reports about uploads.
 const TELL: Duration = Duration::from_millis(200);
 /// Why parts and an upload do not go together.
 pub(crate) const NO_PARTS: &str = "parts of a pack meet in a directory that all machines see: pack them into one without a staging \
@@ -65,43 +73,24 @@ impl UploadOptions {
     }
 }
 
-/// What is uploaded, for people and programs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Uploaded {
-    /// Files that this run uploaded.
-    pub files: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Bytes handed in so far.
-    pub submitted_bytes: u64,
-    /// Why nothing moves, while that is so.
-    pub trouble: Option<String>,
-}
-
-/// What decides a data set, as far as another writer could differ.
-pub(crate) struct Identity<'a> {
-    pub(crate) plan: &'a str,
-    pub(crate) arguments: &'a BTreeMap<String, String>,
-    pub(crate) shards: &'a [String],
-}
-
 /// A destination that is written through a staging area.
 #[derive(Debug)]
-pub(crate) struct Upload {
+pub(crate) struct StagedDestination {
+    dir: WorkDir,
     store: Store,
-    area: Area,
-    /// Taken once it is known that nobody else writes there.
+    area: StagingArea,
+    /// Set once this pack owns the destination.
     claim: Mutex<Option<Claim>>,
     /// Bytes that the largest shard may take.
     shard_bytes: u64,
 }
 
-impl Upload {
+impl StagedDestination {
     /// Opens the store and the staging area, which must have room for the largest shard. Nothing is uploaded yet.
     pub(crate) fn open(
         dst: &Location,
         options: &UploadOptions,
+        durability: Durability,
         shard_bytes: u64,
         beside_bytes: u64,
     ) -> Result<Self> {
@@ -119,9 +108,10 @@ impl Upload {
         area.store = options.store.clone();
         area.limiter.clone_from(&options.limiter);
         area.paused = true;
-        let area = Area::open(&area)?;
+        let area = StagingArea::open(&area)?;
         area.require(shard_bytes.saturating_add(beside_bytes))?;
         Ok(Self {
+            dir: WorkDir::open(&area.data_dir(), durability)?,
             store,
             area,
             claim: Mutex::new(None),
@@ -129,13 +119,8 @@ impl Upload {
         })
     }
 
-    /// The directory that is written instead of the destination.
-    pub(crate) fn work_dir(&self) -> PathBuf {
-        self.area.data_dir()
-    }
-
     /// The data set that is there, if it is whole.
-    pub(crate) fn manifest(&self) -> Result<Option<Manifest>> {
+    fn manifest(&self) -> Result<Option<Manifest>> {
         match self.store.get(MANIFEST, MANIFEST_MAX_BYTES) {
             Ok(bytes) => Ok(Some(Manifest::parse(
                 &place(&self.store).join(MANIFEST),
@@ -146,14 +131,9 @@ impl Upload {
         }
     }
 
-    /// Takes the destination for this pack, or goes on with it. `is_continued`: the staging area holds the work of an earlier run
-    /// of the same plan. `overwrite` removes what is there, and takes over from whoever writes there.
-    pub(crate) fn claim(
-        &self,
-        identity: &Identity<'_>,
-        is_continued: bool,
-        overwrite: bool,
-    ) -> Result<()> {
+    /// Claims the destination for this pack, or continues its claim. `is_continued`: the staging area holds the work of an
+    /// earlier run of the same plan. `overwrite` removes an existing dataset, and takes over from any other owner.
+    fn claim(&self, identity: &Identity<'_>, is_continued: bool, overwrite: bool) -> Result<()> {
         let claim = Claim {
             id: self.id()?,
             plan: identity.plan.to_owned(),
@@ -230,10 +210,8 @@ impl Upload {
 
     /// Removes the data set, or what there is of one.
     fn clear(&self) -> Result<()> {
-        // The manifest first: from here on nobody takes what is left for a data set.
+        // The manifest first: from here on no reader takes the rest for a dataset.
         self.store.delete(MANIFEST)?;
-        // Another packer's uploads end here, so that none of them appears later.
-        self.store.abort_uploads("")?;
         let mut objects = self.store.list_dir("")?.objects;
         for dir in [INDEX_DIR, PACK_DIR] {
             objects.extend(self.store.list_dir(dir)?.objects);
@@ -247,11 +225,12 @@ impl Upload {
         Ok(())
     }
 
-    /// What tells this pack from others of the same plan, on disk before it is used.
+    /// Id of this pack among others of the same plan, on disk before it is used.
     fn id(&self) -> Result<String> {
         // Beside the directory that is written as a destination, which holds nothing else.
         let path = self.area.data_dir().with_file_name(ID_FILE);
-        if let Ok(text) = std::fs::read_to_string(&path)
+        let found = forebay_shard::read_file(&path).map(String::from_utf8);
+        if let Ok(Ok(text)) = found
             && text.len() == 32
             && text.bytes().all(|b| b.is_ascii_hexdigit())
         {
@@ -262,23 +241,8 @@ impl Upload {
         let filled = std::fs::File::open(source).and_then(|mut file| file.read_exact(&mut random));
         filled.map_err(|error| Error::io(source, "read", error))?;
         let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        crate::write::write_file(&path, id.as_bytes(), forebay_store::Durability::Synced)?;
+        write_file(&path, id.as_bytes(), Durability::Synced)?;
         Ok(id)
-    }
-
-    /// Whether the file of a shard is where it belongs.
-    pub(crate) fn holds(&self, key: &str, bytes: u64, crc32c: u32) -> Result<bool> {
-        let Some(object) = self.store.head(key)? else {
-            return Ok(false);
-        };
-        if object.len != bytes {
-            return Ok(false);
-        }
-        match object.crc32c {
-            Some(sum) => Ok(sum == crc32c),
-            // Where the store knows no checksums the bytes are looked at.
-            None => Ok(self.sum(&object)? == crc32c),
-        }
     }
 
     fn sum(&self, object: &Object) -> Result<u32> {
@@ -296,11 +260,89 @@ impl Upload {
         Ok(sum.value())
     }
 
-    /// Goes on with what earlier runs finished: what of it lies here is handed in. From here on, uploads run.
-    pub(crate) fn resume<'a>(&self, lines: impl Iterator<Item = &'a ShardLine>) -> Result<()> {
+    fn hand_in(&self, key: &str, crc32c: Option<u32>, room: Reservation) -> Result<()> {
+        self.area.submit(self.item(key, crc32c), room)?;
+        Ok(())
+    }
+
+    fn item(&self, key: &str, crc32c: Option<u32>) -> Item {
+        Item {
+            file: self.area.data_dir().join(key),
+            destination: self.store.location().clone(),
+            key: key.to_owned(),
+            crc32c,
+        }
+    }
+
+    fn check_claim(&self) -> Result<()> {
+        let claim = self.claim.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        claim.map_or(Ok(()), |claim| claim.check(&self.store))
+    }
+
+    /// Checks that no other writer replaced an object since its upload.
+    fn look_at_all(&self, done: &BTreeMap<String, ShardLine>) -> Result<()> {
+        let all: Vec<_> = done.values().flat_map(files).collect();
+        for_each_parallel(
+            &all,
+            LOOKS,
+            || (),
+            |(), (key, bytes, crc32c)| {
+                let found = self.store.head(key)?;
+                let is_same = |object: &Object| {
+                    object.len == *bytes && object.crc32c.is_none_or(|sum| sum == *crc32c)
+                };
+                if found.as_ref().is_some_and(is_same) {
+                    return Ok(());
+                }
+                let what = format!(
+                    "{key} is not what was uploaded: somebody else writes there. Nothing was published"
+                );
+                Err(Error::destination(place(&self.store), what))
+            },
+        )
+    }
+
+    /// Uploads of this run.
+    fn progress(&self) -> Uploaded {
+        let progress = self.area.progress();
+        Uploaded {
+            files: progress.stored_files,
+            bytes: progress.stored_bytes,
+            submitted_bytes: progress.submitted_bytes,
+            trouble: progress.trouble,
+        }
+    }
+}
+
+impl Destination for StagedDestination {
+    fn dir(&self) -> &WorkDir {
+        &self.dir
+    }
+
+    fn begin(&self, request: &Request<'_>, observer: &dyn Observer) -> Result<Taken> {
+        if !request.overwrite
+            && let Some(manifest) = self.manifest()?
+        {
+            (request.refuse_other)(&manifest)?;
+            return Ok(Taken::Complete(Box::new(manifest)));
+        }
+        let discard = || -> Result<()> { Ok(self.area.discard()?) };
+        let taken = destination::take(&self.dir, request, observer, &discard)?;
+        let is_continued = matches!(
+            taken,
+            Taken::Lines {
+                is_continued: true,
+                ..
+            }
+        );
+        self.claim(&request.header.identity(), is_continued, request.overwrite)?;
+        Ok(taken)
+    }
+
+    fn resume(&self, done: &BTreeMap<String, ShardLine>) -> Result<()> {
         self.area.recount()?;
         let queued = self.area.files();
-        for line in lines {
+        for line in done.values() {
             for (key, bytes, crc32c) in files(line) {
                 let is_here = self.area.data_dir().join(&key).exists();
                 if is_here && !queued.contains(Path::new(&key)) {
@@ -313,28 +355,34 @@ impl Upload {
         Ok(())
     }
 
-    /// Gives up what is handed in and not stored.
-    pub(crate) fn discard(&self) -> Result<()> {
-        Ok(self.area.discard()?)
+    fn holds(&self, key: &str, bytes: u64, crc32c: u32) -> Result<bool> {
+        let Some(object) = self.store.head(key)? else {
+            return Ok(false);
+        };
+        if object.len != bytes {
+            return Ok(false);
+        }
+        match object.crc32c {
+            Some(sum) => Ok(sum == crc32c),
+            // Where the store knows no checksums the bytes are looked at.
+            None => Ok(self.sum(&object)? == crc32c),
+        }
     }
 
-    /// Shards to write at the same time: one more has to find room, so that something drains while others are written.
-    pub(crate) fn shards_at_once(&self, jobs: usize) -> usize {
+    fn shards_at_once(&self, jobs: usize) -> usize {
         let fit = self.area.max_bytes() / self.shard_bytes.max(1);
         jobs.min(usize::try_from(fit.saturating_sub(1)).unwrap_or(usize::MAX))
             .max(1)
     }
 
-    /// Waits for room; none if `stopped` says so.
-    pub(crate) fn reserve(&self, bytes: u64, stopped: &dyn Fn() -> bool) -> Result<Option<Room>> {
+    fn reserve(&self, bytes: u64, stopped: &dyn Fn() -> bool) -> Result<Option<Room>> {
         let taken = self.area.reserve_unless(bytes, stopped)?;
         Ok(taken.map(|reservation| Room(Some(reservation))))
     }
 
-    /// Hands in the files of a finished shard, if the destination is still this pack's.
-    pub(crate) fn send(&self, line: &ShardLine, mut room: Room) -> Result<()> {
+    fn put_shard(&self, line: &ShardLine, mut room: Room) -> Result<()> {
         match self.check_claim() {
-            // A store that does not answer now is asked again at the end.
+            // A store that does not answer now is checked again at the end.
             Err(Error::Store(StoreError::Request { .. })) => {}
             other => other?,
         }
@@ -350,38 +398,15 @@ impl Upload {
         Ok(())
     }
 
-    fn hand_in(&self, key: &str, crc32c: Option<u32>, room: Reservation) -> Result<()> {
-        self.area.submit(self.item(key, crc32c), room)?;
-        Ok(())
-    }
-
-    fn item(&self, key: &str, crc32c: Option<u32>) -> Item {
-        Item {
-            file: self.area.data_dir().join(key),
-            destination: self.store.location().clone(),
-            key: key.to_owned(),
-            crc32c,
-            put: Put::Always,
-            after: None,
-        }
-    }
-
-    fn check_claim(&self) -> Result<()> {
-        let claim = self.claim.lock().unwrap_or_else(|e| e.into_inner()).clone();
-        claim.map_or(Ok(()), |claim| claim.check(&self.store))
-    }
-
-    /// Waits for all uploads, looks at every object, and publishes the manifest, after the report if there is one.
-    pub(crate) fn publish(
+    fn publish(
         &self,
-        manifest: &[u8],
-        report: Option<&Path>,
-        done: &BTreeMap<String, ShardLine>,
+        dataset: &Publication<'_>,
         observer: &dyn Observer,
         cancel: &Cancel,
     ) -> Result<()> {
         observer.stage(Stage::Uploading);
-        if let Some(report) = report {
+        let (manifest, done) = (dataset.manifest, dataset.shards);
+        if let Some(report) = dataset.report {
             let bytes = std::fs::metadata(report)
                 .map_err(|error| Error::io(report, "look at", error))?
                 .len();
@@ -411,47 +436,38 @@ impl Upload {
         Ok(self.store.delete(CLAIM)?)
     }
 
-    /// Nobody else wrote any of the objects since they were uploaded.
-    fn look_at_all(&self, done: &BTreeMap<String, ShardLine>) -> Result<()> {
-        let all: Vec<_> = done.values().flat_map(files).collect();
-        let next = AtomicUsize::new(0);
-        let failure: Mutex<Option<Error>> = Mutex::new(None);
-        let look = |(key, bytes, crc32c): &(String, u64, u32)| -> Result<()> {
-            let found = self.store.head(key)?;
-            let is_same = |object: &Object| {
-                object.len == *bytes && object.crc32c.is_none_or(|sum| sum == *crc32c)
-            };
-            if found.as_ref().is_some_and(is_same) {
-                return Ok(());
-            }
-            let what = format!(
-                "{key} is not what was uploaded: somebody else writes there. Nothing was published"
-            );
-            Err(Error::destination(place(&self.store), what))
-        };
-        std::thread::scope(|scope| {
-            for _ in 0..LOOKS.min(all.len()) {
-                scope.spawn(|| {
-                    while let Some(file) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        if let Err(error) = look(file) {
-                            next.store(all.len(), Ordering::Relaxed);
-                            failure
-                                .lock()
-                                .unwrap_or_else(|e| e.into_inner())
-                                .get_or_insert(error);
-                        }
-                    }
-                });
-            }
-        });
-        failure
-            .into_inner()
-            .unwrap_or_else(|e| e.into_inner())
-            .map_or(Ok(()), Err)
+    fn report(&self, cancel: &Cancel) -> Result<Option<PathBuf>> {
+        let to = self.dir.root().with_file_name(REPORT);
+        let key = format!("{PACK_DIR}/{REPORT}");
+        if self.store.head(&key)?.is_none() {
+            return Ok(None);
+        }
+        let transfer = forebay_store::Transfer::new(cancel);
+        self.store.download_file(&key, &to, &transfer)?;
+        Ok(Some(to))
     }
 
-    /// The data set is published: nothing stays here, and no claim there that is of this plan.
-    pub(crate) fn finish(self, plan: &str) -> Result<()> {
+    fn uploaded(&self) -> Option<Uploaded> {
+        Some(self.progress())
+    }
+
+    fn telling(&self, observer: &dyn Observer, work: &mut dyn FnMut()) {
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let teller = scope.spawn(|| {
+                while !is_done.load(Ordering::Acquire) {
+                    observer.uploaded(&self.progress());
+                    std::thread::park_timeout(TELL);
+                }
+                observer.uploaded(&self.progress());
+            });
+            let done = Done(&is_done, teller.thread());
+            work();
+            drop(done);
+        })
+    }
+
+    fn end(self: Box<Self>, plan: &str) -> Result<()> {
         let own = self.id()?;
         match Claim::read(&self.store)? {
             Some((claim, _)) if claim.id != own && claim.plan != plan => {}
@@ -462,53 +478,15 @@ impl Upload {
                 }
                 if let Ok(root) = self.store.location().local_path() {
                     // What a process that was killed left half-written, under names that no listing shows.
-                    self.store.abort_uploads("")?;
-                    // Directories are no objects: an empty one is in nobody's way.
+                    clean_stale_tree(root)?;
+                    // Directories are no objects: an empty one does no harm.
                     let _ = std::fs::remove_dir(root.join(CLAIM_DIR));
                 }
             }
         }
-        Ok(self.area.remove()?)
-    }
-
-    /// Fetches the report of a data set that is there; none if it has none.
-    pub(crate) fn fetch_report(&self, to: &Path, cancel: &Cancel) -> Result<Option<PathBuf>> {
-        let key = format!("{PACK_DIR}/{REPORT}");
-        if self.store.head(&key)?.is_none() {
-            return Ok(None);
-        }
-        let transfer = forebay_store::Transfer::new(cancel);
-        self.store.download_file(&key, to, &transfer)?;
-        Ok(Some(place(&self.store).join(key)))
-    }
-
-    /// What this run uploaded.
-    pub(crate) fn uploaded(&self) -> Uploaded {
-        let progress = self.area.progress();
-        Uploaded {
-            files: progress.stored_files,
-            bytes: progress.stored_bytes,
-            submitted_bytes: progress.submitted_bytes,
-            trouble: progress.trouble,
-        }
-    }
-
-    /// Does the work, and tells the observer meanwhile what is uploaded.
-    pub(crate) fn telling<T>(&self, observer: &dyn Observer, work: impl FnOnce() -> T) -> T {
-        let is_done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let teller = scope.spawn(|| {
-                while !is_done.load(Ordering::Acquire) {
-                    observer.uploaded(&self.uploaded());
-                    std::thread::park_timeout(TELL);
-                }
-                observer.uploaded(&self.uploaded());
-            });
-            let done = Done(&is_done, teller.thread());
-            let result = work();
-            drop(done);
-            result
-        })
+        let Self { dir, area, .. } = *self;
+        drop(dir);
+        Ok(area.remove()?)
     }
 }
 
@@ -520,6 +498,22 @@ impl Drop for Done<'_> {
         self.0.store(true, Ordering::Release);
         self.1.unpark();
     }
+}
+
+/// Opens a destination as its options say. `shard_bytes` is what the largest shard takes, `beside_bytes` what else lies in
+/// a staging area meanwhile.
+pub(crate) fn open(
+    dst: &Location,
+    options: &UploadOptions,
+    durability: Durability,
+    shard_bytes: u64,
+    beside_bytes: u64,
+) -> Result<Box<dyn Destination>> {
+    if options.are_for(dst) {
+        let staged = StagedDestination::open(dst, options, durability, shard_bytes, beside_bytes)?;
+        return Ok(Box::new(staged));
+    }
+    Ok(Box::new(LocalDestination::open(&shown(dst), durability)?))
 }
 
 /// A destination as messages and summaries name it.

@@ -1,14 +1,15 @@
-//! What an image file turns out to be: its header, and what is odd about it.
+//! Examines an image file: its header, and its oddities.
 //!
 //! Headers and endings tell it, and of an ordinary file the last few bytes are all that is looked at beyond the header.
 //! Pixels are decoded only where there is reason to doubt that they can be.
 
 use super::read::Refusal;
+use crate::input::Kind;
 use crate::report::Reason;
-use crate::sniff::{self, Content};
+use crate::sniff;
 use forebay_image::{Color, Ending, Format, ImageError, Limits, Probe};
 
-/// What was found out about a file that has an image's header.
+/// Results for a file that has an image's header.
 #[derive(Debug)]
 pub(super) struct Examined {
     pub(super) probe: Probe,
@@ -22,25 +23,25 @@ pub(super) struct Examined {
 pub(super) struct Oddity {
     pub(super) reason: Reason,
     pub(super) detail: String,
-    /// Whether other readers are known to stumble over it, so that `--convert-odd` writes the image anew.
+    /// Whether other readers are known to stumble over it, so that `--convert-odd` transcodes the image.
     pub(super) is_convertible: bool,
-    /// Whether it is gone when the image is written anew as JPEG.
+    /// Whether transcoding to JPEG removes it.
     pub(super) ends_with_conversion: bool,
 }
 
 /// Examines a whole file, or says why it is no image that can be packed.
 pub(super) fn examine(image: &[u8], name: &[u8], limits: &Limits) -> Result<Examined, Refusal> {
-    let content = sniff::identify(image);
-    if let Content::OtherImage(format) = content {
+    if let Kind::OtherImage(format) = sniff::kind(image) {
         return Err((Reason::OtherFormat, format.into()));
     }
     let probe = forebay_image::probe(image, limits).map_err(bad_header)?;
     let mut oddities = Vec::new();
-    if let Some(claimed) = sniff::claimed(name).filter(|claimed| *claimed != content) {
-        let is_now_right = claimed == Content::Jpeg;
+    let found = probe.format.name();
+    if let Some(claimed) = sniff::claimed(name).filter(|claimed| *claimed != found) {
+        let is_now_right = claimed == Format::Jpeg.name();
         oddities.push(Oddity {
             reason: Reason::NameMismatch,
-            detail: format!("it is a {}", probe.format.name()),
+            detail: format!("it is a {found}"),
             is_convertible: is_now_right,
             ends_with_conversion: is_now_right,
         });
@@ -62,23 +63,28 @@ pub(super) fn examine(image: &[u8], name: &[u8], limits: &Limits) -> Result<Exam
         odd(Reason::Cmyk, inks.into(), true);
     }
     let ending = forebay_image::ending(image, &probe);
+    forebay_image::check_structure(image, limits).map_err(|error| match error {
+        ImageError::Truncated { .. } => (Reason::NoEnd, error.to_string()),
+        error => bad_header(error),
+    })?;
     match ending {
         Ending::Whole => {}
         Ending::Trailing(bytes) => odd(Reason::TrailingBytes, format!("{bytes} bytes"), false),
         Ending::Cut => odd(Reason::NoEnd, String::new(), true),
     }
-    let unusual = probe.format == Format::Jpeg && probe.bits != 8;
     Ok(Examined {
         probe,
         oddities,
-        is_doubtful: unusual || inks.is_some() || ending == Ending::Cut,
+        is_doubtful: inks.is_some() || ending == Ending::Cut,
     })
 }
 
 /// Why an image that has a header cannot be packed: its pixels cannot be decoded.
 pub(super) fn bad_data(examined: &Examined, error: &ImageError) -> Refusal {
     let is_cut = |oddity: &Oddity| oddity.reason == Reason::NoEnd;
-    let reason = if examined.oddities.iter().any(is_cut) {
+    let reason = if matches!(error, ImageError::Unsupported { .. }) {
+        Reason::Unsupported
+    } else if examined.oddities.iter().any(is_cut) {
         Reason::NoEnd
     } else {
         Reason::BadData
@@ -89,6 +95,7 @@ pub(super) fn bad_data(examined: &Examined, error: &ImageError) -> Refusal {
 fn bad_header(error: ImageError) -> Refusal {
     let reason = match error {
         ImageError::UnknownFormat { .. } => Reason::NotAnImage,
+        ImageError::Unsupported { .. } => Reason::Unsupported,
         _ => Reason::BadHeader,
     };
     (reason, error.to_string())

@@ -1,11 +1,10 @@
-//! Writing the plan's shards: in parallel, within a shard and across shards, the same bytes whoever writes them.
+//! Writing the plan's shards: in parallel, within a shard and across shards, the same bytes for any number of threads.
 //!
-//! Workers take runs of files (`board`), put their records together (`piece`), and write pieces in order (`shard`);
+//! Workers take runs of files (`scheduler`), put their records together (`piece`), and write pieces in order (`shard`);
 //! one more thread, the finisher, makes finished shards durable in the order in which they come: sidecars, shard,
 //! journal line. So workers go on while the disk catches up, and at most a few files wait. Where files are slow to come,
 //! more threads than cores read them. A handful of files are open for each thread, never more.
 
-mod board;
 mod examine;
 mod output;
 mod piece;
@@ -14,19 +13,22 @@ mod quarantine;
 mod read;
 mod record;
 mod remake;
+mod scheduler;
 mod shard;
 mod source;
 mod stream;
 
 pub use probe::{Sample, SourceProbe};
-pub(crate) use shard::{WrittenShard, open as open_shard, write_file};
+pub(crate) use shard::{WrittenShard, open as open_shard};
 
 use crate::destination::{Destination, Journal, ShardLine};
 use crate::error::{Error, Result};
+use crate::input::OpenVolumes;
 use crate::observer::{Cancel, Observer, ShardDone};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
-use board::{Board, Role};
+use forebay_shard::parallel::run_beside;
+use scheduler::{Role, WriteScheduler};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -45,7 +47,7 @@ const STORE_THREADS: usize = 64;
 /// Writes all shards of the plan but those that are done. Returns the lines of the written ones.
 pub(crate) fn write_shards(
     prepared: &Prepared,
-    destination: &Destination,
+    destination: &dyn Destination,
     journal: Journal,
     shards: &[PlannedShard],
     observer: &dyn Observer,
@@ -58,12 +60,10 @@ pub(crate) fn write_shards(
     else {
         return Ok(Vec::new());
     };
-    let lines_max = destination
-        .upload()
-        .map_or(jobs, |upload| upload.shards_at_once(jobs));
-    let board = Board::new(prepared, shards, lines_max);
+    let open_max = destination.shards_at_once(jobs);
+    let scheduler = WriteScheduler::new(prepared, shards, open_max);
     if sources.is_remote() {
-        board.files_are_slow();
+        scheduler.files_are_slow();
     }
     let room = remake::Room::new(jobs);
     let stop = &AtomicBool::new(false);
@@ -81,28 +81,30 @@ pub(crate) fn write_shards(
     }
     let (sender, receiver) = sync_channel::<shard::WrittenShard>(jobs.max(1));
     let mut lines = Vec::new();
-    std::thread::scope(|scope| {
-        let (board, fail, stopped, sources, room) = (&board, &fail, &stopped, &sources, &room);
-        let roles = std::iter::repeat_n(Role::Writer, jobs)
-            .chain(std::iter::repeat_n(Role::Reader, readers));
-        for role in roles {
-            let sender = sender.clone();
-            scope.spawn(move || {
-                let _leave = Leave { board, stop };
-                let recorder = record::Recorder::new(prepared, sources, room);
-                let maker = piece::Maker::new(prepared, recorder);
-                let worker = Worker {
-                    maker,
-                    stream: stream::Stream::new(board, role, stopped),
-                    sender,
-                };
-                if let Err(error) = worker.work(board, destination, observer, stopped) {
-                    fail(error);
-                }
-            });
+    let roles =
+        std::iter::repeat_n(Role::Writer, jobs).chain(std::iter::repeat_n(Role::Reader, readers));
+    let workers = roles.map(|role| {
+        let (scheduler, fail, stopped, sources, room) =
+            (&scheduler, &fail, &stopped, &sources, &room);
+        let sender = sender.clone();
+        move || {
+            let _leave = Leave { scheduler, stop };
+            let recorder = record::Recorder::new(prepared, sources, room);
+            let maker = piece::Maker::new(prepared, recorder);
+            let worker = Worker {
+                maker,
+                stream: stream::Stream::new(scheduler, role, stopped),
+                sender,
+            };
+            if let Err(error) = worker.work(scheduler, destination, observer, stopped) {
+                fail(error);
+            }
         }
-        drop(sender);
-        // The finisher is this thread. What was fully written before a stop is still kept.
+    });
+    let workers: Vec<_> = workers.collect();
+    drop(sender);
+    // The finisher is this thread. What was fully written before a stop is still kept.
+    let finisher = || {
         let mut journal = journal;
         for written in receiver {
             match written.publish(destination, &mut journal, prepared.options.durability) {
@@ -121,7 +123,9 @@ pub(crate) fn write_shards(
                 }
             }
         }
-    });
+    };
+    run_beside(workers, finisher)
+        .map_err(|error| Error::io(destination.dir().root(), "start threads for", error))?;
     match failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
         Some(error) => Err(error),
         None => Ok(lines),
@@ -137,8 +141,8 @@ struct Worker<'a, 'b> {
 impl Worker<'_, '_> {
     fn work(
         mut self,
-        board: &Board<'_>,
-        destination: &Destination,
+        scheduler: &WriteScheduler<'_>,
+        destination: &dyn Destination,
         observer: &dyn Observer,
         stopped: &dyn Fn() -> bool,
     ) -> Result<()> {
@@ -146,7 +150,7 @@ impl Worker<'_, '_> {
             let made = self.maker.make(&run, piece, &mut self.stream, stopped)?;
             let Some(piece) = made else { break };
             self.stream.end_run();
-            if let Some(written) = board.put(&run, piece, destination, observer, stopped)? {
+            if let Some(written) = scheduler.put(&run, piece, destination, observer, stopped)? {
                 // The finisher hangs up only after an error, which it has reported.
                 if self.sender.send(written).is_err() {
                     break;
@@ -159,7 +163,7 @@ impl Worker<'_, '_> {
 
 /// A worker that ends, however it does, wakes those who wait for what it would have written.
 struct Leave<'a, 'b> {
-    board: &'a Board<'b>,
+    scheduler: &'a WriteScheduler<'b>,
     stop: &'a AtomicBool,
 }
 
@@ -168,7 +172,7 @@ impl Drop for Leave<'_, '_> {
         if std::thread::panicking() {
             self.stop.store(true, Ordering::Relaxed);
         }
-        self.board.wake();
+        self.scheduler.wake();
     }
 }
 
@@ -179,7 +183,8 @@ pub(crate) fn check_open_files() -> Result<()> {
 
 fn threads(prepared: &Prepared, shards: usize) -> Result<(usize, usize)> {
     let census = &prepared.census;
-    let sources = census.splits().len().max(census.volumes().len());
+    let volumes = OpenVolumes::files(census.volumes());
+    let sources = census.splits().len().max(volumes);
     let jobs = prepared.options.decided_jobs();
     let most = match prepared.options.src.is_remote() {
         true => STORE_THREADS,

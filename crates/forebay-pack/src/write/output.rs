@@ -11,7 +11,7 @@ const ALIGN_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(super) file: AtomicFile,
-    /// What did not fill a piece yet.
+    /// Bytes that do not fill a piece yet.
     rest: Vec<u8>,
     pub(super) hasher: Option<blake3::Hasher>,
 }

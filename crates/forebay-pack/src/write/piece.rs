@@ -1,19 +1,19 @@
 //! The next few files of a shard, read and put together as records by one worker, ready to be written in their turn.
 
-use super::board::Run;
 use super::read::{Clock, ReadAhead, Refusal};
 use super::record::Recorder;
+use super::scheduler::Run;
 use super::source::Opened;
 use super::stream::Stream;
-use crate::census::{EntryRef, finding};
+use crate::census::EntryRef;
 use crate::error::Result;
-use crate::input::join;
+use crate::key_path::join;
 use crate::prepare::Prepared;
 use crate::report::Finding;
 use forebay_shard::{Frames, RecordMeta};
 use std::rc::Rc;
 
-/// Of memory that is used again so much is kept.
+/// Bytes of reused memory that are kept.
 const KEEP_BYTES: usize = 1 << 20;
 
 /// Records in the order of the plan, and what there is to say about their files.
@@ -28,7 +28,7 @@ pub(super) struct Piece {
     pub(super) source_bytes: u64,
 }
 
-/// What became of a file.
+/// Outcome of a file.
 #[derive(Debug)]
 pub(super) struct PieceFile {
     /// Label and end of the key of its record, if it has one.
@@ -43,7 +43,7 @@ pub(super) struct PieceFile {
 }
 
 impl Piece {
-    /// What the index is to know of the records.
+    /// Index entries of the records.
     pub(super) fn metas(&self) -> impl Iterator<Item = RecordMeta<'_>> {
         let records = self.files.iter().filter_map(|file| file.record);
         records.scan(0, |from, (label, end)| {
@@ -72,7 +72,7 @@ impl Piece {
     }
 }
 
-/// What a worker reads and puts records together with.
+/// State of a worker that reads files and builds records.
 pub(super) struct Maker<'a> {
     prepared: &'a Prepared,
     recorder: Recorder<'a>,
@@ -139,7 +139,7 @@ impl<'a> Maker<'a> {
         let mut payload = piece.frames.begin();
         let put = self.recorder.put(split, file, entry, &mut payload)?;
         let said = put.said.into_iter().map(|(action, (reason, detail))| {
-            finding(action, reason, &join(dir, &self.recorder.key), detail)
+            Finding::new(action, reason, &join(dir, &self.recorder.key), detail)
         });
         let said = said.collect();
         // A record that was begun and not committed is dropped when the next one begins.

@@ -8,10 +8,10 @@ use super::remake::Room;
 use super::source::Sources;
 use super::threads;
 use crate::census::EntryRef;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::observer::Cancel;
 use crate::prepare::Prepared;
-use std::sync::Mutex;
+use forebay_shard::parallel::for_each_parallel;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const SAMPLE_FILES: u64 = 512;
 const SAMPLE_BYTES: u64 = 128 << 20;
 const SAMPLE_TIME: Duration = Duration::from_secs(2);
 
-/// What a sample of the source tells.
+/// Throughput of a sample of the source.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SourceProbe {
@@ -125,41 +125,26 @@ impl Prepared {
         let (jobs, readers) = threads(self, 1)?;
         let threads = if is_slow { jobs + readers } else { jobs };
         let room = Room::new(jobs);
-        let next = AtomicU64::new(0);
         let (files, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        let failure = Mutex::new(None);
         let begin = Instant::now();
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    let recorder = Recorder::new(self, &sources, &room).without_quarantine();
-                    let mut maker = Maker::new(self, recorder);
-                    let mut piece = Piece::default();
-                    loop {
-                        let number = next.fetch_add(1, Ordering::Relaxed);
-                        let entry = pick(number, 1).filter(|_| number < half);
-                        let Some((split, entry)) = entry else { return };
-                        if is_over(begin, bytes.load(Ordering::Relaxed)) {
-                            return;
-                        }
-                        let file = sources.entry(split, &entry);
-                        if let Err(error) = maker.add(split, file, &entry, &mut piece) {
-                            failure
-                                .lock()
-                                .unwrap_or_else(|e| e.into_inner())
-                                .get_or_insert(error);
-                            return;
-                        }
-                        piece = piece.emptied();
-                        files.fetch_add(1, Ordering::Relaxed);
-                        bytes.fetch_add(entry.size, Ordering::Relaxed);
-                    }
-                });
+        let maker = || {
+            let recorder = Recorder::new(self, &sources, &room).without_quarantine();
+            (Maker::new(self, recorder), Piece::default())
+        };
+        for_each_parallel(0..half, threads, maker, |(maker, piece), number| {
+            let Some((split, entry)) = pick(number, 1) else {
+                return Ok(());
+            };
+            if is_over(begin, bytes.load(Ordering::Relaxed)) {
+                return Ok(());
             }
-        });
-        if let Some(error) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
-            return Err(error);
-        }
+            let file = sources.entry(split, &entry);
+            maker.add(split, file, &entry, piece)?;
+            *piece = std::mem::take(piece).emptied();
+            files.fetch_add(1, Ordering::Relaxed);
+            bytes.fetch_add(entry.size, Ordering::Relaxed);
+            Ok::<_, Error>(())
+        })?;
         let together = Sample {
             files: files.into_inner(),
             bytes: bytes.into_inner(),

@@ -3,12 +3,11 @@
 use super::source::Sources;
 use crate::census::Census;
 use crate::error::{Error, Result};
-use crate::input::join;
+use crate::key_path::join;
 use crate::options::{OnBadImage, PackOptions};
 use crate::report::escape;
 use forebay_store::{AtomicFile, Durability};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -19,7 +18,7 @@ const MAX_NAMESAKES: u32 = 1000;
 const MAX_NAME_BYTES: usize = 200;
 const COMPARE_BYTES: usize = 64 << 10;
 
-/// Where bad files go.
+/// Directory of bad files.
 #[derive(Debug)]
 pub(super) struct Quarantine<'a> {
     dir: &'a Path,
@@ -130,7 +129,7 @@ fn is_same(path: &Path, content: &[u8]) -> io::Result<bool> {
     if !meta.is_file() || meta.len() != content.len() as u64 {
         return Ok(false);
     }
-    let mut file = File::open(path)?;
+    let mut file = forebay_shard::open_file(path)?;
     let mut buffer = vec![0; COMPARE_BYTES];
     let mut rest = content;
     loop {

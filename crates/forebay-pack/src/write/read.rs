@@ -19,7 +19,7 @@ const SLACK_BYTES: usize = 64;
 
 /// Files that a thread opens ahead of the one that it reads.
 pub(super) const AHEAD_FILES: usize = 8;
-/// Who waits this long for a file waits for a disk or a network: the page cache does not let anybody wait.
+/// A file that takes this long comes from a disk or a network, not from the page cache.
 pub(super) const SLOW_FILE: Duration = Duration::from_micros(100);
 /// So many files decide whether they are slow.
 const DECIDE_FILES: u32 = 32;
@@ -127,8 +127,7 @@ pub(super) fn open_file(dir: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Refusal> 
 
 /// Appends the whole file to `buffer`. It must still have the size that it had in the census.
 ///
-/// Regular files give all that is asked for or all that there is: a read that returns less than the room it had
-/// was the last. So a file costs open, read and close, and no stat.
+/// A read of a regular file fills the buffer unless the file ends: a short read is the last one. So a file costs open, read and close, and no stat.
 pub(super) fn append_file(file: &OwnedFd, size: u64, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
     let start = buffer.len();
     let expected =

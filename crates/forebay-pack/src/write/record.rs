@@ -11,9 +11,10 @@ use super::quarantine::Quarantine;
 use super::read::Refusal;
 use super::remake::{Remaker, Room};
 use super::source::{Opened, Sources};
-use crate::census::{ClassName, EntryRef};
+use crate::census::EntryRef;
+use crate::class_list::ClassName;
 use crate::error::Result;
-use crate::input::join;
+use crate::key_path::join;
 use crate::prepare::Prepared;
 use crate::report::{Action, Reason};
 use forebay_image::{
@@ -43,7 +44,7 @@ pub(super) struct Recorder<'a> {
     moved: Vec<u8>,
 }
 
-/// What became of an entry.
+/// Outcome of an entry.
 pub(super) struct Put {
     /// The label of its record, which is in its place; none if the entry is left out.
     pub(super) label: Option<i64>,
@@ -53,11 +54,11 @@ pub(super) struct Put {
     pub(super) seek_point_bytes: Option<u64>,
     /// Whether a progressive JPEG, which was to become a baseline one, is one now.
     pub(super) is_baseline_now: Option<bool>,
-    /// What there is to say about it.
+    /// Findings about it.
     pub(super) said: Vec<(Action, Refusal)>,
 }
 
-/// What the header says, in the words of the features.
+/// The header's values, in the words of the features.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Header {
     format: &'static str,
@@ -170,7 +171,10 @@ impl<'a> Recorder<'a> {
         let header = Header::of(&examined.probe);
         let to_baseline =
             self.prepared.options.progressive_to_baseline && examined.probe.progressive;
-        let mut said = self.remaker.keep(image, examined).map_err(bad)?;
+        let points = self.points(&header, image);
+        let reads_codes = self.seek_points.is_some() && !self.seek_point_builder.has_read_all();
+        let said = self.remaker.keep(image, examined, reads_codes);
+        let mut said = said.map_err(bad)?;
         let mut is_baseline_now = None;
         if to_baseline {
             let new = progressive_to_baseline(image, self.remaker.limits());
@@ -193,7 +197,6 @@ impl<'a> Recorder<'a> {
             }
             said.push((Action::Kept, (Reason::Progressive, String::new())));
         }
-        let points = self.points(&header, image);
         let guessed = self.before.len();
         self.surround(entry, label, &header, [None, points.as_deref()], len);
         if guessed == self.before.len() {
@@ -241,7 +244,7 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    /// What comes before and after an image of `len` bytes, of which there may be a recipe and seek points.
+    /// Bytes before and after an image of `len` bytes, which may have a recipe and seek points.
     fn surround(
         &mut self,
         entry: &EntryRef<'_>,
@@ -282,8 +285,8 @@ pub(super) fn check_size(bytes: u64) -> Result<(), Refusal> {
 impl Header {
     pub(super) fn of(probe: &Probe) -> Self {
         let (channels, colorspace) = match probe.color {
-            Color::Grey => (1, "Grayscale"),
-            Color::GreyAlpha => (2, "GrayscaleAlpha"),
+            Color::Gray => (1, "Grayscale"),
+            Color::GrayAlpha => (2, "GrayscaleAlpha"),
             Color::Rgba => (4, "RGBA"),
             Color::Cmyk | Color::Ycck => (4, "CMYK"),
             // A palette is of RGB colours, and YCbCr is how JPEG stores RGB.

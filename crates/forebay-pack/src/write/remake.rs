@@ -1,4 +1,4 @@
-//! Images that are written anew: shrunk, or odd ones as plain JPEG.
+//! Transcoded images: shrunk, or odd ones as plain JPEG.
 //!
 //! Workers do it where they put records together, so one shard alone keeps all cores busy. What they decode at the
 //! same time is bounded in bytes: a few huge pictures wait for each other, usual ones never do.
@@ -13,11 +13,11 @@ use forebay_image::{
 };
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// The quality at which TensorFlow's ImageNet tool writes odd images anew.
+/// The quality at which TensorFlow's ImageNet tool transcodes odd images.
 const CONVERT_QUALITY: u8 = 100;
 /// The quality of shrunk images: above it files grow much faster than they gain.
 const SHRINK_QUALITY: u8 = 95;
-/// What decoding and resizing take at most: planes of four components, their sum as RGB, and a copy.
+/// Most bytes for decoding and resizing: planes of four components, their sum as RGB, and a copy.
 const BYTES_PER_PIXEL: u64 = 10;
 /// Bytes that are decoded at the same time, for each worker: a picture of 13 million pixels.
 const ROOM_PER_JOB: u64 = 128 << 20;
@@ -73,7 +73,7 @@ impl Drop for Taken<'_> {
 pub(super) struct Remade {
     pub(super) image: Vec<u8>,
     pub(super) header: Header,
-    /// What was done to it, and what is still odd about it.
+    /// The changes to it, and its remaining oddities.
     pub(super) said: Vec<(Action, Refusal)>,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Remaker<'a> {
         self.decoder.limits()
     }
 
-    /// Writes an image anew if that is to be done. None: it stays as it is.
+    /// Transcodes an image where the options ask for it. None: it stays as it is.
     pub(super) fn remake(
         &mut self,
         file: &[u8],
@@ -126,7 +126,7 @@ impl<'a> Remaker<'a> {
         };
         let quality = self.quality.unwrap_or(default);
         // TensorFlow's tool makes RGB of all that it converts; a grey JPEG that only shrinks stays grey.
-        let grey = probe.color.is_grey() && !converts;
+        let grey = probe.color.is_gray() && !converts;
         let not_encoded = |error| (Reason::BadData, format!("it cannot be encoded: {error}"));
         let mut image = encode_jpeg(&picture, quality, grey).map_err(not_encoded)?;
         if let Some(tag) = orientation(file, probe) {
@@ -141,14 +141,20 @@ impl<'a> Remaker<'a> {
         }))
     }
 
-    /// The remarks on an image that stays as it is. Where there is doubt, it is decoded to see whether it can be.
+    /// The remarks on an image that stays as it is. Where there is doubt, it is decoded to see whether it can be; if `reads_codes`, the
+    /// codes of all its blocks are read.
     pub(super) fn keep(
         &mut self,
         file: &[u8],
         examined: Examined,
+        reads_codes: bool,
     ) -> Result<Vec<(Action, Refusal)>, Refusal> {
         if examined.is_doubtful {
             self.decode(file, &examined, None)?;
+        } else if reads_codes {
+            let _room = self.room.take(pixels(&examined.probe) * BYTES_PER_PIXEL);
+            let checked = self.decoder.check_codes(file);
+            checked.map_err(|error| bad_data(&examined, &error))?;
         }
         let oddities = examined.oddities.into_iter();
         Ok(oddities
@@ -181,7 +187,7 @@ fn pixels(probe: &Probe) -> u64 {
     u64::from(probe.width) * u64::from(probe.height)
 }
 
-/// What there is to say about an image that was written anew.
+/// Findings about a transcoded image.
 fn said_of(examined: &Examined, size: Option<(u32, u32)>, quality: u8) -> Vec<(Action, Refusal)> {
     let probe = &examined.probe;
     let mut said = Vec::new();

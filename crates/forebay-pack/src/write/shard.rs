@@ -2,18 +2,18 @@
 
 use super::output::Output;
 use super::piece::Piece;
-use crate::destination::{Destination, INDEX_DIR, Journal, ShardLine, Sidecar};
+use crate::destination::{Destination, INDEX_DIR, Journal, Room, ShardLine, Sidecar};
 use crate::error::{Error, Result};
 use crate::observer::Observer;
 use crate::options::{Format, OnBadImage, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
 use crate::report::{Finding, ProgressiveCount, Reason, SeekPointCount};
-use crate::upload::{self, Room};
+use crate::upload;
 use forebay_shard::checksum::Crc32c;
-use forebay_shard::{Codec, ShardSummary, ShardWriter, indexed, tfrecord};
+use forebay_shard::{ShardSummary, ShardWriter, indexed, tfrecord, verify};
 use forebay_store::{AtomicFile, Durability};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 /// So many files in a row that the system does not give: the source itself is gone, and leaving out the rest of it
@@ -33,7 +33,7 @@ pub(super) struct OpenShard {
     room: Room,
 }
 
-/// What writing an index gives: the sum of its bytes.
+/// Result of writing an index: the checksum of its bytes.
 type Summed = io::Result<Option<Crc32c>>;
 
 /// A shard that is written whole, under its temporary name.
@@ -44,7 +44,11 @@ pub(crate) struct WrittenShard {
     image_bytes: u64,
     seek_points: SeekPointCount,
     progressive: ProgressiveCount,
+    labels: Option<(i64, i64)>,
     findings: Vec<Finding>,
+    damage: Vec<verify::Finding>,
+    lost: Vec<verify::Lost>,
+    lost_records: u64,
     with_sidecars: bool,
     index_text: bool,
     room: Room,
@@ -53,7 +57,7 @@ pub(crate) struct WrittenShard {
 impl OpenShard {
     /// Begins the file, when there is room for it; none if `stopped` says so before that.
     pub(super) fn create(
-        destination: &Destination,
+        destination: &dyn Destination,
         prepared: &Prepared,
         planned: &PlannedShard,
         stopped: &dyn Fn() -> bool,
@@ -62,7 +66,7 @@ impl OpenShard {
         let Some(room) = destination.reserve(bytes, stopped)? else {
             return Ok(None);
         };
-        let path = destination.path(&planned.name);
+        let path = destination.dir().path(&planned.name);
         let mut writer = open(&path, &prepared.options)?;
         let census = &prepared.census.splits()[planned.split];
         let split = &prepared.plan.splits()[planned.split];
@@ -154,7 +158,11 @@ impl WrittenShard {
             image_bytes,
             seek_points,
             progressive: ProgressiveCount::default(),
+            labels: None,
             findings: Vec::new(),
+            damage: Vec::new(),
+            lost: Vec::new(),
+            lost_records: 0,
             with_sidecars: options.format == Format::TfRecord,
             index_text: options.index_text,
             room: Room::default(),
@@ -166,6 +174,11 @@ impl WrittenShard {
         Self { room, ..self }
     }
 
+    /// Keeps the least and the greatest label.
+    pub(crate) fn with_labels(self, labels: Option<(i64, i64)>) -> Self {
+        Self { labels, ..self }
+    }
+
     /// Says what became of progressive JPEGs.
     pub(crate) fn with_progressive(self, progressive: ProgressiveCount) -> Self {
         Self {
@@ -174,10 +187,25 @@ impl WrittenShard {
         }
     }
 
+    /// Says what was damaged in its source, and which records are lost to it.
+    pub(crate) fn with_losses(
+        self,
+        damage: Vec<verify::Finding>,
+        lost: Vec<verify::Lost>,
+        lost_records: u64,
+    ) -> Self {
+        Self {
+            damage,
+            lost,
+            lost_records,
+            ..self
+        }
+    }
+
     /// Sidecars, then the shard, then the journal's line; each durable before the next. Then they go on, where they do not stay.
     pub(crate) fn publish(
         mut self,
-        destination: &Destination,
+        destination: &dyn Destination,
         journal: &mut Journal,
         durability: Durability,
     ) -> Result<ShardLine> {
@@ -186,7 +214,7 @@ impl WrittenShard {
             let summary = &self.summary;
             let mut sidecar = |extension: &str, write: &dyn Fn(&mut AtomicFile) -> Summed| {
                 let name = format!("{}.{extension}", self.name);
-                let path = destination.path(INDEX_DIR).join(&name);
+                let path = destination.dir().path(INDEX_DIR).join(&name);
                 let mut file = AtomicFile::create(&path)?;
                 let sum = write(&mut file).map_err(|error| Error::io(&path, "write", error))?;
                 // The files of a pack are never compressed as a whole, so they have an index.
@@ -217,26 +245,22 @@ impl WrittenShard {
                 .hasher
                 .map(|hasher| hasher.finalize().to_hex().to_string()),
             image_bytes: self.image_bytes,
+            samples: self.summary.samples,
+            record_bytes: self.summary.record_bytes,
             seek_points: self.seek_points,
             progressive: self.progressive,
+            labels: self.labels,
             sidecars,
             findings: self.findings,
+            damage: self.damage,
+            lost: self.lost,
+            lost_records: self.lost_records,
         };
         self.output.file.commit(durability)?;
         journal.append(&line)?;
-        if let Some(upload) = destination.upload() {
-            upload.send(&line, self.room)?;
-        }
+        destination.put_shard(&line, self.room)?;
         Ok(line)
     }
-}
-
-/// Publishes a small file.
-pub(crate) fn write_file(path: &Path, bytes: &[u8], durability: Durability) -> Result<()> {
-    let mut file = AtomicFile::create(path)?;
-    file.write_all(bytes)
-        .map_err(|error| Error::io(path, "write", error))?;
-    Ok(file.commit(durability)?)
 }
 
 /// Begins a shard.
@@ -250,12 +274,8 @@ pub(crate) fn open(path: &Path, options: &PackOptions) -> Result<ShardWriter<Out
         Format::TfRecord => tfrecord::WriterBuilder::new()
             .from_writer(output, path)
             .into(),
-        Format::Indexed => indexed::WriterBuilder::new()
-            .from_writer(output, path)?
-            .into(),
-        Format::IndexedZstd(level) => indexed::WriterBuilder::new()
-            .codec(Codec::Zstd)
-            .level(level)
+        Format::Indexed(compression) => indexed::WriterBuilder::new()
+            .compression(compression)
             .from_writer(output, path)?
             .into(),
     })

@@ -1,18 +1,18 @@
-//! Where the bytes of entries come from: files of a directory, or members of archives.
+//! Sources of the bytes of entries: files of a directory, or members of archives.
 //!
 //! Opened once for a pack and shared by all workers. An entry is opened first and read later, so that many can be
-//! asked for ahead of time. Archives are open once, whatever the number of jobs.
+//! asked for ahead of time. Archives are open once, whatever the number of jobs, unless there are very many.
 
 use super::read::{Clock, Refusal, append_file, open_file};
 use crate::census::EntryRef;
-use crate::destination::Destination;
+use crate::destination::{Destination, Room};
 use crate::error::{Error, Result};
-use crate::input::{OpenVolume, Place};
+use crate::input::{OpenVolume, OpenVolumes, Place, VolumeRef};
 use crate::observer::{Observer, Stage};
 use crate::options::OnBadImage;
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
-use crate::upload::Room;
+use crate::report::Reason;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -25,7 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 pub(super) struct Sources {
     /// The directory of each split; none where archives are the source.
     dirs: Vec<OwnedFd>,
-    volumes: Vec<OpenVolume>,
+    volumes: OpenVolumes,
     /// For the decoded images of compressed archives.
     _room: Room,
 }
@@ -42,7 +42,7 @@ enum What<'a> {
     /// A file of its own.
     File(OwnedFd),
     /// A member of an archive.
-    Member(&'a OpenVolume, Place, u64),
+    Member(VolumeRef<'a>, Place, u64),
 }
 
 impl Sources {
@@ -50,7 +50,7 @@ impl Sources {
     /// take a while; none if it was stopped.
     pub(super) fn open(
         prepared: &Prepared,
-        destination: &Destination,
+        destination: &dyn Destination,
         shards: &[PlannedShard],
         observer: &dyn Observer,
         stopped: &dyn Fn() -> bool,
@@ -74,7 +74,12 @@ impl Sources {
                 let images = places(prepared, shards, number);
                 if !images.is_empty() {
                     observer.stage(Stage::Decoding);
-                    if !volume.spool(&images, destination.unnamed_file()?, observer, stopped)? {
+                    if !volume.spool(
+                        &images,
+                        destination.dir().unnamed_file()?,
+                        observer,
+                        stopped,
+                    )? {
                         return Ok(None);
                     }
                     observer.stage(Stage::Writing);
@@ -84,7 +89,7 @@ impl Sources {
         }
         Ok(Some(Self {
             dirs: Vec::new(),
-            volumes,
+            volumes: OpenVolumes::Open(volumes),
             _room: room,
         }))
     }
@@ -102,30 +107,30 @@ impl Sources {
             let dirs = census.splits().iter().map(|split| open(split.dir()));
             return Ok(Some(Self {
                 dirs: dirs.collect::<Result<_>>()?,
-                volumes: Vec::new(),
+                volumes: OpenVolumes::Open(Vec::new()),
                 _room: Room::default(),
             }));
         }
         if census.volumes().iter().any(|v| v.is_compressed_stream()) {
             return Ok(None);
         }
-        let volumes = census.volumes().iter().map(OpenVolume::open);
         Ok(Some(Self {
             dirs: Vec::new(),
-            volumes: volumes.collect::<Result<_>>()?,
+            volumes: OpenVolumes::open(census.volumes())?,
             _room: Room::default(),
         }))
     }
 
     /// Whether each image comes over a network.
     pub(super) fn is_remote(&self) -> bool {
-        self.volumes.iter().any(OpenVolume::is_remote)
+        self.volumes.are_remote()
     }
 
     /// Opens an entry of a split.
     pub(super) fn entry(&self, split: usize, entry: &EntryRef<'_>) -> Result<Opened<'_>, Refusal> {
         if let Some(place) = entry.place {
-            let volume = &self.volumes[usize::from(place.volume)];
+            let volume = self.volumes.get(place.volume);
+            let volume = volume.map_err(|error| (Reason::SizeChanged, error.to_string()))?;
             return Ok(What::Member(volume, place, entry.size).into());
         }
         open_file(&self.dirs[split], &entry.key()).map(Opened::from)

@@ -1,14 +1,14 @@
 //! The runs of one worker, one after the other, and the files that it opens ahead of them.
 
-use super::board::{Board, Role, Run};
 use super::piece::Piece;
+use super::scheduler::{Role, Run, WriteScheduler};
 use crate::census::EntryRef;
 use crate::plan::PlannedShard;
 use std::collections::VecDeque;
 
 /// A worker's way to its work.
 pub(super) struct Stream<'a, 'b> {
-    board: &'b Board<'a>,
+    scheduler: &'b WriteScheduler<'a>,
     role: Role,
     home: Option<usize>,
     stopped: &'b dyn Fn() -> bool,
@@ -19,9 +19,13 @@ pub(super) struct Stream<'a, 'b> {
 }
 
 impl<'a, 'b> Stream<'a, 'b> {
-    pub(super) fn new(board: &'b Board<'a>, role: Role, stopped: &'b dyn Fn() -> bool) -> Self {
+    pub(super) fn new(
+        scheduler: &'b WriteScheduler<'a>,
+        role: Role,
+        stopped: &'b dyn Fn() -> bool,
+    ) -> Self {
         Self {
-            board,
+            scheduler,
             role,
             home: None,
             stopped,
@@ -34,7 +38,7 @@ impl<'a, 'b> Stream<'a, 'b> {
     pub(super) fn next_run(&mut self) -> Option<(Run, Piece)> {
         if self.taken.is_empty() {
             let taken = self
-                .board
+                .scheduler
                 .take(&mut self.home, self.role, true, self.stopped)?;
             self.to_open = (0, taken.0.positions.start);
             self.taken.push_back(taken);
@@ -56,8 +60,8 @@ impl<'a, 'b> Stream<'a, 'b> {
             match self.taken.get(at) {
                 Some((run, _)) if position < run.positions.end => {
                     self.to_open.1 += 1;
-                    let planned = self.board.planned(run.shard);
-                    let prepared = self.board.prepared();
+                    let planned = self.scheduler.planned(run.shard);
+                    let prepared = self.scheduler.prepared();
                     let census = &prepared.census.splits()[planned.split];
                     let split = &prepared.plan.splits()[planned.split];
                     return Some((planned.split, census.get(split.entry_at(position))));
@@ -67,7 +71,7 @@ impl<'a, 'b> Stream<'a, 'b> {
             // A worker that has a run must not wait for another one: others may wait for it.
             if at + 1 >= self.taken.len() {
                 let taken = self
-                    .board
+                    .scheduler
                     .take(&mut self.home, self.role, false, self.stopped)?;
                 self.taken.push_back(taken);
             }
@@ -77,11 +81,11 @@ impl<'a, 'b> Stream<'a, 'b> {
     }
 
     pub(super) fn planned(&self, run: &Run) -> &'a PlannedShard {
-        self.board.planned(run.shard)
+        self.scheduler.planned(run.shard)
     }
 
     /// Tells that files are slow to open and to read.
     pub(super) fn is_slow(&self) {
-        self.board.files_are_slow();
+        self.scheduler.files_are_slow();
     }
 }

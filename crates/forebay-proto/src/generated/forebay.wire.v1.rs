@@ -37,7 +37,7 @@ pub struct TrainTransform {
     #[prost(double, tag = "6")]
     pub flip: f64,
 }
-/// Resize of the short side, then a centre crop.
+/// Resize of the short side, then a center crop.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EvalTransform {
     /// short side, pixels
@@ -47,195 +47,20 @@ pub struct EvalTransform {
     #[prost(uint32, tag = "2")]
     pub crop: u32,
 }
-/// A random part of the image, resized.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
-pub struct RandomResizedCrop {
-    /// of the output, pixels
-    #[prost(uint32, tag = "1")]
-    pub height: u32,
-    #[prost(uint32, tag = "2")]
-    pub width: u32,
-    /// part of the image's area, (0, 1]
-    #[prost(double, tag = "3")]
-    pub scale_min: f64,
-    #[prost(double, tag = "4")]
-    pub scale_max: f64,
-    /// width over height
-    #[prost(double, tag = "5")]
-    pub ratio_min: f64,
-    #[prost(double, tag = "6")]
-    pub ratio_max: f64,
-}
-/// The whole image, resized: `short_side` and in proportion, or, where that is 0, to
-/// `height` and `width`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Resize {
-    #[prost(uint32, tag = "1")]
-    pub short_side: u32,
-    #[prost(uint32, tag = "2")]
-    pub height: u32,
-    #[prost(uint32, tag = "3")]
-    pub width: u32,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct CentreCrop {
-    #[prost(uint32, tag = "1")]
-    pub height: u32,
-    #[prost(uint32, tag = "2")]
-    pub width: u32,
-}
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
-pub struct RandomFlip {
-    /// probability, \[0, 1\]
-    #[prost(double, tag = "1")]
-    pub p: f64,
-}
-/// From the first number to the second; none: not at all.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
-pub struct Bounds {
-    #[prost(double, tag = "1")]
-    pub low: f64,
-    #[prost(double, tag = "2")]
-    pub high: f64,
-}
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
-pub struct ColorJitter {
-    /// factors, 1 is no change
-    #[prost(message, optional, tag = "1")]
-    pub brightness: ::core::option::Option<Bounds>,
-    #[prost(message, optional, tag = "2")]
-    pub contrast: ::core::option::Option<Bounds>,
-    #[prost(message, optional, tag = "3")]
-    pub saturation: ::core::option::Option<Bounds>,
-    /// part of a turn, \[-0.5, 0.5\]
-    #[prost(message, optional, tag = "4")]
-    pub hue: ::core::option::Option<Bounds>,
-}
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
-pub struct RandomGrayscale {
-    #[prost(double, tag = "1")]
-    pub p: f64,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RandAugment {
-    #[prost(uint32, tag = "1")]
-    pub num_ops: u32,
-    /// a bin, from 0
-    #[prost(uint32, tag = "2")]
-    pub magnitude: u32,
-    #[prost(uint32, tag = "3")]
-    pub num_magnitude_bins: u32,
-    /// none: the nearest pixel, black
-    #[prost(message, optional, tag = "4")]
-    pub motion: ::core::option::Option<Motion>,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct TrivialAugmentWide {
-    #[prost(uint32, tag = "1")]
-    pub num_magnitude_bins: u32,
-    /// none: the nearest pixel, black
-    #[prost(message, optional, tag = "2")]
-    pub motion: ::core::option::Option<Motion>,
-}
-/// How pictures are moved: what is between pixels, and what comes in from outside.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Motion {
-    #[prost(enumeration = "motion::Interpolation", tag = "1")]
-    pub interpolation: i32,
-    /// red << 16 | green << 8 | blue
-    #[prost(uint32, tag = "2")]
-    pub fill: u32,
-}
-/// Nested message and enum types in `Motion`.
-pub mod motion {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-    #[repr(i32)]
-    pub enum Interpolation {
-        Nearest = 0,
-        Bilinear = 1,
-        Bicubic = 2,
-    }
-    impl Interpolation {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Nearest => "INTERPOLATION_NEAREST",
-                Self::Bilinear => "INTERPOLATION_BILINEAR",
-                Self::Bicubic => "INTERPOLATION_BICUBIC",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "INTERPOLATION_NEAREST" => Some(Self::Nearest),
-                "INTERPOLATION_BILINEAR" => Some(Self::Bilinear),
-                "INTERPOLATION_BICUBIC" => Some(Self::Bicubic),
-                _ => None,
-            }
-        }
-    }
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct RandomErasing {
-    #[prost(double, tag = "1")]
-    pub p: f64,
-    /// part of the output's area
-    #[prost(double, tag = "2")]
-    pub scale_min: f64,
-    #[prost(double, tag = "3")]
-    pub scale_max: f64,
-    /// height over width
-    #[prost(double, tag = "4")]
-    pub ratio_min: f64,
-    #[prost(double, tag = "5")]
-    pub ratio_max: f64,
-    /// noise instead of `value`
-    #[prost(bool, tag = "6")]
-    pub random: bool,
-    /// three numbers, in units of the output
-    #[prost(float, repeated, tag = "7")]
-    pub value: ::prost::alloc::vec::Vec<f32>,
-}
-/// One transform of a list.
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Step {
-    #[prost(oneof = "step::Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
-    pub kind: ::core::option::Option<step::Kind>,
-}
-/// Nested message and enum types in `Step`.
-pub mod step {
-    #[derive(Clone, PartialEq, ::prost::Oneof)]
-    pub enum Kind {
-        #[prost(message, tag = "1")]
-        RandomResizedCrop(super::RandomResizedCrop),
-        #[prost(message, tag = "2")]
-        Resize(super::Resize),
-        #[prost(message, tag = "3")]
-        CentreCrop(super::CentreCrop),
-        #[prost(message, tag = "4")]
-        RandomHorizontalFlip(super::RandomFlip),
-        #[prost(message, tag = "5")]
-        RandomVerticalFlip(super::RandomFlip),
-        #[prost(message, tag = "6")]
-        ColorJitter(super::ColorJitter),
-        #[prost(message, tag = "7")]
-        RandomGrayscale(super::RandomGrayscale),
-        #[prost(message, tag = "8")]
-        RandAugment(super::RandAugment),
-        #[prost(message, tag = "9")]
-        TrivialAugmentWide(super::TrivialAugmentWide),
-        #[prost(message, tag = "10")]
-        RandomErasing(super::RandomErasing),
-    }
+/// One transform of a list. docs/transforms.md has the names, and the parameters of each.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Op {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// a JSON object; what it leaves out has its default
+    #[prost(string, tag = "2")]
+    pub params: ::prost::alloc::string::String,
 }
 /// Transforms one after the other. docs/transforms.md has the orders that work.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TransformList {
     #[prost(message, repeated, tag = "1")]
-    pub steps: ::prost::alloc::vec::Vec<Step>,
+    pub ops: ::prost::alloc::vec::Vec<Op>,
 }
 /// Images as they are stored: the payload of a batch is their encoded bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -322,54 +147,17 @@ pub struct DecodeOptions {
     pub max_image_bytes: u64,
 }
 /// In which order the samples of an epoch come.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Shuffle {
-    #[prost(enumeration = "shuffle::Kind", tag = "1")]
-    pub kind: i32,
+    /// as in the options of loaders: none, blocks, full; empty: blocks
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
     /// records read together; 0: the server's choice, which it reports
     #[prost(uint64, tag = "2")]
     pub block_records: u64,
     /// blocks mixed together in one lane; 0: the server's choice
     #[prost(uint64, tag = "3")]
     pub window_blocks: u64,
-}
-/// Nested message and enum types in `Shuffle`.
-pub mod shuffle {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-    #[repr(i32)]
-    pub enum Kind {
-        Unspecified = 0,
-        /// storage order
-        None = 1,
-        /// blocks of neighbours, then a window of blocks
-        Blocks = 2,
-        /// a permutation of all samples
-        Full = 3,
-    }
-    impl Kind {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Unspecified => "KIND_UNSPECIFIED",
-                Self::None => "KIND_NONE",
-                Self::Blocks => "KIND_BLOCKS",
-                Self::Full => "KIND_FULL",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "KIND_UNSPECIFIED" => Some(Self::Unspecified),
-                "KIND_NONE" => Some(Self::None),
-                "KIND_BLOCKS" => Some(Self::Blocks),
-                "KIND_FULL" => Some(Self::Full),
-                _ => None,
-            }
-        }
-    }
 }
 /// Which records the epochs of a stream are made of; without it, all of a split, once.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -380,7 +168,7 @@ pub struct Sampling {
     /// only records of these classes, by name; Opened has their labels instead
     #[prost(string, repeated, tag = "2")]
     pub classes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// only records with these labels, as stored
+    /// only records with these labels, counted from label_base as those of batches
     #[prost(sint64, repeated, tag = "3")]
     pub labels: ::prost::alloc::vec::Vec<i64>,
     /// only the first so many of what is left; 0: all
@@ -453,6 +241,8 @@ pub struct StreamSpec {
     /// none: samples stay apart
     #[prost(message, optional, tag = "15")]
     pub batch_transform: ::core::option::Option<BatchTransform>,
+    #[prost(enumeration = "LabelBase", tag = "16")]
+    pub label_base: i32,
 }
 /// First message of a client.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -499,9 +289,12 @@ pub struct Welcome {
     /// the server is never silent for longer, batches or not
     #[prost(uint32, tag = "5")]
     pub heartbeat_ms: u32,
-    /// the number of the first class in the labels
+    /// the label of the first class as stored; Opened has the one in batches
     #[prost(uint32, tag = "6")]
     pub label_base: u32,
+    /// of the samples' keys, labels and order; empty: not known
+    #[prost(string, tag = "7")]
+    pub sample_fingerprint: ::prost::alloc::string::String,
     /// where the name is one of a job
     #[prost(message, optional, tag = "20")]
     pub job: ::core::option::Option<Job>,
@@ -585,6 +378,12 @@ pub struct Opened {
     /// payload of every batch; with Raw, what one has on average
     #[prost(uint64, tag = "4")]
     pub batch_bytes: u64,
+    /// the label of the first class in batches
+    #[prost(sint64, tag = "6")]
+    pub label_base: i64,
+    /// their names, in the order of labels; empty: not known
+    #[prost(string, repeated, tag = "7")]
+    pub classes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// with which further connections join this stream; empty: none can
     #[prost(bytes = "bytes", tag = "30")]
     pub join: ::prost::bytes::Bytes,
@@ -808,6 +607,12 @@ pub struct Stats {
     /// images, those of batches that are still to be sent too
     #[prost(uint64, tag = "33")]
     pub decoded: u64,
+    /// seconds that decode threads had a core; 0: not known
+    #[prost(double, tag = "34")]
+    pub decode_cpu_s: f64,
+    /// the same of all threads of the server, since the stream was opened
+    #[prost(double, tag = "35")]
+    pub process_cpu_s: f64,
 }
 /// The time in which a certain number of reads was under way, and the bytes that came meanwhile.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -1072,6 +877,41 @@ impl OnError {
             "ON_ERROR_RAISE" => Some(Self::Raise),
             "ON_ERROR_SKIP" => Some(Self::Skip),
             "ON_ERROR_ZERO" => Some(Self::Zero),
+            _ => None,
+        }
+    }
+}
+/// The label that the first class of a dataset has in batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum LabelBase {
+    /// as ZERO
+    Unspecified = 0,
+    Zero = 1,
+    One = 2,
+    /// labels are sent as they are stored
+    Stored = 3,
+}
+impl LabelBase {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "LABEL_BASE_UNSPECIFIED",
+            Self::Zero => "LABEL_BASE_ZERO",
+            Self::One => "LABEL_BASE_ONE",
+            Self::Stored => "LABEL_BASE_STORED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "LABEL_BASE_UNSPECIFIED" => Some(Self::Unspecified),
+            "LABEL_BASE_ZERO" => Some(Self::Zero),
+            "LABEL_BASE_ONE" => Some(Self::One),
+            "LABEL_BASE_STORED" => Some(Self::Stored),
             _ => None,
         }
     }

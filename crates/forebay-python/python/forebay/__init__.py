@@ -55,9 +55,11 @@ from forebay._forebay import (
 from forebay._map import Mapped
 from forebay._mix import Mix
 from forebay._transforms import (
-    CentreCrop,
+    AutoAugment,
+    CenterCrop,
     ColorJitter,
     CutMix,
+    GaussianBlur,
     Grayscale,
     Mixup,
     Normalize,
@@ -74,8 +76,9 @@ from forebay._transforms import (
 
 __all__ = [
     "AuthError",
+    "AutoAugment",
     "Batch",
-    "CentreCrop",
+    "CenterCrop",
     "CheckpointError",
     "CheckpointExistsError",
     "ClosedError",
@@ -88,6 +91,7 @@ __all__ = [
     "Error",
     "EvalTransform",
     "ForkError",
+    "GaussianBlur",
     "Grayscale",
     "ImageError",
     "Loader",
@@ -123,7 +127,12 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # A checker would take every misspelt name for a module.
+if TYPE_CHECKING:
+    from forebay import checkpoint as checkpoint
+    from forebay import jax as jax
+    from forebay import tf as tf
+    from forebay import torch as torch
+else:  # A checker would take every misspelt name for a module.
 
     def __getattr__(name: str) -> ModuleType:
         # `forebay.torch` without an import of its own, and without the price of one.

@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from forebay._batch import TensorBatch
 from forebay._errors import OptionError
 from forebay._forebay import Loader
 from forebay._front import Source
 from forebay._map import Mapped
 from forebay._mix import Mix
+from forebay._options import count
 
 
 def loader_of(
@@ -22,8 +24,7 @@ def loader_of(
     ahead: int,
 ) -> Source:
     """The loader that an adapter stands in front of, with the functions in between; `ahead` of it by so many batches."""
-    if ahead < 1:
-        raise OptionError(f"prefetch is {ahead}: one batch at least is on its way")
+    ahead = count("prefetch", ahead, 1, "as batches are prepared before the trainer asks for them")
     loader: Source
     if isinstance(source, str | os.PathLike | Mix):
         loader = Loader(source, **options)
@@ -46,7 +47,9 @@ def loader_of(
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
-    """`function` of all that is in tuples, lists and dicts, in their shape."""
+    """Applies `function` to all leaves of tuples, lists, dicts and batches, and keeps their structure."""
+    if isinstance(tree, TensorBatch):
+        return tree._with(function)
     if isinstance(tree, dict):
         return {key: tree_map(function, value) for key, value in tree.items()}
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):

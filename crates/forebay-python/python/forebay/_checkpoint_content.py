@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 import numpy as np
 
 from forebay._errors import CheckpointError, CorruptCheckpointError, OptionError
+from forebay._options import library
 
 if TYPE_CHECKING:
     from forebay._forebay import _Checkpoint, _CheckpointDraft, _CheckpointFile
@@ -93,8 +94,7 @@ def size_of(value: Any) -> int:
 def write(draft: _CheckpointDraft, value: Any, format: Literal["torch", "safetensors"] | None) -> str:
     """Writes the object's files; returns the name of their content."""
     if format == "torch":
-        import torch
-
+        torch = library("torch", "torch")
         with DraftWriter(draft, _TORCH) as file:
             torch.save(value, cast(BinaryIO, file))
         return "torch"
@@ -195,8 +195,7 @@ def read(checkpoint: _Checkpoint, rank: int, part: dict[str, Any], *, map_locati
     if content == "arrays":
         return {name.removesuffix(".npy"): _array(whole(name), checkpoint.location, name) for name in names}
     if content == "torch":
-        import torch
-
+        torch = library("torch", "torch")
         file = io.BytesIO(whole(only()).tobytes())
         return torch.load(file, map_location=map_location, weights_only=True)
     if content == "safetensors":

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from forebay._errors import CheckpointError, OptionError, TimeoutError
-from forebay._forebay import Saved, _checkpoint_area, _checkpoint_share, _CheckpointBuffer
+from forebay._forebay import Saved, _bytes, _checkpoint_area, _checkpoint_share, _CheckpointBuffer
 
 Path = str | os.PathLike[str]
 Options = Mapping[str, str] | None
@@ -60,8 +60,8 @@ os.register_at_fork(after_in_child=_forked)
 def configure(
     *,
     stage: Path | None = None,
-    max_bytes: int | None = None,
-    bandwidth: int | None = None,
+    max_bytes: int | str | None = None,
+    bandwidth: int | str | None = None,
     share: int = 20,
     keep_local: int = 1,
     at_exit: Literal["leave", "wait"] = "leave",
@@ -73,11 +73,11 @@ def configure(
     stage : str or os.PathLike, optional
         The staging area: a directory on a fast local disk. By default what FOREBAY_STAGING says, else
         ``~/.cache/forebay/stage``. Processes may share one.
-    max_bytes : int, optional
-        Bytes that all files in the area may take: a `save` that finds it full waits until others are drained. By default
+    max_bytes : int or str, optional
+        Bytes, or a size such as "200GiB", that all files in the area may take: a `save` that finds it full waits until others are drained. By default
         what the disk has.
-    bandwidth : int, optional
-        Bytes a second that draining may take.
+    bandwidth : int or str, optional
+        Bytes, or a size such as "100MB", a second that draining may take.
     share : int, default 20
         What draining gets of the bytes while loaders of this process read from a store, in percent. While nothing is
         read it runs freely.
@@ -98,14 +98,15 @@ def configure(
         raise OptionError(f'at_exit={at_exit!r}: it is "leave" or "wait"')
     if keep_local < 0:
         raise OptionError(f"keep_local={keep_local}: it is a number of checkpoints")
-    for name, number in {"max_bytes": max_bytes, "bandwidth": bandwidth}.items():
-        if number is not None and number < 1:
-            raise OptionError(f"{name}={number}: it is a number of bytes")
+    most, pace = _bytes("max_bytes", max_bytes), _bytes("bandwidth", bandwidth)
+    for name, number in {"max_bytes": most, "bandwidth": pace}.items():
+        if number == 0:
+            raise OptionError(f"option {name} is 0: expected 1 or more bytes, or None")
     with _process.lock:
         if _process.buffers:
             raise OptionError("configure() comes before the first save of a process")
         _settings.stage = None if stage is None else os.fspath(stage)
-        _settings.max_bytes, _settings.bandwidth = max_bytes, bandwidth
+        _settings.max_bytes, _settings.bandwidth = most, pace
         _settings.keep_local, _settings.at_exit = keep_local, at_exit
         _checkpoint_share(share)
 

@@ -2,7 +2,7 @@ import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, TypedDict, final, overload
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +10,13 @@ from typing_extensions import CapsuleType, Self
 
 from forebay._digest import EpochDigest
 from forebay._mix import Mix
+from forebay._sampler import Sampler
 from forebay._transforms import (
-    CentreCrop,
+    AutoAugment,
+    CenterCrop,
     ColorJitter,
     CutMix,
+    GaussianBlur,
     Grayscale,
     Mixup,
     Normalize,
@@ -48,6 +51,7 @@ __all__ = [
     "_CheckpointFile",
     "_CheckpointRequest",
     "__version__",
+    "_bytes",
     "_check_batch_transform",
     "_check_transform",
     "_checkpoint_area",
@@ -62,8 +66,10 @@ __all__ = [
 
 _Features: TypeAlias = dict[str, list[bytes] | list[int] | list[float]]
 _Step: TypeAlias = (
-    CentreCrop
+    AutoAugment
+    | CenterCrop
     | ColorJitter
+    | GaussianBlur
     | Grayscale
     | Normalize
     | RandAugment
@@ -120,10 +126,22 @@ def _reopen(
     cut: tuple[int, int, int],
     storage_options: dict[str, str] | None = None,
 ) -> Dataset: ...
+class _Tensor(Protocol):
+    """An array of any library."""
+
+    def tolist(self) -> Any: ...
+
+class _NamedType(Protocol):
+    """A type of numbers of any library: torch's have `itemsize`, and are named by `str`."""
+
+    @property
+    def itemsize(self) -> int: ...
+
 _BatchTransform: TypeAlias = Mixup | CutMix | RandomChoice
 
 def _check_batch_transform(transform: _BatchTransform, /) -> None: ...
 def _check_transform(transform: _Step, /) -> None: ...
+def _bytes(option: str, given: int | str | None, /) -> int | None: ...
 def _main(args: Sequence[str]) -> int: ...
 
 def _checkpoint_area() -> pathlib.Path: ...
@@ -274,6 +292,11 @@ class Dataset:
     def fingerprint(self) -> str:
         """What tells this dataset apart from every other."""
     @property
+    def sample_fingerprint(self) -> str | None:
+        """The identity of its samples: their keys, labels and order. A conversion that keeps them keeps it. None where a
+        sample has no key, and in datasets of older versions.
+        """
+    @property
     def splits(self) -> dict[str, int]:
         """The number of records of each split, by name."""
     @property
@@ -281,13 +304,13 @@ class Dataset:
         """The classes, in the order of their labels."""
     @property
     def label_base(self) -> int:
-        """The label of the first class."""
+        """The label of the first class as stored: `Record.label` and `labels` count from it, loaders from 0."""
     @property
     def manifest(self) -> dict[str, Any]:
         """The manifest, as JSON objects."""
     @property
     def labels(self) -> npt.NDArray[np.int64]:
-        """The label of every record, from the indexes alone: int64 of shape (len(self),); -1 where there is none."""
+        """The label of every record as stored, from the indexes alone: int64 of shape (len(self),); -1 where there is none."""
     def split(self, name: str) -> Dataset:
         """The records of one split.
 
@@ -521,7 +544,10 @@ class Batch:
         """
     @property
     def labels(self) -> npt.NDArray[np.int64]:
-        """The label of each sample: int64 of shape (N,); -1 for a record without one."""
+        """The label of each sample: int64 of shape (N,); -1 for a record without one.
+
+        Counted from 0, if `label_base` of the loader does not say otherwise.
+        """
     @property
     def labels_b(self) -> npt.NDArray[np.int64] | None:
         """The label of each sample's partner: int64 of shape (N,); None without `batch_transform`.
@@ -743,10 +769,11 @@ class _Stats(TypedDict):
 
 @final
 class Loader:
-    """Batches of decoded images, shuffled anew each epoch.
+    """Batches of decoded images, in another order each epoch.
 
-    One loop over the loader is one epoch, and the next loop is the next epoch. A loop
-    that is left early ends its epoch. Which samples are in which batch, in which order
+    One loop over the loader is one epoch, and the next loop is the next epoch, also after a loop
+    that was left early: as `torch.utils.data.DataLoader` does with `shuffle=True`. `set_epoch`, or
+    `sampler.set_epoch`, chooses the epoch of the next loop. Which samples are in which batch, in which order
     and with which random crops, is a function of the dataset, `seed`, `shuffle`, `lanes`
     and the epoch: not of threads, of the machine, or of whether a server is in between.
 
@@ -768,24 +795,28 @@ class Loader:
         Name of the split; may be left out where there is only one.
     transform : TrainTransform, EvalTransform, list of transforms or Raw, default TrainTransform(224)
         What becomes of each image. A list begins with `RandomResizedCrop`, or `Resize` and
-        `CentreCrop`; then come flips and changes of colour, `Normalize`, and `RandomErasing`. With
+        `CenterCrop`; then come flips and changes of colour, `Normalize`, and `RandomErasing`. With
         `Raw` images stay encoded.
     rank, world_size : int, optional
-        This process among those that share an epoch. When neither is given, from the
-        environment variables RANK and WORLD_SIZE, else 0 of 1. All ranks get the same
-        number of batches. `world_size` has to divide `lanes`.
+        This process among those that share an epoch; give both or neither (a server's job knows the
+        world size). When neither is given, the loader asks `torch.distributed`, JAX, RANK and WORLD_SIZE, MPI and
+        SLURM, in this order, each time that a loop begins or the rank is needed: docs/loader.md has the rules. All ranks get
+        the same number of batches. `world_size` has to divide `lanes`.
     seed : int, default 0
         Seed of the order and of random transforms.
-    shuffle : bool or {"blocks", "full", "none"}, default True
-        True is "blocks": neighbours are read together, and blocks of them are mixed, so
-        that storage is read in large pieces. "full" is a permutation of all samples.
+    shuffle : bool or {"blocks", "window", "full", "none"}, default True
+        True is "blocks": neighbors are read together, and blocks of them are mixed, so
+        that storage is read in large pieces. "window" mixes in the same way, but reads the
+        blocks in the order of storage: for records that are stored in random order. "full"
+        is a permutation of all samples.
     block_records, window_blocks : int, optional
-        For "blocks": records that are read together, and how many blocks are mixed.
+        For "blocks" and "window": records that are read together, and how many blocks are
+        mixed.
     lanes : int, optional
         Parts of the epoch that are read side by side. A part of the order of samples.
     layout : {"nhwc", "nchw"}, default "nhwc"
         The order of the axes of images.
-    dtype : {"uint8", "float32", "float16", "bfloat16"}, optional
+    dtype : {"uint8", "float32", "float16", "bfloat16"} or such a type of numpy, torch or JAX, optional
         The type of the numbers of images. In a floating-point type they are divided by 255,
         and normalised where the list of transforms has `Normalize`. By default uint8, or
         float32 with `Normalize`.
@@ -802,13 +833,13 @@ class Loader:
         crop is still no smaller than the output: faster, with slightly other pixels.
     max_pixels, max_image_bytes : int, optional
         Images of more pixels, or of more bytes when decoded, are refused before they are
-        decoded. By default 64 Mi pixels and 256 MiB; a server has limits of its own.
+        decoded. By default 64 Mi pixels and "256MiB"; a server has limits of its own.
     drop_last : bool, default True
         Whether the short batch at the end of an epoch is left out. Otherwise it is filled
         up, so that every rank gets every step, and `Batch.padding` tells with what.
     pad_last : bool, optional
         The other word for it: the opposite of `drop_last`.
-    indices : sequence of int, optional
+    indices : sequence, array or tensor of int, optional
         Only these records, by number in the split, in any order. Storage order is theirs.
     classes : sequence of str or int, optional
         Only records of these classes, by name or by label as batches show it.
@@ -827,18 +858,19 @@ class Loader:
     on_error : {"raise", "skip", "zero"}, default "raise"
         What becomes of a sample that is damaged. "skip" puts the next good sample of its batch
         in its place, "zero" zeros and the label -1; `Batch.failed` tells where, `stats` how often and why.
-    label_base : {0, 1}, optional
-        The label of the first class. By default labels are as stored (see
-        `Dataset.label_base`).
+    label_base : {0, 1, "stored"}, default 0
+        The label of the first class in batches, whatever it is in the dataset. "stored" leaves labels as
+        stored (see `Dataset.label_base`). `classes` and `weights` count in the same way, and the label -1 of
+        a record without one stays. A stored label below the dataset's first class is a damaged sample for `on_error`.
     threads : int, default 0
         Threads that decode; 0 for as many as this process may use. A server has its own.
-    memory : int, optional
-        Bytes for records and batches on their way. A server has its own.
+    memory : int or str, optional
+        Bytes, or a size such as "2GiB", for records and batches on their way. A server has its own.
     page_cache : {"keep", "drop"}, default "keep"
         Whether the system keeps copies of what was read from local files. "drop" is for a dataset
         larger than memory that would drive out what others read. A server decides for itself.
     timeout : float or None, default 300.0
-        The longest wait for a batch in seconds.
+        The longest wait for a batch in seconds, and for a place at a server that is busy.
     transport : {"auto", "shm", "tcp"}, optional
         How batches come from a server. "auto" takes memory shared with a server on this host, without a
         copy, and TCP otherwise; "shm" wants shared memory or fails. By default what the environment
@@ -868,7 +900,8 @@ class Loader:
     Raises
     ------
     OptionError
-        An option, or a combination of them, that cannot work.
+        An option, or a combination of them, that cannot work. From the first use on also where the rank cannot be
+        determined: WORLD_SIZE without a rank, or two sources that contradict each other.
     MissingError, MismatchError, ShardError, StorageError
         See `open`.
     ServerError
@@ -894,21 +927,21 @@ class Loader:
         rank: int | None = None,
         world_size: int | None = None,
         seed: int = 0,
-        shuffle: bool | Literal["blocks", "full", "none"] = True,
+        shuffle: bool | Literal["blocks", "window", "full", "none"] = True,
         block_records: int | None = None,
         window_blocks: int | None = None,
         lanes: int | None = None,
         layout: Literal["nhwc", "nchw"] = "nhwc",
-        dtype: Literal["uint8", "float32", "float16", "bfloat16"] | None = None,
+        dtype: Literal["uint8", "float32", "float16", "bfloat16"] | npt.DTypeLike | _NamedType | None = None,
         batch_transform: _BatchTransform | None = None,
         profile: Literal["pillow", "opencv", "tensorflow"] = "pillow",
         exif_orientation: bool = False,
         dct_scaling: bool = False,
         max_pixels: int | None = None,
-        max_image_bytes: int | None = None,
+        max_image_bytes: int | str | None = None,
         drop_last: bool | None = None,
         pad_last: bool | None = None,
-        indices: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None,
+        indices: Sequence[int] | npt.NDArray[np.integer[Any]] | _Tensor | None = None,
         classes: Sequence[str | int] | None = None,
         limit: int | None = None,
         weights: Mapping[str, float]
@@ -920,9 +953,9 @@ class Loader:
         draws: int | None = None,
         repeats: int = 1,
         on_error: Literal["raise", "skip", "zero"] = "raise",
-        label_base: Literal[0, 1] | None = None,
+        label_base: Literal[0, 1, "stored"] = 0,
         threads: int = 0,
-        memory: int | None = None,
+        memory: int | str | None = None,
         page_cache: Literal["keep", "drop"] = "keep",
         timeout: float | None = 300.0,
         transport: Literal["auto", "shm", "tcp"] | None = None,
@@ -942,11 +975,28 @@ class Loader:
     def fingerprint(self) -> str:
         """What tells the dataset apart from every other."""
     @property
+    def sample_fingerprint(self) -> str | None:
+        """The identity of its samples: their keys, labels and order. A conversion that keeps them keeps it. None where it
+        is not known.
+        """
+    @property
     def split(self) -> str:
         """Name of the split."""
     @property
     def records(self) -> int:
         """Records of the split."""
+    @property
+    def classes(self) -> list[str]:
+        """The names of classes in the order of the labels of batches, from `label_base` on.
+
+        Empty where the dataset has no list of them, or a label of a `Mix` stands for several classes.
+        """
+    @property
+    def label_base(self) -> int | None:
+        """The label of the first class in batches: 0, if the option of that name does not say otherwise.
+
+        None for a `Mix` with ``label_base="stored"`` whose datasets count from different numbers.
+        """
     @property
     def dataset_starts(self) -> list[int] | None:
         """The number of the first record of each dataset of a `Mix`; None without one.
@@ -960,11 +1010,21 @@ class Loader:
     def batch_size(self) -> int:
         """Samples in a batch of this rank."""
     @property
+    def drop_last(self) -> bool:
+        """Whether the short batch at the end of an epoch is left out; otherwise it is padded."""
+
+    @property
     def rank(self) -> int:
-        """This process among those that share an epoch."""
+        """This process among those that share an epoch: looked up each time, unless a loop is running."""
     @property
     def world_size(self) -> int:
-        """How many processes share an epoch."""
+        """How many processes share an epoch: looked up as `rank` is."""
+    @property
+    def sampler(self) -> Sampler:
+        """An object with `set_epoch`, where frameworks look for one."""
+    @property
+    def batch_sampler(self) -> None:
+        """None: batches are made here, and `sampler` has the epochs."""
     @property
     def epoch(self) -> int:
         """The epoch of the next batch."""
@@ -979,8 +1039,9 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Make the next loop one over `epoch`.
 
-        Not needed: loops count epochs by themselves. Where the loader already stands in that
-        epoch, after `load_state_dict`, its position is kept.
+        Not needed: loops count epochs by themselves. May be called at any time: a loop that is
+        running continues with its own epoch, and the next one begins `epoch`. After
+        `load_state_dict` with a state of that epoch the position is kept.
 
         Parameters
         ----------
@@ -990,14 +1051,14 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """A few numbers that tell where the loader stands.
 
-        Counts batches that were handed out, not those that were prepared. What it holds
-        survives JSON.
+        Counts batches that were handed out, not those that were prepared. After the last batch of an
+        epoch it is the start of the next one. What it holds survives JSON.
 
         Returns
         -------
         dict
-            "epoch" and "position", and what they are the numbers of: "fingerprint", "split",
-            "records", "seed", "lanes" and "shuffle"; "digest", see `epoch_digest`.
+            "epoch" and "position", and what they are the numbers of: "fingerprint", "sample_fingerprint", "split",
+            "records", "seed", "lanes", "shuffle" and "label_base"; "digest", see `epoch_digest`.
         """
     def epoch_digest(self) -> EpochDigest:
         """What was delivered of the epoch of the last batch.
@@ -1023,7 +1084,7 @@ class Loader:
         Raises
         ------
         StateError
-            When it is of another dataset, seed or shuffle, or no state at all.
+            When it is of another dataset, seed, shuffle or label base, or no state at all.
         """
     def stats(self) -> _Stats:
         """Where the time went so far.

@@ -9,6 +9,7 @@ derive from it; where batches come from is the other loader's.
 from __future__ import annotations
 
 import atexit
+import operator
 import os
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from forebay._digest import EpochDigest, of_state
 from forebay._errors import ClosedError, ForkError, OptionError, StateError
+from forebay._sampler import Sampler
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -39,13 +41,21 @@ class Source(Protocol):
     @property
     def fingerprint(self) -> str: ...
     @property
+    def sample_fingerprint(self) -> str | None: ...
+    @property
     def split(self) -> str: ...
     @property
     def records(self) -> int: ...
     @property
     def epoch_samples(self) -> int: ...
     @property
+    def classes(self) -> list[str]: ...
+    @property
+    def label_base(self) -> int | None: ...
+    @property
     def batch_size(self) -> int: ...
+    @property
+    def drop_last(self) -> bool: ...
     @property
     def rank(self) -> int: ...
     @property
@@ -196,27 +206,36 @@ def _end_all() -> None:
         ahead.join(_CLOSING_S)
 
 
+class _Run(Generic[Prepared]):
+    """The state that a loop and its front share: its threads, and whether it has every batch.
+
+    The threads are others after `set_epoch`, as long as nothing was handed out.
+    """
+
+    def __init__(self, ahead: _Ahead[Prepared]) -> None:
+        self.ahead: _Ahead[Prepared] | None = ahead
+        self.over = False
+
+    def abandon(self) -> None:
+        if self.ahead is not None:
+            self.ahead.abandon()
+            self.ahead = None
+
+
 class Loop(Generic[Item]):
     """One loop over a front."""
 
-    def __init__(self, front: Front[Any, Item], ahead: _Ahead[Any]) -> None:
+    def __init__(self, front: Front[Any, Item], run: _Run[Any]) -> None:
         self._front = front
-        self._ahead = ahead
+        self._run = run
         # At the end of the interpreter `_end_all` does it.
-        weakref.finalize(self, ahead.abandon).atexit = False
-        self._over = False
+        weakref.finalize(self, run.abandon).atexit = False
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Item:
-        if self._over:
-            raise StopIteration
-        try:
-            return self._front._next(self._ahead)
-        except StopIteration:
-            self._over = True
-            raise
+        return self._front._next(self._run)
 
 
 class Front(Generic[Prepared, Item]):
@@ -240,10 +259,14 @@ class Front(Generic[Prepared, Item]):
         self._depth = max(threads, ahead) if ahead else 0
         # Re-entrant: the collector may end a loop of this front at any point.
         self._changed = threading.Condition(threading.RLock())
-        self._ahead: _Ahead[Prepared] | None = None
-        # Where the trainer stands, and whether a loop left an epoch part-way.
-        self._state = inner.state_dict()
-        self._under_way = False
+        # The newest loop, as far as this object has to do with it.
+        self._run: _Run[Prepared] | None = None
+        # Where the trainer stands; None is where the loader behind stands.
+        self._state: dict[str, Any] | None = None
+        # Whether a part of the newest loop was handed out, and more is left of it.
+        self._running = False
+        # The epoch of the next loop, where it was set while one was running.
+        self._next_epoch: int | None = None
         self._closed = False
 
     # What a class that derives from this one decides.
@@ -267,56 +290,72 @@ class Front(Generic[Prepared, Item]):
         if not self._depth:
             return map(lambda batch: self._deliver(self._prepare(batch)), self._inner)
         with self._changed:
-            if self._under_way:
-                self._move({**self._state, "epoch": self._state["epoch"] + 1, "position": 0})
             self._halt()
+            if self._running and self._state is not None:
+                epoch = self._state["epoch"] + 1 if self._next_epoch is None else self._next_epoch
+                self._state = {**self._state, "epoch": epoch, "position": 0}
+            self._running, self._next_epoch = False, None
+            self._run = _Run(self._start())
+            return Loop(self, self._run)
+
+    def _start(self) -> _Ahead[Prepared]:
+        """Threads that prepare what comes after the state."""
+        if self._state is not None:
             # Where the other loader stands already this throws nothing away.
             self._inner.load_state_dict(self._state)
-            self._ahead = _Ahead(
-                self._changed, self._inner, self._prepare, self._threads, self._depth
-            )
-            return Loop(self, self._ahead)
+        self._state = self._inner.state_dict()
+        return _Ahead(self._changed, self._inner, self._prepare, self._threads, self._depth)
 
-    def _next(self, ahead: _Ahead[Prepared]) -> Item:
-        """What follows for the loop that takes from `ahead`."""
+    def _next(self, run: _Run[Prepared]) -> Item:
+        """The next item of a loop."""
+        if run.over:
+            raise StopIteration
         self._check_process()
         with self._changed:
             while True:
+                if run.over:
+                    raise StopIteration
                 if self._closed:
                     raise ClosedError("the loader is closed: make another one to go on")
-                if self._ahead is not ahead:
-                    raise StateError(
-                        "this loop is over: a newer one, set_epoch() or load_state_dict() "
-                        "moved the loader"
-                    )
+                if self._run is not run:
+                    raise StateError("this loop is over: a newer one or load_state_dict() moved the loader")
+                if run.ahead is None:
+                    run.ahead = self._start()
+                ahead = run.ahead
                 if found := ahead.store.get(ahead.handed):
                     break
                 self._changed.wait()
             result, state = found
             if isinstance(result, _Over):
-                # Stays in store, for every thread that shares the loop.
-                if self._under_way or self._state != state:
-                    self._move(state)
+                run.over = True
+                self._end(state)
                 raise StopIteration
             if isinstance(result, _Failed):
-                # Stays in store as well: nothing after it can be handed out in order.
+                # Stays in store: nothing after it can be handed out in order.
                 raise result.error
             del ahead.store[ahead.handed]
             ahead.handed += 1
             self._state = state
-            self._under_way = True
+            self._running = True
+            if state["position"] == 0:
+                # It was the last one: the state is of the next epoch.
+                run.over = True
+                self._end(state)
             self._changed.notify_all()
         return self._deliver(result)
 
-    def _move(self, state: dict[str, Any]) -> None:
+    def _end(self, state: dict[str, Any]) -> None:
+        """The newest loop has everything of its epoch; `state` is the one after it."""
+        wanted, self._next_epoch = self._next_epoch, None
+        self._running = False
+        if wanted is not None and wanted != state["epoch"]:
+            state = {**state, "epoch": wanted, "position": 0}
         self._state = state
-        self._under_way = False
 
     def _halt(self) -> None:
-        """Ends the loop that is under way, if there is one."""
-        if self._ahead is not None:
-            self._ahead.abandon()
-            self._ahead = None
+        """Ends the threads that work for a loop, if there are any."""
+        if self._run is not None:
+            self._run.abandon()
         self._changed.notify_all()
 
     # The same as of the loader behind.
@@ -345,6 +384,12 @@ class Front(Generic[Prepared, Item]):
         return self._inner.fingerprint
 
     @property
+    def sample_fingerprint(self) -> str | None:
+        """The identity of its samples: their keys, labels and order. A conversion that keeps them keeps it. None where it
+        is not known."""
+        return self._inner.sample_fingerprint
+
+    @property
     def split(self) -> str:
         """Name of the split."""
         return self._inner.split
@@ -360,13 +405,28 @@ class Front(Generic[Prepared, Item]):
         return self._inner.epoch_samples
 
     @property
+    def classes(self) -> list[str]:
+        """The names of classes in the order of the labels of batches, from `label_base` on; empty where not known."""
+        return self._inner.classes
+
+    @property
+    def label_base(self) -> int | None:
+        """The label of the first class in batches: 0, if the option of that name does not say otherwise."""
+        return self._inner.label_base
+
+    @property
     def batch_size(self) -> int:
         """Samples in a batch of this rank."""
         return self._inner.batch_size
 
     @property
+    def drop_last(self) -> bool:
+        """Whether the short batch at the end of an epoch is left out; otherwise it is padded."""
+        return self._inner.drop_last
+
+    @property
     def rank(self) -> int:
-        """This process among those that share an epoch."""
+        """This process among those that share an epoch: see `forebay.Loader.rank`."""
         return self._inner.rank
 
     @property
@@ -377,12 +437,18 @@ class Front(Generic[Prepared, Item]):
     @property
     def epoch(self) -> int:
         """The epoch of the next batch."""
-        return int(self.state_dict()["epoch"])
+        return self._place("epoch")
 
     @property
     def position(self) -> int:
         """How many samples of that epoch all ranks together were given."""
-        return int(self.state_dict()["position"])
+        return self._place("position")
+
+    def _place(self, name: str) -> int:
+        self._check_process()
+        with self._changed:
+            # Not of the other loader's state, which wants the rank to be known.
+            return int(getattr(self._inner, name) if self._state is None else self._state[name])
 
     @property
     def closed(self) -> bool:
@@ -390,17 +456,31 @@ class Front(Generic[Prepared, Item]):
         self._check_process()
         return self._closed
 
+    @property
+    def sampler(self) -> Sampler:
+        """An object with `set_epoch`, where frameworks look for one."""
+        return Sampler(self)
+
+    @property
+    def batch_sampler(self) -> None:
+        """None: batches are made here, and `sampler` has the epochs."""
+        return None
+
     def set_epoch(self, epoch: int) -> None:
-        """Make the next loop one over `epoch`, from 0: see `forebay.Loader.set_epoch`."""
+        """Make the next loop one over `epoch`: see `forebay.Loader.set_epoch`."""
         self._check_open()
+        epoch = operator.index(epoch)
+        if not 0 <= epoch < 1 << 64:
+            raise OptionError(f"option epoch is {epoch}: expected a whole number from 0 to 2^64 - 1")
         with self._changed:
-            if not self._depth:
+            if self._running:
+                self._next_epoch = epoch
+            elif self._state is None:
                 self._inner.set_epoch(epoch)
-                return
-            self._halt()
-            self._inner.set_epoch(epoch)
-            if self._under_way or self._state["epoch"] != epoch:
-                self._move({**self._state, "epoch": epoch, "position": 0})
+            elif self._state["epoch"] != epoch:
+                # A loop that has begun, if there is one, starts there.
+                self._halt()
+                self._state = {**self._state, "epoch": epoch, "position": 0}
 
     def state_dict(self) -> dict[str, Any]:
         """A few numbers that tell where the loader stands.
@@ -414,10 +494,8 @@ class Front(Generic[Prepared, Item]):
             See `forebay.Loader.state_dict`.
         """
         self._check_process()
-        if not self._depth:
-            return self._inner.state_dict()
         with self._changed:
-            return dict(self._state)
+            return self._inner.state_dict() if self._state is None else dict(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where another loader stood: see `forebay.Loader.load_state_dict`."""
@@ -425,7 +503,8 @@ class Front(Generic[Prepared, Item]):
         with self._changed:
             self._inner.load_state_dict(state)
             self._halt()
-            self._move(self._inner.state_dict())
+            self._run = self._state = self._next_epoch = None
+            self._running = False
 
     def epoch_digest(self) -> EpochDigest:
         """What was handed out of the epoch of the last batch.
@@ -451,7 +530,8 @@ class Front(Generic[Prepared, Item]):
         """Stop threads and connections: see `forebay.Loader.close`."""
         self._check_process()
         with self._changed:
-            ahead, self._closed = self._ahead, True
+            ahead = None if self._run is None else self._run.ahead
+            self._closed = True
             self._halt()
         self._inner.close()
         if ahead is not None:

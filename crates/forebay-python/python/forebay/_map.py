@@ -8,6 +8,7 @@ from typing import Any
 from forebay._batch import TensorBatch
 from forebay._errors import MapError, OptionError
 from forebay._front import Front, Source
+from forebay._options import count, function
 
 
 class Mapped(Front[Any, Any]):
@@ -64,11 +65,10 @@ class Mapped(Front[Any, Any]):
     ) -> None:
         if map_batch is None and map_sample is None:
             raise OptionError("neither map_batch nor map_sample: there is nothing to do")
-        for name, function in (("map_batch", map_batch), ("map_sample", map_sample)):
-            if function is not None and not callable(function):
-                raise OptionError(f"{name} cannot be called: {function!r}")
-        if ahead < 1:
-            raise OptionError("ahead is 0: functions work ahead, by 1 batch at least")
+        function("map_batch", map_batch)
+        function("map_sample", map_sample)
+        ahead = count("ahead", ahead, 1, "as functions work ahead of the trainer")
+        map_threads = count("map_threads", map_threads, 1, "to run the functions in")
         super().__init__(loader, threads=map_threads, ahead=ahead)
         self._map_batch = map_batch
         self._map_sample = map_sample

@@ -46,10 +46,11 @@ class Mix:
         Directories of datasets, all with a weight or all without. The loader's `split` has to be
         in each of them.
     labels : {"stored", "offset", "names"} or sequence of int, default "stored"
-        "stored": labels are those of the datasets, whatever they mean elsewhere. "offset": the
+        "stored": each dataset keeps its own labels, whatever they mean in the others. "offset": the
         classes of each dataset come after those of the one before. "names": one class for each
         name; those of the first dataset, then those that only the second has, and so on. Numbers
-        are added to the labels as stored, one for each dataset.
+        are added to the labels of each dataset, one for each. All of them count from the loader's
+        `label_base`, whatever the datasets count from.
 
     Attributes
     ----------

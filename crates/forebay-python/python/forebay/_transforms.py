@@ -12,9 +12,11 @@ from typing import Literal, TypeAlias
 from forebay._forebay import _check_batch_transform, _check_transform
 
 __all__ = [
-    "CentreCrop",
+    "AutoAugment",
+    "CenterCrop",
     "ColorJitter",
     "CutMix",
+    "GaussianBlur",
     "Grayscale",
     "Mixup",
     "Normalize",
@@ -47,7 +49,7 @@ def _name(mode: object) -> object:
     return getattr(mode, "value", mode)
 
 
-def _colour(fill: float | Sequence[float] | None) -> tuple[int, ...] | None:
+def _color(fill: float | Sequence[float] | None) -> tuple[int, ...] | None:
     """Red, green and blue, whole as torchvision makes them; one number is all three."""
     if fill is None:
         return None
@@ -104,7 +106,7 @@ class Resize(_Value):
     Parameters
     ----------
     size : int or tuple of int
-        The short side in pixels, where the other side follows and `CentreCrop` has to come
+        The short side in pixels, where the other side follows and `CenterCrop` has to come
         next; or height and width, whatever the image's.
 
     Raises
@@ -122,7 +124,7 @@ class Resize(_Value):
 
 
 @dataclasses.dataclass(frozen=True)
-class CentreCrop(_Value):
+class CenterCrop(_Value):
     """The middle of the image: right after `Resize`, or first in a list. Only that part is decoded.
 
     Where there is less than that, it is black around it, as in torchvision's `CenterCrop`.
@@ -213,24 +215,24 @@ class ColorJitter(_Value):
     hue: float | _Bounds | None = None
 
     def __post_init__(self) -> None:
-        for name, centre in (("brightness", 1.0), ("contrast", 1.0), ("saturation", 1.0), ("hue", 0.0)):
-            self._set(name, self._bounds(getattr(self, name), centre))
+        for name, center in (("brightness", 1.0), ("contrast", 1.0), ("saturation", 1.0), ("hue", 0.0)):
+            self._set(name, self._bounds(getattr(self, name), center))
         _check_transform(self)
 
     @staticmethod
-    def _bounds(value: float | _Bounds | None, centre: float) -> _Bounds | None:
+    def _bounds(value: float | _Bounds | None, center: float) -> _Bounds | None:
         if value is None:
             return None
         if isinstance(value, Sequence):
             low, high = value
         elif value < 0:
             # Refused by the check, which names it.
-            low, high = centre + abs(value), centre - abs(value)
+            low, high = center + abs(value), center - abs(value)
         else:
-            low, high = centre - value, centre + value
-            if centre:
+            low, high = center - value, center + value
+            if center:
                 low = max(low, 0.0)
-        return None if low == high == centre else (float(low), float(high))
+        return None if low == high == center else (float(low), float(high))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,7 +298,7 @@ class RandAugment(_Value):
 
     def __post_init__(self) -> None:
         self._set("interpolation", _name(self.interpolation))
-        self._set("fill", _colour(self.fill))
+        self._set("fill", _color(self.fill))
         _check_transform(self)
 
 
@@ -327,7 +329,69 @@ class TrivialAugmentWide(_Value):
 
     def __post_init__(self) -> None:
         self._set("interpolation", _name(self.interpolation))
-        self._set("fill", _colour(self.fill))
+        self._set("fill", _color(self.fill))
+        _check_transform(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class AutoAugment(_Value):
+    """One of 25 learned pairs of operations, each operation with its own probability and magnitude.
+
+    torchvision's policies; each operation bit for bit as it is there on PIL images.
+
+    Parameters
+    ----------
+    policy : {"imagenet", "cifar10", "svhn"}, default "imagenet"
+        The dataset for which the pairs were learned. torchvision's `AutoAugmentPolicy` is accepted too.
+    interpolation : {"nearest", "bilinear", "bicubic"}, default "nearest"
+        See `RandAugment`.
+    fill : int or sequence of int, optional
+        See `RandAugment`.
+
+    Raises
+    ------
+    OptionError
+        A value out of its range.
+    """
+
+    policy: Literal["imagenet", "cifar10", "svhn"] = "imagenet"
+    interpolation: Literal["nearest", "bilinear", "bicubic"] = "nearest"
+    fill: int | tuple[int, int, int] | None = None
+
+    def __post_init__(self) -> None:
+        self._set("policy", _name(self.policy))
+        self._set("interpolation", _name(self.interpolation))
+        self._set("fill", _color(self.fill))
+        _check_transform(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianBlur(_Value):
+    """Blur with a Gaussian kernel, whose standard deviation is drawn uniformly.
+
+    torchvision's kernel and reflected borders. Values differ from torchvision's by at most one
+    level, in at most one of 10,000: its own sums depend on the processor.
+
+    Parameters
+    ----------
+    kernel_size : int or tuple of int
+        Width and height of the kernel in pixels, odd, at most 255; one number is both.
+    sigma : float or tuple of float, default (0.1, 2.0)
+        Bounds of the standard deviation in pixels; one number is both.
+
+    Raises
+    ------
+    OptionError
+        A value out of its range.
+    """
+
+    kernel_size: _Size
+    sigma: float | _Bounds = (0.1, 2.0)
+
+    def __post_init__(self) -> None:
+        self._set("kernel_size", _pair(self.kernel_size))
+        sigma = self.sigma if isinstance(self.sigma, Sequence) else (self.sigma, self.sigma)
+        self._set("sigma", tuple(map(float, sigma)))
         _check_transform(self)
 
 

@@ -48,6 +48,7 @@ from forebay._checkpoint_writer import Writer
 from forebay._errors import MissingCheckpointError, OptionError
 from forebay._forebay import (
     Saved,
+    _bytes,
     _Checkpoint,
     _checkpoint_latest,
     _checkpoint_list,
@@ -165,7 +166,7 @@ def writer(
     attempt: str | None = None,
     storage_options: Options = None,
     timeout: float | None = None,
-    bytes: int = 0,
+    bytes: int | str = 0,
 ) -> Writer:
     """Begin a checkpoint that is written file by file.
 
@@ -175,8 +176,8 @@ def writer(
     ----------
     location, stage, keep, overwrite, metadata, rank, world_size, attempt, storage_options, timeout
         As in `save`.
-    bytes : int, default 0
-        About how large it will be, to wait for as much room.
+    bytes : int or str, default 0
+        Bytes, or a size such as "20GiB": about how large it will be, to wait for as much room.
 
     Returns
     -------
@@ -210,7 +211,7 @@ def writer(
         attempt=attempt,
     )
     buffer = buffer_of(stage, place, options)
-    return Writer(buffer, buffer.begin(request, bytes, timeout), request, place)
+    return Writer(buffer, buffer.begin(request, _bytes("bytes", bytes) or 0, timeout), request, place)
 
 
 def load(

@@ -13,12 +13,14 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from forebay import _ranks
 from forebay._adapter import loader_of, tree_map
 from forebay._batch import TensorBatch
 from forebay._errors import OptionError
 from forebay._forebay import Batch
 from forebay._front import Front, Source
 from forebay._mix import Mix
+from forebay._options import library
 
 if TYPE_CHECKING:
     import jax
@@ -31,8 +33,8 @@ class Loader(Front[Any, Any]):
 
     A loop gives `TensorBatch`, the pair `(images, labels)`: images of shape (N, H, W, 3) or, with
     ``layout="nchw"``, (N, 3, H, W); labels of shape (N,), int32 unless JAX is set to 64 bits;
-    `padding` and `failed` on the devices beside them. On a CPU the arrays are the batch's memory, not a copy, wherever JAX
-    can take it so.
+    `padding`, `failed`, `samples` and other arrays on the devices beside them. On a CPU the arrays are the batch's memory, not
+    a copy, wherever JAX can take it so. ``jax.jit(step)(batch)`` takes a batch whole, and compiles once.
 
     A thread puts each batch on its devices while the batches before are worked on.
 
@@ -53,7 +55,7 @@ class Loader(Front[Any, Any]):
         returns are put on the devices.
     **options
         All others are those of `forebay.Loader`. `rank` and `world_size` are by default JAX's process
-        index and count where there are several processes and neither RANK nor WORLD_SIZE is set.
+        index and count where there are several processes.
 
     Raises
     ------
@@ -81,13 +83,10 @@ class Loader(Front[Any, Any]):
         map_threads: int = 1,
         **options: Any,
     ) -> None:
-        import jax
-
+        jax = library("jax", "jax")
         if device is not None and sharding is not None:
             raise OptionError("device and sharding: a sharding names its devices itself")
-        told = {"RANK", "WORLD_SIZE"} & set(os.environ) or {"rank", "world_size"} & set(options)
-        if isinstance(source, str | os.PathLike | Mix) and not told and jax.process_count() > 1:
-            options["rank"], options["world_size"] = jax.process_index(), jax.process_count()
+        _ranks.ask_jax()
         self._jax = jax
         self._target = device if sharding is None else sharding
         # Devices of other processes cannot be written from here: each brings its part.
@@ -98,8 +97,6 @@ class Loader(Front[Any, Any]):
     def _prepare(self, batch: Any) -> Any:
         if isinstance(batch, Batch):
             batch = TensorBatch(batch.numpy(), of=batch)
-        if isinstance(batch, TensorBatch):
-            return batch._with(self._put)
         return tree_map(self._put, batch)
 
     def _deliver(self, prepared: Any) -> Any:
@@ -108,6 +105,14 @@ class Loader(Front[Any, Any]):
     def _put(self, value: Any) -> Any:
         if not hasattr(value, "shape"):
             return value
+        if value.dtype == "int64" and value.size and not self._jax.config.jax_enable_x64:
+            # JAX itself would cut the upper half off and say nothing.
+            low, high = int(value.min()), int(value.max())
+            if low < -(2**31) or high >= 2**31:
+                raise OptionError(
+                    f"converting a batch for JAX failed: {high if high >= 2**31 else low} does not fit int32; "
+                    "set jax_enable_x64"
+                )
         if self._shared:
             return self._jax.make_array_from_process_local_data(self._target, value)
         return self._jax.device_put(value, self._target)

@@ -1,13 +1,14 @@
-"""Batches as tensors of TensorFlow, in a loop or as a tf.data.Dataset.
+"""Batches as tensors of TensorFlow, in a loop, for Keras or as a tf.data.Dataset.
 
-    data = forebay.tf.dataset("packed/", batch_size=256)
-    model.fit(data, epochs=90)
+    loader = forebay.tf.Loader("packed/", batch_size=256)
+    model.fit(loader, epochs=90)
 
 Batches, their order and states are those of `forebay.Loader`. tensorflow is imported when a loader is made.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from forebay._errors import OptionError
 from forebay._forebay import Batch
 from forebay._front import Front, Source
 from forebay._mix import Mix
+from forebay._options import library
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -29,8 +31,11 @@ class Loader(Front[Any, Any]):
     """Batches as tensors of TensorFlow.
 
     A loop gives `TensorBatch`, the pair `(images, labels)`: images of shape (N, H, W, 3) or, with
-    ``layout="nchw"``, (N, 3, H, W); labels int64 of shape (N,); `padding` and `failed` as tensors beside them. On a
-    CPU the images are the batch's memory, not a copy; they must not be written.
+    ``layout="nchw"``, (N, 3, H, W); labels int64 of shape (N,); `padding`, `failed`, `samples` and other arrays as tensors
+    beside them. On a CPU the images are the batch's memory, not a copy; they must not be written.
+
+    Keras accepts a loader: ``model.fit(loader)``, ``model.evaluate(loader)`` and ``model.predict(loader)`` see
+    what `dataset` makes of it, each sample once and no padding.
 
     Parameters
     ----------
@@ -71,9 +76,9 @@ class Loader(Front[Any, Any]):
         map_threads: int = 1,
         **options: Any,
     ) -> None:
-        import tensorflow as tf
-
+        tf = library("tensorflow", "tf")
         self._tf = tf
+        self.__class__ = _for_keras(type(self))  # type: ignore[arg-type]
         self._device = device
         inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)
         super().__init__(inner, ahead=0 if device is None else prefetch)
@@ -83,8 +88,6 @@ class Loader(Front[Any, Any]):
             # Pages: aligned as TensorFlow wants it, and shared. What is small is copied.
             images = self._tf.experimental.dlpack.from_dlpack(batch.__dlpack__())
             batch = TensorBatch((images, batch.labels), of=batch)
-        if isinstance(batch, TensorBatch):
-            return batch._with(self._put)
         return tree_map(self._put, batch)
 
     def _deliver(self, prepared: Any) -> Any:
@@ -99,6 +102,36 @@ class Loader(Front[Any, Any]):
             return self._tf.identity(value)
 
 
+@functools.cache
+def _for_keras(cls: Any) -> Any:
+    """Makes a loader a data adapter of Keras; Keras 3 accepts no other iterable from elsewhere."""
+    try:
+        from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+    except ImportError:
+        return cls
+    if issubclass(cls, DataAdapter):
+        return cls
+
+    class KerasLoader(cls, DataAdapter):  # type: ignore[misc]
+        def get_tf_dataset(self) -> Any:
+            return dataset(self)
+
+        def get_numpy_iterator(self) -> Iterator[Any]:
+            return iter(dataset(self).as_numpy_iterator())
+
+        get_jax_iterator = get_numpy_iterator
+
+        @property
+        def num_batches(self) -> int | None:
+            return _cardinality(self)
+
+        has_partial_batch = partial_batch_size = None
+
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(KerasLoader, name, getattr(cls, name))
+    return KerasLoader
+
+
 def dataset(
     source: str | os.PathLike[str] | Mix | Source,
     *,
@@ -108,7 +141,8 @@ def dataset(
 ) -> tf.data.Dataset:
     """A tf.data.Dataset of batches, for `model.fit` and whatever else wants one.
 
-    One pass over it is one epoch. To save where it stands, make the loader yourself, give it as
+    One pass over it is one epoch. With `drop_last=False` the padding of the last batch is cut off, so that loss, metrics
+    and predictions have each sample once. To save where it stands, make the loader yourself, give it as
     `source`, and ask it; TensorFlow takes up to `prefetch` batches ahead, which its state counts.
     Each batch is copied once: `Loader` does without.
 
@@ -127,10 +161,10 @@ def dataset(
     Returns
     -------
     tf.data.Dataset
-        Of pairs `(images, labels)`, or of what `map_batch` returns, as many as the loader has batches.
+        Of pairs `(images, labels)`, or of what `map_batch` returns, as many as the loader has batches. A rank
+        whose last batch is all padding has one less.
     """
-    import tensorflow as tf
-
+    tf = library("tensorflow", "tf")
     if isinstance(source, str | os.PathLike | Mix) or options:
         loader: Source = Loader(source, **options)
     else:
@@ -142,22 +176,43 @@ def dataset(
         if first is None:
             raise OptionError("an epoch has no batch: give output_signature")
         loader.load_state_dict(state)
-        output_signature = tree_map(_spec, _plain(first))
+        whole = loader.drop_last or not isinstance(first, Batch | TensorBatch)
+        output_signature = tree_map(lambda value: _spec(value, whole), _pair(first) or tuple(first))
 
     def batches() -> Iterator[Any]:
         for batch in loader:
-            yield _plain(batch)
+            if (pair := _pair(batch)) is not None:
+                yield pair
 
     made = tf.data.Dataset.from_generator(batches, output_signature=output_signature)
-    return made.apply(tf.data.experimental.assert_cardinality(len(loader))).prefetch(prefetch)
+    count = _cardinality(loader)
+    if count is not None:
+        made = made.apply(tf.data.experimental.assert_cardinality(count))
+    return made.prefetch(prefetch)
 
 
-def _plain(batch: Any) -> Any:
-    """TensorFlow looks into tuples and dicts, not into what derives from them."""
-    return tuple(batch) if isinstance(batch, Batch | TensorBatch) else batch
+def _cardinality(loader: Source) -> int | None:
+    """Returns how many batches each pass has, where all passes have the same number."""
+    if loader.position or not (loader.drop_last or loader.world_size == 1):
+        return None
+    return len(loader)
 
 
-def _spec(value: Any) -> Any:
+def _pair(batch: Any) -> Any:
+    """Returns a batch as a tuple without its padding, or None if nothing is left; anything else as it is."""
     import tensorflow as tf
 
-    return tf.TensorSpec.from_tensor(tf.convert_to_tensor(value))
+    if not isinstance(batch, Batch | TensorBatch):
+        return batch
+    real = [not padding for padding in batch.padding]
+    if all(real):
+        return tuple(batch)
+    return tuple(tf.boolean_mask(array, real) for array in batch) if any(real) else None
+
+
+def _spec(value: Any, whole: bool) -> Any:
+    """Returns the type of `value`; of any length unless batches are whole."""
+    import tensorflow as tf
+
+    tensor = tf.convert_to_tensor(value)
+    return tf.TensorSpec(tensor.shape if whole else [None, *tensor.shape[1:]], tensor.dtype)

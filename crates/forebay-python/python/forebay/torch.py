@@ -16,16 +16,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forebay._adapter import loader_of, tree_map
-from forebay._batch import TensorBatch
+from forebay._batch import TensorBatch, TorchBatch
 from forebay._errors import OptionError
 from forebay._forebay import Batch, Raw
 from forebay._front import Front, Source
 from forebay._mix import Mix
+from forebay._options import library
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "Loader"]
+__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "Loader", "TorchBatch"]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 """Mean of ImageNet's pixels in 0..1: red, green, blue. What torchvision's models were trained with."""
@@ -107,8 +108,7 @@ class Loader(Front[Any, Any]):
         map_threads: int = 1,
         **options: Any,
     ) -> None:
-        import torch
-
+        torch = library("torch", "torch")
         mapped = map_batch is not None or map_sample is not None
         if "layout" in options:
             raise OptionError("layout: images are (N, 3, H, W) here; see channels_last")
@@ -139,11 +139,88 @@ class Loader(Front[Any, Any]):
         """Where tensors are."""
         return self._device
 
+    @property
+    def dataset(self) -> _Records:
+        """The samples of an epoch: `len(loader.dataset)` is their number. It has no items; a loop gives batches."""
+        return _Records(self)
+
+    @property
+    def num_workers(self) -> int:
+        """0: there are no worker processes."""
+        return 0
+
+    @property
+    def collate_fn(self) -> None:
+        """None: batches are made by native threads."""
+        return None
+
+    def as_dataset(self) -> torch.utils.data.IterableDataset[Any]:
+        """Return the loader as a dataset whose items are whole batches.
+
+        For code that accepts nothing but a DataLoader of PyTorch or torchdata:
+        ``torch.utils.data.DataLoader(loader.as_dataset(), batch_size=None)``. Give it no workers: the loader
+        has threads of its own.
+
+        Returns
+        -------
+        torch.utils.data.IterableDataset
+            As long as the loader: its length is a number of batches. It has `state_dict`, `load_state_dict` and
+            `set_epoch`, which are those of the loader.
+        """
+        return _batches_of(self)
+
     def _prepare(self, batch: Any) -> Any:
         return self._mover.prepare(batch)
 
     def _deliver(self, prepared: Any) -> Any:
         return self._mover.deliver(prepared)
+
+
+class _Records:
+    """The samples of a loader, for code that asks how many there are."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return self._loader.epoch_samples
+
+    def __getitem__(self, index: Any) -> Any:
+        raise TypeError(
+            f"loader.dataset[{index!r}] failed: a loader gives batches in its own order, not single samples; "
+            "loop over the loader, or read a record by forebay.open(path).split(name)[i]"
+        )
+
+    __iter__ = None
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} samples of {self._loader!r}>"
+
+
+def _batches_of(loader: Loader) -> Any:
+    """A dataset of torch, which is not imported before there is a loader."""
+    import torch
+
+    class Batches(torch.utils.data.IterableDataset):  # type: ignore[misc]
+        def __iter__(self) -> Any:
+            return iter(loader)
+
+        def __len__(self) -> int:
+            return len(loader)
+
+        def set_epoch(self, epoch: int) -> None:
+            loader.set_epoch(epoch)
+
+        def state_dict(self) -> dict[str, Any]:
+            return loader.state_dict()
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            loader.load_state_dict(state)
+
+        def __reduce__(self) -> Any:
+            return loader.__reduce__()
+
+    return Batches()
 
 
 def _place(torch: Any, device: Any) -> Any:
@@ -243,14 +320,17 @@ class _Mover:
         def one(value: Any) -> Any:
             return function(value) if isinstance(value, self.torch.Tensor) else value
 
-        return tree._with(one) if isinstance(tree, TensorBatch) else tree_map(one, tree)
+        return tree_map(one, tree)
 
     def tensors(self, batch: Any) -> Any:
         """All arrays as tensors on the CPU; of a batch, or of what a function made of one."""
         torch = self.torch
         if isinstance(batch, Batch):
             # Not through numpy, which knows not every type that the loader has.
-            batch = TensorBatch(batch.torch(), of=batch)
+            batch = TorchBatch(batch.torch(), of=batch)
+        elif isinstance(batch, TensorBatch):
+            # Made by a function, of numpy arrays.
+            batch = TorchBatch(batch)
 
         def tensor(value: Any) -> Any:
             if isinstance(value, torch.Tensor) or not hasattr(value, "__array_interface__"):
@@ -260,18 +340,16 @@ class _Mover:
                 return torch.as_tensor(value.view("uint16")).view(torch.bfloat16)
             return torch.as_tensor(value)
 
-        if isinstance(batch, TensorBatch):
-            return batch._with(tensor)
         return tree_map(tensor, batch)
 
     def finished(self, tensors: Any) -> Any:
         """The tensors as the trainer wants them; computed where they are."""
-        if not isinstance(tensors, TensorBatch) or getattr(tensors.images, "ndim", 0) != 4:
-            if isinstance(tensors, TensorBatch) and isinstance(tensors.images, list):
+        if not isinstance(tensors, TorchBatch) or getattr(tensors.images, "ndim", 0) != 4:
+            if isinstance(tensors, TorchBatch) and isinstance(tensors.images, list):
                 self.finish.check_decoded()
             return tensors
         images = self.finish(tensors.images, tensors.layout == "nhwc")
-        return TensorBatch((images, tensors.labels), of=tensors, layout="nchw")
+        return TorchBatch((images, tensors.labels), of=tensors, layout="nchw")
 
 
 class _Slot:

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use forebay_checkpoint::{Draft, DraftFile, Error, Request, Uploader, UploaderOptions};
 use forebay_store::Cancel;
-use forebay_store::checkpoint::{Buffer, BufferOptions, Draft, DraftFile, Error, Request};
 use pyo3::prelude::*;
 
 use super::{StorageOptions, location, same_process, store_options};
@@ -55,7 +55,7 @@ impl PyRequest {
 /// A staging area as this process uses it.
 #[pyclass(frozen, module = "forebay._forebay", name = "_CheckpointBuffer")]
 pub(crate) struct PyBuffer {
-    buffer: ManuallyDrop<Buffer>,
+    buffer: ManuallyDrop<Uploader>,
     process: u32,
 }
 
@@ -80,11 +80,13 @@ impl PyBuffer {
         bandwidth: Option<u64>,
         keep_local: u32,
     ) -> PyResult<PyBuffer> {
-        let mut options = BufferOptions::new(directory);
+        let mut options = UploaderOptions::new(directory);
         options.max_bytes = max_bytes;
         options.bandwidth = bandwidth;
         options.keep_local = keep_local;
-        let buffer = py.detach(|| Buffer::open(options)).map_err(Failure::from)?;
+        let buffer = py
+            .detach(|| Uploader::open(options))
+            .map_err(Failure::from)?;
         Ok(PyBuffer {
             buffer: ManuallyDrop::new(buffer),
             process: std::process::id(),
@@ -148,7 +150,7 @@ impl PyBuffer {
                 "this draft is over, or another thread writes to it",
             )
         })?;
-        let buffer = Buffer::clone(&self.buffer);
+        let buffer = Uploader::clone(&self.buffer);
         // Not left alone at Ctrl-C: whether it is safe has to be known.
         let saved = py
             .detach(|| buffer.save(taken, &request))
@@ -202,7 +204,7 @@ impl PyBuffer {
     /// Stops draining and cleans up what was under way.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         same_process(self.process)?;
-        let buffer = Buffer::clone(&self.buffer);
+        let buffer = Uploader::clone(&self.buffer);
         let waits_for = || "the drain to stop".to_owned();
         patiently(
             py,
@@ -357,7 +359,7 @@ impl PyDraftFile {
 /// A checkpoint that `save` made safe on the fast disk, on its way to where it belongs.
 #[pyclass(frozen, module = "forebay.checkpoint", name = "Saved")]
 pub(crate) struct Saved {
-    saved: forebay_store::checkpoint::Saved,
+    saved: forebay_checkpoint::Saved,
     process: u32,
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use forebay_store::checkpoint::{self, Checkpoint, FileEntry, Found};
+use forebay_checkpoint::{self as checkpoint, Checkpoint, FileEntry, Found};
 use forebay_store::{Cancel, Location, Share, StoreOptions};
 use pyo3::prelude::*;
 

@@ -217,6 +217,13 @@ impl PyDataset {
         self.dataset.fingerprint()
     }
 
+    /// The identity of its samples: their keys, labels and order. A conversion that keeps them keeps it. None where a
+    /// sample has no key, and in datasets of older versions.
+    #[getter]
+    fn sample_fingerprint(&self) -> Option<&str> {
+        self.dataset.sample_fingerprint()
+    }
+
     /// The number of records of each split, by name.
     #[getter]
     fn splits<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -234,7 +241,7 @@ impl PyDataset {
         classes.map(|class| class.name.as_str()).collect()
     }
 
-    /// The label of the first class.
+    /// The label of the first class as stored: `Record.label` and `labels` count from it, loaders from 0.
     #[getter]
     fn label_base(&self) -> i64 {
         self.dataset.manifest().label_base
@@ -247,7 +254,7 @@ impl PyDataset {
         py.import("json")?.call_method1("loads", (text,))
     }
 
-    /// The label of every record, from the indexes alone: int64 of shape (len(self),); -1 where there is none.
+    /// The label of every record as stored, from the indexes alone: int64 of shape (len(self),); -1 where there is none.
     #[getter]
     fn labels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let labels = py.detach(|| {

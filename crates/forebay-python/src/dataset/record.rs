@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_shard::example::{ExampleError, FeatureKind, IMAGE_ENCODED, IMAGE_LABEL};
+use forebay_shard::example::{ExampleError, FeatureKind};
 use forebay_shard::{Error, ExampleView, RecordBlock, Split};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -154,7 +154,7 @@ impl Record {
     ///     When the record is no tensorflow.Example.
     #[getter]
     fn label(&self) -> PyResult<Option<i64>> {
-        let label = self.view()?.int64(IMAGE_LABEL);
+        let label = self.split.record_features().label(self.view()?);
         Ok(label.map_err(|e| self.refuse(e))?)
     }
 
@@ -166,8 +166,9 @@ impl Record {
     ///     When the record has no image or is no tensorflow.Example.
     #[getter]
     fn image<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let image = self.view()?.bytes(IMAGE_ENCODED).and_then(|image| {
-            let name = IMAGE_ENCODED.to_owned();
+        let features = self.split.record_features();
+        let image = features.image(self.view()?).and_then(|image| {
+            let name = features.image.clone();
             image.ok_or(ExampleError::Missing { name })
         });
         Ok(PyBytes::new(py, image.map_err(|e| self.refuse(e))?))

@@ -13,10 +13,14 @@ use pyo3::prelude::*;
 use crate::failure::{Failure, Kind};
 use crate::storage::Reading;
 use crate::transform::AnyTransform;
-pub(crate) use given::{Class, Count, Indices, ShuffleWish, counts};
+use given::ShuffleWish;
+pub(crate) use given::{_bytes, Count};
+pub(crate) use keywords::Keywords;
 
 mod given;
-pub(crate) mod sampling;
+mod keywords;
+mod sampling;
+mod wish;
 
 /// Side of the default transform's output: what models for ImageNet take.
 const DEFAULT_SIDE: u32 = 224;
@@ -68,8 +72,6 @@ pub(crate) fn access(
 pub(crate) struct Wish {
     pub(crate) options: Options,
     pub(crate) split: Option<String>,
-    /// What the labels of `options.sampling` count from, and those of batches; `None` is as stored.
-    pub(crate) label_base: Option<i64>,
     pub(crate) timeout: Option<Duration>,
     /// How batches come from a server, if anything was said.
     pub(crate) transport: Option<Transport>,
@@ -83,7 +85,9 @@ pub(crate) struct Wish {
     pub(crate) cancel: Cancel,
     /// Options that were named, as fields of a spec: a job's may not differ.
     pub(crate) given: Vec<&'static str>,
-    pub(crate) rank_is_given: bool,
+    /// The ranks that the options name.
+    pub(crate) rank: Option<u64>,
+    pub(crate) world_size: Option<u64>,
     /// For servers.
     pub(crate) access: Access,
 }
@@ -107,67 +111,12 @@ impl Wish {
             }
         }
     }
-
-    /// The options for a dataset whose labels count from `stored_base`.
-    pub(crate) fn options_for(&mut self, stored_base: i64) -> Options {
-        let mut options = self.options.clone();
-        let shift = self.label_base.map_or(0, |base| base - stored_base);
-        sampling::unshift(&mut options.sampling, shift);
-        options
-    }
 }
 
 /// An option that cannot be.
 fn refused(name: &str, found: impl std::fmt::Display, expected: &str) -> Failure {
     let message = format!("option {name} is {found}: expected {expected}");
     Failure::new(Kind::Option, message)
-}
-
-/// A number that is in the environment as launchers set it, or the default.
-fn from_environment(name: &str, variable: &str, default: u64) -> Result<u64, Failure> {
-    match std::env::var(variable) {
-        Err(_) => Ok(default),
-        Ok(text) => text.trim().parse().map_err(|_| {
-            let found = format!("{text:?} (from the environment variable {variable})");
-            refused(name, found, "a number")
-        }),
-    }
-}
-
-/// Rank and number of ranks, and whether anybody named them.
-pub(crate) struct Ranks {
-    pub(crate) rank: u64,
-    pub(crate) world_size: u64,
-    pub(crate) rank_is_given: bool,
-    pub(crate) world_is_given: bool,
-}
-
-/// Rank and number of ranks. The environment counts only where neither is given:
-/// half of each would be nobody's intention.
-pub(crate) fn ranks(rank: Option<u64>, world_size: Option<u64>) -> Result<Ranks, Failure> {
-    match (rank, world_size) {
-        (None, None) => {
-            let ranks = Ranks {
-                rank: from_environment("rank", "RANK", 0)?,
-                world_size: from_environment("world_size", "WORLD_SIZE", 1)?,
-                rank_is_given: std::env::var_os("RANK").is_some(),
-                world_is_given: std::env::var_os("WORLD_SIZE").is_some(),
-            };
-            // A server's job knows how many ranks there are; elsewhere this would be an option that nobody gave.
-            if ranks.world_is_given && ranks.rank >= ranks.world_size {
-                let found = format!("{} (from the environment variable RANK)", ranks.rank);
-                let expected = format!("a number below WORLD_SIZE, {}", ranks.world_size);
-                return Err(refused("rank", found, &expected));
-            }
-            Ok(ranks)
-        }
-        (rank, world_size) => Ok(Ranks {
-            rank: rank.unwrap_or(0),
-            world_size: world_size.unwrap_or(1),
-            rank_is_given: rank.is_some(),
-            world_is_given: world_size.is_some(),
-        }),
-    }
 }
 
 /// The transform, and the normalisation that a list may have.
@@ -180,6 +129,12 @@ pub(crate) fn transform(
     )
 }
 
+/// The values of `shuffle`, for errors.
+fn shuffles() -> String {
+    let names: Vec<String> = Shuffle::names().map(|name| format!("'{name}'")).collect();
+    format!("True, False or one of {}", names.join(", "))
+}
+
 pub(crate) fn shuffle(
     wish: ShuffleWish,
     block_records: Option<u64>,
@@ -190,30 +145,20 @@ pub(crate) fn shuffle(
         ShuffleWish::Whether(false) => "none",
         ShuffleWish::Named(name) => name,
     };
-    let shuffle = match name {
-        "none" => Shuffle::None,
-        "full" => Shuffle::Full,
-        "blocks" => {
-            return Ok(Shuffle::Blocks {
-                block_records: block_records.unwrap_or(0),
-                window_blocks: window_blocks.unwrap_or(0),
-            });
-        }
-        other => {
-            let expected = "True, False, 'blocks', 'full' or 'none'";
-            return Err(refused("shuffle", format!("{other:?}"), expected));
-        }
+    let Some(mut shuffle) = Shuffle::named(name) else {
+        return Err(refused("shuffle", format!("{name:?}"), &shuffles()));
     };
-    for (name, value) in [
-        ("block_records", block_records),
-        ("window_blocks", window_blocks),
-    ] {
-        if let Some(value) = value {
-            return Err(refused(
-                name,
-                value,
-                "nothing: only shuffle='blocks' has blocks",
-            ));
+    shuffle.block_records = block_records.unwrap_or(0);
+    shuffle.window_blocks = window_blocks.unwrap_or(0);
+    if !shuffle.has_blocks() {
+        for (name, value) in [
+            ("block_records", block_records),
+            ("window_blocks", window_blocks),
+        ] {
+            if let Some(value) = value {
+                let expected = format!("nothing: shuffle='{}' has no blocks", shuffle.name());
+                return Err(refused(name, value, &expected));
+            }
         }
     }
     Ok(shuffle)
@@ -314,13 +259,6 @@ pub(crate) fn limits(
     Ok(())
 }
 
-pub(crate) fn label_base(given: Option<i64>) -> Result<Option<i64>, Failure> {
-    match given {
-        None | Some(0 | 1) => Ok(given),
-        Some(other) => Err(refused("label_base", other, "0, 1 or None (as stored)")),
-    }
-}
-
 /// How batches come from a server.
 pub(crate) fn transport(given: Option<&str>) -> Result<Option<Transport>, Failure> {
     let transport = given.map(str::parse).transpose()?;
@@ -357,17 +295,14 @@ mod tests {
     #[test]
     fn ways_to_shuffle() {
         let named = |name: &str| shuffle(ShuffleWish::Named(name.into()), None, None);
-        let blocks = |block_records, window_blocks| Shuffle::Blocks {
-            block_records,
-            window_blocks,
-        };
+        let blocks = Shuffle::blocks;
         assert_eq!(named("blocks").unwrap(), blocks(0, 0));
-        assert_eq!(named("full").unwrap(), Shuffle::Full);
+        assert_eq!(named("full").unwrap(), Shuffle::FULL);
         assert!(named("sometimes").is_err());
         let yes = ShuffleWish::Whether(true);
         assert_eq!(shuffle(yes, Some(4), Some(2)).unwrap(), blocks(4, 2));
         let no = || ShuffleWish::Whether(false);
-        assert_eq!(shuffle(no(), None, None).unwrap(), Shuffle::None);
+        assert_eq!(shuffle(no(), None, None).unwrap(), Shuffle::NONE);
         assert!(shuffle(no(), Some(4), None).is_err());
     }
 

@@ -36,8 +36,11 @@ impl Epoch {
         if self.over.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let batch = self.loader.get().next(py, self.generation)?;
-        if batch.is_none() {
+        let (batch, is_last) = match self.loader.get().next(py, self.generation)? {
+            Some((batch, is_last)) => (Some(batch), is_last),
+            None => (None, true),
+        };
+        if is_last {
             self.over.store(true, Ordering::Relaxed);
         }
         Ok(batch)

@@ -1,29 +1,23 @@
 //! What Python calls of a `Loader`.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay_image::Dtype;
 use forebay_proto::wire;
 use forebay_store::Cancel;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
-use super::arguments::sampling::{self, Given};
-use super::arguments::{self, Class, Count, Indices, ShuffleWish, Wish, counts};
-use super::source::{self, Origin};
-use super::{Epoch, PyLoader, state};
+use super::arguments::{Count, Keywords, Wish};
+use super::ranks::{self, Ranks};
+use super::source::{self, Opener, Origin};
+use super::state::{self, Identity};
+use super::{Current, Epoch, PyLoader, Resumed, lock};
 use crate::patience::{Deadline, SLICE, patiently};
 use crate::pump::{Place, Pump};
-use crate::steps;
-use crate::storage::{GivenOptions, reading};
-use crate::transform::AnyTransform;
 
-/// Samples in a batch where nothing is said.
-const BATCH_SIZE: u64 = 32;
 /// How long `close` waits for the threads of a loader to end before it leaves them
 /// to themselves.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -31,211 +25,52 @@ const CLOSING: Duration = Duration::from_secs(10);
 #[pymethods]
 impl PyLoader {
     #[new]
-    #[pyo3(signature = (
-        source, *, batch_size=None, split=None, transform=None, rank=None, world_size=None, seed=None,
-        shuffle=None, block_records=None, window_blocks=None, lanes=None,
-        layout=None, dtype=None, batch_transform=None, profile=None, exif_orientation=None, dct_scaling=None,
-        max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None,
-        class_balanced=None, draws=None, repeats=None, on_error=None, label_base=None, threads=Count::Fits(0), memory=None, page_cache="keep", timeout=Some(300.0), transport=None, connections=Count::Fits(1), spread=Count::Fits(1), storage_options=None,
-        token=None, token_file=None, tls_ca=None, tls_cert=None, tls_key=None,
-    ), text_signature = "(source, *, batch_size=32, split=None, transform=None, rank=None, \
+    #[pyo3(signature = (source, **options), text_signature = "(source, *, batch_size=32, split=None, transform=None, rank=None, \
         world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
         layout='nhwc', dtype=None, batch_transform=None, profile='pillow', exif_orientation=False, dct_scaling=False, \
         max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None, \
-        class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=None, threads=0, memory=None, page_cache='keep', timeout=300.0, \
+        class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=0, threads=0, memory=None, page_cache='keep', timeout=300.0, \
         transport=None, connections=1, spread=1, storage_options=None, token=None, token_file=None, tls_ca=None, tls_cert=None, tls_key=None)")]
-    #[allow(clippy::too_many_arguments)] // one each, as Python has them
     fn new(
         py: Python<'_>,
         source: Bound<'_, PyAny>,
-        batch_size: Option<Count>,
-        split: Option<String>,
-        transform: Option<AnyTransform<'_>>,
-        rank: Option<Count>,
-        world_size: Option<Count>,
-        seed: Option<Count>,
-        shuffle: Option<ShuffleWish>,
-        block_records: Option<Count>,
-        window_blocks: Option<Count>,
-        lanes: Option<Count>,
-        layout: Option<&str>,
-        dtype: Option<&str>,
-        batch_transform: Option<Bound<'_, PyAny>>,
-        profile: Option<&str>,
-        exif_orientation: Option<bool>,
-        dct_scaling: Option<bool>,
-        max_pixels: Option<Count>,
-        max_image_bytes: Option<Count>,
-        drop_last: Option<bool>,
-        pad_last: Option<bool>,
-        indices: Option<Indices>,
-        classes: Option<Vec<Class>>,
-        limit: Option<Count>,
-        weights: Option<Bound<'_, PyAny>>,
-        class_balanced: Option<bool>,
-        draws: Option<Count>,
-        repeats: Option<Count>,
-        on_error: Option<&str>,
-        label_base: Option<i64>,
-        threads: Count,
-        memory: Option<Count>,
-        page_cache: &str,
-        timeout: Option<f64>,
-        transport: Option<&str>,
-        connections: Count,
-        spread: Count,
-        storage_options: Option<GivenOptions>,
-        token: Option<&str>,
-        token_file: Option<PathBuf>,
-        tls_ca: Option<PathBuf>,
-        tls_cert: Option<PathBuf>,
-        tls_key: Option<PathBuf>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyLoader> {
         let origin = Origin::of(&source)?;
         let name = origin.to_string();
-        let [
-            batch_size,
-            rank,
-            world_size,
-            seed,
-            block_records,
-            window_blocks,
-            lanes,
-        ] = counts([
-            ("batch_size", batch_size),
-            ("rank", rank),
-            ("world_size", world_size),
-            ("seed", seed),
-            ("block_records", block_records),
-            ("window_blocks", window_blocks),
-            ("lanes", lanes),
-        ])?;
-        let [max_pixels, max_image_bytes, limit, draws, repeats, memory] = counts([
-            ("max_pixels", max_pixels),
-            ("max_image_bytes", max_image_bytes),
-            ("limit", limit),
-            ("draws", draws),
-            ("repeats", repeats),
-            ("memory", memory),
-        ])?;
-        let ranks = arguments::ranks(rank, world_size)?;
-        // What a job must not contradict.
-        let mut given = Vec::new();
-        for (name, is_given) in [
-            ("split", split.is_some()),
-            ("batch_size", batch_size.is_some()),
-            ("world_size", ranks.world_is_given),
-            ("lanes", lanes.is_some()),
-            ("seed", seed.is_some()),
-            (
-                "shuffle",
-                shuffle.is_some() || block_records.is_some() || window_blocks.is_some(),
-            ),
-            ("transform", transform.is_some()),
-            ("layout", layout.is_some()),
-            ("keep_last", drop_last.is_some() || pad_last.is_some()),
-            ("output", dtype.is_some()),
-            (
-                "decode",
-                profile.is_some()
-                    || exif_orientation.is_some()
-                    || dct_scaling.is_some()
-                    || max_pixels.is_some()
-                    || max_image_bytes.is_some(),
-            ),
-            (
-                "sampling",
-                indices.is_some()
-                    || classes.is_some()
-                    || limit.is_some()
-                    || weights.is_some()
-                    || class_balanced.is_some()
-                    || draws.is_some()
-                    || repeats.is_some(),
-            ),
-            ("on_error", on_error.is_some()),
-            ("batch_transform", batch_transform.is_some()),
-        ] {
-            if is_given {
-                given.push(name);
-            }
-        }
-        let (transform, normalize) = arguments::transform(transform)?;
-        if normalize.is_some() && !given.contains(&"output") {
-            given.push("output");
-        }
-        let mut options = forebay_loader::Options::new(batch_size.unwrap_or(BATCH_SIZE), transform);
-        (options.rank, options.world_size) = (ranks.rank, ranks.world_size);
-        options.seed = seed.unwrap_or(0);
-        let shuffle = shuffle.unwrap_or(ShuffleWish::Whether(true));
-        options.shuffle = arguments::shuffle(shuffle, block_records, window_blocks)?;
-        options.lanes = lanes.unwrap_or(0);
-        options.output.layout = arguments::layout(layout.unwrap_or("nhwc"))?;
-        options.batch_transform = match batch_transform {
-            Some(transform) => Some(steps::batch_transform(&transform)?),
-            None => None,
-        };
-        options.output.normalize = normalize;
-        options.output.dtype = match dtype {
-            Some(name) => arguments::dtype(name)?,
-            None if normalize.is_some() => Dtype::Float32,
-            None => Dtype::Uint8,
-        };
-        options.decode.profile = arguments::profile(profile.unwrap_or("pillow"))?;
-        options.decode.exif = exif_orientation.unwrap_or(false);
-        options.decode.scaled = dct_scaling.unwrap_or(false);
-        arguments::limits(&mut options.decode.limits, max_pixels, max_image_bytes)?;
-        options.keep_last = arguments::keep_last(drop_last, pad_last)?;
-        options.sampling = sampling::sampling(Given {
-            indices,
-            classes,
-            limit,
-            weights,
-            class_balanced: class_balanced.unwrap_or(false),
-            draws,
-            repeats: repeats.unwrap_or(1),
-        })?;
-        options.on_error = arguments::on_error(on_error.unwrap_or("raise"))?;
-        options.threads = threads.size("threads")?;
-        options.memory_bytes = memory.unwrap_or(0);
-        options.page_cache = arguments::page_cache(page_cache)?;
-        let label_base = arguments::label_base(label_base)?;
-        let timeout = arguments::timeout(timeout)?;
         let cancel = Cancel::new();
-        let GivenOptions(storage_options) = storage_options.unwrap_or_default();
-        let wish = Wish {
-            options,
-            split,
-            label_base,
-            timeout,
-            transport: arguments::transport(transport)?,
-            connections: connections.size("connections")?,
-            spread: spread.size("spread")?,
-            read: reading(origin.is_far(), &storage_options, &cancel)?,
-            cancel: cancel.clone(),
-            given,
-            rank_is_given: ranks.rank_is_given,
-            access: arguments::access(token, token_file, tls_ca, tls_cert, tls_key)?,
-        };
+        let mut keywords = Keywords::new(py, "Loader", options)?;
+        let wish = Wish::of(&mut keywords, &origin, &cancel)?;
+        keywords.end()?;
+        let timeout = wish.timeout;
+        let (rank, world_size) = (wish.rank, wish.world_size);
         let waits_for = || format!("an answer from {name}");
         let end = Deadline::after(timeout);
-        let (opened, batches) = patiently(py, end, waits_for, &cancel, move || {
-            source::open(&origin, wish)
+        let opener = patiently(py, end, waits_for, &cancel, move || {
+            source::reach(&origin, wish)
         })?;
-        let stride = opened
-            .options
-            .batch_size
-            .saturating_mul(opened.options.world_size);
-        let shift = label_base.map_or(0, |base| base - opened.label_base);
-        let pump = Pump::new(batches, opened.samples, stride);
+        let opener: Arc<dyn Opener> = Arc::from(opener);
+        let job = opener.job_world();
+        let fixed = Ranks::given(rank, world_size, job)?;
+        let ranks = match fixed {
+            Some(ranks) => ranks,
+            // What is not known yet, or contradicts itself, may change before the first loop.
+            None => ranks::of_process(py, job, false)?.unwrap_or(Ranks::UNKNOWN),
+        };
+        let of_rank = Arc::clone(&opener);
+        let (opened, batches) =
+            patiently(py, end, waits_for, &cancel, move || of_rank.open(&ranks))?;
+        let pump = Pump::new(batches, opened.batches);
         Ok(PyLoader {
             process: std::process::id(),
             name,
-            shift,
+            opener: Mutex::new(fixed.is_none().then_some(opener)),
+            job,
+            rank_is_fixed: fixed.is_some(),
+            current: Mutex::new(Arc::new(Current { opened, ranks })),
+            resumed: Mutex::new(None),
             timeout,
             pump: Arc::new(pump),
-            handle: Arc::clone(&opened.handle),
-            opened,
             waited_ns: AtomicU64::new(0),
         })
     }
@@ -248,20 +83,43 @@ impl PyLoader {
 
     /// What tells the dataset apart from every other.
     #[getter]
-    fn fingerprint(&self) -> &str {
-        &self.opened.fingerprint
+    fn fingerprint(&self) -> String {
+        self.current().opened.fingerprint.clone()
+    }
+
+    /// The identity of its samples: their keys, labels and order. A conversion that keeps them keeps it. None where it
+    /// is not known.
+    #[getter]
+    fn sample_fingerprint(&self) -> Option<String> {
+        self.current().opened.sample_fingerprint.clone()
     }
 
     /// Name of the split.
     #[getter]
-    fn split(&self) -> &str {
-        &self.opened.split
+    fn split(&self) -> String {
+        self.current().opened.split.clone()
     }
 
     /// Records of the split.
     #[getter]
     fn records(&self) -> u64 {
-        self.opened.records
+        self.current().opened.records
+    }
+
+    /// The names of classes in the order of the labels of batches, from `label_base` on.
+    ///
+    /// Empty where the dataset has no list of them, or a label of a `Mix` stands for several classes.
+    #[getter]
+    fn classes(&self) -> Vec<String> {
+        self.current().opened.classes.to_vec()
+    }
+
+    /// The label of the first class in batches: 0, if the option of that name does not say otherwise.
+    ///
+    /// None for a `Mix` with ``label_base="stored"`` whose datasets count from different numbers.
+    #[getter]
+    fn label_base(&self) -> Option<i64> {
+        self.current().opened.label_base
     }
 
     /// The number of the first record of each dataset of a `Mix`; None without one.
@@ -269,31 +127,50 @@ impl PyLoader {
     /// Sample `s` of dataset `d` is record `s - dataset_starts[d]` of its split.
     #[getter]
     fn dataset_starts(&self) -> Option<Vec<u64>> {
-        self.opened.starts.clone()
+        self.current().opened.starts.clone()
     }
 
     /// Samples of an epoch, all ranks together and without padding: `records`, if no option says otherwise.
     #[getter]
     fn epoch_samples(&self) -> u64 {
-        self.opened.samples
+        self.current().opened.samples
     }
 
     /// Samples in a batch of this rank.
     #[getter]
     fn batch_size(&self) -> u64 {
-        self.opened.options.batch_size
+        self.current().opened.options.batch_size
     }
 
-    /// This process among those that share an epoch.
+    /// Whether the short batch at the end of an epoch is left out; otherwise it is padded.
     #[getter]
-    fn rank(&self) -> u64 {
-        self.opened.options.rank
+    fn drop_last(&self) -> bool {
+        !self.current().opened.options.keep_last
     }
 
-    /// How many processes share an epoch.
+    /// This process among those that share an epoch: looked up each time, unless a loop is running.
     #[getter]
-    fn world_size(&self) -> u64 {
-        self.opened.options.world_size
+    fn rank(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.ranked(py)?.opened.options.rank)
+    }
+
+    /// How many processes share an epoch: looked up as `rank` is.
+    #[getter]
+    fn world_size(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.ranked(py)?.opened.options.world_size)
+    }
+
+    /// An object with `set_epoch`, where frameworks look for one.
+    #[getter]
+    fn sampler<'py>(loader: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let module = loader.py().import("forebay._sampler")?;
+        module.getattr("Sampler")?.call1((loader,))
+    }
+
+    /// None: batches are made here, and `sampler` has the epochs.
+    #[getter]
+    fn batch_sampler(&self) -> Option<u64> {
+        None
     }
 
     /// The epoch of the next batch.
@@ -315,21 +192,25 @@ impl PyLoader {
         Ok(self.pump.is_closed())
     }
 
-    fn __len__(&self) -> usize {
-        usize::try_from(self.opened.batches_per_epoch).unwrap_or(usize::MAX)
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let batches = self.ranked(py)?.opened.batches;
+        Ok(usize::try_from(batches.per_epoch()).unwrap_or(usize::MAX))
     }
 
     fn __iter__(loader: Bound<'_, Self>) -> PyResult<Epoch> {
         let this = loader.get();
         this.check_open()?;
+        let ranks = this.find_ranks(loader.py())?;
         let generation = this.pump.begin();
+        this.follow(loader.py(), ranks)?;
         Ok(Epoch::new(loader.unbind(), generation))
     }
 
     /// Make the next loop one over `epoch`.
     ///
-    /// Not needed: loops count epochs by themselves. Where the loader already stands in that
-    /// epoch, after `load_state_dict`, its position is kept.
+    /// Not needed: loops count epochs by themselves. May be called at any time: a loop that is
+    /// running continues with its own epoch, and the next one begins `epoch`. After
+    /// `load_state_dict` with a state of that epoch the position is kept.
     ///
     /// Parameters
     /// ----------
@@ -343,18 +224,19 @@ impl PyLoader {
 
     /// A few numbers that tell where the loader stands.
     ///
-    /// Counts batches that were handed out, not those that were prepared. What it holds
-    /// survives JSON.
+    /// Counts batches that were handed out, not those that were prepared. After the last batch of an
+    /// epoch it is the start of the next one. What it holds survives JSON.
     ///
     /// Returns
     /// -------
     /// dict
-    ///     "epoch" and "position", and what they are the numbers of: "fingerprint", "split",
-    ///     "records", "seed", "lanes" and "shuffle"; "digest", see `epoch_digest`.
+    ///     "epoch" and "position", and what they are the numbers of: "fingerprint", "sample_fingerprint", "split",
+    ///     "records", "seed", "lanes", "shuffle" and "label_base"; "digest", see `epoch_digest`.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.check_process()?;
+        let current = self.ranked(py)?;
         let (place, digest) = self.pump.standing();
-        self.identity().save(py, place, &digest)
+        current.identity().save(py, place, &digest)
     }
 
     /// What was delivered of the epoch of the last batch.
@@ -387,12 +269,17 @@ impl PyLoader {
     /// Raises
     /// ------
     /// StateError
-    ///     When it is of another dataset, seed or shuffle, or no state at all.
+    ///     When it is of another dataset, seed, shuffle or label base, or no state at all.
     fn load_state_dict(&self, state: &Bound<'_, PyMapping>) -> PyResult<()> {
         self.check_open()?;
-        let place = self.identity().load(state)?;
-        let digest = self.identity().digest(state)?;
-        self.pump.jump(place, digest);
+        let current = self.current();
+        let place = current.identity().load(state)?;
+        let resumed = Identity::digest(state)?.map(|(digest, of)| Resumed { place, digest, of });
+        let options = &current.opened.options;
+        let of = (options.rank, options.world_size);
+        let digest = resumed.filter(|resumed| resumed.of == of);
+        self.pump.jump(place, digest.map(|resumed| resumed.digest));
+        *lock(&self.resumed) = resumed;
         Ok(())
     }
 
@@ -418,8 +305,10 @@ impl PyLoader {
     ///     often one took over from another that still served, and "retries", attempts that came to nothing: None
     ///     without servers.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let current = self.current();
+        let handle = &current.opened.handle;
         // A server is asked.
-        let counters = py.detach(|| self.handle.counters());
+        let counters = py.detach(|| handle.counters());
         let stats = counters.wire;
         let stages = PyDict::new(py);
         for stage in &stats.stages {
@@ -436,7 +325,7 @@ impl PyLoader {
         all.set_item("batches", stats.batches)?;
         all.set_item("bytes_read", stats.bytes_read)?;
         all.set_item("wait_s", waited.as_secs_f64())?;
-        all.set_item("transport", self.handle.transport())?;
+        all.set_item("transport", handle.transport())?;
         all.set_item("stages", stages)?;
         all.set_item("verdict", counters.verdict)?;
         all.set_item("storage", storage(py, stats.traffic.as_ref())?)?;
@@ -453,7 +342,7 @@ impl PyLoader {
         for name in names {
             all.set_item(name, py.None())?;
         }
-        if let Some(servers) = self.handle.servers() {
+        if let Some(servers) = handle.servers() {
             let used = PyDict::new(py);
             for server in &servers.used {
                 used.set_item(&server.server, server.batches)?;
@@ -475,7 +364,9 @@ impl PyLoader {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.check_process()?;
         self.pump.close();
-        self.handle.cancel();
+        self.current().opened.handle.cancel();
+        let unused = lock(&self.opener).take();
+        py.detach(|| drop(unused));
         let deadline = Instant::now() + CLOSING;
         while !py.detach(|| self.pump.join(SLICE)) && Instant::now() < deadline {
             py.check_signals()?;
@@ -508,10 +399,11 @@ impl PyLoader {
     }
 
     fn __repr__(&self) -> String {
-        let options = &self.opened.options;
+        let current = self.current();
+        let options = &current.opened.options;
         let place = match self.place() {
             Ok(Place { epoch, position }) => {
-                let transport = match self.handle.transport() {
+                let transport = match current.opened.handle.transport() {
                     Some(transport) => format!(", transport='{transport}'"),
                     None => String::new(),
                 };
@@ -522,8 +414,8 @@ impl PyLoader {
         format!(
             "Loader('{}', split='{}', records={}, batch_size={}, rank={}, world_size={}, {place})",
             self.name,
-            self.opened.split,
-            self.opened.records,
+            current.opened.split,
+            current.opened.records,
             options.batch_size,
             options.rank,
             options.world_size,

@@ -10,10 +10,12 @@ use std::sync::Arc;
 
 use forebay_client::{ServerUse, StreamStats};
 use forebay_loader::Options;
+use forebay_loader::plan::Batches;
 use forebay_proto::wire;
 use pyo3::prelude::*;
 
 use super::arguments::Wish;
+use super::ranks::Ranks;
 use crate::failure::{Failure, Kind, unexpected};
 use crate::pump::Source;
 use crate::storage;
@@ -21,23 +23,40 @@ use crate::storage;
 /// An open stream of batches, and what it turned out to be.
 pub(super) struct Opened {
     pub(super) fingerprint: String,
+    /// The identity of the samples' keys, labels and order, where it is known.
+    pub(super) sample_fingerprint: Option<String>,
     pub(super) split: String,
     pub(super) records: u64,
     /// Of an epoch, all ranks together and padding not counted.
     pub(super) samples: u64,
-    pub(super) batches_per_epoch: u64,
+    /// The batches of an epoch.
+    pub(super) batches: Batches,
     /// With every default that shapes the order filled in.
     pub(super) options: Options,
-    /// The label of the first class, as stored.
-    pub(super) label_base: i64,
+    /// The label of the first class in batches; `None` where it differs from dataset to dataset.
+    pub(super) label_base: Option<i64>,
+    /// The names of classes in the order of labels; empty where they are not known.
+    pub(super) classes: Arc<[String]>,
     /// The first records of the datasets of a mix.
     pub(super) starts: Option<Vec<u64>>,
     pub(super) handle: Arc<dyn Handle>,
 }
 
+/// A dataset that is open, or a server that answered: gives streams of it.
+pub(super) trait Opener: Send + Sync {
+    /// The number of ranks of the server's job, if it has one.
+    fn job_world(&self) -> Option<u64> {
+        None
+    }
+    /// Opens the stream of one rank. Blocks.
+    fn open(&self, ranks: &Ranks) -> Result<(Opened, Box<dyn Source>), Failure>;
+}
+
 /// A hold on a source from other threads.
 pub(super) trait Handle: Send + Sync {
     /// Makes a source that blocks return soon.
+    fn interrupt(&self);
+    /// The same, and all that is opened by the same [`Opener`].
     fn cancel(&self);
     /// Where the time went.
     fn counters(&self) -> Counters;
@@ -125,16 +144,26 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Opens what `origin` names. Blocks.
-pub(super) fn open(origin: &Origin, wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
+/// Opens the datasets that `origin` names, or connects to its server. Blocks.
+pub(super) fn reach(origin: &Origin, wish: Wish) -> Result<Box<dyn Opener>, Failure> {
     let source = match origin {
         Origin::One(source) => source,
-        Origin::Several(mix) => return local::open_mix(mix, wish.in_process()?),
+        Origin::Several(mix) => return local::reach_mix(mix, &wish.in_process()?),
     };
     match source.to_str() {
-        Some(url) if forebay_client::Url::is_one(url) => remote::open(url, wish),
-        _ => local::open(source, wish.in_process()?),
+        Some(url) if forebay_client::Url::is_one(url) => remote::reach(url, wish),
+        Some(url) if is_web(url) => local::reach(source, &wish.in_process()?).map_err(|failure| {
+            let hint = "batches of forebay serve come from forebay://HOST:PORT/NAME";
+            failure.hint(Some(hint.to_owned()))
+        }),
+        _ => local::reach(source, &wish.in_process()?),
     }
+}
+
+/// Whether a URL is that of a web server, which may hold shards, or be meant for a server of batches.
+fn is_web(url: &str) -> bool {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
 }
 
 /// The split that was asked for, or the only one.
@@ -157,6 +186,19 @@ fn choose<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn web_servers_are_known_by_their_scheme() {
+        for (url, is) in [
+            ("http://a:7070/x", true),
+            ("HTTPS://a/x", true),
+            ("forebay://a/x", false),
+            ("/http/x", false),
+            ("s3://http/x", false),
+        ] {
+            assert_eq!(is_web(url), is, "{url}");
+        }
+    }
 
     #[test]
     fn a_split_must_be_clear() {

@@ -1,7 +1,7 @@
 //! The state of a loader: a few numbers in a dictionary, and what they must agree with.
 
+use forebay_batch::digest::EpochDigest;
 use forebay_loader::plan::Shuffle;
-use forebay_wire::batch::digest::EpochDigest;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
@@ -15,30 +15,21 @@ const VERSION: u64 = 1;
 /// transform are not in it: they may change.
 pub(crate) struct Identity<'a> {
     pub(crate) fingerprint: &'a str,
+    pub(crate) sample_fingerprint: Option<&'a str>,
     pub(crate) split: &'a str,
     pub(crate) records: u64,
     /// Of an epoch.
     pub(crate) samples: u64,
     /// Which records epochs are made of, in a word.
     pub(crate) sampling: String,
+    /// The label of the first class in batches, where there is one.
+    pub(crate) label_base: Option<i64>,
     pub(crate) seed: u64,
     pub(crate) lanes: u64,
     pub(crate) shuffle: Shuffle,
     /// Whose batches the digest of a state is of.
     pub(crate) rank: u64,
     pub(crate) world_size: u64,
-}
-
-/// The shuffle in one word.
-pub(crate) fn shuffle_name(shuffle: Shuffle) -> String {
-    match shuffle {
-        Shuffle::None => "none".into(),
-        Shuffle::Full => "full".into(),
-        Shuffle::Blocks {
-            block_records,
-            window_blocks,
-        } => format!("blocks:{block_records}x{window_blocks}"),
-    }
 }
 
 impl Identity<'_> {
@@ -51,12 +42,14 @@ impl Identity<'_> {
         let state = PyDict::new(py);
         state.set_item("version", VERSION)?;
         state.set_item("fingerprint", self.fingerprint)?;
+        state.set_item("sample_fingerprint", self.sample_fingerprint)?;
         state.set_item("split", self.split)?;
         state.set_item("records", self.records)?;
         state.set_item("seed", self.seed)?;
         state.set_item("lanes", self.lanes)?;
-        state.set_item("shuffle", shuffle_name(self.shuffle))?;
+        state.set_item("shuffle", self.shuffle.to_string())?;
         state.set_item("sampling", &self.sampling)?;
+        state.set_item("label_base", self.label_base)?;
         state.set_item("epoch", place.epoch)?;
         state.set_item("position", place.position)?;
         let parts = fields(py, digest)?;
@@ -68,8 +61,10 @@ impl Identity<'_> {
         Ok(state)
     }
 
-    /// What was delivered up to the place that a state tells, if it was to this rank.
-    pub(crate) fn digest(&self, state: &Bound<'_, PyMapping>) -> PyResult<Option<EpochDigest>> {
+    /// What was delivered up to the place that a state tells, and to which rank of how many.
+    pub(crate) fn digest(
+        state: &Bound<'_, PyMapping>,
+    ) -> PyResult<Option<(EpochDigest, (u64, u64))>> {
         let Ok(parts) = state.get_item("digest") else {
             return Ok(None);
         };
@@ -91,7 +86,28 @@ impl Identity<'_> {
             value,
             complete: field(parts, "complete")?,
         };
-        Ok(Some(digest).filter(|_| (rank, world_size) == (self.rank, self.world_size)))
+        Ok(Some((digest, (rank, world_size))))
+    }
+
+    /// Refuses a state whose run had other labels for the same classes: its model learned those.
+    fn check_labels(&self, state: &Bound<'_, PyMapping>) -> PyResult<()> {
+        if !state.contains("label_base")? {
+            let message = "not a state of a loader: \"label_base\" is missing, as in states of earlier \
+                           releases: add what the labels of that run counted from";
+            return Err(Failure::new(Kind::State, message).into());
+        }
+        let found: Option<i64> = field(state, "label_base")?;
+        if found == self.label_base {
+            return Ok(());
+        }
+        let shown =
+            |base: Option<i64>| base.map_or_else(|| "None".to_owned(), |base| base.to_string());
+        let message = format!(
+            "the state is of other labels: label_base is {} there and {} here",
+            shown(found),
+            shown(self.label_base)
+        );
+        Err(Failure::new(Kind::State, message).into())
     }
 
     /// The place that a state tells, if it is a state of this stream.
@@ -101,17 +117,24 @@ impl Identity<'_> {
             let message = format!("the state is of version {version}, this is version {VERSION}");
             return Err(Failure::new(Kind::State, message).into());
         }
-        agree(
-            "fingerprint",
-            field::<String>(state, "fingerprint")?,
-            self.fingerprint,
-        )?;
+        // States of older versions and of datasets without keys say nothing of the samples.
+        let samples: Option<String> = match state.get_item("sample_fingerprint") {
+            Ok(_) => field(state, "sample_fingerprint")?,
+            Err(_) => None,
+        };
+        let fingerprint: String = field(state, "fingerprint")?;
+        match (samples, self.sample_fingerprint) {
+            (Some(found), Some(expected)) => agree("sample_fingerprint", found, expected)?,
+            _ => agree("fingerprint", fingerprint, self.fingerprint)?,
+        }
         agree("split", field::<String>(state, "split")?, self.split)?;
         agree("records", field::<u64>(state, "records")?, self.records)?;
         agree("seed", field::<u64>(state, "seed")?, self.seed)?;
         agree("lanes", field::<u64>(state, "lanes")?, self.lanes)?;
-        let shuffle = shuffle_name(self.shuffle);
+        let shuffle = self.shuffle.to_string();
         agree("shuffle", field::<String>(state, "shuffle")?, shuffle)?;
+        // Before the sampling, which may hold labels.
+        self.check_labels(state)?;
         agree(
             "sampling",
             field::<String>(state, "sampling")?,

@@ -37,6 +37,8 @@ struct Pictures<'a> {
 struct Picture {
     sample: u64,
     label: i64,
+    /// The title of the class, if the dataset names its classes.
+    class: Option<String>,
     padding: bool,
     failed: bool,
     width: u32,
@@ -58,10 +60,17 @@ pub(super) async fn images(State(room): State<Arc<Room>>, uri: Uri) -> Response 
     if let Some(known) = room.album.known(&name, number) {
         return (headers(JSON), known.to_string()).into_response();
     }
+    // A client that leaves while it waits here leaves no work behind.
+    let Ok(turn) = Arc::clone(&room.painter).acquire_owned().await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
     // Some milliseconds of work, more for large pictures: metrics and health do not wait for it.
     let painting = {
         let room = Arc::clone(&room);
-        tokio::task::spawn_blocking(move || room.album.paint(&room, &name, shot.as_deref()))
+        tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            room.album.paint(&room, &name, shot.as_deref())
+        })
     };
     match painting.await {
         Ok(painted) => (headers(JSON), painted.to_string()).into_response(),
@@ -94,6 +103,7 @@ impl Album {
                 Picture {
                     sample: sample.sample,
                     label: sample.label,
+                    class: sample.class.clone(),
                     padding: sample.padding,
                     failed: sample.failed,
                     width,

@@ -1,34 +1,49 @@
-//! Connections of those who watch: few, and none for ever.
+//! Connections of those who watch: few, none for long, and none that keeps others out.
+//!
+//! The listener never makes a client wait for a free place. A new connection takes the place of another one: first of one that
+//! has not sent a whole request, and of one from its own address where that address has its part of the places already.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Sleep;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep};
 
-/// Connections at once: those beyond wait. Descriptors are for trainers.
-const MAX_CONNECTIONS: usize = 32;
+use crate::origin::origin;
 
-/// A listener with a place for so many connections.
+/// Connections at once. Descriptors are for trainers.
+const MAX_CONNECTIONS: usize = 64;
+/// Connections at once from one address: a browser has six.
+const MAX_PER_ADDRESS: usize = 16;
+
+/// How long connections last.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadlines {
+    /// Until the head of the first request is complete.
+    pub(super) header: Duration,
+    /// From then on, whatever is done with the connection.
+    pub(super) lifetime: Duration,
+}
+
+/// A listener with a bounded number of connections.
 pub(super) struct Bounded {
     listener: TcpListener,
-    places: Arc<Semaphore>,
-    /// How long a connection lasts, whatever is done with it.
-    lifetime: Duration,
+    deadlines: Deadlines,
+    places: Places,
 }
 
 impl Bounded {
-    pub(super) fn new(listener: TcpListener, lifetime: Duration) -> Bounded {
+    pub(super) fn new(listener: TcpListener, deadlines: Deadlines) -> Bounded {
         Bounded {
             listener,
-            lifetime,
-            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            deadlines,
+            places: Places::default(),
         }
     }
 }
@@ -38,15 +53,17 @@ impl axum::serve::Listener for Bounded {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Limited, SocketAddr) {
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let place = place.expect("the semaphore is never closed");
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
+                    let (place, evicted) = self.places.take(origin(peer.ip()));
                     let limited = Limited {
                         stream,
-                        ends: Box::pin(tokio::time::sleep(self.lifetime)),
-                        _place: place,
+                        deadline: Box::pin(tokio::time::sleep(self.deadlines.header)),
+                        lifetime: self.deadlines.lifetime,
+                        head: Head::default(),
+                        evicted: Some(evicted),
+                        place,
                     };
                     return (limited, peer);
                 }
@@ -61,11 +78,153 @@ impl axum::serve::Listener for Bounded {
     }
 }
 
+/// The connections that are open.
+#[derive(Clone, Default)]
+struct Places(Arc<Mutex<Table>>);
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    /// In the order in which they came.
+    guests: Vec<Guest>,
+}
+
+struct Guest {
+    number: u64,
+    from: IpAddr,
+    /// Whether it sent a whole request.
+    asked: bool,
+    /// Dropped when its place goes to another one.
+    _evict: oneshot::Sender<()>,
+}
+
+impl Table {
+    /// The place that a connection from `from` takes where there are too many: of the oldest one that has asked nothing, or else
+    /// of the oldest one.
+    fn victim(&self, from: IpAddr) -> Option<usize> {
+        let own = |guest: &&Guest| guest.from == from;
+        let full_here = self.guests.iter().filter(own).count() >= MAX_PER_ADDRESS;
+        if !full_here && self.guests.len() < MAX_CONNECTIONS {
+            return None;
+        }
+        let candidates = self.guests.iter().enumerate();
+        let candidates = candidates.filter(|(_, guest)| !full_here || guest.from == from);
+        candidates
+            .min_by_key(|(_, guest)| (guest.asked, guest.number))
+            .map(|(at, _)| at)
+    }
+}
+
+impl Places {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place, and what ends when it goes to another connection.
+    fn take(&self, from: IpAddr) -> (Place, oneshot::Receiver<()>) {
+        let (evict, evicted) = oneshot::channel();
+        let mut table = self.lock();
+        if let Some(victim) = table.victim(from) {
+            table.guests.remove(victim);
+        }
+        let number = table.next;
+        table.next += 1;
+        table.guests.push(Guest {
+            number,
+            from,
+            asked: false,
+            _evict: evict,
+        });
+        drop(table);
+        let place = Place {
+            number,
+            places: self.clone(),
+        };
+        (place, evicted)
+    }
+}
+
+/// One connection's place.
+struct Place {
+    number: u64,
+    places: Places,
+}
+
+impl Place {
+    fn has_asked(&self) {
+        let mut table = self.places.lock();
+        let own = table.guests.iter_mut().find(|g| g.number == self.number);
+        if let Some(guest) = own {
+            guest.asked = true;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut table = self.places.lock();
+        table.guests.retain(|guest| guest.number != self.number);
+    }
+}
+
+/// Looks for the empty line that ends the head of a request.
+#[derive(Default)]
+struct Head {
+    began: bool,
+    complete: bool,
+    newlines: u8,
+}
+
+impl Head {
+    /// Whether these bytes complete it.
+    fn completes(&mut self, bytes: &[u8]) -> bool {
+        if self.complete {
+            return false;
+        }
+        for &byte in bytes {
+            match byte {
+                b'\n' => self.newlines += 1,
+                b'\r' => {}
+                _ => (self.began, self.newlines) = (true, 0),
+            }
+            // Empty lines before a request are none of it.
+            if !self.began {
+                self.newlines = 0;
+            }
+            if self.newlines == 2 {
+                self.complete = true;
+                return true;
+            }
+        }
+        false
+    }
+}
+
 /// A connection that has a place, for a while.
 pub(super) struct Limited {
     stream: TcpStream,
-    ends: Pin<Box<Sleep>>,
-    _place: OwnedSemaphorePermit,
+    deadline: Pin<Box<Sleep>>,
+    lifetime: Duration,
+    head: Head,
+    /// None once it said so.
+    evicted: Option<oneshot::Receiver<()>>,
+    place: Place,
+}
+
+impl Limited {
+    /// Ready with an error when the connection is over.
+    fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(evicted) = &mut self.evicted {
+            if Pin::new(evicted).poll(context).is_pending() {
+                return self.deadline.as_mut().poll(context).map(|()| {
+                    let late = io::ErrorKind::TimedOut;
+                    Err(late.into())
+                });
+            }
+            self.evicted = None;
+        }
+        Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
+    }
 }
 
 impl AsyncRead for Limited {
@@ -74,11 +233,18 @@ impl AsyncRead for Limited {
         context: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buf) {
-            return Poll::Ready(read);
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buf);
+        if self.head.completes(&buf.filled()[before..]) {
+            self.place.has_asked();
+            let ends = Instant::now() + self.lifetime;
+            self.deadline.as_mut().reset(ends);
         }
-        ready!(self.ends.as_mut().poll(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        // A client that sends all the time is held to its deadline as well.
+        match self.poll_over(context) {
+            Poll::Pending => read,
+            over => over,
+        }
     }
 }
 
@@ -91,8 +257,7 @@ impl AsyncWrite for Limited {
         if let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write(context, buf) {
             return Poll::Ready(written);
         }
-        ready!(self.ends.as_mut().poll(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        self.poll_over(context).map_ok(|()| 0)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -101,5 +266,71 @@ impl AsyncWrite for Limited {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    #[test]
+    fn silent_connections_lose_their_places_first() {
+        let places = Places::default();
+        let mut held: Vec<_> = (0..MAX_PER_ADDRESS)
+            .map(|_| places.take(address(1)))
+            .collect();
+        held[0].0.has_asked();
+        let other = places.take(address(2));
+        held.push(places.take(address(1)));
+        let lost = |evicted: &mut oneshot::Receiver<()>| {
+            evicted
+                .try_recv()
+                .is_err_and(|e| e == oneshot::error::TryRecvError::Closed)
+        };
+        let gone: Vec<usize> = (0..held.len()).filter(|&i| lost(&mut held[i].1)).collect();
+        assert_eq!(gone, [1], "the oldest silent one from there");
+        // Where all have asked, the oldest one goes.
+        for (place, _) in &held {
+            place.has_asked();
+        }
+        held.push(places.take(address(1)));
+        assert!(lost(&mut held[0].1));
+        let mut other = other;
+        assert!(!lost(&mut other.1), "other addresses keep theirs");
+        drop((held, other));
+        assert!(places.lock().guests.is_empty());
+    }
+
+    #[test]
+    fn many_addresses_share_all_places() {
+        let places = Places::default();
+        let held: Vec<_> = (0..=u8::MAX)
+            .map(|last| places.take(address(last)))
+            .collect();
+        assert_eq!(places.lock().guests.len(), MAX_CONNECTIONS);
+        drop(held);
+        assert!(places.lock().guests.is_empty());
+    }
+
+    #[test]
+    fn a_head_ends_with_an_empty_line() {
+        let ends = |pieces: &[&str]| {
+            let mut head = Head::default();
+            let found: Vec<bool> = pieces
+                .iter()
+                .map(|p| head.completes(p.as_bytes()))
+                .collect();
+            found.iter().position(|&found| found)
+        };
+        assert_eq!(ends(&["GET / HTTP/1.1\r\nHost: x\r\n\r\n"]), Some(0));
+        assert_eq!(ends(&["GET / HTTP/1.1\r", "\n", "\r", "\nmore"]), Some(3));
+        assert_eq!(ends(&["GET / HTTP/1.1\n\n"]), Some(0));
+        assert_eq!(ends(&["\r\n\r\n\r\nGET / HTTP/1.1\r\n"]), None);
+        assert_eq!(ends(&["GET / HTTP/1.1\r\nHost: x\r\n"]), None);
+        assert_eq!(ends(&["G\r\n\r\n", "G\r\n\r\n"]), Some(0), "once");
     }
 }

@@ -1,14 +1,13 @@
-//! What people and programs see of a server, over HTTP, on an address of its own: the dashboard, the report that it shows,
-//! health, readiness and metrics.
+//! What people and programs see of a server, over HTTP, on addresses of their own: [`Admin`] has the dashboard, the report that
+//! it shows, health, readiness and metrics; [`Health`] has health and readiness alone.
 //!
-//! The only room of the server with a runtime: one thread, apart from those that serve. It reads what the
-//! others count, and can change nothing.
+//! Each has a runtime on one thread, apart from those that serve. It reads what the others count, and can change nothing.
 
+mod http;
 mod images;
 mod listener;
 mod page;
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -21,18 +20,18 @@ use axum::http::{StatusCode, Uri, uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use forebay_store::cache::Cache;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use forebay_cache::Cache;
+use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::history::{History, TICK};
 use crate::report::Desk;
 use crate::server::Status;
 use crate::surroundings::Surroundings;
+use http::Listening;
 use images::Album;
-use listener::Bounded;
+use listener::Deadlines;
 
 /// What is shown, and for how long somebody may look.
 #[derive(Debug, Clone)]
@@ -41,8 +40,10 @@ pub struct AdminOptions {
     pub images: bool,
     /// The cache that datasets are read through, to show how it does.
     pub cache: Option<Arc<Cache>>,
-    /// How long a connection lasts, whatever is done with it: whoever says nothing keeps nobody out for longer.
+    /// How long a connection lasts from its first request on, whatever is done with it.
     pub connection_lifetime: Duration,
+    /// How long the head of the first request may take.
+    pub header_timeout: Duration,
 }
 
 impl Default for AdminOptions {
@@ -51,17 +52,18 @@ impl Default for AdminOptions {
             images: false,
             cache: None,
             connection_lifetime: Duration::from_secs(10),
+            header_timeout: HEADER_TIMEOUT,
         }
     }
 }
 
 /// The dashboard and what is behind it: `/`, `/api/status`, `/api/images`, `/healthz`, `/readyz` and `/metrics`, until
 /// dropped.
-pub struct Admin {
-    address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<thread::JoinHandle<()>>,
-}
+pub struct Admin(Listening);
+
+/// `/healthz` and `/readyz` alone, until dropped: for probes, on an address that reveals nothing else and that no load on the
+/// dashboard's slows down.
+pub struct Health(Listening);
 
 /// What all requests see.
 struct Room {
@@ -69,6 +71,8 @@ struct Room {
     options: AdminOptions,
     history: Mutex<History>,
     album: Album,
+    /// One picture at a time is made, whatever is asked for.
+    painter: Arc<Semaphore>,
     cores: u64,
     started: SystemTime,
     /// Whether only this machine reaches the address.
@@ -80,72 +84,57 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// [`Error::PortTaken`], [`Error::Listen`], [`Error::System`].
+    /// [`Error::PortTaken`](crate::Error::PortTaken), [`Error::Listen`](crate::Error::Listen),
+    /// [`Error::System`](crate::Error::System).
     pub fn start(address: SocketAddr, status: Status, options: AdminOptions) -> Result<Admin> {
-        let refused = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => Error::PortTaken { address },
-            _ => Error::Listen { address, source },
+        let deadlines = Deadlines {
+            header: options.header_timeout,
+            lifetime: options.connection_lifetime,
         };
-        let listener = std::net::TcpListener::bind(address).map_err(refused)?;
-        listener.set_nonblocking(true).map_err(refused)?;
-        let bound = listener.local_addr().map_err(refused)?;
-        let system = |source| Error::System {
-            doing: "starting the thread for the dashboard and metrics",
-            source,
+        let serve = |bound: SocketAddr| {
+            let room = Arc::new(Room {
+                status,
+                options,
+                history: Mutex::default(),
+                album: Album::default(),
+                painter: Arc::new(Semaphore::new(1)),
+                cores: thread::available_parallelism().map_or(0, |cores| cores.get() as u64),
+                started: SystemTime::now(),
+                is_local: bound.ip().is_loopback(),
+            });
+            let router = router(Arc::clone(&room));
+            (router, async move { remember(&room).await })
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(system)?;
-        let lifetime = options.connection_lifetime;
-        let room = Arc::new(Room {
-            status,
-            options,
-            history: Mutex::default(),
-            album: Album::default(),
-            cores: thread::available_parallelism().map_or(0, |cores| cores.get() as u64),
-            started: SystemTime::now(),
-            is_local: bound.ip().is_loopback(),
-        });
-        let (stop, stopped) = oneshot::channel::<()>();
-        let thread = thread::Builder::new()
-            .name("forebay-admin".to_owned())
-            .spawn(move || {
-                let serving = async move {
-                    let listener = Bounded::new(TcpListener::from_std(listener)?, lifetime);
-                    // Connections end with the runtime: nobody waits for a client that keeps one open.
-                    tokio::select! {
-                        served = async { axum::serve(listener, router(Arc::clone(&room))).await } => served,
-                        () = remember(&room) => Ok(()),
-                        _ = stopped => Ok(()),
-                    }
-                };
-                // The listener was bound; what fails later is a client's connection.
-                let _ = runtime.block_on(serving);
-                runtime.shutdown_background();
-            })
-            .map_err(system)?;
-        Ok(Admin {
-            address: bound,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Listening::start("forebay-admin", address, deadlines, serve).map(Admin)
     }
 
     /// Where it listens; the port is the real one.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
-        self.address
+        self.0.addr()
     }
 }
 
-impl Drop for Admin {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // It has nothing to say.
-            let _ = thread.join();
-        }
+impl Health {
+    /// Listens on `address`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Admin::start`].
+    pub fn start(address: SocketAddr, status: Status) -> Result<Health> {
+        let deadlines = Deadlines {
+            header: HEADER_TIMEOUT,
+            // Probes ask once.
+            lifetime: HEADER_TIMEOUT,
+        };
+        let serve = |_| (health(status), std::future::pending());
+        Listening::start("forebay-health", address, deadlines, serve).map(Health)
+    }
+
+    /// Where it listens; the port is the real one.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.0.addr()
     }
 }
 
@@ -191,6 +180,8 @@ async fn remember(room: &Room) {
 }
 
 const JSON: &str = "application/json";
+/// How long the head of a request may take.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn router(room: Arc<Room>) -> Router {
     let watched = Router::new()
@@ -198,20 +189,28 @@ fn router(room: Arc<Room>) -> Router {
         .route("/api/status", get(status))
         .route("/api/images", get(images::images))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&room), for_us));
+    let health = health(room.status.clone());
     Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .merge(watched)
         .with_state(room)
+        .merge(health)
+}
+
+/// Whether the process works, and whether it takes trainers.
+fn health(status: Status) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .with_state(status)
 }
 
 async fn status(State(room): State<Arc<Room>>) -> impl IntoResponse {
     (headers(JSON), room.report())
 }
 
-async fn ready(State(room): State<Arc<Room>>) -> (StatusCode, &'static str) {
-    match room.status.is_ready() {
+async fn ready(State(status): State<Status>) -> (StatusCode, &'static str) {
+    match status.is_ready() {
         true => (StatusCode::OK, "ready\n"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
     }

@@ -4,9 +4,9 @@ mod exposition;
 
 use std::collections::BTreeMap;
 
+use forebay_cache::TierStats;
 use forebay_loader::{Queues, READ_BOUNDS_S};
 use forebay_store::Traffic;
-use forebay_store::cache::TierStats;
 
 use crate::process::Process;
 use crate::surroundings::Surroundings;
@@ -532,7 +532,7 @@ mod tests {
             ..Survey::default()
         };
         let mut around = Surroundings::default();
-        let mut cache = forebay_store::cache::CacheStats::default();
+        let mut cache = forebay_cache::CacheStats::default();
         cache.disk.hits = 9;
         cache.disk.limit_bytes = 100;
         cache.misses = 3;

@@ -146,6 +146,7 @@ impl Desk<'_> {
             threads: &all_threads,
             levels: history.levels(name),
             cores: self.cores,
+            cpu_s: history.cpu_s(name),
         });
         let dataset = self.survey.served.get(name).cloned().flatten();
         // Where ranks begin at the same place, the one that is behind holds the others up.

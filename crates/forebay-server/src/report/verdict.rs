@@ -24,6 +24,8 @@ pub(super) struct Window<'a> {
     pub(super) levels: Vec<wire::ReadLevel>,
     /// Cores that the process may use.
     pub(super) cores: u64,
+    /// Seconds that decode threads had a core, and that all threads of the process had one.
+    pub(super) cpu_s: [f64; 2],
 }
 
 pub(super) fn judge(window: &Window<'_>) -> Judgement {
@@ -66,6 +68,8 @@ pub(super) fn judge(window: &Window<'_>) -> Judgement {
         elapsed_s: window.seconds,
         reads: window.levels.clone(),
         cores: u32::try_from(window.cores).unwrap_or(u32::MAX),
+        decode_cpu_s: window.cpu_s[0],
+        process_cpu_s: window.cpu_s[1],
         ..wire::Stats::default()
     };
     let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
@@ -88,7 +92,7 @@ mod tests {
     use super::*;
 
     fn bound(batches: u64, decode: [f64; 3], send: [f64; 3], hungry: f64) -> Judgement {
-        bound_of(1, batches, decode, send, hungry)
+        bound_of(1, batches, decode, send, hungry, 9.8)
     }
 
     fn bound_of(
@@ -97,6 +101,7 @@ mod tests {
         decode: [f64; 3],
         send: [f64; 3],
         hungry: f64,
+        cpu_s: f64,
     ) -> Judgement {
         let stages = [
             ("fetch", [2.0, 0.0, 38.0]),
@@ -126,6 +131,7 @@ mod tests {
                 })
                 .to_vec(),
             cores: 1,
+            cpu_s: [cpu_s, cpu_s],
         })
     }
 
@@ -152,8 +158,13 @@ mod tests {
                 && decode.contains("storage could give 50.0x"),
             "{decode}"
         );
-        let several = bound_of(2, 10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0], 9.0).text;
+        let several = bound_of(2, 10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0], 9.0, 9.8).text;
         assert!(several.contains("at least 50.0x"), "{several}");
+        let crowded = bound_of(1, 10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0], 9.0, 4.0).text;
+        assert!(
+            crowded.contains("other processes use the CPU: decode threads got 0.4 of 1.0 cores"),
+            "{crowded}"
+        );
         let none = BTreeMap::new();
         let idle = judge(&Window {
             seconds: 10.0,
@@ -164,6 +175,7 @@ mod tests {
             threads: &BTreeMap::new(),
             levels: Vec::new(),
             cores: 0,
+            cpu_s: [0.0; 2],
         });
         assert_eq!(idle.bound, "idle");
     }

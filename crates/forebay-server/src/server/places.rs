@@ -14,6 +14,7 @@ use super::{LISTEN_STACK, MAX_REFUSALS, Shared, lock};
 use crate::connection;
 use crate::link::{Ending, Link, Stop};
 use crate::observer::Event;
+use crate::origin::origin;
 use crate::stats::Counters;
 
 /// The part of the drain in which clients may go over to other servers and are served meanwhile.
@@ -22,10 +23,10 @@ const LEAVING: f64 = 0.75;
 /// All connections, locked.
 type Links<'a> = MutexGuard<'a, HashMap<u64, Arc<Link>>>;
 
-/// Where a client is; none for a process of this machine.
+/// Where a client is, as limits count it; none for a process of this machine.
 fn address(peer: Peer) -> Option<IpAddr> {
     match peer {
-        Peer::Address(address) => Some(address.ip()),
+        Peer::Address(address) => Some(origin(address.ip())),
         Peer::Process(_) => None,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_loader::Share;
-use forebay_wire::{Socket, wire};
+use forebay_wire::{Peer, Socket, wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Shared, lock};
@@ -14,6 +14,7 @@ use crate::access::Scope;
 use crate::job::Served;
 use crate::link::Link;
 use crate::observer::Event;
+use crate::origin::origin;
 use crate::stats::{Counters, ServerStats};
 use crate::survey::{Stream, Survey};
 use crate::watched::Change;
@@ -117,10 +118,15 @@ impl Shared {
             .map(|(name, _)| name.clone())
     }
 
-    /// What the streams of a name have together of cores and line.
-    pub(crate) fn share_of(&self, name: &str) -> Share {
+    /// What the streams of one client of a name have together of cores and line: as much as those of each other client, however many
+    /// they are.
+    pub(crate) fn share_of(&self, name: &str, client: Peer) -> Share {
         let served = self.served.get(name);
-        served.map_or_else(Share::default, |served| served.share.clone())
+        let name = served.map_or_else(Share::default, |served| served.share.clone());
+        name.part_of(&match client {
+            Peer::Address(address) => origin(address.ip()).to_string(),
+            Peer::Process(_) => client.to_string(),
+        })
     }
 
     pub(crate) fn served(&self, name: &str) -> Option<Served> {

@@ -68,6 +68,9 @@ pub(super) fn more(mut one: wire::Stats, other: &wire::Stats) -> wire::Stats {
     }
     add_levels(&mut one.reads, &other.reads);
     one.cores = one.cores.max(other.cores);
+    one.decode_cpu_s += other.decode_cpu_s;
+    // Both counted the same process.
+    one.process_cpu_s = one.process_cpu_s.max(other.process_cpu_s);
     // A store counts for all who read a dataset there: both have seen the same numbers, one of them later.
     one.traffic = match (one.traffic, other.traffic) {
         (Some(one), Some(other)) => Some(later(one, other)),
@@ -104,6 +107,7 @@ pub(super) fn less(mut now: wire::Stats, before: &wire::Stats) -> wire::Stats {
     now.batches = now.batches.saturating_sub(before.batches);
     now.bytes_read = now.bytes_read.saturating_sub(before.bytes_read);
     now.failed = now.failed.saturating_sub(before.failed);
+    now.decode_cpu_s = (now.decode_cpu_s - before.decode_cpu_s).max(0.0);
     take_levels(&mut now.reads, &before.reads);
     now
 }

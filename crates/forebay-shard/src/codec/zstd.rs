@@ -1,54 +1,72 @@
 //! Zstandard, one frame a block.
 
-use std::cell::RefCell;
-use std::io;
+use super::{BlockCodec, Codec, Levels};
 
-use zstd::bulk::{Compressor, Decompressor};
-
-use super::BlockCodec;
-
-pub(super) struct Zstd {
-    compressor: Compressor<'static>,
-    decompressor: Decompressor<'static>,
+impl Codec {
+    /// Blocks are compressed with Zstandard, where that makes a block smaller.
+    pub const ZSTD: Self = Self { id: CODEC.id };
 }
 
-thread_local! {
-    /// A context is costly to make and cheap to keep: one for each thread.
-    static CODEC: RefCell<Option<Zstd>> = const { RefCell::new(None) };
-}
+pub(super) const CODEC: BlockCodec = BlockCodec {
+    id: 1,
+    name: "zstd",
+    feature_bit: 1,
+    default_block_bytes: 256 << 10,
+    // 3 is the library's own default: most of the gain at several hundred MB/s.
+    levels: Some(Levels {
+        range: 1..=22,
+        default: 3,
+    }),
+    #[cfg(feature = "zstd")]
+    engine: Some(library::ENGINE),
+    #[cfg(not(feature = "zstd"))]
+    engine: None,
+};
 
-/// Calls `with` with this thread's codec.
-pub(super) fn with_thread_codec<T>(with: impl FnOnce(&mut Zstd) -> io::Result<T>) -> io::Result<T> {
-    CODEC.with_borrow_mut(|slot| {
-        if slot.is_none() {
-            *slot = Some(Zstd::new(0)?);
-        }
-        slot.as_mut()
-            .map_or_else(|| Err(io::ErrorKind::OutOfMemory.into()), with)
-    })
-}
+#[cfg(feature = "zstd")]
+mod library {
+    use std::cell::RefCell;
+    use std::io;
 
-impl Zstd {
-    pub(super) fn new(level: i32) -> io::Result<Self> {
-        Ok(Self {
-            compressor: Compressor::new(level)?,
-            decompressor: Decompressor::new()?,
-        })
+    use zstd::bulk::{self, Decompressor};
+    use zstd::zstd_safe::find_frame_compressed_size;
+
+    use crate::codec::{Compressor, Engine};
+
+    pub(super) const ENGINE: Engine = Engine {
+        compressor,
+        decompress,
+    };
+
+    /// How a Zstandard frame starts (RFC 8878). Skippable frames and those of old versions start otherwise.
+    const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+    thread_local! {
+        /// A context is costly to make and cheap to keep: one for each thread.
+        static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
     }
-}
 
-impl BlockCodec for Zstd {
-    fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-        out.extend_from_slice(&self.compressor.compress(raw)?);
-        Ok(())
+    fn compressor(level: i32) -> io::Result<Compressor> {
+        let mut zstd = bulk::Compressor::new(level)?;
+        Ok(Box::new(move |raw, out| {
+            out.extend_from_slice(&zstd.compress(raw)?);
+            Ok(())
+        }))
     }
 
-    fn decompress(&mut self, stored: &[u8], raw_len: usize, out: &mut Vec<u8>) -> io::Result<()> {
+    fn decompress(stored: &[u8], raw_len: usize, out: &mut Vec<u8>) -> io::Result<()> {
         out.clear();
+        check_one_frame(stored)?;
         out.try_reserve_exact(raw_len)?;
-        // The vector may hold more room than asked for: what matters is the
-        // length that comes out.
-        let written = self.decompressor.decompress_to_buffer(stored, out)?;
+        let written = DECOMPRESSOR.with_borrow_mut(|slot| {
+            let zstd = match slot {
+                Some(zstd) => zstd,
+                None => slot.insert(Decompressor::new()?),
+            };
+            // The vector may hold more room than asked for: what matters is the
+            // length that comes out.
+            zstd.decompress_to_buffer(stored, out)
+        })?;
         if written != raw_len {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -56,5 +74,76 @@ impl BlockCodec for Zstd {
             ));
         }
         Ok(())
+    }
+
+    /// Refuses everything but a single frame: the library would also expand several in a row, and
+    /// pass over skippable ones.
+    fn check_one_frame(stored: &[u8]) -> io::Result<()> {
+        let invalid = |problem: String| Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        if !stored.starts_with(&MAGIC) {
+            return invalid("the block is no Zstandard frame".to_owned());
+        }
+        match find_frame_compressed_size(stored) {
+            Ok(len) if len == stored.len() => Ok(()),
+            Ok(len) => invalid(format!(
+                "{} bytes follow the Zstandard frame of the block",
+                stored.len() - len
+            )),
+            Err(_) => invalid("the Zstandard frame of the block is cut short".to_owned()),
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use proptest::prelude::*;
+
+        fn compress(raw: &[u8]) -> Vec<u8> {
+            let mut stored = Vec::new();
+            compressor(3).unwrap()(raw, &mut stored).unwrap();
+            stored
+        }
+
+        fn expanded(stored: &[u8], raw_len: usize) -> io::Result<Vec<u8>> {
+            let mut out = Vec::new();
+            decompress(stored, raw_len, &mut out)?;
+            Ok(out)
+        }
+
+        /// A skippable frame (RFC 8878, section 3.1.2) with this content.
+        fn skippable(content: &[u8]) -> Vec<u8> {
+            let mut frame = 0x184d_2a53u32.to_le_bytes().to_vec();
+            frame.extend((content.len() as u32).to_le_bytes());
+            frame.extend_from_slice(content);
+            frame
+        }
+
+        proptest! {
+            #[test]
+            fn only_one_frame_of_the_declared_size_is_accepted(
+                raw in prop::collection::vec(any::<u8>(), 1..2000),
+                cut in any::<prop::sample::Index>(),
+                extra in prop::collection::vec(any::<u8>(), 0..40),
+            ) {
+                let frame = compress(&raw);
+                prop_assert_eq!(expanded(&frame, raw.len()).unwrap(), raw.clone());
+                let join = |parts: &[&[u8]]| parts.concat();
+                let cut = cut.index(raw.len());
+                let (head, tail) = raw.split_at(cut);
+                for stored in [
+                    join(&[&compress(head), &compress(tail)]),
+                    join(&[&frame, &skippable(&extra)]),
+                    join(&[&skippable(&extra), &frame]),
+                    join(&[&frame, &compress(b"")]),
+                    join(&[&frame, &extra, &[0]]),
+                    frame[..frame.len() - 1].to_vec(),
+                    skippable(&raw),
+                ] {
+                    prop_assert!(expanded(&stored, raw.len()).is_err(), "{:x?}", stored);
+                }
+                prop_assert!(expanded(&frame, raw.len() + 1).is_err());
+                prop_assert!(expanded(&frame, raw.len() - 1).is_err());
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use super::wire::{bytes_field_len, put_bytes_head, put_varint, varint_len};
 ///
 /// Features are written in the byte order of their names, which is what C++
 /// protobuf, and so TensorFlow, writes with deterministic serialisation: the
-/// same features are the same bytes, whoever wrote them. (Python's protobuf
+/// same features are the same bytes, from any writer. (Python's protobuf
 /// puts a name behind longer names that start with it.)
 ///
 /// ```

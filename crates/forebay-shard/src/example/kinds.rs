@@ -1,4 +1,4 @@
-//! What a record's features are, without their values.
+//! The names and kinds of a record's features, without their values.
 
 use super::{ExampleView, FeatureKind};
 use std::collections::BTreeMap;

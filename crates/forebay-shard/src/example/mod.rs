@@ -7,15 +7,15 @@
 mod builder;
 mod edit;
 mod kinds;
+mod record_features;
 mod view;
 mod wire;
 
 pub use builder::ExampleBuilder;
 pub use edit::set_bytes;
 pub use kinds::feature_kinds;
-pub use view::{
-    ExampleView, FeatureKind, FeatureView, Features, ImageRecord, image_and_label, image_record,
-};
+pub use record_features::{ImageRecord, RecordFeatures, image_and_label, image_record};
+pub use view::{ExampleView, FeatureKind, FeatureView, Features};
 
 /// The feature that holds an encoded image.
 pub const IMAGE_ENCODED: &str = "image/encoded";
@@ -35,7 +35,7 @@ pub enum ExampleError {
     Encoding {
         /// Byte of the record.
         offset: usize,
-        /// What is wrong there.
+        /// The problem at this byte.
         problem: &'static str,
     },
     /// A feature has another kind than was asked for.
@@ -47,6 +47,14 @@ pub enum ExampleError {
         expected: FeatureKind,
         /// The kind it has.
         found: FeatureKind,
+    },
+    /// A feature that holds one image or label in other records holds several.
+    #[error("feature {name} holds {values} values, expected one")]
+    Several {
+        /// The feature's name.
+        name: String,
+        /// How many it holds.
+        values: usize,
     },
     /// A feature that has to be there is not.
     #[error("feature {name} is missing")]

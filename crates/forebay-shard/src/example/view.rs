@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::ExampleError;
 use super::wire::{Fields, Piece, Value};
-use super::{ExampleError, IMAGE_ENCODED, IMAGE_LABEL, IMAGE_SEEK_POINTS};
 
 /// A record seen as a `tensorflow.Example`. It borrows the record: taking out
 /// an image gives a slice of it.
@@ -56,6 +56,12 @@ impl<'a> ExampleView<'a> {
         self.walk()
     }
 
+    /// Whether it has a field that makes it a `tensorflow.SequenceExample`, whose context reads as an Example.
+    pub fn has_feature_lists(self) -> bool {
+        let mut fields = self.root.fields();
+        fields.any(|field| matches!(field, Ok((2, Value::Bytes(_)))))
+    }
+
     /// The feature of this name; the last one, as protobuf rules, if a record
     /// has it twice.
     pub fn get(self, name: &str) -> Option<FeatureView<'a>> {
@@ -69,7 +75,7 @@ impl<'a> ExampleView<'a> {
     /// When the feature holds numbers, or is broken.
     pub fn bytes(self, name: &str) -> Result<Option<&'a [u8]>, ExampleError> {
         self.get(name)
-            .map_or(Ok(None), |feature| feature.first_bytes())
+            .map_or(Ok(None), |feature| feature.one_bytes(true))
     }
 
     /// The first integer of a feature; `None` when the feature is absent or
@@ -79,7 +85,7 @@ impl<'a> ExampleView<'a> {
     /// When the feature holds something else, or is broken.
     pub fn int64(self, name: &str) -> Result<Option<i64>, ExampleError> {
         self.get(name)
-            .map_or(Ok(None), |feature| feature.first_int64())
+            .map_or(Ok(None), |feature| feature.one_int64(true))
     }
 
     /// The first float of a feature; `None` when the feature is absent or
@@ -95,78 +101,13 @@ impl<'a> ExampleView<'a> {
     }
 }
 
-/// What a loader takes out of a record; see [`image_record`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ImageRecord<'a> {
-    /// The encoded image.
-    pub image: &'a [u8],
-    /// The image's seek points: of any bytes, whoever reads them checks them.
-    pub seek_points: Option<&'a [u8]>,
-    /// The class label, as it is stored.
-    pub label: Option<i64>,
-}
-
-/// The encoded image, its seek points and the label of a record, in one walk over it and without copies.
-///
-/// Seek points are an aid: a feature of that name that holds something else is as good as none.
-///
-/// # Errors
-/// When the record is no Example, has no image, or has image or label as other kinds.
-///
-/// ```
-/// # let mut builder = forebay_shard::ExampleBuilder::new();
-/// # builder.add_bytes("image/encoded", b"jpeg").add_bytes("image/seek_points", b"points");
-/// # let record = builder.to_vec();
-/// let record = forebay_shard::image_record(&record)?;
-/// assert_eq!(record.image, b"jpeg");
-/// assert_eq!(record.seek_points, Some(&b"points"[..]));
-/// assert_eq!(record.label, None);
-/// # Ok::<(), forebay_shard::ExampleError>(())
-/// ```
-pub fn image_record(record: &[u8]) -> Result<ImageRecord<'_>, ExampleError> {
-    let (mut image, mut seek_points, mut label) = (None, None, None);
-    let mut features = ExampleView {
-        root: Piece {
-            bytes: record,
-            offset: 0,
-        },
-    }
-    .walk();
-    while let Some(feature) = features.step()? {
-        match feature.name {
-            IMAGE_ENCODED => image = feature.first_bytes()?,
-            IMAGE_SEEK_POINTS => seek_points = feature.first_bytes().ok().flatten(),
-            IMAGE_LABEL => label = feature.first_int64()?,
-            _ => {}
-        }
-    }
-    match image {
-        Some(image) => Ok(ImageRecord {
-            image,
-            seek_points,
-            label,
-        }),
-        None => Err(ExampleError::Missing {
-            name: IMAGE_ENCODED.to_owned(),
-        }),
-    }
-}
-
-/// The encoded image and the label of a record: [`image_record`] for those who need no more.
-///
-/// # Errors
-/// As [`image_record`].
-///
-/// ```
-/// # let mut builder = forebay_shard::ExampleBuilder::new();
-/// # builder.add_bytes("image/encoded", b"jpeg");
-/// # let record = builder.to_vec();
-/// let (image, label) = forebay_shard::image_and_label(&record)?;
-/// assert_eq!((image, label), (&b"jpeg"[..], None));
-/// # Ok::<(), forebay_shard::ExampleError>(())
-/// ```
-pub fn image_and_label(record: &[u8]) -> Result<(&[u8], Option<i64>), ExampleError> {
-    image_record(record).map(|record| (record.image, record.label))
+/// Walks a record that was not checked before.
+pub(super) fn walk(record: &[u8]) -> Features<'_> {
+    let root = Piece {
+        bytes: record,
+        offset: 0,
+    };
+    ExampleView { root }.walk()
 }
 
 /// Walks the features of an Example.
@@ -177,7 +118,7 @@ pub struct Features<'a> {
 }
 
 impl<'a> Features<'a> {
-    fn step(&mut self) -> Result<Option<FeatureView<'a>>, ExampleError> {
+    pub(super) fn step(&mut self) -> Result<Option<FeatureView<'a>>, ExampleError> {
         loop {
             if let Some(features) = &mut self.features {
                 match features.next().transpose()? {
@@ -206,7 +147,7 @@ impl<'a> Iterator for Features<'a> {
     }
 }
 
-/// What a feature holds.
+/// The kind of values that a feature holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FeatureKind {
     /// Byte strings.
@@ -260,7 +201,7 @@ impl<'a> FeatureView<'a> {
         self.name
     }
 
-    /// What it holds.
+    /// Returns the kind of its values.
     ///
     /// # Errors
     /// When its encoding is broken.
@@ -314,23 +255,43 @@ impl<'a> FeatureView<'a> {
         Ok(values)
     }
 
-    fn first_bytes(self) -> Result<Option<&'a [u8]>, ExampleError> {
-        let mut first = None;
+    /// Its byte string; an error if there are several, unless the first counts.
+    pub(super) fn one_bytes(self, first_counts: bool) -> Result<Option<&'a [u8]>, ExampleError> {
+        let (mut first, mut values) = (None, 0);
         self.values(FeatureKind::Bytes, |value| match value {
-            None => first = None,
-            Some(piece) => first = first.or(Some(piece.bytes)),
+            None => (first, values) = (None, 0),
+            Some(piece) => {
+                first = first.or(Some(piece.bytes));
+                values += 1;
+            }
         })?;
+        self.refuse_several(values, first_counts)?;
         Ok(first)
     }
 
-    fn first_int64(self) -> Result<Option<i64>, ExampleError> {
-        let mut first = None;
+    /// Its integer; an error if there are several, unless the first counts.
+    pub(super) fn one_int64(self, first_counts: bool) -> Result<Option<i64>, ExampleError> {
+        let (mut first, mut values) = (None, 0);
         self.numbers(FeatureKind::Int64, |value| match value {
-            None => first = None,
-            Some(Number::Int64(value)) => first = first.or(Some(value)),
+            None => (first, values) = (None, 0),
+            Some(Number::Int64(value)) => {
+                first = first.or(Some(value));
+                values += 1;
+            }
             Some(Number::Float(_)) => {}
         })?;
+        self.refuse_several(values, first_counts)?;
         Ok(first)
+    }
+
+    fn refuse_several(self, values: usize, first_counts: bool) -> Result<(), ExampleError> {
+        if values > 1 && !first_counts {
+            return Err(ExampleError::Several {
+                name: self.name.to_owned(),
+                values,
+            });
+        }
+        Ok(())
     }
 
     /// Calls `each` for the list of every kind that the feature sets. Protobuf

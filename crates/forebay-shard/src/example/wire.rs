@@ -89,7 +89,7 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Where the next field begins.
+    /// Returns the byte at which the next field begins.
     pub(super) fn offset(&self) -> usize {
         self.rest.offset
     }

@@ -12,8 +12,9 @@ use super::{Block, Index, MAX_KEY_BYTES};
 use crate::checksum::Crc32c;
 use crate::error::{Corruption, Error, Result};
 use crate::frame::OVERHEAD_BYTES;
+use crate::samples::SampleDigest;
 
-/// What the index keeps of a record besides its place.
+/// The label and the key of a record, which the index keeps beside its offset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecordMeta<'a> {
     /// Its class label.
@@ -92,6 +93,7 @@ pub struct IndexBuilder {
     labels: Vec<i64>,
     keys: PageBuilder,
     blocks: Vec<Block>,
+    samples: SampleDigest,
 }
 
 impl Default for IndexBuilder {
@@ -101,6 +103,7 @@ impl Default for IndexBuilder {
             labels: Vec::new(),
             keys: PageBuilder::default(),
             blocks: Vec::new(),
+            samples: SampleDigest::default(),
         }
     }
 }
@@ -133,6 +136,7 @@ impl IndexBuilder {
         self.offsets.push(end);
         self.labels.push(meta.label.unwrap_or(NO_LABEL));
         self.keys.push(meta.key);
+        self.samples.push(meta.label, meta.key);
         Ok(())
     }
 
@@ -156,6 +160,20 @@ impl IndexBuilder {
     /// Records so far.
     pub fn records(&self) -> u64 {
         self.labels.len() as u64
+    }
+
+    /// Digest of the labels and keys of the records so far.
+    pub fn samples(&self) -> SampleDigest {
+        self.samples
+    }
+
+    /// Stored bytes of the records so far, as [`Shard::byte_range`](crate::Shard::byte_range) of
+    /// all of them will have it.
+    pub fn record_bytes(&self) -> u64 {
+        match (self.blocks.first(), self.blocks.last()) {
+            (Some(first), Some(last)) => last.payload().end - first.payload().start,
+            _ => self.logical_len(),
+        }
     }
 
     /// Bytes of all frames so far: the size of a TFRecord file of them.
@@ -194,7 +212,7 @@ impl IndexBuilder {
         out.put(&header.encode())?;
         let binding = (FileKind::Sidecar, features, self.logical_len(), data_crc32c);
         let rest = self.write_to(PIECE_BYTES as u64, binding, out.inner)?;
-        out.sum.join(rest.value(), rest.len());
+        out.sum.combine(rest.value(), rest.len());
         Ok(out.sum)
     }
 
@@ -256,7 +274,7 @@ impl IndexBuilder {
             entry[8..16].copy_from_slice(&block.stored_len.to_le_bytes());
             entry[16..24].copy_from_slice(&block.first_record.to_le_bytes());
             entry[24..28].copy_from_slice(&block.crc.to_le_bytes());
-            entry[28] = block.codec.code();
+            entry[28] = block.codec.id();
             entry
         }))?;
         out.put_all(directory.iter().map(|page| page.to_le_bytes()))?;
@@ -271,7 +289,7 @@ impl IndexBuilder {
         };
         out.put(&trailer.encode())?;
         let mut sum = keys;
-        sum.join(out.sum.value(), out.sum.len());
+        sum.combine(out.sum.value(), out.sum.len());
         Ok(sum)
     }
 
@@ -288,7 +306,6 @@ impl IndexBuilder {
             keys: None,
             data_crc,
             shard_crc: data_crc,
-            shard_len: len,
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-/// Where frames start, and where the last one ends.
+/// The start of each frame, and the end of the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offsets(Wide);
 
@@ -42,8 +42,8 @@ impl Offsets {
         ends.saturating_sub(1) as u64
     }
 
-    /// Where frame `record` starts; for the number of records, where the last
-    /// one ends.
+    /// Returns the start of frame `record`; for the number of records, the end of
+    /// the last one.
     pub fn start(&self, record: u64) -> Option<u64> {
         let at = usize::try_from(record).ok()?;
         match &self.0 {
@@ -65,8 +65,8 @@ impl Offsets {
     }
 }
 
-/// What stands for "no label" on disk; in memory the lowest value of the
-/// narrower type does.
+/// Stands for "no label" on disk. In memory the lowest value of the narrower
+/// type does.
 pub(crate) const NO_LABEL: i64 = i64::MIN;
 
 /// Labels of records.

@@ -28,7 +28,7 @@ pub(crate) fn page_records(page: u64, records: u64) -> u64 {
 pub(crate) struct PageBuilder {
     /// The full pages.
     pages: Vec<u8>,
-    /// Where each of them ends.
+    /// The end of each of them.
     ends: Vec<u64>,
     /// The keys of the page that is not full, and the length of each.
     keys: Vec<u8>,

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use crate::checksum::crc32c;
-use crate::codec::Codec;
+use crate::codec::{self, Codec};
 use crate::error::{Corruption, Error, Result};
 
 /// Bytes of the file header, the block header, the index head and the trailer.
@@ -21,15 +21,12 @@ pub(crate) const BLOCK_ENTRY_BYTES: u64 = 32;
 /// The format version that is written, and the newest that is read.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Incompatible feature: some blocks may be compressed with zstd.
-pub(crate) const FEATURE_ZSTD: u32 = 1;
-const KNOWN_INCOMPATIBLE: u32 = FEATURE_ZSTD;
-
-const BLOCK_MAGIC: [u8; 4] = *b"FBBK";
+pub(crate) const BLOCK_MAGIC: [u8; 4] = *b"FBBK";
 const INDEX_MAGIC: [u8; 4] = *b"FBIX";
 
-/// What a file with these pieces is.
+/// The kinds of files with these pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FileKind {
     /// An indexed shard: data, then its index.
     Shard,
@@ -54,7 +51,7 @@ impl FileKind {
         }
     }
 
-    /// What the index head calls the indexed data.
+    /// Returns the number of the indexed data in the index head.
     const fn code(self) -> u32 {
         match self {
             Self::Shard => 1,
@@ -191,7 +188,7 @@ fn check_version(path: &Path, kind: FileKind, version: u32, features: Features) 
             supported: u64::from(FORMAT_VERSION),
         });
     }
-    let unknown = features.incompatible & !KNOWN_INCOMPATIBLE;
+    let unknown = features.incompatible & !codec::feature_bits();
     if unknown != 0 {
         return Err(Error::Feature {
             path: path.to_owned(),
@@ -199,7 +196,7 @@ fn check_version(path: &Path, kind: FileKind, version: u32, features: Features) 
             feature: format!("feature bits {unknown:#x}"),
         });
     }
-    Ok(())
+    codec::check_built(path, features.incompatible)
 }
 
 /// The first 64 bytes of a file.
@@ -244,13 +241,24 @@ impl Header {
     }
 }
 
+/// Returns the feature flags that the header of a shard has, unchecked: the rest of the header
+/// may be damaged.
+pub(crate) fn announced_features(header: &Piece) -> Option<Features> {
+    let mut take = Take(header.strip_prefix(&FileKind::Shard.magic())?);
+    let _version = take.u32();
+    Some(Features {
+        compatible: take.u32(),
+        incompatible: take.u32(),
+    })
+}
+
 /// The 64 bytes before the payload of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockHeader {
     pub(crate) codec: Codec,
     pub(crate) records: u32,
     pub(crate) first_record: u64,
-    /// Of the payload as stored.
+    /// The checksum of the payload as stored.
     pub(crate) crc: u32,
     pub(crate) stored_len: u64,
     pub(crate) raw_len: u64,
@@ -262,7 +270,7 @@ impl BlockHeader {
     pub(crate) fn encode(&self) -> Piece {
         Put::new()
             .bytes(&BLOCK_MAGIC)
-            .u32(u32::from(self.codec.code()))
+            .u32(u32::from(self.codec.id()))
             .u64(self.first_record)
             .u64(self.logical)
             .u64(self.stored_len)
@@ -277,10 +285,8 @@ impl BlockHeader {
         check_magic(take.array(), BLOCK_MAGIC, offset, "block magic")?;
         check_seal(piece, 60, offset, "block header crc32c")?;
         let code = take.u32();
-        let codec = u8::try_from(code).ok().and_then(Codec::from_code);
-        let codec = codec.ok_or_else(|| {
-            Corruption::new(offset + 4, "block codec", "0 (none) or 1 (zstd)", code)
-        })?;
+        let codec = Codec::from_id(code)
+            .ok_or_else(|| Corruption::new(offset + 4, "block codec", codec::known_ids(), code))?;
         let (first_record, logical) = (take.u64(), take.u64());
         let (stored_len, raw_len) = (take.u64(), take.u64());
         let (records, crc) = (take.u32(), take.u32());
@@ -308,7 +314,7 @@ pub(crate) struct IndexHead {
     pub(crate) data_len: u64,
     /// Their CRC32C.
     pub(crate) data_crc: u32,
-    /// Where in this file the key pages are.
+    /// The offset of the key pages in this file.
     pub(crate) keys_offset: u64,
     pub(crate) keys_len: u64,
     /// Their CRC32C.
@@ -385,7 +391,7 @@ pub(crate) struct Trailer {
     pub(crate) index_offset: u64,
     pub(crate) index_len: u64,
     pub(crate) index_crc: u32,
-    /// Of the whole file, so that cut or extended files show.
+    /// The length of the whole file, so that cut or extended files show.
     pub(crate) file_len: u64,
 }
 

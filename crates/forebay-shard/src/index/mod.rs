@@ -15,12 +15,13 @@ mod parse;
 mod sidecar;
 
 use std::ops::Range;
-use std::path::Path;
 
 use crate::codec::Codec;
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Corruption, CorruptionKind, Error, Records, Result};
 
 pub use builder::{IndexBuilder, RecordMeta};
+#[cfg(feature = "blake3")]
+pub(crate) use column::NO_LABEL;
 pub use column::{Labels, Offsets};
 pub use dali::{parse_idx, write_idx};
 pub use keys::MAX_KEY_BYTES;
@@ -30,32 +31,30 @@ pub use parse::{Found, SUFFIX_BYTES, parse_suffix};
 pub(crate) use sidecar::scan_tfrecord_in;
 pub use sidecar::{build_sidecar, scan_tfrecord};
 
-/// Where the records of a shard are.
+/// The offsets, labels and blocks of the records of a shard.
 #[derive(Debug, Clone)]
 pub struct Index {
     pub(crate) kind: FileKind,
     pub(crate) features: Features,
-    /// Where each frame starts in the joined frames of all blocks, then
-    /// where the last one ends.
+    /// The start of each frame in the joined frames of all blocks, then
+    /// the end of the last one.
     pub(crate) offsets: Offsets,
     pub(crate) labels: Labels,
-    /// Of an indexed shard; none for a TFRecord file, whose frames are joined.
+    /// The blocks of an indexed shard; none for a TFRecord file, whose frames are joined.
     pub(crate) blocks: Vec<Block>,
     pub(crate) keys: Option<KeyPlace>,
     pub(crate) data_len: u64,
-    /// Of the data; `None` when the index was made by looking at frame heads
-    /// or came from a text file, which say nothing of it.
+    /// The checksum of the data; `None` when the index was made from frame heads
+    /// or from a text file, which do not have it.
     pub(crate) data_crc: Option<u32>,
-    /// Of the shard's whole file, index and all.
+    /// The checksum of the shard's whole file, with its index.
     pub(crate) shard_crc: Option<u32>,
-    /// Bytes of that file.
-    pub(crate) shard_len: u64,
 }
 
 /// One block of an indexed shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// Of its header.
+    /// The offset of its header.
     pub(crate) offset: u64,
     pub(crate) stored_len: u64,
     pub(crate) first_record: u64,
@@ -71,12 +70,12 @@ impl Block {
     }
 }
 
-/// Where the pages of keys are.
+/// The offsets of the pages of keys.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyPlace {
     /// In the file that holds the index.
     pub(crate) offset: u64,
-    /// Where each page starts from there, then where the last one ends.
+    /// The start of each page from there, then the end of the last one.
     pub(crate) directory: Vec<u64>,
 }
 
@@ -153,7 +152,7 @@ impl Index {
             return Some(frame);
         }
         let block = self.blocks.get(self.block_of(record))?;
-        if block.codec != Codec::None {
+        if block.codec != Codec::NONE {
             return None;
         }
         // Compressed blocks make the file shorter than its frames: place first.
@@ -198,7 +197,7 @@ impl Index {
         match (self.offsets.frame(last), bytes(first), bytes(last)) {
             (Some(_), Some(first), Some(last)) => Ok(first.start..last.end),
             _ => Err(Error::OutOfRange {
-                path: Path::new("index").to_owned(),
+                within: Records::Shard("index".into()),
                 record: records.start.max(self.len()),
                 records: self.len(),
             }),
@@ -213,5 +212,6 @@ impl Index {
         found: impl std::fmt::Display,
     ) -> Corruption {
         Corruption::new(offset, format!("index: {what}"), expected, found)
+            .kind(CorruptionKind::Index)
     }
 }

@@ -10,7 +10,7 @@ use super::layout::{
 };
 use super::{Block, Index, KeyPlace};
 use crate::checksum::{Crc32c, crc32c};
-use crate::codec::Codec;
+use crate::codec::{self, Codec};
 use crate::error::{Corruption, Error, Result};
 use crate::frame::OVERHEAD_BYTES;
 
@@ -18,7 +18,7 @@ use crate::frame::OVERHEAD_BYTES;
 /// thousand records, and about what storage hands out at the price of one byte.
 pub const SUFFIX_BYTES: u64 = 256 << 10;
 
-/// What the end of a file gave.
+/// The result of parsing the end of a file.
 #[derive(Debug)]
 pub enum Found {
     /// The index.
@@ -197,10 +197,6 @@ fn parse(bytes: &[u8], trailer: &Trailer, max_record: u64) -> Result<Index, Corr
         data_len: head.data_len,
         data_crc: Some(head.data_crc),
         shard_crc: Some(shard_crc(&head, trailer)),
-        shard_len: match head.kind {
-            FileKind::Shard => trailer.file_len,
-            FileKind::Sidecar => head.data_len,
-        },
     })
 }
 
@@ -210,9 +206,9 @@ fn shard_crc(head: &IndexHead, trailer: &Trailer) -> u32 {
         return head.data_crc;
     }
     let mut sum = Crc32c::default();
-    sum.join(head.data_crc, head.data_len);
-    sum.join(head.keys_crc, head.keys_len);
-    sum.join(trailer.index_crc, trailer.index_len);
+    sum.combine(head.data_crc, head.data_len);
+    sum.combine(head.keys_crc, head.keys_len);
+    sum.combine(trailer.index_crc, trailer.index_len);
     sum.update(&trailer.encode());
     sum.value()
 }
@@ -284,14 +280,8 @@ fn parse_blocks(
         let (offset, stored_len, first_record) = (take.u64(), take.u64(), take.u64());
         let crc = take.u32();
         let code = take.u32();
-        let Some(codec) = u8::try_from(code).ok().and_then(Codec::from_code) else {
-            return Err(Index::inconsistent(
-                place + 28,
-                "codec",
-                "0 (none) or 1 (zstd)",
-                code,
-            ));
-        };
+        let codec = Codec::from_id(code)
+            .ok_or_else(|| Index::inconsistent(place + 28, "codec", codec::known_ids(), code))?;
         let next = entries
             .peek()
             .map_or(head.records, |next| Take(&next[16..]).u64());
@@ -305,16 +295,19 @@ fn parse_blocks(
             return wrong("first record of the next block", first + 1, next);
         }
         let raw_len = to.saturating_sub(from);
-        let start = match codec {
-            Codec::None => end.next_multiple_of(BLOCK_ALIGN),
-            Codec::Zstd => end,
+        let is_raw = codec == Codec::NONE;
+        let start = if is_raw {
+            end.next_multiple_of(BLOCK_ALIGN)
+        } else {
+            end
         };
         if offset != start {
             return wrong("start of a block", start, offset);
         }
-        let fits = match codec {
-            Codec::None => stored_len == raw_len,
-            Codec::Zstd => stored_len < raw_len,
+        let fits = if is_raw {
+            stored_len == raw_len
+        } else {
+            stored_len < raw_len
         };
         if !fits {
             return wrong("stored length of a block", raw_len, stored_len);

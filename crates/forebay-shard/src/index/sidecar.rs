@@ -15,19 +15,25 @@ use crate::tfrecord::{Compression, ReaderBuilder};
 /// Reads a TFRecord file whole, verifying it, and indexes it. Gives the index
 /// and the CRC32C of the file. Labels come from the feature `label_feature`
 /// where a record is an Example that has it, keys from the bytes feature
-/// `key_feature`.
+/// `key_feature`. `check` sees every record, and may refuse it.
 ///
 /// # Errors
-/// When the file cannot be read, is damaged, or is compressed as a whole.
+/// When the file cannot be read, is damaged, or is compressed as a whole; and
+/// for a record that is refused.
 pub fn build_sidecar(
     path: &Path,
     label_feature: Option<&str>,
     key_feature: Option<&str>,
+    check: &dyn Fn(&[u8]) -> Result<(), String>,
 ) -> Result<(IndexBuilder, u32)> {
     let mut index = IndexBuilder::new();
     let mut sum = Crc32c::default();
     let mut reader = ReaderBuilder::new().from_path(path)?;
     while let Some(record) = reader.next_record()? {
+        check(record.bytes).map_err(|what| Error::Unsupported {
+            path: path.to_owned(),
+            problem: format!("record {}: {what}", record.info.index),
+        })?;
         let example = ExampleView::parse(record.bytes).ok();
         let label = label_feature
             .zip(example)
@@ -94,7 +100,8 @@ pub(crate) fn scan_tfrecord_in(
         }
         if len - at < crate::frame::OVERHEAD_BYTES as u64 {
             let expected = "16 bytes or more";
-            let cut = crate::error::Corruption::new(at, "frame is cut short", expected, len - at);
+            let cut =
+                crate::error::Corruption::truncated(at, "frame is cut short", expected, len - at);
             return Err(named(cut).into());
         }
         file.read(&mut head, at)?;
@@ -117,7 +124,7 @@ struct Heads<'a> {
     file: Arc<dyn ReadAt>,
     len: u64,
     ahead: Ahead,
-    /// Bytes to read at once; 0 to read only what is asked for.
+    /// Bytes to read at once; 0 to read only the wanted ones.
     chunk: u64,
     start: u64,
     bytes: Vec<u8>,
@@ -126,13 +133,13 @@ struct Heads<'a> {
 impl<'a> Heads<'a> {
     fn open(storage: &dyn Storage, path: &'a Path) -> Result<Self> {
         let file = storage::open(storage, path)?;
-        let (len, pace) = (file.len(), storage.pace());
+        let (len, profile) = (file.len(), storage.read_profile());
         Ok(Self {
             path,
             len,
-            ahead: Ahead::new(&file, pace, 0, len),
+            ahead: Ahead::new(&file, profile, 0, len),
             file,
-            chunk: pace.gap_bytes,
+            chunk: profile.gap_bytes,
             start: 0,
             bytes: Vec::new(),
         })

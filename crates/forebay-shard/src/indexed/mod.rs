@@ -9,7 +9,7 @@
 //! use forebay_shard::RecordMeta;
 //!
 //! let mut builder = WriterBuilder::new();
-//! builder.codec(Codec::Zstd);
+//! builder.compression(Codec::ZSTD);
 //! let mut writer = builder.from_writer(Vec::new(), "train-00000-of-00001.fbs")?;
 //! writer.append(b"a record", &RecordMeta::new(7, b"cat/1.jpeg"))?;
 //! let (file, summary) = writer.finish()?;
@@ -21,5 +21,5 @@ mod walk;
 mod writer;
 
 pub use crate::codec::Codec;
-pub(crate) use walk::Walk;
+pub(crate) use walk::{BlockAt, Walk};
 pub use writer::{MAX_BLOCK_BYTES, Writer, WriterBuilder};

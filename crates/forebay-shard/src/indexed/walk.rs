@@ -15,7 +15,7 @@ pub(crate) struct BlockAt {
     pub(crate) header: BlockHeader,
 }
 
-/// Reads blocks in order from a stream that stands behind the file header.
+/// Reads blocks in order from a stream.
 pub(crate) struct Walk<R> {
     reader: R,
     position: u64,
@@ -25,10 +25,11 @@ pub(crate) struct Walk<R> {
 }
 
 impl<R: Read> Walk<R> {
-    pub(crate) fn new(reader: R, end: u64, max_payload: u64) -> Self {
+    /// From `position` on, where the reader stands, up to `end`.
+    pub(crate) fn new(reader: R, position: u64, end: u64, max_payload: u64) -> Self {
         Self {
             reader,
-            position: PIECE_BYTES as u64,
+            position,
             end,
             max_payload,
         }
@@ -89,7 +90,7 @@ impl<R: Read> Walk<R> {
             Ok(header) => header,
             Err(damage) => return Ok(Err(damage)),
         };
-        if header.codec == Codec::None && !offset.is_multiple_of(BLOCK_ALIGN) {
+        if header.codec == Codec::NONE && !offset.is_multiple_of(BLOCK_ALIGN) {
             let expected = format!("a multiple of {BLOCK_ALIGN}");
             return Ok(Err(Corruption::new(
                 offset,
@@ -140,7 +141,7 @@ impl<R: Read> Walk<R> {
     fn cut(&self, expected: u64, found: u64) -> Corruption {
         let expected = format!("{expected} bytes");
         let found = format!("{found} before the end of the blocks");
-        Corruption::new(self.position, "block is cut short", expected, found)
+        Corruption::truncated(self.position, "block is cut short", expected, found)
     }
 }
 

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::checksum::{Crc32c, crc32c};
-use crate::codec::{BlockCodec, Codec};
+use crate::codec::{self, BlockCompression, Codec, Compressor};
 use crate::error::{Error, Result};
 use crate::frame::{FrameBuffer, MAX_RECORD_BYTES, OVERHEAD_BYTES, Payload};
 use crate::frames::Frames;
-use crate::index::layout::{BLOCK_ALIGN, BlockHeader, FEATURE_ZSTD, Header};
+use crate::index::layout::{BLOCK_ALIGN, BlockHeader, Header};
 use crate::index::{Block, Features, FileKind, IndexBuilder, RecordMeta};
 use crate::tfrecord::RecordInfo;
 use crate::writer::{KEEP_BYTES, ShardSummary, index_frames, too_long};
@@ -17,27 +17,11 @@ use crate::writer::{KEEP_BYTES, ShardSummary, index_frames, too_long};
 /// The largest size at which a block can be told to close.
 pub const MAX_BLOCK_BYTES: usize = 64 << 20;
 
-/// Default size at which a raw block closes: the unit of one write.
-const RAW_BLOCK_BYTES: usize = 1 << 20;
-/// And a compressed one, which is expanded as a whole for any of its records.
-const ZSTD_BLOCK_BYTES: usize = 256 << 10;
-
 /// Options of a [`Writer`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct WriterBuilder {
-    codec: Codec,
-    level: i32,
+    compression: BlockCompression,
     block_bytes: Option<usize>,
-}
-
-impl Default for WriterBuilder {
-    fn default() -> Self {
-        Self {
-            codec: Codec::None,
-            level: 3,
-            block_bytes: None,
-        }
-    }
 }
 
 impl WriterBuilder {
@@ -46,20 +30,15 @@ impl WriterBuilder {
         Self::default()
     }
 
-    /// How blocks are stored. A block that does not shrink is stored raw.
-    pub fn codec(&mut self, codec: Codec) -> &mut Self {
-        self.codec = codec;
+    /// Sets how blocks are stored: a [`Codec`], or one with a level. A block that does not shrink
+    /// is stored raw.
+    pub fn compression(&mut self, compression: impl Into<BlockCompression>) -> &mut Self {
+        self.compression = compression.into();
         self
     }
 
-    /// The codec's level; 3 by default.
-    pub fn level(&mut self, level: i32) -> &mut Self {
-        self.level = level;
-        self
-    }
-
-    /// A block closes once its frames take this many bytes, 64 MiB at most;
-    /// 1 MiB by default, 256 KiB with a codec.
+    /// Closes a block once its frames take this many bytes, 64 MiB at most. The default is 1 MiB
+    /// for raw blocks, and the codec's own for compressed ones.
     pub fn block_bytes(&mut self, bytes: usize) -> &mut Self {
         self.block_bytes = Some(bytes.min(MAX_BLOCK_BYTES));
         self
@@ -69,34 +48,27 @@ impl WriterBuilder {
     /// own buffering. The file is complete once [`Writer::finish`] returns.
     ///
     /// # Errors
-    /// When the codec refuses the level or there is no memory for it.
+    /// [`Error::NotBuilt`] for a codec that this build lacks, [`Error::Io`] when there is no memory
+    /// for it.
     pub fn from_writer<W: Write>(&self, writer: W, name: impl AsRef<Path>) -> Result<Writer<W>> {
         let path = name.as_ref();
-        let compressor = self.codec.compressor(self.level);
-        let compressor = compressor.map_err(|error| Error::io(path, "compress", error))?;
-        let default = if compressor.is_some() {
-            ZSTD_BLOCK_BYTES
-        } else {
-            RAW_BLOCK_BYTES
-        };
-        let incompatible = if self.codec == Codec::Zstd {
-            FEATURE_ZSTD
-        } else {
-            0
-        };
+        let codec = self.compression.codec();
         let features = Features {
             compatible: 0,
-            incompatible,
+            incompatible: codec.feature_bit(),
         };
+        codec::check_built(path, features.incompatible)?;
+        let compressor = self.compression.compressor();
+        let compressor = compressor.map_err(|error| Error::io(path, "compress", error))?;
         let mut frames = FrameBuffer::default();
         frames.reset(0);
         Ok(Writer {
             path: path.to_owned(),
             writer,
             features,
-            compressor: compressor.map(Compressor),
+            compressor: compressor.map(|compress| BlockCompressor { codec, compress }),
             compressed: Vec::new(),
-            block_bytes: self.block_bytes.unwrap_or(default),
+            block_bytes: self.block_bytes.unwrap_or(codec.default_block_bytes()),
             frames,
             parts: Vec::new(),
             spent: Vec::new(),
@@ -107,12 +79,15 @@ impl WriterBuilder {
     }
 }
 
-/// A boxed codec that prints as nothing in particular.
-struct Compressor(Box<dyn BlockCodec + Send>);
+/// A compressor with the codec whose id its blocks carry.
+struct BlockCompressor {
+    codec: Codec,
+    compress: Compressor,
+}
 
-impl std::fmt::Debug for Compressor {
+impl std::fmt::Debug for BlockCompressor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Compressor")
+        write!(f, "BlockCompressor({})", self.codec)
     }
 }
 
@@ -121,7 +96,7 @@ impl std::fmt::Debug for Compressor {
 struct Open {
     first_record: u64,
     records: u64,
-    /// Where its frames begin among the joined frames of all blocks.
+    /// The start of its frames among the joined frames of all blocks.
     logical: u64,
     /// Bytes of its frames.
     bytes: u64,
@@ -137,18 +112,18 @@ pub struct Writer<W: Write> {
     path: PathBuf,
     writer: W,
     features: Features,
-    compressor: Option<Compressor>,
+    compressor: Option<BlockCompressor>,
     compressed: Vec<u8>,
     block_bytes: usize,
     /// The open block: frames that were put together here.
     frames: FrameBuffer,
-    /// What follows in the open block: from a record on, to the last.
+    /// The frames that follow in the open block, each from this record on.
     parts: Vec<(Frames, usize)>,
     /// Buffers that are written.
     spent: Vec<Frames>,
     open: Open,
     index: IndexBuilder,
-    /// Of everything written.
+    /// The checksum of all bytes written.
     sum: Crc32c,
 }
 
@@ -270,7 +245,7 @@ impl<W: Write> Writer<W> {
         let at = self.sum.len();
         let written = self.index.write_to(at, binding, &mut self.writer);
         let written = written.and_then(|end| {
-            self.sum.join(end.value(), end.len());
+            self.sum.combine(end.value(), end.len());
             self.writer.flush()
         });
         written.map_err(|error| Error::io(&self.path, "write", error))?;
@@ -278,6 +253,8 @@ impl<W: Write> Writer<W> {
             records: self.index.records(),
             bytes: self.sum.len(),
             crc32c: self.sum.value(),
+            samples: self.index.samples(),
+            record_bytes: self.index.record_bytes(),
             index: Some(self.index),
         };
         Ok((self.writer, summary))
@@ -298,7 +275,7 @@ impl<W: Write> Writer<W> {
 
     fn put(&mut self, bytes: &[u8], crc: u32) -> io::Result<()> {
         self.writer.write_all(bytes)?;
-        self.sum.join(crc, bytes.len() as u64);
+        self.sum.combine(crc, bytes.len() as u64);
         Ok(())
     }
 
@@ -334,12 +311,12 @@ impl<W: Write> Writer<W> {
             .map(|(part, from)| (part, *from..part.len()));
         for (part, records) in parts.chain(more) {
             let (bytes, sum) = part.part(records);
-            frames.join(sum.value(), sum.len());
+            frames.combine(sum.value(), sum.len());
             pieces.push(bytes);
         }
         pieces.retain(|piece| !piece.is_empty());
         let mut payload = frames;
-        let mut codec = Codec::None;
+        let mut codec = Codec::NONE;
         let joined: Vec<u8>;
         if let Some(compressor) = &mut self.compressor {
             let raw = match pieces.as_slice() {
@@ -350,15 +327,15 @@ impl<W: Write> Writer<W> {
                 }
             };
             self.compressed.clear();
-            compressor.0.compress(raw, &mut self.compressed)?;
+            (compressor.compress)(raw, &mut self.compressed)?;
             if self.compressed.len() < raw.len() {
-                codec = Codec::Zstd;
+                codec = compressor.codec;
                 payload = Crc32c::default();
                 payload.update(&self.compressed);
                 pieces = vec![&self.compressed];
             }
         }
-        if codec == Codec::None {
+        if codec == Codec::NONE {
             let gap = (self.sum.len().next_multiple_of(BLOCK_ALIGN) - self.sum.len()) as usize;
             let zeros = [0; BLOCK_ALIGN as usize];
             self.writer.write_all(&zeros[..gap])?;
@@ -386,7 +363,7 @@ impl<W: Write> Writer<W> {
             self.writer.write_all(piece)?;
         }
         self.sum.update(&header);
-        self.sum.join(payload.value(), payload.len());
+        self.sum.combine(payload.value(), payload.len());
         self.index.push_block(block);
         Ok(())
     }
@@ -395,6 +372,7 @@ impl<W: Write> Writer<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::{Found, parse_suffix};
 
     /// Records of odd sizes, some beyond a block of 4 KiB.
     fn record(number: usize) -> Vec<u8> {
@@ -404,7 +382,7 @@ mod tests {
 
     fn write(codec: Codec, batches: &[(bool, usize)]) -> (Vec<u8>, u64) {
         let mut builder = WriterBuilder::new();
-        builder.codec(codec).block_bytes(4096);
+        builder.compression(codec).block_bytes(4096);
         let mut writer = builder.from_writer(Vec::new(), "shard").unwrap();
         let mut number = 0;
         let mut spare = Frames::new();
@@ -439,7 +417,7 @@ mod tests {
 
     #[test]
     fn records_put_together_elsewhere_give_the_same_bytes() {
-        for codec in [Codec::None, Codec::Zstd] {
+        for codec in Codec::all() {
             let (expected, _) = write(codec, &[(false, 60)]);
             let all = (expected, 60);
             assert_eq!(write(codec, &[(true, 60)]), all);
@@ -455,6 +433,31 @@ mod tests {
                 (true, 24),
             ];
             assert_eq!(write(codec, &mixed), all);
+        }
+    }
+
+    #[test]
+    fn files_carry_the_id_and_the_feature_bit_of_their_codec() {
+        for codec in Codec::all() {
+            let mut builder = WriterBuilder::new();
+            let mut writer = builder.compression(codec).from_writer(vec![], "x").unwrap();
+            writer.append(&[0; 1000], &RecordMeta::default()).unwrap();
+            let (bytes, _) = writer.finish().unwrap();
+            assert_eq!(Codec::of_shard(bytes.first_chunk().unwrap()), Some(codec));
+            let at = if codec == Codec::NONE {
+                BLOCK_ALIGN
+            } else {
+                64
+            };
+            let block = bytes[at as usize..].first_chunk().unwrap();
+            assert_eq!(BlockHeader::decode(block, at).unwrap().codec, codec);
+            let (path, len) = (Path::new("x"), bytes.len() as u64);
+            let found = parse_suffix(path, FileKind::Shard, len, 1 << 20, &bytes).unwrap();
+            let Found::Index(index) = found else {
+                panic!("the whole file is there")
+            };
+            assert_eq!(index.features.incompatible, codec.feature_bit());
+            assert_eq!(index.blocks[0].codec, codec);
         }
     }
 

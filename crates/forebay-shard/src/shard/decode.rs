@@ -21,7 +21,7 @@ impl Shard {
         let mut record = records.start;
         while record < records.end {
             let block = index.blocks.get(index.block_of(record));
-            if let Some(block) = block.filter(|block| block.codec != Codec::None) {
+            if let Some(block) = block.filter(|block| block.codec != Codec::NONE) {
                 let within = index.block_records(index.block_of(record));
                 let run = record..within.end.min(records.end);
                 self.expand(block, within, run.clone(), base, out)?;

@@ -29,7 +29,7 @@ impl ShardFormat {
         }
     }
 
-    /// What a shard's file name ends with.
+    /// Returns the end of a shard's file name.
     pub fn extension(self) -> &'static str {
         match self {
             Self::TfRecord => "",

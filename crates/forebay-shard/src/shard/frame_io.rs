@@ -34,7 +34,7 @@ pub(super) fn check_split_frame(
     let total = payload.len() + OVERHEAD_BYTES;
     if read < total {
         let expected = format_args!("{total} bytes");
-        return Err(Corruption::new(
+        return Err(Corruption::truncated(
             offset,
             "frame is cut short",
             expected,

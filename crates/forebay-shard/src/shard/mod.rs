@@ -1,8 +1,7 @@
 //! One shard of either format: random access by record number.
 //!
-//! What to read and how to decode it needs no file ([`Shard::byte_range`],
-//! [`Shard::decode`]); positioned reads of whatever [`Storage`] it is in are on
-//! top.
+//! [`Shard::byte_range`] and [`Shard::decode`] need no file; positioned reads
+//! of its [`Storage`] are built on top of them.
 
 mod decode;
 mod format;
@@ -12,7 +11,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{Corruption, Error, Result};
+use crate::error::{Corruption, Error, Records, Result};
 use crate::frame::{MAX_RECORD_BYTES, OVERHEAD_BYTES};
 use crate::index::{self, FileKind, Found, Index, Page, page_records};
 use crate::record_block::RecordBlock;
@@ -70,7 +69,7 @@ pub struct Shard {
 #[derive(Debug)]
 struct Inner {
     path: PathBuf,
-    /// Of the file that holds the index.
+    /// The file that holds the index.
     index_path: Option<PathBuf>,
     format: ShardFormat,
     file_len: u64,
@@ -79,7 +78,7 @@ struct Inner {
     storage: Arc<dyn Storage>,
 }
 
-/// What the system is told about bytes.
+/// Advice to the storage about bytes.
 enum Advice {
     Forget,
     WillNeed,
@@ -184,24 +183,6 @@ impl Shard {
         ))
     }
 
-    /// A shard whose index was opened elsewhere
-    /// ([`parse_suffix`](index::parse_suffix)), to ask for byte ranges and
-    /// decode what somebody else reads. Its own reads go to `path`; keys are
-    /// known if that is an indexed shard.
-    pub fn from_index(path: impl AsRef<Path>, index: Index, options: &OpenOptions) -> Self {
-        let path = path.as_ref();
-        let index_path = (index.kind == FileKind::Shard).then(|| path.to_owned());
-        let file_len = index.shard_len;
-        Self::assemble(
-            path,
-            index_path,
-            index,
-            file_len,
-            options,
-            Arc::new(LocalFiles::new(1)),
-        )
-    }
-
     fn assemble(
         path: &Path,
         index_path: Option<PathBuf>,
@@ -245,7 +226,7 @@ impl Shard {
         self.inner.format
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.inner.path
     }
@@ -255,7 +236,7 @@ impl Shard {
         self.inner.file_len
     }
 
-    /// Where its records are.
+    /// Returns the index of its records.
     pub fn index(&self) -> &Index {
         &self.inner.index
     }
@@ -354,7 +335,7 @@ impl Shard {
     fn check_range(&self, records: &Range<u64>) -> Result<()> {
         if records.end > self.len() {
             return Err(Error::OutOfRange {
-                path: self.inner.path.clone(),
+                within: Records::Shard(self.inner.path.clone()),
                 record: records.start.max(self.len()),
                 records: self.len(),
             });
@@ -383,21 +364,6 @@ impl Shard {
         out.clear(records.start);
         let result = self.decode_frames(records, base, out);
         result.map_err(|damage| damage.shard(&self.inner.path).into())
-    }
-
-    /// [`decode`](Self::decode) from bytes that lie elsewhere, at the cost
-    /// of a copy.
-    ///
-    /// # Errors
-    /// As [`decode`](Self::decode).
-    pub fn decode_range(
-        &self,
-        records: Range<u64>,
-        stored: &[u8],
-        out: &mut RecordBlock,
-    ) -> Result<()> {
-        out.stored_mut(stored.len()).copy_from_slice(stored);
-        self.decode(records, out)
     }
 
     /// Reads records from the file.
@@ -491,7 +457,7 @@ pub(crate) fn key_pages(
     keys: &index::KeyPlace,
 ) -> Ahead {
     let end = keys.offset + keys.directory.last().copied().unwrap_or(0);
-    Ahead::new(file, storage.pace(), keys.offset, end)
+    Ahead::new(file, storage.read_profile(), keys.offset, end)
 }
 
 /// The longest text index that is read: some ten million records.
@@ -506,7 +472,7 @@ pub(crate) fn read_index(
 ) -> Result<Index> {
     let file = storage::open(storage, path)?;
     let len = file.len();
-    let mut from = len.saturating_sub(storage.pace().tail_bytes);
+    let mut from = len.saturating_sub(storage.read_profile().tail_bytes);
     loop {
         let mut suffix = vec![0; (len - from) as usize];
         storage::read_exact_at(&*file, path, &mut suffix, from)?;

@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::{Pace, ReadAt, Storage};
+use super::{ReadAt, ReadProfile, Storage};
 
 /// How many files a dataset keeps open, and at most this part of what the
 /// process may have.
 const MOST_FILES: usize = 256;
 const PART_OF_LIMIT: u64 = 4;
 
-/// So many times the system is told what will be read, once a read had to wait; then one is left out, to see whether it still has to. Telling costs
-/// a third of the read itself where the bytes are in memory anyway, and where they are not it is what keeps a disk busy.
+/// Prefetch hints that are given after a read had to wait. One read then goes without a hint, to see whether it still
+/// waits. A hint costs a third of a read from the page cache; reads from a disk need it to keep the disk busy.
 const TOLD: u32 = 256;
 
 /// Local files, of which only so many are open at a time.
@@ -33,10 +33,10 @@ pub struct LocalFiles {
     hints: Arc<Hints>,
 }
 
-/// Whether the system is told what will be read.
+/// Decides whether the system gets prefetch hints.
 #[derive(Debug, Default)]
 struct Hints {
-    /// How many times more. At 0 reads are watched: those that nobody told of.
+    /// Hints that remain. At 0 reads go without a hint and are watched.
     left: AtomicU32,
 }
 
@@ -55,7 +55,7 @@ impl Hints {
         self.left.load(Ordering::Relaxed) == 0
     }
 
-    /// A read had to wait, or nobody can tell.
+    /// Notes a read that had to wait, or may have.
     #[cfg(target_os = "linux")]
     fn had_to_wait(&self) {
         self.left.store(TOLD, Ordering::Relaxed);
@@ -121,13 +121,13 @@ impl Storage for LocalFiles {
             .collect()
     }
 
-    fn pace(&self) -> Pace {
+    fn read_profile(&self) -> ReadProfile {
         // Asking the system means reading files.
         static CORES: OnceLock<usize> = OnceLock::new();
         let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
-        Pace {
+        ReadProfile {
             parallel: (*CORES.get_or_init(cores)).min(8),
-            ..Pace::default()
+            ..ReadProfile::default()
         }
     }
 }
@@ -143,13 +143,8 @@ struct LocalFile {
 
 impl LocalFile {
     fn open(path: &Path, hints: &Arc<Hints>) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            let what = "it is not a regular file";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        }
-        let len = metadata.len();
+        let file = crate::open_file(path)?;
+        let len = file.metadata()?.len();
         let hints = Arc::clone(hints);
         Ok(Self { file, len, hints })
     }

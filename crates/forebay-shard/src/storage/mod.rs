@@ -1,10 +1,13 @@
 //! The seam between shards and the places where their bytes are.
 //!
-//! A [`Storage`] opens what a path names, a [`ReadAt`] gives its bytes by place. Everything here that reads a dataset
-//! goes through these two: [`LocalFiles`] are the files of this machine, and whoever knows another place (an object
-//! store, a cache) implements them for it. Reading is blocking and may come from many threads at once.
+//! A [`Storage`] opens files by path, a [`ReadAt`] reads ranges of their bytes. All readers of this crate go through
+//! these two. [`LocalFiles`] and [`MemoryStorage`] are built in; implement both traits for another place, such as an
+//! object store or a cache. Reads are blocking and come from many threads at once.
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 mod local;
+mod memory;
 mod stats;
 mod stream;
 
@@ -16,6 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use local::LocalFiles;
+pub use memory::MemoryStorage;
 pub use stats::{CacheHits, StorageStats};
 pub(crate) use stream::Ahead;
 pub use stream::Stream;
@@ -48,7 +52,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// Whether there is a file of this name.
     ///
     /// # Errors
-    /// Where that cannot be found out.
+    /// When the storage does not answer.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
     /// The names in a directory, in no order: of files, and possibly of directories.
@@ -61,52 +65,14 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// Tells that so many files of a directory are about to be opened, so that one question may do for all. Advice.
     fn expect(&self, _dir: &Path, _files: usize) {}
 
-    /// What reading took so far, where that is counted: where bytes come from a network.
+    /// Returns counts of the reads so far, for a storage behind a network.
     fn stats(&self) -> Option<StorageStats> {
         None
     }
 
     /// How reading goes well here.
-    fn pace(&self) -> Pace {
-        Pace::default()
-    }
-
-    /// What a cache in front of it did so far; none where there is no cache.
-    fn cache_use(&self) -> Option<CacheUse> {
-        None
-    }
-}
-
-/// What a cache in front of a storage did in this process, for all who read through it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct CacheUse {
-    /// Bytes that readers got from it.
-    pub hit_bytes: u64,
-    /// Bytes that readers wanted and that were not there.
-    pub miss_bytes: u64,
-    /// Bytes that were fetched: more than were missed where whole blocks are filled.
-    pub fetched_bytes: u64,
-    /// Bytes that were stored in it.
-    pub stored_bytes: u64,
-    /// Bytes that made room for others.
-    pub evicted_bytes: u64,
-    /// Blocks that were not what had been stored: dropped, and fetched again.
-    pub damaged_blocks: u64,
-    /// Times that a reader waited for somebody else's fetch instead of making a second one.
-    pub waited: u64,
-    /// Bytes that it takes now, in a directory those of all processes.
-    pub used_bytes: u64,
-    /// Bytes that it may take.
-    pub limit_bytes: u64,
-}
-
-impl CacheUse {
-    /// The part of the bytes that readers wanted which it had, 0 to 1; 0 before the first read.
-    #[must_use]
-    pub fn hit_rate(&self) -> f64 {
-        let wanted = self.hit_bytes.saturating_add(self.miss_bytes);
-        self.hit_bytes as f64 / wanted.max(1) as f64
+    fn read_profile(&self) -> ReadProfile {
+        ReadProfile::default()
     }
 }
 
@@ -130,7 +96,7 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
     /// came: fewer than there is room for only at the end of the file. The slices may be advanced.
     ///
     /// # Errors
-    /// What the storage answers.
+    /// The error of the storage.
     fn read_parts_at(&self, parts: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         let room: usize = parts.iter().map(|part| part.len()).sum();
         let there = self.len().saturating_sub(offset).min(room as u64) as usize;
@@ -158,31 +124,31 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
 /// How reading goes well somewhere: what readers above go by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Pace {
+pub struct ReadProfile {
     /// Reads at the same time that are worth it.
     pub parallel: usize,
     /// Bytes between two wanted ranges that cost less to read over than a read of its own.
     pub gap_bytes: u64,
     /// How far ahead a reader that goes on in order tells what it will need; 0 where the system sees that by itself.
-    pub ahead_bytes: u64,
+    pub readahead_bytes: u64,
     /// How much of a file's end to read for its index, before it is known how long that is.
     pub tail_bytes: u64,
 }
 
-impl Pace {
+impl ReadProfile {
     /// Whether each read waits for a network: then many have to be on their way at once.
-    pub fn is_far(&self) -> bool {
+    pub fn is_remote(&self) -> bool {
         self.gap_bytes > 0
     }
 }
 
-impl Default for Pace {
-    /// Of local files.
+impl Default for ReadProfile {
+    /// Returns the profile of local files.
     fn default() -> Self {
         Self {
             parallel: 8,
             gap_bytes: 0,
-            ahead_bytes: 0,
+            readahead_bytes: 0,
             tail_bytes: crate::index::SUFFIX_BYTES,
         }
     }
@@ -217,7 +183,7 @@ pub(crate) fn read_exact_at(
             let needed = offset.saturating_add(buf.len() as u64);
             let short = format!("a file of {needed} bytes or more");
             Err(
-                Corruption::new(offset, "file is cut short", short, file.len())
+                Corruption::truncated(offset, "file is cut short", short, file.len())
                     .shard(path)
                     .into(),
             )
@@ -254,48 +220,6 @@ pub(crate) fn exists(storage: &dyn Storage, path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// Bytes in memory, read with the default of everything.
-    #[derive(Debug)]
-    struct Bytes(Vec<u8>);
-
-    impl ReadAt for Bytes {
-        fn len(&self) -> u64 {
-            self.0.len() as u64
-        }
-
-        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-            let at = offset as usize;
-            let found = self.0.get(at..at + buf.len());
-            buf.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn parts_are_filled_in_order_by_every_reader() {
-        let bytes: Vec<u8> = (0..50).collect();
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x");
-        std::fs::write(&path, &bytes).unwrap();
-        let local = LocalFiles::new(1).open(&path).unwrap();
-        for file in [local, Arc::new(Bytes(bytes))] {
-            for (offset, expected) in [(0, 23), (10, 23), (40, 10), (49, 1), (50, 0), (70, 0)] {
-                let (mut a, mut b, mut c) = ([99; 4], [99; 16], [99; 3]);
-                let mut parts = [
-                    IoSliceMut::new(&mut a),
-                    IoSliceMut::new(&mut b),
-                    IoSliceMut::new(&mut c),
-                ];
-                let read = file.read_parts_at(&mut parts, offset).unwrap();
-                assert_eq!(read, expected, "{file:?} at {offset}");
-                let all = [&a[..], &b, &c].concat();
-                let right = (offset..).take(read).map(|byte| byte as u8);
-                assert!(all[..read].iter().copied().eq(right));
-                assert!(all[read..].iter().all(|&byte| byte == 99));
-            }
-        }
-    }
-
     #[test]
     fn whole_files_have_a_limit() {
         let dir = tempfile::tempdir().unwrap();
@@ -309,6 +233,6 @@ mod tests {
             "{error}"
         );
         let error = read_whole(&files, dir.path(), 4, "a text").unwrap_err();
-        assert!(error.to_string().contains("not a regular file"), "{error}");
+        assert!(error.to_string().contains("it is a directory"), "{error}");
     }
 }

@@ -1,6 +1,6 @@
-//! What reading from a storage took.
+//! Counts of the reads of a storage.
 
-/// What a storage counted since it was opened, in this process.
+/// Counts of a storage since it was opened, in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StorageStats {
     /// Bytes that came from where they are, over the network; those of reads that were made twice once.
@@ -9,11 +9,11 @@ pub struct StorageStats {
     pub retries: u64,
     /// Requests that were made a second time because the answer was late.
     pub hedges: u64,
-    /// What a cache in between did, if there is one.
+    /// Counts of the cache in between, if there is one.
     pub cache: Option<CacheHits>,
 }
 
-/// What readers of a storage found in its cache. A block that is read in three parts counts three times.
+/// Cache hits and misses of the readers of a storage. A block that is read in three parts counts three times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheHits {
     /// Blocks that were there.
@@ -50,7 +50,7 @@ impl StorageStats {
         self.combine(other, u64::saturating_add)
     }
 
-    /// What was added since `earlier`.
+    /// Returns the difference to `earlier`.
     #[must_use]
     pub fn since(self, earlier: &Self) -> Self {
         self.combine(*earlier, u64::saturating_sub)

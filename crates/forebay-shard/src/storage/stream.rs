@@ -3,16 +3,16 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use super::{Pace, ReadAt};
+use super::{ReadAt, ReadProfile};
 
-/// Parts of its reach that a reader tells of in one go: what is told in large pieces can be read in large pieces.
+/// A reader announces its readahead in this many pieces, so that the storage can read large pieces.
 const STEPS: u64 = 4;
 
 /// Tells a file what a reader that goes on in order will need, as far ahead as the storage asks for; where it asks for
 /// nothing, says nothing. What was told and never read is taken back at the end.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
-    /// None where nobody wants to know.
+    /// `None` for a storage without readahead.
     file: Option<Arc<dyn ReadAt>>,
     reach: u64,
     read: u64,
@@ -22,10 +22,10 @@ pub(crate) struct Ahead {
 
 impl Ahead {
     /// For a reader of the bytes up to `end`.
-    pub(crate) fn new(file: &Arc<dyn ReadAt>, pace: Pace, start: u64, end: u64) -> Self {
+    pub(crate) fn new(file: &Arc<dyn ReadAt>, profile: ReadProfile, start: u64, end: u64) -> Self {
         Self {
-            file: (pace.ahead_bytes > 0).then(|| Arc::clone(file)),
-            reach: pace.ahead_bytes,
+            file: (profile.readahead_bytes > 0).then(|| Arc::clone(file)),
+            reach: profile.readahead_bytes,
             read: start,
             told: start,
             end,
@@ -74,11 +74,11 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Reads `file`, which is in a storage with this pace, from byte `start` to its end.
-    pub fn new(file: Arc<dyn ReadAt>, pace: Pace, start: u64) -> Self {
+    /// Reads `file`, which is in a storage with this profile, from byte `start` to its end.
+    pub fn new(file: Arc<dyn ReadAt>, profile: ReadProfile, start: u64) -> Self {
         let end = file.len();
         Self {
-            ahead: Ahead::new(&file, pace, start, end),
+            ahead: Ahead::new(&file, profile, start, end),
             file,
             position: start.min(end),
             end,
@@ -134,9 +134,9 @@ mod tests {
     #[test]
     fn what_comes_is_told_once_and_taken_back() {
         let file = Arc::new(Told::default());
-        let far = Pace {
-            ahead_bytes: 400,
-            ..Pace::default()
+        let far = ReadProfile {
+            readahead_bytes: 400,
+            ..ReadProfile::default()
         };
         let mut stream = Stream::new(Arc::<Told>::clone(&file), far, 100);
         let mut buf = [0; 64];
@@ -160,7 +160,7 @@ mod tests {
         drop(stream);
 
         file.needed.lock().unwrap().clear();
-        let mut near = Stream::new(Arc::<Told>::clone(&file), Pace::default(), 0);
+        let mut near = Stream::new(Arc::<Told>::clone(&file), ReadProfile::default(), 0);
         assert_eq!(near.read_to_end(&mut all).unwrap(), 1000);
         assert!(file.needed.lock().unwrap().is_empty());
     }

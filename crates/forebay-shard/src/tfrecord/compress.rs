@@ -1,10 +1,14 @@
 //! Whole-file GZIP and ZLIB, as TensorFlow's TFRecordOptions offer them.
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
+#[cfg(feature = "gzip")]
+use std::io::{BufRead, BufReader};
 use std::str::FromStr;
 
+#[cfg(feature = "gzip")]
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
+#[cfg(feature = "gzip")]
 use flate2::write::{GzEncoder, ZlibEncoder};
 
 use crate::checksum::Crc32c;
@@ -13,6 +17,7 @@ use crate::frame::{HEAD_BYTES, decode_head};
 
 /// Whole-file compression of a TFRecord.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Compression {
     /// Plain frames.
     #[default]
@@ -24,7 +29,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// What a file is compressed with, by its first bytes; 12 or more, if the
+    /// Detects the compression of a file by its first bytes; 12 or more, if the
     /// file has them. Bytes that are neither a frame nor one of the two
     /// formats are taken as plain, so that the reader reports them.
     pub fn detect(start: &[u8]) -> Self {
@@ -77,29 +82,45 @@ impl FromStr for Compression {
     }
 }
 
+#[cfg(not(feature = "gzip"))]
+fn not_built() -> io::Error {
+    let problem = "forebay-shard was built without its feature `gzip`";
+    io::Error::new(io::ErrorKind::Unsupported, problem)
+}
+
 /// Expands what it reads.
 pub(super) enum Decoder<R: Read> {
     Plain(R),
+    #[cfg(feature = "gzip")]
     Gzip(Box<MultiGzDecoder<BufReader<R>>>),
+    #[cfg(feature = "gzip")]
     Zlib(Box<ZlibDecoder<BufReader<R>>>),
 }
 
+#[cfg(feature = "gzip")]
 const COMPRESSED_BUFFER_BYTES: usize = 64 << 10;
 
 impl<R: Read> Decoder<R> {
-    pub(super) fn new(compression: Compression, reader: R) -> Self {
+    pub(super) fn new(compression: Compression, reader: R) -> io::Result<Self> {
+        #[cfg(feature = "gzip")]
         let buffered = |reader| BufReader::with_capacity(COMPRESSED_BUFFER_BYTES, reader);
-        match compression {
+        Ok(match compression {
             Compression::None => Self::Plain(reader),
+            #[cfg(feature = "gzip")]
             Compression::Gzip => Self::Gzip(Box::new(MultiGzDecoder::new(buffered(reader)))),
+            #[cfg(feature = "gzip")]
             Compression::Zlib => Self::Zlib(Box::new(ZlibDecoder::new(buffered(reader)))),
-        }
+            #[cfg(not(feature = "gzip"))]
+            _ => return Err(not_built()),
+        })
     }
 
     pub(super) fn compression(&self) -> Compression {
         match self {
             Self::Plain(_) => Compression::None,
+            #[cfg(feature = "gzip")]
             Self::Gzip(_) => Compression::Gzip,
+            #[cfg(feature = "gzip")]
             Self::Zlib(_) => Compression::Zlib,
         }
     }
@@ -109,7 +130,9 @@ impl<R: Read> Read for Decoder<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(reader) => reader.read(buf),
+            #[cfg(feature = "gzip")]
             Self::Gzip(reader) => reader.read(buf),
+            #[cfg(feature = "gzip")]
             Self::Zlib(reader) => {
                 let read = reader.read(buf)?;
                 // The stream has ended: so must the file.
@@ -147,21 +170,32 @@ impl<W: Write> Write for Summed<W> {
 #[derive(Debug)]
 pub(super) enum Encoder<W: Write> {
     Plain(Summed<W>),
+    #[cfg(feature = "gzip")]
     Gzip(GzEncoder<Summed<W>>),
+    #[cfg(feature = "gzip")]
     Zlib(ZlibEncoder<Summed<W>>),
+    /// Fails when it is written to.
+    #[cfg(not(feature = "gzip"))]
+    NotBuilt,
 }
 
 impl<W: Write> Encoder<W> {
+    #[cfg_attr(not(feature = "gzip"), allow(unused_variables))]
     pub(super) fn new(compression: Compression, level: u32, inner: W) -> Self {
         let summed = Summed {
             inner,
             sum: Crc32c::default(),
         };
+        #[cfg(feature = "gzip")]
         let level = flate2::Compression::new(level);
         match compression {
             Compression::None => Self::Plain(summed),
+            #[cfg(feature = "gzip")]
             Compression::Gzip => Self::Gzip(GzEncoder::new(summed, level)),
+            #[cfg(feature = "gzip")]
             Compression::Zlib => Self::Zlib(ZlibEncoder::new(summed, level)),
+            #[cfg(not(feature = "gzip"))]
+            _ => Self::NotBuilt,
         }
     }
 
@@ -170,11 +204,15 @@ impl<W: Write> Encoder<W> {
         match self {
             Self::Plain(plain) => {
                 plain.inner.write_all(bytes)?;
-                plain.sum.join(sum.value(), sum.len());
+                plain.sum.combine(sum.value(), sum.len());
                 Ok(())
             }
+            #[cfg(feature = "gzip")]
             Self::Gzip(encoder) => encoder.write_all(bytes),
+            #[cfg(feature = "gzip")]
             Self::Zlib(encoder) => encoder.write_all(bytes),
+            #[cfg(not(feature = "gzip"))]
+            Self::NotBuilt => Err(not_built()),
         }
     }
 
@@ -182,8 +220,12 @@ impl<W: Write> Encoder<W> {
     pub(super) fn finish(self) -> io::Result<(W, Crc32c)> {
         let mut summed = match self {
             Self::Plain(summed) => summed,
+            #[cfg(feature = "gzip")]
             Self::Gzip(encoder) => encoder.finish()?,
+            #[cfg(feature = "gzip")]
             Self::Zlib(encoder) => encoder.finish()?,
+            #[cfg(not(feature = "gzip"))]
+            Self::NotBuilt => return Err(not_built()),
         };
         summed.inner.flush()?;
         Ok((summed.inner, summed.sum))

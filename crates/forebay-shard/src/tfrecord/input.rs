@@ -40,14 +40,14 @@ impl<R: Read> Input<R> {
         &self.reader
     }
 
-    /// What is at hand from the current position on.
+    /// Returns the buffered bytes from the current position on.
     pub(super) fn window(&self) -> &[u8] {
         self.buffer.get(self.start..self.end).unwrap_or(&[])
     }
 
     /// Makes `len` bytes be at hand, fewer only at the end of the stream, and
     /// says how many are. The buffer grows as data comes, never by a length
-    /// that somebody only claims.
+    /// that the input only claims.
     pub(super) fn fill(&mut self, len: usize) -> io::Result<usize> {
         while self.end - self.start < len && !self.ended {
             if self.start > 0 && (self.end == self.buffer.len() || self.start == self.end) {

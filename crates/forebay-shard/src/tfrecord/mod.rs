@@ -21,12 +21,14 @@
 //! ```
 
 mod compress;
+mod expanded;
 mod input;
 mod reader;
 mod salvage;
 mod writer;
 
 pub use compress::Compression;
+pub use expanded::ExpandedFiles;
 pub use reader::{Mode, Reader, ReaderBuilder, Record, RecordInfo, Records};
 pub use salvage::LostRange;
 pub use writer::{Writer, WriterBuilder};

@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 use super::compress::{Compression, Decoder};
 use super::input::Input;
 use super::salvage::LostRange;
+use crate::checksum::{crc32c, mask};
 use crate::error::{Corruption, Error, Result};
 use crate::frame::{
     HEAD_BYTES, MAX_RECORD_BYTES, OVERHEAD_BYTES, TAIL_BYTES, check_payload, decode_head,
     split_head,
 };
 
-/// What to do at a damaged frame.
+/// The reaction to a damaged frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mode {
     /// Stop with an error.
     #[default]
@@ -23,7 +25,7 @@ pub enum Mode {
     Salvage,
 }
 
-/// Where a record is.
+/// The number, offset and length of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordInfo {
     /// Its number: how many records came before it.
@@ -38,7 +40,7 @@ pub struct RecordInfo {
 /// A record that lies in the reader's buffer until the next call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Where it is.
+    /// Its number, offset and length.
     pub info: RecordInfo,
     /// Its payload.
     pub bytes: &'a [u8],
@@ -76,7 +78,7 @@ impl ReaderBuilder {
         self
     }
 
-    /// What to do at a damaged frame.
+    /// Sets the reaction to a damaged frame.
     pub fn mode(&mut self, mode: Mode) -> &mut Self {
         self.mode = mode;
         self
@@ -101,11 +103,11 @@ impl ReaderBuilder {
     /// When it cannot be opened.
     pub fn from_path(&self, path: impl AsRef<Path>) -> Result<Reader<File>> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(|error| Error::io(path, "open", error))?;
+        let file = crate::open_file(path).map_err(|error| Error::io(path, "open", error))?;
         let metadata = file
             .metadata()
             .map_err(|error| Error::io(path, "open", error))?;
-        // A pipe or device has no length to go by.
+        // A device has no length to go by.
         let len = metadata.is_file().then_some(metadata.len());
         Ok(self.build(file, path, len))
     }
@@ -123,6 +125,7 @@ impl ReaderBuilder {
             file_len,
             next: 0,
             lost: Vec::new(),
+            vain: 0,
             done: false,
         }
     }
@@ -144,6 +147,7 @@ pub struct Reader<R: Read> {
     file_len: Option<u64>,
     next: u64,
     lost: Vec<LostRange>,
+    vain: u64,
     done: bool,
 }
 
@@ -206,7 +210,7 @@ impl<R: Read> Reader<R> {
         Records { reader: self }
     }
 
-    /// What salvage mode had to leave out so far.
+    /// Returns the ranges that salvage mode left out so far.
     pub fn lost(&self) -> &[LostRange] {
         &self.lost
     }
@@ -244,6 +248,7 @@ impl<R: Read> Reader<R> {
             limit: self.file_len.filter(|_| plain),
             max_record: self.options.max_record,
             verify: self.options.verify || self.options.mode == Mode::Salvage,
+            vain: &mut self.vain,
         };
         let known = self.lost.len();
         let step = match self.options.mode {
@@ -284,10 +289,8 @@ fn open<R: Read>(mut reader: R, known: Option<Compression>) -> io::Result<Input<
             Compression::detect(&start)
         }
     };
-    Ok(Input::new(Decoder::new(
-        compression,
-        io::Cursor::new(start).chain(reader),
-    )))
+    let decoder = Decoder::new(compression, io::Cursor::new(start).chain(reader))?;
+    Ok(Input::new(decoder))
 }
 
 /// Why there is no frame.
@@ -309,6 +312,8 @@ pub(super) struct Frames<'a, R: Read> {
     pub(super) limit: Option<u64>,
     pub(super) max_record: u64,
     pub(super) verify: bool,
+    /// Payload bytes that salvage summed in vain so far.
+    pub(super) vain: &'a mut u64,
 }
 
 impl<R: Read> Frames<'_, R> {
@@ -354,7 +359,7 @@ impl<R: Read> Frames<'_, R> {
             window.get(HEAD_BYTES + len..).and_then(<[u8]>::first_chunk),
         ) else {
             let what = "frame is cut short";
-            return Err(Corruption::new(
+            return Err(Corruption::truncated(
                 offset,
                 what,
                 format_args!("{frame} bytes"),
@@ -376,7 +381,7 @@ impl<R: Read> Frames<'_, R> {
             if found == 0 {
                 return Ok(None);
             }
-            return Err(Corruption::new(
+            return Err(Corruption::truncated(
                 offset,
                 "head of the frame is cut short",
                 format_args!("{HEAD_BYTES} bytes"),
@@ -405,12 +410,9 @@ impl<R: Read> Frames<'_, R> {
 
     /// The claimed length of the frame at hand, if the head is a valid one.
     pub(super) fn plausible(&self, head: &[u8; HEAD_BYTES]) -> Option<u64> {
-        let (len, _) = split_head(head);
-        // Cheap first: this runs at every byte of a damaged stretch.
-        if len > self.max_record {
-            return None;
-        }
-        decode_head(head, 0).ok()
+        let (len, stored) = split_head(head);
+        // Cheap first, and nothing allocated: this runs at every byte of a damaged stretch.
+        (len <= self.max_record && stored == mask(crc32c(&head[..8]))).then_some(len)
     }
 }
 

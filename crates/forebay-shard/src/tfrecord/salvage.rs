@@ -7,16 +7,21 @@
 
 use std::io::Read;
 
+use super::compress::Compression;
 use super::reader::{Frames, Trouble};
 use crate::error::Corruption;
 use crate::frame::{HEAD_BYTES, OVERHEAD_BYTES};
 
-/// Payload bytes to sum in vain in one search before long candidates are
-/// skipped: only a crafted file has so many, and it could cost a square of
-/// its length.
+/// Payload bytes that may be summed in vain for a whole file, besides
+/// [`VAIN_FACTOR`] for each byte of it. Only a crafted file has more: further
+/// candidates are skipped, so that the work stays linear in the file's length.
 const VAIN_BYTES: u64 = 1 << 30;
-/// What is still tried after that.
-const SHORT_BYTES: u64 = 4096;
+/// Payload bytes that may be summed in vain for each byte that was passed.
+const VAIN_FACTOR: u64 = 8;
+/// Expanded bytes of a compressed file to search in one go without a valid
+/// frame, besides twice the longest record. A few kilobytes can expand to any
+/// number of zeros.
+const BARREN_BYTES: u64 = 64 << 20;
 
 /// Bytes that salvage had to leave out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +32,7 @@ pub struct LostRange {
     pub len: u64,
     /// How many records had been found before.
     pub records_before: u64,
-    /// What was wrong at the start of the range.
+    /// The damage at the start of the range.
     pub cause: Corruption,
 }
 
@@ -66,7 +71,7 @@ impl<R: Read> Frames<'_, R> {
 
     /// Goes to the next valid frame, or to the end. Its length.
     fn resume(&mut self) -> Result<Option<usize>, Trouble> {
-        let mut vain = 0;
+        let start = self.input.position();
         loop {
             match self.skip_frame_with_bad_payload() {
                 Ok(false) => {}
@@ -80,7 +85,7 @@ impl<R: Read> Frames<'_, R> {
                 Err(Trouble::Damage(_)) => return Ok(self.abandon()),
                 Err(error) => return Err(error),
             }
-            match self.search(&mut vain) {
+            match self.search(start) {
                 Ok(found) => return Ok(found),
                 Err(Trouble::Damage(_)) => return Ok(self.abandon()),
                 Err(error) => return Err(error),
@@ -118,33 +123,61 @@ impl<R: Read> Frames<'_, R> {
         Ok(follows)
     }
 
-    /// Tries every byte after this one.
-    fn search(&mut self, vain: &mut u64) -> Result<Option<usize>, Trouble> {
+    /// Tries every byte after this one. `start` is where the damage began.
+    fn search(&mut self, start: u64) -> Result<Option<usize>, Trouble> {
         self.fill(1)?;
         self.input.consume(1);
         loop {
             let found = self.fill(HEAD_BYTES)?;
-            if found < HEAD_BYTES {
+            let barren = self.input.position() - start;
+            if found < HEAD_BYTES || barren > self.barren_limit() {
                 return Ok(self.abandon());
             }
-            let heads = self.input.window().windows(HEAD_BYTES).enumerate();
-            let candidate = heads
-                .filter_map(|(at, head)| Some((at, self.plausible(head.first_chunk()?)?)))
-                .next();
-            let Some((at, len)) = candidate else {
+            let Some((at, len)) = self.candidate() else {
                 let tried = self.input.window().len() + 1 - HEAD_BYTES;
                 self.input.consume(tried);
                 continue;
             };
             self.input.consume(at);
-            if *vain < VAIN_BYTES || len <= SHORT_BYTES {
+            let most = self.input.position().saturating_mul(VAIN_FACTOR);
+            if *self.vain + len <= VAIN_BYTES.saturating_add(most) {
                 match self.check() {
                     Ok(Some(len)) => return Ok(Some(len)),
-                    Ok(None) | Err(Trouble::Damage(_)) => *vain += len,
+                    Ok(None) | Err(Trouble::Damage(_)) => *self.vain += len,
                     Err(error) => return Err(error),
                 }
             }
             self.input.consume(1);
+        }
+    }
+
+    /// The first place in the window where a valid head stands, and the length that it claims.
+    fn candidate(&self) -> Option<(usize, u64)> {
+        let window = self.input.window();
+        let mut at = 0;
+        while let Some(head) = window.get(at..).and_then(<[u8]>::first_chunk) {
+            if *head == [0; HEAD_BYTES] {
+                // Zeros are what lost pages read as: no head lies in a run of them.
+                let run = window[at..].iter().position(|&byte| byte != 0);
+                at += run.unwrap_or(window.len() - at) + 1 - HEAD_BYTES;
+                continue;
+            }
+            if let Some(len) = self.plausible(head) {
+                return Some((at, len));
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// Bytes to search without a valid frame.
+    fn barren_limit(&self) -> u64 {
+        match self.input.reader().compression() {
+            Compression::None => u64::MAX,
+            _ => self
+                .max_record
+                .saturating_mul(2)
+                .saturating_add(BARREN_BYTES),
         }
     }
 }

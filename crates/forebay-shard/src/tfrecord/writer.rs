@@ -193,6 +193,8 @@ impl<W: Write> Writer<W> {
             records: self.index.records(),
             bytes: sum.len(),
             crc32c: sum.value(),
+            samples: self.index.samples(),
+            record_bytes: self.index.record_bytes(),
             index: (self.compression == Compression::None).then_some(self.index),
         };
         Ok((inner, summary))

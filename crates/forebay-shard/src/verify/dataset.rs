@@ -1,15 +1,16 @@
 //! Verifying a dataset: every shard, and all of them against the manifest.
 
+use std::collections::HashMap;
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Finding, Observer, Options, Report, ShardCheck};
 use crate::dataset::Sidecars;
 use crate::error::{Error, Result};
-use crate::manifest::{Manifest, ShardEntry};
+use crate::manifest::{FILE_NAME, Manifest, ShardEntry};
+use crate::parallel::map_parallel;
+use crate::samples::SampleDigest;
 use crate::shard::ShardFormat;
 use crate::storage::{LocalFiles, Storage};
 
@@ -39,6 +40,12 @@ pub fn verify_dataset_in(
 ) -> Result<Report> {
     let root = root.as_ref();
     let manifest = Manifest::load_in(root, storage)?;
+    let options = &Options {
+        label_feature: options
+            .label_feature
+            .map(|_| manifest.record_features.label.as_str()),
+        ..*options
+    };
     let entries: Vec<_> = manifest
         .splits
         .iter()
@@ -55,42 +62,32 @@ pub fn verify_dataset_in(
         manifest: &manifest,
         sidecars,
     };
-    let slots: Vec<OnceLock<Report>> = entries.iter().map(|_| OnceLock::new()).collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(entry), Some(slot)) = (entries.get(at), slots.get(at)) else {
-                return;
-            };
-            if options.stop.is_some_and(|stop| stop()) {
-                return;
-            }
-            // Each slot is set once: its number was drawn once.
-            let _ = slot.set(verify_entry(&place, entry, options, observer));
-        }
-    };
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let threads = if options.threads == 0 {
-        cores
-    } else {
-        options.threads
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.min(entries.len()) {
-            scope.spawn(work);
-        }
-        work();
-    });
+    let threads = options
+        .threads
+        .or_else(|| std::thread::available_parallelism().ok())
+        .map_or(1, NonZero::get);
+    let stopped = || options.stop.is_some_and(|stop| stop());
+    let verified = map_parallel(
+        &entries,
+        threads,
+        &stopped,
+        || (),
+        |(), entry| verify_entry(&place, entry, options, observer),
+    );
     let mut report = Report {
-        stopped: slots.iter().any(|slot| slot.get().is_none()),
+        stopped: verified.iter().any(Option::is_none),
         ..Report::default()
     };
-    slots
-        .into_iter()
-        .filter_map(OnceLock::into_inner)
-        .for_each(|shard| report.add(shard));
+    let mut samples = HashMap::new();
+    for (entry, verified) in entries.iter().zip(verified) {
+        if let Some((shard, digest)) = verified {
+            report.add(shard);
+            samples.insert(entry.name.as_str(), digest);
+        }
+    }
     if !report.stopped {
+        let digest = |shard: &str| samples.get(shard).copied().flatten();
+        report.findings.extend(other_samples(&place, &digest));
         report.findings.extend(strays(&place)?);
     }
     Ok(report)
@@ -109,10 +106,11 @@ fn verify_entry(
     entry: &ShardEntry,
     options: &Options<'_>,
     observer: &Observer<'_>,
-) -> Report {
+) -> (Report, Option<SampleDigest>) {
     let path = place.root.join(&entry.name);
     let mut check = ShardCheck::new(&path, place.storage, options, observer);
     check.want_blake3 = entry.blake3.is_some();
+    check.expected_records = Some(entry.records);
     let format = place.manifest.shard_format;
     let sidecar = match format {
         ShardFormat::TfRecord => place.sidecars.find(&path, place.storage),
@@ -127,7 +125,7 @@ fn verify_entry(
                 entry.bytes,
                 check.report.bytes,
             );
-            // Damage was told; how many records it hides is told too.
+            // The report already has the damage and the number of records that it hides.
             if check.report.lost.is_empty() {
                 check.compare(
                     "records, against the manifest",
@@ -145,7 +143,26 @@ fn verify_entry(
             }
         }
     }
-    check.finish()
+    let samples = check.samples;
+    (check.finish(), samples)
+}
+
+/// The sample fingerprint of the manifest, against the labels and keys in the indexes. Where an
+/// index is missing or damaged there is nothing to compare with.
+fn other_samples(
+    place: &Place<'_>,
+    digest: &dyn Fn(&str) -> Option<SampleDigest>,
+) -> Option<Finding> {
+    let expected = place.manifest.sample_fingerprint.clone()?;
+    let found = place.manifest.sample_fingerprint_of(digest)?;
+    (expected != found).then(|| {
+        Finding::from(Error::Mismatch {
+            path: place.root.join(FILE_NAME),
+            what: "sample_fingerprint, against the keys and labels in the indexes".to_owned(),
+            expected,
+            found,
+        })
+    })
 }
 
 /// Files that readers which go by names would take for shards of a split.

@@ -2,18 +2,24 @@
 //! its blocks.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::sum::{SummedFile, Sums};
 use super::{Progress, ShardCheck, check_header};
 use crate::checksum::crc32c;
+use crate::codec::Codec;
 use crate::error::{Corruption, Error, Result};
 use crate::frame::{self, HEAD_BYTES, OVERHEAD_BYTES};
-use crate::index::layout::{BlockHeader, PIECE_BYTES};
+use crate::index::layout::{BLOCK_ALIGN, BLOCK_MAGIC, BlockHeader, PIECE_BYTES};
 use crate::index::{Block, FileKind, Index};
-use crate::indexed::Walk;
+use crate::indexed::{BlockAt, Walk};
 use crate::shard::{expand_block, indexed_block_limit};
 use crate::storage::{self, Ahead, ReadAt, Stream};
+use crate::tfrecord::{Compression, Mode, ReaderBuilder};
+
+/// Bytes in which the header of a block is searched at a time.
+const SEARCH_BYTES: u64 = 1 << 20;
 
 pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
     let path = check.path;
@@ -42,7 +48,7 @@ pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
     }
     // The index may be what is damaged: the sum is of the file as it is.
     let (summed, sums) = summed;
-    let rest = Stream::new(file, check.storage.pace(), summed);
+    let rest = Stream::new(file, check.storage.read_profile(), summed);
     let sums = SummedFile::new(rest, sums, &|_| {})
         .drain()
         .map_err(|error| Error::io(path, "read", error))?;
@@ -60,7 +66,7 @@ fn by_index(
     let (mut bytes, mut expanded) = (Vec::new(), Vec::new());
     let mut end = PIECE_BYTES as u64;
     let last = index.blocks.last().map_or(end, |block| block.payload().end);
-    let mut ahead = Ahead::new(file, check.storage.pace(), 0, last);
+    let mut ahead = Ahead::new(file, check.storage.read_profile(), 0, last);
     ahead.advance(0);
     let mut sums = Sums::new(check.want_blake3);
     let mut header = [0; PIECE_BYTES];
@@ -147,7 +153,7 @@ fn check_block(
     let logical = index.offsets.start(records.start).unwrap_or(0);
     let raw_len = index.offsets.start(records.end).unwrap_or(logical) - logical;
     let frames = match block.codec {
-        crate::codec::Codec::None => Ok(stored),
+        Codec::NONE => Ok(stored),
         _ => expand_block(block, stored, raw_len as usize, true, expanded).map(|()| &expanded[..]),
     };
     let frames = match frames {
@@ -204,12 +210,19 @@ fn lose(check: &mut ShardCheck<'_>, index: &Index, block: &Block, records: Range
     check.lost(Some(records), bytes);
 }
 
-/// Without an index: block after block, as far as their headers lead.
+/// Without an index: block after block, as far as their headers lead, and on at the next header
+/// behind damage.
 fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> Result<()> {
-    let reader = Stream::new(Arc::clone(file), check.storage.pace(), PIECE_BYTES as u64);
     let most = indexed_block_limit(check.options.max_record);
-    let mut walk = Walk::new(reader, len, most);
-    let (mut payload, mut expanded) = (Vec::new(), Vec::new());
+    let stored_in = check.storage;
+    let walk_from = |offset| {
+        let reader = Stream::new(Arc::clone(file), stored_in.read_profile(), offset);
+        Walk::new(reader, offset, len, most)
+    };
+    let mut walk = walk_from(PIECE_BYTES as u64);
+    let mut payload = Vec::new();
+    // The record that the next block should begin with, and where headers were not yet searched.
+    let (mut next, mut unsearched) = (0, 0);
     loop {
         let before = walk.position();
         let step = walk
@@ -217,44 +230,182 @@ fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> R
             .map_err(|e| Error::io(check.path, "read", e))?;
         let met = match step {
             Ok(Some(met)) => met,
-            Ok(None) => return Ok(()),
-            Err(damage) => {
-                // The blocks end where keys and index begin. Without those
-                // nothing tells that end from damage.
-                check.damaged(damage);
-                check.lost(None, before..len);
+            Ok(None) => {
+                if let Some(records) = check.expected_records.filter(|&records| records > next) {
+                    check.lost(Some(next..records), len..len);
+                }
                 return Ok(());
+            }
+            Err(damage) => {
+                check.damaged(damage);
+                let from = before.max(unsearched);
+                let Some(met) = next_block(&**file, check.path, from..len, next, most)? else {
+                    // The blocks end where keys and index begin, which are damaged.
+                    match check.expected_records {
+                        Some(records) if records > next => {
+                            check.lost(Some(next..records), before..len);
+                        }
+                        Some(_) => {}
+                        None => check.lost(None, before..len),
+                    }
+                    return Ok(());
+                };
+                if met.header.first_record > next {
+                    check.lost(Some(next..met.header.first_record), before..met.offset);
+                }
+                next = met.header.first_record;
+                unsearched = met.offset + 1;
+                let payload_at = met.offset + PIECE_BYTES as u64;
+                if met.header.stored_len > len - payload_at {
+                    cut_block(check, &**file, &met, payload_at..len)?;
+                    next = met.records().end;
+                    unsearched = len;
+                    walk = walk_from(len);
+                } else {
+                    walk = walk_from(met.offset);
+                }
+                continue;
             }
         };
         (check.observer)(Progress {
             bytes: walk.position() - before,
             ..Progress::default()
         });
-        let header = met.header;
-        let block = Block {
-            offset: met.offset,
-            stored_len: header.stored_len,
-            first_record: header.first_record,
-            crc: header.crc,
-            codec: header.codec,
-        };
-        match expand_block(
-            &block,
-            &payload,
-            header.raw_len as usize,
-            true,
-            &mut expanded,
-        ) {
-            Ok(()) => check_frames(check, &expanded, met.offset, met.records()),
-            Err(damage) => {
-                check.damaged(damage.record(header.first_record));
-                check.lost(Some(met.records()), block.payload());
-            }
+        if met.header.first_record < next {
+            let expected = format!("{next} or more");
+            let found = met.header.first_record;
+            check.damaged(Corruption::new(
+                met.offset,
+                "first record of the block",
+                expected,
+                found,
+            ));
+            continue;
         }
+        if met.header.first_record > next {
+            // A whole block and its header were overwritten by what reads as padding.
+            check.lost(Some(next..met.header.first_record), before..met.offset);
+        }
+        walked_block(check, &met, &payload);
+        next = met.records().end;
         if check.stopped() {
             return Ok(());
         }
     }
+}
+
+/// Checks a block that was met without an index. A raw one with a wrong sum still has records.
+fn walked_block(check: &mut ShardCheck<'_>, met: &BlockAt, payload: &[u8]) {
+    let header = &met.header;
+    let block = Block {
+        offset: met.offset,
+        stored_len: header.stored_len,
+        first_record: header.first_record,
+        crc: header.crc,
+        codec: header.codec,
+    };
+    let mut expanded = Vec::new();
+    let raw_len = usize::try_from(header.raw_len).unwrap_or(usize::MAX);
+    match expand_block(&block, payload, raw_len, true, &mut expanded) {
+        Ok(()) => check_frames(check, &expanded, met.offset, met.records()),
+        Err(damage) if header.codec == Codec::NONE => {
+            check.damaged(damage);
+            salvage_frames(check, met, payload);
+        }
+        Err(damage) => {
+            check.damaged(damage.record(header.first_record));
+            check.lost(Some(met.records()), block.payload());
+        }
+    }
+}
+
+/// The intact frames of a raw block whose sum is wrong.
+fn salvage_frames(check: &mut ShardCheck<'_>, met: &BlockAt, payload: &[u8]) {
+    let start = met.offset + PIECE_BYTES as u64;
+    let mut builder = ReaderBuilder::new();
+    builder
+        .mode(Mode::Salvage)
+        .compression(Compression::None)
+        .max_record(check.options.max_record);
+    let mut reader = builder.from_reader(payload, check.path);
+    let records = met.records();
+    let (mut number, mut known, mut record) = (records.start, 0, Vec::new());
+    // Reading from memory does not fail.
+    while let Ok(found) = reader.read_into(&mut record) {
+        for lost in reader.lost().iter().skip(known) {
+            let bytes = start + lost.offset..start + lost.offset + lost.len;
+            // One record for each gap; what is missing at the end is added to the last one.
+            check.lost(Some(number..number + 1), bytes);
+            number += 1;
+        }
+        known = reader.lost().len();
+        if found.is_none() {
+            break;
+        }
+        check.record(number, &record, None);
+        number += 1;
+    }
+    if number < records.end {
+        let end = start + payload.len() as u64;
+        match check.report.lost.last_mut().filter(|_| known > 0) {
+            Some(last) => {
+                if let Some(last) = &mut last.records {
+                    last.end += records.end - number;
+                }
+            }
+            None => check.lost(Some(number..records.end), end..end),
+        }
+    }
+}
+
+/// Checks the records of a block that the file ends in.
+fn cut_block(
+    check: &mut ShardCheck<'_>,
+    file: &dyn ReadAt,
+    met: &BlockAt,
+    bytes: Range<u64>,
+) -> Result<()> {
+    if met.header.codec != Codec::NONE {
+        check.lost(Some(met.records()), bytes);
+        return Ok(());
+    }
+    // Not more than the longest block: its header says more than this.
+    let len = usize::try_from(bytes.end - bytes.start).unwrap_or(usize::MAX);
+    let mut payload = vec![0; len];
+    storage::read_exact_at(file, check.path, &mut payload, bytes.start)?;
+    salvage_frames(check, met, &payload);
+    Ok(())
+}
+
+/// The next block whose header lies in `bytes`, of records from `record` on that expand to `most`
+/// bytes or fewer.
+fn next_block(
+    file: &dyn ReadAt,
+    path: &Path,
+    bytes: Range<u64>,
+    record: u64,
+    most: u64,
+) -> Result<Option<BlockAt>> {
+    let mut window = Vec::new();
+    let mut at = bytes.start;
+    while at + PIECE_BYTES as u64 <= bytes.end {
+        let size = (bytes.end - at).min(SEARCH_BYTES);
+        window.resize(size as usize, 0);
+        storage::read_exact_at(file, path, &mut window, at)?;
+        for (offset, piece) in (at..).zip(window.windows(PIECE_BYTES)) {
+            if piece.starts_with(&BLOCK_MAGIC)
+                && let Some(piece) = piece.first_chunk()
+                && let Ok(header) = BlockHeader::decode(piece, offset)
+                && (header.codec != Codec::NONE || offset.is_multiple_of(BLOCK_ALIGN))
+                && header.first_record >= record
+                && header.raw_len <= most
+            {
+                return Ok(Some(BlockAt { offset, header }));
+            }
+        }
+        at += size - (PIECE_BYTES as u64 - 1);
+    }
+    Ok(None)
 }
 
 /// Checks the frames of a block whose sum is right.

@@ -24,37 +24,41 @@
 mod dataset;
 mod indexed;
 mod report;
+mod salvage;
 mod sum;
 mod tfrecord;
 
+use std::num::NonZero;
 use std::path::Path;
 
 pub use dataset::{verify_dataset, verify_dataset_in};
 pub use report::{Finding, Lost, Report};
+pub use salvage::{IntactRecord, ShardPlace, TakeRecord, salvage_shard_in};
 
 use crate::error::{Corruption, Error, Result};
 use crate::example::{ExampleView, IMAGE_LABEL};
 use crate::frame::MAX_RECORD_BYTES;
-use crate::index::{self, FileKind, Index, Page, page_records, pages};
+use crate::index::{self, FileKind, Index, KEY_PAGE_RECORDS, Page, page_records, pages};
+use crate::samples::SampleDigest;
 use crate::shard::{ShardFormat, detect_format, find_sidecar_in, key_pages};
 use crate::storage::{self, LocalFiles, Storage};
 
 /// A further check of every record: its shard, its number there, its payload.
-/// What it refuses becomes a finding.
+/// An error becomes a finding.
 pub type RecordCheck<'a> = dyn Fn(&Path, u64, &[u8]) -> Result<(), String> + Sync + 'a;
 
 /// Whether to stop.
 pub type StopCheck<'a> = dyn Fn() -> bool + Sync + 'a;
 
-/// What to verify, and how.
+/// Options of a verification.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
     /// The longest record to accept, in bytes.
     pub max_record: u64,
-    /// Shards to verify at the same time; 0 for one a core.
-    pub threads: usize,
+    /// Shards to verify at the same time; `None` for one a core.
+    pub threads: Option<NonZero<usize>>,
     /// The integer feature that the index's labels are compared with, in
-    /// records that have it.
+    /// records that have it; of a dataset the one that its manifest names.
     pub label_feature: Option<&'a str>,
     /// A further check of every record, such as decoding its image.
     pub record_check: Option<&'a RecordCheck<'a>>,
@@ -66,7 +70,7 @@ impl Default for Options<'_> {
     fn default() -> Self {
         Self {
             max_record: MAX_RECORD_BYTES,
-            threads: 0,
+            threads: None,
             label_feature: Some(IMAGE_LABEL),
             record_check: None,
             stop: None,
@@ -86,7 +90,7 @@ impl std::fmt::Debug for Options<'_> {
     }
 }
 
-/// What was done since the last call. Calls come from several threads.
+/// The work since the last call. Calls come from several threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Shards that were finished.
@@ -169,6 +173,12 @@ struct ShardCheck<'a> {
     /// BLAKE3 of the whole file, if it is wanted.
     blake3: Option<String>,
     want_blake3: bool,
+    /// Digest of the labels and keys in the index, if there is one and all of it could be read.
+    samples: Option<SampleDigest>,
+    /// Records that the manifest says there are.
+    expected_records: Option<u64>,
+    /// The receiver of intact records.
+    salvage: Option<salvage::Salvage<'a>>,
 }
 
 impl<'a> ShardCheck<'a> {
@@ -190,6 +200,9 @@ impl<'a> ShardCheck<'a> {
             crc32c: None,
             blake3: None,
             want_blake3: false,
+            samples: None,
+            expected_records: None,
+            salvage: None,
         }
     }
 
@@ -208,7 +221,7 @@ impl<'a> ShardCheck<'a> {
         self.report
     }
 
-    /// Whether somebody asked to stop. From then on the report is one of what was read.
+    /// Returns whether to stop. From then on the report covers only the bytes that were read.
     fn stopped(&mut self) -> bool {
         self.report.stopped |= self.options.stop.is_some_and(|stop| stop());
         self.report.stopped
@@ -217,6 +230,14 @@ impl<'a> ShardCheck<'a> {
     /// A finding, of whatever file it is in.
     fn found(&mut self, error: impl Into<Error>) {
         let error = error.into();
+        if let (Error::Io { source, .. }, Some(salvage)) = (&error, &mut self.salvage)
+            && source.kind() != std::io::ErrorKind::UnexpectedEof
+            && !self.report.stopped
+        {
+            self.report.stopped = true;
+            salvage.failure = Some(error);
+            return;
+        }
         // A read that the stop ended says nothing about the file.
         if !(matches!(error, Error::Io { .. }) && self.stopped()) {
             self.report.findings.push(Finding::from(error));
@@ -256,11 +277,22 @@ impl<'a> ShardCheck<'a> {
                 .findings
                 .push(Finding::of_record(path, number, problem));
         }
+        if let Some(salvage) = &mut self.salvage {
+            salvage.take(number, payload, label);
+        }
     }
 
-    /// Checks every page of keys in the file at `path`.
+    /// Checks every page of keys in the file at `path`, and takes the digest of keys and labels.
     fn keys(&mut self, path: &Path, index: &Index) {
-        let Some(place) = &index.keys else { return };
+        let Some(place) = &index.keys else {
+            self.samples = index.is_empty().then(SampleDigest::default);
+            // A text index knows no keys; a binary one without pages says that there are none.
+            if let Some(salvage) = &mut self.salvage {
+                salvage.keys.are_none = true;
+            }
+            return;
+        };
+        let mut samples = Some(SampleDigest::default());
         let mut ahead = storage::open(self.storage, path)
             .map(|file| key_pages(&file, self.storage, place))
             .unwrap_or_default();
@@ -272,20 +304,44 @@ impl<'a> ShardCheck<'a> {
             let checked = file.and_then(|file| {
                 let mut bytes = vec![0; len];
                 storage::read_exact_at(&*file, path, &mut bytes, offset)?;
-                Page::parse(&bytes, records, offset)
-                    .map(|_| ())
-                    .map_err(|damage| damage.shard(path).into())
+                let first = page * KEY_PAGE_RECORDS;
+                let page = Page::parse(&bytes, records, offset);
+                let page = page.map_err(|damage| damage.shard(path))?;
+                for (key, record) in page.iter().zip(first..) {
+                    if let Some(samples) = &mut samples {
+                        samples.push(index.label(record), key);
+                    }
+                    if let Some(salvage) = &mut self.salvage {
+                        salvage.keys.push(record, key);
+                    }
+                }
+                Ok(())
             });
             if let Err(error) = checked {
                 self.found(error);
+                samples = None;
             }
         }
+        self.samples = samples;
     }
 
     /// Opens an index; what is wrong with it becomes a finding.
     fn index(&mut self, path: &Path, kind: FileKind) -> Option<Index> {
         let index = crate::shard::read_index(self.storage, path, kind, self.options.max_record);
-        index.map_err(|error| self.found(error)).ok()
+        let index = index.map_err(|error| self.found(error)).ok()?;
+        if self
+            .salvage
+            .as_ref()
+            .is_some_and(|salvage| !salvage.trusts(&index))
+        {
+            let problem = "is the index of another file than the manifest means: it is not used";
+            self.found(Error::Unsupported {
+                path: path.to_owned(),
+                problem: problem.to_owned(),
+            });
+            return None;
+        }
+        Some(index)
     }
 
     /// Compares something with what another file says of it.

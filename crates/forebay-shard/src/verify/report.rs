@@ -1,10 +1,10 @@
-//! What verification found.
+//! The findings of a verification.
 
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
@@ -17,7 +17,7 @@ pub struct Report {
     pub records: u64,
     /// Bytes of the shards.
     pub bytes: u64,
-    /// What is wrong.
+    /// The problem.
     pub findings: Vec<Finding>,
     /// Which records cannot be read for it.
     pub lost: Vec<Lost>,
@@ -68,7 +68,7 @@ impl fmt::Display for Report {
 }
 
 /// One thing that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The file.
     pub path: PathBuf,
@@ -76,11 +76,11 @@ pub struct Finding {
     pub record: Option<u64>,
     /// The byte of the file, where it is about one.
     pub offset: Option<u64>,
-    /// What was looked at.
+    /// The property that was compared.
     pub what: String,
-    /// What it should be.
+    /// The expected value.
     pub expected: Option<String>,
-    /// What it is.
+    /// The value that was found.
     pub found: Option<String>,
 }
 
@@ -113,8 +113,8 @@ impl From<Error> for Finding {
                 record: damage.record,
                 offset: Some(damage.offset),
                 what: damage.what,
-                expected: Some(damage.expected),
-                found: Some(damage.found),
+                expected: Some(damage.expected.into()),
+                found: Some(damage.found.into()),
             },
             Error::Mismatch {
                 path,
@@ -161,7 +161,7 @@ impl fmt::Display for Finding {
 }
 
 /// Records that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
     /// The shard.
     pub path: PathBuf,

@@ -6,33 +6,43 @@ use super::{Observer, Progress};
 use crate::checksum::Crc32c;
 use crate::storage::Stream;
 
-/// Bytes to read at a time where nobody wants them but the sums.
+/// Bytes to read at a time when only the checksums need them.
 const DRAIN_BYTES: usize = 512 << 10;
 
 /// The sums of bytes that pass.
 pub(super) struct Sums {
     pub(super) crc: Crc32c,
+    #[cfg(feature = "blake3")]
     blake3: Option<Box<blake3::Hasher>>,
 }
 
 impl Sums {
+    /// `blake3` says whether that hash is wanted; it is left out without the feature `blake3`.
+    #[cfg_attr(not(feature = "blake3"), allow(unused_variables))]
     pub(super) fn new(blake3: bool) -> Self {
         Self {
             crc: Crc32c::default(),
+            #[cfg(feature = "blake3")]
             blake3: blake3.then(|| Box::new(blake3::Hasher::new())),
         }
     }
 
     pub(super) fn update(&mut self, bytes: &[u8]) {
         self.crc.update(bytes);
+        #[cfg(feature = "blake3")]
         if let Some(hash) = &mut self.blake3 {
             hash.update(bytes);
         }
     }
 
+    #[cfg(feature = "blake3")]
     pub(super) fn blake3(&self) -> Option<String> {
-        let hash = self.blake3.as_ref()?;
-        Some(hash.finalize().to_hex().to_string())
+        Some(self.blake3.as_ref()?.finalize().to_hex().to_string())
+    }
+
+    #[cfg(not(feature = "blake3"))]
+    pub(super) fn blake3(&self) -> Option<String> {
+        None
     }
 }
 

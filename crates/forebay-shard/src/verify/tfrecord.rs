@@ -18,7 +18,7 @@ pub(super) fn verify(check: &mut ShardCheck<'_>, sidecar: Option<&Path>) -> Resu
     check.report.bytes = len;
     let index = sidecar.and_then(|sidecar| open_sidecar(check, sidecar, len));
 
-    let stream = Stream::new(file, check.storage.pace(), 0);
+    let stream = Stream::new(file, check.storage.read_profile(), 0);
     let sums = Sums::new(check.want_blake3);
     let mut summed = SummedFile::new(stream, sums, check.observer);
     let mut walked = Walked::default();
@@ -37,7 +37,7 @@ pub(super) fn verify(check: &mut ShardCheck<'_>, sidecar: Option<&Path>) -> Resu
     Ok(())
 }
 
-/// What a walk over the frames saw.
+/// The result of a walk over the frames.
 #[derive(Default)]
 struct Walked {
     compression: Compression,

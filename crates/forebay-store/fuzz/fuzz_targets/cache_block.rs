@@ -1,4 +1,4 @@
 //! `tools/fuzz forebay-store cache_block`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run cache_block` in crates/forebay-store.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| forebay_store::fuzzing::cache_block(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| forebay_cache::fuzz_block(bytes));

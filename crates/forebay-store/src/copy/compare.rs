@@ -1,6 +1,6 @@
 //! Whether an object is at the destination already.
 
-use super::census::SourceItem;
+use super::listing::SourceItem;
 use super::plan::Why;
 use super::{Compare, CopyError, CopyMode, CopyObserver, CopyOptions};
 use crate::{Cancel, Object, Store};
@@ -21,7 +21,7 @@ impl Comparison<'_> {
     /// Why an object has to be copied; none if it is there. `there` is what has its name at the destination.
     ///
     /// A checksum decides where it can be had without moving bytes over a network. Listings do not tell it, so the
-    /// destination is asked for it once the sizes are equal.
+    /// destination is queried for it once the sizes are equal.
     pub(super) fn why(
         &self,
         item: &SourceItem,
@@ -38,7 +38,7 @@ impl Comparison<'_> {
         let mut expected = item.crc32c;
         let mut found = there.crc32c;
         if found.is_none() && !is_local(self.target) {
-            match self.target.head_listed(there)? {
+            match self.target.head(&there.key)? {
                 Some(now) if now.len == item.object.len => found = now.crc32c,
                 Some(_) => return Ok(Some(Why::Size)),
                 // A listing told of it.
@@ -52,7 +52,7 @@ impl Comparison<'_> {
         {
             expected = self
                 .source
-                .head_listed(&item.object)?
+                .head(&item.object.key)?
                 .and_then(|object| object.crc32c);
         }
         if expected.is_none() && (reads || (found.is_some() && is_local(self.source))) {
@@ -78,7 +78,7 @@ impl Comparison<'_> {
     /// The checksum of an object's bytes.
     fn sum(&self, store: &Store, object: &Object) -> Result<u32, CopyError> {
         let now = match store.location().is_remote() {
-            true => store.head_listed(object)?,
+            true => store.head(&object.key)?,
             false => None,
         };
         let object = now.as_ref().unwrap_or(object);

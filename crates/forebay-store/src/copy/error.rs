@@ -15,19 +15,19 @@ pub enum CopyError {
     /// The source is not what it has to be.
     #[error("{place}: {problem}")]
     Source {
-        /// Where it is.
+        /// The location.
         place: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// Nothing was done, because it could have destroyed something.
     #[error("{place}: {problem}")]
     Refused {
-        /// Where that is.
+        /// The location.
         place: String,
-        /// What it could have done.
+        /// The possible damage.
         problem: String,
-        /// What to do about it.
+        /// The remedy.
         hint: &'static str,
     },
     /// Objects of the source are damaged. All others were copied; the manifests of their datasets were not published.
@@ -39,15 +39,15 @@ pub enum CopyError {
         count: u64,
         /// The first of them.
         first: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// Somebody else changed the destination meanwhile.
+    /// Another process changed the destination meanwhile.
     #[error("{place}: {problem}")]
     Changed {
-        /// Where that is.
+        /// The location.
         place: String,
-        /// What was found there.
+        /// The finding.
         problem: String,
     },
     /// It was stopped. The same call again continues.
@@ -68,7 +68,7 @@ impl CopyError {
         }
     }
 
-    /// What to do about it, where this library knows.
+    /// Returns the remedy, if there is a known one.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Refused { hint, .. } => Some(hint),

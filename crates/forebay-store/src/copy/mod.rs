@@ -1,27 +1,27 @@
 //! Copying objects and whole datasets between any two places.
 //!
-//! A tree is looked at first ([`Plan::make`]): what is in the source, what is at the destination already, what has to
-//! be done. Then it is done ([`Plan::run`]). A directory or prefix that holds a manifest is a dataset, and a tree may hold
+//! A tree is looked at first ([`CopyPlan::make`]): what is in the source, what is at the destination already, what has to
+//! be done. Then it is done ([`CopyPlan::run`]). A directory or prefix that holds a manifest is a dataset, and a tree may hold
 //! several; what this module promises for them:
 //!
-//! - A manifest appears last, and only once every shard and index that belongs to it is there: nobody opens half a dataset.
+//! - A manifest appears last, and only once every shard and index that belongs to it is there: no process opens half a dataset.
 //! - Shards are compared with the checksums of the manifest on their way: a damaged one is never published as good.
 //! - A dataset is never mixed with another one: where the destination holds a different one, its manifest goes first (and
 //!   only if [`CopyOptions::overwrite`] says so), or is replaced in one step where no file of it has to change.
-//! - The same call again continues: what is there with the right checksum stays.
+//! - The same call again continues: what exists with the right checksum stays.
 //!
 //! | file | what it holds |
 //! | --- | --- |
 //! | `place` | what a location names: one object, or a tree |
-//! | `census` | the objects of the source, and the datasets among them |
+//! | `listing` | the objects of the source, and the datasets among them |
 //! | `compare` | whether an object is there already |
 //! | `plan` | what is to be done, and what is refused |
 //! | `transfer` | one object from here to there |
 //! | `run` | the work in order: objects, manifests, deletions |
 
-mod census;
 mod compare;
 mod error;
+mod listing;
 mod place;
 mod plan;
 mod run;
@@ -29,10 +29,10 @@ mod run;
 mod tests;
 mod transfer;
 
-pub use census::{Census, DatasetFound};
 pub use error::CopyError;
+pub use listing::{DatasetFound, Listing};
 pub use place::{CopySource, CopyTarget};
-pub use plan::{Action, Plan, PlannedItem, Why};
+pub use plan::{CopyAction, CopyPlan, PlannedItem, Why};
 pub use run::CopySummary;
 
 use crate::Limiter;
@@ -49,7 +49,7 @@ pub enum Compare {
     Read,
 }
 
-/// What the copy is for.
+/// The purpose of the copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CopyMode {
     /// Copies all but what is known to be there.
@@ -74,9 +74,9 @@ pub struct CopyOptions {
     pub overwrite: bool,
     /// Objects and parts of objects on their way at the same time.
     pub parallel: usize,
-    /// What all transfers together may use.
+    /// The bandwidth of all transfers together.
     pub limiter: Option<Limiter>,
-    /// Where objects from one store to another rest on their way; none: the system's directory for temporary files.
+    /// The directory for objects on their way from one store to another; none: the system's temporary directory.
     pub scratch: Option<PathBuf>,
 }
 
@@ -103,7 +103,7 @@ pub trait CopyObserver: Sync {
     /// This many more bytes of objects are through.
     fn moved(&self, _bytes: u64) {}
     /// An object is dealt with.
-    fn done(&self, _key: &str, _bytes: u64, _action: Action) {}
+    fn done(&self, _key: &str, _bytes: u64, _action: CopyAction) {}
     /// An object of the source is damaged: it was not copied.
     fn damaged(&self, _key: &str, _problem: &str) {}
 }

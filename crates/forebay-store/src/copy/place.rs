@@ -1,4 +1,4 @@
-//! What a location names: one object, or a tree of them.
+//! The source and the target of a copy: one object, or a tree.
 //!
 //! A text that ends in `/`, a bucket and a directory are trees, and so is what has objects below it. Anything else is an object if
 //! there is one of this name. A dataset's manifest stands for its dataset.
@@ -9,7 +9,7 @@ use forebay_shard::manifest::FILE_NAME as MANIFEST;
 use std::io;
 use std::path::Path;
 
-/// Where objects come from.
+/// The source of a copy.
 #[derive(Debug, Clone)]
 pub struct CopySource {
     pub(super) store: Store,
@@ -17,7 +17,7 @@ pub struct CopySource {
     pub(super) only: Option<Object>,
 }
 
-/// Where objects go to.
+/// The target of a copy.
 #[derive(Debug, Clone)]
 pub struct CopyTarget {
     pub(super) store: Store,
@@ -64,7 +64,7 @@ impl CopySource {
         }
     }
 
-    /// Where the tree is, or the object.
+    /// Returns the location of the tree or the object.
     pub fn location(&self) -> &Location {
         self.store.location()
     }
@@ -117,7 +117,7 @@ impl CopyTarget {
         }
     }
 
-    /// Where the tree is, or where the object goes.
+    /// Returns the location of the tree, or of the object to be written.
     pub fn location(&self) -> &Location {
         self.store.location()
     }

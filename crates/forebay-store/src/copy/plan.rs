@@ -1,22 +1,20 @@
-//! What is to be done, decided before anything is changed, and what is refused.
+//! The plan of a copy, made before anything is changed, and the refusals.
 
-use super::census::{self, Census, DatasetFound, Role, SourceItem};
 use super::compare::Comparison;
+use super::listing::{self, DatasetFound, Listing, Role, SourceItem};
 use super::place::overlap;
 use super::{CopyError, CopyObserver, CopyOptions, CopySource, CopyTarget};
-use crate::{Cancel, Error, LeftOut, Object};
+use crate::{Cancel, Error, LeftOut, Object, for_each_parallel};
 use forebay_shard::Manifest;
 use forebay_shard::manifest::{self, FILE_NAME as MANIFEST};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What becomes of an object.
+/// The action for an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Action {
+pub enum CopyAction {
     /// It is copied.
     Copy,
     /// It is there already.
@@ -33,13 +31,13 @@ pub enum Action {
 pub enum Why {
     /// There is nothing of its name.
     Missing,
-    /// What is there has another size.
+    /// The object there has another size.
     Size,
-    /// What is there has another checksum.
+    /// The object there has another checksum.
     Content,
-    /// What is there has the same size and no checksum that is known.
+    /// The object there has the same size, and its checksum is not known.
     Unknown,
-    /// What is there is older, and no checksum is known.
+    /// The object there is older, and no checksum is known.
     Newer,
 }
 
@@ -50,8 +48,8 @@ pub struct PlannedItem {
     pub key: String,
     /// Its bytes.
     pub bytes: u64,
-    /// What becomes of it.
-    pub action: Action,
+    /// The action.
+    pub action: CopyAction,
     /// Why, if it is copied or published.
     pub why: Option<Why>,
     pub(super) item: SourceItem,
@@ -68,7 +66,7 @@ pub(super) enum Publish {
     New,
     /// It takes the place of another one in one step: no file that the other one names has to change.
     InPlace(Option<String>),
-    /// The other one goes first, so that nobody opens a mixture.
+    /// The other one goes first, so that no process opens a mixture.
     Anew,
 }
 
@@ -80,9 +78,9 @@ pub(super) struct Group {
     pub(super) dataset: Option<DatasetFound>,
 }
 
-/// What a copy will do.
+/// The plan of a copy.
 #[derive(Debug)]
-pub struct Plan {
+pub struct CopyPlan {
     pub(super) source: CopySource,
     pub(super) target: CopyTarget,
     pub(super) options: CopyOptions,
@@ -99,7 +97,7 @@ struct There {
     dataset: Option<DatasetFound>,
 }
 
-impl Plan {
+impl CopyPlan {
     /// Looks at both sides and decides. Nothing is changed.
     ///
     /// # Errors
@@ -113,19 +111,17 @@ impl Plan {
     ) -> Result<Self, CopyError> {
         observer.stage("listing");
         refuse_overlap(&source, &target)?;
-        let census = Census::take(&source)?;
+        let mut listing = Listing::take(&source)?;
         let target_key = |item: &SourceItem| match (&source.only, &target.name) {
             (Some(_), Some(name)) => name.clone(),
             _ => item.object.key.clone(),
         };
         if !target.store.location().is_remote() {
-            for item in &census.items {
-                refuse_unsafe_name(&target, &target_key(item))?;
-            }
+            leave_out_odd_names(&mut listing, &target, &target_key)?;
         }
         let there = match &source.only {
             Some(_) => {
-                let keys = census.items.iter().map(target_key);
+                let keys = listing.items.iter().map(target_key);
                 let found = keys.map(|key| target.store.head(&key));
                 found
                     .filter_map(Result::transpose)
@@ -146,18 +142,18 @@ impl Plan {
             observer,
             cancel,
         };
-        let whys = compare_all(&comparison, &census.items, &|item| {
+        let whys = compare_all(&comparison, &listing.items, &|item| {
             by_key.get(target_key(item).as_str()).copied()
         })?;
         let mut groups: Vec<Group> = std::iter::once(None)
-            .chain(census.datasets.into_iter().map(Some))
+            .chain(listing.datasets.into_iter().map(Some))
             .map(|dataset| Group {
                 items: Vec::new(),
                 manifest: None,
                 dataset,
             })
             .collect();
-        for (item, why) in census.items.into_iter().zip(whys) {
+        for (item, why) in listing.items.into_iter().zip(whys) {
             let group = &mut groups[item.dataset.map_or(0, |number| number + 1)];
             let key = target_key(&item);
             let there = by_key.get(key.as_str());
@@ -166,9 +162,9 @@ impl Plan {
                 key,
                 bytes: item.object.len,
                 action: if why.is_some() {
-                    Action::Copy
+                    CopyAction::Copy
                 } else {
-                    Action::Keep
+                    CopyAction::Keep
                 },
                 why,
                 item,
@@ -189,7 +185,7 @@ impl Plan {
             options,
             groups,
             deletions: Vec::new(),
-            left_out: census.left_out,
+            left_out: listing.left_out,
         };
         if plan.options.delete {
             plan.plan_deletions(there, &manifests)?;
@@ -207,12 +203,12 @@ impl Plan {
         })
     }
 
-    /// What is removed at the end.
+    /// Returns the objects that are removed at the end.
     pub fn deletions(&self) -> &[Object] {
         &self.deletions
     }
 
-    /// What lies in the source and is not copied.
+    /// Returns the entries of the source that are not copied.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
@@ -239,7 +235,7 @@ impl Plan {
 
     /// Objects and bytes that have to be moved.
     pub fn to_move(&self) -> (u64, u64) {
-        let moved = self.items().filter(|item| item.action != Action::Keep);
+        let moved = self.items().filter(|item| item.action != CopyAction::Keep);
         moved.fold((0, 0), |(objects, bytes), item| {
             (objects + 1, bytes + item.bytes)
         })
@@ -285,8 +281,8 @@ impl Plan {
             return refuse(what, "name another destination, or leave --delete out");
         }
         let deletions = there.into_iter().filter(|object| {
-            // Locks and journals are of somebody who works there.
-            !kept.contains(object.key.as_str()) && census::is_data(&object.key)
+            // Locks and journals belong to a process that works there.
+            !kept.contains(object.key.as_str()) && listing::is_data(&object.key)
         });
         self.deletions = deletions.collect();
         Ok(())
@@ -308,17 +304,17 @@ impl Group {
             .iter()
             .find(|there| there.object.key == planned.key);
         let Some(old) = old else {
-            planned.action = Action::Publish;
+            planned.action = CopyAction::Publish;
             planned.why = Some(Why::Missing);
             return Ok(());
         };
         if old.json == dataset.json {
-            planned.action = Action::Keep;
+            planned.action = CopyAction::Keep;
             planned.why = None;
             *publish = Publish::Same;
             return Ok(());
         }
-        planned.action = Action::Publish;
+        planned.action = CopyAction::Publish;
         planned.why = Some(Why::Content);
         let is_same_data = old
             .dataset
@@ -335,7 +331,7 @@ impl Group {
         let named: Option<BTreeSet<String>> =
             old.dataset.as_ref().map(|old| old.named_keys().collect());
         let changes_it = self.items.iter().any(|item| {
-            item.action == Action::Copy
+            item.action == CopyAction::Copy
                 && item.why != Some(Why::Missing)
                 && named.as_ref().is_none_or(|named| named.contains(&item.key))
         });
@@ -369,17 +365,52 @@ fn refuse_overlap(source: &CopySource, target: &CopyTarget) -> Result<(), CopyEr
     Ok(())
 }
 
-/// Keys come from a store that anybody may have filled: none of them leads out of the destination.
-fn refuse_unsafe_name(target: &CopyTarget, key: &str) -> Result<(), CopyError> {
-    let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
-    if key.split('/').all(is_plain) {
-        return Ok(());
+/// The longest name of a file, in bytes, on the file systems in use.
+const NAME_MAX_BYTES: usize = 255;
+
+/// Leaves out objects whose keys no file can have: one of them must not keep the others from being copied. A dataset
+/// is copied whole or not at all.
+fn leave_out_odd_names(
+    listing: &mut Listing,
+    target: &CopyTarget,
+    target_key: &dyn Fn(&SourceItem) -> String,
+) -> Result<(), CopyError> {
+    let keys: BTreeSet<String> = listing.items.iter().map(target_key).collect();
+    let mut kept = Vec::with_capacity(listing.items.len());
+    for item in std::mem::take(&mut listing.items) {
+        let key = target_key(&item);
+        let Some(why) = odd_name(&key, &keys) else {
+            kept.push(item);
+            continue;
+        };
+        if item.dataset.is_some() || keys.len() == 1 {
+            return Err(CopyError::Refused {
+                place: target.location().to_string(),
+                problem: format!("the key {key:?} cannot be a path below it: {why}"),
+                hint: "copy the objects with such names one by one, each to a name of its own",
+            });
+        }
+        listing.left_out.push(LeftOut { path: key, why });
     }
-    Err(CopyError::Refused {
-        place: target.location().to_string(),
-        problem: format!("the key {key:?} cannot be a path below it"),
-        hint: "copy the objects with such names one by one, each to a name of its own",
-    })
+    listing.items = kept;
+    Ok(())
+}
+
+/// The reason why no file can have a key beside the other keys.
+fn odd_name(key: &str, keys: &BTreeSet<String>) -> Option<&'static str> {
+    let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
+    if !key.split('/').all(is_plain) {
+        return Some("its name has an empty part, or one that is . or .., or a NUL");
+    }
+    if key.split('/').any(|part| part.len() > NAME_MAX_BYTES) {
+        return Some("a part of its name is longer than 255 bytes");
+    }
+    let below = format!("{key}/");
+    let next = keys.range(below.clone()..).next();
+    let is_dir = next.is_some_and(|next| next.starts_with(&below));
+    is_dir.then_some(
+        "other names begin with its name and a slash, so it would have to be a directory",
+    )
 }
 
 /// The manifests at the destination, readable or not.
@@ -394,13 +425,13 @@ fn manifests(target: &CopyTarget, there: &[Object]) -> Result<Vec<There>, CopyEr
         }
         // One that is too large to be read is one that cannot be read.
         let json = match object.len {
-            ..=manifest::MAX_BYTES => target.store.get_listed(object, manifest::MAX_BYTES)?,
+            ..=manifest::MAX_BYTES => target.store.get(&object.key, manifest::MAX_BYTES)?,
             _ => Vec::new(),
         };
         let parsed = Manifest::parse(&PathBuf::from(&object.key), &json).ok();
         let now = target
             .store
-            .head_listed(object)?
+            .head(&object.key)?
             .unwrap_or_else(|| object.clone());
         found.push(There {
             dataset: parsed.map(|manifest| DatasetFound {
@@ -437,7 +468,7 @@ fn refuse_damage_to_others(
         let named: BTreeSet<String> = dataset.named_keys().collect();
         let items = groups.iter().flat_map(|group| &group.items);
         let mut hits = items.filter(|item| {
-            item.action == Action::Copy
+            item.action == CopyAction::Copy
                 && item.why != Some(Why::Missing)
                 && named.contains(&item.key)
         });
@@ -461,56 +492,38 @@ fn compare_all<'o>(
     items: &[SourceItem],
     there: &(dyn Fn(&SourceItem) -> Option<&'o Object> + Sync),
 ) -> Result<Vec<Option<Why>>, CopyError> {
-    let whys: Vec<Mutex<Option<Why>>> = items.iter().map(|_| Mutex::new(None)).collect();
-    let failure: Mutex<Option<CopyError>> = Mutex::new(None);
-    let next = AtomicUsize::new(0);
-    let lock =
-        |slot: &Mutex<Option<Why>>, why| *slot.lock().unwrap_or_else(|e| e.into_inner()) = why;
-    let work = || {
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(item), Some(slot)) = (items.get(at), whys.get(at)) else {
-                return;
-            };
-            if comparison.cancel.is_cancelled() {
-                return;
-            }
-            // The manifests themselves were read, and are compared byte by byte.
-            let found = match item.role {
-                Role::Manifest => Ok(None),
-                _ => comparison.why(item, there(item)),
-            };
-            match found {
-                Ok(why) => lock(slot, why),
-                Err(error) => {
-                    let mut failure = failure.lock().unwrap_or_else(|e| e.into_inner());
-                    failure.get_or_insert(error);
-                    next.store(items.len(), Ordering::Relaxed);
-                    return;
-                }
-            }
+    let mut whys: Vec<Option<Why>> = vec![None; items.len()];
+    let jobs = comparison.options.parallel.clamp(1, 32);
+    let compared = for_each_parallel(items.iter().zip(&mut whys), jobs, |(item, why)| {
+        // The manifests themselves were read, and are compared byte by byte.
+        if item.role != Role::Manifest && !comparison.cancel.is_cancelled() {
+            *why = comparison.why(item, there(item))?;
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..comparison
-            .options
-            .parallel
-            .clamp(1, 32)
-            .min(items.len().max(1))
-        {
-            scope.spawn(work);
-        }
-        work();
+        Ok::<_, CopyError>(())
     });
-    if let Some(error) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
-        return Err(error);
-    }
+    compared?;
     if comparison.cancel.is_cancelled() {
         let total = items.len() as u64;
         return Err(CopyError::Interrupted { done: 0, total });
     }
-    Ok(whys
-        .into_iter()
-        .map(|slot| slot.into_inner().unwrap_or_else(|e| e.into_inner()))
-        .collect())
+    Ok(whys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_file_can_have_are_told() {
+        let long = "n".repeat(256);
+        let all = [
+            "a", "a/b", "a-b", "c//d", "../e", "f/./g", "h\0", &long, "i/j",
+        ];
+        let keys: BTreeSet<String> = all.map(str::to_owned).into();
+        let odd: Vec<&str> = all
+            .into_iter()
+            .filter(|key| odd_name(key, &keys).is_some())
+            .collect();
+        assert_eq!(odd, ["a", "c//d", "../e", "f/./g", "h\0", &long]);
+    }
 }

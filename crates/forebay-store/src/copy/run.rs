@@ -1,22 +1,17 @@
 //! The work in order: the objects of a dataset in parallel, then its manifest, and deletions at the very end.
 
-use super::census::{self, Role};
-use super::plan::{Action, Group, Plan, PlannedItem, Publish};
+use super::listing::{self, Role};
+use super::plan::{CopyAction, CopyPlan, Group, PlannedItem, Publish};
 use super::transfer::{Moved, Mover};
 use super::{CopyError, CopyObserver};
-use crate::{Cancel, DirLock, Error, Object, Put, clean_stale};
+use crate::{Cancel, DirLock, Error, Object, Put, clean_stale, for_each_parallel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a listing that lacks what was copied is looked at.
-const LOOKS: u32 = 5;
-/// The wait between.
-const LOOK_PAUSE: Duration = Duration::from_millis(300);
-
-/// What a copy did.
+/// The counts of a finished copy.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct CopySummary {
@@ -54,7 +49,7 @@ struct Damage {
     count: u64,
 }
 
-impl Plan {
+impl CopyPlan {
     /// Does what was planned. Whatever happens, no manifest is published before all of its dataset is there, and the same
     /// copy planned and run again continues.
     ///
@@ -67,7 +62,6 @@ impl Plan {
     ) -> Result<CopySummary, CopyError> {
         let begin = Instant::now();
         let _lock = self.take_destination()?;
-        self.clear_uploads();
         let tally = Tally::default();
         let damage = Mutex::new(Damage::default());
         observer.stage("copying");
@@ -101,7 +95,7 @@ impl Plan {
             return Ok(None);
         };
         std::fs::create_dir_all(root).map_err(|error| Error::io(root, "create", error))?;
-        // One object among others: whoever works in its directory is not disturbed.
+        // One object among others: the process that works in its directory is not disturbed.
         if self.source.only.is_some() {
             return Ok(None);
         }
@@ -116,22 +110,6 @@ impl Plan {
         Ok(Some(lock))
     }
 
-    /// Ends what a killed copy of the same datasets left open. Only where a dataset has a prefix of its own: below it nobody
-    /// else has anything to upload. Elsewhere, and where the store does not allow it, what is left open stays.
-    fn clear_uploads(&self) {
-        let store = &self.target.store;
-        if !store.location().is_remote() {
-            return;
-        }
-        for dataset in self.datasets() {
-            let is_own = !dataset.root.is_empty()
-                || store.location().key().is_some_and(|key| !key.is_empty());
-            if is_own {
-                let _ = store.abort_uploads(&dataset.root);
-            }
-        }
-    }
-
     fn run_group(
         &self,
         group: &Group,
@@ -141,7 +119,7 @@ impl Plan {
         cancel: &Cancel,
     ) -> Result<(), CopyError> {
         if let Some((manifest, Publish::Anew)) = &group.manifest {
-            // From here on nobody opens the old dataset, whose files are about to change.
+            // From here on no process opens the old dataset, whose files are about to change.
             self.target.store.delete(&manifest.key)?;
         }
         let damaged_before = lock(damage).count;
@@ -176,66 +154,50 @@ impl Plan {
         observer: &dyn CopyObserver,
         cancel: &Cancel,
     ) -> Result<(), CopyError> {
-        let (kept, mut copies): (Vec<_>, Vec<_>) =
-            items.iter().partition(|item| item.action == Action::Keep);
+        let (kept, mut copies): (Vec<_>, Vec<_>) = items
+            .iter()
+            .partition(|item| item.action == CopyAction::Keep);
         for item in kept {
             tally.count(item);
-            observer.done(&item.key, item.bytes, Action::Keep);
+            observer.done(&item.key, item.bytes, CopyAction::Keep);
         }
         // The large ones first, so that none of them is alone at the end.
         copies.sort_by_key(|item| std::cmp::Reverse(item.bytes));
         let parallel = self.options.parallel.max(1);
         let workers = parallel.min(copies.len()).max(1);
-        let failure: Mutex<Option<CopyError>> = Mutex::new(None);
-        let stop = AtomicBool::new(false);
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let moved = |bytes| observer.moved(bytes);
-            let mover = Mover {
-                source: &self.source,
-                target: &self.target,
-                options: &self.options,
-                parallel: parallel.div_ceil(workers),
-                cancel,
-                progress: &moved,
-            };
-            while !stop.load(Ordering::Relaxed) && !cancel.is_cancelled() {
-                let Some(item) = copies.get(next.fetch_add(1, Ordering::Relaxed)) else {
-                    return;
-                };
-                match mover.go(item) {
-                    Ok(Moved::Whole) => {
-                        tally.count(item);
-                        observer.done(&item.key, item.bytes, Action::Copy);
-                    }
-                    Ok(Moved::Damaged(problem)) => {
-                        observer.damaged(&item.item.object.key, &problem);
-                        let mut damage = lock(damage);
-                        damage.count += 1;
-                        let key = item.item.object.key.clone();
-                        damage.first.get_or_insert((key, problem));
-                    }
-                    Err(error) => {
-                        stop.store(true, Ordering::Relaxed);
-                        lock(&failure).get_or_insert(error);
-                    }
+        let progress = |bytes| observer.moved(bytes);
+        let mover = Mover {
+            source: &self.source,
+            target: &self.target,
+            options: &self.options,
+            parallel: parallel.div_ceil(workers),
+            cancel,
+            progress: &progress,
+        };
+        let moved = for_each_parallel(copies.into_iter(), workers, |item| {
+            if cancel.is_cancelled() {
+                return Err(self.interrupted(tally));
+            }
+            match mover.go(item)? {
+                Moved::Whole => {
+                    tally.count(item);
+                    observer.done(&item.key, item.bytes, CopyAction::Copy);
+                }
+                Moved::Damaged(problem) => {
+                    observer.damaged(&item.item.object.key, &problem);
+                    let mut damage = lock(damage);
+                    damage.count += 1;
+                    let key = item.item.object.key.clone();
+                    damage.first.get_or_insert((key, problem));
                 }
             }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..workers {
-                scope.spawn(work);
-            }
-            work();
+            Ok(())
         });
         if cancel.is_cancelled() {
             // What a transfer said when it was stopped is no news.
             return Err(self.interrupted(tally));
         }
-        match failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        moved
     }
 
     /// Looks once more before a manifest says that everything is there.
@@ -245,44 +207,33 @@ impl Plan {
             .as_ref()
             .map_or("", |dataset| dataset.root.as_str());
         let store = &self.target.store;
-        // A store may tell for a while what it had before an earlier copy.
-        let looks = if store.location().is_remote() {
-            LOOKS
-        } else {
-            1
-        };
-        for look in 1.. {
-            let listed = store.list_all(root)?.objects;
-            let there: BTreeMap<&str, &Object> = listed
-                .iter()
-                .map(|object| (object.key.as_str(), object))
-                .collect();
-            let is_there = |item: &&PlannedItem| {
-                let Some(now) = there.get(item.key.as_str()) else {
-                    return false;
-                };
-                // What stayed is what it was when it was compared.
-                let is_same = item.action != Action::Keep || now.etag == item.there;
-                now.len == item.bytes && is_same
+        let listed = store.list_all(root)?.objects;
+        let there: BTreeMap<&str, &Object> = listed
+            .iter()
+            .map(|object| (object.key.as_str(), object))
+            .collect();
+        let is_there = |item: &&PlannedItem| {
+            let Some(now) = there.get(item.key.as_str()) else {
+                return false;
             };
-            let missing = group
-                .items
-                .iter()
-                .filter(|item| item.action == Action::Keep || item.item.role != Role::Plain)
-                .find(|item| !is_there(item));
-            let Some(item) = missing else { break };
-            if look >= looks {
-                return Err(self.changed(
-                    &item.key,
-                    "what was copied there, or was there already, is not there any more: somebody else works at this place",
-                ));
-            }
-            std::thread::sleep(LOOK_PAUSE);
+            let is_same = item.action != CopyAction::Keep || now.etag == item.there;
+            now.len == item.bytes && is_same
+        };
+        let missing = group
+            .items
+            .iter()
+            .filter(|item| item.action == CopyAction::Keep || item.item.role != Role::Plain)
+            .find(|item| !is_there(item));
+        match missing {
+            None => Ok(()),
+            Some(item) => Err(self.changed(
+                &item.key,
+                "what was copied there, or was there already, is not there any more: somebody else works at this place",
+            )),
         }
-        Ok(())
     }
 
-    /// Writes the manifest, unless somebody else did so meanwhile.
+    /// Writes the manifest, unless another process did so meanwhile.
     fn publish(
         &self,
         group: &Group,
@@ -309,13 +260,10 @@ impl Plan {
         match store.put(&manifest.key, &dataset.json, put) {
             Ok(_) => Ok(()),
             Err(Error::AlreadyThere { .. } | Error::Changed { .. }) => {
-                let listed = store.list_all(&dataset.root)?.objects;
-                let there = listed.iter().find(|object| object.key == manifest.key);
-                let len = dataset.json.len() as u64;
-                if let Some(there) = there.filter(|there| there.len == len)
-                    && store.get_listed(there, len)? == dataset.json
-                {
-                    return Ok(());
+                match store.get(&manifest.key, manifest.bytes) {
+                    Ok(there) if there == dataset.json => return Ok(()),
+                    Ok(_) | Err(Error::NotFound { .. } | Error::TooLarge { .. }) => {}
+                    Err(error) => return Err(error.into()),
                 }
                 Err(self.changed(
                     &manifest.key,
@@ -326,7 +274,7 @@ impl Plan {
         }
     }
 
-    /// Removes what is not in the source. All else is done by now.
+    /// Removes what is not in the source. All else is done.
     fn delete(
         &self,
         summary: &mut CopySummary,
@@ -337,37 +285,20 @@ impl Plan {
             return Ok(());
         }
         observer.stage("deleting");
-        let failure: Mutex<Option<CopyError>> = Mutex::new(None);
-        let deleted: Mutex<Vec<&Object>> = Mutex::new(Vec::new());
-        let next = AtomicUsize::new(0);
-        let work = || {
-            while !cancel.is_cancelled() && lock(&failure).is_none() {
-                let Some(object) = self.deletions.get(next.fetch_add(1, Ordering::Relaxed)) else {
-                    return;
-                };
-                match self.target.store.delete(&object.key) {
-                    Ok(()) => {
-                        observer.done(&object.key, object.len, Action::Delete);
-                        lock(&deleted).push(object);
-                    }
-                    Err(error) => {
-                        lock(&failure).get_or_insert(error.into());
-                    }
-                }
+        let (deleted, deleted_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let jobs = self.options.parallel.clamp(1, 16);
+        let done = for_each_parallel(self.deletions.iter(), jobs, |object| {
+            if !cancel.is_cancelled() {
+                self.target.store.delete(&object.key)?;
+                observer.done(&object.key, object.len, CopyAction::Delete);
+                deleted.fetch_add(1, Ordering::Relaxed);
+                deleted_bytes.fetch_add(object.len, Ordering::Relaxed);
             }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..self.options.parallel.clamp(1, 16).min(self.deletions.len()) {
-                scope.spawn(work);
-            }
-            work();
+            Ok::<_, CopyError>(())
         });
-        let deleted = deleted.into_inner().unwrap_or_else(|e| e.into_inner());
-        summary.deleted = deleted.len() as u64;
-        summary.deleted_bytes = deleted.iter().map(|object| object.len).sum();
-        if let Some(error) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
-            return Err(error);
-        }
+        summary.deleted = deleted.into_inner();
+        summary.deleted_bytes = deleted_bytes.into_inner();
+        done?;
         if cancel.is_cancelled() {
             let total = self.items().count() as u64;
             return Err(CopyError::Interrupted { done: total, total });
@@ -385,7 +316,7 @@ impl Plan {
         for object in self
             .deletions
             .iter()
-            .filter(|object| census::is_data(&object.key))
+            .filter(|object| listing::is_data(&object.key))
         {
             let path = root.join(&object.key);
             let above = path.ancestors().skip(1).take_while(|dir| *dir != root);
@@ -416,7 +347,7 @@ impl Plan {
 impl Tally {
     fn count(&self, item: &PlannedItem) {
         let (objects, bytes) = match item.action {
-            Action::Keep => (&self.kept, &self.kept_bytes),
+            CopyAction::Keep => (&self.kept, &self.kept_bytes),
             _ => (&self.copied, &self.copied_bytes),
         };
         objects.fetch_add(1, Ordering::Relaxed);

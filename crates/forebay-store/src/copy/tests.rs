@@ -75,12 +75,12 @@ const SHARDS: [(&str, usize); 3] = [
     ("train-00002-of-00003", 1),
 ];
 
-/// What happened, in words.
+/// Describes the outcome.
 #[derive(Default)]
 struct Seen(Mutex<Vec<String>>);
 
 impl CopyObserver for Seen {
-    fn done(&self, key: &str, _bytes: u64, action: Action) {
+    fn done(&self, key: &str, _bytes: u64, action: CopyAction) {
         self.0.lock().unwrap().push(format!("{action:?} {key}"));
     }
 
@@ -104,8 +104,8 @@ impl Seen {
 struct StopAtFirst(Cancel);
 
 impl CopyObserver for StopAtFirst {
-    fn done(&self, _key: &str, _bytes: u64, action: Action) {
-        if action == Action::Copy {
+    fn done(&self, _key: &str, _bytes: u64, action: CopyAction) {
+        if action == CopyAction::Copy {
             self.0.cancel();
         }
     }
@@ -128,7 +128,7 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    fn plan(&self, from: &str, to: &str, options: CopyOptions) -> Result<Plan, CopyError> {
+    fn plan(&self, from: &str, to: &str, options: CopyOptions) -> Result<CopyPlan, CopyError> {
         let store = StoreOptions::default();
         let at = |name: &str| {
             let path = self.path(name);
@@ -140,7 +140,7 @@ impl Place {
         };
         let source = CopySource::find(&at(from)?, &store)?;
         let target = CopyTarget::find(&at(to)?, &source, &store)?;
-        Plan::make(source, target, options, &(), &Cancel::new())
+        CopyPlan::make(source, target, options, &(), &Cancel::new())
     }
 
     fn copy(&self, from: &str, to: &str, options: CopyOptions) -> Result<CopySummary, CopyError> {
@@ -251,7 +251,10 @@ fn a_damaged_shard_is_never_published() {
         .items()
         .find(|item| item.key == "train-00000-of-00003")
         .unwrap();
-    assert_eq!((bad.action, bad.why), (Action::Copy, Some(Why::Content)));
+    assert_eq!(
+        (bad.action, bad.why),
+        (CopyAction::Copy, Some(Why::Content))
+    );
     plan.run(&(), &Cancel::new()).unwrap();
     assert_eq!(tree(&place.path("a")), tree(&place.path("b")));
 }

@@ -1,6 +1,6 @@
 //! One object from here to there.
 
-use super::census::Role;
+use super::listing::Role;
 use super::plan::PlannedItem;
 use super::{CopyError, CopyOptions, CopySource, CopyTarget};
 use crate::{Cancel, Error, Object, Store, Transfer};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// No index is larger: of a million images it is some tens of megabytes.
 const MOST_INDEX_BYTES: u64 = 2 << 30;
 
-/// What became of an object.
+/// The outcome of one object.
 pub(super) enum Moved {
     Whole,
     /// The source's bytes are not what they have to be: nothing was published.
@@ -68,7 +68,7 @@ impl Mover<'_> {
     }
 
     fn download(&self, object: &Object, path: &Path, crc32c: Option<u32>) -> Result<(), Error> {
-        let transfer = self.transfer(crc32c).with_etag(object.etag.as_deref());
+        let transfer = self.transfer(crc32c);
         self.source
             .store
             .download_file(&object.key, path, &transfer)
@@ -120,7 +120,7 @@ fn make_parents(path: &Path) -> Result<(), CopyError> {
     std::fs::create_dir_all(parent).map_err(|error| Error::io(parent, "create", error).into())
 }
 
-/// What is wrong with a binary index, if anything is: it is damaged, or of another shard.
+/// Returns the problem of a binary index that is damaged or belongs to another shard.
 fn index_problem(store: &Store, object: &Object, shard: u32) -> Result<Option<String>, CopyError> {
     let mut from = object.len.saturating_sub(SUFFIX_BYTES);
     let path = PathBuf::from(&object.key);

@@ -1,7 +1,7 @@
-//! A lock for file systems without `flock`: a file that exists while somebody holds the lock.
+//! A lock for file systems without `flock`: a file that exists while another process holds the lock.
 //!
 //! It says who that is: host, process and when that process began. It does not die with its process, so a holder on
-//! this host that is gone is told by its process number, and its file taken over. Of a holder on another host nothing
+//! this host that is gone is recognized by its process number, and its file taken over. Of a holder on another host nothing
 //! can be known: the error says which file to remove once that process is gone.
 
 use super::host_name;
@@ -23,7 +23,7 @@ impl OwnerFile {
     pub(super) fn create(dir: &Path) -> Result<Self> {
         let path = dir.join(NAME);
         let own = note(std::process::id());
-        // A second round follows a take-over; somebody else may win it.
+        // A second round follows a take-over; another process may win it.
         for _ in 0..2 {
             let created = OpenOptions::new().write(true).create_new(true).open(&path);
             match created {
@@ -54,7 +54,7 @@ impl Drop for OwnerFile {
     }
 }
 
-/// An error if somebody who is still there, or may be, has the lock.
+/// An error if a process that is still there, or may be, has the lock.
 pub(super) fn refuse_owned(dir: &Path) -> Result<()> {
     let path = dir.join(NAME);
     if !path.exists() {
@@ -68,7 +68,7 @@ pub(super) fn refuse_owned(dir: &Path) -> Result<()> {
     Err(locked(dir, &found))
 }
 
-/// Who holds the lock. `began` tells a process from a later one with the same number.
+/// The holder of the lock. `began` tells a process from a later one with the same number.
 fn note(process: u32) -> String {
     format!(
         "process {process} on {}\nbegan {}\n",
@@ -114,14 +114,14 @@ fn take_over(dir: &Path, path: &Path, found: &str) -> Result<()> {
     if moved == found {
         return Ok(());
     }
-    // Somebody was faster, and it was that one's file that was moved: it is back, or has a successor.
+    // Another process was faster, and it was that one's file that was moved: it is back, or has a successor.
     debug_assert!(restored || path.exists());
     Err(locked(dir, &moved))
 }
 
 fn read(path: &Path) -> Result<String> {
     let mut bytes = Vec::new();
-    let read = std::fs::File::open(path)
+    let read = forebay_shard::open_file(path)
         .and_then(|file| file.take(super::NOTE_MAX_BYTES).read_to_end(&mut bytes));
     match read {
         Ok(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),

@@ -1,7 +1,9 @@
 //! A directory as a store.
 
+use super::backend::Backend;
 use super::{LeftOut, Listing, Object, Put, StoreOptions, Transfer, Written};
-use crate::{AtomicFile, Durability, Error, Limiter, Result, clean_stale, is_temporary};
+use crate::atomic_file::remove_stale;
+use crate::{AtomicFile, Durability, Error, Limiter, Result, is_temporary};
 use rustix::fs::FlockOperation;
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -19,14 +21,15 @@ pub(super) struct Local {
     limiter: Option<Limiter>,
 }
 
-impl Local {
-    pub(super) fn new(root: &Path, options: &StoreOptions) -> Self {
-        Self {
-            root: root.to_path_buf(),
-            limiter: options.bandwidth.map(|rate| Limiter::new(Some(rate))),
-        }
-    }
+/// Opens a directory.
+pub(super) fn open(root: &Path, options: &StoreOptions) -> Box<dyn Backend> {
+    Box::new(Local {
+        root: root.to_path_buf(),
+        limiter: options.bandwidth.map(|rate| Limiter::new(Some(rate))),
+    })
+}
 
+impl Local {
     fn path(&self, key: &str) -> PathBuf {
         if key.is_empty() {
             self.root.clone()
@@ -35,11 +38,91 @@ impl Local {
         }
     }
 
-    pub(super) fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        Ok(self.list_all(prefix)?.objects)
+    fn open(&self, key: &str) -> Result<(PathBuf, File, Metadata)> {
+        let path = self.path(key);
+        let file = forebay_shard::open_file(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::NotFound {
+                object: path.display().to_string(),
+                op: "read",
+            },
+            _ => Error::io(&path, "open", error),
+        })?;
+        let meta = file
+            .metadata()
+            .map_err(|error| Error::io(&path, "look at", error))?;
+        Ok((path, file, meta))
     }
 
-    pub(super) fn list_all(&self, prefix: &str) -> Result<Listing> {
+    fn copy(
+        &self,
+        key: &str,
+        source: &Path,
+        target: &Path,
+        transfer: &Transfer<'_>,
+        op: &'static str,
+    ) -> Result<Object> {
+        let shown = || target.display().to_string();
+        let mut from = forebay_shard::open_file(source).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound if op == "read" => Error::NotFound {
+                object: source.display().to_string(),
+                op,
+            },
+            _ => Error::io(source, "open", error),
+        })?;
+        let mut to = AtomicFile::create(target)?.with_early_writeback();
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut crc32c = 0;
+        loop {
+            if transfer.cancel.is_cancelled() {
+                return Err(Error::Cancelled {
+                    object: shown(),
+                    op,
+                });
+            }
+            let n = match from.read(&mut piece) {
+                Ok(0) => break,
+                Ok(n) => n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Error::io(source, "read", error)),
+            };
+            let bytes = piece.get(..n).unwrap_or_default();
+            for limiter in [transfer.limiter, self.limiter.as_ref()]
+                .into_iter()
+                .flatten()
+            {
+                if !limiter.take(n as u64, transfer.cancel) {
+                    return Err(Error::Cancelled {
+                        object: shown(),
+                        op,
+                    });
+                }
+            }
+            crc32c = crc32c::crc32c_append(crc32c, bytes);
+            to.write_all(bytes)
+                .map_err(|error| Error::io(target, "write", error))?;
+            (transfer.progress)(n as u64);
+        }
+        if let Some(expected) = transfer.crc32c
+            && expected != crc32c
+        {
+            return Err(Error::Checksum {
+                object: source.display().to_string(),
+                what: "the file",
+                expected,
+                found: crc32c,
+            });
+        }
+        to.commit(Durability::Synced)?;
+        let meta =
+            std::fs::metadata(target).map_err(|error| Error::io(target, "look at", error))?;
+        let mut object = describe(key, &meta);
+        object.crc32c = Some(crc32c);
+        Ok(object)
+    }
+}
+
+impl Backend for Local {
+    fn list_all(&self, prefix: &str) -> Result<Listing> {
         let mut found = Listing::default();
         let mut open = vec![prefix.to_owned()];
         while let Some(dir) = open.pop() {
@@ -53,7 +136,7 @@ impl Local {
         Ok(found)
     }
 
-    pub(super) fn list_dir(&self, prefix: &str) -> Result<Listing> {
+    fn list_dir(&self, prefix: &str) -> Result<Listing> {
         let dir = self.path(prefix);
         let mut listing = Listing::default();
         let entries = match std::fs::read_dir(&dir) {
@@ -118,7 +201,7 @@ impl Local {
         Ok(listing)
     }
 
-    pub(super) fn head(&self, key: &str) -> Result<Option<Object>> {
+    fn head(&self, key: &str) -> Result<Option<Object>> {
         let path = self.path(key);
         match std::fs::metadata(&path) {
             Ok(meta) if meta.is_file() => Ok(Some(describe(key, &meta))),
@@ -128,30 +211,7 @@ impl Local {
         }
     }
 
-    fn open(&self, key: &str) -> Result<(PathBuf, File, Metadata)> {
-        let path = self.path(key);
-        let file = File::open(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::NotFound {
-                object: path.display().to_string(),
-                op: "read",
-            },
-            _ => Error::io(&path, "open", error),
-        })?;
-        let meta = file
-            .metadata()
-            .map_err(|error| Error::io(&path, "look at", error))?;
-        Ok((path, file, meta))
-    }
-
-    pub(super) fn head_listed(&self, listed: &Object) -> Result<Option<Object>> {
-        self.head(&listed.key)
-    }
-
-    pub(super) fn get_listed(&self, listed: &Object, limit: u64) -> Result<Vec<u8>> {
-        self.get(&listed.key, limit)
-    }
-
-    pub(super) fn get(&self, key: &str, limit: u64) -> Result<Vec<u8>> {
+    fn get(&self, key: &str, limit: u64) -> Result<Vec<u8>> {
         let (path, file, meta) = self.open(key)?;
         let too_large = |len| Error::TooLarge {
             object: path.display().to_string(),
@@ -171,7 +231,7 @@ impl Local {
         Ok(bytes)
     }
 
-    pub(super) fn read_at(
+    fn read_at(
         &self,
         key: &str,
         expected: Option<&Object>,
@@ -194,7 +254,7 @@ impl Local {
             })
     }
 
-    pub(super) fn put(&self, key: &str, bytes: &[u8], put: &Put) -> Result<Written> {
+    fn put(&self, key: &str, bytes: &[u8], put: &Put) -> Result<Written> {
         let path = self.path(key);
         let dir = make_parent(&path)?;
         let _turn = match put {
@@ -211,7 +271,7 @@ impl Local {
             })?;
             refuse_changed(&path, &meta, meta.len(), Some(etag))?;
         }
-        let mut file = AtomicFile::create_apart(&path)?;
+        let mut file = AtomicFile::create(&path)?;
         file.write_all(bytes)
             .map_err(|error| Error::io(&path, "write", error))?;
         if *put == Put::IfAbsent {
@@ -229,95 +289,18 @@ impl Local {
         })
     }
 
-    pub(super) fn upload_file(
-        &self,
-        key: &str,
-        file: &Path,
-        transfer: &Transfer<'_>,
-    ) -> Result<Object> {
+    fn upload_file(&self, key: &str, file: &Path, transfer: &Transfer<'_>) -> Result<Object> {
         let target = self.path(key);
         make_parent(&target)?;
         self.copy(key, file, &target, transfer, "copy")
     }
 
-    pub(super) fn download_file(
-        &self,
-        key: &str,
-        file: &Path,
-        transfer: &Transfer<'_>,
-    ) -> Result<Object> {
+    fn download_file(&self, key: &str, file: &Path, transfer: &Transfer<'_>) -> Result<Object> {
         make_parent(file)?;
         self.copy(key, &self.path(key), file, transfer, "read")
     }
 
-    fn copy(
-        &self,
-        key: &str,
-        source: &Path,
-        target: &Path,
-        transfer: &Transfer<'_>,
-        op: &'static str,
-    ) -> Result<Object> {
-        let shown = || target.display().to_string();
-        let mut from = File::open(source).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound if op == "read" => Error::NotFound {
-                object: source.display().to_string(),
-                op,
-            },
-            _ => Error::io(source, "open", error),
-        })?;
-        let mut to = AtomicFile::create_apart(target)?.with_early_writeback();
-        let mut piece = vec![0; PIECE_BYTES];
-        let mut crc32c = 0;
-        loop {
-            if transfer.cancel.is_cancelled() {
-                return Err(Error::Cancelled {
-                    object: shown(),
-                    op,
-                });
-            }
-            let n = match from.read(&mut piece) {
-                Ok(0) => break,
-                Ok(n) => n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Error::io(source, "read", error)),
-            };
-            let bytes = piece.get(..n).unwrap_or_default();
-            for limiter in [transfer.limiter, self.limiter.as_ref()]
-                .into_iter()
-                .flatten()
-            {
-                if !limiter.take(n as u64, transfer.cancel) {
-                    return Err(Error::Cancelled {
-                        object: shown(),
-                        op,
-                    });
-                }
-            }
-            crc32c = crc32c::crc32c_append(crc32c, bytes);
-            to.write_all(bytes)
-                .map_err(|error| Error::io(target, "write", error))?;
-            (transfer.progress)(n as u64);
-        }
-        if let Some(expected) = transfer.crc32c
-            && expected != crc32c
-        {
-            return Err(Error::Checksum {
-                object: source.display().to_string(),
-                what: "the file",
-                expected,
-                found: crc32c,
-            });
-        }
-        to.commit(Durability::Synced)?;
-        let meta =
-            std::fs::metadata(target).map_err(|error| Error::io(target, "look at", error))?;
-        let mut object = describe(key, &meta);
-        object.crc32c = Some(crc32c);
-        Ok(object)
-    }
-
-    pub(super) fn delete(&self, key: &str) -> Result<()> {
+    fn delete(&self, key: &str) -> Result<()> {
         let path = self.path(key);
         match std::fs::remove_file(&path) {
             Ok(()) => Ok(()),
@@ -326,20 +309,9 @@ impl Local {
         }
     }
 
-    /// What killed processes left: temporary files, in each directory.
-    pub(super) fn abort_uploads(&self, prefix: &str) -> Result<u64> {
-        let mut removed = 0;
-        let mut open = vec![prefix.to_owned()];
-        while let Some(dir) = open.pop() {
-            let path = self.path(&dir);
-            if !path.is_dir() {
-                removed += clean_stale_of(&path)?;
-                continue;
-            }
-            removed += clean_stale(&path)? as u64;
-            open.extend(self.list_dir(&dir)?.dirs);
-        }
-        Ok(removed)
+    /// Removes temporary files of this key that no process has open.
+    fn abort_uploads_of(&self, key: &str) -> Result<()> {
+        clean_stale_of(&self.path(key)).map(drop)
     }
 }
 
@@ -362,11 +334,7 @@ fn clean_stale_of(path: &Path) -> Result<u64> {
             .map_err(|error| Error::io(dir, "list", error))?
             .file_name();
         if is_temporary(&name) && name.as_bytes().starts_with(begins.as_bytes()) {
-            let path = dir.join(&name);
-            match std::fs::remove_file(&path) {
-                Err(error) if !is_absent(&error) => return Err(Error::io(&path, "remove", error)),
-                _ => removed += 1,
-            }
+            removed += u64::from(remove_stale(&dir.join(&name))?);
         }
     }
     Ok(removed)

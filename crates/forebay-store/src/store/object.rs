@@ -1,4 +1,4 @@
-//! What a store tells of its objects, and how one is replaced.
+//! Metadata of objects, and conditions of writes.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ pub struct Object {
     pub key: String,
     /// Its size in bytes.
     pub len: u64,
-    /// What changes whenever the object does. A local file's is made of its inode, size and time of change.
+    /// A tag that changes whenever the object does. A local file's is made of its inode, size and time of change.
     pub etag: Option<String>,
     /// The CRC-32C of its bytes, where it was stored with one. Listings do not tell it.
     pub crc32c: Option<u32>,
@@ -46,7 +46,7 @@ pub struct Listing {
     pub objects: Vec<Object>,
     /// Keys of the directories, without a slash at the end, sorted.
     pub dirs: Vec<String>,
-    /// What lies there and cannot be an object or be looked into. Only local directories have such things.
+    /// An entry that is no object. Only local directories have such entries.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -60,7 +60,7 @@ pub struct LeftOut {
     pub why: &'static str,
 }
 
-/// On which condition a put replaces what is there.
+/// On which condition a put replaces what exists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Put {
     /// Always.
@@ -72,7 +72,7 @@ pub enum Put {
     IfMatch(String),
 }
 
-/// What a put wrote.
+/// The result of a put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Written {

@@ -88,6 +88,12 @@ impl StoreOptions {
         self
     }
 
+    /// Returns the endpoint without user name, password and query, as it may be written to a disk.
+    #[must_use]
+    pub fn public_endpoint(&self) -> Option<String> {
+        self.endpoint.as_deref().map(without_secrets)
+    }
+
     /// Takes how long a request may stand still.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
@@ -100,7 +106,7 @@ impl StoreOptions {
 impl fmt::Debug for StoreOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreOptions")
-            .field("endpoint", &self.endpoint.as_deref().map(without_secrets))
+            .field("endpoint", &self.public_endpoint())
             .field("region", &self.region)
             .field("anonymous", &self.anonymous)
             .field("timeout", &self.timeout)

@@ -1,4 +1,4 @@
-//! What was asked of each bucket or web server by this process, for whoever watches it.
+//! Requests of this process to each bucket or web server, for monitoring.
 
 /// The requests of one bucket, by all stores of this process together.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -22,7 +22,7 @@ pub struct Traffic {
     pub reads: u64,
     /// Seconds from asking to the first byte, of all of these together.
     pub first_byte_s: f64,
-    /// What half of the last reads did not take, and what nineteen of twenty did not take, in seconds; none before the first read.
+    /// The median and the 95th percentile of the last reads' latency, in seconds; none before the first read.
     pub usual_s: Option<(f64, f64)>,
     /// Requests that are under way.
     pub in_flight: u64,
@@ -34,10 +34,7 @@ impl Traffic {
     /// The traffic of every bucket that is open in this process, by name.
     #[must_use]
     pub fn of_this_process() -> Vec<Traffic> {
-        #[cfg(feature = "cloud")]
         let mut all = super::cloud::traffic();
-        #[cfg(not(feature = "cloud"))]
-        let mut all: Vec<Traffic> = Vec::new();
         all.sort_by(|a, b| a.store.cmp(&b.store));
         // Two endpoints may have buckets of one name.
         all.dedup_by(|more, all| {

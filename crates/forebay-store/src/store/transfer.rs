@@ -25,7 +25,7 @@ pub struct Transfer<'a> {
     /// Ends the transfer.
     pub cancel: &'a Cancel,
     /// Called with bytes that are through and were not before, on the thread that called. They add up to the size;
-    /// an upload that has to begin anew counts nothing twice.
+    /// an upload that has to start over counts nothing twice.
     pub progress: &'a dyn Fn(u64),
     /// Bytes of a part. Larger files than 10,000 of them get larger parts.
     pub part_bytes: u64,
@@ -33,9 +33,6 @@ pub struct Transfer<'a> {
     pub parallel: usize,
     /// A bandwidth that is shared with other transfers.
     pub limiter: Option<&'a Limiter>,
-    /// The etag that a listing told of the object that is fetched: an older answer of the store is not taken. Another one that
-    /// is there by now is.
-    pub etag: Option<&'a str>,
 }
 
 impl<'a> Transfer<'a> {
@@ -48,7 +45,6 @@ impl<'a> Transfer<'a> {
             part_bytes: PART_BYTES,
             parallel: PARALLEL,
             limiter: None,
-            etag: None,
         }
     }
 
@@ -86,13 +82,6 @@ impl<'a> Transfer<'a> {
         self.limiter = limiter;
         self
     }
-
-    /// Takes the etag that a listing told of the object that is fetched.
-    #[must_use]
-    pub fn with_etag(mut self, etag: Option<&'a str>) -> Self {
-        self.etag = etag;
-        self
-    }
 }
 
 impl fmt::Debug for Transfer<'_> {
@@ -102,7 +91,6 @@ impl fmt::Debug for Transfer<'_> {
             .field("part_bytes", &self.part_bytes)
             .field("parallel", &self.parallel)
             .field("limiter", &self.limiter)
-            .field("etag", &self.etag)
             .finish_non_exhaustive()
     }
 }

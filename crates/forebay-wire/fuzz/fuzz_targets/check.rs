@@ -3,8 +3,9 @@
 
 use std::io::Cursor;
 
+use forebay_wire::batch::from_header;
 use forebay_wire::frame::{self, HEAD_LEN, Limits};
-use forebay_wire::{Batch, BufferPool, Error, FrameReader, Layout, Message};
+use forebay_wire::{BufferPool, Error, FrameReader, Layout, Message};
 
 /// Largest payload that is accepted here.
 const PAYLOAD: u64 = 1 << 16;
@@ -83,7 +84,7 @@ fn as_a_stream(bytes: &[u8], limits: Limits) {
             return;
         }
         if let Message::Batch(header) = message
-            && let Ok(batch) = Batch::from_wire(header, Layout::Nhwc, payload)
+            && let Ok(batch) = from_header(header, Layout::Nhwc, payload)
         {
             batch.check().unwrap();
         }

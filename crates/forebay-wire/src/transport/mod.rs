@@ -223,7 +223,7 @@ impl fmt::Display for Peer {
 /// Where the system has none to give.
 pub fn random_bytes() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    getrandom::fill(&mut bytes)?;
     Ok(bytes)
 }
 

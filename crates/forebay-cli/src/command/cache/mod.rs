@@ -6,7 +6,7 @@ mod warm;
 use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Subcommand};
-use forebay_store::cache;
+use forebay_cache as cache;
 use serde::Serialize;
 
 use crate::console::Console;
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// What is in it, and who uses it
+    /// Show the size of the cache and the processes that use it
     Status {
         #[command(flatten)]
         place: Place,

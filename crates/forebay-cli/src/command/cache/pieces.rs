@@ -1,4 +1,4 @@
-//! What `forebay cache warm` fetches, and in which order: as it is stored, or as a rank's training needs it.
+//! The ranges that `forebay cache warm` fetches, in storage order or in the order of a rank's epoch.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -11,9 +11,10 @@ use forebay_loader::{Options, Shuffle};
 use forebay_shard::dataset::sidecar_path;
 use forebay_shard::{Dataset, Shard, ShardFormat, Split};
 
+use crate::command::shuffles;
 use crate::failure::{Failure, counted_choices};
 
-/// What a thread fetches at a time where storage order is followed.
+/// Size of one fetch in storage order.
 pub(super) const PIECE_BYTES: u64 = 16 << 20;
 /// A shard's index lies at its end; this much of it is read before it is known how long it is.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -43,15 +44,8 @@ pub(super) struct PlanArgs {
     lanes: Option<u64>,
 
     /// Its shuffle
-    #[arg(long, value_name = "NAME", default_value = "blocks", requires = "seed")]
-    shuffle: ShuffleName,
-}
-
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum ShuffleName {
-    Blocks,
-    Full,
-    None,
+    #[arg(long, value_name = "NAME", default_value = "blocks", requires = "seed", value_parser = shuffles())]
+    shuffle: Shuffle,
 }
 
 /// A piece of a file that is to be in the cache.
@@ -63,7 +57,7 @@ pub(super) struct Piece {
     pub(super) optional: bool,
 }
 
-/// The pieces of a dataset that are asked for, in order.
+/// The requested pieces of a dataset, in order.
 pub(super) fn pieces(
     dataset: &Dataset,
     split: Option<&str>,
@@ -149,12 +143,10 @@ fn planned(
     (options.rank, options.world_size) = (args.rank, args.world_size);
     options.lanes = args.lanes.unwrap_or(0);
     options.keep_last = true;
-    options.shuffle = match args.shuffle {
-        ShuffleName::Blocks => Shuffle::default(),
-        ShuffleName::Full => Shuffle::Full,
-        ShuffleName::None => Shuffle::None,
-    };
-    let options = options.resolve(records, bytes).map_err(refused)?;
+    options.shuffle = args.shuffle;
+    let options = options
+        .resolve_within(records, bytes, split.block_records())
+        .map_err(refused)?;
     let plan = EpochPlan::new(&PlanOptions {
         records,
         seed,
@@ -287,10 +279,7 @@ mod tests {
             seed: 3,
             epoch: 0,
             lanes: 64,
-            shuffle: Shuffle::Blocks {
-                block_records: 1,
-                window_blocks: 2,
-            },
+            shuffle: Shuffle::blocks(1, 2),
             run_records: 1,
         })
         .unwrap();
@@ -321,7 +310,7 @@ mod tests {
     #[test]
     fn indexes_come_first() {
         let dir = tempfile::tempdir().unwrap();
-        let dataset = packed(&dir.path().join("set"), forebay_pack::Format::Indexed);
+        let dataset = packed(&dir.path().join("set"), forebay_pack::Format::INDEXED);
         let found = pieces(&dataset, Some("train"), &plan(&[]), 4096).unwrap();
         let (name, bytes) = (
             dataset.root().join("train-00000-of-00003.fbs"),

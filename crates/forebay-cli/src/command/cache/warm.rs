@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
-use forebay_shard::{Dataset, OpenOptions, Storage};
-use forebay_store::{Location, ReadOptions, RemoteStorage};
+use forebay_cache::{ReadOptions, RemoteStorage};
+use forebay_shard::{Dataset, Storage};
+use forebay_store::Location;
 use serde::Serialize;
 
 use super::pieces::{PIECE_BYTES, Piece, PlanArgs, pieces};
@@ -19,7 +20,7 @@ use crate::failure::{Failure, Outcome};
 use crate::quantity;
 use crate::store_args::StoreArgs;
 
-/// How often it is looked whether to stop, and progress is told.
+/// Interval of progress reports and of checks for a stop.
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, ClapArgs)]
@@ -109,7 +110,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
     options.read_ahead_bytes = 0;
     let storage = Arc::new(RemoteStorage::open(&location, &options)?);
     let seam: Arc<dyn Storage> = Arc::<RemoteStorage>::clone(&storage);
-    let dataset = Dataset::open_in(storage.root(), &OpenOptions::default(), seam)?;
+    let dataset = Dataset::options().storage(seam).open(storage.root())?;
     let pieces = pieces(&dataset, args.split.as_deref(), &args.plan, block_bytes)?;
     let total = pieces.iter().filter(|piece| !piece.optional);
     let total_bytes: u64 = total.map(|piece| piece.bytes.end - piece.bytes.start).sum();

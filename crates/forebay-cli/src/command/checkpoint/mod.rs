@@ -1,26 +1,29 @@
-//! `forebay checkpoint`: which there are, and whether they are what was saved.
+//! `forebay checkpoint`: lists, verifies, downloads and removes checkpoints.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{Args as ClapArgs, Subcommand};
-use forebay_store::checkpoint::{self, Checkpoint, default_area};
+use forebay_checkpoint::{self as checkpoint, Checkpoint, default_area};
 use forebay_store::{Cancel, Location};
 use serde::Serialize;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
+use crate::input::show;
 use crate::quantity;
 use crate::store_args::StoreArgs;
 use crate::table::{Align, Table};
 
-/// List and verify checkpoints
+/// List, verify, download and remove checkpoints
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
   forebay checkpoint ls s3://bucket/run
-  forebay checkpoint verify s3://bucket/run/step-1000")]
+  forebay checkpoint verify s3://bucket/run/step-1000
+  forebay checkpoint get s3://bucket/run/step-1000 step-1000/
+  forebay checkpoint rm s3://bucket/run/step-1000")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -41,6 +44,31 @@ enum What {
         /// The checkpoint
         #[arg(value_name = "CHECKPOINT")]
         location: OsString,
+        #[command(flatten)]
+        rest: Rest,
+    },
+    /// Copy the files of a checkpoint into a directory, each compared with its checksum
+    Get {
+        /// The checkpoint
+        #[arg(value_name = "CHECKPOINT")]
+        location: OsString,
+
+        /// The directory to write; of several ranks, each one's files go to rank-N below it
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+
+        /// Only the files of this rank, directly into DIR
+        #[arg(long, value_name = "N")]
+        rank: Option<u32>,
+
+        #[command(flatten)]
+        rest: Rest,
+    },
+    /// Remove complete checkpoints. Pinned ones, and those that a process reads or still has to upload, are refused
+    Rm {
+        /// The checkpoints
+        #[arg(value_name = "CHECKPOINT", required = true)]
+        locations: Vec<OsString>,
         #[command(flatten)]
         rest: Rest,
     },
@@ -67,6 +95,19 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     match args.what {
         What::Ls { location, rest } => ls(&Location::parse(location)?, &rest, console),
         What::Verify { location, rest } => verify(&Location::parse(location)?, &rest, console),
+        What::Get {
+            location,
+            directory,
+            rank,
+            rest,
+        } => get(
+            &Location::parse(location)?,
+            &directory,
+            rank,
+            &rest,
+            console,
+        ),
+        What::Rm { locations, rest } => rm(&locations, &rest, console),
     }
 }
 
@@ -209,4 +250,106 @@ fn verify(place: &Location, rest: &Rest, console: &Console) -> Result<Outcome, F
         found.location()
     ))
     .hint("load another checkpoint: `forebay checkpoint ls` lists those of the run"))
+}
+
+fn get(
+    location: &Location,
+    directory: &Path,
+    rank: Option<u32>,
+    rest: &Rest,
+    console: &Console,
+) -> Result<Outcome, Failure> {
+    let options = rest.store.options_until(console);
+    let found = Checkpoint::open(location, &options, rest.area().as_deref())?;
+    let manifest = found.manifest();
+    let world_size = manifest.world_size();
+    if let Some(rank) = rank.filter(|rank| *rank >= world_size) {
+        let ranks = quantity::counted(world_size.into(), "rank", "ranks");
+        return Err(Failure::usage(format!(
+            "--rank {rank}: {} has {ranks}, numbered from 0",
+            found.location()
+        )));
+    }
+    let mut files = Vec::new();
+    for (number, part) in (0_u32..).zip(&manifest.parts) {
+        if rank.is_some_and(|rank| rank != number) {
+            continue;
+        }
+        let below = if rank.is_none() && world_size > 1 {
+            directory.join(format!("rank-{number}"))
+        } else {
+            directory.to_owned()
+        };
+        files.extend(
+            part.files
+                .iter()
+                .map(|file| (number, file, below.join(&file.name))),
+        );
+    }
+    if let Some((_, _, path)) = files.iter().find(|(_, _, path)| path.exists()) {
+        return Err(Failure::new(format!("{} is there already", show(path)))
+            .hint("name a directory that does not exist yet"));
+    }
+    let bytes: u64 = files.iter().map(|(_, file, _)| file.bytes).sum();
+    let bar = console.bar("copying", Some(bytes));
+    let copied = AtomicU64::new(0);
+    let cancel = Cancel::from_flag(console.interrupt().answer().flag());
+    for (number, file, path) in &files {
+        found.export(*number, file, path, &cancel, &|more| {
+            let copied = copied.fetch_add(more, Ordering::Relaxed) + more;
+            bar.update(copied, copied, "bytes", copied);
+        })?;
+    }
+    drop(bar);
+    #[derive(Serialize)]
+    struct Summary {
+        command: &'static str,
+        exit_code: i32,
+        location: String,
+        directory: String,
+        files: usize,
+        bytes: u64,
+    }
+    console.line(format!(
+        "Copied {} of {} into {}",
+        quantity::counted(files.len() as u64, "file", "files"),
+        quantity::bytes(bytes),
+        show(directory)
+    ));
+    console.event(
+        "summary",
+        &Summary {
+            command: "checkpoint get",
+            exit_code: 0,
+            location: found.location(),
+            directory: directory.display().to_string(),
+            files: files.len(),
+            bytes,
+        },
+    );
+    Ok(Outcome::Done)
+}
+
+fn rm(locations: &[OsString], rest: &Rest, console: &Console) -> Result<Outcome, Failure> {
+    let options = rest.store.options_until(console);
+    for location in locations {
+        let location = Location::parse(location)?;
+        checkpoint::remove(&location, &options, rest.area().as_deref())?;
+        console.line(format!("Removed {location}"));
+    }
+    #[derive(Serialize)]
+    struct Summary {
+        command: &'static str,
+        exit_code: i32,
+        removed: usize,
+    }
+    console.event(
+        "summary",
+        &Summary {
+            command: "checkpoint rm",
+            exit_code: 0,
+            removed: locations.len(),
+        },
+    );
+    Ok(Outcome::Done)
 }

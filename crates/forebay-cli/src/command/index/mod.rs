@@ -2,7 +2,7 @@
 
 pub(crate) mod names;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::num::NonZeroUsize;
@@ -13,18 +13,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use clap::Args as ClapArgs;
+use forebay_pack::{ForeignRecords, ForeignSchema, class_names};
 use forebay_shard::dataset::INDEX_DIRECTORY;
-use forebay_shard::example::feature_kinds;
-use forebay_shard::example::{FeatureKind, IMAGE_LABEL};
+use forebay_shard::example::{FeatureKind, feature_kinds};
 use forebay_shard::index::build_sidecar;
-use forebay_shard::manifest::{FeatureEntry, Manifest, ShardEntry, SplitEntry};
-use forebay_shard::{Dataset, Shard, ShardFormat};
+use forebay_shard::manifest::{
+    EpochOrder, FeatureEntry, Manifest, ShardEntry, SplitEntry, block_records,
+};
+use forebay_shard::tfrecord::{Compression, ReaderBuilder};
+use forebay_shard::{Dataset, SampleDigest, Shard, ShardFormat};
 use forebay_store::{AtomicFile, Durability, sync_dir};
 use serde::Serialize;
 
+use super::foreign_args::ForeignArgs;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome, io_hint};
 use crate::input::{MANIFEST, local, show};
+use crate::paint::printable;
 use crate::quantity;
 
 /// Index TFRecords that another tool wrote
@@ -37,7 +42,11 @@ manifest makes the directory a dataset for all other commands. The data are not 
 Examples:
   forebay index imagenet-tfrecords/
   forebay index /readonly/train-* --out indexed/     links to the files, indexes and manifest
-  forebay index data/ --key-feature image/id --label-base 0")]
+  forebay index data/ --image-feature jpg --label-feature y --label-base 0
+
+The features that hold image and label are found by their names and printed; records without an
+image are refused. Names of classes are taken from label.labels.txt, labels.txt or classes.txt beside
+the files, where there are as many as labels.")]
 pub(crate) struct Args {
     /// The directory of TFRecord files, or the files of one dataset
     #[arg(value_name = "PATH", required = true)]
@@ -47,21 +56,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// All files are of this split [default: as their names say]
-    #[arg(long, value_name = "NAME")]
-    split: Option<String>,
-
-    /// Integer feature that labels come from
-    #[arg(long, value_name = "FEATURE", default_value = IMAGE_LABEL)]
-    label_feature: String,
-
-    /// Bytes feature that keys come from
-    #[arg(long, value_name = "FEATURE", default_value = "image/filename")]
-    key_feature: String,
-
-    /// Label of the first class: 1 as in TensorFlow's ImageNet, or 0
-    #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(i64).range(0..=1))]
-    label_base: i64,
+    #[command(flatten)]
+    foreign: ForeignArgs,
 
     /// Files read at the same time [default: what the machine allows]
     #[arg(short, long, value_name = "N")]
@@ -75,6 +71,7 @@ pub(crate) struct Args {
 /// One file, indexed.
 struct Indexed {
     entry: ShardEntry,
+    samples: SampleDigest,
     labels: Option<(i64, i64)>,
     features: BTreeMap<String, (FeatureKind, bool)>,
 }
@@ -82,12 +79,13 @@ struct Indexed {
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let started = Instant::now();
     let (root, files) = decide(&args)?;
-    let by_split = names::by_split(&files, args.split.as_deref())?;
+    let by_split = names::by_split(&files, args.foreign.split.as_deref())?;
     may_publish(&root, args.overwrite)?;
     if args.out.is_some() {
         link_all(&root, &files)?;
     }
     make_dir(&root.join(INDEX_DIRECTORY))?;
+    let schema = schema_of(by_split.values().flatten(), &args.foreign.records())?;
 
     let interrupt = console.interrupt().answer();
     let jobs = args.jobs.map_or_else(
@@ -111,7 +109,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
                     let Some(path) = paths.get(number) else {
                         return;
                     };
-                    let result = index_file(&root, path, &args);
+                    let result = index_file(&root, path, &schema);
                     if let (Ok(mut done), Ok(indexed)) = (done.lock(), &result) {
                         done.0 += indexed.entry.records;
                         done.1 += sizes[number];
@@ -147,7 +145,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         )
         .hint("the same command again indexes them all"));
     }
-    let manifest = manifest_of(&by_split, indexed, &args, console);
+    let manifest = manifest_of(&by_split, indexed, &schema, console)?;
     publish(&root.join(MANIFEST), manifest.to_json()?.as_bytes())?;
     sync_dir(&root)?;
     // What was published must be what others can open.
@@ -156,7 +154,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// Where the dataset is made, and of which files.
+/// The dataset's directory and its files.
 fn decide(args: &Args) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
     let mut files = Vec::new();
     let mut directories = Vec::new();
@@ -250,12 +248,41 @@ fn link_all(root: &Path, files: &[PathBuf]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn index_file(root: &Path, path: &Path, args: &Args) -> Result<Indexed, Failure> {
+/// The features of the records, decided by the first one.
+fn schema_of<'a>(
+    files: impl Iterator<Item = &'a PathBuf>,
+    records: &ForeignRecords,
+) -> Result<ForeignSchema, Failure> {
+    let refuse = |path: &Path, what: String| {
+        Failure::new(format!("{}: record 0: {what}", show(path)))
+            .hint("an index is for datasets of images; --allow-no-image indexes other records too")
+    };
+    for path in files {
+        let mut reader = ReaderBuilder::new().from_path(path)?;
+        let first = reader.next_record()?.map(|record| record.bytes.to_vec());
+        if let Some(compression @ (Compression::Gzip | Compression::Zlib)) = reader.compression() {
+            return Err(Failure::new(format!(
+                "{} is compressed as a whole ({compression}): an index cannot point into it",
+                show(path)
+            ))
+            .hint("`forebay convert` makes a dataset of compressed TFRecords"));
+        }
+        if let Some(first) = first {
+            let schema = records.decide(Some(&first));
+            return schema.map_err(|what| refuse(path, what));
+        }
+    }
+    records.decide(None).map_err(Failure::new)
+}
+
+fn index_file(root: &Path, path: &Path, schema: &ForeignSchema) -> Result<Indexed, Failure> {
     let name = path
         .file_name()
         .and_then(|name| name.to_str())
         .ok_or_else(|| Failure::new(format!("{}: a shard's name must be UTF-8", show(path))))?;
-    let (index, crc32c) = build_sidecar(path, Some(&args.label_feature), Some(&args.key_feature))?;
+    let (label, key) = (schema.features.label.as_str(), schema.key.as_str());
+    let check = |record: &[u8]| schema.check(record);
+    let (index, crc32c) = build_sidecar(path, Some(label), Some(key), &check)?;
     let sidecar = root.join(INDEX_DIRECTORY).join(name);
     let with = |extension: &str| {
         let mut path = sidecar.clone().into_os_string();
@@ -272,7 +299,8 @@ fn index_file(root: &Path, path: &Path, args: &Args) -> Result<Indexed, Failure>
         &Default::default(),
     )?;
     let mut labels = None;
-    for label in (0..shard.len()).filter_map(|record| shard.label(record)) {
+    let known = (0..shard.len()).filter_map(|record| shard.label(record));
+    for label in known.filter(|label| *label >= 0) {
         let (least, most) = labels.unwrap_or((label, label));
         labels = Some((label.min(least), label.max(most)));
     }
@@ -284,6 +312,7 @@ fn index_file(root: &Path, path: &Path, args: &Args) -> Result<Indexed, Failure>
             crc32c,
             blake3: None,
         },
+        samples: index.samples(),
         labels,
         features: first_features(&shard)?,
     })
@@ -311,37 +340,51 @@ fn publish(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 fn manifest_of(
     by_split: &BTreeMap<String, Vec<PathBuf>>,
     mut indexed: BTreeMap<PathBuf, Indexed>,
-    args: &Args,
+    schema: &ForeignSchema,
     console: &Console,
-) -> Manifest {
+) -> Result<Manifest, Failure> {
     let mut features: BTreeMap<String, (FeatureKind, bool)> = BTreeMap::new();
-    let mut least_label = None;
+    let mut labels: Option<(i64, i64)> = None;
+    let mut dir = None;
     let mut splits = Vec::new();
+    let mut samples = HashMap::new();
+    let mut order = EpochOrder::default();
     for (split, paths) in by_split {
         let mut shards = Vec::new();
+        dir = dir.or(paths.first().and_then(|path| path.parent()));
         for indexed in paths.iter().filter_map(|path| indexed.remove(path)) {
             for (name, (kind, is_one)) in indexed.features {
                 let known = features.entry(name).or_insert((kind, is_one));
                 known.1 &= is_one;
             }
-            if let Some((least, _)) = indexed.labels {
-                least_label = Some(least_label.map_or(least, |label: i64| label.min(least)));
+            if let Some((least, most)) = indexed.labels {
+                let known = labels.unwrap_or((least, most));
+                labels = Some((known.0.min(least), known.1.max(most)));
             }
+            samples.insert(indexed.entry.name.clone(), indexed.samples);
             shards.push(indexed.entry);
         }
-        splits.push(SplitEntry::new(split, shards));
+        let split = SplitEntry::new(split, shards);
+        let block = block_records(split.records, split.bytes);
+        order.block_records.insert(split.name.clone(), block);
+        splits.push(split);
     }
-    match least_label {
-        Some(0) if args.label_base == 1 => console.warning(
-            "there are records of label 0: if that is the first class and not a background, index again with --label-base 0",
-        ),
-        None => console.warning(format!(
-            "no record has an integer feature {}: name another with --label-feature",
-            args.label_feature
-        )),
-        _ => {}
+    console.note(printable(&schema.in_words()));
+    if labels.is_none() {
+        let label = &schema.features.label;
+        console.warning(format!(
+            "no record has a label in the integer feature {label}: name another with --label-feature"
+        ));
     }
-    let mut manifest = Manifest::new(ShardFormat::TfRecord, args.label_base, splits);
+    let mut manifest = Manifest::new(ShardFormat::TfRecord, schema.label_base, splits);
+    manifest.order = Some(order);
+    manifest.sample_fingerprint =
+        manifest.sample_fingerprint_of(|shard| samples.get(shard).copied());
+    manifest.record_features = schema.features.clone();
+    if let Some((classes, what)) = class_names(dir.unwrap_or(Path::new("")), schema, labels)? {
+        manifest.classes = classes;
+        console.note(printable(&what));
+    }
     manifest.features = features
         .into_iter()
         .map(|(name, (kind, is_one))| FeatureEntry {
@@ -352,13 +395,9 @@ fn manifest_of(
         .collect();
     manifest.pack = BTreeMap::from([
         ("tool".to_owned(), "index".into()),
-        (
-            "label_feature".to_owned(),
-            args.label_feature.clone().into(),
-        ),
-        ("key_feature".to_owned(), args.key_feature.clone().into()),
+        ("key_feature".to_owned(), schema.key.clone().into()),
     ]);
-    manifest
+    Ok(manifest)
 }
 
 fn report(dataset: &Dataset, started: Instant, console: &Console) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::{Failure, io_hint};
 use crate::input::show;
 
-/// Where a name does not say more, its records are the training set.
+/// Split of a file whose name does not contain one.
 const DEFAULT_SPLIT: &str = "train";
 
 /// A name taken apart: `train-00003-of-00128` is number 3 of 128 of `train`.

@@ -1,11 +1,12 @@
-//! What `inspect` finds out: from indexes alone, and with `--images` from every record.
+//! The figures of `inspect`: from indexes alone, and with `--images` from every record.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use forebay_image::{Limits, probe};
-use forebay_shard::{Shard, image_and_label};
+use forebay_shard::Shard;
+use forebay_shard::example::RecordFeatures;
+use forebay_shard::parallel::map_parallel;
 
 use crate::console::Console;
 use crate::contents::SplitShards;
@@ -60,51 +61,53 @@ pub(super) struct ImageFigures {
 
 impl ImageFigures {
     /// Reads every record, shards in parallel.
-    pub(super) fn read(splits: &[SplitShards], console: &Console) -> Result<Self, Failure> {
+    pub(super) fn read(
+        splits: &[SplitShards],
+        features: &RecordFeatures,
+        console: &Console,
+    ) -> Result<Self, Failure> {
         let shards: Vec<&Shard> = splits.iter().flat_map(|(_, shards)| shards).collect();
         let total = shards.iter().map(|shard| shard.file_len()).sum();
         let bar = console.bar("reading", Some(total));
-        let (next, records, bytes) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let result = Mutex::new(Ok(Self::default()));
+        let (records, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let progress = |len: u64| {
+            let records = records.fetch_add(1, Ordering::Relaxed) + 1;
+            let bytes = bytes.fetch_add(len, Ordering::Relaxed) + len;
+            bar.update(bytes, records, "records", bytes);
+        };
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-        std::thread::scope(|scope| {
-            for _ in 0..jobs.min(shards.len()) {
-                scope.spawn(|| {
-                    let mut mine = Self::default();
-                    while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let progress = |len: u64| {
-                            let records = records.fetch_add(1, Ordering::Relaxed) + 1;
-                            let bytes = bytes.fetch_add(len, Ordering::Relaxed) + len;
-                            bar.update(bytes, records, "records", bytes);
-                        };
-                        if let Err(failure) = mine.read_shard(shard, progress) {
-                            // The others stop at their next shard.
-                            next.store(shards.len(), Ordering::Relaxed);
-                            if let Ok(mut result) = result.lock() {
-                                *result = Err(failure);
-                            }
-                            return;
-                        }
-                    }
-                    if let Ok(mut result) = result.lock()
-                        && let Ok(all) = result.as_mut()
-                    {
-                        all.merge(mine);
-                    }
-                });
-            }
-        });
-        result
-            .into_inner()
-            .map_err(|_| Failure::new("a reading thread failed"))?
+        let failed = AtomicBool::new(false);
+        let stopped = || failed.load(Ordering::Relaxed);
+        let read = map_parallel(
+            &shards,
+            jobs,
+            &stopped,
+            || (),
+            |(), shard| {
+                let mut figures = Self::default();
+                let read = figures.read_shard(shard, features, progress);
+                failed.fetch_or(read.is_err(), Ordering::Relaxed);
+                read.map(|()| figures)
+            },
+        );
+        let mut all = Self::default();
+        for figures in read.into_iter().flatten() {
+            all.merge(figures?);
+        }
+        Ok(all)
     }
 
-    fn read_shard(&mut self, shard: &Shard, progress: impl Fn(u64)) -> Result<(), Failure> {
+    fn read_shard(
+        &mut self,
+        shard: &Shard,
+        features: &RecordFeatures,
+        progress: impl Fn(u64),
+    ) -> Result<(), Failure> {
         let mut scan = shard.scan(0..shard.len());
         while let Some(record) = scan.next_record()? {
             self.records += 1;
-            let refused = match image_and_label(record.bytes) {
-                Ok((image, _)) => self.add(image).err(),
+            let refused = match features.image_record(record.bytes) {
+                Ok(record) => self.add(record.image).err(),
                 Err(error) => Some(error.to_string()),
             };
             if let Some(why) = refused {

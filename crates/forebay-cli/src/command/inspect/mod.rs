@@ -48,7 +48,11 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let splits = contents.shards()?;
     let index = IndexFigures::of(&splits);
     let images = if args.images {
-        Some(ImageFigures::read(&splits, console)?)
+        Some(ImageFigures::read(
+            &splits,
+            contents.record_features(),
+            console,
+        )?)
     } else {
         None
     };

@@ -1,4 +1,4 @@
-//! What `inspect` prints.
+//! The output of `inspect`.
 
 use std::collections::BTreeMap;
 

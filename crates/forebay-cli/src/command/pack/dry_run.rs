@@ -130,11 +130,11 @@ struct ProbeEvent {
     gain_at_least: f64,
 }
 
-/// What a sample of the source says about the time of the pack, and about reading files instead of shards.
+/// Estimates from a sample of the source: the duration of the pack, and the cost of reading files instead of shards.
 fn print_probe(prepared: &Prepared, probe: &SourceProbe, console: &Console) {
     let (alone, together) = (&probe.alone, &probe.together);
     let share = alone.metadata_share();
-    // Whoever reads shards opens nothing; what else is faster about them a sample of files cannot tell.
+    // Reading shards saves opening files. A sample of files does not show their other savings.
     let gain = 1.0 / (1.0 - share).max(0.01);
     console.heading(format!(
         "Source: {} of it read, nothing written",

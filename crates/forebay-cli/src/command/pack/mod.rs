@@ -7,13 +7,14 @@ mod watch;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::Args as ClapArgs;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use forebay_pack::{
-    Action, Cancel, FinishOptions, Format, LayoutKind, OnBadImage, PackOptions, Part, Sharding,
-    ShuffleWhen, finish, prepare,
+    Action, Cancel, FinishOptions, Format, OnBadImage, PackOptions, Part, Sharding, ShuffleWhen,
+    SourceLayout, finish, prepare,
 };
+use forebay_shard::BlockCompression;
 use forebay_store::Location;
 
 use crate::command::seek_points::SeekPoints;
@@ -28,45 +29,126 @@ pub(crate) use watch::Watch;
 
 /// Pack a directory of images into shards
 #[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
 Looks at all of SRC first (the census), decides what goes where (the plan), writes shards in
 parallel into DST and publishes the manifest last. The same command again continues an
 interrupted run; the result is the same, byte for byte, whatever --jobs is.
 
 Examples:
-  forebay pack photos/ shards/ --format tfrecord
+  forebay pack photos/ shards/
   forebay pack imagenet/ shards/ --format indexed --shard-size 256MiB --jobs 8
   forebay pack imagenet/ shards/ --format indexed --resize-short 400 --quality 90
-  forebay pack photos/ shards/ --format tfrecord --dry-run
-  forebay pack photos/ s3://bucket/shards --format indexed       shards are uploaded as they are done
-  forebay pack s3://bucket/images shards/ --format indexed       also gs://, az://
-  forebay pack photos/ shards/ --format tfrecord --part 3/16     on the third of 16 machines
-  forebay pack --finish shards/                                  when all parts are there
+  forebay pack photos/ shards/ --dry-run
+  forebay pack photos/ s3://bucket/shards --format indexed    uploads each shard when it is complete
+  forebay pack s3://bucket/images shards/ --format indexed    also gs://, az://
+  forebay pack part 3/16 photos/ shards/                      on the third of 16 machines
+  forebay pack finish shards/                                 when all parts are there
 
 SRC holds <class>/<file> or <split>/<class>/<file>, or is an archive of that, or ILSVRC as it is
-downloaded: --help shows the trees under --layout. JPEG, PNG and WebP are told apart by content.
+downloaded: --help shows the trees under --layout. JPEG, PNG, WebP and TIFF are told apart by content.
 Images that cannot be read are skipped and listed, and the exit code is 3. Bytes of images stay
 as they are unless --resize-short, --max-side or --convert-odd say otherwise; whatever was done
 to an image is a line in DST/pack/report.jsonl.")]
 pub(crate) struct Args {
+    #[command(flatten)]
+    paths: Option<Paths>,
+
+    #[command(flatten)]
+    options: OptionArgs,
+
+    /// Show the census and the plan, write nothing
+    #[arg(short = 'n', long, help_heading = "Run")]
+    dry_run: bool,
+
+    /// Replace the dataset, or the unfinished pack, that is in DST
+    #[arg(long, help_heading = "Run")]
+    overwrite: bool,
+
+    #[command(subcommand)]
+    step: Option<Step>,
+}
+
+/// Steps of a pack that several machines share.
+#[derive(Debug, clap::Subcommand)]
+enum Step {
+    /// Record the plan in DST, before the first part
+    #[command(after_help = "\
+Optional: SRC is then read once, and not once for each part. If SRC has changed since, the new plan replaces the
+old one and removes what its parts have written.
+
+Example:
+  forebay pack plan photos/ shards/ --shard-size 1GiB")]
+    Plan {
+        #[command(flatten)]
+        paths: Paths,
+
+        #[command(flatten)]
+        options: OptionArgs,
+
+        /// Replace the dataset, or the unfinished pack, that is in DST
+        #[arg(long, help_heading = "Run")]
+        overwrite: bool,
+    },
+    /// Write one part of the shards; other machines write the others into the same DST
+    #[command(after_help = "\
+Give the same paths and options to all parts.
+
+Example:
+  forebay pack part 3/16 photos/ shards/ --shard-size 1GiB")]
+    Part {
+        /// Part I of N, numbered from 1
+        #[arg(value_name = "I/N")]
+        part: Part,
+
+        #[command(flatten)]
+        paths: Paths,
+
+        #[command(flatten)]
+        options: OptionArgs,
+    },
+    /// Check that all parts are there and publish the dataset
+    #[command(after_help = "\
+DST alone is enough. With SRC and the options of the parts, it also checks that SRC is still what was packed.
+
+Examples:
+  forebay pack finish shards/
+  forebay pack finish photos/ shards/ --shard-size 1GiB")]
+    Finish {
+        /// The directory of images, which is optional, and the destination
+        #[arg(value_names = ["SRC", "DST"], num_args = 1..=2, required = true)]
+        paths: Vec<PathBuf>,
+
+        #[command(flatten)]
+        options: OptionArgs,
+    },
+}
+
+/// The source and the destination.
+#[derive(Debug, Clone, ClapArgs)]
+struct Paths {
     /// The directory of images, or an archive; also in a store
     #[arg(value_name = "SRC")]
     source: PathBuf,
 
-    /// Where the dataset goes: a directory, or s3://, gs://, az://
-    #[arg(value_name = "DST", required_unless_present = "finish")]
-    destination: Option<PathBuf>,
+    /// Destination of the dataset: a directory, or s3://, gs://, az://
+    #[arg(value_name = "DST")]
+    destination: PathBuf,
+}
 
-    /// What to write: tfrecord (as TensorFlow does) or indexed (.fbs, one file with random access)
+/// Options of a pack and of each of its parts.
+#[derive(Debug, ClapArgs)]
+struct OptionArgs {
+    /// Format to write: tfrecord (TensorFlow's) or indexed (.fbs, one file with random access)
     #[arg(
         short,
         long,
         value_name = "FORMAT",
+        default_value = "tfrecord",
         hide_possible_values = true,
-        required_unless_present = "finish",
         help_heading = "Shards"
     )]
-    format: Option<Kind>,
+    format: Kind,
 
     /// Number of shards for each split
     #[arg(
@@ -81,9 +163,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Shards")]
     shard_size: Option<u64>,
 
-    /// Codec of indexed shards: none, zstd or zstd:LEVEL [default: none]
-    #[arg(long, value_name = "CODEC", help_heading = "Shards")]
-    codec: Option<Codec>,
+    #[arg(long, value_name = "CODEC", help = codec_help(), help_heading = "Shards")]
+    codec: Option<BlockCompression>,
 
     /// Seek points beside each JPEG, so that loaders decode crops faster: auto (under 1 % of its bytes), on, off, fine
     #[arg(
@@ -113,15 +194,15 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Shards")]
     no_idx: bool,
 
-    /// How SRC is laid out: academic, kaggle, tpu, splits or classes [default: recognised by looking]
+    /// Layout of SRC [default: detected]
     #[arg(
         long,
         value_name = "LAYOUT",
-        value_parser = parse_layout,
+        value_parser = layout_names().map(|name| named_layout(&name)),
         long_help = layout_help(),
         help_heading = "Records"
     )]
-    layout: Option<LayoutKind>,
+    layout: Option<SourceLayout>,
 
     /// The class list, one a line in label order [default: a list found in SRC, else its directories]
     #[arg(long, value_name = "FILE", help_heading = "Records")]
@@ -166,11 +247,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", help_heading = "Images")]
     max_side: Option<NonZeroU32>,
 
-    /// Write odd images anew as RGB JPEG: PNG under a JPEG's name, CMYK, YCCK, JPEGs without their end
+    /// Convert nonstandard images to RGB JPEG: PNG under a JPEG's name, CMYK, YCCK, truncated JPEGs
     #[arg(long, help_heading = "Images")]
     convert_odd: bool,
 
-    /// JPEG quality of what is written anew [default: 95 for smaller images, 100 for odd ones]
+    /// JPEG quality of converted images [default: 95 for resized, 100 for nonstandard ones]
     #[arg(
         long,
         value_name = "1-100",
@@ -179,7 +260,7 @@ pub(crate) struct Args {
     )]
     quality: Option<u8>,
 
-    /// What to do about an image that cannot be read: skip, fail or quarantine:DIR
+    /// How to handle invalid images: skip, fail or quarantine:DIR
     #[arg(
         long,
         value_name = "POLICY",
@@ -194,44 +275,14 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N", help_heading = "Run")]
     jobs: Option<NonZeroUsize>,
 
-    /// Show the census and the plan, write nothing
-    #[arg(short = 'n', long, help_heading = "Run")]
-    dry_run: bool,
-
-    /// Replace the dataset, or the unfinished pack, that is in DST
-    #[arg(long, help_heading = "Run")]
-    overwrite: bool,
-
     #[command(flatten)]
     staging: StagingArgs,
 
     #[command(flatten)]
     store: StoreArgs,
-
-    /// Write only part I of N, numbered from 1; other machines write the others into the same DST
-    #[arg(
-        long,
-        value_name = "I/N",
-        conflicts_with_all = ["finish", "plan", "dry_run", "overwrite"],
-        help_heading = "Cluster"
-    )]
-    part: Option<Part>,
-
-    /// Check that all parts are there and publish the dataset: `--finish DST`, or with SRC and all options of the
-    /// parts to check as well that SRC is still what was packed
-    #[arg(
-        long,
-        conflicts_with_all = ["plan", "dry_run", "overwrite"],
-        help_heading = "Cluster"
-    )]
-    finish: bool,
-
-    /// Only record the plan in DST, before the first part; a plan of a SRC that has changed since is replaced
-    #[arg(long, conflicts_with = "dry_run", help_heading = "Cluster")]
-    plan: bool,
 }
 
-/// What becomes of progressive JPEGs.
+/// How to store progressive JPEGs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Progressive {
     Keep,
@@ -244,10 +295,12 @@ pub(crate) enum Kind {
     Indexed,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Codec {
-    None,
-    Zstd(i32),
+/// The help of `--codec`, with the codecs that shards know.
+pub(crate) fn codec_help() -> String {
+    format!(
+        "Codec of indexed shards: {} [default: none]",
+        BlockCompression::choices()
+    )
 }
 
 const SHRINK_HELP: &str = "\
@@ -259,7 +312,7 @@ BILINEAR); with --max-side as well, the smaller size counts. What is made smalle
 ones. Images that are small enough keep their bytes.";
 
 const POLICY_HELP: &str = "\
-What to do about an image that cannot be read: skip, fail or quarantine:DIR
+How to handle invalid images: skip, fail or quarantine:DIR
 
   skip            leave it out, list it, go on; the exit code is 3
   fail            stop at the first one
@@ -274,25 +327,6 @@ fn parse_policy(text: &str) -> Result<OnBadImage, String> {
     }
 }
 
-/// zstd's own default: most of the gain at several hundred MB/s.
-const ZSTD_LEVEL: i32 = 3;
-
-impl FromStr for Codec {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            None if text == "none" => Ok(Self::None),
-            None if text == "zstd" => Ok(Self::Zstd(ZSTD_LEVEL)),
-            Some(("zstd", level)) => match level.parse() {
-                Ok(level @ 1..=22) => Ok(Self::Zstd(level)),
-                _ => Err("zstd levels are 1 to 22".to_owned()),
-            },
-            _ => Err("a codec is none, zstd or zstd:LEVEL".to_owned()),
-        }
-    }
-}
-
 const LABELS_HELP: &str = "\
 A file of labels: CSV, TSV or JSON lines, with a line of column names (CSV, TSV).
 One column is the path of an image relative to SRC: path, file, filename or image.
@@ -303,11 +337,11 @@ out and listed. Empty labels and -1 mean that there is none.";
 
 /// A tree for each layout.
 fn layout_help() -> String {
-    let mut help = "How SRC is laid out; recognised by looking, first match first.\n\
+    let mut help = "Layout of SRC. By default the first that matches, in this order.\n\
         An archive is a tar, tar.gz, tar.zst or zip; nothing is extracted.\n"
         .to_owned();
-    for layout in LayoutKind::ALL {
-        help += &format!("\n{}:\n", layout.name());
+    for layout in SourceLayout::all() {
+        help += &format!("\n{}: {}\n", layout.name(), layout.summary());
         for line in layout.example().lines() {
             help += &format!("  {line}\n");
         }
@@ -315,25 +349,30 @@ fn layout_help() -> String {
     help
 }
 
-fn parse_layout(text: &str) -> Result<LayoutKind, String> {
-    let named = LayoutKind::ALL.iter().find(|layout| layout.name() == text);
-    named.copied().ok_or_else(|| {
-        let names: Vec<&str> = LayoutKind::ALL.iter().map(|layout| layout.name()).collect();
-        format!("the layouts are {}", names.join(", "))
-    })
+fn layout_names() -> PossibleValuesParser {
+    let layouts = SourceLayout::all();
+    layouts
+        .map(|layout| PossibleValue::new(layout.name()).help(layout.summary()))
+        .collect::<Vec<_>>()
+        .into()
 }
 
-impl Args {
-    /// The options, decided.
-    fn config(&self, console: &Console) -> Result<PackOptions, Failure> {
-        let (Some(destination), Some(format)) = (&self.destination, self.format) else {
-            return Err(Failure::usage("SRC, DST and --format go together")
-                .hint("with --finish, DST alone is enough"));
-        };
-        let format = format_of(format, self.codec)?;
+fn named_layout(name: &str) -> SourceLayout {
+    SourceLayout::named(name).expect("the parser takes the names of the table only")
+}
+
+impl OptionArgs {
+    /// Returns the options of a pack; `overwrite` lets it replace a dataset.
+    fn config(
+        &self,
+        paths: &Paths,
+        overwrite: bool,
+        console: &Console,
+    ) -> Result<PackOptions, Failure> {
+        let format = format_of(self.format, self.codec)?;
         let mut options = PackOptions::new(
-            Location::parse(&self.source)?,
-            Location::parse(destination)?,
+            Location::parse(&paths.source)?,
+            Location::parse(&paths.destination)?,
         );
         options.format = format;
         if let Some(shards) = self.shards {
@@ -360,7 +399,7 @@ impl Args {
         options.quality = self.quality;
         options.blake3 = self.blake3;
         options.jobs = self.jobs.map(NonZeroUsize::get);
-        options.overwrite = self.overwrite;
+        options.overwrite = overwrite;
         self.staging
             .apply(&mut options.upload, options.dst.is_remote());
         options.upload.store = self.store.options_until(console);
@@ -370,19 +409,16 @@ impl Args {
 }
 
 /// The format that two options ask for.
-pub(crate) fn format_of(kind: Kind, codec: Option<Codec>) -> Result<Format, Failure> {
-    Ok(match (kind, codec) {
-        (Kind::Tfrecord, None | Some(Codec::None)) => Format::TfRecord,
-        (Kind::Tfrecord, Some(Codec::Zstd(_))) => {
-            return Err(Failure::usage("TFRecord shards have no codec")
-                .hint("--codec goes with --format indexed"));
-        }
-        (Kind::Indexed, None | Some(Codec::None)) => Format::Indexed,
-        (Kind::Indexed, Some(Codec::Zstd(level))) => Format::IndexedZstd(level),
-    })
+pub(crate) fn format_of(kind: Kind, codec: Option<BlockCompression>) -> Result<Format, Failure> {
+    match (kind, codec.unwrap_or_default()) {
+        (Kind::Indexed, compression) => Ok(Format::Indexed(compression)),
+        (Kind::Tfrecord, BlockCompression::NONE) => Ok(Format::TfRecord),
+        (Kind::Tfrecord, _) => Err(Failure::usage("TFRecord shards have no codec")
+            .hint("--codec goes with --format indexed")),
+    }
 }
 
-/// What became of a file, in a word.
+/// The outcome for a file, in one word.
 fn fate(action: Action) -> &'static str {
     match action {
         Action::Skipped => "skipped",
@@ -396,26 +432,14 @@ fn fate(action: Action) -> &'static str {
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
-    if args.finish {
-        return join(&args, &cancel, console);
-    }
-    let options = args.config(console)?;
+    let options = match (&args.step, &args.paths) {
+        (None, Some(paths)) => args.options.config(paths, args.overwrite, console)?,
+        (None, None) => return Err(Failure::usage("SRC and DST are missing")),
+        (Some(step), _) => return run_step(step, &cancel, console),
+    };
     let watch = Watch::new(console);
     if args.dry_run {
         return dry_run::show(&options, &cancel, watch, console);
-    }
-    if args.plan {
-        let prepared = prepare(&options, &watch, &cancel)?;
-        let was_there = prepared.record_plan(&watch)?;
-        drop(watch);
-        part::print_plan(&prepared, was_there, console);
-        return Ok(Outcome::Done);
-    }
-    if let Some(part) = args.part {
-        let summary = prepare(&options, &watch, &cancel)?.run_part(part, &watch, &cancel)?;
-        drop(watch);
-        part::print(&summary, console);
-        return Ok(Outcome::Done);
     }
     let summary = forebay_pack::pack(&options, &watch, &cancel)?;
     drop(watch);
@@ -424,16 +448,57 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     Ok(packed.outcome())
 }
 
-/// Joins parts: with one path that is the destination, with two the source is looked at again.
-fn join(args: &Args, cancel: &Cancel, console: &Console) -> Result<Outcome, Failure> {
+fn run_step(step: &Step, cancel: &Cancel, console: &Console) -> Result<Outcome, Failure> {
+    match step {
+        Step::Plan {
+            paths,
+            options,
+            overwrite,
+        } => {
+            let options = options.config(paths, *overwrite, console)?;
+            let watch = Watch::new(console);
+            let prepared = prepare(&options, &watch, cancel)?;
+            let was_there = prepared.record_plan(&watch)?;
+            drop(watch);
+            part::print_plan(&prepared, was_there, console);
+            Ok(Outcome::Done)
+        }
+        Step::Part {
+            part,
+            paths,
+            options,
+        } => {
+            let options = options.config(paths, false, console)?;
+            let watch = Watch::new(console);
+            let summary = prepare(&options, &watch, cancel)?.run_part(*part, &watch, cancel)?;
+            drop(watch);
+            part::print(&summary, console);
+            Ok(Outcome::Done)
+        }
+        Step::Finish { paths, options } => finish_parts(paths, options, cancel, console),
+    }
+}
+
+/// Joins parts: `paths` is the destination alone, or the source, which is then read again, and the destination.
+fn finish_parts(
+    paths: &[PathBuf],
+    args: &OptionArgs,
+    cancel: &Cancel,
+    console: &Console,
+) -> Result<Outcome, Failure> {
     let watch = Watch::new(console);
-    let (dst, source) = match &args.destination {
-        None => (Location::parse(&args.source)?, None),
-        Some(_) => {
-            let options = args.config(console)?;
+    let (dst, source) = match paths {
+        [source, destination] => {
+            let paths = Paths {
+                source: source.clone(),
+                destination: destination.clone(),
+            };
+            let options = args.config(&paths, false, console)?;
             let dst = options.dst.clone();
             (dst, Some(prepare(&options, &watch, cancel)?))
         }
+        [destination] => (Location::parse(destination)?, None),
+        _ => return Err(Failure::usage("DST is missing")),
     };
     let mut options = FinishOptions::new(dst);
     options.jobs = args.jobs.map(NonZeroUsize::get);

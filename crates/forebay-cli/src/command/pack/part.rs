@@ -1,4 +1,4 @@
-//! What one part of a pack did, and a plan that was recorded for parts.
+//! The summary of one part of a pack, and of a plan that was recorded for parts.
 
 use forebay_pack::{PartSummary, Prepared};
 use serde::Serialize;
@@ -41,7 +41,7 @@ pub(super) fn print(summary: &PartSummary, console: &Console) {
     if !summary.already_complete {
         let program = console.program();
         console.note(format!(
-            "when all parts are done: {program} pack --finish {root}"
+            "when all parts are done: {program} pack finish {root}"
         ));
     }
     #[derive(Serialize)]

@@ -1,4 +1,4 @@
-//! What a pack did, for people and for programs.
+//! The summary of a pack, for people and for programs.
 
 use std::path::Path;
 use std::time::Duration;

@@ -15,7 +15,7 @@ use crate::quantity;
 /// Receives what a pack tells and shows it.
 pub(crate) struct Watch<'a> {
     console: &'a Console,
-    /// Whether what happens is told as events and notes, not only shown by the bar.
+    /// Whether to print events and notes beside the bar.
     tells: bool,
     files: AtomicU64,
     bytes: AtomicU64,
@@ -264,7 +264,7 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// What is uploaded, beside what is packed.
+/// Progress of uploads, beside that of packing.
 fn upload_in_words(uploaded: &Uploaded) -> String {
     let done = quantity::bytes(uploaded.bytes);
     match &uploaded.trouble {

@@ -1,5 +1,6 @@
 //! `forebay quickstart`: the whole journey on a few pictures, from files to decoded batches.
 
+mod pictures;
 mod place;
 mod report;
 mod stream;
@@ -38,30 +39,37 @@ starts a server on this machine, streams one epoch of decoded batches from it, a
 all of that took and a contact sheet of the first batch.
 
 Examples:
-  forebay quickstart                      the pictures that come with Forebay
+  forebay quickstart                      a few generated images
   forebay quickstart photos/              your own: <class>/<file> or <split>/<class>/<file>
   forebay quickstart photos/ --out /tmp/try")]
 pub(crate) struct Args {
-    /// The directory of images [default: testdata/images]
+    /// The directory of images [default: testdata/images if there is one, else generated images]
     #[arg(value_name = "IMAGE_DIR")]
     images: Option<PathBuf>,
 
-    /// Where shards and contact sheet go; only what quickstart made is ever replaced there
+    /// Output directory; quickstart replaces only its own files there
     #[arg(long, value_name = "DIR", default_value = "quickstart-out")]
     out: PathBuf,
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let interrupt = console.interrupt().answer();
-    let source = place::images(args.images.as_deref())?;
+    let named = place::images(args.images.as_deref())?;
     let place = Place::take(&args.out)?;
-    console.note(format!("Pictures from {}", show(&source)));
+    let source = match named {
+        Some(source) => source,
+        None => {
+            pictures::write(&place.images())?;
+            place.images()
+        }
+    };
+    console.note(format!("Images from {}", show(&source)));
 
     let mut packs = Vec::new();
     let mut packed = None;
     for (format, name, root) in [
         (Format::TfRecord, "TFRecord", place.tfrecord()),
-        (Format::Indexed, "indexed", place.indexed()),
+        (Format::INDEXED, "indexed", place.indexed()),
     ] {
         console.note(format!("Packing into {name} shards, then verifying them"));
         let (figures, summary) = pack_and_verify(&source, root, format, name, console)?;
@@ -87,7 +95,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         next: [
             format!("{program} inspect {} --images", show(&place.tfrecord())),
             format!("{program} serve {}", show(&place.tfrecord())),
-            format!("{program} pack YOUR_IMAGES shards --format tfrecord"),
+            format!("{program} pack YOUR_IMAGES shards"),
         ],
     };
     report.print(console);
@@ -173,18 +181,12 @@ fn write_contact_sheet(place: &Place, png: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// What a label means: the first words of the class's text, or its name.
+/// The class name of a batch's label, which counts from 0.
 fn class_of(dataset: &Dataset, label: i64) -> String {
-    let manifest = dataset.manifest();
-    let class = label
-        .checked_sub(manifest.label_base)
-        .and_then(|index| usize::try_from(index).ok())
-        .and_then(|index| manifest.classes.get(index));
-    match class {
-        None => format!("label {label}"),
-        Some(class) => {
-            let words = class.text.as_deref().unwrap_or(&class.name);
-            words.split(',').next().unwrap_or(words).trim().to_owned()
-        }
-    }
+    let classes = &dataset.manifest().classes;
+    let class = usize::try_from(label).ok().and_then(|at| classes.get(at));
+    class.map_or_else(
+        || format!("label {label}"),
+        |class| class.title().to_owned(),
+    )
 }

@@ -1,5 +1,4 @@
-//! Where quickstart reads and writes: finding the pictures, and an output directory in which it
-//! only ever replaces what it made itself.
+//! The output directory of quickstart, in which it replaces only its own files, and the images that it packs.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,12 +12,12 @@ const MARKER: &str = ".forebay-quickstart";
 
 const MARKER_TEXT: &str = "\
 `forebay quickstart` made this directory and replaces what it wrote here at each run:
-tfrecord/, indexed/ and first-batch.png. Remove this file to keep them.\n";
+tfrecord/, indexed/, images/ and first-batch.png. Remove this file to keep them.\n";
 
-/// The pictures that the project ships, relative to its root.
+/// The images of a source checkout, relative to its root.
 const SHIPPED: &str = "testdata/images";
 
-/// What quickstart writes into its output directory.
+/// The output directory of quickstart.
 #[derive(Debug)]
 pub(super) struct Place {
     root: PathBuf,
@@ -53,7 +52,7 @@ impl Place {
         let place = Self {
             root: root.to_owned(),
         };
-        for path in [place.tfrecord(), place.indexed()] {
+        for path in [place.tfrecord(), place.indexed(), place.images()] {
             match fs::remove_dir_all(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(failed("replace", &path, error));
@@ -77,17 +76,22 @@ impl Place {
         self.root.join("indexed")
     }
 
+    /// Directory of generated images.
+    pub(super) fn images(&self) -> PathBuf {
+        self.root.join("images")
+    }
+
     pub(super) fn contact_sheet(&self) -> PathBuf {
         self.root.join("first-batch.png")
     }
 }
 
-/// The directory of images: the one that was named, or the one that the project ships, below the
-/// current directory or below the sources that this program was built from.
-pub(super) fn images(named: Option<&Path>) -> Result<PathBuf, Failure> {
+/// Returns the directory of images to pack: the named one, or `testdata/images` of a source checkout. With neither, the
+/// program generates images.
+pub(super) fn images(named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     if let Some(named) = named {
         return match fs::metadata(named) {
-            Ok(meta) if meta.is_dir() => Ok(named.to_owned()),
+            Ok(meta) if meta.is_dir() => Ok(Some(named.to_owned())),
             Ok(_) => Err(Failure::new(format!("{} is not a directory", show(named)))
                 .hint("name a directory of images: <class>/<file> below it")),
             Err(error) => Err(
@@ -96,20 +100,8 @@ pub(super) fn images(named: Option<&Path>) -> Result<PathBuf, Failure> {
             ),
         };
     }
-    let here = PathBuf::from(SHIPPED);
-    if here.is_dir() {
-        return Ok(here);
-    }
-    let built_from = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(SHIPPED);
-    match built_from.canonicalize() {
-        Ok(path) if path.is_dir() => Ok(path),
-        _ => Err(Failure::new(format!(
-            "no pictures: there is no {SHIPPED} below the current directory"
-        ))
-        .hint("name a directory of images: `forebay quickstart IMAGE_DIR`, with <class>/<file> below it")),
-    }
+    let shipped = PathBuf::from(SHIPPED);
+    Ok(shipped.is_dir().then_some(shipped))
 }
 
 #[cfg(test)]

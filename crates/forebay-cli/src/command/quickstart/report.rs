@@ -1,4 +1,4 @@
-//! What quickstart found out, as the table that it ends with and as its summary event.
+//! The results of quickstart, as a table and as its summary event.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(super) struct StageFigures {
     pub(super) busy_s: f64,
     /// Waiting for input.
     pub(super) starved_s: f64,
-    /// Waiting for somebody to take its output.
+    /// Time that the stage waited for room in its output queue.
     pub(super) blocked_s: f64,
 }
 

@@ -4,12 +4,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use forebay_batch::FLAG_PADDING;
 use forebay_client::{Batch, Client, ClientOptions, Polled, Stream, wire};
 use forebay_image::{TrainTransform, Transform, contact_sheet};
 use forebay_loader::Options;
 use forebay_server::{Server, ServerOptions};
 use forebay_shard::Dataset;
-use forebay_wire::batch::FLAG_PADDING;
 
 use super::report::{StageFigures, StreamFigures};
 use super::{class_of, stopped};

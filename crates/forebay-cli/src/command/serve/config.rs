@@ -3,12 +3,15 @@
 //! Owns the names of the keys. What is not in the file is left open here: flags and defaults fill it in.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_options::{LoaderOptions, is_option, unknown};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _};
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 use crate::failure::Failure;
 use crate::input::show;
@@ -23,6 +26,7 @@ const MAX_BYTES: u64 = 1 << 20;
 pub(super) struct Config {
     pub(super) listen: Option<SocketAddr>,
     pub(super) admin_listen: Option<SocketAddr>,
+    pub(super) health_listen: Option<SocketAddr>,
     pub(super) admin_images: Option<bool>,
     pub(super) token_file: Option<PathBuf>,
     pub(super) insecure: Option<bool>,
@@ -73,51 +77,45 @@ pub(super) struct Dataset {
 }
 
 /// `[jobs.NAME]`: the options of `forebay.Loader`, by their names.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default)]
 pub(super) struct Job {
     pub(super) dataset: Option<String>,
-    pub(super) split: Option<String>,
-    pub(super) batch_size: Option<u64>,
-    pub(super) world_size: Option<u64>,
-    pub(super) seed: Option<u64>,
-    pub(super) shuffle: Option<Shuffle>,
-    pub(super) block_records: Option<u64>,
-    pub(super) window_blocks: Option<u64>,
-    pub(super) lanes: Option<u64>,
-    pub(super) transform: Option<toml::Value>,
-    pub(super) batch_transform: Option<toml::Value>,
-    pub(super) layout: Option<String>,
-    pub(super) dtype: Option<String>,
-    pub(super) profile: Option<String>,
-    pub(super) exif_orientation: Option<bool>,
-    pub(super) dct_scaling: Option<bool>,
-    pub(super) drop_last: Option<bool>,
-    pub(super) classes: Option<Vec<String>>,
-    pub(super) limit: Option<u64>,
-    pub(super) class_balanced: Option<bool>,
-    pub(super) draws: Option<u64>,
-    pub(super) repeats: Option<u64>,
-    pub(super) on_error: Option<String>,
     pub(super) weight: Option<f64>,
+    pub(super) options: LoaderOptions,
 }
 
-/// `true`, `false` or the name of a way.
-#[derive(Debug)]
-pub(super) enum Shuffle {
-    Whether(bool),
-    Named(String),
-}
+/// Keys of a job that are no options of the loader.
+const JOB_KEYS: [&str; 2] = ["dataset", "weight"];
 
-impl<'de> Deserialize<'de> for Shuffle {
+impl<'de> Deserialize<'de> for Job {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match toml::Value::deserialize(deserializer)? {
-            toml::Value::Boolean(yes) => Ok(Shuffle::Whether(yes)),
-            toml::Value::String(name) => Ok(Shuffle::Named(name)),
-            other => Err(D::Error::custom(format!(
-                "expected true, false, \"blocks\", \"full\" or \"none\", found {other}"
-            ))),
+        struct Keys;
+
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Job;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a job")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Job, A::Error> {
+                let mut job = Job::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "dataset" => job.dataset = Some(map.next_value()?),
+                        "weight" => job.weight = Some(map.next_value()?),
+                        // Each rank has its own.
+                        key if key == "rank" || !is_option(key) => {
+                            return Err(A::Error::custom(unknown(key, &JOB_KEYS)));
+                        }
+                        key => map.next_value_seed(job.options.entry(key))?,
+                    }
+                }
+                Ok(job)
+            }
         }
+
+        deserializer.deserialize_map(Keys)
     }
 }
 
@@ -167,14 +165,15 @@ impl Config {
     /// Reads the file.
     pub(super) fn read(path: &Path) -> Result<Config, Failure> {
         let failed = |what: String| Failure::new(format!("cannot read {}: {what}", show(path)));
-        let meta = std::fs::metadata(path).map_err(|e| failed(e.to_string()))?;
-        if meta.len() > MAX_BYTES {
+        let mut text = String::new();
+        forebay_shard::open_input(path)
+            .and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text))
+            .map_err(|e| failed(e.to_string()))?;
+        if text.len() as u64 > MAX_BYTES {
             return Err(failed(format!(
-                "it has {} bytes, which no configuration has",
-                meta.len()
+                "it has more than {MAX_BYTES} bytes, which no configuration has"
             )));
         }
-        let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
         let mut config = Config::parse(&text, &show(path))?;
         let directory = path.parent().unwrap_or(Path::new(""));
         config.resolve_paths(directory);
@@ -184,11 +183,14 @@ impl Config {
     /// Parses text; `name` is for errors.
     pub(super) fn parse(text: &str, name: &str) -> Result<Config, Failure> {
         toml::from_str(text).map_err(|e| {
+            let message = e.message().replace('\n', " ");
             let place = match e.span() {
-                Some(span) => format!("{name}, line {}", line_of(text, span.start)),
+                Some(span) => {
+                    let start = start_of_unknown(&message, text, span.start).unwrap_or(span.start);
+                    format!("{name}, line {}", line_of(text, start))
+                }
                 None => name.to_owned(),
             };
-            let message = e.message().replace('\n', " ");
             Failure::usage(format!("{place}: {message}")).maybe_hint(suggestion(&message))
         })
     }
@@ -215,6 +217,18 @@ impl Config {
             }
         }
     }
+}
+
+/// Position of the key that a message about an unknown field names: the error itself has only that of the table.
+fn start_of_unknown(message: &str, text: &str, table: usize) -> Option<usize> {
+    let key = message.strip_prefix("unknown field `")?.split('`').next()?;
+    let mut at = table;
+    text.get(table..)?.split_inclusive('\n').find_map(|line| {
+        let start = at;
+        at += line.len();
+        let rest = line.trim_start().strip_prefix(key)?;
+        rest.trim_start().starts_with('=').then_some(start)
+    })
 }
 
 /// Number of the line, from 1, that a byte is in.
@@ -293,7 +307,8 @@ mod tests {
             ("[limits]\nmemory = -3\n", "found -3"),
             ("[limits\n", "line 1"),
             ("[datasets.a]\n", "missing field `path`"),
-            ("[jobs.a]\nshuffle = 3\n", "\"blocks\""),
+            ("[jobs.a]\nshuffle = 3\n", "line 2: option shuffle is 3"),
+            ("[jobs.a]\nrank = 0\n", "unknown field `rank`"),
             ("a = 1\na = 2\n", "duplicate key"),
         ] {
             let (message, _) = wrong(text);

@@ -6,13 +6,13 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use forebay_cache::Cache;
+use forebay_cache::ReadOptions;
 use forebay_image::Limits;
 use forebay_server::{
     AdminOptions, JobOptions, Observer, Pixels, Server, ServerOptions, ServerTls, Synthetic, Token,
     Tokens, key_is_readable_by_others,
 };
-use forebay_store::ReadOptions;
-use forebay_store::cache::Cache;
 
 use super::config::{Config, Job, Size, Time};
 use super::entry::{Entry, SplitEvent, facts};
@@ -26,6 +26,7 @@ use crate::quantity;
 pub(super) struct Decided {
     pub(super) log_format: LogFormat,
     pub(super) admin_listen: Option<SocketAddr>,
+    pub(super) health_listen: Option<SocketAddr>,
     /// Whether the dashboard shows pictures, where that was said.
     admin_images: Option<bool>,
     /// What datasets in stores are read through.
@@ -142,6 +143,7 @@ impl Decided {
             read: ReadOptions::new(args.store.options()).with_cache(cache.clone()),
             cache,
             admin_listen: args.admin_listen.or(config.admin_listen),
+            health_listen: args.health_listen.or(config.health_listen),
             admin_images: match (args.admin_images, args.admin_no_images) {
                 (true, _) => Some(true),
                 (_, true) => Some(false),
@@ -200,6 +202,11 @@ impl Decided {
                     "anybody who reaches {listen} can read what is served: no encryption, no token"
                 )),
             }
+        }
+        if let Some(address) = self.admin_listen.filter(|at| !at.ip().is_loopback()) {
+            warnings.push(format!(
+                "anyone who reaches {address} reads names, rates and addresses of trainers: the dashboard and metrics ask for no token"
+            ));
         }
         if let Some(tls) = &options.tls
             && key_is_readable_by_others(&tls.key).unwrap_or(false)
@@ -414,6 +421,9 @@ impl Decided {
                     "without"
                 }
             ));
+        }
+        if let Some(address) = self.health_listen {
+            lines.push(format!("health and readiness on http://{address}"));
         }
         lines
     }

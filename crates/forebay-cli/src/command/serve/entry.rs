@@ -1,9 +1,10 @@
-//! What is served under a name, and how people are told.
+//! A dataset that is served under a name, and its description.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-use forebay_wire::{Dtype, Layout, wire};
+use forebay_wire::batch::{dtype_from_wire, layout_from_wire};
+use forebay_wire::{Layout, wire};
 use serde::Serialize;
 
 use crate::quantity;
@@ -15,7 +16,7 @@ pub(super) struct Entry {
     pub(super) splits: Vec<SplitEvent>,
     /// The job's options, in a line.
     pub(super) job: Option<String>,
-    /// What follows from them.
+    /// The description of their consequences.
     pub(super) more: Vec<String>,
 }
 
@@ -30,7 +31,7 @@ impl Entry {
         format!("{scheme}://{address}/{}", self.name)
     }
 
-    /// What it is, for people.
+    /// A description for people.
     pub(super) fn describe(&self) -> Vec<String> {
         match &self.job {
             Some(job) => [std::slice::from_ref(job), &self.more].concat(),
@@ -60,18 +61,18 @@ impl fmt::Display for SplitEvent {
     }
 }
 
-/// What follows from a job's options, in lines.
+/// Lines that describe a job's options.
 pub(super) fn facts(opened: &wire::Opened, weight: Option<f64>) -> Vec<String> {
     let spec = opened.spec.clone().unwrap_or_default();
     let raw = forebay_wire::batch::is_raw(Some(&spec));
     let numbers = match spec
         .output
         .as_ref()
-        .and_then(|output| Dtype::from_wire(output.dtype))
+        .and_then(|output| dtype_from_wire(output.dtype))
     {
         _ if raw => "images as they are stored, that much on average".to_owned(),
         dtype => {
-            let layout = match Layout::from_wire(spec.layout) {
+            let layout = match layout_from_wire(spec.layout) {
                 Some(Layout::Nchw) => "nchw",
                 _ => "nhwc",
             };

@@ -1,4 +1,4 @@
-//! What happens in the server, on stderr: lines for people, or one JSON object a line.
+//! The server's log on stderr: lines for people, or one JSON object a line.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

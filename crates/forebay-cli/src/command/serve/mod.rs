@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use forebay_server::{Admin, Server, ServerHandle};
+use forebay_server::{Admin, Health, Server, ServerHandle};
 use serde::{Deserialize, Serialize};
 use signal_hook::SigId;
 use signal_hook::consts::SIGHUP;
@@ -67,6 +67,11 @@ pub(crate) struct Args {
     /// say what is served, how fast and to whom, to whoever asks [default: none]
     #[arg(long, value_name = "ADDR:PORT")]
     admin_listen: Option<SocketAddr>,
+
+    /// Health and readiness alone over HTTP on this address: /healthz, /readyz. For probes, which then do not depend on the load
+    /// of --admin-listen [default: none]
+    #[arg(long, value_name = "ADDR:PORT")]
+    health_listen: Option<SocketAddr>,
 
     /// Show small pictures of what is sent on the dashboard [default: only where this machine alone reaches it]
     #[arg(long, conflicts_with = "admin_no_images")]
@@ -228,7 +233,16 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     if let Some(admin) = &admin {
         console.note(format!("Dashboard: http://{}/", admin.addr()));
         let address = admin.addr().to_string();
-        console.event("admin", &AdminEvent { address });
+        console.event("admin", &ListenerEvent { address });
+    }
+    let health = match decided.health_listen {
+        Some(address) => Some(Health::start(address, handle.status())?),
+        None => None,
+    };
+    if let Some(health) = &health {
+        console.note(format!("Health: http://{}/healthz", health.addr()));
+        let address = health.addr().to_string();
+        console.event("health", &ListenerEvent { address });
     }
     interrupt.wait();
     let stats = handle.shutdown();
@@ -328,7 +342,7 @@ impl Drop for OnHangup {
 }
 
 #[derive(Serialize)]
-struct AdminEvent {
+struct ListenerEvent {
     address: String,
 }
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use forebay_checkpoint::{self as checkpoint, Saved, State, Status, Uploader, UploaderOptions};
 use forebay_store::StoreOptions;
-use forebay_store::checkpoint::{self, Buffer, BufferOptions, Saved, State, Status};
 use serde::Serialize;
 
 use crate::console::Console;
@@ -15,7 +15,7 @@ use crate::table::{Align, Table};
 /// How often is looked for progress, and for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What is in an area.
+/// The contents of an area.
 pub(super) struct Checkpoints(Vec<Status>);
 
 #[derive(Serialize)]
@@ -106,7 +106,7 @@ fn word(status: &Status) -> &'static str {
     }
 }
 
-/// What was brought where it belongs.
+/// The uploaded checkpoints.
 #[derive(Default)]
 pub(super) struct Drained {
     pub(super) count: u64,
@@ -128,9 +128,9 @@ pub(super) fn bring(
     if checkpoint::status(area)?.is_empty() {
         return Ok(drained);
     }
-    let mut buffer_options = BufferOptions::new(area);
+    let mut buffer_options = UploaderOptions::new(area);
     buffer_options.bandwidth = bandwidth;
-    let buffer = Buffer::open(buffer_options)?;
+    let buffer = Uploader::open(buffer_options)?;
     let interrupt = console.interrupt().answer();
     let own = options != &StoreOptions::default();
     let mut found = Vec::new();

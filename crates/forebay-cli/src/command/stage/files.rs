@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_store::stage::{Area, AreaOptions, AreaStatus};
+use forebay_staging::{AreaOptions, AreaStatus, StagingArea};
 use forebay_store::{Cancel, Limiter, StoreOptions};
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::quantity;
 use crate::table::{Align, Table};
 
-/// What is in an area.
+/// The contents of an area.
 pub(super) struct Files(AreaStatus);
 
 #[derive(Serialize)]
@@ -27,7 +27,7 @@ struct Event<'a> {
 
 impl Files {
     pub(super) fn look(area: &Path) -> Result<Self, Failure> {
-        Ok(Self(Area::look(area)?))
+        Ok(Self(StagingArea::look(area)?))
     }
 
     /// How many are not where they belong, and their bytes.
@@ -105,7 +105,7 @@ pub(super) fn recover(
     options.limiter = Some(Limiter::new(bandwidth));
     options.patience = patience;
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
-    let moved = Area::recover(&options, &cancel);
+    let moved = StagingArea::recover(&options, &cancel);
     if cancel.is_cancelled() {
         return Err(
             Failure::interrupted("what is not drained stays in the staging area")

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
-use forebay_store::checkpoint::default_area;
+use forebay_checkpoint::default_area;
 use serde::Serialize;
 
 use crate::console::Console;
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// What is in the area: how large, how old, where it goes, and why it is not there
+    /// List the area's contents: size, age, destination, and the last error
     Status,
     /// Take up what is left, and wait for the checkpoints of running processes as well
     Drain(Bring),
@@ -96,7 +96,7 @@ struct Summary {
 }
 
 impl Summary {
-    /// What is in the area now; nothing was drained.
+    /// The current contents of the area; nothing was drained.
     fn of(command: &'static str, area: &Path) -> Result<Self, Failure> {
         let (left, left_bytes) = Checkpoints::look(area)?.left();
         let (left_files, left_file_bytes) = Files::look(area)?.left();

@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// A report of a thousand ranks has a tenth of it.
 const MOST_BYTES: u64 = 32 << 20;
 
-/// Where a server's dashboard is.
+/// Address of a server's dashboard.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// As it is given to the system: a name or an address, without brackets.
@@ -91,7 +91,7 @@ impl Target {
         }
     }
 
-    /// What the server says now.
+    /// Fetches the server's current report.
     pub(super) fn report(&self) -> Result<Report, Failure> {
         let body = self.body().map_err(|error| {
             let hint = match error.kind() {

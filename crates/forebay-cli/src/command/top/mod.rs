@@ -42,7 +42,7 @@ pub(crate) struct Args {
     interval: Option<Duration>,
 }
 
-/// Columns where nobody says how many there are.
+/// Columns of a terminal that does not report its size.
 const COLUMNS: usize = 80;
 /// Lines are not wider, however wide the window.
 const WIDEST: usize = 120;
@@ -87,7 +87,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         }
         match target.report() {
             Ok(next) => (report, silent_since) = (next, None),
-            // It comes back, or somebody is there to press Ctrl-C.
+            // The server may come back; Ctrl-C ends the wait.
             Err(_) if terminal => {
                 silent_since.get_or_insert_with(Instant::now);
             }

@@ -1,10 +1,13 @@
 //! A terminal that is written over again and again, and left as it was found.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use ::console::Term;
 
-/// Rows where nobody says how many there are.
+use crate::paint::safe;
+
+/// Rows of a terminal that does not report its size.
 const ROWS: u16 = 24;
 
 /// The terminal's other screen, until dropped.
@@ -36,6 +39,7 @@ impl Screen {
             lines.truncate(rows - 1);
             lines.push(format!("... {more} more lines"));
         }
+        let lines: Vec<Cow<'_, str>> = lines.iter().map(|line| safe(line)).collect();
         // In one go, from the top, and never a cleared screen in between.
         self.write(&format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\r\n")));
     }

@@ -306,7 +306,7 @@ impl View {
         lines
     }
 
-    /// What fits into the width. Colours that begin end again.
+    /// Cuts a line to the width, and ends its colors.
     fn cut(&self, line: &str) -> String {
         if width(line) <= self.columns {
             return line.to_owned();

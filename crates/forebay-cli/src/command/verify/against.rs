@@ -147,7 +147,7 @@ pub(super) fn print(report: &AgainstReport, console: &Console) {
     }
 }
 
-/// What the comparison means for the exit code.
+/// The comparison's effect on the exit code.
 pub(super) fn outcome(report: &AgainstReport) -> Result<Outcome, Failure> {
     if report.is_ok() {
         return Ok(match report.count(DifferenceKind::Unreadable) {

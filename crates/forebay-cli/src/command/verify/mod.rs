@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
-use forebay_image::{Decoder, Limits, SeekPointBuilder};
+use forebay_image::{Decoder, ImageError, Limits, SeekPointBuilder, check_structure};
 use forebay_pack::original_image;
 use forebay_pack::{Against, AgainstReport};
+use forebay_shard::ExampleView;
 use forebay_shard::example::IMAGE_SEEK_POINTS;
+use forebay_shard::example::RecordFeatures;
 use forebay_shard::verify::{Options, Progress, Report, verify_dataset_in, verify_shard_in};
-use forebay_shard::{ExampleView, image_record};
 use serde::Serialize;
 
 use crate::console::Console;
@@ -29,7 +30,8 @@ use crate::store_args::StoreArgs;
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Reads all bytes and compares them with the checksums in records, blocks, indexes and manifest.
-Damage is listed with shard, record and byte, and the exit code is 1.
+Damage is listed with shard, record and byte, and the exit code is 1; `forebay repair` copies what is
+whole. Images of a kind that loaders do not read are listed too, as far as their headers show it.
 
 --against SRC proves a dataset against what it was packed from, a directory or archives: the bytes of
 every file are in exactly one record. What the pack's report says was left out or written anew is
@@ -64,7 +66,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// What one verification found, and how long it took.
+/// The findings of one verification, and its duration.
 pub(crate) struct Verified {
     pub(crate) report: Report,
     pub(crate) decoded: u64,
@@ -80,13 +82,14 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         .collect::<Result<_, Failure>>()?;
     let started = Instant::now();
     let jobs = args.jobs.map_or(0, NonZeroUsize::get);
-    // From here on a first Ctrl-C is answered: what was found until then is told.
+    // From here on a first Ctrl-C ends the work and prints the findings so far.
     console.interrupt().answer();
     let against = match &args.against {
         None => None,
         Some(source) => Some(against::open(&inputs, source, &store, console)?),
     };
     let (mut total, mut damaged) = (Totals::default(), Vec::new());
+    let mut repairable = None;
     for input in &inputs {
         let verified = verify_with(input, args.deep, against.as_ref(), jobs, console)?;
         print(input, &verified, args.deep, console);
@@ -96,6 +99,9 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         }
         if !verified.report.is_ok() {
             damaged.push(show(input.path()));
+            if input.kind() == Kind::Dataset {
+                repairable.get_or_insert(show(input.path()));
+            }
         }
     }
     let compared = against.map(Against::finish).transpose()?;
@@ -125,7 +131,12 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         quantity::counted(total.damage, "finding", "findings"),
         damaged.join(", "),
     ))
-    .hint("restore the files that are named from where they came, or pack again"))
+    .hint(match repairable {
+        Some(root) => format!(
+            "`forebay repair {root} DST` copies every intact record and lists the lost ones; or restore the files that are named from a copy, or pack or convert the source again"
+        ),
+        None => "restore the file from a copy, or let `forebay repair` copy what is whole of its dataset".to_owned(),
+    }))
 }
 
 fn stopped(report: &Report) -> Failure {
@@ -161,19 +172,28 @@ fn verify_with(
     let started = Instant::now();
     let bar = Watch::start(input, console);
     let decoded = AtomicU64::new(0);
+    // The verification reports a manifest that cannot be read.
+    let features = match input.kind() {
+        Kind::Dataset => input
+            .manifest()
+            .ok()
+            .map(|manifest| manifest.record_features),
+        Kind::Shard => None,
+    };
+    let features = features.unwrap_or_default();
     let check = |shard: &Path, number: u64, record: &[u8]| {
         if let Some(against) = against {
             against.check(shard, number, record);
         }
         if deep {
-            decode_image(record, &decoded)
+            decode_image(record, &features, &decoded)
         } else {
-            Ok(())
+            check_kind(record, &features)
         }
     };
     let stop = || console.interrupt().is_asked();
     let options = Options {
-        threads: jobs,
+        threads: NonZeroUsize::new(jobs),
         record_check: Some(&check),
         stop: Some(&stop),
         ..Options::default()
@@ -191,13 +211,32 @@ fn verify_with(
     })
 }
 
-fn decode_image(record: &[u8], decoded: &AtomicU64) -> Result<(), String> {
+/// Checks that loaders read images of this kind, by its structure. Damage to an image is for checksums and `--deep` to find, and a record
+/// may be of anything else.
+fn check_kind(record: &[u8], features: &RecordFeatures) -> Result<(), String> {
+    let Ok(record) = features.image_record(record) else {
+        return Ok(());
+    };
+    match check_structure(record.image, &Limits::default()) {
+        Err(error @ (ImageError::Unsupported { .. } | ImageError::OverLimit { .. })) => {
+            Err(error.to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn decode_image(
+    record: &[u8],
+    features: &RecordFeatures,
+    decoded: &AtomicU64,
+) -> Result<(), String> {
     thread_local! {
         static DECODER: RefCell<Decoder> = RefCell::new(Decoder::new(Limits::default()));
         static SEEK_POINTS: RefCell<SeekPointBuilder> = RefCell::default();
     }
     let bytes = record;
-    let record = image_record(bytes).map_err(|error| format!("no record of an image: {error}"))?;
+    let record = features.image_record(bytes);
+    let record = record.map_err(|error| format!("no record of an image: {error}"))?;
     DECODER.with_borrow_mut(|decoder| {
         let decoded = decoder.decode(record.image);
         decoded.map_err(|error| error.to_string())
@@ -210,7 +249,7 @@ fn decode_image(record: &[u8], decoded: &AtomicU64) -> Result<(), String> {
         ));
     }
     if let Ok(example) = ExampleView::parse(bytes) {
-        original_image(&example)?;
+        original_image(&example, features)?;
     }
     decoded.fetch_add(1, Ordering::Relaxed);
     Ok(())
@@ -254,9 +293,14 @@ impl Watch {
 fn print(input: &Input, verified: &Verified, deep: bool, console: &Console) {
     let report = &verified.report;
     for finding in &report.findings {
+        // An image that no decoder reads may be as it was written.
+        let label = match finding.what.starts_with("unsupported ") {
+            true => "refused",
+            false => "damaged",
+        };
         console.line(format!(
             "{}  {}",
-            console.paint().red("damaged"),
+            console.paint().red(label),
             printable(&finding.to_string())
         ));
         console.event("finding", finding);

@@ -15,22 +15,45 @@
 //! reads are spread over time.
 
 use super::super::lanes::Lanes;
-use super::super::permutation::{Key, Permutation};
-use super::{Order, Run};
+use super::super::permutation::{Domain, Key, Permutation};
+use super::{Footprint, Kind, Make, Order, Reading, Run, Shuffle, windows};
+use crate::error::Result;
 
-/// Children of the epoch's key: the rotation, the order of blocks, the windows.
-const KEY_ROTATION: u64 = 1;
-const KEY_BLOCKS: u64 = 2;
-const KEY_WINDOWS: u64 = 3;
+pub(super) struct Blocks;
 
+impl Kind for Blocks {
+    fn name(&self) -> &'static str {
+        "blocks"
+    }
+
+    fn has_blocks(&self) -> bool {
+        true
+    }
+
+    fn footprint(&self, shuffle: &Shuffle, reading: &Reading) -> Footprint {
+        windows(shuffle, reading)
+    }
+
+    fn order(&self, make: &Make) -> Result<Box<dyn Order>> {
+        make.shuffle.check_blocks()?;
+        let order = Permutation::new(
+            make.records / make.shuffle.block_records,
+            make.key.domain(Domain::Blocks),
+        );
+        Ok(Box::new(Windows::new(make, Some(order))))
+    }
+}
+
+/// Windows over blocks in some order.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(super) struct Windows {
     records: u64,
     block_records: u64,
     window_blocks: u64,
     full_blocks: u64,
     rotation: u64,
-    order: Permutation,
+    /// The order of the full blocks; `None` for storage order.
+    order: Option<Permutation>,
     windows: Key,
     lanes: Lanes,
 }
@@ -41,29 +64,28 @@ struct Window {
     number: u64,
     start: u64,
     len: u64,
-    /// Of the position asked for, within the window.
+    /// The place of the position within the window.
     offset: u64,
 }
 
-impl Blocks {
-    /// `records`, `block_records` and `window_blocks` are at least 1.
-    pub(super) fn new(
-        records: u64,
-        block_records: u64,
-        window_blocks: u64,
-        lanes: Lanes,
-        key: Key,
-    ) -> Self {
-        let full_blocks = records / block_records;
-        Blocks {
-            records,
+impl Windows {
+    /// The records and the sizes of blocks are at least 1.
+    pub(super) fn new(make: &Make, order: Option<Permutation>) -> Self {
+        let Shuffle {
+            block_records,
+            window_blocks,
+            ..
+        } = make.shuffle;
+        let full_blocks = make.records / block_records;
+        Windows {
+            records: make.records,
             block_records,
             window_blocks,
             full_blocks,
-            rotation: key.child(KEY_ROTATION).below(records),
-            order: Permutation::new(full_blocks, key.child(KEY_BLOCKS)),
-            windows: key.child(KEY_WINDOWS),
-            lanes,
+            rotation: make.key.domain(Domain::Rotation).below(make.records),
+            order,
+            windows: make.key.domain(Domain::Windows),
+            lanes: make.lanes,
         }
     }
 
@@ -96,10 +118,9 @@ impl Blocks {
     /// the place where it begins.
     fn block(&self, slot: u64) -> (u64, u64) {
         let place = slot / self.block_records;
-        let number = if place < self.full_blocks {
-            self.order.at(place)
-        } else {
-            place
+        let number = match &self.order {
+            Some(order) if place < self.full_blocks => order.at(place),
+            _ => place,
         };
         (number * self.block_records, place * self.block_records)
     }
@@ -114,7 +135,7 @@ impl Blocks {
     }
 }
 
-impl Order for Blocks {
+impl Order for Windows {
     fn sample(&self, position: u64) -> u64 {
         let slot = self.slot(&self.window(position));
         let (first, begin) = self.block(slot);

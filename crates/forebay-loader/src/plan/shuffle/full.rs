@@ -3,26 +3,38 @@
 //! Nothing that is read together is used together, so each record is a run of
 //! its own. For datasets that fit into memory or live on fast local disks.
 
-use super::super::permutation::{Key, Permutation};
-use super::{Order, Run};
+use super::super::permutation::{Domain, Permutation};
+use super::{Footprint, Kind, Make, Order, Reading, Run, Shuffle};
+use crate::error::Result;
 
-#[derive(Debug)]
-pub(super) struct Full {
-    permutation: Permutation,
-}
+pub(super) struct Full;
 
-impl Full {
-    pub(super) fn new(records: u64, key: Key) -> Self {
-        Full {
-            permutation: Permutation::new(records, key.child(KEY_FULL)),
+impl Kind for Full {
+    fn name(&self) -> &'static str {
+        "full"
+    }
+
+    fn footprint(&self, _: &Shuffle, _: &Reading) -> Footprint {
+        Footprint {
+            run_records: 1,
+            window_records: None,
         }
+    }
+
+    fn order(&self, make: &Make) -> Result<Box<dyn Order>> {
+        let key = make.key.domain(Domain::Full);
+        Ok(Box::new(Permuted {
+            permutation: Permutation::new(make.records, key),
+        }))
     }
 }
 
-/// Child of the epoch's key that belongs to this permutation.
-const KEY_FULL: u64 = 4;
+#[derive(Debug)]
+struct Permuted {
+    permutation: Permutation,
+}
 
-impl Order for Full {
+impl Order for Permuted {
     fn sample(&self, position: u64) -> u64 {
         self.permutation.at(position)
     }

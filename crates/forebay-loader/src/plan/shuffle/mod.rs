@@ -1,60 +1,189 @@
 //! The seam for shuffles: in which order the samples of an epoch come.
 //!
-//! A shuffle is a file here, a variant of [`Shuffle`] and a line in `SHUFFLES`;
-//! the tests below then hold it to what every order must be.
+//! A shuffle is a file here that implements [`Kind`] and a line in `shuffles!`; the tests below then hold it
+//! to what every order must be.
 
+use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
+use super::defaults;
 use super::lanes::Lanes;
 use super::permutation::Key;
 use crate::error::{Error, Result};
 
-mod blocks;
-mod full;
-mod none;
+macro_rules! shuffles {
+    ($($file:ident: $kind:ident,)*) => {
+        $(mod $file;)*
+        /// Every shuffle there is.
+        static SHUFFLES: &[&dyn Kind] = &[$(&$file::$kind,)*];
+    };
+}
 
-/// In which order the samples of an epoch come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Shuffle {
-    /// Storage order.
-    None,
-    /// Blocks of neighbours in random order, then windows of blocks in random order
-    /// within each lane. Reads stay sequential.
-    Blocks {
-        /// Records read together; 0 for [`defaults::block_records`](super::defaults::block_records).
-        block_records: u64,
-        /// Blocks mixed together in one lane; 0 for
-        /// [`defaults::WINDOW_BLOCKS`](super::defaults::WINDOW_BLOCKS).
-        window_blocks: u64,
-    },
-    /// A random permutation of all samples; each record is read on its own.
-    Full,
+shuffles! {
+    none: Storage,
+    blocks: Blocks,
+    full: Full,
+    window: Window,
+}
+
+/// The order of the samples of an epoch: one of `none`, `blocks` and the others in
+/// [`Shuffle::names`], with the sizes of its blocks where it has them.
+///
+/// ```
+/// use forebay_loader::Shuffle;
+///
+/// let shuffle = Shuffle::named("blocks").unwrap();
+/// assert_eq!(shuffle, Shuffle::default());
+/// assert_eq!(Shuffle::blocks(32, 2).to_string(), "blocks:32x2");
+/// ```
+#[derive(Clone, Copy)]
+pub struct Shuffle {
+    kind: &'static dyn Kind,
+    /// Records read together; 0 selects [`defaults::block_records`].
+    pub block_records: u64,
+    /// Blocks mixed together in one lane; 0 selects [`defaults::WINDOW_BLOCKS`].
+    pub window_blocks: u64,
 }
 
 impl Default for Shuffle {
     /// Blocks, sized for the dataset.
     fn default() -> Self {
-        Shuffle::Blocks {
-            block_records: 0,
-            window_blocks: 0,
-        }
+        Shuffle::blocks(0, 0)
     }
 }
 
 impl Shuffle {
-    /// Name of the shuffle in options: `none`, `blocks`, `full`.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Shuffle::None => "none",
-            Shuffle::Blocks { .. } => "blocks",
-            Shuffle::Full => "full",
+    /// Storage order.
+    pub const NONE: Shuffle = Shuffle::of(&none::Storage);
+    /// A random permutation of all samples; each record is read on its own.
+    pub const FULL: Shuffle = Shuffle::of(&full::Full);
+
+    const fn of(kind: &'static dyn Kind) -> Shuffle {
+        Shuffle {
+            kind,
+            block_records: 0,
+            window_blocks: 0,
         }
     }
 
-    /// All names there are.
+    /// Blocks of neighbors in random order, then windows of blocks in random order within each lane. Reads stay
+    /// sequential.
+    #[must_use]
+    pub const fn blocks(block_records: u64, window_blocks: u64) -> Shuffle {
+        Shuffle {
+            kind: &blocks::Blocks,
+            block_records,
+            window_blocks,
+        }
+    }
+
+    /// The shuffle of a name, sized for the dataset.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Shuffle> {
+        let kind = SHUFFLES.iter().find(|kind| kind.name() == name)?;
+        Some(Shuffle::of(*kind))
+    }
+
+    /// The same shuffle with these sizes of blocks.
+    #[must_use]
+    pub fn with_blocks(self, block_records: u64, window_blocks: u64) -> Shuffle {
+        Shuffle {
+            block_records,
+            window_blocks,
+            ..self
+        }
+    }
+
+    /// All names.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        SHUFFLES.iter().map(|entry| entry.name)
+        SHUFFLES.iter().map(|kind| kind.name())
+    }
+
+    /// Name of the shuffle in options.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// Whether `block_records` and `window_blocks` mean something.
+    #[must_use]
+    pub fn has_blocks(&self) -> bool {
+        self.kind.has_blocks()
+    }
+
+    /// Fills in the sizes that are 0, for a dataset of `records` records in `bytes` bytes whose manifest may
+    /// bound the records of a block.
+    pub(crate) fn resolve(&mut self, records: u64, bytes: u64, most: Option<u64>, lanes: u64) {
+        if !self.has_blocks() {
+            return;
+        }
+        if self.block_records == 0 {
+            self.block_records = match most {
+                Some(most) => defaults::block_records_within(most, records, lanes),
+                None => defaults::block_records(records, bytes, lanes),
+            };
+        }
+        if self.window_blocks == 0 {
+            self.window_blocks = defaults::WINDOW_BLOCKS;
+        }
+    }
+
+    /// Records that a rank reads together and holds, see [`Kind::footprint`].
+    pub(crate) fn footprint(&self, reading: &Reading) -> Footprint {
+        self.kind.footprint(self, reading)
+    }
+
+    /// Picks that come side by side where samples are repeated.
+    pub(super) fn row(&self, lanes: u64) -> u64 {
+        self.kind.row(lanes)
+    }
+
+    fn check_blocks(&self) -> Result<()> {
+        let Shuffle {
+            block_records,
+            window_blocks,
+            ..
+        } = *self;
+        if !(1..=MAX_BLOCK_RECORDS).contains(&block_records) {
+            return Err(Error::option("block_records", block_records, "1 to 2^32"));
+        }
+        if !(1..=MAX_WINDOW_BLOCKS).contains(&window_blocks) {
+            return Err(Error::option("window_blocks", window_blocks, "1 to 2^20"));
+        }
+        Ok(())
+    }
+}
+
+impl PartialEq for Shuffle {
+    fn eq(&self, other: &Self) -> bool {
+        let sizes = |of: &Shuffle| (of.block_records, of.window_blocks);
+        self.name() == other.name() && sizes(self) == sizes(other)
+    }
+}
+
+impl Eq for Shuffle {}
+
+impl Hash for Shuffle {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.name(), self.block_records, self.window_blocks).hash(state);
+    }
+}
+
+impl fmt::Display for Shuffle {
+    /// The shuffle in one word, as states of loaders have it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        if self.has_blocks() {
+            write!(f, ":{}x{}", self.block_records, self.window_blocks)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Shuffle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -63,7 +192,7 @@ impl Shuffle {
 pub struct Run {
     /// The sample that was asked for.
     pub sample: u64,
-    /// Neighbours in the split; the sample is among them.
+    /// Neighbors in the split; the sample is among them.
     pub records: Range<u64>,
     /// Lane that reads them.
     pub lane: u64,
@@ -73,14 +202,63 @@ pub struct Run {
 }
 
 /// An order of `0..records`: a pure function, without memory that grows with it.
-pub(super) trait Order: std::fmt::Debug + Send + Sync {
+pub(super) trait Order: fmt::Debug + Send + Sync {
     /// The sample at `position`, which is below the number of records.
     fn sample(&self, position: u64) -> u64;
-    /// What to read for `position`.
+    /// The records to read for `position`.
     fn run(&self, position: u64) -> Run;
 }
 
-/// What an order is made from.
+/// A shuffle: a family of orders, one for each epoch, and what reading in them takes.
+pub(super) trait Kind: Sync {
+    /// Name in options.
+    fn name(&self) -> &'static str;
+
+    /// Whether the sizes of blocks mean something.
+    fn has_blocks(&self) -> bool {
+        false
+    }
+
+    /// Picks that come side by side where samples are repeated: as many as there are lanes, so that repetitions
+    /// stay at one rank.
+    fn row(&self, lanes: u64) -> u64 {
+        lanes
+    }
+
+    /// Records that a rank reads together, and those of its windows.
+    fn footprint(&self, shuffle: &Shuffle, reading: &Reading) -> Footprint;
+
+    /// The order of one epoch.
+    fn order(&self, make: &Make) -> Result<Box<dyn Order>>;
+}
+
+/// How a rank reads an epoch.
+pub(crate) struct Reading {
+    /// Picks of the epoch.
+    pub(crate) records: u64,
+    /// Bytes of a record on average.
+    pub(crate) mean_bytes: u64,
+    /// Lanes of this rank.
+    pub(crate) lanes: u64,
+    pub(crate) world_size: u64,
+    /// Memory for records.
+    pub(crate) budget_bytes: u64,
+    /// Unwanted bytes that are read over between two wanted records.
+    pub(crate) gap_bytes: u64,
+    /// Reads that are planned ahead.
+    pub(crate) reads: u64,
+}
+
+/// The cost of reading in an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Footprint {
+    /// Records read together.
+    pub(crate) run_records: u64,
+    /// Records of all windows of a rank, which are held together; `None` where each record is read on its own.
+    pub(crate) window_records: Option<u64>,
+}
+
+/// The parameters of an order.
 pub(super) struct Make {
     pub(super) records: u64,
     pub(super) lanes: Lanes,
@@ -89,68 +267,24 @@ pub(super) struct Make {
     pub(super) shuffle: Shuffle,
 }
 
-struct Entry {
-    name: &'static str,
-    make: fn(&Make) -> Result<Box<dyn Order>>,
-}
-
-/// Every shuffle there is.
-const SHUFFLES: &[Entry] = &[
-    Entry {
-        name: "none",
-        make: |make| {
-            Ok(Box::new(none::Storage {
-                records: make.records,
-                run_records: make.run_records.max(1),
-            }))
-        },
-    },
-    Entry {
-        name: "blocks",
-        make: make_blocks,
-    },
-    Entry {
-        name: "full",
-        make: |make| Ok(Box::new(full::Full::new(make.records, make.key))),
-    },
-];
-
 /// Largest values that keep every product below 2^63.
 const MAX_BLOCK_RECORDS: u64 = 1 << 32;
 const MAX_WINDOW_BLOCKS: u64 = 1 << 20;
 
-fn make_blocks(make: &Make) -> Result<Box<dyn Order>> {
-    let Shuffle::Blocks {
-        block_records,
-        window_blocks,
-    } = make.shuffle
-    else {
-        return Err(Error::option("shuffle", make.shuffle.name(), "blocks"));
-    };
-    if !(1..=MAX_BLOCK_RECORDS).contains(&block_records) {
-        return Err(Error::option("block_records", block_records, "1 to 2^32"));
+/// Windows of `window_blocks` blocks, one for each lane of the rank.
+fn windows(shuffle: &Shuffle, reading: &Reading) -> Footprint {
+    let window = shuffle.window_blocks.saturating_mul(shuffle.block_records);
+    Footprint {
+        run_records: shuffle.block_records,
+        window_records: Some(reading.lanes.saturating_mul(window)),
     }
-    if !(1..=MAX_WINDOW_BLOCKS).contains(&window_blocks) {
-        return Err(Error::option("window_blocks", window_blocks, "1 to 2^20"));
-    }
-    Ok(Box::new(blocks::Blocks::new(
-        make.records,
-        block_records,
-        window_blocks,
-        make.lanes,
-        make.key,
-    )))
 }
 
 pub(super) fn order(make: &Make) -> Result<Box<dyn Order>> {
-    let name = make.shuffle.name();
-    match SHUFFLES.iter().find(|entry| entry.name == name) {
-        Some(entry) => (entry.make)(make),
-        None => Err(Error::option("shuffle", name, "none, blocks or full")),
-    }
+    make.shuffle.kind.order(make)
 }
 
-/// What every shuffle must be; a newcomer is tested by its line in the table.
+/// Properties of every shuffle; its line in the table puts a new one under test.
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -160,16 +294,10 @@ mod tests {
     use super::*;
 
     fn variants(block_records: u64, window_blocks: u64) -> Vec<Shuffle> {
-        let all = vec![
-            Shuffle::None,
-            Shuffle::Blocks {
-                block_records,
-                window_blocks,
-            },
-            Shuffle::Full,
-        ];
-        assert!(Shuffle::names().eq(all.iter().map(Shuffle::name)));
-        all
+        let named = Shuffle::names().filter_map(Shuffle::named);
+        named
+            .map(|shuffle| shuffle.with_blocks(block_records, window_blocks))
+            .collect()
     }
 
     fn make(records: u64, lanes: u64, seed: u64, shuffle: Shuffle) -> Box<dyn Order> {

@@ -1,19 +1,63 @@
 //! Storage order: position `p` is record `p`.
 
-use super::{Order, Run};
+use super::super::defaults;
+use super::{Footprint, Kind, Make, Order, Reading, Run, Shuffle};
+use crate::error::Result;
 
-#[derive(Debug)]
-pub(super) struct Storage {
-    pub(super) records: u64,
-    pub(super) run_records: u64,
+pub(super) struct Storage;
+
+impl Kind for Storage {
+    fn name(&self) -> &'static str {
+        "none"
+    }
+
+    fn row(&self, _: u64) -> u64 {
+        1
+    }
+
+    /// A block at a time where the records of the other ranks lie close enough to be read over.
+    fn footprint(&self, _: &Shuffle, reading: &Reading) -> Footprint {
+        let Reading {
+            records,
+            mean_bytes,
+            ..
+        } = *reading;
+        let gap = (reading.world_size - 1).saturating_mul(mean_bytes);
+        let fits = (reading.budget_bytes / mean_bytes / (reading.reads + 1)).max(1);
+        let block = defaults::block_records(records, records.saturating_mul(mean_bytes), 1);
+        let block = block.min(fits);
+        match gap <= reading.gap_bytes {
+            true => Footprint {
+                run_records: block,
+                window_records: Some(block),
+            },
+            false => Footprint {
+                run_records: 1,
+                window_records: None,
+            },
+        }
+    }
+
+    fn order(&self, make: &Make) -> Result<Box<dyn Order>> {
+        Ok(Box::new(InStorage {
+            records: make.records,
+            run_records: make.run_records.max(1),
+        }))
+    }
 }
 
-impl Order for Storage {
+#[derive(Debug)]
+struct InStorage {
+    records: u64,
+    run_records: u64,
+}
+
+impl Order for InStorage {
     fn sample(&self, position: u64) -> u64 {
         position
     }
 
-    /// Aligned runs, each a group of its own: whoever reads on has done with the last one.
+    /// Aligned runs, each a group of its own: a reader in another group has finished the last one.
     fn run(&self, position: u64) -> Run {
         let group = position / self.run_records;
         let start = group * self.run_records;

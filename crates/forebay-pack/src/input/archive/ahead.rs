@@ -19,7 +19,7 @@ pub(super) struct Ahead {
     start: u64,
     piece: Vec<u8>,
     coming: VecDeque<Coming>,
-    /// Where the next request begins.
+    /// Offset of the next request.
     next: u64,
     /// How many requests are worth being on their way.
     depth: usize,

@@ -31,7 +31,7 @@ pub(crate) trait ReadAt {
     }
 }
 
-/// Where an archive is.
+/// Location of an archive.
 #[derive(Debug, Clone)]
 pub(crate) enum Archive {
     Local(PathBuf),
@@ -48,6 +48,10 @@ impl Archive {
         }
     }
 
+    pub(crate) fn is_object(&self) -> bool {
+        matches!(self, Self::Object(..))
+    }
+
     /// Opens it: its bytes, and what tells whether it is still the same later.
     pub(crate) fn open(&self) -> Result<(ArchiveFile, i128)> {
         let absent = "there is no such directory or archive";
@@ -57,7 +61,7 @@ impl Archive {
                     io::ErrorKind::NotFound => Error::source(path, absent),
                     _ => Error::io(path, "open", error),
                 };
-                let file = File::open(path).map_err(fail)?;
+                let file = forebay_shard::open_file(path).map_err(fail)?;
                 let meta = file.metadata().map_err(fail)?;
                 let modified =
                     i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
@@ -83,7 +87,7 @@ impl From<&Path> for Archive {
     }
 }
 
-/// What changes whenever an object does.
+/// Identity of a version of an object.
 pub(crate) fn identity(object: &Object) -> i128 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(object.key.as_bytes()).update(b"\0");

@@ -1,10 +1,10 @@
 //! The members of archives as one sorted tree of paths, kept compactly: 32 bytes and the path for each.
 
 use super::Trouble;
-use super::name;
+use crate::class_list;
 use std::collections::BTreeMap;
 
-/// What is known of a member without its content.
+/// Kind of a member, without its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Directory,
@@ -13,11 +13,11 @@ pub(crate) enum Kind {
     /// Its first bytes are those of an image in a format that is not packed.
     OtherImage(&'static str),
     NotAnImage,
-    /// Its name is not that of an image, and nobody has looked at its bytes.
+    /// Its name is not that of an image, and its bytes were not read yet.
     Unlooked,
 }
 
-/// Where a member is.
+/// Place of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Which archive of the source.
@@ -52,6 +52,8 @@ pub(crate) struct Members {
     paths: Vec<u8>,
     items: Vec<Item>,
     kinds: Vec<Kind>,
+    /// Several archives of one directory are mounted in the tree.
+    pub(crate) is_mounted: bool,
     /// The content of small files that tell about others, such as class lists, by path.
     pub(crate) texts: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -73,6 +75,18 @@ impl Members {
             volume: place.volume,
             kind: kind as u8,
         });
+    }
+
+    /// Takes all members of other archives, which follow `volumes` others.
+    pub(crate) fn append(&mut self, other: &Self, volumes: u16) {
+        for at in 0..other.items.len() {
+            let member = other.get(at);
+            let place = Place {
+                volume: member.place.volume + volumes,
+                offset: member.place.offset,
+            };
+            self.push(member.path, member.size, place, member.kind);
+        }
     }
 
     /// Sorts by path. A path that is there twice is an error: which of both was meant cannot be known. Directories
@@ -200,7 +214,7 @@ impl Members {
 
     /// Whether a file at this place in a path tells about others and is kept as text.
     pub(crate) fn keeps_text(path: &[u8]) -> bool {
-        std::str::from_utf8(name::base(path)).is_ok_and(crate::census::is_list)
+        class_list::is_list_path(path)
     }
 }
 

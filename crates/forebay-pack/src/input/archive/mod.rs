@@ -7,7 +7,6 @@
 mod ahead;
 mod bytes;
 mod members;
-mod name;
 mod read;
 mod stream;
 mod tar;
@@ -16,20 +15,21 @@ mod zip;
 
 pub(crate) use bytes::{Archive, identity};
 pub(crate) use members::{Kind, MemberRef, Members, Place};
-pub(crate) use name::{base, normal, stem};
-pub(crate) use read::OpenVolume;
+pub(crate) use read::{OpenVolume, OpenVolumes, VolumeRef};
 pub(crate) use volume::{Volume, VolumeKind};
 
 use super::boxes::BoxIndex;
-use crate::census::finding;
 use crate::error::{Error, Result};
+use crate::key_path::{self, base, join, stem};
 use crate::observer::{Cancel, Observer};
 use crate::report::{Action, Finding, Reason};
-use crate::sniff::{self, Content};
+use crate::sniff;
 use bytes::ArchiveFile;
+use forebay_shard::parallel::map_parallel;
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use stream::Stream;
 use tar::{TarKind, TarReader};
 
@@ -41,10 +41,10 @@ const TEXTS_MAX: usize = 64;
 const TEXTS_MAX_BYTES: u64 = 256 << 20;
 /// An annotation is a few lines for each object.
 const ANNOTATION_MAX_BYTES: u64 = 1 << 20;
-/// Progress is told and a stop is looked for after so many members.
+/// Members between two progress reports and checks for cancellation.
 const STEP_MEMBERS: u64 = 256;
 
-/// What is wrong with an archive, and where.
+/// An error in an archive, and its offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) offset: u64,
@@ -74,7 +74,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// What the census of archives collects.
+/// Results of the census of archives.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     pub(crate) volumes: Vec<Volume>,
@@ -151,6 +151,63 @@ impl<'a> Collector<'a> {
         }
         self.collected.volumes.push(volume);
         Ok(())
+    }
+
+    /// Reads many archives, `jobs` at once, and takes each into its directory. Their order does not depend on `jobs`.
+    pub(crate) fn read_all(&mut self, archives: &[(Vec<u8>, Archive)], jobs: usize) -> Result<()> {
+        if self.collected.volumes.len() + archives.len() > usize::from(u16::MAX) {
+            let what = format!(
+                "{} archives are more than can be read at once",
+                archives.len()
+            );
+            let shown = archives.first().map(|(_, archive)| archive.shown());
+            return Err(Error::source(shown.unwrap_or_default(), what));
+        }
+        let (observer, cancel) = (self.observer, self.cancel);
+        let failed = AtomicBool::new(false);
+        let stopped = || failed.load(Ordering::Relaxed) || cancel.is_cancelled();
+        let all = map_parallel(
+            archives,
+            jobs,
+            &stopped,
+            || (),
+            |(), (dir, archive)| {
+                let mut collector = Collector::new(observer, cancel);
+                let mount = Mount {
+                    dir,
+                    flat: false,
+                    annotations: false,
+                };
+                let read = collector.read(archive, &mount);
+                failed.fetch_or(read.is_err(), Ordering::Relaxed);
+                read.map(|()| collector.collected)
+            },
+        );
+        for (one, (dir, _)) in all.into_iter().zip(archives) {
+            let one = one.ok_or(Error::Interrupted {
+                finished: 0,
+                total: 0,
+            });
+            self.absorb(dir, one??);
+        }
+        Ok(())
+    }
+
+    /// Takes what was collected of one archive. Its texts are not about other archives, and are left.
+    fn absorb(&mut self, dir: &[u8], one: Collected) {
+        let all = &mut self.collected;
+        let first = all.volumes.len() as u16;
+        // The directory of an archive without members.
+        let place = Place {
+            volume: first,
+            offset: 0,
+        };
+        all.members.push(dir, 0, place, Kind::Directory);
+        all.members.append(&one.members, first);
+        all.boxes.append(&one.boxes);
+        all.volumes.extend(one.volumes);
+        all.findings.extend(one.findings);
+        all.warnings.extend(one.warnings);
     }
 
     /// The tree of all archives.
@@ -333,11 +390,7 @@ impl<'a> Collector<'a> {
             if let Err(what) = read(head, &mut content) {
                 return self.note(Action::Ignored, Reason::Unreadable, &path, what);
             }
-            match sniff::identify(&content) {
-                Content::Jpeg | Content::Png | Content::WebP => Kind::Image,
-                Content::OtherImage(format) => Kind::OtherImage(format),
-                Content::Unknown => Kind::NotAnImage,
-            }
+            sniff::kind(&content)
         };
         if kind == Kind::Image {
             self.images.0 += 1;
@@ -348,7 +401,7 @@ impl<'a> Collector<'a> {
 
     /// The path in the tree, or nothing for a name that is refused or not wanted.
     fn path(&mut self, name: &[u8], mount: &Mount<'_>, inside: &[u8]) -> Option<Vec<u8>> {
-        let normal = match name::normal(name) {
+        let normal = match key_path::normal(name) {
             Ok(normal) => normal,
             Err(why) => {
                 let end = name.len().min(256);
@@ -362,7 +415,7 @@ impl<'a> Collector<'a> {
         }
         let own = if mount.flat { base(&normal) } else { &normal };
         let below = if inside.is_empty() { mount.dir } else { inside };
-        let path = super::join(below, own);
+        let path = join(below, own);
         if path.len() > usize::from(u16::MAX) {
             self.refuse(&path[..256], Reason::UnsafeName, "the path is too long");
             return None;
@@ -387,10 +440,10 @@ impl<'a> Collector<'a> {
     fn note(&mut self, action: Action, reason: Reason, path: &[u8], detail: impl Into<String>) {
         self.collected
             .findings
-            .push(finding(action, reason, path, detail));
+            .push(Finding::new(action, reason, path, detail));
     }
 
-    /// Counts a member; true if somebody asked to stop.
+    /// Counts a member; true if the census is cancelled.
     fn step(&mut self, stream: &Stream) -> bool {
         self.members += 1;
         if self.members.is_multiple_of(STEP_MEMBERS) {
@@ -421,7 +474,7 @@ fn has_ending(path: &[u8], ending: &[u8]) -> bool {
 
 /// The directory that an archive in an archive stands for: its path without `.tar`, if that leaves a name. Of `...tar` it
 /// would leave `..`.
-fn inner_dir(path: &[u8]) -> Option<&[u8]> {
+pub(crate) fn inner_dir(path: &[u8]) -> Option<&[u8]> {
     if !has_ending(path, b".tar") {
         return None;
     }

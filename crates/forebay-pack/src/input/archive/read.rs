@@ -12,6 +12,7 @@ use rustix::fs::Advice;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
+use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -19,6 +20,78 @@ use std::sync::Arc;
 const COPY_BYTES: usize = 1 << 20;
 /// A tar of fewer bytes than this behind a member says nothing about the next one.
 const HINT_MAX_BYTES: u64 = 64 << 20;
+
+/// So many archives stay open.
+const OPEN_MAX: usize = 64;
+
+/// The archives of a source, for reading members in any order.
+#[derive(Debug)]
+pub(crate) enum OpenVolumes {
+    Open(Vec<OpenVolume>),
+    /// There are too many: each is opened when a member is read, as a file of a directory is.
+    OnDemand(Vec<Volume>),
+}
+
+/// An archive that stays open, or is open for a while.
+#[derive(Debug)]
+pub(crate) enum VolumeRef<'a> {
+    Open(&'a OpenVolume),
+    OnDemand(Box<OpenVolume>),
+}
+
+impl OpenVolumes {
+    /// Opens archives that are read where they are.
+    pub(crate) fn open(seen: &[Volume]) -> Result<Self> {
+        if Self::are_on_demand(seen) {
+            return Ok(Self::OnDemand(seen.to_vec()));
+        }
+        Ok(Self::Open(
+            seen.iter().map(OpenVolume::open).collect::<Result<_>>()?,
+        ))
+    }
+
+    fn are_on_demand(seen: &[Volume]) -> bool {
+        seen.len() > OPEN_MAX && !seen.iter().any(Volume::is_compressed_stream)
+    }
+
+    /// Files that stay open for these archives.
+    pub(crate) fn files(seen: &[Volume]) -> usize {
+        match Self::are_on_demand(seen) {
+            true => 0,
+            false => seen.len(),
+        }
+    }
+
+    /// Whether what is read comes over a network.
+    pub(crate) fn are_remote(&self) -> bool {
+        match self {
+            Self::Open(volumes) => volumes.iter().any(OpenVolume::is_remote),
+            Self::OnDemand(volumes) => volumes.iter().any(|volume| volume.archive.is_object()),
+        }
+    }
+
+    /// The archive of this number, which must still be what the census saw.
+    pub(crate) fn get(&self, number: u16) -> Result<VolumeRef<'_>> {
+        let number = usize::from(number);
+        Ok(match self {
+            Self::Open(volumes) => VolumeRef::Open(&volumes[number]),
+            Self::OnDemand(volumes) => {
+                VolumeRef::OnDemand(Box::new(OpenVolume::open(&volumes[number])?))
+            }
+        })
+    }
+}
+
+impl Deref for VolumeRef<'_> {
+    type Target = OpenVolume;
+
+    fn deref(&self) -> &OpenVolume {
+        match self {
+            Self::Open(volume) => volume,
+            Self::OnDemand(volume) => volume,
+        }
+    }
+}
 
 /// An archive that is open for reading members in any order.
 #[derive(Debug)]

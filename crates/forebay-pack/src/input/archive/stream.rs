@@ -23,7 +23,7 @@ const DECIDE_READS: u32 = 64;
 /// A read takes a few microseconds from the page cache, 100 from a flash disk, and milliseconds from what gains by
 /// sequential reading.
 const SLOW_READ: Duration = Duration::from_micros(300);
-/// What is longer than this is skipped by position in any case.
+/// Longer gaps are skipped by position in any case.
 const LONG_SKIP_BYTES: u64 = 64 << 20;
 /// Decoders get their input in pieces of this size.
 const DECODER_INPUT_BYTES: usize = 256 << 10;
@@ -119,7 +119,7 @@ impl Stream {
         }
     }
 
-    /// Where the next byte comes from.
+    /// Position of the next byte.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
@@ -189,7 +189,7 @@ impl Stream {
     }
 }
 
-/// What decodes a compressed archive.
+/// Returns the decoder of a compressed archive.
 fn decoded(input: impl Read + Send + 'static, kind: VolumeKind) -> io::Result<Input> {
     let input = io::BufReader::with_capacity(DECODER_INPUT_BYTES, input);
     Ok(Input::Decoded(match kind {

@@ -11,7 +11,7 @@ const NAME_MAX_BYTES: u64 = 64 << 10;
 /// The records of a pax header: times, owners, a name.
 const PAX_MAX_BYTES: u64 = 1 << 20;
 
-/// What a member is.
+/// Type of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TarKind {
     File,
@@ -42,18 +42,18 @@ pub(crate) struct TarMember {
 #[derive(Debug)]
 pub(crate) struct TarReader {
     next: u64,
-    /// The header at `next`, if somebody has read it already.
+    /// The header at `next`, if it was read already.
     first: Option<[u8; BLOCK as usize]>,
-    /// Where the data of the last member ends; padding follows.
+    /// End of the data of the last member; padding follows.
     data_end: u64,
-    /// Where an inner archive ends.
+    /// End of an inner archive.
     end: Option<u64>,
     global_path: Option<Vec<u8>>,
     /// Set once the mark that ends an archive was read.
     pub(crate) ended: bool,
 }
 
-/// What extension headers say about the member after them.
+/// Values of extension headers for the member after them.
 #[derive(Default)]
 struct Extension {
     name: Option<Vec<u8>>,
@@ -159,15 +159,7 @@ impl TarReader {
                         .name
                         .or_else(|| self.global_path.clone())
                         .unwrap_or_else(|| header_name(&block));
-                    let kind = match kind {
-                        b'S' => TarKind::Sparse,
-                        b'0' | b'\0' | b'7' if extension.sparse => TarKind::Sparse,
-                        b'0' | b'\0' | b'7' if name.ends_with(b"/") => TarKind::Directory,
-                        b'0' | b'\0' | b'7' => TarKind::File,
-                        b'5' => TarKind::Directory,
-                        b'1' | b'2' => TarKind::Link,
-                        _ => TarKind::Special,
-                    };
+                    let kind = member_kind(kind, &name, extension.sparse);
                     if kind == TarKind::Link && size > 0 {
                         // Tools differ in whether data follows: so it cannot be known what the next header is.
                         return Err(Trouble::at(header, "a link with data is ambiguous"));
@@ -307,6 +299,18 @@ fn header_name(block: &[u8; BLOCK as usize]) -> Vec<u8> {
         [prefix, b"/", name].concat()
     } else {
         name.to_vec()
+    }
+}
+
+fn member_kind(flag: u8, name: &[u8], sparse: bool) -> TarKind {
+    match flag {
+        b'S' => TarKind::Sparse,
+        b'0' | b'\0' | b'7' if sparse => TarKind::Sparse,
+        b'0' | b'\0' | b'7' if name.ends_with(b"/") => TarKind::Directory,
+        b'0' | b'\0' | b'7' => TarKind::File,
+        b'5' => TarKind::Directory,
+        b'1' | b'2' => TarKind::Link,
+        _ => TarKind::Special,
     }
 }
 

@@ -64,7 +64,8 @@ impl Volume {
                     base: directory.base,
                 }
             }
-            _ if tar::is_header(head) => VolumeKind::Tar,
+            // Without members there is only the mark that ends a tar.
+            _ if tar::is_header(head) || (len >= 1024 && head == [0; 512]) => VolumeKind::Tar,
             _ => {
                 let what = match head {
                     [b'B', b'Z', b'h', ..] => {

@@ -30,7 +30,7 @@ pub(crate) struct Directory {
     left: u64,
 }
 
-/// What a record of the central directory says.
+/// A record of the central directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ZipMember {
     pub(crate) name: Vec<u8>,
@@ -261,7 +261,7 @@ impl ZipMember {
         })
     }
 
-    /// Where its local header and its data are: their position, and about how many bytes they are.
+    /// Position and approximate length of its local header and its data.
     pub(crate) fn stored(&self, base: u64) -> (u64, u64) {
         // The header has the name once more, and fields of its own of a few dozen bytes.
         const EXTRA_BYTES: u64 = 256;

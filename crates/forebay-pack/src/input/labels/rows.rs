@@ -1,6 +1,7 @@
 //! The lines of a file of labels, as cells with the names of their columns.
 
 use crate::error::{Error, Result};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::cell::Cell as Shared;
 use std::fs::File;
@@ -22,9 +23,23 @@ pub(super) enum Cell<'a> {
     String(&'a str),
     Int64(i64),
     Float(f64),
+    /// A JSON list, nested ones flattened in order.
+    List(Vec<Cell<'a>>),
 }
 
+/// A column's name and its value in one line.
+pub(super) type Named<'a> = (Cow<'a, str>, Cell<'a>);
+
 impl Cell<'_> {
+    /// The single values: none of an empty cell, all of a list.
+    pub(super) fn values(&self) -> &[Self] {
+        match self {
+            Self::Empty => &[],
+            Self::List(values) => values,
+            _ => std::slice::from_ref(self),
+        }
+    }
+
     pub(super) fn to_bytes(&self) -> Cow<'_, [u8]> {
         match self {
             Self::Empty => Cow::Borrowed(b""),
@@ -32,6 +47,7 @@ impl Cell<'_> {
             Self::String(text) => Cow::Borrowed(text.as_bytes()),
             Self::Int64(number) => Cow::Owned(number.to_string().into_bytes()),
             Self::Float(number) => Cow::Owned(number.to_string().into_bytes()),
+            Self::List(_) => Cow::Borrowed(b""),
         }
     }
 
@@ -115,7 +131,7 @@ impl Rows {
     /// Tells the format by the name's ending, and else by the first line.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let fail = |error| Error::io(path, "read the labels", error);
-        let mut file = BufReader::new(File::open(path).map_err(fail)?);
+        let mut file = BufReader::new(forebay_shard::open_file(path).map_err(fail)?);
         let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
         let head = file.fill_buf().map_err(fail)?;
         let head = head
@@ -155,14 +171,11 @@ impl Rows {
     }
 
     /// Calls `take` for each line that is not empty, with its number and its cells.
-    pub(super) fn each(
-        self,
-        mut take: impl FnMut(u64, &[(&str, Cell<'_>)]) -> Result<()>,
-    ) -> Result<()> {
+    pub(super) fn each(self, mut take: impl FnMut(u64, &[Named<'_>]) -> Result<()>) -> Result<()> {
         let path = self.path;
         match self.format {
             Format::Delimited { mut reader, budget } => {
-                let fail = |error: csv::Error| Error::source(&path, error.to_string());
+                let fail = |error: csv::Error| Error::list(&path, error.to_string());
                 let headers = reader.byte_headers().map_err(fail)?.clone();
                 let names: Vec<String> = headers
                     .iter()
@@ -176,7 +189,7 @@ impl Rows {
                         return Ok(());
                     }
                     let line = record.position().map_or(0, csv::Position::line);
-                    let cells: Vec<(&str, Cell<'_>)> = names
+                    let cells: Vec<Named<'_>> = names
                         .iter()
                         .zip(&record)
                         .map(|(name, value)| {
@@ -185,7 +198,7 @@ impl Rows {
                             } else {
                                 Cell::Text(value)
                             };
-                            (name.as_str(), cell)
+                            (Cow::Borrowed(name.as_str()), cell)
                         })
                         .collect();
                     take(line, &cells)?;
@@ -202,7 +215,7 @@ impl Rows {
                     if read == 0 {
                         break;
                     }
-                    let at = |what: String| Error::source(&path, format!("line {number}: {what}"));
+                    let at = |what: String| Error::list(&path, format!("line {number}: {what}"));
                     if read as u64 > LINE_MAX_BYTES {
                         return Err(at("it is longer than 1 MiB".into()));
                     }
@@ -213,14 +226,14 @@ impl Rows {
                     if line.trim_ascii().is_empty() {
                         continue;
                     }
-                    let object: serde_json::Map<String, serde_json::Value> =
+                    let object: serde_json::Map<String, Value> =
                         serde_json::from_slice(line).map_err(|error| at(error.to_string()))?;
-                    if object.len() > COLUMNS_MAX {
-                        return Err(at(format!("more than {COLUMNS_MAX} columns")));
-                    }
                     let mut cells = Vec::with_capacity(object.len());
                     for (name, value) in &object {
-                        cells.push((name.as_str(), cell(name, value).map_err(at)?));
+                        push_cells(Cow::Borrowed(name), value, &mut cells).map_err(at)?;
+                    }
+                    if cells.len() > COLUMNS_MAX {
+                        return Err(at(format!("more than {COLUMNS_MAX} columns")));
                     }
                     take(number, &cells)?;
                 }
@@ -232,14 +245,14 @@ impl Rows {
 
 fn check_names(path: &Path, names: &[String]) -> Result<()> {
     if names.len() > COLUMNS_MAX {
-        return Err(Error::source(
+        return Err(Error::list(
             path,
             format!("more than {COLUMNS_MAX} columns"),
         ));
     }
     for (at, name) in names.iter().enumerate() {
         if names[..at].contains(name) {
-            return Err(Error::source(
+            return Err(Error::list(
                 path,
                 format!("the column {name:?} is there twice"),
             ));
@@ -248,19 +261,73 @@ fn check_names(path: &Path, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn cell<'a>(name: &str, value: &'a serde_json::Value) -> Result<Cell<'a>, String> {
-    use serde_json::Value;
-    Ok(match value {
+/// Adds the cells of a JSON value: of an object those of its fields, named `outer/inner`.
+fn push_cells<'a>(
+    name: Cow<'a, str>,
+    value: &'a Value,
+    cells: &mut Vec<Named<'a>>,
+) -> Result<(), String> {
+    if cells.len() > COLUMNS_MAX {
+        return Err(format!("more than {COLUMNS_MAX} columns"));
+    }
+    let cell = match value {
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                push_cells(Cow::Owned(format!("{name}/{field}")), value, cells)?;
+            }
+            return Ok(());
+        }
+        Value::Array(items) => {
+            let mut values = Vec::with_capacity(items.len());
+            flatten(items, &mut values).map_err(|what| format!("{name}: {what}"))?;
+            Cell::List(values)
+        }
         Value::Null => Cell::Empty,
+        value => scalar(value).map_err(|what| format!("{name}: {what}"))?,
+    };
+    if cells.iter().any(|(known, _)| *known == name) {
+        return Err(format!("the column {name:?} occurs twice"));
+    }
+    cells.push((name, cell));
+    Ok(())
+}
+
+/// Collects the values of a list. Nested lists must have equal lengths, so that a reader can restore them.
+fn flatten<'a>(items: &'a [Value], values: &mut Vec<Cell<'a>>) -> Result<(), String> {
+    let nested = items.iter().filter_map(Value::as_array).count();
+    if nested == 0 {
+        for item in items {
+            values.push(scalar(item)?);
+        }
+        return Ok(());
+    }
+    let mut length = None;
+    for item in items {
+        let Some(inner) = item.as_array() else {
+            return Err("a list cannot hold both lists and single values".into());
+        };
+        let start = values.len();
+        flatten(inner, values)?;
+        let found = (inner.len(), values.len() - start);
+        if *length.get_or_insert(found) != found {
+            return Err("the lists in a list must have equal lengths".into());
+        }
+    }
+    Ok(())
+}
+
+fn scalar(value: &Value) -> Result<Cell<'_>, String> {
+    Ok(match value {
         Value::Bool(value) => Cell::Int64(i64::from(*value)),
         Value::String(text) => Cell::String(text),
         Value::Number(number) => match (number.as_i64(), number.as_f64()) {
             (Some(integer), _) => Cell::Int64(integer),
             (None, Some(float)) => Cell::Float(float),
-            (None, None) => return Err(format!("{name}: the number {number} is out of range")),
+            (None, None) => return Err(format!("the number {number} is out of range")),
         },
+        Value::Null => return Err("a list cannot hold null".into()),
         Value::Array(_) | Value::Object(_) => {
-            return Err(format!("{name}: lists and objects cannot become features"));
+            return Err("a list cannot hold objects: use an object of lists".into());
         }
     })
 }

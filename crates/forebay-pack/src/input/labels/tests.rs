@@ -1,10 +1,12 @@
 use super::*;
+use forebay_shard::ExampleBuilder;
+use forebay_shard::example::FeatureKind;
 
 fn read(name: &str, text: &[u8]) -> Result<Labels> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(name);
     std::fs::write(&path, text).unwrap();
-    Labels::read(&path)
+    Labels::read(&path, false)
 }
 
 fn features(labels: &Labels) -> Vec<(String, FeatureKind, bool)> {
@@ -36,7 +38,7 @@ fn columns_have_the_narrowest_type_that_holds_them() {
         expected.map(|(name, kind, gaps)| (name.to_owned(), kind, gaps))
     );
     assert_eq!(labels.names().unwrap(), [b"cat".to_vec(), b"dog".to_vec()]);
-    let row = labels.row_of(b"b/1.jpg").unwrap();
+    let row = labels.image_of(b"b/1.jpg").unwrap();
     assert_eq!(labels.class(row), RowClass::Name(b"dog"));
     let mut expected = ExampleBuilder::new();
     expected
@@ -46,7 +48,7 @@ fn columns_have_the_narrowest_type_that_holds_them() {
         .add_bytes("note", b"a, b")
         .add_float("x", 1.0);
     assert_eq!(record(&labels, row).to_vec(), expected.to_vec());
-    let row = labels.row_of(b"a.jpg").unwrap();
+    let row = labels.image_of(b"a.jpg").unwrap();
     expected
         .add_bytes("code", b"12")
         .add_int64("gap", 9)
@@ -54,7 +56,7 @@ fn columns_have_the_narrowest_type_that_holds_them() {
         .add_bytes("note", b"")
         .add_float("x", 2.5);
     assert_eq!(record(&labels, row).to_vec(), expected.to_vec());
-    assert_eq!(labels.row_of(b"c"), None);
+    assert_eq!(labels.image_of(b"c"), None);
 }
 
 #[test]
@@ -179,8 +181,8 @@ fn any_damage_is_an_error_or_other_labels() {
             for flip in [0x01, 0x04, 0x20, 0x80, 0xff] {
                 damaged[at] ^= flip;
                 if let Ok(labels) = read(name, &damaged) {
-                    for row in 0..labels.rows() {
-                        assert_eq!(labels.row_of(labels.path(row)), Some(row));
+                    for row in 0..labels.images() {
+                        assert_eq!(labels.image_of(labels.path(row)), Some(row));
                         record(&labels, row).to_vec();
                     }
                 }
@@ -188,4 +190,177 @@ fn any_damage_is_an_error_or_other_labels() {
             }
         }
     }
+}
+
+fn error(name: &str, text: &str) -> String {
+    read(name, text.as_bytes()).unwrap_err().to_string()
+}
+
+fn int64s(labels: &Labels, image: &[u8], name: &str) -> Vec<i64> {
+    let record = record(labels, labels.image_of(image).unwrap()).to_vec();
+    let example = forebay_shard::ExampleView::parse(&record).unwrap();
+    example.get(name).unwrap().int64s().unwrap()
+}
+
+fn floats(labels: &Labels, image: &[u8], name: &str) -> Vec<f32> {
+    let record = record(labels, labels.image_of(image).unwrap()).to_vec();
+    let example = forebay_shard::ExampleView::parse(&record).unwrap();
+    example.get(name).unwrap().floats().unwrap()
+}
+
+#[test]
+fn whole_floats_are_label_numbers() {
+    let csv = "path,label\na,1.0\nb,10.0\nc, 2 \nd,\ne,-1\nf,1e1\n";
+    let json = "{\"path\":\"a\",\"label\":1.0}\n{\"path\":\"b\",\"label\":\"10\"}\n{\"path\":\"c\",\"label\":2}\n{\"path\":\"d\",\"label\":null}\n{\"path\":\"e\",\"label\":-1}\n{\"path\":\"f\",\"label\":1e1}\n";
+    for (name, text) in [("l.csv", csv), ("l.jsonl", json)] {
+        let labels = read(name, text.as_bytes()).unwrap();
+        let classes: Vec<_> = (0..6).map(|image| labels.class(image)).collect();
+        let number = RowClass::Number;
+        let expected = [
+            number(1),
+            number(10),
+            number(2),
+            RowClass::Unlabelled,
+            number(-1),
+            number(10),
+        ];
+        assert_eq!(classes, expected, "{name}");
+    }
+}
+
+#[test]
+fn label_columns_of_fractions_or_mixtures_are_refused_with_the_line() {
+    let mixed = error("l.csv", "path,label\na,3\nb,?\nc,2\n");
+    assert!(
+        mixed.contains("l.csv: line 3: the label \"?\" is a name, and line 2 has the number 3"),
+        "{mixed}"
+    );
+    let mixed = error("l.csv", "path,label\na,nan\nb,1.0\n");
+    assert!(
+        mixed.contains("line 2") && mixed.contains("line 3"),
+        "{mixed}"
+    );
+    let fraction = error("l.csv", "path,label\na,1\nb,1.5\n");
+    assert!(
+        fraction.contains("line 3: the label 1.5 is not an integer"),
+        "{fraction}"
+    );
+    let fraction = error("l.jsonl", "{\"path\":\"a\",\"label\":1.5}\n");
+    assert!(fraction.contains("line 1: the label 1.5"), "{fraction}");
+    // A column of names with numbers in it would be numbered as text: 10 before 2.
+    let class = error("l.csv", "path,class\na,2\nb,10\n");
+    assert!(
+        class.contains("line 2") && class.contains("--classes"),
+        "{class}"
+    );
+    let list = error("l.jsonl", "{\"path\":\"a\",\"label\":[1,2]}\n");
+    assert!(list.contains("a list of 2 values"), "{list}");
+    // Only the column that holds the labels matters.
+    read("l.csv", b"path,label,class\na,1,x\nb,2,7\n").unwrap();
+}
+
+#[test]
+fn padded_numbers_are_names() {
+    let labels = read("l.csv", b"path,label\na,102\nb,007\nc,020\n").unwrap();
+    assert_eq!(
+        labels.names().unwrap(),
+        [b"007".to_vec(), b"020".to_vec(), b"102".to_vec()]
+    );
+    assert!(error("l.csv", "path,label\na,007\nb,1.0\n").contains("line 2"));
+}
+
+#[test]
+fn a_class_list_makes_numbers_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("l.csv");
+    std::fs::write(&path, "path,class\na,2\nb,x\n").unwrap();
+    let labels = Labels::read(&path, true).unwrap();
+    assert_eq!(labels.names().unwrap(), [b"2".to_vec(), b"x".to_vec()]);
+}
+
+#[test]
+fn column_names_of_other_tools_are_known() {
+    for header in ["ImageID,LabelName", "file_name,label", "Image Path,Class"] {
+        let labels = read("l.csv", format!("{header}\na,cat\n").as_bytes()).unwrap();
+        assert_eq!(labels.class(0), RowClass::Name(b"cat"), "{header}");
+    }
+}
+
+#[test]
+fn a_split_column_says_the_split_and_is_no_feature() {
+    let labels = read(
+        "l.csv",
+        b"path,label,split\na,1,train\nb,1,Val\nc,2,testing\n",
+    )
+    .unwrap();
+    let splits: Vec<_> = (0..3).map(|image| labels.split(image).unwrap()).collect();
+    assert_eq!(splits, ["train", "validation", "test"]);
+    assert_eq!(labels.split_names(), ["test", "train", "validation"]);
+    assert_eq!(features(&labels), []);
+    let unknown = error("l.csv", "path,label,split\na,1,train\nb,1,holdout\n");
+    assert!(
+        unknown.contains("line 3: the split \"holdout\" is not known"),
+        "{unknown}"
+    );
+    assert!(error("l.csv", "path,label,split\na,1,\n").contains("line 2"));
+}
+
+#[test]
+fn json_lists_become_list_features() {
+    let text = b"{\"path\":\"a\",\"label\":1,\"box\":[[1,2,3,4],[5,6,7,8.5]],\"tags\":[\"x\",\"y\"],\"objects\":{\"id\":[7]}}\n{\"path\":\"b\",\"label\":2,\"box\":[],\"objects\":{\"id\":[8,9]}}\n";
+    let labels = read("l.jsonl", text).unwrap();
+    let expected = [
+        ("box", FeatureKind::Float, true),
+        ("objects/id", FeatureKind::Int64, true),
+        ("tags", FeatureKind::Bytes, true),
+    ];
+    assert_eq!(
+        features(&labels),
+        expected.map(|(name, kind, list)| (name.to_owned(), kind, list))
+    );
+    assert_eq!(
+        floats(&labels, b"a", "box"),
+        [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.5]
+    );
+    assert_eq!(floats(&labels, b"b", "box"), [0.0f32; 0]);
+    assert_eq!(int64s(&labels, b"b", "objects/id"), [8, 9]);
+    for (value, what) in [
+        ("[[1,2],[3]]", "equal lengths"),
+        ("[1,[2]]", "both lists and single values"),
+        ("[1,null]", "null"),
+        ("[{\"a\":1}]", "objects"),
+    ] {
+        let line = format!("{{\"path\":\"a\",\"label\":1,\"x\":{value}}}\n");
+        let error = error("l.jsonl", &line);
+        assert!(
+            error.contains("line 1: x: ") && error.contains(what),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn several_lines_of_an_image_are_one_record() {
+    let text =
+        b"ImageID,LabelName,XMin,XMax\nb,dog,0.5,1\na,cat,0.1,0.2\nb,cat,0.25,0.75\nc,ant,,\n";
+    let labels = read("l.csv", text).unwrap();
+    assert_eq!(
+        (labels.images(), labels.images_of_several_rows()),
+        (3, Some(1))
+    );
+    let class = |name: &[u8]| labels.class(labels.image_of(name).unwrap());
+    assert_eq!(class(b"a"), RowClass::Name(b"cat"));
+    assert_eq!(class(b"b"), RowClass::Unlabelled, "its rows disagree");
+    assert_eq!(floats(&labels, b"b", "XMin"), [0.5, 0.25]);
+    assert_eq!(floats(&labels, b"a", "XMin"), [0.1]);
+    assert_eq!(floats(&labels, b"c", "XMin"), [0.0f32; 0]);
+    assert!(features(&labels).iter().all(|(_, _, list)| *list));
+    // A box without one of its sides would shift the others.
+    let gap = error("l.csv", "path,label,x\na,1,0.5\nb,1,2\na,1,\n");
+    assert!(
+        gap.contains("line 4: a has another number of values in the column \"x\" than on line 2"),
+        "{gap}"
+    );
+    let splits = error("l.csv", "path,label,x,split\na,1,0.5,train\na,1,1,val\n");
+    assert!(splits.contains("another split"), "{splits}");
 }

@@ -4,13 +4,15 @@ use forebay_loader::{Sampling, Weights};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::{Class, Indices, refused};
+use super::given::{Class, Classes, Indices, listed};
+use super::keywords::named;
+use super::refused;
 use crate::failure::unexpected;
 
 /// What was given; `None` where nothing was.
 pub(crate) struct Given<'py> {
     pub(crate) indices: Option<Indices>,
-    pub(crate) classes: Option<Vec<Class>>,
+    pub(crate) classes: Option<Classes>,
     pub(crate) limit: Option<u64>,
     pub(crate) weights: Option<Bound<'py, PyAny>>,
     pub(crate) class_balanced: bool,
@@ -18,7 +20,7 @@ pub(crate) struct Given<'py> {
     pub(crate) repeats: u64,
 }
 
-/// Options of what was given; labels still count from where the loader's do.
+/// Options of what was given.
 pub(crate) fn sampling(given: Given<'_>) -> PyResult<Sampling> {
     let mut sampling = Sampling::default();
     if let Some(Indices(mut indices)) = given.indices {
@@ -28,7 +30,7 @@ pub(crate) fn sampling(given: Given<'_>) -> PyResult<Sampling> {
         indices.sort_unstable();
         sampling.indices = indices.into();
     }
-    if let Some(classes) = given.classes {
+    if let Some(Classes(classes)) = given.classes {
         if classes.is_empty() {
             return Err(refused("classes", "empty", "at least one class").into());
         }
@@ -53,7 +55,9 @@ pub(crate) fn sampling(given: Given<'_>) -> PyResult<Sampling> {
     sampling.weights = match (given.class_balanced, given.weights) {
         (false, None) => Weights::None,
         (true, None) => Weights::Balanced,
-        (false, Some(weights)) => by_weights(&weights)?,
+        (false, Some(weights)) => {
+            by_weights(&weights).map_err(|error| named(weights.py(), "weights", error))?
+        }
         (true, Some(_)) => {
             let found = "given as well as class_balanced";
             return Err(refused("weights", found, "one of the two").into());
@@ -65,8 +69,8 @@ pub(crate) fn sampling(given: Given<'_>) -> PyResult<Sampling> {
 /// A dictionary is by class; anything else is a number for each record.
 fn by_weights(weights: &Bound<'_, PyAny>) -> PyResult<Weights> {
     let Ok(by_class) = weights.cast::<PyDict>() else {
-        let expected = "a dict of classes to numbers, or a number for each record, as weights";
-        let by_sample = weights.extract::<Vec<f32>>();
+        let expected = "a dict of classes to numbers, or a number for each record";
+        let by_sample = listed(weights)?.extract::<Vec<f32>>();
         let by_sample = by_sample.map_err(|_| unexpected(weights, expected))?;
         return Ok(Weights::BySample(by_sample.into()));
     };
@@ -91,18 +95,6 @@ fn by_weights(weights: &Bound<'_, PyAny>) -> PyResult<Weights> {
         (true, false) => {
             labels.sort_by_key(|label| label.0);
             Ok(Weights::ByLabel(labels))
-        }
-    }
-}
-
-/// Turns labels that batches show, which are `shift` above those that are stored, into the latter.
-pub(super) fn unshift(sampling: &mut Sampling, shift: i64) {
-    for label in &mut sampling.labels {
-        *label = label.saturating_sub(shift);
-    }
-    if let Weights::ByLabel(weights) = &mut sampling.weights {
-        for (label, _) in weights {
-            *label = label.saturating_sub(shift);
         }
     }
 }

@@ -3,14 +3,16 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use forebay_loader::{Loader, Mix, MixLabels, Monitor};
+use forebay_cache::ReadOptions;
+use forebay_loader::{Loader, Mix, MixLabels, Monitor, Options};
 use forebay_shard::{Dataset, Split};
-use forebay_store::{Cancel, ReadOptions};
+use forebay_store::Cancel;
 use forebay_wire::Batch;
 
-use super::{Counters, GivenLabels, GivenMix, Handle, Opened, choose};
+use super::{Counters, GivenLabels, GivenMix, Handle, Opened, Opener, choose};
 use crate::failure::{Failure, Kind};
 use crate::loader::arguments::Wish;
+use crate::loader::ranks::Ranks;
 use crate::pump::{Place, Source};
 use crate::storage::{location, open_dataset, synthetic};
 
@@ -21,21 +23,20 @@ fn dataset(place: &OsStr, read: &ReadOptions) -> Result<Dataset, Failure> {
     }
 }
 
-pub(super) fn open(place: &OsStr, mut wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
+pub(super) fn reach(place: &OsStr, wish: &Wish) -> Result<Box<dyn Opener>, Failure> {
     // A loader has reads on its way by itself, within its own budget.
     let dataset = dataset(place, &wish.read.open()?.for_loader())?;
     let name = choose(wish.split.as_deref(), dataset.splits(), &place.display())?;
-    let options = wish.options_for(dataset.manifest().label_base);
-    let loader = Loader::new(dataset.split(&name)?, options)?;
-    let base = dataset.manifest().label_base;
-    Ok(opened(loader, name, base, None, wish.cancel))
+    Ok(Box::new(Reached {
+        options: wish.options.clone(),
+        records: Records::One(dataset.split(&name)?),
+        split: name,
+        cancel: wish.cancel.clone(),
+    }))
 }
 
 /// The split has to be in each dataset of the mix.
-pub(super) fn open_mix(
-    given: &GivenMix,
-    mut wish: Wish,
-) -> Result<(Opened, Box<dyn Source>), Failure> {
+pub(super) fn reach_mix(given: &GivenMix, wish: &Wish) -> Result<Box<dyn Opener>, Failure> {
     let mut splits = Vec::with_capacity(given.sources.len());
     let read = wish.read.open()?.for_loader();
     for path in &given.sources {
@@ -43,11 +44,8 @@ pub(super) fn open_mix(
         let name = choose(wish.split.as_deref(), dataset.splits(), &path.display())?;
         splits.push(dataset.split(&name)?);
     }
-    let base = splits.first().map_or(0, Split::label_base);
-    let one_base = splits.iter().all(|split| split.label_base() == base);
     let mut mix = Mix::new(splits);
     mix.weights = given.weights.clone();
-    let by_class = matches!(&given.labels, GivenLabels::Named(name) if name != "stored");
     mix.labels = match &given.labels {
         GivenLabels::Added(offsets) => MixLabels::Add(offsets.clone()),
         GivenLabels::Named(name) => match name.as_str() {
@@ -61,44 +59,54 @@ pub(super) fn open_mix(
             }
         },
     };
-    if let Some(wanted) = wish.label_base
-        && !one_base
-        && !by_class
-    {
-        let message = format!(
-            "option label_base is {wanted}: expected None, as the labels of some datasets count from 0 and \
-             those of others from 1; or a Mix with labels 'offset' or 'names', which count as those of the first do"
-        );
-        return Err(Failure::new(Kind::Option, message));
-    }
-    let loader = Loader::mixed(&mix, wish.options_for(base))?;
-    let starts = Some(mix.starts());
-    Ok(opened(loader, mix.split(), base, starts, wish.cancel))
+    Ok(Box::new(Reached {
+        options: wish.options.clone(),
+        split: mix.split(),
+        records: Records::Mixed(mix),
+        cancel: wish.cancel.clone(),
+    }))
 }
 
-fn opened(
-    loader: Loader,
+/// The open records that loaders of this process read.
+struct Reached {
+    records: Records,
     split: String,
-    label_base: i64,
-    starts: Option<Vec<u64>>,
+    options: Options,
     cancel: Cancel,
-) -> (Opened, Box<dyn Source>) {
-    let opened = Opened {
-        fingerprint: loader.fingerprint().to_owned(),
-        split,
-        records: loader.records(),
-        samples: loader.epoch_samples(),
-        batches_per_epoch: loader.batches_per_epoch(),
-        options: loader.options().clone(),
-        label_base,
-        starts,
-        handle: Arc::new(Hold {
-            monitor: loader.monitor(),
-            cancel,
-        }),
-    };
-    let failed = false;
-    (opened, Box::new(Local { loader, failed }))
+}
+
+enum Records {
+    One(Split),
+    Mixed(Mix),
+}
+
+impl Opener for Reached {
+    fn open(&self, ranks: &Ranks) -> Result<(Opened, Box<dyn Source>), Failure> {
+        let mut options = self.options.clone();
+        (options.rank, options.world_size) = (ranks.rank, ranks.world_size);
+        let (loader, starts) = match &self.records {
+            Records::One(split) => (Loader::new(split.clone(), options)?, None),
+            Records::Mixed(mix) => (Loader::mixed(mix, options)?, Some(mix.starts())),
+        };
+        let opened = Opened {
+            fingerprint: loader.fingerprint().to_owned(),
+            sample_fingerprint: loader.sample_fingerprint().map(str::to_owned),
+            split: self.split.clone(),
+            records: loader.records(),
+            samples: loader.epoch_samples(),
+            batches: loader.options().batches(loader.epoch_samples())?,
+            options: loader.options().clone(),
+            label_base: loader.label_base(),
+            classes: Arc::clone(loader.classes()),
+            starts,
+            handle: Arc::new(Hold {
+                monitor: loader.monitor(),
+                cancel: self.cancel.clone(),
+            }),
+        };
+        let failed = false;
+        Ok((opened, Box::new(Local { loader, failed })))
+    }
 }
 
 struct Local {
@@ -133,8 +141,12 @@ struct Hold {
 }
 
 impl Handle for Hold {
-    fn cancel(&self) {
+    fn interrupt(&self) {
         self.monitor.interrupt();
+    }
+
+    fn cancel(&self) {
+        self.interrupt();
         self.cancel.cancel();
     }
 

@@ -5,21 +5,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_client::{
-    Client, ClientOptions, ClientTls, Interrupter, OpenOptions, Stream, StreamStats,
+    Client, ClientOptions, ClientTls, Interrupter, OpenOptions, Stream, StreamStats, Wanted,
 };
 use forebay_loader::{Options, Stats};
 use forebay_proto::wire;
 use forebay_wire::Batch;
 
-use super::{Counters, Handle, Opened, Servers, choose};
+use super::{Counters, Handle, Opened, Opener, Servers, choose};
 use crate::failure::{Failure, Kind};
 use crate::loader::arguments::{Wish, transport_from_environment};
+use crate::loader::ranks::Ranks;
 use crate::pump::{Place, Source};
 
 /// A wait without an end, for the client: a hundred years.
 const ENDLESS: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-pub(super) fn open(url: &str, mut wish: Wish) -> Result<(Opened, Box<dyn Source>), Failure> {
+pub(super) fn reach(url: &str, wish: Wish) -> Result<Box<dyn Opener>, Failure> {
     let access = wish.access.clone();
     if !forebay_client::Url::is_secure_text(url) && access.tls != ClientTls::default() {
         let message = "tls_ca, tls_cert and tls_key are for URLs that begin with forebays://";
@@ -38,6 +39,11 @@ pub(super) fn open(url: &str, mut wish: Wish) -> Result<(Opened, Box<dyn Source>
         ..ClientOptions::default()
     }
     .with_environment()?;
+    // Retries of a busy server end shortly before the caller's deadline, so that the error says for how long it was busy. The
+    // cancel flag ends them when the caller gives up earlier.
+    options.busy_timeout = wish.timeout.map_or(ENDLESS, |time| time.mul_f64(0.95));
+    let cancel = wish.cancel.clone();
+    options.wanted = Wanted::new(move || !cancel.is_cancelled());
     if let Some(timeout) = wish.timeout {
         options.connect_timeout = options.connect_timeout.min(timeout);
         options.open_timeout = options.open_timeout.min(timeout);
@@ -49,53 +55,87 @@ pub(super) fn open(url: &str, mut wish: Wish) -> Result<(Opened, Box<dyn Source>
         (_, wanted) => wanted.as_deref(),
     };
     let split = choose(wanted, names, &url)?;
-    let label_base = i64::from(client.welcome().label_base);
-    let asked = wish.options_for(label_base).to_spec(&split);
-    let open = match client.job() {
-        None => OpenOptions::from(asked),
-        Some(job) if job.world_size > 1 && !wish.rank_is_given => {
-            let message = format!(
-                "the job has {} ranks, and neither rank= nor the environment variable RANK says which is this one",
-                job.world_size
-            );
-            return Err(Failure::new(Kind::Option, message));
-        }
-        Some(_) => OpenOptions {
-            given: wish.given.iter().map(|&name| name.to_owned()).collect(),
-            ..OpenOptions::from(only(&wish.given, asked))
-        },
-    };
-    let stream = client.open(open)?;
-    let resolved = Options::from_spec(&stream.spec(), u64::MAX)?;
-    let shared = Arc::new(Shared {
-        opened: Instant::now(),
-        batch_size: resolved.batch_size,
-        cancelled: AtomicBool::new(false),
-        now: Mutex::new(Now {
-            interrupter: stream.interrupter(),
-            stats: stream.stats(),
-        }),
-    });
-    let opened = Opened {
-        fingerprint: stream.fingerprint().to_owned(),
+    Ok(Box::new(Reached {
+        options: wish.options,
+        given: wish.given,
+        client,
         split,
-        records: stream.opened().records,
-        samples: match stream.opened().samples {
+    }))
+}
+
+/// A server that answered.
+struct Reached {
+    client: Client,
+    split: String,
+    options: Options,
+    /// Options that were named, the ranks left aside.
+    given: Vec<&'static str>,
+}
+
+impl Opener for Reached {
+    fn job_world(&self) -> Option<u64> {
+        let world_size = self.client.job()?.world_size;
+        (world_size > 0).then_some(world_size)
+    }
+
+    fn open(&self, ranks: &Ranks) -> Result<(Opened, Box<dyn Source>), Failure> {
+        let Reached { client, split, .. } = self;
+        let mut options = self.options.clone();
+        (options.rank, options.world_size) = (ranks.rank, ranks.world_size);
+        let asked = options.to_spec(split);
+        let mut given = self.given.clone();
+        if ranks.world_is_known {
+            given.push("world_size");
+        }
+        let open = match client.job() {
+            None => OpenOptions::from(asked),
+            Some(_) => OpenOptions {
+                given: given.iter().map(|&name| name.to_owned()).collect(),
+                ..OpenOptions::from(only(&given, asked))
+            },
+        };
+        let sample_fingerprint = Some(client.welcome().sample_fingerprint.clone());
+        let stream = client.open(open)?;
+        let spec = stream.spec();
+        if spec.label_base() == wire::LabelBase::Unspecified {
+            let message =
+                "the server does not know of label_base and sends labels as stored: update it";
+            return Err(Failure::new(Kind::Server, message));
+        }
+        let resolved = Options::from_spec(&spec, u64::MAX)?;
+        let shared = Arc::new(Shared {
+            opened: Instant::now(),
+            batch_size: resolved.batch_size,
+            cancelled: AtomicBool::new(false),
+            now: Mutex::new(Now {
+                interrupter: stream.interrupter(),
+                stats: stream.stats(),
+            }),
+        });
+        let samples = match stream.opened().samples {
             0 => stream.opened().records,
             samples => samples,
-        },
-        batches_per_epoch: stream.batches_per_epoch(),
-        options: resolved,
-        label_base,
-        starts: None,
-        handle: Arc::clone(&shared) as Arc<dyn Handle>,
-    };
-    let source = Remote {
-        stream,
-        shared,
-        failed: false,
-    };
-    Ok((opened, Box::new(source)))
+        };
+        let opened = Opened {
+            fingerprint: stream.fingerprint().to_owned(),
+            sample_fingerprint: sample_fingerprint.filter(|known| !known.is_empty()),
+            split: split.clone(),
+            records: stream.opened().records,
+            samples,
+            batches: resolved.batches(samples)?,
+            options: resolved,
+            label_base: Some(stream.opened().label_base),
+            classes: stream.opened().classes.as_slice().into(),
+            starts: None,
+            handle: Arc::clone(&shared) as Arc<dyn Handle>,
+        };
+        let source = Remote {
+            stream,
+            shared,
+            failed: false,
+        };
+        Ok((opened, Box::new(source)))
+    }
 }
 
 /// What was named; a job knows the rest.
@@ -111,7 +151,7 @@ fn only(given: &[&str], asked: wire::StreamSpec) -> wire::StreamSpec {
             "world_size" => spec.world_size = asked.world_size,
             "lanes" => spec.lanes = asked.lanes,
             "seed" => spec.seed = asked.seed,
-            "shuffle" => spec.shuffle = asked.shuffle,
+            "shuffle" => spec.shuffle.clone_from(&asked.shuffle),
             "transform" => spec.transform.clone_from(&asked.transform),
             "layout" => spec.layout = asked.layout,
             "keep_last" => spec.keep_last = asked.keep_last,
@@ -120,6 +160,7 @@ fn only(given: &[&str], asked: wire::StreamSpec) -> wire::StreamSpec {
             "sampling" => spec.sampling.clone_from(&asked.sampling),
             "on_error" => spec.on_error = asked.on_error,
             "batch_transform" => spec.batch_transform.clone_from(&asked.batch_transform),
+            "label_base" => spec.label_base = asked.label_base,
             other => unreachable!("{other} is no field of a spec"),
         }
     }
@@ -179,6 +220,10 @@ impl Source for Remote {
 }
 
 impl Handle for Shared {
+    fn interrupt(&self) {
+        self.cancel();
+    }
+
     fn cancel(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
         self.now().interrupter.interrupt();

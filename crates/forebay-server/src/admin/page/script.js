@@ -562,9 +562,10 @@ function showPictures(images) {
       return;
     }
     item.classList.toggle("bad", image.failed);
-    const what = image.failed ? "replaced" : image.padding ? "padding" : "label " + image.label;
+    const label = "label " + image.label;
+    const what = image.failed ? "replaced" : image.padding ? "padding" : image.class || label;
     say(item.querySelector("figcaption"), what);
-    note(item, "title", "sample " + whole.format(image.sample) + ", label " + image.label + (image.failed ? ", replaced" : "") + (image.padding ? ", padding" : ""));
+    note(item, "title", "sample " + whole.format(image.sample) + ", " + label + (image.class ? " (" + image.class + ")" : "") + (image.failed ? ", replaced" : "") + (image.padding ? ", padding" : ""));
     if (!image.src || !image.src.startsWith("data:image/jpeg;base64,")) {
       frame.textContent = "no image";
       return;

@@ -1,7 +1,7 @@
-//! What a failed try means: whether another one may help, and what to tell the user.
+//! Classification of failed tries: the retry policy, and the message for the user.
 
-use super::wire::Seen;
-use crate::{Error, Trouble};
+use super::exchange_log::Observation;
+use crate::{Error, ErrorKind};
 use object_store::client::HttpErrorKind;
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -21,10 +21,14 @@ pub(super) enum Fault {
         expected: u32,
         found: u32,
     },
-    /// The answer is from before this process wrote the object.
-    Old,
     /// No try would change it.
     Final(Error),
+}
+
+impl Fault {
+    pub(super) fn read_only() -> Self {
+        Self::BadBytes("web servers are read only".to_owned())
+    }
 }
 
 impl From<object_store::Error> for Fault {
@@ -39,16 +43,16 @@ impl From<Error> for Fault {
     }
 }
 
-/// What follows from a fault.
+/// The consequence of a fault.
 #[derive(Debug)]
-pub(super) struct Verdict {
-    pub(super) what: What,
+pub(super) struct RetryClass {
+    pub(super) what: Outcome,
     /// Tries that may follow.
-    pub(super) again: Again,
+    pub(super) again: RetryPolicy,
 }
 
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum Outcome {
     /// The error is known in full.
     Known(Error),
     NotFound,
@@ -63,15 +67,15 @@ pub(super) enum What {
     },
     /// A condition of the request does not hold.
     Condition,
-    Trouble {
-        kind: Trouble,
+    Failed {
+        kind: ErrorKind,
         why: String,
         hint: Option<String>,
     },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Again {
+pub(super) enum RetryPolicy {
     Never,
     /// So many times at most.
     Some(u32),
@@ -95,9 +99,7 @@ const PASSING_CODES: [&str; 8] = [
 const DAMAGED_ON_THE_WAY: u32 = 3;
 /// Bytes that are damaged each time are damaged in the store.
 const DAMAGED_AGAIN: u32 = 6;
-/// Caches that tell old answers do so for seconds.
-const OLD_AGAIN: u32 = 8;
-/// Where instances get their credentials from: nobody else answers there.
+/// Hosts of instance metadata, which serve credentials and nothing else.
 const METADATA_HOSTS: [&str; 4] = [
     "169.254.169.254",
     "169.254.170.2",
@@ -106,171 +108,205 @@ const METADATA_HOSTS: [&str; 4] = [
 ];
 
 /// Judges a fault by what was seen of the requests.
-pub(super) fn judge(fault: Fault, seen: &Seen) -> Verdict {
-    let trouble = |kind, why: String, again| Verdict {
-        what: What::Trouble {
-            kind,
-            why,
-            hint: None,
+pub(super) fn judge(fault: Fault, seen: &Observation) -> RetryClass {
+    match fault {
+        Fault::Final(error) => RetryClass {
+            what: Outcome::Known(error),
+            again: RetryPolicy::Never,
         },
-        again,
-    };
-    let error = match fault {
-        Fault::Final(error) => {
-            return Verdict {
-                what: What::Known(error),
-                again: Again::Never,
-            };
-        }
         Fault::TimedOut(time) => {
             let why = format!("no answer for {:.1} s", time.as_secs_f64());
-            return trouble(Trouble::TimedOut, why, Again::Yes);
+            trouble(ErrorKind::TimedOut, why, RetryPolicy::Yes)
         }
-        Fault::Old => {
-            let why = "the store answers as it was before it was written to".to_owned();
-            return trouble(Trouble::BadAnswer, why, Again::Some(OLD_AGAIN));
-        }
-        Fault::BadBytes(why) => return trouble(Trouble::BadAnswer, why, Again::Yes),
+        Fault::BadBytes(why) => trouble(ErrorKind::BadAnswer, why, RetryPolicy::Yes),
         Fault::Damaged {
             what,
             expected,
             found,
-        } => {
-            return Verdict {
-                what: What::Damaged {
-                    what,
-                    expected,
-                    found,
-                },
-                again: Again::Some(DAMAGED_AGAIN),
-            };
-        }
-        Fault::Store(error) => error,
-    };
-    if METADATA_HOSTS.contains(&seen.host.as_str()) {
-        return Verdict {
-            what: What::Trouble {
-                kind: Trouble::Denied,
-                why: "there are no credentials, and no instance metadata to get them from"
-                    .to_owned(),
-                hint: Some(
-                    "set them in the environment (docs/storage.md has the names), choose a profile \
-                     (AWS_PROFILE), or read a public bucket with --anonymous"
-                        .to_owned(),
-                ),
+        } => RetryClass {
+            what: Outcome::Damaged {
+                what,
+                expected,
+                found,
             },
-            again: Again::Some(2),
-        };
+            again: RetryPolicy::Some(DAMAGED_AGAIN),
+        },
+        Fault::Store(error) => judge_error(&error, seen),
     }
-    let passing = seen
-        .code
-        .as_deref()
-        .is_some_and(|code| PASSING_CODES.contains(&code));
-    if passing {
-        return trouble(Trouble::Server, said(seen), Again::Yes);
+}
+
+fn trouble(kind: ErrorKind, why: String, again: RetryPolicy) -> RetryClass {
+    hinted(kind, why, again, None)
+}
+
+fn hinted(kind: ErrorKind, why: String, again: RetryPolicy, hint: Option<&str>) -> RetryClass {
+    let hint = hint.map(str::to_owned);
+    RetryClass {
+        what: Outcome::Failed { kind, why, hint },
+        again,
+    }
+}
+
+fn certain(what: Outcome) -> RetryClass {
+    RetryClass {
+        what,
+        again: RetryPolicy::Never,
+    }
+}
+
+/// Judges an error of the client by its kind, where that says enough.
+fn judge_error(error: &object_store::Error, seen: &Observation) -> RetryClass {
+    if METADATA_HOSTS.contains(&seen.host.as_str()) {
+        let why = "there are no credentials, and no instance metadata to get them from";
+        let hint = "set them in the environment (docs/storage.md has the names), choose a profile \
+                    (AWS_PROFILE), or read a public bucket with --anonymous";
+        return hinted(
+            ErrorKind::Denied,
+            why.to_owned(),
+            RetryPolicy::Some(2),
+            Some(hint),
+        );
+    }
+    let code = seen.code.as_deref();
+    if code.is_some_and(|code| PASSING_CODES.contains(&code)) {
+        return trouble(ErrorKind::Server, said(seen), RetryPolicy::Yes);
     }
     // A bucket that is not there would otherwise look like an object that is not there.
-    if let Some(code @ ("NoSuchBucket" | "ContainerNotFound")) = seen.code.as_deref() {
+    if let Some(code @ ("NoSuchBucket" | "ContainerNotFound")) = code {
         let why = format!("there is no such bucket ({code})");
-        return trouble(Trouble::Refused, why, Again::Never);
+        return trouble(ErrorKind::Refused, why, RetryPolicy::Never);
     }
-    let what = |what| Verdict {
-        what,
-        again: Again::Never,
-    };
     use object_store::Error as Store;
-    match &error {
-        Store::NotFound { .. } => return what(What::NotFound),
-        Store::AlreadyExists { .. } => return what(What::AlreadyThere),
-        Store::Precondition { .. } | Store::NotModified { .. } => return what(What::Condition),
+    match error {
+        Store::NotFound { .. } => certain(Outcome::NotFound),
+        Store::AlreadyExists { .. } => certain(Outcome::AlreadyThere),
+        Store::Precondition { .. } | Store::NotModified { .. } => certain(Outcome::Condition),
         Store::NotSupported { .. } if seen.status == Some(200) => {
             let why = "the server sends files only as a whole, not in parts".to_owned();
-            return trouble(Trouble::Unsupported, why, Again::Never);
+            trouble(ErrorKind::Unsupported, why, RetryPolicy::Never)
         }
         Store::NotSupported { .. }
         | Store::NotImplemented { .. }
         | Store::InvalidPath { .. }
         | Store::UnknownConfigurationKey { .. } => {
-            return trouble(Trouble::Unsupported, innermost(&error), Again::Never);
+            trouble(ErrorKind::Unsupported, innermost(error), RetryPolicy::Never)
         }
-        _ => {}
-    }
-    if let Some(kind) = seen.transport {
-        return judge_transport(kind, &error, seen);
-    }
-    match seen.status {
-        Some(401 | 403) => Verdict {
-            what: What::Trouble {
-                kind: Trouble::Denied,
-                why: said(seen),
-                hint: Some(
-                    "check the credentials, what they may do, and the region and endpoint; a \
-                     public bucket is read with --anonymous"
-                        .to_owned(),
-                ),
-            },
-            again: Again::Never,
+        _ => match seen.transport {
+            Some(kind) => judge_transport(kind, error, seen),
+            None => judge_status(error, seen),
         },
-        Some(429 | 503) => trouble(Trouble::Throttled, said(seen), Again::Slower),
-        Some(501) => trouble(Trouble::Unsupported, said(seen), Again::Never),
-        Some(500..) | Some(408) => trouble(Trouble::Server, said(seen), Again::Yes),
-        Some(400) => trouble(
-            Trouble::Refused,
-            said(seen),
-            Again::Some(DAMAGED_ON_THE_WAY),
-        ),
-        Some(300..400) => Verdict {
-            what: What::Trouble {
-                kind: Trouble::Refused,
-                why: said(seen),
-                hint: Some("the bucket is elsewhere: set its region, or the endpoint".to_owned()),
-            },
-            again: Again::Never,
-        },
-        Some(416) => what(What::BeyondEnd),
-        Some(401..500) => trouble(Trouble::Refused, said(seen), Again::Never),
-        // Some servers answer with success where nothing of the range is there, and the client finds out.
-        Some(206) if innermost(&error).contains("Wanted range starting") => what(What::BeyondEnd),
-        // It was answered with success, and the answer cannot be used: cut, damaged, or an error in disguise.
-        Some(_) => trouble(Trouble::BadAnswer, innermost(&error), Again::Yes),
-        // No request was made: credentials could not be read, for one.
-        None => trouble(Trouble::Refused, innermost(&error), Again::Some(2)),
     }
 }
 
-fn judge_transport(kind: HttpErrorKind, error: &object_store::Error, seen: &Seen) -> Verdict {
+fn judge_status(error: &object_store::Error, seen: &Observation) -> RetryClass {
+    match seen.status {
+        Some(401 | 403) => hinted(
+            ErrorKind::Denied,
+            said(seen),
+            RetryPolicy::Never,
+            Some(
+                "check the credentials, what they may do, and the region and endpoint; a public \
+                 bucket is read with --anonymous",
+            ),
+        ),
+        Some(429 | 503) => trouble(ErrorKind::Throttled, said(seen), RetryPolicy::Slower),
+        Some(501) => trouble(ErrorKind::Unsupported, said(seen), RetryPolicy::Never),
+        Some(500..) | Some(408) => trouble(ErrorKind::Server, said(seen), RetryPolicy::Yes),
+        Some(400) => trouble(
+            ErrorKind::Refused,
+            said(seen),
+            RetryPolicy::Some(DAMAGED_ON_THE_WAY),
+        ),
+        Some(300..400) => judge_redirect(seen),
+        Some(416) => certain(Outcome::BeyondEnd),
+        Some(401..500) => trouble(ErrorKind::Refused, said(seen), RetryPolicy::Never),
+        // Some servers answer with success where nothing of the range is there, and the client finds out.
+        Some(206) if innermost(error).contains("Wanted range starting") => {
+            certain(Outcome::BeyondEnd)
+        }
+        // It was answered with success, and the answer cannot be used: cut, damaged, or an error in disguise.
+        Some(_) => trouble(ErrorKind::BadAnswer, innermost(error), RetryPolicy::Yes),
+        // No request was made: credentials could not be read, for one.
+        None => trouble(ErrorKind::Refused, innermost(error), RetryPolicy::Some(2)),
+    }
+}
+
+/// A redirect that was not followed: of a bucket none is, since its requests carry credentials.
+fn judge_redirect(seen: &Observation) -> RetryClass {
+    let redirect = seen.redirect.clone().unwrap_or_default();
+    let mut why = said(seen);
+    // Only the host: the rest of the URL may hold a signature.
+    let host: Option<String> = redirect
+        .host
+        .map(|host| host.chars().filter(|c| !c.is_control()).take(255).collect());
+    if let Some(host) = &host {
+        why.push_str(&format!(", a redirect to {host}"));
+    }
+    why.push_str(match redirect.why {
+        Some(_) => "; ",
+        None => "; requests to a bucket carry credentials and follow no redirect",
+    });
+    why.push_str(redirect.why.unwrap_or_default());
+    let hint = match (redirect.why, redirect.region) {
+        (Some(_), _) => "name the URL that has the files".to_owned(),
+        (None, Some(region)) if is_name(&region) => {
+            format!("the bucket is in the region {region}: set the option region")
+        }
+        _ => "the bucket is in another region or at another endpoint: set the option region or endpoint"
+            .to_owned(),
+    };
+    RetryClass {
+        what: Outcome::Failed {
+            kind: ErrorKind::Refused,
+            why,
+            hint: Some(hint),
+        },
+        again: RetryPolicy::Never,
+    }
+}
+
+fn judge_transport(
+    kind: HttpErrorKind,
+    error: &object_store::Error,
+    seen: &Observation,
+) -> RetryClass {
     let cause = innermost(error);
     let (kind, why) = match kind {
         HttpErrorKind::Connect => (
-            Trouble::Unreachable,
+            ErrorKind::Unreachable,
             format!("cannot connect to {}: {cause}", seen.host),
         ),
-        HttpErrorKind::Timeout => (Trouble::TimedOut, cause),
-        HttpErrorKind::Decode => (Trouble::BadAnswer, cause),
+        HttpErrorKind::Timeout => (ErrorKind::TimedOut, cause),
+        HttpErrorKind::Decode => (ErrorKind::BadAnswer, cause),
         _ => (
-            Trouble::Unreachable,
+            ErrorKind::Unreachable,
             format!("the connection broke: {cause}"),
         ),
     };
     // Certificates do not become valid by asking again.
     let again = if why.contains("certificate") {
-        Again::Some(2)
+        RetryPolicy::Some(2)
     } else {
-        Again::Yes
+        RetryPolicy::Yes
     };
     let hint = why.contains("certificate").then(|| {
         "the server's certificate is not trusted here: install its authority's".to_owned()
     });
-    Verdict {
-        what: What::Trouble { kind, why, hint },
+    RetryClass {
+        what: Outcome::Failed { kind, why, hint },
         again,
     }
 }
 
-/// What the store said, in a line.
-fn said(seen: &Seen) -> String {
+/// Returns the store's answer, in a line.
+fn said(seen: &Observation) -> String {
     let status = seen.status.unwrap_or_default();
     let name = match status {
+        301 => " Moved Permanently",
+        302 => " Found",
+        303 => " See Other",
+        307 => " Temporary Redirect",
+        308 => " Permanent Redirect",
         400 => " Bad Request",
         401 => " Unauthorized",
         403 => " Forbidden",
@@ -298,7 +334,7 @@ fn said(seen: &Seen) -> String {
     text
 }
 
-fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     text.len() <= 64
         && text
             .chars()
@@ -327,29 +363,29 @@ mod tests {
         })
     }
 
-    fn answered(status: u16, code: &str) -> Seen {
-        Seen {
+    fn answered(status: u16, code: &str) -> Observation {
+        Observation {
             status: Some(status),
             code: (!code.is_empty()).then(|| code.to_owned()),
-            ..Seen::default()
+            ..Observation::default()
         }
     }
 
     #[test]
     fn what_may_pass_is_tried_again() {
         for (status, code, again) in [
-            (500, "InternalError", Again::Yes),
-            (503, "SlowDown", Again::Slower),
-            (429, "", Again::Slower),
-            (502, "", Again::Yes),
-            (501, "NotImplemented", Again::Never),
-            (400, "InvalidRequest", Again::Some(3)),
-            (400, "BadDigest", Again::Yes),
-            (403, "AccessDenied", Again::Never),
-            (409, "ConditionalRequestConflict", Again::Yes),
-            (405, "", Again::Never),
-            (301, "", Again::Never),
-            (200, "", Again::Yes),
+            (500, "InternalError", RetryPolicy::Yes),
+            (503, "SlowDown", RetryPolicy::Slower),
+            (429, "", RetryPolicy::Slower),
+            (502, "", RetryPolicy::Yes),
+            (501, "NotImplemented", RetryPolicy::Never),
+            (400, "InvalidRequest", RetryPolicy::Some(3)),
+            (400, "BadDigest", RetryPolicy::Yes),
+            (403, "AccessDenied", RetryPolicy::Never),
+            (409, "ConditionalRequestConflict", RetryPolicy::Yes),
+            (405, "", RetryPolicy::Never),
+            (301, "", RetryPolicy::Never),
+            (200, "", RetryPolicy::Yes),
         ] {
             let verdict = judge(generic("x"), &answered(status, code));
             assert_eq!(verdict.again, again, "{status} {code}");
@@ -360,7 +396,7 @@ mod tests {
     fn messages_are_shown_in_part_and_on_one_line() {
         let mut seen = answered(403, "AccessDenied<script>");
         seen.message = Some(format!("no\u{7}\nStringToSign: SECRET {}", "x".repeat(500)));
-        let What::Trouble { why, hint, .. } = judge(generic("x"), &seen).what else {
+        let Outcome::Failed { why, hint, .. } = judge(generic("x"), &seen).what else {
             panic!("no trouble")
         };
         assert_eq!(why, "the store answered 403 Forbidden: no");
@@ -369,15 +405,15 @@ mod tests {
 
     #[test]
     fn missing_credentials_are_called_so() {
-        let seen = Seen {
+        let seen = Observation {
             host: "169.254.169.254".to_owned(),
             transport: Some(HttpErrorKind::Connect),
-            ..Seen::default()
+            ..Observation::default()
         };
-        let What::Trouble { kind, why, .. } = judge(generic("x"), &seen).what else {
+        let Outcome::Failed { kind, why, .. } = judge(generic("x"), &seen).what else {
             panic!("no trouble")
         };
-        assert_eq!(kind, Trouble::Denied);
+        assert_eq!(kind, ErrorKind::Denied);
         assert!(why.contains("no credentials"), "{why}");
     }
 }

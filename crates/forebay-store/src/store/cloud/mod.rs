@@ -3,44 +3,48 @@
 //! `object_store` speaks the protocols; here is what it leaves open: tries that go on through an outage without a
 //! storm, timeouts that suit the size of a request, answers that were lost, and the proof that bytes are what they were.
 
-mod endings;
+mod adaptive_limiter;
+pub(super) mod azure;
+mod client;
+mod environment;
+mod exchange_log;
 mod fault;
-mod fresh;
-mod listed;
+pub(super) mod google;
 mod open;
-mod pace;
-mod profile;
 mod read;
+mod run;
 mod runtime;
+pub(super) mod s3;
+mod service;
+mod task_tracker;
 mod upload;
 mod uploads;
-mod wire;
+pub(super) mod web;
 mod write;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use uploads::fuzz as fuzz_page;
 
-use super::{Listing, Object, Put, Retry, StoreOptions, Transfer, Written};
-use crate::{Cancel, Error, Limiter, Location, Result, Trouble};
-use endings::Endings;
-use fault::{Again, Fault, Verdict, What, judge};
+use super::backend::Backend;
+use super::{LeftOut, Listing, Object, Put, Retry, StoreOptions, Transfer, Written};
+use crate::{Cancel, Error, ErrorKind, Limiter, Location, Result};
+use adaptive_limiter::AdaptiveLimiter;
+pub(super) use adaptive_limiter::traffic;
+use fault::{Fault, Outcome};
 use forebay_shard::StorageStats;
-use object_store::aws::AmazonS3;
-use object_store::azure::MicrosoftAzure;
 use object_store::client::HttpClient;
-use object_store::gcp::GoogleCloudStorage;
-use object_store::http::HttpStore;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path as Name;
 use object_store::{Attribute, AttributeValue, ObjectStore};
-use pace::Pace;
-pub(super) use pace::traffic;
+use service::{Connect, Service};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
-use std::time::{Duration, Instant};
-use wire::{NOTES, Notes};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+use task_tracker::TaskTracker;
 
 /// The user's metadata that holds an object's CRC-32C as eight hex digits. One word in lower case, as Azure wants it.
 const CRC32C_NAME: &str = "forebaycrc32c";
@@ -49,11 +53,12 @@ const TOKEN_NAME: &str = "forebaytoken";
 /// Transfers may be this slow, in bytes a second, before a request of many bytes counts as standing still.
 const SLOWEST: u64 = 64 << 10;
 
-/// A bucket or web server, and what it takes to open it anew in a forked process.
+/// A bucket or web server, and what it takes to open it again in a forked process.
 #[derive(Debug)]
 pub(super) struct Cloud {
     location: Location,
     options: StoreOptions,
+    connect: Connect,
     live: RwLock<Live>,
 }
 
@@ -64,17 +69,19 @@ struct Live(Arc<Open>);
 struct Open {
     pid: u32,
     location: Location,
-    service: Service,
+    service: Box<dyn Service>,
     /// For the requests that `object_store` has no call for.
     client: HttpClient,
     /// The location's name in the bucket.
     prefix: Name,
-    pace: Arc<Pace>,
+    pace: Arc<AdaptiveLimiter>,
     limiter: Option<Limiter>,
     timeout: Duration,
     retry: Retry,
     settings: Settings,
     counters: Counters,
+    /// Names that listings gave and that no path can have.
+    invalid_names: Mutex<BTreeSet<String>>,
 }
 
 /// `object_store` shows keys in its `Debug`.
@@ -87,7 +94,7 @@ impl std::fmt::Debug for Open {
     }
 }
 
-/// What was done since the store was opened, for those who ask.
+/// Counters since the store was opened.
 #[derive(Debug, Default)]
 struct Counters {
     received_bytes: AtomicU64,
@@ -95,14 +102,14 @@ struct Counters {
     hedges: AtomicU64,
 }
 
-/// What users set of ours, beside what they set of `object_store`.
+/// Settings of this crate, beside those of `object_store`.
 #[derive(Debug, Clone, Default)]
 struct Settings {
     /// Whether bytes travel in the clear, so that only a comparison of checksums proves them.
     plain_http: bool,
     check_uploads: CheckUploads,
     assume_conditional_put: bool,
-    /// Where Google's store is, for requests of our own.
+    /// The URL of Google Cloud Storage, for requests of our own.
     base_url: String,
     /// The account, for Azure.
     account: String,
@@ -119,13 +126,6 @@ enum CheckUploads {
     Read,
 }
 
-enum Service {
-    S3(Arc<AmazonS3>),
-    Google(Arc<GoogleCloudStorage>),
-    Azure(Arc<MicrosoftAzure>),
-    Web(Arc<HttpStore>),
-}
-
 /// The try that is made: the first has the number 1.
 #[derive(Debug, Clone, Copy)]
 struct Try(u32);
@@ -133,7 +133,7 @@ struct Try(u32);
 /// An operation, for errors and timeouts.
 #[derive(Debug, Clone)]
 struct Operation {
-    /// What is done, as a verb: "read".
+    /// A verb: "read".
     op: &'static str,
     /// The object's URL.
     object: String,
@@ -142,13 +142,18 @@ struct Operation {
 }
 
 impl Cloud {
-    pub(super) fn open(location: &Location, options: &StoreOptions) -> Result<Self> {
-        let open = open::open(location, options)?;
-        Ok(Self {
+    fn open(
+        location: &Location,
+        options: &StoreOptions,
+        connect: Connect,
+    ) -> Result<Box<dyn Backend>> {
+        let open = open::open(location, options, connect)?;
+        Ok(Box::new(Self {
             location: location.clone(),
             options: options.clone(),
+            connect,
             live: RwLock::new(Live(Arc::new(open))),
-        })
+        }))
     }
 
     /// The connection of this process. Connections of a parent process are left to it: both would read from them.
@@ -160,14 +165,18 @@ impl Cloud {
                 return Ok(live.clone());
             }
         }
-        let fresh = Live(Arc::new(open::open(&self.location, &self.options)?));
+        let fresh = Live(Arc::new(open::open(
+            &self.location,
+            &self.options,
+            self.connect,
+        )?));
         let mut live = self.live.write().unwrap_or_else(|e| e.into_inner());
         // To drop it would say goodbye on the parent's connections.
         std::mem::forget(std::mem::replace(&mut *live, fresh.clone()));
         Ok(fresh)
     }
 
-    /// Whether whoever opened the store wants to stop.
+    /// Whether the caller that opened the store wants to stop.
     fn is_stopped(&self) -> bool {
         let cancel = self.options.cancel.as_ref();
         cancel.is_some_and(Cancel::is_cancelled)
@@ -180,7 +189,7 @@ impl Cloud {
         }
     }
 
-    /// Waits for requests, unless whoever opened the store wants to stop.
+    /// Waits for requests, unless the caller that opened the store wants to stop.
     fn wait<T>(
         &self,
         op: &'static str,
@@ -193,41 +202,57 @@ impl Cloud {
         runtime::wait_unless(|| self.is_stopped(), work)?.ok_or_else(|| self.stopped(op, key))
     }
 
-    pub(super) fn list(&self, prefix: &str) -> Result<Vec<Object>> {
-        self.wait("list", prefix, self.live()?.list(prefix.to_owned(), false))
+    /// Names below a prefix that listings gave so far and that no path can have.
+    fn invalid_names_below(&self, prefix: &str) -> Result<Vec<LeftOut>> {
+        let live = self.live()?;
+        let known = live
+            .0
+            .invalid_names
+            .lock()
+            .unwrap_or_else(|e| e.into_inner());
+        let root = live.0.prefix.as_ref();
+        let below = |name: &String| {
+            let path = match root {
+                "" => name,
+                root => name.strip_prefix(root)?.strip_prefix('/')?,
+            };
+            let rest = path.strip_prefix(prefix)?;
+            let is_below = prefix.is_empty() || rest.starts_with('/');
+            is_below.then(|| LeftOut {
+                path: path.to_owned(),
+                why: "its name has an empty part, or one that is . or ..: no path can have it",
+            })
+        };
+        Ok(known.iter().filter_map(below).collect())
     }
+}
 
-    pub(super) fn list_all(&self, prefix: &str) -> Result<Listing> {
-        let listed = self.live()?.list(prefix.to_owned(), true);
+impl Backend for Cloud {
+    fn list_all(&self, prefix: &str) -> Result<Listing> {
+        let listed = self.live()?.list(prefix.to_owned());
         Ok(Listing {
             objects: self.wait("list", prefix, listed)?,
+            left_out: self.invalid_names_below(prefix)?,
             ..Listing::default()
         })
     }
 
-    pub(super) fn list_dir(&self, prefix: &str) -> Result<Listing> {
-        self.wait("list", prefix, self.live()?.list_dir(prefix.to_owned()))
+    fn list_dir(&self, prefix: &str) -> Result<Listing> {
+        let listed = self.live()?.list_dir(prefix.to_owned());
+        let mut listing = self.wait("list", prefix, listed)?;
+        listing.left_out = self.invalid_names_below(prefix)?;
+        Ok(listing)
     }
 
-    pub(super) fn head(&self, key: &str) -> Result<Option<Object>> {
+    fn head(&self, key: &str) -> Result<Option<Object>> {
         self.wait("look at", key, self.live()?.head(key.to_owned()))
     }
 
-    pub(super) fn head_listed(&self, listed: &Object) -> Result<Option<Object>> {
-        let head = self.live()?.head_listed(listed.clone());
-        self.wait("look at", &listed.key, head)
-    }
-
-    pub(super) fn get(&self, key: &str, limit: u64) -> Result<Vec<u8>> {
+    fn get(&self, key: &str, limit: u64) -> Result<Vec<u8>> {
         self.wait("read", key, self.live()?.get(key.to_owned(), limit))
     }
 
-    pub(super) fn get_listed(&self, listed: &Object, limit: u64) -> Result<Vec<u8>> {
-        let got = self.live()?.get_listed(listed.clone(), limit);
-        self.wait("read", &listed.key, got)
-    }
-
-    pub(super) fn read_at(
+    fn read_at(
         &self,
         key: &str,
         expected: Option<&Object>,
@@ -254,10 +279,10 @@ impl Cloud {
         Ok(())
     }
 
-    pub(super) fn put(&self, key: &str, bytes: &[u8], put: &Put) -> Result<Written> {
+    fn put(&self, key: &str, bytes: &[u8], put: &Put) -> Result<Written> {
         let live = self.live()?;
         let bytes = bytes.to_vec().into();
-        let endings = Endings::new();
+        let endings = TaskTracker::new();
         let writing = live
             .clone()
             .put(key.to_owned(), bytes, put.clone(), &endings);
@@ -268,14 +293,9 @@ impl Cloud {
         written
     }
 
-    pub(super) fn upload_file(
-        &self,
-        key: &str,
-        file: &Path,
-        transfer: &Transfer<'_>,
-    ) -> Result<Object> {
+    fn upload_file(&self, key: &str, file: &Path, transfer: &Transfer<'_>) -> Result<Object> {
         let live = self.live()?;
-        let endings = Endings::new();
+        let endings = TaskTracker::new();
         let sent = runtime::wait_unless(
             || transfer.cancel.is_cancelled() || self.is_stopped(),
             live.clone()
@@ -287,12 +307,7 @@ impl Cloud {
         })
     }
 
-    pub(super) fn download_file(
-        &self,
-        key: &str,
-        file: &Path,
-        transfer: &Transfer<'_>,
-    ) -> Result<Object> {
+    fn download_file(&self, key: &str, file: &Path, transfer: &Transfer<'_>) -> Result<Object> {
         let live = self.live()?;
         let fetched = runtime::wait_unless(
             || transfer.cancel.is_cancelled() || self.is_stopped(),
@@ -301,12 +316,12 @@ impl Cloud {
         fetched.ok_or_else(|| self.stopped("read", key))
     }
 
-    pub(super) fn delete(&self, key: &str) -> Result<()> {
+    fn delete(&self, key: &str) -> Result<()> {
         self.wait("delete", key, self.live()?.delete(key.to_owned()))
     }
 
-    /// What reading took so far; what a parent process did is not counted.
-    pub(super) fn stats(&self) -> StorageStats {
+    /// Returns the counters of reads in this process.
+    fn stats(&self) -> StorageStats {
         let live = self.live.read().unwrap_or_else(|e| e.into_inner());
         let Counters {
             received_bytes,
@@ -323,21 +338,24 @@ impl Cloud {
         }
     }
 
-    pub(super) fn abort_uploads(&self, prefix: &str) -> Result<u64> {
-        let live = self.live()?;
-        let ended = live.abort_uploads(prefix.to_owned());
-        self.wait("end the uploads of", prefix, ended)
+    fn abort_uploads_of(&self, key: &str) -> Result<()> {
+        let ended = self.live()?.abort_uploads_of(key.to_owned());
+        self.wait("end the uploads of", key, ended)
+    }
+
+    fn invalid_names(&self) -> Result<Vec<LeftOut>> {
+        self.invalid_names_below("")
     }
 }
 
 impl Live {
     fn store(&self) -> Arc<dyn ObjectStore> {
-        match &self.0.service {
-            Service::S3(store) => Arc::clone(store) as _,
-            Service::Google(store) => Arc::clone(store) as _,
-            Service::Azure(store) => Arc::clone(store) as _,
-            Service::Web(store) => Arc::clone(store) as _,
-        }
+        self.0.service.store()
+    }
+
+    fn multipart(&self) -> std::result::Result<&dyn MultipartStore, Fault> {
+        let multipart = self.0.service.multipart();
+        multipart.ok_or_else(Fault::read_only)
     }
 
     /// The name in the bucket of the object called `key`.
@@ -378,7 +396,7 @@ impl Live {
     }
 
     fn refuse_web(&self, op: &'static str, key: &str) -> Result<()> {
-        if !matches!(self.0.service, Service::Web(_)) {
+        if !self.0.service.is_read_only() {
             return Ok(());
         }
         let (why, hint) = match op {
@@ -394,173 +412,18 @@ impl Live {
         Err(Error::Request {
             object: self.object(key),
             op,
-            kind: Trouble::Unsupported,
+            kind: ErrorKind::Unsupported,
             why: why.to_owned(),
             attempts: 0,
             elapsed: Duration::ZERO,
             hint: Some(hint.to_owned()),
         })
     }
-
-    /// Makes tries until one succeeds, no further one may help, or time is up.
-    async fn run<T, Once>(
-        &self,
-        operation: &Operation,
-        mut once: impl FnMut(Try) -> Once,
-    ) -> std::result::Result<T, Failed>
-    where
-        Once: Future<Output = std::result::Result<T, Fault>>,
-    {
-        let open = &self.0;
-        let started = Instant::now();
-        let allowance = open.timeout + Duration::from_secs(operation.bytes / SLOWEST);
-        let mut number = 0;
-        loop {
-            let turn = open.pace.enter().await;
-            number += 1;
-            let notes = Arc::new(Notes::of(open.pace.compares_payloads()));
-            let one = NOTES.scope(Arc::clone(&notes), once(Try(number)));
-            let outcome = match tokio::time::timeout(allowance, one).await {
-                Ok(outcome) => outcome,
-                Err(_) => Err(Fault::TimedOut(allowance)),
-            };
-            drop(turn);
-            let seen = notes.seen();
-            let fault = match outcome {
-                Ok(_) if seen.refuted > 0 => {
-                    Fault::BadBytes("the store received other bytes than were sent".to_owned())
-                }
-                Ok(value) => {
-                    open.pace.succeeded();
-                    return Ok(value);
-                }
-                Err(fault) => fault,
-            };
-            if seen.status.is_some() {
-                open.pace.answered();
-            } else {
-                open.pace.unanswered();
-            }
-            let verdict = judge(fault, &seen);
-            if verdict.again == Again::Slower {
-                open.pace.slow_down(seen.retry_after);
-            }
-            let elapsed = started.elapsed();
-            let patience = if open.pace.contacted() {
-                open.retry.give_up_after
-            } else {
-                open.retry.give_up_after / 10
-            };
-            let more = match verdict.again {
-                Again::Never => false,
-                Again::Some(most) => number < most,
-                Again::Yes | Again::Slower => true,
-            };
-            let wait = if more && number < open.retry.max_attempts {
-                Some(self.wait_before(number + 1) + open.pace.retry())
-            } else {
-                None
-            };
-            match wait {
-                Some(wait) if elapsed + wait <= patience => {
-                    open.pace.repeats();
-                    open.counters.retries.fetch_add(1, Ordering::Relaxed);
-                    tokio::time::sleep(wait).await;
-                }
-                _ => {
-                    if matches!(verdict.what, What::Trouble { .. } | What::Damaged { .. }) {
-                        open.pace.gave_up();
-                    }
-                    return Err(Failed {
-                        verdict,
-                        attempts: number,
-                        elapsed,
-                    });
-                }
-            }
-        }
-    }
-
-    /// A random time up to one that doubles with each try ("full jitter": those who failed together do not come back
-    /// together).
-    fn wait_before(&self, number: u32) -> Duration {
-        let retry = &self.0.retry;
-        let most = retry
-            .first_wait
-            .saturating_mul(1 << (number.saturating_sub(2)).min(16))
-            .min(retry.max_wait);
-        most.mul_f64(random_fraction())
-    }
 }
 
-/// An operation that was given up.
-#[derive(Debug)]
-struct Failed {
-    verdict: Verdict,
-    attempts: u32,
-    elapsed: Duration,
-}
-
-impl Failed {
-    /// The error for the user.
-    fn into_error(self, operation: &Operation) -> Error {
-        let object = operation.object.clone();
-        match self.verdict.what {
-            What::Known(error) => error,
-            What::Damaged {
-                what,
-                expected,
-                found,
-            } => Error::Checksum {
-                object,
-                what,
-                expected,
-                found,
-            },
-            What::BeyondEnd => Error::Changed {
-                object,
-                why: "it is shorter than it was".to_owned(),
-            },
-            What::NotFound => Error::NotFound {
-                object,
-                op: operation.op,
-            },
-            What::AlreadyThere => Error::AlreadyThere { object },
-            What::Condition => Error::Changed {
-                object,
-                why: "it is another one by now".to_owned(),
-            },
-            What::Trouble { kind, why, hint } => Error::Request {
-                object,
-                op: operation.op,
-                kind,
-                why,
-                attempts: self.attempts,
-                elapsed: self.elapsed,
-                hint,
-            },
-        }
-    }
-}
-
-/// A random number from 0 to 1. Waiting times need no better randomness than that of a hash map's keys.
-fn random_fraction() -> f64 {
-    (random() >> 11) as f64 / (1u64 << 53) as f64
-}
-
-/// A random number that differs between processes, threads and calls.
+/// A random number that no other call in any process gets.
 fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    static CALLS: AtomicU64 = AtomicU64::new(0);
-    let mut hasher = RandomState::new().build_hasher();
-    hasher.write_u64(CALLS.fetch_add(1, Ordering::Relaxed));
-    hasher.write_u32(std::process::id());
-    hasher.write_u128(
-        std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |time| time.as_nanos()),
-    );
-    hasher.finish()
+    getrandom::u64().expect("the system has random numbers")
 }
 
 /// The metadata that objects of ours have.

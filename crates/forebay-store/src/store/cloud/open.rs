@@ -3,12 +3,12 @@
 //! Settings are taken, from the strongest to the weakest, from the options' own fields, from `extra`, from the environment,
 //! and from a profile.
 
-mod services;
+mod values;
 
-use super::pace::Pace;
-use super::profile::Surroundings;
-use super::wire::Watched;
-use super::{CheckUploads, Open, Service, Settings, fault};
+use super::adaptive_limiter::AdaptiveLimiter;
+use super::environment::Environment;
+use super::exchange_log::Watched;
+use super::{CheckUploads, Connect, Open, Service, Settings, fault};
 use crate::store::StoreOptions;
 use crate::store::options::without_secrets;
 use crate::{Error, Limiter, Location, Result};
@@ -21,36 +21,27 @@ use std::time::Duration;
 /// A server that is there answers to a connection within this time, also across an ocean.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn open(location: &Location, options: &StoreOptions) -> Result<Open> {
-    open_in(location, options, &Surroundings::of_process())
+pub(super) fn open(location: &Location, options: &StoreOptions, connect: Connect) -> Result<Open> {
+    connect(Opening::new(location, options, &Environment::of_process())?)
 }
 
-fn open_in(location: &Location, options: &StoreOptions, around: &Surroundings) -> Result<Open> {
-    let opening = Opening::new(location, options, around)?;
-    match location.scheme() {
-        Some("s3" | "s3a") => opening.s3(),
-        Some("gs" | "gcs") => opening.google(),
-        Some("az" | "abfs" | "abfss") => opening.azure(),
-        _ => opening.web(),
-    }
-}
-
-struct Opening<'a> {
-    location: &'a Location,
-    options: &'a StoreOptions,
-    around: &'a Surroundings,
-    /// What is left of `extra` for the client of the service.
-    extra: BTreeMap<String, String>,
-    settings: Settings,
+/// The settings that a service is opened with.
+pub(super) struct Opening<'a> {
+    pub(super) location: &'a Location,
+    pub(super) options: &'a StoreOptions,
+    pub(super) around: &'a Environment,
+    /// The rest of `extra`, for the client of the service.
+    pub(super) extra: BTreeMap<String, String>,
+    pub(super) settings: Settings,
     allow_http: bool,
-    profile: Option<String>,
+    pub(super) profile: Option<String>,
 }
 
 impl<'a> Opening<'a> {
     fn new(
         location: &'a Location,
         options: &'a StoreOptions,
-        around: &'a Surroundings,
+        around: &'a Environment,
     ) -> Result<Self> {
         let mut extra: BTreeMap<String, String> = options
             .extra
@@ -69,6 +60,15 @@ impl<'a> Opening<'a> {
             allow_http: false,
             profile,
         };
+        for (name, value) in &options.extra {
+            opening.check_value(&format!("the storage option {name}"), value)?;
+        }
+        if let Some(endpoint) = &options.endpoint {
+            opening.check_value("the endpoint", endpoint)?;
+        }
+        if let Some(region) = &options.region {
+            opening.check_value("the region", region)?;
+        }
         opening.allow_http = opening.flag("allow_http")?
             || opening.flag("aws_allow_http")?
             || ["AWS_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP", "AZURE_ALLOW_HTTP"]
@@ -96,7 +96,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    fn wrong(&self, why: &str, hint: Option<&str>) -> Error {
+    pub(super) fn wrong(&self, why: &str, hint: Option<&str>) -> Error {
         Error::Options {
             place: self.location.to_string(),
             why: self.redact(why),
@@ -131,7 +131,7 @@ impl<'a> Opening<'a> {
         text
     }
 
-    fn failed(&self, error: &object_store::Error) -> Error {
+    pub(super) fn failed(&self, error: &object_store::Error) -> Error {
         self.wrong(
             &fault::innermost(error),
             Some("docs/storage.md has the options and variables that are read"),
@@ -139,7 +139,11 @@ impl<'a> Opening<'a> {
     }
 
     /// Refuses an address at which bytes and signatures would travel in the clear, but on this machine.
-    fn check_http(&mut self, url: &str) -> Result<()> {
+    pub(super) fn check_http(&mut self, url: &str) -> Result<()> {
+        // Its own check of the URL is a panic.
+        if reqwest::Url::parse(url).is_err() {
+            return Err(self.wrong("the endpoint is not a valid URL", None));
+        }
         let Some(rest) = url.strip_prefix("http://") else {
             if url.starts_with("https://") {
                 return Ok(());
@@ -163,7 +167,7 @@ impl<'a> Opening<'a> {
         })
     }
 
-    fn client_options(&self) -> ClientOptions {
+    pub(super) fn client_options(&self) -> ClientOptions {
         let agent = concat!("forebay/", env!("CARGO_PKG_VERSION"));
         let mut options = ClientOptions::new()
             // A whole request's time depends on its bytes: `Live::run` and its callers limit it.
@@ -179,25 +183,31 @@ impl<'a> Opening<'a> {
     }
 
     /// Tries are made by `Live::run`, which knows of all of them.
-    fn no_retry() -> RetryConfig {
+    pub(super) fn no_retry() -> RetryConfig {
         RetryConfig {
             max_retries: 0,
             ..RetryConfig::default()
         }
     }
 
-    fn finish(self, service: Service, endpoint: Option<&str>) -> Result<Open> {
+    pub(super) fn finish(self, service: Box<dyn Service>, endpoint: Option<&str>) -> Result<Open> {
         let location = self.location;
-        let client = Watched
+        let connector = match service.is_read_only() {
+            true => Watched::Web,
+            false => Watched::Bucket,
+        };
+        let client = connector
             .connect(&self.client_options())
             .map_err(|error| self.failed(&error))?;
-        let prefix = match service {
+        let prefix = match service.is_read_only() {
             // Part of the server's URL already.
-            Service::Web(_) => Name::default(),
-            _ => Name::parse(location.key().unwrap_or_default()).map_err(|_| Error::BadKey {
-                key: location.key().unwrap_or_default().to_owned(),
-                why: "object stores have no such names",
-            })?,
+            true => Name::default(),
+            false => {
+                Name::parse(location.key().unwrap_or_default()).map_err(|_| Error::BadKey {
+                    key: location.key().unwrap_or_default().to_owned(),
+                    why: "object stores have no such names",
+                })?
+            }
         };
         let bucket = format!(
             "{}://{} {}",
@@ -211,17 +221,29 @@ impl<'a> Opening<'a> {
             service,
             client,
             prefix,
-            pace: Pace::shared(&bucket, self.options.max_requests),
+            pace: AdaptiveLimiter::shared(&bucket, self.options.max_requests),
             limiter: self.options.bandwidth.map(|rate| Limiter::new(Some(rate))),
             timeout: self.options.timeout,
             retry: self.options.retry,
             settings: self.settings,
             counters: super::Counters::default(),
+            invalid_names: std::sync::Mutex::default(),
         })
     }
 
+    /// The first of these environment variables that is set.
+    pub(super) fn variable(&self, names: &[&str]) -> Result<Option<String>> {
+        for name in names {
+            if let Some(value) = self.around.var(name) {
+                self.check_value(name, value)?;
+                return Ok(Some(value.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
     /// The first of these settings that was given; the others are other names of it.
-    fn take(&mut self, names: &[&str]) -> Option<String> {
+    pub(super) fn take(&mut self, names: &[&str]) -> Option<String> {
         let mut found = None;
         for name in names {
             let value = self.extra.remove(*name);
@@ -230,7 +252,7 @@ impl<'a> Opening<'a> {
         found
     }
 
-    fn unknown(&self, name: &str) -> Error {
+    pub(super) fn unknown(&self, name: &str) -> Error {
         self.wrong(
             &format!("there is no storage option {name:?}"),
             Some("docs/storage.md lists them"),
@@ -239,7 +261,7 @@ impl<'a> Opening<'a> {
 }
 
 /// Variables that are read here and not by the client.
-fn is_ours(name: &str) -> bool {
+pub(super) fn is_ours(name: &str) -> bool {
     matches!(
         name,
         "aws_endpoint_url"
@@ -256,7 +278,7 @@ fn is_ours(name: &str) -> bool {
     )
 }
 
-fn is_true(text: &str) -> Option<bool> {
+pub(super) fn is_true(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Some(true),
         "0" | "false" | "no" | "off" => Some(false),
@@ -282,15 +304,18 @@ fn is_loopback(rest: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn opened(url: &str, options: &StoreOptions, vars: &[(&str, &str)]) -> Result<Open> {
-        open_in(
-            &Location::parse(url).unwrap(),
-            options,
-            &Surroundings::new(vars),
-        )
+    pub(super) fn opened(url: &str, options: &StoreOptions, vars: &[(&str, &str)]) -> Result<Open> {
+        let location = Location::parse(url).unwrap();
+        let around = Environment::new(vars);
+        let opening = Opening::new(&location, options, &around)?;
+        match location.scheme() {
+            Some("s3") => crate::store::cloud::s3::connect(opening),
+            Some("gs") => crate::store::cloud::google::connect(opening),
+            _ => crate::store::cloud::azure::connect(opening),
+        }
     }
 
-    const KEYS: [(&str, &str); 2] = [
+    pub(super) const KEYS: [(&str, &str); 2] = [
         ("AWS_ACCESS_KEY_ID", "MARKEDID"),
         ("AWS_SECRET_ACCESS_KEY", "MARKEDSECRET"),
     ];

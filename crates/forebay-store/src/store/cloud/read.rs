@@ -1,28 +1,23 @@
 //! Listing and reading.
 
-use super::fresh::{Told, plain};
-use super::wire::NOTES;
-use super::{
-    CRC32C_NAME, Fault, Live, Operation, Service, TOKEN_NAME, Try, What, listed, metadata, runtime,
-};
+use super::exchange_log::EXCHANGE_LOG;
+use super::{CRC32C_NAME, Fault, Live, Operation, Outcome, TOKEN_NAME, metadata, runtime};
 use crate::store::{Listing, Object, Transfer};
 use crate::{AtomicFile, Durability, Error, Result};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path as Name;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStoreExt as _};
-use std::cell::OnceCell;
-use std::collections::HashSet;
 use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// A download whose bytes are damaged, or of another object by now, begins anew so often.
+/// A download whose bytes are damaged, or of another object, starts over this often.
 const DOWNLOAD_ROUNDS: u32 = 5;
 
-/// What a HEAD request tells.
+/// The answer to a HEAD request.
 pub(super) struct Head {
     pub(super) object: Object,
     /// The version by which some stores name an object in conditions.
@@ -31,34 +26,17 @@ pub(super) struct Head {
 }
 
 impl Live {
-    /// All below `prefix`. `anew`: asked so that no cache has an answer.
-    pub(super) async fn list(self, prefix: String, anew: bool) -> Result<Vec<Object>> {
+    /// Returns all objects below `prefix`, sorted by key.
+    pub(super) async fn list(self, prefix: String) -> Result<Vec<Object>> {
         self.refuse_web("list", &prefix)?;
         let below = self.name(&prefix)?;
-        let mut number = 1;
-        loop {
-            let found = match anew {
-                true => self.list_anew(&prefix, &below).await?,
-                false => self.list_between(&prefix, &below, (None, None)).await?,
-            };
-            let names: OnceCell<HashSet<&Name>> = OnceCell::new();
-            let has = |name: &Name| {
-                let all = || found.iter().map(|meta| &meta.location).collect();
-                Some(names.get_or_init(all).contains(name))
-            };
-            if self.is_old_listing(&below, has, number).await {
-                number += 1;
-                continue;
-            }
-            let mut objects: Vec<Object> =
-                found.iter().filter_map(|meta| self.listed(meta)).collect();
-            objects.sort_by(|a, b| a.key.cmp(&b.key));
-            objects.dedup_by(|a, b| a.key == b.key);
-            return Ok(objects);
-        }
+        let found = self.list_between(&prefix, &below, (None, None)).await?;
+        let mut objects: Vec<Object> = found.iter().filter_map(|meta| self.listed(meta)).collect();
+        objects.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(objects)
     }
 
-    /// What is `below`, after a name and up to another one.
+    /// Lists the objects below `below`, after a name and up to another one.
     pub(super) async fn list_between(
         &self,
         prefix: &str,
@@ -68,7 +46,7 @@ impl Live {
         let operation = self.operation("list", prefix, 0);
         let mut found: Vec<ObjectMeta> = Vec::new();
         // A page at a time may fail, and what came before it is kept: the next try goes on behind it. Tries are counted
-        // anew wherever there was progress.
+        // again wherever there was progress.
         loop {
             let before = found.len();
             let last = found.last().map(|meta| meta.location.clone());
@@ -89,7 +67,7 @@ impl Live {
         }
     }
 
-    /// What follows `last`, up to the end, to `until` or to a failure; false at a failure.
+    /// Lists after `last`, up to the end, to `until` or to a failure; returns false at a failure.
     async fn list_some(
         self,
         below: Name,
@@ -118,19 +96,7 @@ impl Live {
     pub(super) async fn list_dir(self, prefix: String) -> Result<Listing> {
         self.refuse_web("list", &prefix)?;
         let below = self.name(&prefix)?;
-        let mut number = 1;
-        loop {
-            let listing = self.list_level(&prefix, &below).await?;
-            let has = |name: &Name| self.shows(&listing, &below, name);
-            if !self.is_old_listing(&below, has, number).await {
-                return Ok(listing);
-            }
-            number += 1;
-        }
-    }
-
-    async fn list_level(&self, prefix: &str, below: &Name) -> Result<Listing> {
-        let operation = self.operation("list", prefix, 0);
+        let operation = self.operation("list", &prefix, 0);
         let level = self
             .run(&operation, |_| {
                 let (store, below) = (self.store(), below.clone());
@@ -164,24 +130,18 @@ impl Live {
         Ok(self.look(&key).await?.map(|head| head.object))
     }
 
-    /// What is known of an object, with its metadata.
+    /// Returns an object and its metadata.
     pub(super) async fn look(&self, key: &str) -> Result<Option<Head>> {
         let operation = self.operation("look at", key, 0);
         let name = self.name(key)?;
         let head = self
-            .run(&operation, |number| {
-                let (live, key, name) = (self.clone(), key.to_owned(), name.clone());
-                async move {
-                    let head = live.clone().look_once(key, name.clone()).await;
-                    let told = Told::by(&head, |head| head.object.etag.as_deref());
-                    live.refuse_old(&name, told, number)?;
-                    head
-                }
+            .run(&operation, |_| {
+                self.clone().look_once(key.to_owned(), name.clone())
             })
             .await;
         match head {
             Ok(head) => Ok(Some(head)),
-            Err(failed) if matches!(failed.verdict.what, What::NotFound) => Ok(None),
+            Err(failed) if matches!(failed.verdict.what, Outcome::NotFound) => Ok(None),
             Err(failed) => Err(failed.into_error(&operation)),
         }
     }
@@ -191,19 +151,8 @@ impl Live {
         key: String,
         name: Name,
     ) -> std::result::Result<Head, Fault> {
-        self.look_once_if(key, name, None).await
-    }
-
-    /// As `look_once`, on the condition that the object has this etag.
-    pub(super) async fn look_once_if(
-        self,
-        key: String,
-        name: Name,
-        if_match: Option<String>,
-    ) -> std::result::Result<Head, Fault> {
         let options = GetOptions {
             head: true,
-            if_match,
             ..GetOptions::default()
         };
         let answer = object_store::ObjectStore::get_opts(&*self.store(), &name, options).await?;
@@ -221,10 +170,9 @@ impl Live {
         let name = self.name(&key)?;
         let operation = self.operation("read", &key, limit.min(64 << 20));
         let bytes = self
-            .run(&operation, |number| {
-                let object = operation.object.clone();
+            .run(&operation, |_| {
                 self.clone()
-                    .get_once(object, name.clone(), limit, None, number)
+                    .get_once(operation.object.clone(), name.clone(), limit)
             })
             .await
             .map_err(|failed| failed.into_error(&operation))?;
@@ -241,26 +189,14 @@ impl Live {
         }
     }
 
-    /// One try to get a whole object; with an etag, the one that a listing told of.
-    pub(super) async fn get_once(
+    /// One try to get a whole object.
+    async fn get_once(
         self,
         object: String,
         name: Name,
         limit: u64,
-        etag: Option<String>,
-        number: Try,
     ) -> std::result::Result<Vec<u8>, Fault> {
-        let options = GetOptions {
-            if_match: etag.clone().and_then(listed::condition),
-            ..GetOptions::default()
-        };
-        let answer = self.begin(&name, options).await;
-        let told = Told::by(&answer, |answer| answer.meta.e_tag.as_deref());
-        match &etag {
-            Some(etag) => listed::refuse_older(told, etag, number)?,
-            None => self.refuse_old(&name, told, number)?,
-        }
-        let answer = answer?;
+        let answer = self.begin(&name, GetOptions::default()).await?;
         let len = answer.meta.size;
         if len > limit {
             return Err(Error::TooLarge { object, len, limit }.into());
@@ -304,7 +240,7 @@ impl Live {
             .await;
         match read {
             Ok(chunks) => Ok(chunks),
-            Err(failed) if matches!(failed.verdict.what, What::BeyondEnd) => {
+            Err(failed) if matches!(failed.verdict.what, Outcome::BeyondEnd) => {
                 let now = self.look(&key).await?;
                 Err(now.map_or_else(
                     || failed.into_error(&operation),
@@ -324,7 +260,8 @@ impl Live {
     ) -> std::result::Result<Vec<Bytes>, Fault> {
         let options = || GetOptions {
             range: Some(GetRange::Bounded(range.clone())),
-            if_match: etag.clone().and_then(listed::condition),
+            // A weak etag never matches: it is only compared.
+            if_match: etag.clone().filter(|etag| !etag.starts_with("W/")),
             ..GetOptions::default()
         };
         let started = Instant::now();
@@ -470,7 +407,7 @@ impl Live {
         loop {
             match self.download_once(&key, file, transfer, &mut counted).await {
                 Err(Error::Checksum { .. }) if round < DOWNLOAD_ROUNDS => round += 1,
-                // Replaced meanwhile, or it was looked at as it was before: what is there now is fetched.
+                // Replaced meanwhile: the new object is fetched.
                 Err(Error::Changed { .. }) if round < DOWNLOAD_ROUNDS => {
                     round += 1;
                     tokio::time::sleep(self.wait_before(round)).await;
@@ -487,11 +424,7 @@ impl Live {
         transfer: &Transfer<'_>,
         counted: &mut u64,
     ) -> Result<Object> {
-        let head = match transfer.etag {
-            Some(etag) => self.look_listed(key, etag).await?,
-            None => self.look(key).await?,
-        };
-        let Some(Head { mut object, .. }) = head else {
+        let Some(Head { mut object, .. }) = self.look(key).await? else {
             return Err(Error::NotFound {
                 object: self.object(key),
                 op: "read",
@@ -511,7 +444,7 @@ impl Live {
         if let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty()) {
             std::fs::create_dir_all(dir).map_err(|error| Error::io(dir, "create", error))?;
         }
-        let mut out = AtomicFile::create_apart(file)?.with_early_writeback();
+        let mut out = AtomicFile::create(file)?.with_early_writeback();
         let mut parts = self.parts(
             key,
             object.etag.clone(),
@@ -550,8 +483,6 @@ impl Live {
     pub(super) async fn delete(self, key: String) -> Result<()> {
         self.refuse_web("delete", &key)?;
         let name = self.name(&key)?;
-        let recent = self.0.pace.recent();
-        recent.changes(&name);
         let operation = self.operation("delete", &key, 0);
         let deleted = self
             .run(&operation, |_| {
@@ -560,20 +491,22 @@ impl Live {
             })
             .await;
         match deleted {
-            Err(failed) if !matches!(failed.verdict.what, What::NotFound) => {
+            Err(failed) if !matches!(failed.verdict.what, Outcome::NotFound) => {
                 Err(failed.into_error(&operation))
             }
-            _ => {
-                recent.deleted(&name);
-                Ok(())
-            }
+            _ => Ok(()),
         }
     }
 
     /// Whether bytes travel so that nothing but a comparison proves them.
     pub(super) fn is_unprotected(&self) -> bool {
-        self.0.settings.plain_http && !matches!(self.0.service, Service::Web(_))
+        self.0.settings.plain_http && !self.0.service.is_read_only()
     }
+}
+
+/// Strips what some stores add to an etag in one answer and not in another.
+fn plain(etag: &str) -> &str {
+    etag.trim_start_matches("W/").trim_matches('"')
 }
 
 fn describe(key: String, meta: &ObjectMeta) -> Object {
@@ -584,12 +517,17 @@ fn describe(key: String, meta: &ObjectMeta) -> Object {
     }
 }
 
-/// The CRC-32C that is stored with the object that was asked for: ours, or one that the store made itself.
+/// The CRC-32C that is stored with the object that was requested: ours, or one that the store made itself.
 fn stored_crc32c(answer: &GetResult) -> Option<u32> {
     let ours = metadata(&answer.attributes, CRC32C_NAME)
         .filter(|hex| hex.len() == 8)
         .and_then(|hex| u32::from_str_radix(hex, 16).ok());
-    ours.or_else(|| NOTES.try_with(|notes| notes.seen().crc32c).ok().flatten())
+    ours.or_else(|| {
+        EXCHANGE_LOG
+            .try_with(|notes| notes.seen().crc32c)
+            .ok()
+            .flatten()
+    })
 }
 
 fn check_sum(

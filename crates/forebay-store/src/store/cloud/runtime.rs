@@ -14,7 +14,7 @@ const MOST_THREADS: usize = 4;
 /// A raised flag is seen after this long at the latest.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The runtime, and the process that started it.
+/// The runtime, and the caller that started it.
 static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
 
 /// The runtime of this process. A forked child has none of its parent's threads, so it gets a runtime of its own; the

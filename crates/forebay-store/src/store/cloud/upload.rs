@@ -1,25 +1,20 @@
 //! Files: in one put, or in parts.
 //!
 //! An upload in parts has two moments at which an answer that is lost leaves open what happened. The begin may have left an
-//! upload that nobody knows the id of: it is looked for at the end, and ended. The completion may have been done: the object
+//! upload that no caller knows the id of: it is looked for at the end, and ended. The completion may have been done: the object
 //! there is looked at, and recognised by its token, before anything is repeated.
 
-mod begun;
+mod multipart_guard;
 mod source;
 
-use super::endings::Endings;
-use super::wire::NOTES;
-use super::{CRC32C_NAME, Fault, Live, Service, TOKEN_NAME, Try, What, new_token, runtime};
+use super::exchange_log::EXCHANGE_LOG;
+use super::task_tracker::TaskTracker;
+use super::{Fault, Live, Outcome, Try, new_token, runtime};
 use crate::store::{Object, Put, Transfer};
 use crate::{Error, Limiter, Result};
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-use begun::Begun;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use object_store::HeaderValue;
-use object_store::azure::AzureAuthorizer;
-use object_store::client::HttpRequest;
-use object_store::multipart::{MultipartStore, PartId};
+use multipart_guard::MultipartGuard;
+use object_store::multipart::PartId;
 use object_store::path::Path as Name;
 use source::Source;
 use std::future::Future;
@@ -34,11 +29,9 @@ use tokio::task::JoinHandle;
 const SMALLEST_PART: u64 = 5 << 20;
 /// They take 10,000; some room is left.
 const MOST_PARTS: u64 = 9_000;
-/// From so many bytes on, one more request is worth it that spares a checksum of all of them.
-const WORTH_LEARNING: u64 = 4 << 20;
-/// An upload that somebody else ended, or that is damaged when it is read back, begins anew so often.
+/// An upload that another process ended, or that is damaged when it is read back, starts over this often.
 const ROUNDS: u32 = 3;
-/// What is sent.
+/// The file to send.
 #[derive(Clone, Copy)]
 struct Whole<'a> {
     key: &'a str,
@@ -65,7 +58,7 @@ impl Live {
         key: String,
         file: &Path,
         transfer: &Transfer<'_>,
-        endings: &Endings,
+        endings: &TaskTracker,
     ) -> Result<Object> {
         self.refuse_web("write", &key)?;
         let source = Source::open(file)?;
@@ -77,9 +70,6 @@ impl Live {
             .part_bytes
             .max(SMALLEST_PART)
             .max((source.len / MOST_PARTS).next_multiple_of(1 << 20));
-        if source.len >= WORTH_LEARNING {
-            self.learn_payloads(&key, endings).await;
-        }
         let mut counted = 0;
         if source.len <= part_bytes {
             return self
@@ -102,7 +92,7 @@ impl Live {
                 )
                 .await;
             match done {
-                // Somebody ended our upload, or what lies there now is not what was sent.
+                // Another process ended our upload, or what lies there now is not what was sent.
                 Err(Error::NotFound { .. } | Error::Checksum { what: STORED, .. })
                     if round < ROUNDS =>
                 {
@@ -119,7 +109,7 @@ impl Live {
         source: Source,
         crc32c: u32,
         transfer: &Transfer<'_>,
-        endings: &Endings,
+        endings: &TaskTracker,
     ) -> Result<Object> {
         if let Some(limiter) = transfer.limiter {
             limiter.wait(source.len).await;
@@ -141,7 +131,7 @@ impl Live {
         whole: Whole<'_>,
         transfer: &Transfer<'_>,
         counted: &mut u64,
-        endings: &Endings,
+        endings: &TaskTracker,
     ) -> Result<Object> {
         let Whole {
             key,
@@ -152,7 +142,6 @@ impl Live {
         let runtime = runtime::runtime()?;
         let name = self.name(key)?;
         let token = new_token();
-        self.0.pace.recent().changes(&name);
         let begun = self
             .begin_upload(key, &name, crc32c, &token, endings)
             .await?;
@@ -219,7 +208,6 @@ impl Live {
                 return Err(error);
             }
         };
-        self.0.pace.recent().wrote(&name, etag.as_deref());
         begun.complete().await;
         if self.reads_back() || (!all_proved && self.is_unprotected()) {
             let found = self.read_back(key, source.len, part_bytes).await?;
@@ -253,10 +241,11 @@ impl Live {
         self.run(&operation, |_| {
             let (live, part, bytes) = (self.clone(), Arc::clone(&part), bytes.clone());
             async move {
-                let id = multipart(&live.0.service)?
+                let id = live
+                    .multipart()?
                     .put_part(&part.name, &part.upload_id, part.index, bytes.into())
                     .await?;
-                let seen = NOTES.with(|notes| notes.seen());
+                let seen = EXCHANGE_LOG.with(|notes| notes.seen());
                 Ok(Sent {
                     index: part.index,
                     id,
@@ -273,7 +262,7 @@ impl Live {
 
     async fn complete_upload(
         &self,
-        begun: &Begun,
+        begun: &MultipartGuard,
         sent: Vec<Sent>,
         len: u64,
         crc32c: u32,
@@ -302,8 +291,6 @@ impl Live {
             .await;
         match done {
             Ok(etag) => {
-                let recent = self.0.pace.recent();
-                recent.wrote(&begun.name, etag.as_deref());
                 // The store says that it is there; whether it is all there costs one request.
                 match self.look(&begun.key).await? {
                     Some(head) if head.object.len == len => Ok(etag.or(head.object.etag)),
@@ -319,7 +306,7 @@ impl Live {
             // The last try may have been done as well.
             Err(failed) => match self.look(&begun.key).await {
                 Ok(Some(head)) if head.token.as_deref() == Some(token) => Ok(head.object.etag),
-                _ if matches!(failed.verdict.what, What::NotFound) => Err(Error::NotFound {
+                _ if matches!(failed.verdict.what, Outcome::NotFound) => Err(Error::NotFound {
                     object: operation.object,
                     op: "write",
                 }),
@@ -346,88 +333,23 @@ impl Live {
                 Err(fault) => return Err(fault),
             }
         }
-        match &self.0.service {
-            Service::Azure(_) => self.put_block_list(&completion).await,
-            service => {
-                let done = multipart(service)?
-                    .complete_multipart(
-                        &completion.name,
-                        &completion.upload_id,
-                        completion.ids.to_vec(),
-                    )
-                    .await?;
-                Ok(done.e_tag)
-            }
-        }
-    }
-
-    /// Azure's completion, which `object_store` has only without metadata where parts are sent one by one.
-    async fn put_block_list(
-        &self,
-        completion: &Completion,
-    ) -> std::result::Result<Option<String>, Fault> {
-        let Service::Azure(azure) = &self.0.service else {
-            return Err(Fault::BadBytes("no list of blocks is needed".to_owned()));
-        };
-        let mut body = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
-        for id in completion.ids.iter() {
-            let id = BASE64_STANDARD.encode(&id.content_id);
-            // Committed by a try whose answer was lost, or not committed yet: the latest is right in both cases.
-            body.push_str(&format!("<Latest>{id}</Latest>"));
-        }
-        body.push_str("</BlockList>");
-        let header = |text: String| {
-            HeaderValue::from_str(&text).map_err(|_| Fault::BadBytes("a bad header".to_owned()))
-        };
-        let len = body.len();
-        let mut request = HttpRequest::new(body.into());
-        *request.method_mut() = http::Method::PUT;
-        *request.uri_mut() = format!("{}?comp=blocklist", completion.url)
-            .parse()
-            .map_err(|_| Fault::BadBytes("the object's URL cannot be used".to_owned()))?;
-        let headers = request.headers_mut();
-        headers.insert("content-length", header(len.to_string())?);
-        headers.insert("content-type", header("application/xml".to_owned())?);
-        for (name, value) in [
-            (CRC32C_NAME, format!("{:08x}", completion.crc32c)),
-            (TOKEN_NAME, completion.token.clone()),
-        ] {
-            if let Ok(name) = http::HeaderName::try_from(format!("x-ms-meta-{name}")) {
-                headers.insert(name, header(value)?);
-            }
-        }
-        let credential = azure.credentials().get_credential().await?;
-        AzureAuthorizer::new(&credential, &self.0.settings.account).try_authorize(&mut request)?;
-        let answer = super::uploads::execute(&self.0.client, request).await?;
-        let etag = answer
-            .headers()
-            .get("etag")
-            .and_then(|etag| etag.to_str().ok());
-        Ok(etag.map(str::to_owned))
+        self.0.service.complete(&self.0, &completion).await
     }
 }
 
 /// Which bytes are wrong where a completed upload is read back.
 const STORED: &str = "what the store has";
 
-struct Completion {
+/// The request that completes a multipart upload.
+pub(super) struct Completion {
     key: String,
-    name: Name,
-    upload_id: String,
-    url: String,
-    ids: Arc<Vec<PartId>>,
-    crc32c: u32,
-    token: String,
-}
-
-/// The calls for uploads in parts.
-pub(super) fn multipart(service: &Service) -> std::result::Result<&dyn MultipartStore, Fault> {
-    match service {
-        Service::S3(store) => Ok(&**store),
-        Service::Google(store) => Ok(&**store),
-        Service::Azure(store) => Ok(&**store),
-        Service::Web(_) => Err(Fault::BadBytes("web servers are read only".to_owned())),
-    }
+    pub(super) name: Name,
+    pub(super) upload_id: String,
+    /// The URL of the object, without a query.
+    pub(super) url: String,
+    pub(super) ids: Arc<Vec<PartId>>,
+    pub(super) crc32c: u32,
+    pub(super) token: String,
 }
 
 struct Part {
@@ -441,7 +363,7 @@ struct Part {
     limiter: Option<Limiter>,
 }
 
-/// Work on the runtime's threads that ends when nobody waits for it any more.
+/// Work on the runtime's threads that ends when no caller waits for it any more.
 pub(super) struct Task<T>(JoinHandle<Result<T>>);
 
 impl<T: Send + 'static> Task<T> {

@@ -1,18 +1,18 @@
 //! Small objects: one put, with or without a condition.
 
-use super::endings::Endings;
-use super::wire::{NOTES, Notes};
-use super::{Fault, Live, Service, Try, attributes, new_token};
+use super::exchange_log::EXCHANGE_LOG;
+use super::task_tracker::TaskTracker;
+use super::{Fault, Live, Try, attributes, new_token};
 use crate::store::{Put, Written};
 use crate::{Error, Result};
 use bytes::Bytes;
 use object_store::path::Path as Name;
-use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
+use object_store::{ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What a put writes, for all of its tries.
+/// The content of a put, for all of its tries.
 #[derive(Debug)]
 struct Parcel {
     key: String,
@@ -21,8 +21,6 @@ struct Parcel {
     crc32c: u32,
     token: String,
     put: Put,
-    /// Whether the object that is to be replaced is one that this process wrote lately.
-    replaces_own: bool,
     /// Set once the object there is known to be ours, with other bytes than it should have.
     ours_is_damaged: AtomicBool,
 }
@@ -33,7 +31,7 @@ impl Live {
         key: String,
         bytes: Bytes,
         put: Put,
-        endings: &Endings,
+        endings: &TaskTracker,
     ) -> Result<Written> {
         self.refuse_web("write", &key)?;
         if put != Put::Always {
@@ -47,9 +45,7 @@ impl Live {
         self.share(bytes.len() as u64).await;
         let operation = self.operation("write", &key, bytes.len() as u64);
         let name = self.name(&key)?;
-        let recent = self.0.pace.recent();
         let parcel = Arc::new(Parcel {
-            replaces_own: matches!(&put, Put::IfMatch(etag) if recent.is_own(&name, etag)),
             name,
             crc32c: crc32c::crc32c(&bytes),
             token: new_token(),
@@ -58,15 +54,11 @@ impl Live {
             bytes,
             put,
         });
-        recent.changes(&parcel.name);
-        let written = self
-            .run(&operation, |number| {
-                self.clone().put_once(Arc::clone(&parcel), number)
-            })
-            .await
-            .map_err(|failed| failed.into_error(&operation))?;
-        recent.wrote(&parcel.name, written.etag.as_deref());
-        Ok(written)
+        self.run(&operation, |number| {
+            self.clone().put_once(Arc::clone(&parcel), number)
+        })
+        .await
+        .map_err(|failed| failed.into_error(&operation))
     }
 
     async fn put_once(
@@ -102,24 +94,17 @@ impl Live {
                     .clone()
                     .look_once(parcel.key.clone(), parcel.name.clone())
                     .await;
-                let head = match head {
-                    // Refused because of what is there, and nothing is there: one of the answers is old.
-                    Err(Fault::Store(object_store::Error::NotFound { .. })) => {
-                        return Err(Fault::Old);
+                match head {
+                    Ok(head) if head.token.as_deref() == Some(&parcel.token) => head.object.etag,
+                    Ok(_) | Err(Fault::Store(object_store::Error::NotFound { .. })) => {
+                        return Err(error.into());
                     }
-                    other => other?,
-                };
-                let is_as_before = matches!(&parcel.put, Put::IfMatch(etag) if head.object.etag.as_ref() == Some(etag));
-                match head.token.as_deref() {
-                    Some(token) if token == parcel.token => head.object.etag,
-                    // Refused because it is another one, and it is the same one.
-                    _ if is_as_before => return Err(Fault::Old),
-                    _ => return Err(error.into()),
+                    Err(fault) => return Err(fault),
                 }
             }
             Err(error) => return Err(error.into()),
         };
-        let seen = NOTES.with(|notes| notes.seen());
+        let seen = EXCHANGE_LOG.with(|notes| notes.seen());
         let mut good = seen.refuted == 0;
         if good && (self.reads_back() || (seen.proved == 0 && self.is_unprotected())) {
             let stored = self.store().get(&parcel.name).await?.bytes().await?;
@@ -145,7 +130,7 @@ impl Live {
         number: Try,
     ) -> std::result::Result<PutMode, Fault> {
         let e_tag = Some(etag.to_owned());
-        if !matches!(self.0.service, Service::Google(_)) {
+        if !self.0.service.names_generations() {
             return Ok(PutMode::Update(UpdateVersion {
                 e_tag,
                 version: None,
@@ -165,12 +150,6 @@ impl Live {
             Ok(head) if number.0 > 1 && head.token.as_deref() == Some(&parcel.token) => {
                 Ok(PutMode::Create)
             }
-            // It was there when we wrote it: this may be from before.
-            Ok(_) | Err(Fault::Store(object_store::Error::NotFound { .. }))
-                if parcel.replaces_own && number.0 < super::fresh::TRIES =>
-            {
-                Err(Fault::Old)
-            }
             Ok(_) | Err(Fault::Store(object_store::Error::NotFound { .. })) => {
                 Err(Fault::Store(object_store::Error::Precondition {
                     path: parcel.key.clone(),
@@ -183,9 +162,9 @@ impl Live {
 
     /// Makes sure, once for each bucket and process, that the store heeds conditions: some accept them and overwrite.
     /// Providers whose own stores these are do; behind `s3://` may be anything.
-    async fn prove_conditions(&self, key: &str, put: &Put, endings: &Endings) -> Result<()> {
+    async fn prove_conditions(&self, key: &str, put: &Put, endings: &TaskTracker) -> Result<()> {
         let settings = &self.0.settings;
-        if settings.assume_conditional_put || !matches!(self.0.service, Service::S3(_)) {
+        if settings.assume_conditional_put || !self.0.service.may_ignore_conditions() {
             return Ok(());
         }
         let proven = match put {
@@ -195,7 +174,7 @@ impl Live {
         if proven.load(Ordering::Relaxed) {
             return Ok(());
         }
-        // With the call that wants to know it an object would stay that nobody needs.
+        // With the call that wants to know it an object would stay that no caller needs.
         let asking = self.clone().ask_of_conditions(key.to_owned(), put.clone());
         let answer = endings.through(asking).await?;
         answer.unwrap_or_else(|| {
@@ -208,16 +187,17 @@ impl Live {
 
     async fn ask_of_conditions(self, key: String, put: Put) -> Result<()> {
         let key = key.as_str();
-        let probe = format!("{}.forebay-probe-{}", directory(key), new_token());
+        let probe = format!("{PROBE}{}", new_token());
         let bytes = Bytes::from_static(b"forebay asks whether conditions are heeded\n");
         self.put_here(probe.clone(), bytes.clone(), Put::Always)
             .await?;
+        self.clear_probes(&probe).await;
         let condition = match put {
             Put::IfMatch(_) => Put::IfMatch("\"00000000000000000000000000000000\"".to_owned()),
             _ => Put::IfAbsent,
         };
         let answer = self.put_here(probe.clone(), bytes, condition).await;
-        // Whoever may write but not delete is left with a file of a few bytes.
+        // A caller that may write but not delete is left with a file of a few bytes.
         let _ = self.clone().delete(probe).await;
         match answer {
             Err(Error::AlreadyThere { .. } | Error::Changed { .. }) => Ok(()),
@@ -228,42 +208,40 @@ impl Live {
         }
     }
 
-    /// Finds out, once for each bucket and process, whether the store compares the bytes that it receives with the hash in the
-    /// request's signature. Where it does, no other checksum is needed to know that it has what was sent. A small object whose
-    /// bytes are changed on their way is refused then, and nothing is left of it.
-    pub(super) async fn learn_payloads(&self, key: &str, endings: &Endings) {
-        let open = &self.0;
-        if !matches!(open.service, Service::S3(_)) || open.pace.knows_payloads() {
+    /// Removes probes that killed processes left. Their age is by the store's own clock: that of `own`, which was written a
+    /// moment ago. What cannot be removed now is left to the next run.
+    async fn clear_probes(&self, own: &str) {
+        let (Ok(below), Ok(first), Ok(last)) = (
+            self.name(""),
+            self.name(PROBE.trim_end_matches('-')),
+            self.name(&format!("{PROBE}~")),
+        ) else {
             return;
-        }
-        // Whoever is not told asks again with the next upload.
-        let asking = self.clone().ask_of_payloads(key.to_owned());
-        let _ = endings.through(asking).await;
-    }
-
-    async fn ask_of_payloads(self, key: String) {
-        let (open, key) = (&self.0, key.as_str());
-        let probe = format!("{}.forebay-probe-{}", directory(key), new_token());
-        let Ok(name) = self.name(&probe) else { return };
-        let notes = Arc::new(Notes::spoiling());
-        let bytes = Bytes::from_static(b"forebay asks whether payloads are compared\n");
-        let store = self.store();
-        let asked = store.put(&name, bytes.into());
-        let asked = NOTES.scope(Arc::clone(&notes), asked);
-        // Whoever does not answer is asked again with the next upload.
-        match tokio::time::timeout(LEARNING_TIME, asked).await {
-            Ok(Ok(_)) => open.pace.learned_payloads(false),
-            Ok(Err(_)) => {
-                let code = notes.seen().code;
-                if code.is_some_and(|code| REFUSALS_OF_PAYLOADS.contains(&code.as_str())) {
-                    open.pace.learned_payloads(true);
-                    return;
-                }
+        };
+        let Ok(found) = self
+            .list_between("", &below, (Some(first), Some(last)))
+            .await
+        else {
+            return;
+        };
+        let own = self.name(own).ok();
+        let now = found
+            .iter()
+            .find(|meta| Some(&meta.location) == own.as_ref())
+            .map(|meta| meta.last_modified);
+        let Some(now) = now else { return };
+        for meta in found {
+            let age = (now - meta.last_modified).to_std().unwrap_or_default();
+            if age < PROBE_LIFETIME {
+                continue;
             }
-            Err(_) => {}
+            if let Some(key) = self
+                .key(&meta.location)
+                .filter(|key| key.starts_with(PROBE))
+            {
+                let _ = self.clone().delete(key).await;
+            }
         }
-        // It may be there though the answer was lost. Whoever may write but not delete is left with a file of a few bytes.
-        let _ = self.clone().delete(probe).await;
     }
 
     pub(super) fn reads_back(&self) -> bool {
@@ -271,19 +249,12 @@ impl Live {
     }
 }
 
-/// What stores say of bytes that are not those of the hash.
-const REFUSALS_OF_PAYLOADS: [&str; 2] = ["XAmzContentSHA256Mismatch", "BadDigest"];
-/// A store that takes longer to answer is not asked.
-const LEARNING_TIME: Duration = Duration::from_secs(5);
+/// How names of objects begin that are written to learn something of the store, and deleted.
+const PROBE: &str = ".forebay-probe-";
+/// No probe is in use for so long: each of its requests gives up after minutes.
+const PROBE_LIFETIME: Duration = Duration::from_secs(3600);
 
-/// Whether the store refused only because somebody else writes there right now.
+/// Whether the store refused only because another process writes there right now.
 fn collided() -> bool {
-    NOTES.with(|notes| notes.seen().code.as_deref() == Some("ConditionalRequestConflict"))
-}
-
-/// The part of a key before its name, with the slash.
-fn directory(key: &str) -> &str {
-    key.rfind('/')
-        .and_then(|at| key.get(..=at))
-        .unwrap_or_default()
+    EXCHANGE_LOG.with(|notes| notes.seen().code.as_deref() == Some("ConditionalRequestConflict"))
 }

@@ -202,7 +202,7 @@ fn read(what: &'static str, path: &Path) -> Result<Vec<u8>> {
         path: path.to_owned(),
         source,
     };
-    let file = std::fs::File::open(path).map_err(failed)?;
+    let file = crate::open_input(path).map_err(failed)?;
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut io::Read::take(file, MAX_FILE + 1), &mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_FILE {

@@ -8,6 +8,7 @@
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::error::Foreign;
 use rustls::Connection;
 
 /// Ciphertext that is read at once, for large reads. They wait for all of it, which saves wake-ups.
@@ -214,10 +215,11 @@ impl Session {
                 incoming.start = incoming.end;
             }
             let result = state.tls.process_new_packets();
-            // Who speaks frames in clear would take an alert for one of them.
-            let speaks_frames = state.first == crate::frame::MAGIC;
+            // A peer that speaks frames or HTTP in clear would take an alert for an answer of its own protocol.
+            let speaks_clear = state.first == crate::frame::MAGIC
+                || Foreign::of(state.first) == Some(Foreign::HttpRequest);
             let is_due = result.is_err() || state.tls.is_handshaking();
-            if state.tls.wants_write() && is_due && !speaks_frames {
+            if state.tls.wants_write() && is_due && !speaks_clear {
                 let mut out = Vec::new();
                 self.take_outgoing(&mut state, &mut out)?;
                 // Before the handshake is done nobody else writes.

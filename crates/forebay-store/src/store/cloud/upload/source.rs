@@ -38,7 +38,7 @@ impl Buffers {
     }
 }
 
-/// A buffer that goes back when nobody has its bytes any more.
+/// A buffer that goes back when no caller has its bytes any more.
 struct Lent {
     bytes: Vec<u8>,
     buffers: Arc<Buffers>,
@@ -61,7 +61,8 @@ impl Drop for Lent {
 
 impl Source {
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|error| Error::io(path, "open", error))?;
+        let file =
+            forebay_shard::open_file(path).map_err(|error| Error::io(path, "open", error))?;
         let meta = file
             .metadata()
             .map_err(|error| Error::io(path, "look at", error))?;

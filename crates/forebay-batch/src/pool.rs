@@ -1,0 +1,454 @@
+//! Pooled memory for batches.
+//!
+//! Filling fresh pages costs several times as much as filling pages that were
+//! written before (the kernel zeroes and maps each at the first touch), so the
+//! memory of a batch is kept and handed out again. Buffers are anonymous maps,
+//! hence page aligned, and go back to their pool when dropped, on any thread.
+//! The pool bounds what it keeps unused, not what is in use: budgets and credits
+//! bound that, and their owners are elsewhere. A pool [with slots](BufferPool::with_slots) hands out memory
+//! that another process can map, as long as there is some.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+#[cfg(target_os = "linux")]
+use memmap2::Advice;
+use memmap2::MmapMut;
+
+use super::shared::SharedMemory;
+use super::slots::Slots;
+
+/// Granularity of capacities. Also the alignment every buffer has.
+const PAGE: usize = 4096;
+/// From this size on a buffer asks for huge pages and is a multiple of one.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Hands out page-aligned [`Buffer`]s and keeps those that come back.
+///
+/// A clone is another handle to the same pool.
+///
+/// ```
+/// let pool = forebay_batch::BufferPool::new(64 << 20);
+/// let mut buffer = pool.take(150_528);
+/// buffer[0] = 7;
+/// let address = buffer.as_ptr();
+/// drop(buffer);
+/// assert_eq!(pool.take(150_528).as_ptr(), address, "the same memory again");
+/// ```
+#[derive(Clone)]
+pub struct BufferPool {
+    shared: Arc<Shared>,
+    slots: Option<Arc<Slots>>,
+}
+
+struct Shared {
+    max_free_bytes: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Free maps by capacity.
+    free: BTreeMap<usize, Class>,
+    clock: u64,
+    stats: PoolStats,
+}
+
+struct Class {
+    maps: Vec<MmapMut>,
+    /// When a buffer of this capacity was last wanted or returned.
+    used: u64,
+}
+
+/// What a [`BufferPool`] holds and did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolStats {
+    /// Bytes kept for later.
+    pub free_bytes: usize,
+    /// Bytes of buffers that are out.
+    pub used_bytes: usize,
+    /// Buffers handed out.
+    pub taken: u64,
+    /// Of those, how many needed fresh memory.
+    pub mapped: u64,
+}
+
+impl BufferPool {
+    /// A pool that keeps at most `max_free_bytes` of returned buffers; what comes
+    /// back beyond that is given back to the system.
+    #[must_use]
+    pub fn new(max_free_bytes: usize) -> Self {
+        BufferPool {
+            shared: Arc::new(Shared {
+                max_free_bytes,
+                state: Mutex::default(),
+            }),
+            slots: None,
+        }
+    }
+
+    /// A pool whose buffers are in memory that another process can map: up to `slots` of them, of `slot_bytes`
+    /// together. While all of those are out, and where the system has no such memory, it is as [`BufferPool::new`].
+    #[must_use]
+    pub fn with_slots(slots: usize, slot_bytes: usize, max_free_bytes: usize) -> Self {
+        BufferPool {
+            slots: Some(Arc::new(Slots::new(slots, slot_bytes))),
+            ..BufferPool::new(max_free_bytes)
+        }
+    }
+
+    /// Numbers of the [slots](Buffer::slot) that were given up since this was asked last: no buffer has them again.
+    #[must_use]
+    pub fn take_gone(&self) -> Vec<u32> {
+        self.slots
+            .as_ref()
+            .map_or_else(Vec::new, |slots| slots.take_gone())
+    }
+
+    /// A buffer of `len` bytes. Its content is arbitrary: zeroes, or what the
+    /// last user left.
+    ///
+    /// # Panics
+    ///
+    /// When the system has no memory left, as every allocation does. Use
+    /// [`BufferPool::try_take`] for a length that somebody else chose.
+    #[must_use]
+    pub fn take(&self, len: usize) -> Buffer {
+        self.try_take(len)
+            .unwrap_or_else(|e| panic!("no memory for a buffer of {len} bytes: {e}"))
+    }
+
+    /// A buffer of `len` bytes as [`BufferPool::take`] gives it, or the system's
+    /// refusal.
+    ///
+    /// # Errors
+    ///
+    /// What `mmap` answers, usually that there is no memory.
+    pub fn try_take(&self, len: usize) -> io::Result<Buffer> {
+        if len == 0 {
+            return Ok(Buffer {
+                memory: Memory::None,
+                len,
+            });
+        }
+        let capacity = capacity_for(len).ok_or(io::ErrorKind::OutOfMemory)?;
+        if let Some(slots) = &self.slots
+            && let Some(memory) = slots.take(capacity)
+        {
+            return Ok(Buffer {
+                memory: Memory::Slot(Box::new((memory, Arc::clone(slots)))),
+                len,
+            });
+        }
+        let kept = {
+            let mut state = self.shared.lock();
+            state.stats.taken += 1;
+            let kept = state.take(capacity);
+            state.stats.mapped += u64::from(kept.is_none());
+            state.stats.used_bytes += kept.as_ref().map_or(capacity, |map| map.len());
+            kept
+        };
+        let map = match kept {
+            Some(map) => map,
+            None => fresh(capacity).inspect_err(|_| {
+                self.shared.lock().stats.used_bytes -= capacity;
+            })?,
+        };
+        Ok(Buffer {
+            memory: Memory::Own(map, Arc::clone(&self.shared)),
+            len,
+        })
+    }
+
+    /// What the pool holds and did so far.
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        self.shared.lock().stats
+    }
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufferPool")
+            .field("max_free_bytes", &self.shared.max_free_bytes)
+            .field("stats", &self.stats())
+            .finish()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing under this lock panics half-way; a poisoned pool is still whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, map: MmapMut) {
+        // Declared before the guard, so that maps given up are unmapped after
+        // the lock is free: unmapping tens of MB takes milliseconds.
+        let mut given_up: Vec<MmapMut> = Vec::new();
+        let mut state = self.lock();
+        state.stats.used_bytes -= map.len();
+        if map.len() > self.max_free_bytes {
+            given_up.push(map);
+            return;
+        }
+        state.clock += 1;
+        let now = state.clock;
+        let capacity = map.len();
+        while state.stats.free_bytes + capacity > self.max_free_bytes {
+            match state.give_up_stale(capacity) {
+                Some(stale) => given_up.push(stale),
+                None => {
+                    given_up.push(map);
+                    return;
+                }
+            }
+        }
+        state.stats.free_bytes += capacity;
+        let class = state.free.entry(capacity).or_insert(Class {
+            maps: Vec::new(),
+            used: now,
+        });
+        class.used = now;
+        class.maps.push(map);
+    }
+}
+
+impl State {
+    /// The smallest free map that fits without wasting more than a quarter.
+    fn take(&mut self, capacity: usize) -> Option<MmapMut> {
+        self.clock += 1;
+        let (&size, class) = self
+            .free
+            .range_mut(capacity..=capacity.saturating_add(capacity / 4))
+            .next()?;
+        class.used = self.clock;
+        let map = class.maps.pop()?;
+        if class.maps.is_empty() {
+            self.free.remove(&size);
+        }
+        self.stats.free_bytes -= size;
+        Some(map)
+    }
+
+    /// A map of the size that nobody wanted for the longest time, other than `keep`.
+    fn give_up_stale(&mut self, keep: usize) -> Option<MmapMut> {
+        let (&size, _) = self
+            .free
+            .iter()
+            .filter(|&(&size, _)| size != keep)
+            .min_by_key(|(_, class)| class.used)?;
+        let class = self.free.get_mut(&size)?;
+        let map = class.maps.pop()?;
+        if class.maps.is_empty() {
+            self.free.remove(&size);
+        }
+        self.stats.free_bytes -= size;
+        Some(map)
+    }
+}
+
+fn capacity_for(len: usize) -> Option<usize> {
+    let unit = if len >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
+    len.checked_next_multiple_of(unit)
+}
+
+/// Fresh memory with its pages already there. Advice is only advice: a kernel
+/// that does not know it maps the pages when they are first written.
+fn fresh(capacity: usize) -> io::Result<MmapMut> {
+    let map = MmapMut::map_anon(capacity)?;
+    #[cfg(target_os = "linux")]
+    {
+        if capacity >= HUGE_PAGE {
+            let _ = map.advise(Advice::HugePage);
+        }
+        let _ = map.advise(Advice::PopulateWrite);
+    }
+    Ok(map)
+}
+
+/// Takes shared memory back that it lent to a [`Buffer`].
+pub trait Lender: Send + Sync {
+    /// The buffer is gone, and this is its memory. Called on whatever thread dropped it: must be quick.
+    fn give_back(&self, memory: SharedMemory);
+}
+
+/// Page-aligned bytes that return to where they came from when dropped: to their [`BufferPool`], or to the
+/// process that shares them.
+///
+/// Dropping takes one short lock, sends a small message where the memory is shared, and may happen on any thread.
+pub struct Buffer {
+    memory: Memory,
+    len: usize,
+}
+
+/// The memory of a buffer, and where it returns to. Boxed where that is rare, so that batches stay small to move.
+enum Memory {
+    /// Of the empty buffer, and of one that is being dropped.
+    None,
+    Own(MmapMut, Arc<Shared>),
+    /// Made here, and mapped by another process.
+    Slot(Box<(SharedMemory, Arc<Slots>)>),
+    /// Made by another process.
+    Lent(Box<(SharedMemory, Arc<dyn Lender>)>),
+}
+
+impl Buffer {
+    /// The first `len` bytes of memory that goes back to `lender`; `None` where it has not as many.
+    #[must_use]
+    pub fn lent(memory: SharedMemory, len: usize, lender: Arc<dyn Lender>) -> Option<Buffer> {
+        (len <= memory.capacity()).then_some(Buffer {
+            memory: Memory::Lent(Box::new((memory, lender))),
+            len,
+        })
+    }
+
+    /// Makes the buffer shorter; a `len` that is not shorter changes nothing.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Number and capacity of its slot in memory that another process can map, for buffers of pools
+    /// [with slots](BufferPool::with_slots).
+    #[must_use]
+    pub fn slot(&self) -> Option<(u32, usize)> {
+        match &self.memory {
+            Memory::Slot(slot) => Some((slot.0.id(), slot.0.capacity())),
+            _ => None,
+        }
+    }
+
+    /// The file of its slot, the first time this is asked: the other process needs it only once.
+    pub fn take_slot_file(&mut self) -> Option<OwnedFd> {
+        match &mut self.memory {
+            Memory::Slot(slot) => slot.0.take_file(),
+            _ => None,
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Own(map, _) => &map[..self.len],
+            Memory::Slot(slot) => &slot.0.bytes()[..self.len],
+            Memory::Lent(lent) => &lent.0.bytes()[..self.len],
+            Memory::None => &[],
+        }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &mut self.memory {
+            Memory::Own(map, _) => &mut map[..self.len],
+            Memory::Slot(slot) => &mut slot.0.bytes_mut()[..self.len],
+            Memory::Lent(lent) => &mut lent.0.bytes_mut()[..self.len],
+            Memory::None => &mut [],
+        }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        match std::mem::replace(&mut self.memory, Memory::None) {
+            Memory::None => {}
+            Memory::Own(map, pool) => pool.put(map),
+            Memory::Slot(slot) => slot.1.put(slot.0),
+            Memory::Lent(lent) => lent.1.give_back(lent.0),
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_page_aligned_of_the_asked_length_and_come_back() {
+        let pool = BufferPool::new(64 << 20);
+        for len in [0, 1, 4095, 4096, 4097, 150_528, HUGE_PAGE, HUGE_PAGE + 1] {
+            let mut buffer = pool.take(len);
+            assert_eq!(buffer.len(), len);
+            buffer.fill(1);
+            if len > 0 {
+                assert_eq!(buffer.as_ptr() as usize % PAGE, 0, "{len}");
+            }
+        }
+        let stats = pool.stats();
+        assert_eq!(stats.used_bytes, 0);
+        assert_eq!(
+            (stats.taken, stats.mapped),
+            (7, 5),
+            "1, 4095 and 4096 share one page"
+        );
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_stale_sizes_go_first() {
+        let pool = BufferPool::new(3 * PAGE);
+        let many: Vec<Buffer> = (0..10).map(|_| pool.take(PAGE)).collect();
+        assert_eq!(pool.stats().used_bytes, 10 * PAGE);
+        drop(many);
+        assert_eq!(pool.stats().free_bytes, 3 * PAGE);
+        drop(pool.take(2 * PAGE));
+        assert_eq!(pool.stats().free_bytes, 3 * PAGE);
+        let mapped = pool.stats().mapped;
+        drop(pool.take(2 * PAGE));
+        assert_eq!(pool.stats().mapped, mapped, "the newer size was kept");
+        drop(pool.take(10 * PAGE));
+        assert_eq!(pool.stats().used_bytes, 0);
+        assert_eq!(pool.stats().free_bytes, 3 * PAGE);
+    }
+
+    #[test]
+    fn a_much_larger_buffer_is_not_wasted_on_a_small_wish() {
+        let pool = BufferPool::new(64 * PAGE);
+        drop(pool.take(32 * PAGE));
+        drop(pool.take(PAGE));
+        assert_eq!(pool.stats().mapped, 2);
+        drop(pool.take(30 * PAGE));
+        assert_eq!(pool.stats().mapped, 2);
+    }
+
+    #[test]
+    fn an_impossible_length_is_an_error() {
+        let pool = BufferPool::new(0);
+        assert!(pool.try_take(usize::MAX).is_err());
+        assert!(pool.try_take(usize::MAX / 2).is_err());
+        assert_eq!(pool.stats().used_bytes, 0);
+    }
+
+    #[test]
+    fn buffers_outlive_the_pool_and_cross_threads() {
+        let pool = BufferPool::new(1 << 20);
+        let buffers: Vec<Buffer> = (0..8).map(|_| pool.take(PAGE)).collect();
+        std::thread::scope(|scope| {
+            for buffer in buffers {
+                scope.spawn(move || drop(buffer));
+            }
+        });
+        assert_eq!(pool.stats().free_bytes, 8 * PAGE);
+        let last = pool.take(5);
+        drop(pool);
+        assert_eq!(last.len(), 5);
+    }
+}

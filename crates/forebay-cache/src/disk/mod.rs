@@ -1,0 +1,476 @@
+//! The tier in a directory: one file a block, shared by all processes of a host.
+//!
+//! The file system is the index. A block is there if its file is; it appears by a rename, whole, and goes by being unlinked and cut to nothing, so
+//! that its space is free at once even if another process has it open (who then reads too little, and fetches). What processes have to agree on is how much
+//! there is in all: see `ledger`; what may go for more: `room`. Who fills what: see `fill`. Whose blocks are in use: see `live`.
+//!
+//! | name in the directory | what |
+//! | --- | --- |
+//! | `forebay-cache.json` | says that this is a cache, of which version, and its block size |
+//! | `forebay-cache.lock` | the ledger |
+//! | `blocks/<identity>/<number>` | blocks |
+//! | `filling/<identity>-<number>` | blocks on their way |
+//! | `live/<process>-<number>` | what open caches use |
+
+mod files;
+mod fill;
+mod ledger;
+mod live;
+mod marker;
+mod room;
+mod survey;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+#[cfg(test)]
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::block::{HEADER_BYTES, Header, MIN_BLOCK_BYTES};
+use super::notices::{Notice, Notices};
+use super::object::{ObjectId, Reads};
+use super::stats::Counters;
+use files::{OpenFile, OpenFiles};
+pub(super) use fill::Filling;
+use forebay_store::{Error, Result};
+use ledger::{Entry, Ledger};
+pub(super) use live::Live;
+pub use marker::{CacheContents, CachedLocation, Cleared, clear, contents};
+use room::BASE_BYTES;
+use survey::Victims;
+
+/// Overhead of a block: inode, name, and its share of the object's directory.
+const ENTRY_BYTES: u64 = 8 << 10;
+/// How long another process may take to fill a block before it is read around the cache.
+const FILL_PATIENCE: Duration = Duration::from_secs(60);
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// Bytes that a file of this length takes.
+fn cost(file_len: u64) -> u64 {
+    let page = u64::from(MIN_BLOCK_BYTES);
+    file_len.div_ceil(page).saturating_mul(page) + ENTRY_BYTES
+}
+
+/// Bytes that a block takes whose payload is this long.
+fn block_cost(payload: u64) -> u64 {
+    cost(HEADER_BYTES as u64 + payload)
+}
+
+/// Whether an open file is what a path leads to.
+fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), std::fs::symlink_metadata(path)) {
+        (Ok(ours), Ok(there)) => ours.ino() == there.ino() && ours.dev() == there.dev(),
+        _ => false,
+    }
+}
+
+/// A directory of blocks.
+#[derive(Debug)]
+pub(super) struct Disk {
+    root: PathBuf,
+    blocks: PathBuf,
+    fills: PathBuf,
+    notes: PathBuf,
+    pub(super) block_bytes: u32,
+    /// Bytes that it may hold, all counted.
+    pub(super) limit: u64,
+    ledger: Ledger,
+    pub(super) live: Arc<Live>,
+    files: OpenFiles,
+    victims: Mutex<Victims>,
+    counters: Arc<Counters>,
+    notices: Arc<Notices>,
+    fill_patience: Duration,
+    /// Makes writes fail: what a full disk does, where none can be mounted.
+    #[cfg(test)]
+    pub(super) faulty: std::sync::atomic::AtomicBool,
+}
+
+/// The ways to store a missing block.
+#[derive(Debug)]
+pub(super) enum Begun<'a> {
+    /// Fill it.
+    Filling(Filling<'a>),
+    /// It came in the meantime.
+    Present,
+    /// Another process is filling it.
+    Busy,
+    /// There is no room for it.
+    Refused,
+}
+
+/// A block that is requested.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) id: ObjectId,
+    pub(super) number: u64,
+    pub(super) payload_len: u32,
+    /// When it was wanted before.
+    pub(super) reads: Reads,
+}
+
+impl Disk {
+    /// Opens the cache in `root`, making one where there is nothing. `limit` is for all that is in it.
+    pub(super) fn open(
+        root: &Path,
+        block_bytes: u32,
+        limit: Option<u64>,
+        counters: &Arc<Counters>,
+        notices: &Arc<Notices>,
+    ) -> Result<Self> {
+        let ledger = loop {
+            marker::prepare(root)?;
+            let ledger = Ledger::open(&root.join(marker::LEDGER))?;
+            // Another process may have cleared the cache, lock and all, between our open and our lock.
+            if ledger.lock()?.is_current() {
+                break ledger;
+            }
+        };
+        let entry = ledger.lock()?;
+        let block_bytes = marker::settle(root, block_bytes)?;
+        let dirs = [marker::BLOCKS, marker::FILLS, marker::NOTES].map(|name| root.join(name));
+        for dir in &dirs {
+            match std::fs::create_dir(dir) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(Error::io(dir, "create", error));
+                }
+                _ => {}
+            }
+        }
+        let [blocks, fills, notes] = dirs;
+        drop(entry);
+        let mut disk = Self {
+            live: Arc::new(Live::create(&notes)?),
+            root: root.to_owned(),
+            blocks,
+            fills,
+            notes,
+            block_bytes,
+            limit: 0,
+            ledger,
+            files: OpenFiles::within_limits(),
+            victims: Mutex::default(),
+            counters: Arc::clone(counters),
+            notices: Arc::clone(notices),
+            fill_patience: FILL_PATIENCE,
+            #[cfg(test)]
+            faulty: false.into(),
+        };
+        disk.settle_limit(limit)?;
+        Ok(disk)
+    }
+
+    /// Bytes in use, all counted.
+    pub(super) fn used(&self) -> u64 {
+        self.ledger.glance().unwrap_or(0)
+    }
+
+    fn path(&self, id: ObjectId, number: u64) -> PathBuf {
+        survey::block_path(&self.blocks, id, number)
+    }
+
+    /// Whether the block is there, as far as its header tells.
+    pub(super) fn has(&self, wanted: &Wanted) -> bool {
+        self.find(wanted).is_some()
+    }
+
+    /// The block, if it is there and its header is right. What is wrong is removed.
+    fn find(&self, wanted: &Wanted) -> Option<Arc<OpenFile>> {
+        let key = (wanted.id, wanted.number);
+        if let Some(file) = self.files.get(key) {
+            return Some(file);
+        }
+        let path = self.path(wanted.id, wanted.number);
+        let file = match self.open_block(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) if is_out_of_files(&error) => {
+                self.notices.tell(Notice::Descriptors, out_of_files());
+                return None;
+            }
+            // A link, or a disk that gives errors: not to be used.
+            Err(_) => {
+                self.discard(wanted, None);
+                return None;
+            }
+        };
+        match self.check(&file, wanted) {
+            Some((header, used_at)) => {
+                let file = Arc::new(OpenFile::new(file, header, used_at));
+                self.files.put(key, Arc::clone(&file));
+                Some(file)
+            }
+            None => {
+                self.discard(wanted, Some(&file));
+                None
+            }
+        }
+    }
+
+    fn open_block(&self, path: &Path) -> io::Result<File> {
+        match survey::open_to_read(path) {
+            Err(error) if is_out_of_files(&error) => {
+                self.files.clear();
+                survey::open_to_read(path)
+            }
+            other => other,
+        }
+    }
+
+    fn check(&self, file: &File, wanted: &Wanted) -> Option<(Header, u64)> {
+        let metadata = file.metadata().ok()?;
+        let mut head = [0; HEADER_BYTES];
+        file.read_exact_at(&mut head, 0).ok()?;
+        let header = Header::parse(&head, metadata.len())?;
+        let is_it = header.id == wanted.id
+            && header.number == wanted.number
+            && header.block_bytes == self.block_bytes
+            && header.payload_len == wanted.payload_len;
+        is_it.then(|| (header, survey::used_at(&metadata)))
+    }
+
+    /// Reads a part of a block's payload, checked. False if the block is not there, or not any more; what is wrong is removed.
+    pub(super) fn read(&self, wanted: &Wanted, offset: usize, out: &mut [u8], now: u64) -> bool {
+        // Twice: the file that was open may have been evicted, and the block stored again.
+        for _ in 0..2 {
+            let Some(file) = self.find(wanted) else {
+                return false;
+            };
+            if read_checked(&file, offset, out).is_some() {
+                file.note_use(now);
+                return true;
+            }
+            self.files.remove((wanted.id, wanted.number));
+            if file
+                .file
+                .metadata()
+                .is_ok_and(|metadata| metadata.nlink() > 0)
+            {
+                self.discard(wanted, Some(&file.file));
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Notes that a block will be read soon, so that no process takes it for one that is not needed.
+    pub(super) fn will_need(&self, wanted: &Wanted, now: u64) {
+        if let Some(file) = self.find(wanted) {
+            file.note_use(now);
+        }
+    }
+
+    /// Removes a block that is damaged: the file that was opened, or else whatever is in its place.
+    fn discard(&self, wanted: &Wanted, file: Option<&File>) {
+        let path = self.path(wanted.id, wanted.number);
+        let Ok(entry) = self.ledger.lock() else {
+            return;
+        };
+        if file.is_some_and(|file| !is_at(file, &path)) {
+            return;
+        }
+        if std::fs::remove_file(&path).is_ok() {
+            self.counters.disk.damaged.add(1);
+            // As much as was reserved for it, however long it is now.
+            self.take_off(&entry, block_cost(u64::from(wanted.payload_len)));
+        }
+    }
+
+    fn take_off(&self, entry: &Entry<'_>, bytes: u64) {
+        if let Some(used) = entry.used() {
+            // What cannot be written down stays counted until the next count.
+            let _ = entry.set_used(used.saturating_sub(bytes).max(BASE_BYTES));
+        }
+    }
+
+    fn give_back(&self, bytes: u64) {
+        if let Ok(entry) = self.ledger.lock() {
+            self.take_off(&entry, bytes);
+        }
+    }
+
+    /// Begins to fill a block. `wait`: until the process that is filling it is done. `is_pinned`: whether a block may not go.
+    pub(super) fn begin(
+        &self,
+        wanted: &Wanted,
+        wait: bool,
+        is_pinned: &dyn Fn(ObjectId, u64) -> bool,
+    ) -> Begun<'_> {
+        let started = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        let mut has_waited = false;
+        loop {
+            if self.find(wanted).is_some() {
+                return Begun::Present;
+            }
+            // A cache that is full is checked at every miss: not by making a file each time.
+            if self.is_full_for(wanted) {
+                return Begun::Refused;
+            }
+            match Filling::claim(self, wanted.id, wanted.number) {
+                Ok(fill::Claim::Mine(filling)) => {
+                    // A process that had it before us may have published it.
+                    if self.find(wanted).is_some() {
+                        return Begun::Present;
+                    }
+                    return self.reserve(filling, wanted, is_pinned);
+                }
+                Ok(fill::Claim::Busy) if !wait => return Begun::Busy,
+                Ok(fill::Claim::Busy) if started.elapsed() < self.fill_patience => {
+                    if !std::mem::replace(&mut has_waited, true) {
+                        self.counters.waited.add(1);
+                    }
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Ok(fill::Claim::Busy) => {
+                    self.notices.tell(
+                        Notice::Waiting,
+                        format!(
+                            "another process has been filling a block in {} for {} s: it is read around the cache",
+                            self.root.display(),
+                            self.fill_patience.as_secs()
+                        ),
+                    );
+                    return Begun::Refused;
+                }
+                Err(error) => {
+                    self.failed(&error);
+                    return Begun::Refused;
+                }
+            }
+        }
+    }
+
+    fn reserve<'a>(
+        &'a self,
+        mut filling: Filling<'a>,
+        wanted: &Wanted,
+        is_pinned: &dyn Fn(ObjectId, u64) -> bool,
+    ) -> Begun<'a> {
+        let bytes = block_cost(u64::from(wanted.payload_len));
+        match self.make_room(bytes, wanted.reads, is_pinned) {
+            Ok(true) => filling.reserved = bytes,
+            Ok(false) => return Begun::Refused,
+            Err(error) => {
+                self.notices.tell(Notice::ErrorKind, error.to_string());
+                return Begun::Refused;
+            }
+        }
+        let file_len = HEADER_BYTES as u64 + u64::from(wanted.payload_len);
+        match filling.allocate(file_len) {
+            Ok(()) => Begun::Filling(filling),
+            Err(error) => {
+                self.failed(&error);
+                Begun::Refused
+            }
+        }
+    }
+
+    /// Says once what keeps blocks from being stored.
+    pub(super) fn failed(&self, error: &io::Error) {
+        let dir = self.root.display();
+        if is_out_of_files(error) {
+            self.files.clear();
+            self.notices.tell(Notice::Descriptors, out_of_files());
+        } else if is_full(error) {
+            self.notices.tell(
+                Notice::Space,
+                format!("no room is left for {dir} ({error}): what does not fit is read around it"),
+            );
+        } else {
+            self.notices.tell(
+                Notice::ErrorKind,
+                format!("cannot store blocks in {dir}: {error}; they are read around it"),
+            );
+        }
+    }
+
+    /// Closes what is open, so that the next read looks at the files again.
+    #[cfg(test)]
+    pub(super) fn close_files(&self) {
+        self.files.clear();
+    }
+
+    #[cfg(test)]
+    fn fault(&self) -> io::Result<()> {
+        if self.faulty.load(Ordering::Relaxed) {
+            return Err(Errno::NOSPC.into());
+        }
+        Ok(())
+    }
+
+    #[cfg(not(test))]
+    #[allow(clippy::unused_self)]
+    fn fault(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads `out` from the payload and checks all chunks that it touches. None if it is not what was stored.
+fn read_checked(file: &OpenFile, offset: usize, out: &mut [u8]) -> Option<()> {
+    let (header, chunk) = (&file.header, file.header.chunk_bytes());
+    let payload = header.payload_len as usize;
+    let end = offset
+        .checked_add(out.len())
+        .filter(|end| *end <= payload)?;
+    let read = |bytes: &mut [u8], at: usize| {
+        file.file
+            .read_exact_at(bytes, (HEADER_BYTES + at) as u64)
+            .ok()
+    };
+    // Whole chunks are read in place, the ones that stick out at the ends beside it.
+    let first = offset.next_multiple_of(chunk).min(end);
+    let last = if end == payload {
+        end
+    } else {
+        (end / chunk * chunk).max(first)
+    };
+    let (head, rest) = out.split_at_mut(first - offset);
+    let (whole, tail) = rest.split_at_mut(last - first);
+    if !whole.is_empty() {
+        read(whole, first)?;
+        if !header.are_chunks(first / chunk, whole) {
+            return None;
+        }
+    }
+    let mut beside = Vec::new();
+    for (part, at) in [(head, offset), (tail, last)] {
+        if part.is_empty() {
+            continue;
+        }
+        let number = at / chunk;
+        let start = number * chunk;
+        beside.resize(chunk.min(payload - start), 0);
+        read(&mut beside, start)?;
+        if !header.are_chunks(number, &beside) {
+            return None;
+        }
+        part.copy_from_slice(&beside[at - start..at - start + part.len()]);
+    }
+    Some(())
+}
+
+fn is_out_of_files(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [Errno::MFILE, Errno::NFILE]
+        .iter()
+        .any(|errno| code == Some(errno.raw_os_error()))
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+fn out_of_files() -> String {
+    "too many files are open (`ulimit -n`) for the cache to open its own: it is read around"
+        .to_owned()
+}

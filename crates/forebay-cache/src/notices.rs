@@ -1,0 +1,62 @@
+//! Warnings of a cache, each kind once.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Receives warnings.
+pub type Observer = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// The kinds of warnings. None of them stops a reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Notice {
+    /// The file system is full.
+    Space,
+    /// The process has too many files open.
+    Descriptors,
+    /// Another process does not come to an end.
+    Waiting,
+    /// Anything else that keeps blocks from being stored.
+    ErrorKind,
+}
+
+/// The warnings so far.
+#[derive(Default)]
+pub(super) struct Notices {
+    said: Mutex<Vec<(Notice, String)>>,
+    observer: Option<Observer>,
+}
+
+impl Notices {
+    pub(super) fn new(observer: Option<Observer>) -> Self {
+        Self {
+            said: Mutex::default(),
+            observer,
+        }
+    }
+
+    /// Says it, unless something of this kind was said before.
+    pub(super) fn tell(&self, kind: Notice, text: String) {
+        {
+            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            if said.iter().any(|(before, _)| *before == kind) {
+                return;
+            }
+            said.push((kind, text.clone()));
+        }
+        if let Some(observer) = &self.observer {
+            observer(&text);
+        }
+    }
+
+    /// Everything that was said.
+    pub(super) fn all(&self) -> Vec<String> {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.iter().map(|(_, text)| text.clone()).collect()
+    }
+}
+
+impl fmt::Debug for Notices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.all()).finish()
+    }
+}

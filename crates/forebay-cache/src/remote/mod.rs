@@ -1,0 +1,348 @@
+//! Datasets read from wherever they are: the seam of `forebay-shard` over a [`Store`].
+//!
+//! - [`RemoteStorage`] opens objects (this file) and reads ranges of them ([`file`]).
+//! - [`ahead`] reads what readers say they will need, before they ask, within a budget of bytes.
+//! - [`open_dataset`], [`open_shard`] are what faces call: they take any location, and a local one costs what it always did.
+//!
+//! An object is pinned when it is opened: if it is replaced while it is being read, that is an error, never a mixture of two.
+//! [`Store`] handles retries and errors.
+
+mod ahead;
+mod error;
+mod file;
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebay_shard::{
+    CacheHits, Dataset, LocalFiles, OpenOptions, ReadAt, ReadProfile, Shard, Storage, StorageStats,
+};
+
+use crate::{Cache, Filled};
+use ahead::ReadAhead;
+pub use error::ReadError;
+use file::{RemoteFile, Source};
+use forebay_store::{Error, Location, Object, Result, Store, StoreOptions};
+
+/// Default readahead of all sequential readers together.
+const DEFAULT_READ_AHEAD_BYTES: u64 = 128 << 20;
+/// Reads on their way at once: at 30 ms to the first byte and a few MiB each, enough for a fast network.
+const PARALLEL: usize = 32;
+/// Two ranges this near each other are one read. At what object stores give one connection, reading over so much takes as long as
+/// a third of the wait for a first byte.
+const GAP_BYTES: u64 = 512 << 10;
+/// How far ahead one reader in order reaches.
+const REACH_BYTES: u64 = 32 << 20;
+/// Holds the index of some thousand records. Not more: a dataset has a thousand shards.
+const TAIL_BYTES: u64 = 64 << 10;
+/// From this many files of a directory on, one listing replaces a request for each.
+const WORTH_LISTING: usize = 8;
+
+/// How datasets are read.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ReadOptions {
+    /// How the store is reached, and how patiently.
+    pub store: StoreOptions,
+    /// The block cache, so that each block is fetched once; local directories do not use it.
+    pub cache: Option<Arc<Cache>>,
+    /// Bytes that readers in order may be ahead of themselves, all together. 0 if the caller reads ahead by itself, as
+    /// loaders do.
+    pub read_ahead_bytes: u64,
+    /// How shards are read.
+    pub shards: OpenOptions,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self {
+            store: StoreOptions::default(),
+            cache: None,
+            read_ahead_bytes: DEFAULT_READ_AHEAD_BYTES,
+            shards: OpenOptions::default(),
+        }
+    }
+}
+
+impl ReadOptions {
+    /// For a store that is reached like this.
+    pub fn new(store: StoreOptions) -> Self {
+        Self {
+            store,
+            ..Self::default()
+        }
+    }
+
+    /// The same with a cache.
+    #[must_use]
+    pub fn with_cache(mut self, cache: Option<Arc<Cache>>) -> Self {
+        self.cache = cache;
+        self
+    }
+
+    /// The same for a loader, which keeps reads on their way by itself, within its own budget.
+    #[must_use]
+    pub fn for_loader(mut self) -> Self {
+        self.read_ahead_bytes = 0;
+        self
+    }
+}
+
+/// Opens the dataset at a location: a local directory, or one in a store.
+///
+/// # Errors
+/// As [`Dataset::open`]. Where the store is at fault, [`ReadError::of`] tells what it was.
+pub fn open_dataset(location: &Location, options: &ReadOptions) -> forebay_shard::Result<Dataset> {
+    let (root, storage) = read_storage(location, options)?;
+    Dataset::options()
+        .shards(options.shards.clone())
+        .storage(storage)
+        .open(root)
+}
+
+/// Opens the shard at a location: a local file, or an object in a store.
+///
+/// # Errors
+/// As [`Shard::open_path`]. Where the store is at fault, [`ReadError::of`] tells what it was.
+pub fn open_shard(location: &Location, options: &ReadOptions) -> forebay_shard::Result<Shard> {
+    let (path, storage) = shard_storage(location, options)?;
+    Shard::open_path_in(path, &options.shards, storage)
+}
+
+/// The storage that a shard is in, and the shard's path there: its index may lie beside it.
+///
+/// # Errors
+/// As [`read_storage`].
+pub fn shard_storage(
+    location: &Location,
+    options: &ReadOptions,
+) -> forebay_shard::Result<(PathBuf, Arc<dyn Storage>)> {
+    let text = location.to_string();
+    let dir = match text.rsplit_once('/') {
+        Some((dir, _)) if location.is_remote() => Location::parse(dir).ok(),
+        _ => None,
+    };
+    let (root, storage) = read_storage(dir.as_ref().unwrap_or(location), options)?;
+    match dir {
+        // As `Path::join` has it, slashes and all.
+        Some(_) => Ok((PathBuf::from(text), storage)),
+        None => Ok((root, storage)),
+    }
+}
+
+/// The storage that a location is in, and the location's path there.
+///
+/// # Errors
+/// As [`Store::open`], as an error about that path.
+pub fn read_storage(
+    location: &Location,
+    options: &ReadOptions,
+) -> forebay_shard::Result<(PathBuf, Arc<dyn Storage>)> {
+    if let Ok(path) = location.local_path() {
+        return Ok((path.to_owned(), Arc::new(LocalFiles::within_limits())));
+    }
+    let root = PathBuf::from(location.to_string());
+    let storage =
+        RemoteStorage::open(location, options).map_err(|error| forebay_shard::Error::Io {
+            path: root.clone(),
+            op: "open",
+            source: ReadError::io(error),
+        })?;
+    Ok((root, Arc::new(storage)))
+}
+
+/// The objects below a location, as shards want to read them.
+///
+/// Paths begin with the location as text: `s3://bucket/imagenet/forebay.json`.
+#[derive(Debug)]
+pub struct RemoteStorage {
+    store: Store,
+    root: PathBuf,
+    parallel: usize,
+    ahead: Option<Arc<ReadAhead>>,
+    cache: Option<Arc<Cache>>,
+    /// Cache hits of the readers.
+    found: Arc<Mutex<CacheHits>>,
+    known: Mutex<Known>,
+}
+
+/// Metadata of objects that was fetched already.
+#[derive(Debug, Default)]
+struct Known {
+    open: HashMap<PathBuf, Arc<RemoteFile>>,
+    /// The objects of each directory that was listed, by key.
+    listed: HashMap<String, Arc<HashMap<String, Object>>>,
+}
+
+impl RemoteStorage {
+    /// Opens the place; no request is made yet.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open(location: &Location, options: &ReadOptions) -> Result<Self> {
+        let store = Store::open(location, &options.store)?;
+        Ok(Self::new(store, options))
+    }
+
+    /// Reads from a store that is open.
+    pub fn new(store: Store, options: &ReadOptions) -> Self {
+        let parallel = PARALLEL.min(options.store.max_requests.max(1));
+        let ahead = (options.read_ahead_bytes > 0)
+            .then(|| Arc::new(ReadAhead::new(options.read_ahead_bytes, parallel)));
+        Self {
+            root: PathBuf::from(store.location().to_string()),
+            store,
+            parallel,
+            ahead,
+            cache: options.cache.clone(),
+            found: Arc::default(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// The path of the location itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // A panic elsewhere leaves maps of what is known: still right.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The key of a path below the root.
+    fn key(&self, path: &Path) -> io::Result<String> {
+        let refused = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why.to_owned());
+        let below = path
+            .strip_prefix(&self.root)
+            .map_err(|_| refused("it is not below the location that was opened"))?;
+        let mut key = String::new();
+        for part in below.components() {
+            let part = part.as_os_str().to_str();
+            let part = part.ok_or_else(|| refused("an object's name must be UTF-8"))?;
+            if !key.is_empty() {
+                key.push('/');
+            }
+            key.push_str(part);
+        }
+        Ok(key)
+    }
+
+    /// Returns what the listing of its directory says about an object. None if the directory was not listed.
+    fn listed(&self, key: &str) -> Option<Option<Object>> {
+        let dir = key.rsplit_once('/').map_or("", |(dir, _)| dir);
+        let known = self.known();
+        let listed = known.listed.get(dir)?;
+        Some(listed.get(key).cloned())
+    }
+
+    fn find(&self, key: &str) -> io::Result<Object> {
+        // An object that was not listed may have come since.
+        if let Some(Some(object)) = self.listed(key)
+            && object.etag.is_some()
+        {
+            return Ok(object);
+        }
+        let found = self.store.head(key).map_err(ReadError::io)?;
+        found.ok_or_else(|| {
+            ReadError::io(Error::NotFound {
+                object: self.store.location().join(key).to_string(),
+                op: "read",
+            })
+        })
+    }
+
+    fn file(&self, path: &Path) -> io::Result<Arc<RemoteFile>> {
+        if let Some(file) = self.known().open.get(path) {
+            return Ok(Arc::clone(file));
+        }
+        let object = self.find(&self.key(path)?)?;
+        let source = Source::new(self.store.clone(), object, self.cache.as_ref(), &self.found);
+        let file = RemoteFile::new(source, self.ahead.clone());
+        let mut known = self.known();
+        // The first reader pinned the object.
+        let file = known
+            .open
+            .entry(path.to_owned())
+            .or_insert_with(|| Arc::new(file));
+        Ok(Arc::clone(file))
+    }
+
+    /// Has the cache store a part of a file, as far as there is room, and tells what came of it. None where nothing can be
+    /// cached: there is no cache, or the store does not tell one version of the object from the next.
+    ///
+    /// # Errors
+    /// As [`Storage::open`], and where the bytes cannot be fetched.
+    pub fn fill(&self, path: &Path, bytes: Range<u64>) -> io::Result<Option<Filled>> {
+        let filled = self.file(path)?.fill(bytes).transpose();
+        filled.map_err(ReadError::io)
+    }
+}
+
+impl Storage for RemoteStorage {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadAt>> {
+        let file: Arc<RemoteFile> = self.file(path)?;
+        Ok(file)
+    }
+
+    fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        let key = self.key(path)?;
+        self.store.get(&key, limit).map_err(ReadError::io)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        let key = self.key(path)?;
+        if let Some(listed) = self.listed(&key) {
+            return Ok(listed.is_some());
+        }
+        let found = self.store.head(&key).map_err(ReadError::io)?;
+        Ok(found.is_some())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
+        let dir = self.key(dir)?;
+        let listing = self.store.list_dir(&dir).map_err(ReadError::io)?;
+        let name = |key: &str| {
+            let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
+            OsString::from(name)
+        };
+        let objects = listing.objects.iter().map(|object| object.key.as_str());
+        let dirs = listing.dirs.iter().map(String::as_str);
+        let names = objects.chain(dirs).map(name).collect();
+        let objects = listing.objects.into_iter();
+        let by_key = objects.map(|object| (object.key.clone(), object));
+        let by_key = Arc::new(by_key.collect());
+        self.known().listed.insert(dir, by_key);
+        Ok(names)
+    }
+
+    fn expect(&self, dir: &Path, files: usize) {
+        let is_known = |key: &str| self.known().listed.contains_key(key);
+        if files >= WORTH_LISTING && self.key(dir).is_ok_and(|key| !is_known(&key)) {
+            // If listing is not possible or not allowed, each object costs one request.
+            let _ = self.list(dir);
+        }
+    }
+
+    fn stats(&self) -> Option<StorageStats> {
+        let found = || *self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(StorageStats {
+            cache: self.cache.as_ref().map(|_| found()),
+            ..self.store.stats()
+        })
+    }
+
+    fn read_profile(&self) -> ReadProfile {
+        let reach = self.ahead.as_ref().map_or(0, |ahead| ahead.budget());
+        let mut profile = ReadProfile::default();
+        profile.parallel = self.parallel;
+        profile.gap_bytes = GAP_BYTES;
+        profile.readahead_bytes = reach.min(REACH_BYTES);
+        profile.tail_bytes = TAIL_BYTES;
+        profile
+    }
+}

@@ -1,0 +1,522 @@
+//! The manifest of a checkpoint: what makes it complete, and what its files must be.
+//!
+//! It is JSON, small and published last; FORMAT.md describes it. A fingerprint over all of it is in it, so a manifest
+//! that was changed anywhere is refused. Keys of files are derived from it, never read from it: nothing that it says
+//! can lead a reader out of the checkpoint's own directory.
+
+use super::{Error, Result, name};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fmt::Write as _;
+
+/// The manifest's name in the checkpoint's directory.
+pub const MANIFEST_NAME: &str = "forebay-checkpoint.json";
+/// While an object of this name is beside the manifest, retention leaves the checkpoint alone.
+pub const PIN_NAME: &str = "forebay-checkpoint.pin";
+/// No manifest is longer: half a million files.
+pub(super) const MANIFEST_MAX_BYTES: u64 = 64 << 20;
+/// How many attempts that were replaced a manifest names: far more than any drain is behind.
+const REPLACED_MAX: usize = 64;
+/// More ranks than any machine has; a number from a manifest is checked against it before anything is made of it.
+pub const WORLD_SIZE_MAX: u32 = 1 << 16;
+
+const FORMAT: &str = "forebay-checkpoint";
+const PART_FORMAT: &str = "forebay-checkpoint-part";
+const VERSION: u32 = 1;
+
+/// A file of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileEntry {
+    /// Its name: a relative path with `/`.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// The CRC32C of all its bytes.
+    #[serde(with = "hex32")]
+    pub crc32c: u32,
+}
+
+/// The files of one rank; a checkpoint that is not distributed has one part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// The kind of content: "bytes", "directory", "torch" and so on.
+    pub content: String,
+    /// The user's metadata.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+    /// The files, by name.
+    pub files: Vec<FileEntry>,
+}
+
+impl Part {
+    /// The size of all files together.
+    pub fn bytes(&self) -> u64 {
+        self.files
+            .iter()
+            .fold(0, |sum, file| sum.saturating_add(file.bytes))
+    }
+
+    /// The file of a name.
+    pub fn file(&self, name: &str) -> Option<&FileEntry> {
+        let at = self
+            .files
+            .binary_search_by(|file| file.name.as_str().cmp(name))
+            .ok()?;
+        self.files.get(at)
+    }
+
+    /// Sorted by name, each name once and fit for a path, sizes that can be added up.
+    pub(super) fn check(&self) -> std::result::Result<(), String> {
+        let mut total = 0_u64;
+        for file in &self.files {
+            name::check(&file.name)?;
+            total = total
+                .checked_add(file.bytes)
+                .ok_or("its sizes cannot be added up")?;
+        }
+        for pair in self.files.windows(2) {
+            if pair[0].name >= pair[1].name {
+                return Err(format!(
+                    "{:?} is there twice, or out of order",
+                    pair[1].name
+                ));
+            }
+        }
+        if self.content.len() > 64 || self.content.chars().any(char::is_control) {
+            return Err("its content has no sensible name".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// A complete checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    format: String,
+    version: u32,
+    /// Identifies this attempt to save the checkpoint: part of the names of its data.
+    pub attempt: String,
+    /// Attempts that were complete under this name before and have been replaced, the last one first: none of them may be published
+    /// again, since their data is gone or going.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    replaced: Vec<String>,
+    /// The parts, by rank.
+    pub parts: Vec<Part>,
+    fingerprint: String,
+}
+
+impl Manifest {
+    /// The manifest of these parts. `attempt` is what [`Manifest::new_attempt`] gives, or what all ranks agreed upon.
+    pub(super) fn new(attempt: String, parts: Vec<Part>) -> Self {
+        let mut made = Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            attempt,
+            replaced: Vec::new(),
+            parts,
+            fingerprint: String::new(),
+        };
+        made.fingerprint = made.expected_fingerprint();
+        made
+    }
+
+    /// The same checkpoint in the place of `old`.
+    pub(super) fn replacing(&self, old: Option<&Self>) -> Self {
+        let mut made = self.clone();
+        made.replaced = old.map_or_else(Vec::new, |old| {
+            let attempts = [&old.attempt].into_iter().chain(&old.replaced);
+            attempts.take(REPLACED_MAX).cloned().collect()
+        });
+        made.fingerprint = made.expected_fingerprint();
+        made
+    }
+
+    /// Whether it is in the place of this attempt, or of one that was in its place.
+    pub(super) fn has_replaced(&self, attempt: &str) -> bool {
+        self.replaced.iter().any(|replaced| replaced == attempt)
+    }
+
+    /// Whether both are one checkpoint, whatever either has replaced.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.attempt == other.attempt && self.parts == other.parts
+    }
+
+    /// A name for an attempt that no other one has: the process that replaces a checkpoint deletes the data of the one that was there,
+    /// and must not meet that of another attempt with the same content.
+    pub(super) fn new_attempt() -> Result<String> {
+        let random = getrandom::u64()
+            .map_err(|error| forebay_store::Error::io("the name of an attempt", "make", error))?;
+        Ok(format!("{random:016x}"))
+    }
+
+    /// Returns a hash that identifies the checkpoint.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// How many ranks saved it.
+    pub fn world_size(&self) -> u32 {
+        u32::try_from(self.parts.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The size of all files of all parts.
+    pub fn bytes(&self) -> u64 {
+        self.parts
+            .iter()
+            .fold(0, |sum, part| sum.saturating_add(part.bytes()))
+    }
+
+    fn expected_fingerprint(&self) -> String {
+        let (format, attempt) = (&self.format, &self.attempt);
+        if self.replaced.is_empty() {
+            return fingerprint(&(format, self.version, attempt, &self.parts));
+        }
+        fingerprint(&(format, self.version, attempt, &self.replaced, &self.parts))
+    }
+
+    /// The file's bytes.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        to_json(self)
+    }
+
+    /// Reads and checks a manifest; `place` is where it came from, for the error.
+    pub fn parse(bytes: &[u8], place: &str) -> Result<Self> {
+        let bad = |why: String| Error::Manifest {
+            place: place.to_owned(),
+            why,
+        };
+        let made: Self = serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
+        if made.format != FORMAT || made.version != VERSION {
+            return Err(bad(format!(
+                "it is {:?} version {}, and this build reads {FORMAT} version {VERSION}",
+                made.format, made.version
+            )));
+        }
+        if made.parts.is_empty() || made.parts.len() > WORLD_SIZE_MAX as usize {
+            return Err(bad(format!("it has {} parts", made.parts.len())));
+        }
+        if made.replaced.len() > REPLACED_MAX {
+            let many = made.replaced.len();
+            return Err(bad(format!("it names {many} attempts that were replaced")));
+        }
+        for attempt in [&made.attempt].into_iter().chain(&made.replaced) {
+            name::check_attempt(attempt).map_err(bad)?;
+        }
+        for part in &made.parts {
+            part.check().map_err(bad)?;
+        }
+        if made.fingerprint != made.expected_fingerprint() {
+            return Err(bad(
+                "its content is not what its fingerprint says: it was changed".to_owned(),
+            ));
+        }
+        Ok(made)
+    }
+
+    /// Returns the key of a part's file, relative to the checkpoint's directory.
+    pub fn key(&self, rank: u32, file: &str) -> String {
+        data_key(&self.attempt, rank, self.world_size(), file)
+    }
+}
+
+/// A manifest with a right fingerprint: what it names lies below the checkpoint.
+#[cfg(any(test, feature = "fuzzing"))]
+pub fn fuzz(bytes: &[u8]) {
+    let _ = Manifest::parse(bytes, "here");
+    let Ok(mut made) = serde_json::from_slice::<Manifest>(bytes) else {
+        return;
+    };
+    made.fingerprint = made.expected_fingerprint();
+    let Ok(made) = Manifest::parse(&made.to_bytes(), "here") else {
+        return;
+    };
+    for (rank, part) in (0..).zip(&made.parts) {
+        for file in &part.files {
+            let key = made.key(rank, &file.name);
+            assert!(!key.starts_with('/') && !key.split('/').any(|part| part == ".."));
+        }
+    }
+}
+
+/// The manifest of one rank, published when its files are uploaded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PartManifest {
+    format: String,
+    version: u32,
+    pub(super) attempt: String,
+    pub(super) rank: u32,
+    pub(super) world_size: u32,
+    pub(super) part: Part,
+    fingerprint: String,
+}
+
+impl PartManifest {
+    pub(super) fn new(attempt: String, rank: u32, world_size: u32, part: Part) -> Self {
+        let mut made = Self {
+            format: PART_FORMAT.to_owned(),
+            version: VERSION,
+            attempt,
+            rank,
+            world_size,
+            part,
+            fingerprint: String::new(),
+        };
+        made.fingerprint = made.expected_fingerprint();
+        made
+    }
+
+    fn expected_fingerprint(&self) -> String {
+        fingerprint(&(
+            &self.format,
+            self.version,
+            &self.attempt,
+            self.rank,
+            self.world_size,
+            &self.part,
+        ))
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        to_json(self)
+    }
+
+    /// Reads the part that a rank of this attempt should have left.
+    pub(super) fn parse(
+        bytes: &[u8],
+        place: &str,
+        attempt: &str,
+        rank: u32,
+        world_size: u32,
+    ) -> Result<Self> {
+        let bad = |why: String| Error::Manifest {
+            place: place.to_owned(),
+            why,
+        };
+        let made: Self = serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
+        if made.format != PART_FORMAT || made.version != VERSION {
+            return Err(bad(
+                "it is no part of a checkpoint that this build reads".to_owned()
+            ));
+        }
+        if made.attempt != attempt || made.rank != rank || made.world_size != world_size {
+            return Err(bad(format!(
+                "it is rank {} of {} of attempt {:?}, expected was rank {rank} of {world_size} of {attempt:?}",
+                made.rank, made.world_size, made.attempt
+            )));
+        }
+        made.part.check().map_err(bad)?;
+        if made.fingerprint != made.expected_fingerprint() {
+            return Err(bad(
+                "its content is not what its fingerprint says: it was changed".to_owned(),
+            ));
+        }
+        Ok(made)
+    }
+
+    pub(super) fn key(attempt: &str, rank: u32, world_size: u32) -> String {
+        format!("{DATA_PREFIX}{attempt}/rank-{rank:05}-of-{world_size:05}.json")
+    }
+}
+
+/// How keys of a checkpoint's data begin, below its directory.
+pub(super) const DATA_PREFIX: &str = "data-";
+
+/// Returns the key of a rank's file, relative to the checkpoint's directory.
+pub(super) fn data_key(attempt: &str, rank: u32, world_size: u32, file: &str) -> String {
+    if world_size == 1 {
+        format!("{DATA_PREFIX}{attempt}/{file}")
+    } else {
+        format!("{DATA_PREFIX}{attempt}/rank-{rank:05}/{file}")
+    }
+}
+
+/// Sixteen hex digits of the BLAKE3 hash of the value as JSON without white space.
+pub(super) fn fingerprint(value: &impl Serialize) -> String {
+    // Maps with text as keys and numbers serialise without a way to fail.
+    let json = serde_json::to_vec(value).unwrap_or_default();
+    let hash = blake3::hash(&json);
+    hash.as_bytes()
+        .iter()
+        .take(8)
+        .fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+fn to_json(value: &impl Serialize) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec_pretty(value).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// A checksum as eight hex digits.
+pub(super) mod hex32 {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(in super::super) fn serialize<S: Serializer>(
+        value: &u32,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{value:08x}"))
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<u32, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.len() != 8
+            || !text
+                .bytes()
+                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        {
+            return Err(D::Error::custom("a checksum is eight hex digits"));
+        }
+        u32::from_str_radix(&text, 16).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fuzz_corpus_passes() {
+        let corpus = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../forebay-store/fuzz/corpus/checkpoint_manifest"
+        );
+        forebay_rigs::replay_corpus(corpus.as_ref(), super::fuzz);
+    }
+
+    fn part() -> Part {
+        let file = |name: &str, bytes| FileEntry {
+            name: name.to_owned(),
+            bytes,
+            crc32c: 0xe306_9283,
+        };
+        let mut metadata = Map::new();
+        metadata.insert("step".to_owned(), Value::from(1000));
+        Part {
+            content: "files".to_owned(),
+            metadata,
+            files: vec![file("a/model.bin", 9), file("b", 9)],
+        }
+    }
+
+    #[test]
+    fn it_comes_back() {
+        let made = Manifest::new(Manifest::new_attempt().unwrap(), vec![part()]);
+        let bytes = made.to_bytes();
+        assert_eq!(Manifest::parse(&bytes, "x").unwrap(), made);
+        assert_eq!(made.bytes(), 18);
+        assert_eq!(made.key(0, "b"), format!("data-{}/b", made.attempt));
+        assert_eq!(made.parts[0].file("b").unwrap().bytes, 9);
+        assert!(made.parts[0].file("c").is_none());
+    }
+
+    #[test]
+    fn it_knows_what_was_in_its_place() {
+        let mut last = Manifest::new("0".to_owned(), vec![part()]);
+        let bare = last.to_bytes();
+        assert!(!String::from_utf8(bare).unwrap().contains("replaced"));
+        for number in 1..100 {
+            let own = Manifest::new(number.to_string(), vec![part()]);
+            let next = own.replacing(Some(&last));
+            assert!(next.is_same(&own) && !next.is_same(&last));
+            assert_ne!(next.fingerprint(), own.fingerprint());
+            assert_eq!(Manifest::parse(&next.to_bytes(), "x").unwrap(), next);
+            last = next;
+        }
+        for (attempt, is_known) in [("99", false), ("98", true), ("35", true), ("34", false)] {
+            assert_eq!(last.has_replaced(attempt), is_known, "{attempt}");
+        }
+        assert!(!last.replacing(None).has_replaced("98"));
+        last.replaced.push("34".to_owned());
+        last.fingerprint = last.expected_fingerprint();
+        assert!(Manifest::parse(&last.to_bytes(), "x").is_err());
+        last.replaced = vec!["../x".to_owned()];
+        last.fingerprint = last.expected_fingerprint();
+        assert!(Manifest::parse(&last.to_bytes(), "x").is_err());
+    }
+
+    #[test]
+    fn every_changed_byte_and_every_cut_is_refused() {
+        let old = Manifest::new("run-0".to_owned(), vec![part()]);
+        let made = Manifest::new("run-1".to_owned(), vec![part(), part()]);
+        let bytes = made.replacing(Some(&old)).to_bytes();
+        for at in 0..bytes.len() - 1 {
+            for flip in [1_u8, 0x20, 0x80] {
+                let mut changed = bytes.clone();
+                changed[at] ^= flip;
+                // White space may become other white space: then the content is the same.
+                if let Ok(read) = Manifest::parse(&changed, "x") {
+                    assert_eq!(read, Manifest::parse(&bytes, "x").unwrap(), "byte {at}");
+                    assert!(bytes[at].is_ascii_whitespace(), "byte {at}");
+                }
+            }
+            assert!(Manifest::parse(&bytes[..at], "x").is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn names_that_leave_the_directory_are_refused() {
+        for bad in [
+            "../x",
+            "/etc/passwd",
+            "a//b",
+            "",
+            ".",
+            "a/../b",
+            "a\\b",
+            "a\nb",
+        ] {
+            let mut evil = part();
+            evil.files = vec![FileEntry {
+                name: bad.to_owned(),
+                bytes: 1,
+                crc32c: 0,
+            }];
+            let bytes = Manifest::new("run-1".to_owned(), vec![evil]).to_bytes();
+            assert!(
+                matches!(Manifest::parse(&bytes, "x"), Err(Error::Manifest { .. })),
+                "{bad:?}"
+            );
+        }
+        for bad in ["", "../..", "a/b", "A b"] {
+            let bytes = Manifest::new(bad.to_owned(), vec![part()]).to_bytes();
+            assert!(Manifest::parse(&bytes, "x").is_err(), "{bad:?}");
+        }
+        let mut twice = part();
+        twice.files[1].name = "a/model.bin".to_owned();
+        assert!(
+            Manifest::parse(&Manifest::new("r".to_owned(), vec![twice]).to_bytes(), "x").is_err()
+        );
+        let mut huge = part();
+        huge.files[0].bytes = u64::MAX;
+        assert!(
+            Manifest::parse(&Manifest::new("r".to_owned(), vec![huge]).to_bytes(), "x").is_err()
+        );
+    }
+
+    #[test]
+    fn a_part_of_another_attempt_is_refused() {
+        let made = PartManifest::new("run-1".to_owned(), 2, 4, part());
+        let bytes = made.to_bytes();
+        assert_eq!(
+            PartManifest::parse(&bytes, "x", "run-1", 2, 4).unwrap(),
+            made
+        );
+        for (attempt, rank, world) in [("run-2", 2, 4), ("run-1", 1, 4), ("run-1", 2, 8)] {
+            assert!(PartManifest::parse(&bytes, "x", attempt, rank, world).is_err());
+        }
+        let text = String::from_utf8(bytes)
+            .unwrap()
+            .replace("\"bytes\": 9", "\"bytes\": 8");
+        assert!(PartManifest::parse(text.as_bytes(), "x", "run-1", 2, 4).is_err());
+    }
+}

@@ -1,0 +1,438 @@
+//! Checkpoints that are read back, from the fast disk where they are still there and from their store otherwise.
+//!
+//! Every file is compared with its checksum before a caller sees it as read.
+
+use super::drain::find;
+use super::error::io_error;
+use super::manifest::{FileEntry, MANIFEST_MAX_BYTES, MANIFEST_NAME, Manifest};
+use super::marker::Marker;
+use super::name::Place;
+use super::reading::{self, ReadingLock};
+use super::{Error, Result, draft};
+use forebay_staging::unit::{Unit, UnitLock, UnitState};
+use forebay_store::{
+    AtomicFile, Cancel, Durability, Location, Object, Store, StoreOptions, for_each_parallel,
+};
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+/// Bytes of one request.
+const RANGE_BYTES: usize = 8 << 20;
+/// Such requests at once.
+const RANGES_AT_ONCE: usize = 8;
+/// A reader that meets a removal waits so long for it to be over, and then finds nothing.
+const REMOVAL: Duration = Duration::from_millis(20);
+
+/// A complete checkpoint, ready to be read. While it is there, retention on this host leaves the checkpoint alone.
+#[derive(Debug)]
+pub struct Checkpoint {
+    place: Place,
+    manifest: Manifest,
+    local: Option<Local>,
+    store: Option<Store>,
+    #[expect(dead_code, reason = "held for its lock")]
+    reading: Option<ReadingLock>,
+}
+
+#[derive(Debug)]
+struct Local {
+    entry: Unit,
+    #[expect(dead_code, reason = "held for its flock")]
+    lock: UnitLock,
+    /// Whether there is nothing else to read from.
+    is_only: bool,
+}
+
+impl Checkpoint {
+    /// Opens a checkpoint. One that is acknowledged and not yet drained is found in the staging area `area`; of one that
+    /// is in its store, the area's copy is used if it is the same.
+    pub fn open(location: &Location, options: &StoreOptions, area: Option<&Path>) -> Result<Self> {
+        let place = Place::of(location)?;
+        let copies = match area {
+            Some(area) => copies_of(area, &place)?,
+            None => Vec::new(),
+        };
+        // The last one that was acknowledged is what the checkpoint will be.
+        if let Some((entry, lock, manifest, UnitState::Staged)) =
+            copies.last().map(|(e, m, s)| (e, e.read(), m, s))
+            && let Ok(Some(lock)) = lock
+        {
+            let local = Some(Local {
+                entry: entry.clone(),
+                lock,
+                is_only: true,
+            });
+            return Ok(Self {
+                manifest: manifest.clone(),
+                local,
+                store: None,
+                reading: None,
+                place,
+            });
+        }
+        let reading = match area {
+            Some(area) if area.is_dir() => loop {
+                match reading::share(area, &place)? {
+                    Some(lock) => break Some(lock),
+                    None => std::thread::sleep(REMOVAL),
+                }
+            },
+            _ => None,
+        };
+        let store = Store::open(&place.prefix, options)?;
+        let Some((_, manifest)) = find(&store, &place)? else {
+            // Only a read of an object tells that it is the whole bucket that is not there.
+            return Err(
+                match store.get(&place.key(MANIFEST_NAME), MANIFEST_MAX_BYTES) {
+                    Ok(_) | Err(forebay_store::Error::NotFound { .. }) => Error::Missing {
+                        place: place.location(),
+                        hint: None,
+                    },
+                    Err(error) => error.into(),
+                },
+            );
+        };
+        let manifest = manifest?;
+        let mut local = None;
+        for (entry, copy, _) in copies {
+            if copy.is_same(&manifest)
+                && let Some(lock) = entry.read()?
+            {
+                local = Some(Local {
+                    entry,
+                    lock,
+                    is_only: false,
+                });
+            }
+        }
+        Ok(Self {
+            place,
+            manifest,
+            local,
+            store: Some(store),
+            reading,
+        })
+    }
+
+    /// The location.
+    pub fn location(&self) -> String {
+        self.place.location()
+    }
+
+    /// Returns the manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Whether the fast disk has it.
+    pub fn is_local(&self) -> bool {
+        self.local.is_some()
+    }
+
+    /// Fills `buf`, which has the file's size, with a file of a rank's part.
+    pub fn read(&self, rank: u32, file: &FileEntry, buf: &mut [u8], cancel: &Cancel) -> Result<()> {
+        if buf.len() as u64 != file.bytes {
+            return Err(Error::Option {
+                what: format!("{} has {} bytes", file.name, file.bytes),
+            });
+        }
+        if let Some(local) = &self.local {
+            match self.read_local(local, file, buf, cancel) {
+                // A damaged copy of what the store has costs time, nothing else.
+                Err(Error::Corrupt { .. }) if !local.is_only => {}
+                other => return other,
+            }
+        }
+        let (store, object) = self.object(rank, file)?;
+        self.read_store(store, &object, file, buf, cancel)
+    }
+
+    /// Writes a file of a rank's part to `path`, which is there whole or not at all.
+    pub fn export(
+        &self,
+        rank: u32,
+        file: &FileEntry,
+        path: &Path,
+        cancel: &Cancel,
+        progress: &dyn Fn(u64),
+    ) -> Result<()> {
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)
+                .map_err(|error| io_error(parent, "create the directory", error))?;
+        }
+        if let Some(local) = &self.local {
+            match self.export_local(local, file, path, cancel) {
+                Err(Error::Corrupt { .. }) if !local.is_only => {}
+                other => {
+                    other?;
+                    progress(file.bytes);
+                    return Ok(());
+                }
+            }
+        }
+        let (store, object) = self.object(rank, file)?;
+        let transfer = forebay_store::Transfer::new(cancel)
+            .with_crc32c(Some(file.crc32c))
+            .with_progress(progress);
+        match store.download_file(&object.key, path, &transfer) {
+            Ok(_) => Ok(()),
+            Err(forebay_store::Error::Checksum { .. }) => {
+                Err(self.corrupt(file, "its bytes are not what was saved".to_owned()))
+            }
+            Err(error) => Err(self.explained(error, file)),
+        }
+    }
+
+    /// Reads every file and compares; `progress` receives the bytes. Whatever is damaged is in the answer.
+    pub fn verify(&self, cancel: &Cancel, progress: &dyn Fn(u64)) -> Result<Vec<Error>> {
+        let mut found = Vec::new();
+        let mut piece = Vec::new();
+        for (rank, part) in (0_u32..).zip(&self.manifest.parts) {
+            for file in &part.files {
+                match self.verify_file(rank, file, &mut piece, cancel, progress) {
+                    Err(error @ (Error::Corrupt { .. } | Error::Missing { .. })) => {
+                        found.push(error)
+                    }
+                    other => other?,
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn verify_file(
+        &self,
+        rank: u32,
+        file: &FileEntry,
+        piece: &mut Vec<u8>,
+        cancel: &Cancel,
+        progress: &dyn Fn(u64),
+    ) -> Result<()> {
+        if let Some(local) = self.local.as_ref().filter(|local| local.is_only) {
+            let mut sum = draft::Sum::default();
+            let path = local.entry.file(&file.name);
+            let opened =
+                forebay_shard::open_file(&path).map_err(|error| io_error(&path, "open", error))?;
+            draft::copy(&opened, &path, &mut sum, cancel)?;
+            progress(file.bytes);
+            return self.compare(file, sum.bytes, sum.crc32c);
+        }
+        let (store, object) = self.object(rank, file)?;
+        let (mut offset, mut crc32c) = (0, 0);
+        while offset < file.bytes {
+            stop_if(cancel, &self.place)?;
+            let length = (file.bytes - offset).min(RANGE_BYTES as u64);
+            piece.resize(length as usize, 0);
+            store
+                .read_at_if(&object, offset, piece)
+                .map_err(|error| self.explained(error, file))?;
+            crc32c = crc32c::crc32c_append(crc32c, piece);
+            offset += length;
+            progress(length);
+        }
+        self.compare(file, file.bytes, crc32c)
+    }
+
+    fn read_local(
+        &self,
+        local: &Local,
+        file: &FileEntry,
+        buf: &mut [u8],
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let path = local.entry.file(&file.name);
+        let mut opened =
+            forebay_shard::open_file(&path).map_err(|error| self.unopened(file, &path, error))?;
+        let mut crc32c = 0;
+        for piece in buf.chunks_mut(RANGE_BYTES / 8) {
+            stop_if(cancel, &self.place)?;
+            opened
+                .read_exact(piece)
+                .map_err(|error| match error.kind() {
+                    io::ErrorKind::UnexpectedEof => {
+                        self.corrupt(file, format!("it is shorter than {} bytes", file.bytes))
+                    }
+                    _ => io_error(&path, "read", error),
+                })?;
+            crc32c = crc32c::crc32c_append(crc32c, piece);
+        }
+        let more = opened
+            .read(&mut [0])
+            .map_err(|error| io_error(&path, "read", error))?;
+        self.compare(file, file.bytes + more as u64, crc32c)
+    }
+
+    fn export_local(
+        &self,
+        local: &Local,
+        file: &FileEntry,
+        path: &Path,
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let source = local.entry.file(&file.name);
+        let opened = forebay_shard::open_file(&source)
+            .map_err(|error| self.unopened(file, &source, error))?;
+        let mut made = Both {
+            sum: draft::Sum::default(),
+            file: AtomicFile::create(path)?.with_early_writeback(),
+        };
+        draft::copy(&opened, &source, &mut made, cancel)?;
+        self.compare(file, made.sum.bytes, made.sum.crc32c)?;
+        Ok(made.file.commit(Durability::Synced)?)
+    }
+
+    fn unopened(&self, file: &FileEntry, path: &Path, error: io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::NotFound => self.corrupt(file, "it is not there".to_owned()),
+            _ => io_error(path, "open", error),
+        }
+    }
+
+    /// The store and the object that the file is in it.
+    fn object(&self, rank: u32, file: &FileEntry) -> Result<(&Store, Object)> {
+        let Some(store) = &self.store else {
+            return Err(self.corrupt(file, "it is in no store yet".to_owned()));
+        };
+        let key = self.place.key(&self.manifest.key(rank, &file.name));
+        match store.head(&key)? {
+            None => Err(self.corrupt(file, "it is not there".to_owned())),
+            Some(object) if object.len != file.bytes => Err(self.corrupt(
+                file,
+                format!("it has {} bytes, and {} were saved", object.len, file.bytes),
+            )),
+            Some(object) => Ok((store, object)),
+        }
+    }
+
+    /// The ranges of a file side by side; the checksum of the whole is put together from theirs.
+    fn read_store(
+        &self,
+        store: &Store,
+        object: &Object,
+        file: &FileEntry,
+        buf: &mut [u8],
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let count = buf.len().div_ceil(RANGE_BYTES);
+        let mut sums = vec![(0_u32, 0_usize); count];
+        let ranges = buf.chunks_mut(RANGE_BYTES).zip(&mut sums).enumerate();
+        let read: Result<()> = for_each_parallel(ranges, RANGES_AT_ONCE, |(at, (range, sum))| {
+            stop_if(cancel, &self.place)?;
+            store
+                .read_at_if(object, (at * RANGE_BYTES) as u64, range)
+                .map_err(|error| self.explained(error, file))?;
+            *sum = (crc32c::crc32c(range), range.len());
+            Ok(())
+        });
+        read?;
+        let crc32c = sums
+            .into_iter()
+            .fold(0, |sum, (next, len)| crc32c::crc32c_combine(sum, next, len));
+        self.compare(file, file.bytes, crc32c)
+    }
+
+    fn compare(&self, file: &FileEntry, bytes: u64, crc32c: u32) -> Result<()> {
+        if bytes != file.bytes {
+            return Err(self.corrupt(
+                file,
+                format!("it has {bytes} bytes, and {} were saved", file.bytes),
+            ));
+        }
+        if crc32c != file.crc32c {
+            let why = format!(
+                "its CRC32C is {crc32c:08x}, that of what was saved is {:08x}",
+                file.crc32c
+            );
+            return Err(self.corrupt(file, why));
+        }
+        Ok(())
+    }
+
+    fn corrupt(&self, file: &FileEntry, why: String) -> Error {
+        Error::Corrupt {
+            place: self.place.location(),
+            file: file.name.clone(),
+            why,
+        }
+    }
+
+    /// Converts an error of the store about a file that existed a moment ago.
+    fn explained(&self, error: forebay_store::Error, file: &FileEntry) -> Error {
+        match error {
+            forebay_store::Error::NotFound { .. } | forebay_store::Error::Changed { .. } => {
+                Error::Missing {
+                    place: self.place.location(),
+                    hint: Some(format!(
+                        " any more: {} was removed or replaced while it was read",
+                        file.name
+                    )),
+                }
+            }
+            forebay_store::Error::BeyondEnd { .. } => {
+                self.corrupt(file, format!("it is shorter than {} bytes", file.bytes))
+            }
+            forebay_store::Error::Cancelled { .. } => cancelled(&self.place),
+            error => error.into(),
+        }
+    }
+}
+
+struct Both {
+    sum: draft::Sum,
+    file: AtomicFile,
+}
+
+impl Write for Both {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(buf)?;
+        self.sum.write(buf.get(..written).unwrap_or_default())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn stop_if(cancel: &Cancel, place: &Place) -> Result<()> {
+    if cancel.is_cancelled() {
+        Err(cancelled(place))
+    } else {
+        Ok(())
+    }
+}
+
+fn cancelled(place: &Place) -> Error {
+    Error::Cancelled {
+        what: format!("{} was read", place.location()),
+    }
+}
+
+/// Returns the copies of a checkpoint in the area, the oldest first. Parts of distributed checkpoints do not count.
+pub(super) fn copies_of(area: &Path, place: &Place) -> Result<Vec<(Unit, Manifest, UnitState)>> {
+    let mut found = Vec::new();
+    for (entry, of, manifest, stage) in all_copies(area)? {
+        if of == *place {
+            found.push((entry, manifest, stage));
+        }
+    }
+    Ok(found)
+}
+
+/// All checkpoints that an area has whole. What cannot be read is none.
+pub(super) fn all_copies(area: &Path) -> Result<Vec<(Unit, Place, Manifest, UnitState)>> {
+    let mut found = Vec::new();
+    for entry in Unit::all(area)?.into_iter().filter(Unit::is_own) {
+        let Ok(Some(marker)) = Marker::of(&entry) else {
+            continue;
+        };
+        if marker.world_size == 1
+            && let Ok(place) = marker.place()
+        {
+            let manifest = Manifest::new(marker.attempt.clone(), vec![marker.part]);
+            let stage = entry.stage();
+            found.push((entry, place, manifest, stage));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,238 @@
+//! Which checkpoints of a run go once a newer one is complete, and how they go.
+//!
+//! Only checkpoints whose names differ from the new one's in nothing but their number are looked at, and of those only
+//! complete ones of lower steps: never the newest N, never one that is pinned, never one that is being read on this host.
+//! A tombstone with the manifest's content is written before the manifest goes, so a removal that a crash cuts short is
+//! finished by the next one. Without a manifest only data of savers that died long ago goes: of lower steps than all that
+//! stay, untouched for a day, and not in this host's staging area.
+
+use super::drain::find;
+use super::manifest::{
+    DATA_PREFIX, MANIFEST_MAX_BYTES, MANIFEST_NAME, Manifest, PIN_NAME, PartManifest,
+};
+use super::marker::Marker;
+use super::name::{Place, family_of, step_of};
+use super::{Result, reading};
+use forebay_staging::unit::Unit;
+use forebay_store::{Object, Put, Store, clean_stale_tree};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// Data without a manifest is abandoned after this time without a change. Even if its saver lives and goes on, its
+/// checkpoint is too old to stay.
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
+/// Replaces a manifest while its files are being deleted.
+const TOMBSTONE_NAME: &str = "forebay-checkpoint.removed";
+
+/// Removes what is too much once the checkpoint at `place` is complete, and returns the names.
+pub(super) fn retire(store: &Store, place: &Place, keep: u32, area: &Path) -> Result<Vec<String>> {
+    let (Some(step), family) = (step_of(&place.name), family_of(&place.name)) else {
+        return Ok(Vec::new());
+    };
+    let mut siblings: Vec<(u64, String)> = store
+        .list_dir("")?
+        .dirs
+        .into_iter()
+        .filter(|name| family_of(name) == family)
+        .filter_map(|name| Some((step_of(&name).filter(|other| *other <= step)?, name)))
+        .collect();
+    siblings.sort_unstable();
+    // Nothing goes unless what replaces it is there, and can be read.
+    let Some((saved, Ok(_))) = find(store, place)? else {
+        return Ok(Vec::new());
+    };
+    let mut kept = 0;
+    let mut surplus = Vec::new();
+    let mut incomplete = Vec::new();
+    for (_, name) in siblings.into_iter().rev() {
+        let there: Vec<String> = store
+            .list_dir(&name)?
+            .objects
+            .into_iter()
+            .map(|object| object.key)
+            .collect();
+        let sibling = Place {
+            prefix: place.prefix.clone(),
+            name,
+        };
+        let has = |below: &str| there.contains(&sibling.key(below));
+        if has(MANIFEST_NAME) {
+            // One with a damaged manifest cannot be loaded: it counts as none, and stays for a person to look at.
+            if kept < keep.max(1) {
+                let is_good = matches!(find(store, &sibling), Ok(Some((_, Ok(_)))));
+                kept += u32::from(is_good);
+            } else if !has(PIN_NAME) {
+                surplus.push(sibling);
+            }
+        } else if has(TOMBSTONE_NAME) {
+            finish(store, &sibling)?;
+        } else if kept >= keep.max(1) {
+            incomplete.push(sibling);
+        }
+    }
+    // The store's own clock.
+    if let Some(now) = saved.modified {
+        for sibling in incomplete {
+            if !is_staged(area, &sibling)? {
+                remove_abandoned(store, &sibling, now)?;
+            }
+        }
+    }
+    let mut removed = Vec::new();
+    // The one that was just saved is the newest of them and good, so it is none of these; higher steps were not looked at.
+    for sibling in surplus {
+        if sibling == *place {
+            continue;
+        }
+        let Some(_alone) = reading::alone(area, &sibling)? else {
+            continue;
+        };
+        if remove(store, &sibling)? {
+            removed.push(sibling.name);
+        }
+    }
+    Ok(removed)
+}
+
+/// Whether this host still has a checkpoint to bring there.
+fn is_staged(area: &Path, place: &Place) -> Result<bool> {
+    for entry in Unit::all(area)? {
+        // One that cannot be read may be any.
+        match Marker::of(&entry).map(|marker| marker.map(|marker| marker.place())) {
+            Ok(None) => {}
+            Ok(Some(Ok(found))) if found != *place => {}
+            _ => return Ok(true),
+        }
+    }
+    Ok(false)
+}
+
+/// Removes the data of a saver that died before its manifest. A directory with anything else in it stays as it is.
+fn remove_abandoned(store: &Store, place: &Place, now: SystemTime) -> Result<()> {
+    let is_old = |modified: Option<SystemTime>| {
+        let age = modified.and_then(|modified| now.duration_since(modified).ok());
+        age.is_some_and(|age| age > ABANDONED_AFTER)
+    };
+    let data = place.key(DATA_PREFIX);
+    let objects = store.list(&place.name)?;
+    let is_dead = |object: &Object| object.key.starts_with(&data) && is_old(object.modified);
+    if !objects.iter().all(is_dead) {
+        return Ok(());
+    }
+    if let Ok(prefix) = place.prefix.local_path() {
+        let newest = newest_dir(&prefix.join(&place.name), 64);
+        if !is_old(newest) {
+            return Ok(());
+        }
+        // Files that are half-written, which no listing shows.
+        clean_stale_tree(&prefix.join(&place.name))?;
+    }
+    for object in objects {
+        store.delete(&object.key)?;
+    }
+    tidy(place);
+    Ok(())
+}
+
+/// When an entry of a directory, or of those below it, was last added or removed.
+fn newest_dir(dir: &Path, depth: u32) -> Option<SystemTime> {
+    let mut newest = std::fs::symlink_metadata(dir).ok()?.modified().ok()?;
+    for entry in std::fs::read_dir(dir).ok()?.flatten() {
+        if depth > 0 && entry.file_type().ok()?.is_dir() {
+            newest = newest.max(newest_dir(&entry.path(), depth - 1)?);
+        }
+    }
+    Some(newest)
+}
+
+/// Removes a checkpoint, or what an interrupted removal left of it; false if there is neither.
+pub(super) fn remove(store: &Store, place: &Place) -> Result<bool> {
+    let manifest = match find(store, place)? {
+        Some((_, Ok(manifest))) => manifest,
+        // A damaged manifest does not say which files are the checkpoint's.
+        Some((_, Err(_))) => return Ok(false),
+        None => {
+            let is_begun = store.head(&place.key(TOMBSTONE_NAME))?.is_some();
+            finish(store, place)?;
+            return Ok(is_begun);
+        }
+    };
+    store.put(
+        &place.key(TOMBSTONE_NAME),
+        &manifest.to_bytes(),
+        Put::Always,
+    )?;
+    store.delete(&place.key(MANIFEST_NAME))?;
+    finish(store, place)?;
+    Ok(true)
+}
+
+/// Deletes what the tombstone names, and the tombstone last.
+fn finish(store: &Store, place: &Place) -> Result<()> {
+    let key = place.key(TOMBSTONE_NAME);
+    let bytes = match store.get(&key, MANIFEST_MAX_BYTES) {
+        Err(forebay_store::Error::NotFound { .. }) => return Ok(()),
+        other => other?,
+    };
+    if let Ok(manifest) = Manifest::parse(&bytes, &key) {
+        for key in keys(place, &manifest) {
+            store.delete(&key)?;
+        }
+    }
+    store.delete(&key)?;
+    tidy(place);
+    Ok(())
+}
+
+/// Deletes the files of a manifest that was replaced, but for those that the new one has as well. What cannot be deleted stays
+/// without harm.
+pub(super) fn remove_data(store: &Store, place: &Place, old: &Manifest, new: Option<&Manifest>) {
+    let kept = new.map_or_else(BTreeSet::new, |new| keys(place, new).into_iter().collect());
+    for key in keys(place, old) {
+        if !kept.contains(&key) {
+            let _ = store.delete(&key);
+        }
+    }
+    tidy(place);
+}
+
+/// The keys of all that a manifest speaks of.
+fn keys(place: &Place, manifest: &Manifest) -> Vec<String> {
+    let mut keys = Vec::new();
+    for (rank, part) in (0_u32..).zip(&manifest.parts) {
+        keys.extend(
+            part.files
+                .iter()
+                .map(|file| place.key(&manifest.key(rank, &file.name))),
+        );
+        if manifest.world_size() > 1 {
+            keys.push(place.key(&PartManifest::key(
+                &manifest.attempt,
+                rank,
+                manifest.world_size(),
+            )));
+        }
+    }
+    keys
+}
+
+/// Directories that nothing is in any more, where a store has such.
+fn tidy(place: &Place) {
+    if let Ok(prefix) = place.prefix.local_path() {
+        remove_empty(&prefix.join(&place.name), 64);
+    }
+}
+
+/// Only ever removes what is empty.
+fn remove_empty(dir: &Path, depth: u32) {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        if depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_empty(&entry.path(), depth - 1);
+        }
+    }
+    let _ = std::fs::remove_dir(dir);
+}

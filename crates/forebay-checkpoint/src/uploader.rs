@@ -1,0 +1,544 @@
+//! The burst buffer: saves that return when they are safe on the fast disk, and a thread that drains them behind.
+//!
+//! One for each staging area and process. The thread is there while there is something to drain; it takes the oldest
+//! entry that is due, so a store that is away delays nothing but its own checkpoints.
+
+use super::catalog::{self, Status};
+use super::draft::Draft;
+use super::drain::{self, DrainContext, Drained};
+use super::marker::Marker;
+use super::name::Place;
+use super::request::{Request, UploaderOptions};
+use super::{Error, Result, retention};
+use forebay_staging::make_dirs;
+use forebay_staging::unit::{self, Unit, UnitLock, UnitState};
+use forebay_staging::{self as staging, AreaLock};
+use forebay_store::{Cancel, Limiter, Location, Share, StoreOptions, free_bytes};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The wait before the second try of an entry; it doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The longest wait before looking again for other ranks' parts.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
+/// How often a save that waits for room looks whether another process made some.
+const ROOM_LOOK: Duration = Duration::from_millis(200);
+/// A file system that is filled to the last byte fails in ways that are not tested.
+const SPARE_BYTES: u64 = 16 << 20;
+
+/// A staging area as one process uses it. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Uploader(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    options: UploaderOptions,
+    limiter: Limiter,
+    cancel: Cancel,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: Vec<Arc<Job>>,
+    thread: Option<JoinHandle<()>>,
+    is_running: bool,
+}
+
+#[derive(Debug)]
+struct Job {
+    entry: Unit,
+    place: String,
+    marker: Marker,
+    store: StoreOptions,
+    bytes: u64,
+    moved: AtomicU64,
+    done_files: Mutex<BTreeSet<String>>,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    owner: Option<UnitLock>,
+    outcome: Option<std::result::Result<(), Arc<Error>>>,
+    last_error: Option<Arc<Error>>,
+    failing_since: Option<Instant>,
+    not_before: Option<Instant>,
+    tries: u32,
+    missing_ranks: Vec<u32>,
+}
+
+impl Job {
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// A checkpoint that is safe on the fast disk and on its way. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Saved(Arc<Job>);
+
+impl Saved {
+    /// The location of the checkpoint.
+    pub fn location(&self) -> &str {
+        &self.0.place
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    /// How much of it is through.
+    pub fn moved(&self) -> u64 {
+        self.0.moved.load(Ordering::Relaxed).min(self.0.bytes)
+    }
+
+    /// Whether it is complete where it belongs.
+    pub fn is_done(&self) -> bool {
+        matches!(self.0.progress().outcome, Some(Ok(())))
+    }
+
+    /// Why it is not there: the final failure, or that of the last try.
+    pub fn error(&self) -> Option<Arc<Error>> {
+        let progress = self.0.progress();
+        match &progress.outcome {
+            Some(Ok(())) => None,
+            Some(Err(error)) => Some(Arc::clone(error)),
+            None => progress.last_error.clone(),
+        }
+    }
+
+    /// Since when tries fail.
+    pub fn failing_for(&self) -> Option<Duration> {
+        self.0.progress().failing_since.map(|since| since.elapsed())
+    }
+
+    /// Ranks whose parts are not there yet; empty if it waits for none.
+    pub fn missing_ranks(&self) -> Vec<u32> {
+        self.0.progress().missing_ranks.clone()
+    }
+
+    /// How it ended; none while it is on its way.
+    pub fn outcome(&self) -> Option<std::result::Result<(), Arc<Error>>> {
+        self.0.progress().outcome.clone()
+    }
+
+    /// Waits at most so long. None: it is still on its way.
+    pub fn wait_for(&self, time: Duration) -> Option<std::result::Result<(), Arc<Error>>> {
+        let progress = self.0.progress();
+        let (progress, _) = self
+            .0
+            .changed
+            .wait_timeout_while(progress, time, |progress| progress.outcome.is_none())
+            .unwrap_or_else(|e| e.into_inner());
+        progress.outcome.clone()
+    }
+}
+
+impl Uploader {
+    /// Opens an area; its directory is made if it is not there.
+    pub fn open(options: UploaderOptions) -> Result<Self> {
+        let dir = std::path::absolute(&options.dir)
+            .map_err(|error| super::error::io_error(&options.dir, "find", error))?;
+        make_dirs(&dir)?;
+        let limiter = Limiter::yielding(options.bandwidth, Share::process());
+        Ok(Self(Arc::new(Inner {
+            options: UploaderOptions { dir, ..options },
+            limiter,
+            cancel: Cancel::new(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        })))
+    }
+
+    /// The area.
+    pub fn dir(&self) -> &Path {
+        &self.0.options.dir
+    }
+
+    /// Changes how many bytes a second draining may take.
+    pub fn set_bandwidth(&self, bytes_per_second: Option<u64>) {
+        self.0.limiter.set_rate(bytes_per_second);
+    }
+
+    /// Begins a checkpoint of about so many bytes. Waits at most so long for room; none if there was none.
+    pub fn begin(&self, bytes: u64, wait: Duration) -> Result<Option<Draft>> {
+        let began = Instant::now();
+        loop {
+            if let Some(draft) = self.0.try_begin(bytes)? {
+                return Ok(Some(draft));
+            }
+            let left = wait.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            // Another process may make room, without a notice.
+            let state = self.0.state();
+            let woken = self.0.changed.wait_timeout(state, left.min(ROOM_LOOK));
+            drop(woken.unwrap_or_else(|e| e.into_inner()));
+        }
+    }
+
+    /// Commits a draft. When this returns the checkpoint is on disk, power cut or not, and is drained behind: now, or by
+    /// the process that uses the area next.
+    pub fn save(&self, draft: Draft, request: &Request) -> Result<Saved> {
+        request.check()?;
+        let mut orders = request.orders()?;
+        let (entry, owner, marker) =
+            draft.commit(&mut orders, &request.content, request.metadata.clone())?;
+        let job = Job::new(
+            entry,
+            owner,
+            marker,
+            orders.place.location(),
+            request.store.clone(),
+        );
+        Ok(self.0.take_up(job))
+    }
+
+    /// Takes up what processes that are gone have left: acknowledged checkpoints are drained, others are removed. `lend`
+    /// gives the options for a location; without one the checkpoint's own are used, with credentials from the environment.
+    pub fn recover(&self, lend: &dyn Fn(&Location) -> Option<StoreOptions>) -> Result<Vec<Saved>> {
+        let mut found = Vec::new();
+        for entry in Unit::all(self.dir())? {
+            if !entry.is_own() || entry.stage() == UnitState::Stored {
+                continue;
+            }
+            let Some(owner) = entry.own()? else { continue };
+            match Marker::of(&entry) {
+                Ok(Some(marker)) => {
+                    let place = marker.place()?;
+                    let own = marker.store_options();
+                    let store = match lend(&place.prefix) {
+                        Some(mut lent) => {
+                            lent.endpoint = lent.endpoint.or(own.endpoint);
+                            lent.region = lent.region.or(own.region);
+                            lent
+                        }
+                        None => own,
+                    };
+                    let job = Job::new(entry, owner, marker, place.location(), store);
+                    found.push(self.0.take_up(job));
+                }
+                Ok(None) => {
+                    entry.remove()?;
+                }
+                // A marker that cannot be read is left for a person to look at: `status` shows it.
+                Err(_) => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the checkpoints that this process is uploading, the oldest first.
+    pub fn pending(&self) -> Vec<Saved> {
+        let jobs = self.0.state().jobs.clone();
+        // One that is over is taken off the list a moment after its outcome is known.
+        jobs.into_iter()
+            .map(Saved)
+            .filter(|saved| saved.outcome().is_none())
+            .collect()
+    }
+
+    /// Everything in the area, also of other processes.
+    pub fn status(&self) -> Result<Vec<Status>> {
+        catalog::status(self.dir())
+    }
+
+    /// Stops draining; what is not there yet stays staged. Waits until unfinished uploads are cleaned up.
+    pub fn close(&self) {
+        self.0.cancel.cancel();
+        self.0.changed.notify_all();
+        let thread = self.0.state().thread.take();
+        if let Some(thread) = thread {
+            // A panic of the drainer lost nothing: entries are on disk.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Job {
+    fn new(
+        entry: Unit,
+        owner: UnitLock,
+        marker: Marker,
+        place: String,
+        store: StoreOptions,
+    ) -> Arc<Self> {
+        let bytes = marker.part.bytes();
+        let progress = Progress {
+            owner: Some(owner),
+            ..Progress::default()
+        };
+        Arc::new(Self {
+            entry,
+            place,
+            marker,
+            store,
+            bytes,
+            moved: AtomicU64::new(0),
+            done_files: Mutex::default(),
+            progress: Mutex::new(progress),
+            changed: Condvar::new(),
+        })
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A draft of about so many bytes, if there is room for it.
+    fn try_begin(&self, bytes: u64) -> Result<Option<Draft>> {
+        // Who looks and who takes is one: others that use the directory count what this draft will be.
+        let _lock = AreaLock::lock(&self.options.dir)?;
+        if !self.has_room(bytes)? {
+            return Ok(None);
+        }
+        Draft::begin(&self.options.dir, bytes).map(Some)
+    }
+
+    fn has_room(&self, bytes: u64) -> Result<bool> {
+        let dir = &self.options.dir;
+        let fits = || -> Result<bool> {
+            let coming = staging::reserved(dir)?.saturating_add(unit::held_in(dir)?.promised);
+            let free = free_bytes(dir)?.saturating_sub(SPARE_BYTES);
+            let within = match self.options.max_bytes {
+                Some(most) => {
+                    let held = unit::held(dir, 64).saturating_add(coming);
+                    held.saturating_add(bytes) <= most
+                }
+                None => true,
+            };
+            Ok(within && bytes <= free.saturating_sub(coming))
+        };
+        if let Some(most) = self.options.max_bytes
+            && bytes > most
+        {
+            let why = format!("it may hold {most}");
+            return Err(Error::TooLarge {
+                dir: dir.clone(),
+                need: bytes,
+                why,
+            });
+        }
+        if fits()? {
+            return Ok(true);
+        }
+        // Copies of what is in a store already make room for what is not.
+        let mut is_waiting = false;
+        for entry in Unit::all(dir)?.into_iter().filter(Unit::is_own) {
+            if entry.stage() != UnitState::Stored {
+                is_waiting = true;
+            } else if let Some(_owner) = entry.own()? {
+                entry.remove()?;
+                if fits()? {
+                    return Ok(true);
+                }
+            }
+        }
+        if is_waiting {
+            return Ok(false);
+        }
+        let why = match self.options.max_bytes {
+            // What others are about to write, and others' files, which may go.
+            _ if staging::reserved(dir)? > 0 || unit::held_in(dir)?.promised > 0 => {
+                return Ok(false);
+            }
+            Some(most) if unit::held(dir, 64).saturating_add(bytes) > most => {
+                return Ok(false);
+            }
+            _ => format!("its disk has {} free", free_bytes(dir)?),
+        };
+        Err(Error::TooLarge {
+            dir: dir.clone(),
+            need: bytes,
+            why,
+        })
+    }
+
+    fn take_up(self: &Arc<Self>, job: Arc<Job>) -> Saved {
+        let mut state = self.state();
+        state.jobs.push(Arc::clone(&job));
+        if !state.is_running && !self.cancel.is_cancelled() {
+            let inner = Arc::clone(self);
+            let thread = std::thread::Builder::new()
+                .name("forebay-drain".into())
+                .spawn(move || inner.work());
+            // Without a thread nothing is lost: the next save tries again.
+            if let Ok(thread) = thread {
+                state.is_running = true;
+                state.thread = Some(thread);
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+        Saved(job)
+    }
+
+    /// Drains until there is nothing left.
+    fn work(&self) {
+        let mut state = self.state();
+        loop {
+            if self.cancel.is_cancelled() || state.jobs.is_empty() {
+                state.is_running = false;
+                return;
+            }
+            let now = Instant::now();
+            let due = |job: &&Arc<Job>| job.progress().not_before.is_none_or(|at| at <= now);
+            if let Some(job) = state.jobs.iter().find(due).cloned() {
+                drop(state);
+                let is_over = self.step(&job);
+                state = self.state();
+                if is_over {
+                    state.jobs.retain(|other| !Arc::ptr_eq(other, &job));
+                    self.changed.notify_all();
+                }
+            } else {
+                let next = state
+                    .jobs
+                    .iter()
+                    .filter_map(|job| job.progress().not_before)
+                    .min();
+                let pause = next.map_or(FIRST_PAUSE, |at| at.saturating_duration_since(now));
+                state = self
+                    .changed
+                    .wait_timeout(state, pause)
+                    .unwrap_or_else(|e| e.into_inner())
+                    .0;
+            }
+        }
+    }
+
+    /// One try of a job; whether it is over.
+    fn step(&self, job: &Job) -> bool {
+        job.moved.store(0, Ordering::Relaxed);
+        let progress = |bytes| {
+            job.moved.fetch_add(bytes, Ordering::Relaxed);
+        };
+        let way = DrainContext {
+            options: &job.store,
+            limiter: &self.limiter,
+            cancel: &self.cancel,
+            progress: &progress,
+            done: &job.done_files,
+        };
+        let tried = drain::drain(&job.entry, &job.marker, &way).and_then(|drained| {
+            if drained == Drained::Complete {
+                self.complete(job)?;
+            }
+            Ok(drained)
+        });
+        let mut progress = job.progress();
+        progress.missing_ranks.clear();
+        let outcome = match tried {
+            Ok(Drained::Complete) => {
+                progress.last_error = None;
+                Ok(())
+            }
+            Ok(Drained::Waiting(missing)) => {
+                progress.failing_since = None;
+                progress.last_error = None;
+                progress.missing_ranks = missing;
+                progress.tries += 1;
+                let pause = Duration::from_millis(100 << progress.tries.min(8)).min(LONGEST_LOOK);
+                progress.not_before = Some(Instant::now() + pause);
+                job.changed.notify_all();
+                return false;
+            }
+            Err(Error::Cancelled { .. }) => return false,
+            Err(error) if error.is_final() => Err(Arc::new(error)),
+            Err(error) => {
+                job.entry.note_error(&error.to_string());
+                progress.failing_since.get_or_insert_with(Instant::now);
+                progress.last_error = Some(Arc::new(error));
+                let pause = FIRST_PAUSE
+                    .saturating_mul(1 << progress.tries.min(8))
+                    .min(LONGEST_PAUSE);
+                progress.tries += 1;
+                progress.not_before = Some(Instant::now() + pause);
+                job.changed.notify_all();
+                return false;
+            }
+        };
+        if let Err(error) = &outcome {
+            job.entry.note_error(&error.to_string());
+            // No other process will have the parts joined, and what this rank had is in the store.
+            if matches!(**error, Error::Abandoned { .. }) {
+                let _ = job.entry.remove();
+            }
+        } else {
+            job.moved.store(job.bytes, Ordering::Relaxed);
+        }
+        // From here on others may take the entry: as a copy to load from, or to try again.
+        progress.owner = None;
+        progress.outcome = Some(outcome);
+        job.changed.notify_all();
+        true
+    }
+
+    /// After the checkpoint is complete: the local copy and the older ones.
+    fn complete(&self, job: &Job) -> Result<()> {
+        let place = job.marker.place()?;
+        job.entry.stored()?;
+        // From here on it is where it belongs, whatever becomes of copies: the next one tries again.
+        if let Err(error) = self.remove_copies(job, &place) {
+            job.entry
+                .note_error(&format!("local copies could not be removed: {error}"));
+        }
+        if let (Some(keep), 0) = (job.marker.keep, job.marker.rank) {
+            let store = forebay_store::Store::open(&place.prefix, &job.store)?;
+            // The checkpoint is safe whatever becomes of older ones: the next one that is complete tries again.
+            if let Err(error) = retention::retire(&store, &place, keep, &self.options.dir) {
+                job.entry
+                    .note_error(&format!("older checkpoints could not be removed: {error}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes local copies of the same run that are too many.
+    fn remove_copies(&self, job: &Job, place: &Place) -> Result<()> {
+        if job.marker.world_size > 1 || self.options.keep_local == 0 {
+            job.entry.remove()?;
+        }
+        let mut copies = Vec::new();
+        for entry in Unit::all(&self.options.dir)?
+            .into_iter()
+            .filter(Unit::is_own)
+        {
+            if entry.stage() == UnitState::Stored
+                && let Ok(Some(marker)) = Marker::of(&entry)
+                && marker
+                    .place()
+                    .is_ok_and(|other| other.prefix == place.prefix)
+            {
+                copies.push(entry);
+            }
+        }
+        let many = copies
+            .len()
+            .saturating_sub(self.options.keep_local as usize);
+        for entry in copies.into_iter().take(many) {
+            // A copy that is being read or removed goes with the next checkpoint. This job holds the lock of its own unit.
+            let owner = if entry == job.entry {
+                None
+            } else {
+                let Some(owner) = entry.own()? else { continue };
+                Some(owner)
+            };
+            entry.remove()?;
+            drop(owner);
+        }
+        Ok(())
+    }
+}

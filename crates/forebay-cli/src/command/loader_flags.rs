@@ -1,0 +1,140 @@
+//! The options of a loader as flags: one for each of the schema.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use clap::builder::ValueRange;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use forebay_options::{Kind, LoaderOption, LoaderOptions, OPTIONS};
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// The options that a command has no flags for, or flags of its own.
+pub(super) trait Without: Clone {
+    /// Their names.
+    const NAMES: &'static [&'static str];
+}
+
+/// Flags that were given, in the order of the schema.
+#[derive(Debug, Clone)]
+pub(super) struct LoaderFlags<W> {
+    given: Vec<(&'static LoaderOption, String)>,
+    without: PhantomData<W>,
+}
+
+fn flag(option: &LoaderOption) -> String {
+    option.name.replace('_', "-")
+}
+
+impl<W: Without> LoaderFlags<W> {
+    fn options() -> impl Iterator<Item = &'static LoaderOption> {
+        OPTIONS
+            .iter()
+            .filter(|option| !W::NAMES.contains(&option.name))
+    }
+
+    /// The first flag that is given, without its dashes.
+    pub(super) fn first(&self) -> Option<String> {
+        self.given.first().map(|(option, _)| flag(option))
+    }
+
+    /// The options that are given.
+    pub(super) fn read(&self) -> Result<LoaderOptions, Failure> {
+        let mut options = LoaderOptions::default();
+        for (option, text) in &self.given {
+            let wrong = |what: String| {
+                let failure = Failure::usage(format!("--{} {text}: {what}", flag(option)));
+                match option.kind {
+                    Kind::Transform => failure
+                        .hint(r#"write it as in CONFIG.toml: { kind = "train", size = 160 }"#),
+                    _ => failure,
+                }
+            };
+            let value = value(option.kind, text).map_err(wrong)?;
+            options
+                .set(option.name, value)
+                .map_err(|what| match option.kind {
+                    Kind::Transform => wrong(what),
+                    kind => wrong(format!("expected {}", kind.expected())),
+                })?;
+        }
+        Ok(options)
+    }
+}
+
+/// A value as it is typed: a word, a list with commas, or a table or list as TOML has it.
+fn value(kind: Kind, text: &str) -> Result<Value, String> {
+    if text.trim_start().starts_with(['{', '[']) {
+        let mut table: BTreeMap<String, Value> = toml::from_str(&format!("value = {text}"))
+            .map_err(|e| e.message().replace('\n', " "))?;
+        return table.remove("value").ok_or_else(|| "no value".to_owned());
+    }
+    // What is no number or flag is refused as a text.
+    let number = |text: &str| {
+        let number = text.parse::<u64>();
+        number.map_or_else(|_| Value::from(text), Value::from)
+    };
+    Ok(match kind {
+        Kind::Count | Kind::Base => number(text),
+        Kind::Flag => match text {
+            "true" => true.into(),
+            "false" => false.into(),
+            _ => text.into(),
+        },
+        Kind::Indices => text.split(',').map(number).collect(),
+        Kind::Classes => text.split(',').collect(),
+        _ => text.into(),
+    })
+}
+
+impl<W: Without> FromArgMatches for LoaderFlags<W> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let text = |option: &'static LoaderOption| {
+            let text = matches.get_one::<String>(option.name)?;
+            Some((option, text.clone()))
+        };
+        Ok(LoaderFlags {
+            given: Self::options().filter_map(text).collect(),
+            without: PhantomData,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl<W: Without> Args for LoaderFlags<W> {
+    fn augment_args(command: Command) -> Command {
+        command.args(Self::options().map(|option| {
+            let mut help = option.doc.trim().to_owned();
+            if let Kind::Choice(names) = option.kind {
+                help += &format!(": {}", names.join(", "));
+            }
+            if !option.default.is_empty() {
+                help += &format!(" [default: {}]", option.default);
+            }
+            let arg = Arg::new(option.name).long(flag(option)).help(help);
+            match option.kind {
+                Kind::Flag => arg
+                    .value_name("true|false")
+                    .num_args(ValueRange::new(0..=1))
+                    .require_equals(true)
+                    .default_missing_value("true"),
+                Kind::Count => arg.value_name("N"),
+                Kind::Indices => arg.value_name("N,..."),
+                Kind::Classes => arg.value_name("NAME,..."),
+                Kind::Transform => arg.value_name("TRANSFORM"),
+                Kind::Base => arg.value_name("BASE"),
+                Kind::Weights => arg.value_name("WEIGHTS"),
+                _ => arg.value_name("NAME"),
+            }
+        }))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}

@@ -1,0 +1,190 @@
+//! `forebay rm`: removes objects, prefixes and datasets.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use clap::Args as ClapArgs;
+use forebay_shard::manifest::FILE_NAME as MANIFEST;
+use forebay_store::{CopySource, Location, Object, Store};
+use serde::Serialize;
+
+use crate::console::Console;
+use crate::failure::{Failure, Outcome};
+use crate::paint::printable;
+use crate::quantity;
+use crate::store_args::StoreArgs;
+
+/// Deletions at a time: each is one request.
+const PARALLEL: usize = 16;
+
+/// Remove objects, and with -r everything below a location
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+A dataset's manifest goes first, so that no reader finds half a dataset. What is removed is printed, and cannot be
+restored. Directories that become empty are removed too. Only files that Forebay could list are removed: links, sockets and
+devices stay.
+
+Examples:
+  forebay rm s3://bucket/datasets/imagenet/notes.txt
+  forebay rm -r -n s3://bucket/datasets/old      shows what would be removed
+  forebay rm -r s3://bucket/datasets/old
+  forebay rm -r /fast/imagenet")]
+pub(crate) struct Args {
+    /// Objects, files; with -r prefixes, directories, datasets
+    #[arg(value_name = "LOCATION", required = true)]
+    locations: Vec<PathBuf>,
+
+    /// Remove everything below LOCATION
+    #[arg(short, long)]
+    recursive: bool,
+
+    /// Show what would be removed
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
+    let options = args.store.options_until(console);
+    let (mut objects, mut bytes) = (0, 0);
+    // Everything is looked up before anything is removed.
+    let mut found = Vec::new();
+    for location in &args.locations {
+        found.push(find(&Location::parse(location)?, args.recursive, &options)?);
+    }
+    for (source, listed) in &found {
+        for object in listed {
+            let name = source.store().location().join(&object.key);
+            let verb = if args.dry_run {
+                "would remove"
+            } else {
+                "removed"
+            };
+            console.line(format!("{verb} {}", printable(&name.to_string())));
+            objects += 1;
+            bytes += object.len;
+        }
+        if !args.dry_run {
+            remove(source.store(), listed)?;
+            if source.object().is_none()
+                && let Ok(root) = source.store().location().local_path()
+            {
+                remove_empty_directories(root);
+            }
+        }
+    }
+    #[derive(Serialize)]
+    struct Summary {
+        command: &'static str,
+        exit_code: i32,
+        dry_run: bool,
+        objects: u64,
+        bytes: u64,
+    }
+    console.line(format!(
+        "{} {}, {}",
+        if args.dry_run {
+            "Would remove"
+        } else {
+            "Removed"
+        },
+        quantity::counted(objects, "object", "objects"),
+        quantity::bytes(bytes)
+    ));
+    console.event(
+        "summary",
+        &Summary {
+            command: "rm",
+            exit_code: 0,
+            dry_run: args.dry_run,
+            objects,
+            bytes,
+        },
+    );
+    Ok(Outcome::Done)
+}
+
+/// The objects that a location names.
+fn find(
+    location: &Location,
+    recursive: bool,
+    options: &forebay_store::StoreOptions,
+) -> Result<(CopySource, Vec<Object>), Failure> {
+    let source = CopySource::find(location, options)?;
+    let store = source.store();
+    if let Some(name) = source.object() {
+        let object = store.head(name)?;
+        let missing = || Failure::new(format!("there is no object {location}"));
+        let object = object.ok_or_else(missing)?;
+        return Ok((source, vec![object]));
+    }
+    if !recursive {
+        return Err(Failure::usage(format!("{location} is not one object"))
+            .hint("-r removes everything below it; -n shows what that is"));
+    }
+    if is_root(location) {
+        return Err(Failure::usage(format!(
+            "{location} is a whole file system, home directory or bucket: name something below it"
+        )));
+    }
+    let mut objects = store.list_all("")?.objects;
+    if objects.is_empty() {
+        return Err(Failure::new(format!("there is nothing at {location}")));
+    }
+    objects.sort_by_key(|object| !object.key.ends_with(MANIFEST));
+    Ok((source, objects))
+}
+
+/// Whether a mistyped location could remove far more than was meant.
+fn is_root(location: &Location) -> bool {
+    match location.local_path() {
+        Ok(path) => {
+            let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            path.parent().is_none() || std::env::home_dir().is_some_and(|home| home == path)
+        }
+        Err(_) => {
+            let text = location.to_string();
+            let below = text.split_once("://").map_or("", |(_, rest)| rest);
+            !below.trim_end_matches('/').contains('/')
+        }
+    }
+}
+
+/// Deletes manifests one after the other, then all else in parallel.
+fn remove(store: &Store, objects: &[Object]) -> Result<(), Failure> {
+    let manifests = objects.partition_point(|object| object.key.ends_with(MANIFEST));
+    for object in &objects[..manifests] {
+        store.delete(&object.key)?;
+    }
+    let next = Mutex::new(objects[manifests..].iter());
+    let work = || -> Result<(), Failure> {
+        loop {
+            let object = next.lock().ok().and_then(|mut next| next.next());
+            let Some(object) = object else { return Ok(()) };
+            store.delete(&object.key)?;
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..PARALLEL).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| {
+            worker
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
+}
+
+fn remove_empty_directories(root: &std::path::Path) {
+    // Deepest first; what is not empty stays.
+    for entry in walkdir::WalkDir::new(root)
+        .contents_first(true)
+        .into_iter()
+        .flatten()
+    {
+        if entry.file_type().is_dir() {
+            let _ = std::fs::remove_dir(entry.path());
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! TFRecords that another tool wrote: named as others name them, without indexes and manifest.
+
+use crate::support;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use forebay_shard::{ExampleBuilder, tfrecord};
+use support::{images, run, text, tree};
+
+/// Writes TFDS-like files of the project's pictures and gives back their directory.
+fn foreign(root: &Path, shards: usize) -> PathBuf {
+    let dir = root.join("tfds");
+    fs::create_dir_all(&dir).unwrap();
+    let files: Vec<(PathBuf, Vec<u8>)> = tree(&images())
+        .into_iter()
+        .filter(|(path, _)| path.starts_with("train"))
+        .collect();
+    for shard in 0..shards {
+        let name = format!("pictures-train.tfrecord-{shard:05}-of-{shards:05}");
+        let path = dir.join(name);
+        let mut writer =
+            tfrecord::WriterBuilder::new().from_writer(File::create(&path).unwrap(), &path);
+        for (number, (path, bytes)) in files.iter().enumerate() {
+            if number % shards == shard {
+                let name = path.file_name().unwrap().to_str().unwrap();
+                let mut example = ExampleBuilder::new();
+                example
+                    .add_bytes("image/encoded", bytes)
+                    .add_bytes("image/filename", name.as_bytes())
+                    .add_floats("image/object/bbox/xmin", &[0.25, 0.5])
+                    .add_int64("image/class/label", (number % 6) as i64);
+                writer.write(&example.to_vec()).unwrap();
+            }
+        }
+        writer.finish().unwrap();
+    }
+    dir
+}
+
+#[test]
+fn an_index_makes_a_dataset_of_them() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = foreign(temp.path(), 3);
+    let before = tree(&dir);
+    run(["inspect", text(&dir)]).failed_with(&["tfds", "forebay.json"]);
+
+    // Labels from 0 where TensorFlow's tool begins with 1: which of both is right is not for us to guess.
+    run(["index", text(&dir)]).failed_with(&["record 0: its label is 0", "--label-base 0"]);
+    assert!(!dir.join("forebay.json").exists());
+
+    let ran = run(["index", text(&dir), "--label-base", "0"]).done();
+    assert!(
+        ran.stderr
+            .contains("image from feature image/encoded, label from feature image/class/label"),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stdout.contains("Indexed 48 records"), "{}", ran.stdout);
+    let after = tree(&dir);
+    assert_eq!(
+        after.len(),
+        before.len() * 3 + 1,
+        "two indexes each and a manifest"
+    );
+    for (name, bytes) in &before {
+        assert_eq!(&after[name], bytes, "the data is left alone");
+    }
+
+    let summary = run(["inspect", text(&dir), "--json"]).done().summary();
+    assert_eq!(summary["records"], 48);
+    assert_eq!(summary["splits"][0]["name"], "train");
+    let ran = run([
+        "cat",
+        text(&dir),
+        "--key",
+        "n02782093_11.JPEG",
+        "--feature",
+        "image/encoded",
+    ])
+    .done();
+    let original = images().join("train/n02782093/n02782093_11.JPEG");
+    assert_eq!(ran.bytes, fs::read(original).unwrap());
+    let ran = run([
+        "cat",
+        text(&dir),
+        "0",
+        "--feature",
+        "image/object/bbox/xmin",
+    ])
+    .done();
+    assert_eq!(ran.stdout, "0.25\n0.5\n");
+
+    // The same again is the same.
+    let again = ["index", text(&dir), "--label-base", "0", "--json"];
+    run(again).done().summary();
+    assert_eq!(tree(&dir), after);
+}
+
+#[test]
+fn an_index_elsewhere_links_to_the_data() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = foreign(temp.path(), 2);
+    let before = tree(&dir);
+    let out = temp.path().join("out");
+    for _ in 0..2 {
+        run([
+            "index",
+            text(&dir),
+            "--out",
+            text(&out),
+            "--label-base",
+            "0",
+        ])
+        .done();
+    }
+    assert_eq!(tree(&dir), before);
+    let summary = run(["inspect", text(&out), "--images", "--json"])
+        .done()
+        .summary();
+    assert_eq!(summary["images"]["records"], 48);
+    assert_eq!(summary["label_base"], 0);
+}
+
+#[test]
+fn a_hole_among_the_files_is_refused() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = foreign(temp.path(), 2);
+    fs::remove_file(dir.join("pictures-train.tfrecord-00001-of-00002")).unwrap();
+    run(["index", text(&dir)]).failed_with(&["pictures-train.tfrecord-00001-of-00002"]);
+    assert!(!dir.join("forebay.json").exists());
+}
+
+#[test]
+fn damaged_files_get_no_manifest() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = foreign(temp.path(), 2);
+    let path = dir.join("pictures-train.tfrecord-00001-of-00002");
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    run(["index", text(&dir), "--label-base", "0"]).failed_with(&[
+        "pictures-train.tfrecord-00001",
+        "record",
+        "byte",
+        "crc32c",
+    ]);
+    assert!(!dir.join("forebay.json").exists());
+}
+
+#[test]
+fn a_directory_without_shards_is_no_source() {
+    let temp = tempfile::tempdir().unwrap();
+    fs::write(temp.path().join("readme"), "x").unwrap();
+    run(["index", text(temp.path())]).failed_with(&["TFRecord"]);
+    run(["index", "/nonexistent"]).failed_with(&["/nonexistent"]);
+}

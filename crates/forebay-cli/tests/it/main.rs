@@ -1,0 +1,22 @@
+//! One binary for all tests of the public interface: linking costs more than compiling here.
+
+mod bad_input;
+mod cache;
+mod checkpoint;
+mod cluster;
+mod convert;
+mod copy;
+mod deploy;
+mod foreign;
+mod foreign_features;
+mod frame;
+mod interruption;
+mod journey;
+mod killed_servers;
+mod quickstart;
+mod rm;
+mod serve;
+mod special_files;
+mod stores;
+mod support;
+mod terminal;

@@ -1,0 +1,498 @@
+//! `forebay serve` as a trainer meets it, and how it stops.
+
+use crate::support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Stdio};
+
+use forebay_client::{Client, ClientOptions, wire};
+use support::{forebay, images, run, text};
+use tempfile::TempDir;
+
+fn packed() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("shards");
+    run(["pack", text(&images()), text(&root), "--format", "indexed"]).done();
+    (dir, root)
+}
+
+/// A server on any free port; ends when dropped.
+struct Served {
+    child: Child,
+    url: String,
+    rest: BufReader<ChildStdout>,
+}
+
+impl Served {
+    fn start(root: &Path, more: &[&str]) -> Self {
+        let mut child = forebay()
+            .args(["serve", text(root), "--listen", "127.0.0.1:0"])
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut rest = BufReader::new(child.stdout.take().unwrap());
+        let mut url = String::new();
+        rest.read_line(&mut url).unwrap();
+        Self {
+            child,
+            url: url.trim().to_owned(),
+            rest,
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let status = std::process::Command::new("kill")
+            .args(["-s", name, &pid])
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+
+    /// Exit code, what stdout said after the URL, and stderr.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        self.rest.read_to_string(&mut stdout).unwrap();
+        let mut pipe = self.child.stderr.take().unwrap();
+        pipe.read_to_string(&mut stderr).unwrap();
+        (self.child.wait().unwrap().code(), stdout, stderr)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spec(batch_size: u64) -> wire::StreamSpec {
+    wire::StreamSpec {
+        split: "train".to_owned(),
+        batch_size,
+        world_size: 1,
+        transform: Some(wire::Transform {
+            kind: Some(wire::transform::Kind::Eval(wire::EvalTransform {
+                resize: 64,
+                crop: 56,
+            })),
+        }),
+        ..wire::StreamSpec::default()
+    }
+}
+
+#[test]
+fn the_first_line_is_the_url_and_batches_come_from_it() {
+    let (_dir, root) = packed();
+    let served = Served::start(&root, &[]);
+    assert!(
+        served.url.starts_with("forebay://127.0.0.1:"),
+        "{}",
+        served.url
+    );
+    assert!(served.url.ends_with("/shards"), "{}", served.url);
+    let client = Client::connect(&served.url, ClientOptions::default()).unwrap();
+    let mut stream = client.open(spec(8)).unwrap();
+    for _ in 0..6 {
+        let batch = stream
+            .next_batch()
+            .unwrap()
+            .expect("48 records are six batches");
+        assert_eq!(batch.shape, [8, 56, 56, 3]);
+    }
+    drop(stream);
+    served.signal("INT");
+    let (code, stdout, stderr) = served.end();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stdout.starts_with("Served "), "{stdout}");
+    assert!(
+        stderr.contains("forebay-client"),
+        "connections are logged: {stderr}"
+    );
+}
+
+#[test]
+fn a_server_survives_garbage() {
+    let (_dir, root) = packed();
+    let served = Served::start(&root, &["--name", "pictures"]);
+    let address = served.url.strip_prefix("forebay://").unwrap();
+    let address = address.strip_suffix("/pictures").unwrap();
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], b""] {
+        let mut socket = TcpStream::connect(address).unwrap();
+        let _ = socket.write_all(garbage);
+    }
+    let client = Client::connect(&served.url, ClientOptions::default()).unwrap();
+    assert_eq!(client.splits().len(), 2);
+    let wrong = served.url.replace("pictures", "others");
+    let error = Client::connect(&wrong, ClientOptions::default())
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("pictures"), "{error}");
+    drop(client);
+    served.signal("TERM");
+    assert_eq!(served.end().0, Some(0));
+}
+
+#[test]
+fn events_of_a_server_are_json() {
+    let (_dir, root) = packed();
+    let served = Served::start(&root, &["--json"]);
+    let first: serde_json::Value = serde_json::from_str(&served.url).unwrap();
+    assert_eq!(first["type"], "serving");
+    let client = Client::connect(first["url"].as_str().unwrap(), ClientOptions::default()).unwrap();
+    drop(client);
+    served.signal("INT");
+    let (code, stdout, _) = served.end();
+    assert_eq!(code, Some(0));
+    let last: serde_json::Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(last["type"], "summary");
+    assert_eq!(last["command"], "serve");
+}
+
+#[test]
+fn serve_refuses_what_it_should() {
+    let (_dir, root) = packed();
+    run(["serve", "/nonexistent"]).failed_with(&["/nonexistent"]);
+    let ran = run(["serve", text(&root), "--listen", "0.0.0.0:0"]).code(2);
+    ran.explains("error: ", &["0.0.0.0"]);
+    assert!(ran.stderr.contains("--insecure"), "{}", ran.stderr);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    run(["serve", text(&root), "--listen", &address]).failed_with(&[&address]);
+    run([
+        "serve",
+        text(&root),
+        "--name",
+        "a/b",
+        "--listen",
+        "127.0.0.1:0",
+    ])
+    .failed_with(&["a/b"]);
+}
+
+/// A directory with a dataset and this CONFIG.toml.
+fn configured(config: &str) -> (TempDir, PathBuf) {
+    let (dir, _) = packed();
+    let file = dir.path().join("CONFIG.toml");
+    std::fs::write(&file, config).unwrap();
+    (dir, file)
+}
+
+const JOBS: &str = r#"
+listen = "127.0.0.1:0"
+token_file = "tokens"
+
+[datasets.pictures]
+path = "shards"
+
+[jobs.small]
+split = "train"
+batch_size = 4
+world_size = 2
+transform = { kind = "eval", resize = 64, crop = 56 }
+
+[jobs.encoded]
+split = "train"
+transform = "raw"
+"#;
+
+#[test]
+fn a_configuration_has_datasets_and_jobs() {
+    let (dir, file) = configured(JOBS);
+    std::fs::write(dir.path().join("tokens"), "marked-0123456789 small\n").unwrap();
+    let checked = run(["serve", text(&file), "--check"]).done();
+    for part in ["/pictures", "/small", "/encoded", "2 ranks of 4 samples"] {
+        assert!(checked.stdout.contains(part), "{}", checked.stdout);
+    }
+    // Flags win over the file.
+    let ran = run(["serve", text(&file), "--check", "--max-connections", "7"]).done();
+    assert!(
+        ran.stdout.contains("at most 7 connections"),
+        "{}",
+        ran.stdout
+    );
+
+    let served = Served::start(&file, &["--log-format", "json"]);
+    let url = served.url.replace("/pictures", "/small");
+    let token = forebay_client::Token::new("marked-0123456789", "a test").unwrap();
+    let options = ClientOptions {
+        credential: Some(forebay_client::Credential::Token(token)),
+        ..ClientOptions::default()
+    };
+    let client = Client::connect(&url, options.clone()).unwrap();
+    let mut stream = client.open(wire::StreamSpec::default()).unwrap();
+    let batch = stream.next_batch().unwrap().unwrap();
+    assert_eq!(batch.shape, [4, 56, 56, 3]);
+    assert_eq!(stream.spec().world_size, 2);
+    assert!(
+        Client::connect(&served.url, options).is_err(),
+        "the token is for small"
+    );
+    assert!(Client::connect(&url, ClientOptions::default()).is_err());
+    drop((stream, client));
+    served.signal("HUP");
+    served.signal("TERM");
+    let (code, stdout, stderr) = served.end();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        !stderr.contains("marked") && !stdout.contains("marked"),
+        "{stderr}"
+    );
+    let events: Vec<serde_json::Value> = stderr
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let named = |name: &str| events.iter().find(|event| event["event"] == name);
+    let opened = named("opened").unwrap_or_else(|| panic!("{stderr}"));
+    assert_eq!(opened["name"], "small");
+    assert_eq!(opened["batch_size"], 4);
+    assert!(opened["time"].as_str().unwrap().ends_with('Z'));
+    assert!(named("stopped").is_some(), "{stderr}");
+}
+
+#[test]
+fn a_configuration_that_is_wrong_says_where() {
+    let refused = |config: &str, texts: &[&str]| {
+        let (dir, file) = configured(config);
+        std::fs::write(dir.path().join("tokens"), "marked-0123456789\n").unwrap();
+        let ran = run(["serve", text(&file), "--check"]);
+        assert!(ran.code == 1 || ran.code == 2, "{}", ran.stderr);
+        ran.explains("error: ", texts);
+        ran.stderr
+    };
+    let stderr = refused(
+        &JOBS.replace("batch_size", "bach_size"),
+        &["line 10", "bach_size"],
+    );
+    assert!(stderr.contains("did you mean `batch_size`?"), "{stderr}");
+    refused(
+        &JOBS.replace("batch_size = 4", "batch_size = 40"),
+        &["small", "80"],
+    );
+    refused(
+        &JOBS.replace("split = \"train\"\nbatch", "split = \"test\"\nbatch"),
+        &["small", "test"],
+    );
+    refused(
+        &JOBS.replace("split = \"train\"\nbatch", "batch"),
+        &["small", "split"],
+    );
+    refused(
+        &JOBS.replace("[jobs.small]", "[jobs.small]\ndataset = \"no\""),
+        &["small", "pictures"],
+    );
+    refused(&JOBS.replace("\"tokens\"", "\"missing\""), &["missing"]);
+    refused(&JOBS.replace("\"shards\"", "\"gone\""), &["gone"]);
+    refused(&JOBS.replace("jobs.small", "jobs.pictures"), &["pictures"]);
+    refused("listen = \"127.0.0.1:0\"\n", &["names no dataset"]);
+}
+
+#[test]
+fn several_datasets_and_half_of_tls() {
+    let (dir, root) = packed();
+    let other = dir.path().join("other");
+    run(["convert", text(&root), text(&other), "--format", "tfrecord"]).done();
+    let args = [
+        "serve",
+        text(&root),
+        text(&other),
+        "--check",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let ran = run(args).done();
+    assert!(
+        ran.stdout.contains("/shards") && ran.stdout.contains("/other"),
+        "{}",
+        ran.stdout
+    );
+    let ran = run(["serve", text(&root), "--tls-cert", "x.pem"]).code(2);
+    ran.explains("error: ", &["--tls-key"]);
+    let ran = run([
+        "serve",
+        text(&root),
+        "--tls-cert",
+        "x.pem",
+        "--tls-key",
+        "x.key",
+    ]);
+    ran.code(1).explains("error: ", &["x.pem"]);
+}
+
+#[test]
+fn a_server_is_watched_from_a_terminal() {
+    let (_dir, root) = packed();
+    let more = [
+        "--json",
+        "--admin-listen",
+        "127.0.0.1:0",
+        "--admin-no-images",
+        "--health-listen",
+        "127.0.0.1:0",
+    ];
+    let mut served = Served::start(&root, &more);
+    let first: serde_json::Value = serde_json::from_str(&served.url).unwrap();
+    let mut address_of = |listener: &str| loop {
+        let mut line = String::new();
+        assert!(
+            served.rest.read_line(&mut line).unwrap() > 0,
+            "no {listener} event"
+        );
+        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        if event["type"] == listener {
+            break event["address"].as_str().unwrap().to_owned();
+        }
+    };
+    let (address, health) = (address_of("admin"), address_of("health"));
+    let mut probe = std::net::TcpStream::connect(&health).unwrap();
+    std::io::Write::write_all(&mut probe, b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut probe, &mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    let client = Client::connect(first["url"].as_str().unwrap(), ClientOptions::default()).unwrap();
+    let mut stream = client.open(spec(8)).unwrap();
+    stream.next_batch().unwrap().unwrap();
+    // Not a terminal: it is printed once.
+    for args in [&["top", &address][..], &["top", &address, "--once"]] {
+        let ran = run(args).done();
+        assert!(
+            ran.stdout.starts_with("forebay on 127.0.0.1:"),
+            "{}",
+            ran.stdout
+        );
+        assert!(
+            ran.stdout.contains("shards  dataset") && !ran.stdout.contains('\x1b'),
+            "{}",
+            ran.stdout
+        );
+        assert!(
+            ran.stdout.lines().all(|line| line.chars().count() <= 80),
+            "{}",
+            ran.stdout
+        );
+    }
+    let url = format!("http://{address}/");
+    let ran = run(["top", &url, "--once", "--json"]).done();
+    let lines: Vec<serde_json::Value> = ran
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let [status, summary] = &lines[..] else {
+        panic!("{}", ran.stdout)
+    };
+    assert_eq!(
+        (&status["type"], &status["format"]),
+        (&"status".into(), &1.into())
+    );
+    assert_eq!(status["served"][0]["ranks"][0]["batch_size"], 8);
+    assert_eq!(status["images"], false);
+    assert_eq!(
+        (&summary["type"], &summary["command"]),
+        (&"summary".into(), &"top".into())
+    );
+    // The port of trainers is another one, and so is a port without a listener.
+    let trainers = first["address"].as_str().unwrap();
+    run(["top", trainers, "--once"]).failed_with(&[trainers]);
+    run(["top", first["url"].as_str().unwrap()]).code(2);
+    drop((stream, client));
+    served.signal("INT");
+    assert_eq!(served.end().0, Some(0));
+    run(["top", &address])
+        .failed_with(&[&address])
+        .explains("hint: ", &["--admin-listen"]);
+}
+
+#[test]
+fn one_job_by_flags() {
+    let (_dir, root) = packed();
+    let job = [
+        "--job",
+        "trial",
+        "--split",
+        "train",
+        "--batch-size",
+        "4",
+        "--world-size",
+        "2",
+        "--transform",
+        "{ kind = \"eval\", resize = 64, crop = 56 }",
+        "--weight",
+        "2.5",
+    ];
+    let check = ["serve", text(&root), "--check", "--listen", "127.0.0.1:0"];
+    let ran = run(check.iter().chain(&job)).done();
+    for part in [
+        "/trial",
+        "2 ranks of 4 samples",
+        "an epoch of 48 samples: 6 batches of 37.6 kB (uint8, nhwc)",
+        "weight 2.5",
+    ] {
+        assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
+    }
+    let served = Served::start(&root, &job);
+    let url = served.url.replace("/shards", "/trial");
+    let client = Client::connect(&url, ClientOptions::default()).unwrap();
+    let mut stream = client.open(wire::StreamSpec::default()).unwrap();
+    assert_eq!(stream.next_batch().unwrap().unwrap().shape, [4, 56, 56, 3]);
+    assert_eq!(stream.spec().world_size, 2);
+
+    let ran = run(check.iter().chain(&["--batch-size", "4"])).code(2);
+    ran.explains("error: ", &["--batch-size"]);
+    assert!(ran.stderr.contains("--job NAME"), "{}", ran.stderr);
+    run(check.iter().chain(&["--job", "trial"]))
+        .code(2)
+        .explains("error: ", &["--job trial", "train, validation"]);
+    let nothing = ["--job", "trial", "--split", "train", "--weight", "0"];
+    run(check.iter().chain(&nothing))
+        .code(2)
+        .explains("error: ", &["weight is 0"]);
+    let (dir, file) = configured(JOBS);
+    std::fs::write(dir.path().join("tokens"), "marked-0123456789\n").unwrap();
+    run(["serve", text(&file), "--check", "--job", "trial"])
+        .code(2)
+        .explains("error: ", &["--job trial", "CONFIG.toml"]);
+}
+
+#[test]
+fn a_synthetic_dataset_is_served_and_so_are_batches_of_nothing() {
+    for (url, name) in [
+        ("synthetic://imagenet?records=64&pictures=1", "/imagenet"),
+        ("synthetic://imagenet?records=64&decode=off", "/imagenet"),
+    ] {
+        let served = Served::start(Path::new(url), &["--job", "trial", "--batch-size", "8"]);
+        assert!(served.url.ends_with(name), "{}", served.url);
+        let client = Client::connect(&served.url, ClientOptions::default()).unwrap();
+        assert_eq!(client.splits()[0].records, 64);
+        let mut stream = client.open(spec(8)).unwrap();
+        let batch = stream.next_batch().unwrap().unwrap();
+        assert_eq!(batch.shape, [8, 56, 56, 3]);
+        let trial = served.url.replace(name, "/trial");
+        let client = Client::connect(&trial, ClientOptions::default()).unwrap();
+        let mut stream = client.open(wire::StreamSpec::default()).unwrap();
+        assert_eq!(
+            stream.next_batch().unwrap().unwrap().shape,
+            [8, 224, 224, 3]
+        );
+    }
+    let ran = run(["serve", "synthetic://imagenet?lateny=5ms", "--check"]).code(2);
+    ran.explains("error: ", &["lateny"]);
+    assert!(
+        ran.stderr.contains("did you mean latency"),
+        "{}",
+        ran.stderr
+    );
+    let url = "synthetic://imagenet?records=3&pictures=1";
+    let ran = run(["inspect", url]).done();
+    assert!(ran.stdout.contains("train"), "{}", ran.stdout);
+    run(["verify", url]).done();
+    run([
+        "verify",
+        "synthetic://imagenet?records=3&pictures=1&damage=1",
+    ])
+    .code(1);
+}

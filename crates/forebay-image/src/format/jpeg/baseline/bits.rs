@@ -1,0 +1,300 @@
+//! The bits of entropy-coded data: bytes without their stuffing, a window at a time.
+//!
+//! In a JPEG's entropy-coded data the byte `ff` is followed by a stuffed `00`, or begins a marker. [`Stream`]
+//! removes the stuffing into a window that is longer than any batch of blocks can be, so that the hot loop,
+//! which owns a [`Bits`], neither looks for `ff` nor asks whether bytes are left: positions are masked into
+//! the window, which is a ring, and whether the data were long enough is checked once after each batch.
+
+/// Positions in the window are masked with this.
+const MASK: usize = (1 << 15) - 1;
+/// Bytes read at once.
+const WORD: usize = 8;
+/// Bytes copied at once where there is nothing to remove.
+const RUN: usize = 32;
+/// A ring of unstuffed bytes; its first bytes are there again behind its last one, so that neither reads nor copies wrap.
+pub(in crate::format::jpeg) type Window = [u8; MASK + 1 + RUN];
+
+/// No block is longer, whatever its bits say: 64 symbols of at most 16 + 15 bits are 248 bytes.
+pub(in crate::format::jpeg) const BLOCK_BYTES: usize = 256;
+/// How many blocks may be read before the window is filled again: less than half a window of them.
+pub(in crate::format::jpeg) const MAX_BLOCKS: usize = 60;
+/// Bytes that are unstuffed beyond the need of the next batch.
+const AHEAD: usize = 4096;
+const _: () = assert!(MAX_BLOCKS * BLOCK_BYTES + 2 * WORD + AHEAD + 2 * RUN <= MASK);
+
+/// Bits that a lookup in a Huffman table takes.
+pub(in crate::format::jpeg) const LOOKUP_BITS: u32 = 11;
+
+/// A position in a window, with the next bits at the top of a register.
+///
+/// The lowest byte of `state` is how many bits of `next` are valid, at most 63. What the bytes above it are is up to who reads symbols: a table
+/// entry, whose lowest byte is a length, can be subtracted as it is, and does in the second byte what it is meant to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::format::jpeg) struct Bits {
+    next: u64,
+    pub(in crate::format::jpeg) state: u32,
+    at: usize,
+}
+
+impl Bits {
+    /// Makes at least 56 bits valid.
+    #[inline(always)]
+    pub(in crate::format::jpeg) fn refill(&mut self, window: &Window) {
+        let at = self.at & MASK;
+        let mut word = [0; WORD];
+        word.copy_from_slice(&window[at..at + WORD]);
+        self.next |= u64::from_be_bytes(word) >> (self.state & 63);
+        self.at += (!self.state >> 3 & 7) as usize;
+        self.state |= 56;
+    }
+
+    /// Consumes as many bits as the low six bits of `entry` say, at most as many as are valid. All of `entry` is subtracted from `state`.
+    #[inline(always)]
+    pub(in crate::format::jpeg) fn consume(&mut self, entry: u32) {
+        self.next <<= entry & 63;
+        self.state = self.state.wrapping_sub(entry);
+    }
+
+    /// How many of the next bits are valid.
+    #[inline(always)]
+    pub(in crate::format::jpeg) fn valid(&self) -> u32 {
+        self.state & 63
+    }
+
+    /// The next bits, the first of them topmost.
+    #[inline(always)]
+    pub(in crate::format::jpeg) fn peek(&self) -> u64 {
+        self.next
+    }
+
+    /// The next [`LOOKUP_BITS`] bits.
+    #[inline(always)]
+    pub(in crate::format::jpeg) fn index(&self) -> usize {
+        (self.next >> (64 - LOOKUP_BITS)) as usize
+    }
+
+    /// Bits consumed since the start of the window.
+    fn consumed(&self) -> usize {
+        self.at * 8 - (self.state & 63) as usize
+    }
+}
+
+/// Reads entropy-coded data up to the next marker.
+#[derive(Debug)]
+pub(in crate::format::jpeg) struct Stream {
+    window: Box<Window>,
+    /// Bytes that were put into the window.
+    filled: usize,
+    /// Offset in the source of the first byte that is not in the window yet.
+    next: usize,
+    /// Offset in the source where reading stops at the latest.
+    limit: usize,
+    /// A marker or the limit was met: no more bytes will come.
+    ended: bool,
+    /// The position of decoding.
+    pub(in crate::format::jpeg) bits: Bits,
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        Self {
+            window: Box::new([0; MASK + 1 + RUN]),
+            filled: 0,
+            next: 0,
+            limit: 0,
+            ended: true,
+            bits: Bits::default(),
+        }
+    }
+}
+
+impl Stream {
+    /// Starts at byte `at` of `source`, skipping its first `bit` bits; reads nothing at or after `limit`.
+    pub(in crate::format::jpeg) fn open(
+        &mut self,
+        source: &[u8],
+        at: usize,
+        bit: u32,
+        limit: usize,
+    ) {
+        self.filled = 0;
+        self.next = at;
+        self.limit = limit.min(source.len());
+        self.ended = false;
+        self.bits = Bits::default();
+        self.reserve(source, 1);
+        self.bits.refill(&self.window);
+        self.bits.consume(bit & 7);
+    }
+
+    /// Makes sure that the next `blocks` blocks are in the window, as far as there are bytes.
+    pub(in crate::format::jpeg) fn reserve(&mut self, source: &[u8], blocks: usize) {
+        debug_assert!(blocks <= MAX_BLOCKS);
+        let need = blocks * BLOCK_BYTES + 2 * WORD;
+        // Only at the end of the data is more read than there is.
+        if !self.ended && self.filled - self.bits.at < need {
+            self.unstuff(source, self.bits.at + need + AHEAD);
+        }
+    }
+
+    /// The window, for a batch of blocks, and where decoding is in it.
+    #[inline(always)]
+    pub(in crate::format::jpeg) fn split(&mut self) -> (&Window, &mut Bits) {
+        (&self.window, &mut self.bits)
+    }
+
+    /// Whether more bits were consumed than there are: what was decoded is then worth nothing.
+    pub(in crate::format::jpeg) fn overrun(&self) -> bool {
+        self.bits.consumed() > self.filled * 8
+    }
+
+    /// Bits consumed since `open`, those skipped there included.
+    pub(in crate::format::jpeg) fn position(&self) -> usize {
+        self.bits.consumed()
+    }
+
+    /// Whether fewer than eight bits are left before the next marker: only padding.
+    pub(in crate::format::jpeg) fn finished(&self) -> bool {
+        let left = (self.filled * 8).checked_sub(self.bits.consumed());
+        self.ended && left.is_some_and(|left| left < 8)
+    }
+
+    /// Offset in the source of the first byte that is not in the window; no marker lies before it.
+    pub(in crate::format::jpeg) fn unread(&self) -> usize {
+        self.next
+    }
+
+    /// Fills the window until so many bytes have been put into it, or to the end.
+    fn unstuff(&mut self, source: &[u8], until: usize) {
+        debug_assert!(until - self.bits.at <= MASK + 1 - 2 * RUN);
+        let source = &source[..self.limit];
+        let (mut from, mut to) = (self.next, self.filled);
+        while to < until && !self.ended {
+            let place = to & MASK;
+            // Copied whole; what follows an `ff` is overwritten by the next step.
+            let rest = source.get(from..).unwrap_or_default();
+            let (clean, copied) = if let Some(run) = rest.first_chunk() {
+                self.window[place..place + RUN].copy_from_slice(run);
+                (before_ff_in_run(run), RUN)
+            } else if let Some(word) = rest.first_chunk() {
+                self.window[place..place + WORD].copy_from_slice(word);
+                (before_ff(*word), WORD)
+            } else {
+                (0, 0)
+            };
+            from += clean;
+            to += clean;
+            if clean < copied || copied == 0 {
+                let byte = &mut self.window[place + clean];
+                match (source.get(from), source.get(from + 1)) {
+                    (Some(0xff), Some(0)) => {
+                        *byte = 0xff;
+                        from += 2;
+                        to += 1;
+                    }
+                    (Some(0xff) | None, _) => self.ended = true,
+                    (Some(&plain), _) => {
+                        *byte = plain;
+                        from += 1;
+                        to += 1;
+                    }
+                }
+            }
+            if to & MASK < place {
+                self.window.copy_within(MASK + 1.., 0);
+            }
+        }
+        self.window.copy_within(..RUN, MASK + 1);
+        self.next = from;
+        self.filled = to;
+    }
+}
+
+/// How many bytes of a word come before its first `ff`.
+fn before_ff(word: [u8; WORD]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let inverted = !u64::from_le_bytes(word);
+    // The lowest set bit is right, and it is all that is used.
+    let zeros = inverted.wrapping_sub(ONES) & !inverted & HIGH;
+    (zeros.trailing_zeros() / 8) as usize
+}
+
+/// How many bytes of a run come before its first `ff`.
+fn before_ff_in_run(run: &[u8; RUN]) -> usize {
+    // Most data have no `ff` for hundreds of bytes; the compiler turns this search into vectors.
+    let any = run
+        .iter()
+        .fold(false, |found, &byte| found | (byte == 0xff));
+    if !any {
+        return RUN;
+    }
+    // All words are looked at, so that there is no branch that could not be foreseen.
+    let (words, _) = run.as_chunks::<WORD>();
+    let places = words.iter().enumerate().map(|(i, word)| {
+        let clean = before_ff(*word);
+        if clean < WORD { i * WORD + clean } else { RUN }
+    });
+    places.min().unwrap_or(RUN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_all(stream: &mut Stream, source: &[u8], bytes: usize) -> Vec<u8> {
+        (0..bytes)
+            .map(|_| {
+                stream.reserve(source, 1);
+                let (window, bits) = stream.split();
+                bits.refill(window);
+                let byte = (bits.peek() >> 56) as u8;
+                bits.consume(8);
+                byte
+            })
+            .collect()
+    }
+
+    #[test]
+    fn stuffing_is_removed_wherever_it_lies() {
+        for place in 0..40 {
+            let mut source = vec![7; 40];
+            source.splice(place..place, [0xff, 0x00, 0xff, 0x00]);
+            source.extend([0xff, 0xd9, 1, 2, 3]);
+            let mut stream = Stream::default();
+            stream.open(&source, 0, 0, usize::MAX);
+            let mut expected = vec![7; 40];
+            expected.splice(place..place, [0xff, 0xff]);
+            assert_eq!(read_all(&mut stream, &source, 42), expected);
+            assert!(!stream.overrun());
+            assert!(stream.finished());
+            assert_eq!(stream.unread(), 44);
+            read_all(&mut stream, &source, 1);
+            assert!(stream.overrun());
+        }
+    }
+
+    #[test]
+    fn a_window_slides_over_long_data() {
+        let source: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
+        let mut stream = Stream::default();
+        stream.open(&source, 0, 0, usize::MAX);
+        assert_eq!(read_all(&mut stream, &source, source.len()), source);
+        assert_eq!(stream.position(), source.len() * 8);
+        assert!(!stream.overrun());
+    }
+
+    #[test]
+    fn the_limit_and_the_end_are_ends() {
+        let source = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0xff];
+        for limit in 0..=source.len() {
+            let mut stream = Stream::default();
+            stream.open(&source, 0, 3, limit);
+            assert_eq!(stream.position(), 3);
+            assert_eq!(stream.overrun(), limit == 0);
+            stream.reserve(&source, MAX_BLOCKS);
+            assert_eq!(stream.filled, limit.min(11));
+            assert!(stream.ended);
+        }
+    }
+}

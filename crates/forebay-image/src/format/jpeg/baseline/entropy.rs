@@ -1,0 +1,453 @@
+//! Blocks of coefficients out of bits.
+//!
+//! [`read`] reads one stream, [`read_two`] reads two in turns, so that the latencies of one are
+//! hidden behind the other's. Blocks outside the wanted region are read, because only their bits say where the next block begins, but nothing is
+//! stored; where many of them lie together, nothing but the lengths of symbols is looked at ([`Walk`]).
+//! The loops are inlined into wrappers in [`simd`](super::simd) that allow the compiler newer instructions.
+
+use super::bits::{Bits, Window};
+use super::huffman::{END_OF_BLOCK, Entry, FAST_BITS, Lookup, Table};
+use super::multi_symbol::{MULTI_SYMBOL_BITS, MultiSymbolTable, NO_MULTI_SYMBOLS};
+use std::cell::Cell;
+use std::ops::RangeInclusive;
+
+/// Coefficients of two blocks side by side (row 0 of the first, row 0 of the second, row 1 of the first, ...),
+/// then a place to which loops write what belongs nowhere.
+pub(in crate::format::jpeg) const PAIR: usize = 144;
+/// From the first block of a pair to the second.
+pub(in crate::format::jpeg) const SECOND: usize = 8;
+/// A block's view of the coefficients: any byte is an index into it. Views overlap, hence the cells.
+const VIEW: usize = 256;
+/// Room needed after the last pair, so that its second block has a whole view.
+pub(in crate::format::jpeg) const TAIL: usize = VIEW;
+/// The place of a coefficient with an index over 63: past the pair's 128.
+const NOWHERE: u8 = 128;
+
+/// Row-major place of the coefficients in the order of the file.
+pub(in crate::format::jpeg) const ZIGZAG: [u8; 64] = [
+    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20,
+    13, 6, 7, 14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59,
+    52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
+];
+
+/// The rest of a block after its DC coefficient: 62 less the index of the last coefficient read. So the byte is negative from the last
+/// coefficient on.
+const LEFT: u8 = 62;
+/// After the last coefficient.
+const ALL: i8 = -1;
+/// After an end of block, wherever it was: runs that reach past the last coefficient leave more, and an end of block after them less.
+const ENDED: RangeInclusive<i8> = -(END_OF_BLOCK as i8)..=LEFT as i8 - END_OF_BLOCK as i8;
+
+/// Place in a pair by what is left after the coefficient.
+static PLACE: [u8; 256] = {
+    let mut place = [NOWHERE; 256];
+    let mut i = 0u8;
+    while i < 64 {
+        let natural = ZIGZAG[i as usize];
+        place[LEFT.wrapping_sub(i) as usize] = (natural / 8) * 16 + natural % 8;
+        i += 1;
+    }
+    place
+};
+
+/// Components at most: three, rounded up so that masking replaces bound checks.
+const COMPONENTS: usize = 4;
+
+/// DC predictors by component.
+pub(super) type Predictors = [i32; COMPONENTS];
+
+/// The tables of a scan, by component.
+#[derive(Clone, Copy)]
+pub(super) struct Tables<'a> {
+    pub(super) dc: [&'a Table; COMPONENTS],
+    pub(super) ac: [&'a Table; COMPONENTS],
+    pub(super) multi_symbols: Option<[&'a MultiSymbolTable; COMPONENTS]>,
+}
+
+/// A block of an MCU: its component and where its coefficients go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) component: u8,
+    pub(super) offset: u32,
+}
+
+/// The position of one stream: its window, bits and predictors.
+pub(super) struct Reader<'a> {
+    pub(super) window: &'a Window,
+    pub(super) bits: &'a mut Bits,
+    pub(super) predictors: &'a mut Predictors,
+}
+
+/// A block being read: what is needed for each symbol, and nothing else, so that the compiler can hold two of them in registers. The second
+/// byte of `bits.state` is what is left of the block (see [`LEFT`]), so that one subtraction counts bits and coefficients.
+#[derive(Clone, Copy)]
+pub(super) struct Block<'a> {
+    window: &'a Window,
+    bits: Bits,
+    lookup: &'a Lookup,
+    multi_symbols: &'a MultiSymbolTable,
+    out: &'a [Cell<i16>; VIEW],
+}
+
+impl Block<'_> {
+    /// The rest of the block.
+    #[inline(always)]
+    fn left(&self) -> u8 {
+        (self.bits.state >> 8) as u8
+    }
+
+    /// Whether the block is over, or a symbol was met that is not in the lookup.
+    #[inline(always)]
+    fn stopped(&self) -> bool {
+        (self.bits.state as i16) < 0
+    }
+
+    #[inline(always)]
+    fn refill(&mut self) {
+        self.bits.refill(self.window);
+    }
+
+    /// Reads a symbol. [`Block::stopped`] then says whether [`Side::next`] must be asked what that means.
+    #[inline(always)]
+    fn symbol<const KEEP: bool>(&mut self) -> Entry {
+        let entry = self.lookup[self.bits.index()];
+        let bits = self.bits.peek();
+        self.bits.consume(entry.step());
+        if KEEP {
+            let value = entry.value(bits);
+            self.out[usize::from(PLACE[usize::from(self.left())])].set(value as i16);
+        }
+        entry
+    }
+
+    /// Walks over symbols; `true` if the block is over (it is then [`stopped`](Block::stopped)), or if nothing was done because it may be
+    /// over in the midst of them.
+    #[inline(always)]
+    fn multi_symbol(&mut self) -> bool {
+        let multi_symbol =
+            self.multi_symbols[(self.bits.peek() >> (64 - MULTI_SYMBOL_BITS)) as usize];
+        let state = self.bits.state.wrapping_sub(multi_symbol.step());
+        if (state as i16) < 0 || multi_symbol.is_slow() {
+            if is_end((state >> 8) as i8) {
+                self.bits.consume(multi_symbol.step());
+            }
+            return true;
+        }
+        self.bits.consume(multi_symbol.step());
+        false
+    }
+
+    /// Whether the block, which is over, ended with its last coefficient or an end of block.
+    #[inline(always)]
+    fn is_sound(&self) -> bool {
+        is_end(self.left() as i8)
+    }
+}
+
+/// Whether a block ends with so much left.
+#[inline(always)]
+fn is_end(left: i8) -> bool {
+    left == ALL || ENDED.contains(&left)
+}
+
+/// One stream being read: what is needed where one block ends and the next one begins.
+pub(super) struct Side<'a> {
+    tables: Tables<'a>,
+    /// The AC table of the block at hand.
+    table: &'a Table,
+    slots: std::slice::Iter<'a, Slot>,
+    coefficients: &'a [Cell<i16>],
+    predictors: Predictors,
+    /// Whether all blocks so far were legal.
+    sound: bool,
+}
+
+impl<'a> Side<'a> {
+    /// The first block; `None` if there are no slots.
+    #[inline(always)]
+    fn open<W: Way>(
+        reader: &Reader<'a>,
+        tables: &Tables<'a>,
+        slots: &'a [Slot],
+        coefficients: &'a [Cell<i16>],
+    ) -> Option<(Self, Block<'a>)> {
+        let table = tables.ac[0];
+        let mut block = Block {
+            window: reader.window,
+            bits: *reader.bits,
+            lookup: table.lookup(),
+            multi_symbols: &NO_MULTI_SYMBOLS,
+            out: view(coefficients, 0),
+        };
+        let mut side = Self {
+            tables: *tables,
+            table,
+            slots: slots.iter(),
+            coefficients,
+            predictors: *reader.predictors,
+            sound: true,
+        };
+        let none = if W::KEEP {
+            side.start::<true>(&mut block)
+        } else {
+            side.start::<false>(&mut block)
+        };
+        (!none).then_some((side, block))
+    }
+
+    /// Leaves the reader where the side is; whether all blocks were legal.
+    #[inline(always)]
+    fn close(self, block: &Block<'a>, reader: Reader<'_>) -> bool {
+        *reader.bits = block.bits;
+        *reader.predictors = self.predictors;
+        self.sound
+    }
+
+    /// Begins the next block by reading its DC coefficient; `true` if there is none. Afterwards as many bits are valid as after a refill
+    /// and a symbol.
+    #[inline(always)]
+    fn start<const KEEP: bool>(&mut self, block: &mut Block<'a>) -> bool {
+        let Some(slot) = self.slots.next() else {
+            return true;
+        };
+        let component = usize::from(slot.component) % COMPONENTS;
+        block.refill();
+        let table = self.tables.dc[component];
+        let entry = table.lookup()[block.bits.index()];
+        let mut difference = entry.value(block.bits.peek());
+        if entry.is_slow() {
+            if let Some(symbol) = table.slow(block.bits.peek()) {
+                block.bits.consume(symbol.length);
+                difference = symbol.value;
+            } else {
+                self.sound = false;
+            }
+            block.refill();
+        } else {
+            block.bits.consume(entry.step());
+        }
+        let predictor = &mut self.predictors[component];
+        *predictor = predictor.wrapping_add(difference);
+        if KEEP {
+            block.out = view(self.coefficients, slot.offset);
+            block.out[0].set(*predictor as i16);
+        }
+        block.bits.state = block.bits.state & 0xff | u32::from(LEFT) << 8;
+        self.table = self.tables.ac[component];
+        block.lookup = self.table.lookup();
+        if let Some(multi_symbols) = &self.tables.multi_symbols {
+            block.multi_symbols = multi_symbols[component];
+        }
+        false
+    }
+
+    /// For a block that [`stopped`](Block::stopped) with `entry`: reads the symbol that is not in the lookup, or begins the next block.
+    /// `true` if there is none.
+    #[inline(always)]
+    fn next<const KEEP: bool>(&mut self, block: &mut Block<'a>, entry: Entry) -> bool {
+        if entry.is_slow() {
+            let left = block.left().wrapping_add((entry.step() >> 8) as u8);
+            block.bits.state &= 0xff;
+            block.refill();
+            if let Some(symbol) = self.table.slow(block.bits.peek()) {
+                block.bits.consume(symbol.length);
+                let left = left.wrapping_sub(symbol.advance);
+                block.bits.state |= u32::from(left) << 8;
+                if KEEP {
+                    block.out[usize::from(PLACE[usize::from(left)])].set(symbol.value as i16);
+                }
+                if !block.stopped() {
+                    return false;
+                }
+            } else {
+                // The block is over, and short of an end.
+                block.bits.state |= 0xfe00;
+            }
+        }
+        self.sound &= block.is_sound();
+        self.start::<KEEP>(block)
+    }
+
+    /// After a multi-symbol that did nothing or ended the block: walks over one symbol, unless the block is over; then begins the next
+    /// block. `true` if there is none.
+    #[inline(always)]
+    fn walk_on(&mut self, block: &mut Block<'a>) -> bool {
+        if block.stopped() {
+            self.sound &= block.is_sound();
+            return self.start::<false>(block);
+        }
+        block.refill();
+        let entry = block.symbol::<false>();
+        block.stopped() && self.next::<false>(block, entry)
+    }
+
+    /// Goes through all blocks that are left.
+    #[inline(always)]
+    fn finish<W: Way>(&mut self, block: &mut Block<'a>) {
+        loop {
+            let mut hot = *block;
+            let stop = loop {
+                hot.refill();
+                let (stopped, stop) = W::step(&mut hot);
+                if stopped {
+                    break stop;
+                }
+                let (stopped, stop) = W::step(&mut hot);
+                if stopped {
+                    break stop;
+                }
+                let (stopped, stop) = W::step(&mut hot);
+                if stopped {
+                    break stop;
+                }
+            };
+            *block = hot;
+            if W::go_on(self, block, stop) {
+                return;
+            }
+        }
+    }
+}
+
+/// Steps after a refill: none takes more than [`FAST_BITS`]. They are written out one after the other: as a loop they are compiled to something slower.
+const STEPS: u32 = 3;
+const _: () = assert!(STEPS * FAST_BITS <= 56);
+
+/// How blocks are gone through.
+pub(super) trait Way {
+    /// Whether coefficients are stored.
+    const KEEP: bool;
+    /// The state after a step that does not determine the next one.
+    type Stop: Copy;
+
+    /// Takes a step; whether [`Way::go_on`] is needed.
+    fn step(block: &mut Block<'_>) -> (bool, Self::Stop);
+
+    /// Goes on where steps cannot; `true` if there are no more blocks.
+    fn go_on<'a>(side: &mut Side<'a>, block: &mut Block<'a>, stop: Self::Stop) -> bool;
+}
+
+/// Reads symbols, and stores coefficients or does not.
+pub(super) struct Read<const KEEP: bool>;
+
+impl<const KEEP: bool> Way for Read<KEEP> {
+    const KEEP: bool = KEEP;
+    type Stop = Entry;
+
+    #[inline(always)]
+    fn step(block: &mut Block<'_>) -> (bool, Entry) {
+        let entry = block.symbol::<KEEP>();
+        (block.stopped(), entry)
+    }
+
+    #[inline(always)]
+    fn go_on<'a>(side: &mut Side<'a>, block: &mut Block<'a>, entry: Entry) -> bool {
+        side.next::<KEEP>(block, entry)
+    }
+}
+
+/// Walks over blocks with the tables' multi-symbols, which must have been made.
+pub(super) struct Walk;
+
+impl Way for Walk {
+    const KEEP: bool = false;
+    type Stop = ();
+
+    #[inline(always)]
+    fn step(block: &mut Block<'_>) -> (bool, ()) {
+        (block.multi_symbol(), ())
+    }
+
+    #[inline(always)]
+    fn go_on<'a>(side: &mut Side<'a>, block: &mut Block<'a>, (): ()) -> bool {
+        side.walk_on(block)
+    }
+}
+
+#[inline(always)]
+fn view(coefficients: &[Cell<i16>], offset: u32) -> &[Cell<i16>; VIEW] {
+    let offset = offset as usize;
+    coefficients[offset..offset + VIEW]
+        .first_chunk()
+        .expect("a slice of VIEW coefficients")
+}
+
+fn cells(coefficients: &mut [i16]) -> &[Cell<i16>] {
+    Cell::from_mut(coefficients).as_slice_of_cells()
+}
+
+/// Goes through a block per slot. `false` if the bits are no legal blocks; what was stored is then arbitrary.
+#[inline(always)]
+pub(super) fn read<W: Way>(
+    reader: Reader<'_>,
+    tables: &Tables<'_>,
+    slots: &[Slot],
+    coefficients: &mut [i16],
+) -> bool {
+    let coefficients = cells(coefficients);
+    let Some((mut side, mut block)) = Side::open::<W>(&reader, tables, slots, coefficients) else {
+        return true;
+    };
+    side.finish::<W>(&mut block);
+    side.close(&block, reader)
+}
+
+/// Goes through a block per slot of each of two streams, which may be anywhere; see [`read`].
+#[inline(always)]
+pub(super) fn read_two<W: Way>(
+    [first, second]: [Reader<'_>; 2],
+    tables: &Tables<'_>,
+    slots: &[Slot],
+    coefficients: [&mut [i16]; 2],
+) -> bool {
+    let [to_first, to_second] = coefficients.map(cells);
+    let (Some((mut side_a, mut block_a)), Some((mut side_b, mut block_b))) = (
+        Side::open::<W>(&first, tables, slots, to_first),
+        Side::open::<W>(&second, tables, slots, to_second),
+    ) else {
+        return true;
+    };
+    loop {
+        let (mut a, mut b) = (block_a, block_b);
+        let (is_first, stop) = loop {
+            a.refill();
+            b.refill();
+            let (stopped, stop) = W::step(&mut a);
+            if stopped {
+                break (true, stop);
+            }
+            let (stopped, stop) = W::step(&mut b);
+            if stopped {
+                break (false, stop);
+            }
+            let (stopped, stop) = W::step(&mut a);
+            if stopped {
+                break (true, stop);
+            }
+            let (stopped, stop) = W::step(&mut b);
+            if stopped {
+                break (false, stop);
+            }
+            let (stopped, stop) = W::step(&mut a);
+            if stopped {
+                break (true, stop);
+            }
+            let (stopped, stop) = W::step(&mut b);
+            if stopped {
+                break (false, stop);
+            }
+        };
+        (block_a, block_b) = (a, b);
+        // Where one has no more blocks the other goes on alone.
+        if is_first {
+            if W::go_on(&mut side_a, &mut block_a, stop) {
+                side_b.finish::<W>(&mut block_b);
+                break;
+            }
+        } else if W::go_on(&mut side_b, &mut block_b, stop) {
+            side_a.finish::<W>(&mut block_a);
+            break;
+        }
+    }
+    side_a.close(&block_a, first) & side_b.close(&block_b, second)
+}

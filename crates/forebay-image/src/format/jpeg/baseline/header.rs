@@ -1,0 +1,334 @@
+//! Markers and tables: everything before the entropy-coded data, and whether the file is of the kind that
+//! this decoder reads. What it does not read is refused with a reason and left to the general decoder, which
+//! also finds the words for what is damaged.
+
+use super::entropy::{Tables, ZIGZAG};
+use super::huffman::{Kind, Table};
+use super::multi_symbol::MultiSymbolTable;
+use crate::format::Color;
+use crate::format::jpeg::markers::{self as jpeg, DHT, DQT, DRI, SOS, Segment};
+
+/// Why the decoder leaves a file to another one.
+pub(super) type Foreign = &'static str;
+
+/// Baseline and extended sequential frames with Huffman codes.
+const SOF0: u8 = 0xc0;
+const SOF1: u8 = 0xc1;
+
+/// The form of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Output {
+    /// One plane, repeated in three channels.
+    #[default]
+    Gray,
+    /// Three planes to be converted to RGB.
+    YCbCr,
+    /// Three planes that are RGB.
+    Rgb,
+}
+
+/// How many luma samples there are to a chroma sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sampling {
+    /// In a row: 1, 2 or 4.
+    pub(super) h: usize,
+    /// In a column: 1 or 2.
+    pub(super) v: usize,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self { h: 1, v: 1 }
+    }
+}
+
+/// A component of the scan.
+#[derive(Debug, Clone, Copy, Default)]
+struct Component {
+    id: u8,
+    quantisation: usize,
+    dc: usize,
+    ac: usize,
+}
+
+/// Steps of the coefficients, row by row. Steps are unsigned; their products are taken modulo 2^16 as
+/// libjpeg-turbo's SIMD code takes them, so the sign does not matter.
+pub(in crate::format::jpeg) type Steps = [i16; 64];
+
+/// The header of the file at hand; tables are kept from file to file.
+#[derive(Debug)]
+pub(super) struct Header {
+    pub(super) width: usize,
+    pub(super) height: usize,
+    /// One or three.
+    pub(super) components: usize,
+    pub(super) sampling: Sampling,
+    pub(super) output: Output,
+    /// MCUs between restart markers; 0 if there are none.
+    pub(super) restart_interval: usize,
+    /// Offset of the entropy-coded data.
+    pub(super) scan: usize,
+    component: [Component; 3],
+    steps: [Steps; 4],
+    dc: [Table; 4],
+    ac: [Table; 4],
+}
+
+impl Default for Header {
+    fn default() -> Self {
+        Self {
+            width: 0,
+            height: 0,
+            components: 0,
+            sampling: Sampling::default(),
+            output: Output::default(),
+            restart_interval: 0,
+            scan: 0,
+            component: Default::default(),
+            steps: [[0; 64]; 4],
+            dc: std::array::from_fn(|_| Table::new(Kind::Dc)),
+            ac: std::array::from_fn(|_| Table::new(Kind::Ac)),
+        }
+    }
+}
+
+/// The definitions read so far; tables of an earlier file must not count.
+#[derive(Default)]
+struct Seen {
+    steps: [bool; 4],
+    dc: [bool; 4],
+    ac: [bool; 4],
+    frame: bool,
+    jfif: bool,
+    adobe: Option<u8>,
+}
+
+impl Header {
+    /// Reads everything up to the first scan.
+    pub(super) fn read(&mut self, bytes: &[u8]) -> Result<(), Foreign> {
+        if !bytes.starts_with(&[0xff, 0xd8]) {
+            return Err("no start of image");
+        }
+        let mut seen = Seen::default();
+        self.restart_interval = 0;
+        let mut at = 2;
+        loop {
+            let segment = jpeg::segment(bytes, at).map_err(|_| "damaged markers")?;
+            at = segment.end;
+            seen.jfif |= jpeg::is_jfif(&segment);
+            seen.adobe = jpeg::adobe_transform(&segment).or(seen.adobe);
+            let payload = segment.payload;
+            match segment.marker {
+                SOF0 | SOF1 if seen.frame => return Err("two frames"),
+                SOF0 | SOF1 => {
+                    self.frame(payload)?;
+                    seen.frame = true;
+                }
+                DHT => self.huffman_tables(payload, &mut seen)?,
+                DQT => self.quantisation(payload, &mut seen)?,
+                DRI => match *payload {
+                    [high, low] => {
+                        self.restart_interval = usize::from(u16::from_be_bytes([high, low]));
+                    }
+                    _ => return Err("odd restart interval"),
+                },
+                SOS => {
+                    self.scan = at;
+                    return self.scan_header(&segment, &seen);
+                }
+                0xe0..=0xef | 0xfe => {}
+                // Progressive, lossless, hierarchical, arithmetic, and whatever else there may be.
+                _ => return Err("a marker of another kind of JPEG"),
+            }
+        }
+    }
+
+    fn frame(&mut self, payload: &[u8]) -> Result<(), Foreign> {
+        let &[8, h1, h0, w1, w0, components, ref rest @ ..] = payload else {
+            return Err("not 8 bits a sample");
+        };
+        self.width = usize::from(u16::from_be_bytes([w1, w0]));
+        self.height = usize::from(u16::from_be_bytes([h1, h0]));
+        self.components = usize::from(components);
+        if self.width == 0 || self.height == 0 {
+            return Err("no size");
+        }
+        if !matches!(self.components, 1 | 3) || rest.len() != 3 * self.components {
+            return Err("not one or three components");
+        }
+        let mut sampling = [Sampling::default(); 3];
+        for (i, description) in rest.chunks_exact(3).enumerate() {
+            let &[id, factors, quantisation] = description else {
+                return Err("odd frame header");
+            };
+            sampling[i] = Sampling {
+                h: usize::from(factors >> 4),
+                v: usize::from(factors & 15),
+            };
+            self.component[i] = Component {
+                id,
+                quantisation: usize::from(quantisation),
+                ..Component::default()
+            };
+        }
+        self.sampling = if self.components == 1 {
+            // A scan of one component is not interleaved, whatever its factors are.
+            if !(1..=4).contains(&sampling[0].h) || !(1..=4).contains(&sampling[0].v) {
+                return Err("odd sampling factors");
+            }
+            Sampling::default()
+        } else {
+            let unit = Sampling::default();
+            if sampling[1] != unit || sampling[2] != unit {
+                return Err("odd sampling factors");
+            }
+            match (sampling[0].h, sampling[0].v) {
+                (1 | 2, 1 | 2) | (4, 1) => sampling[0],
+                _ => return Err("odd sampling factors"),
+            }
+        };
+        Ok(())
+    }
+
+    fn huffman_tables(&mut self, mut payload: &[u8], seen: &mut Seen) -> Result<(), Foreign> {
+        const SHORT: Foreign = "damaged Huffman table";
+        while let Some((&target, rest)) = payload.split_first() {
+            let (counts, rest) = rest.split_first_chunk::<16>().ok_or(SHORT)?;
+            let codes = counts.iter().map(|&n| usize::from(n)).sum();
+            let (symbols, rest) = rest.split_at_checked(codes).ok_or(SHORT)?;
+            let place = usize::from(target & 15);
+            let (tables, seen) = match target >> 4 {
+                0 => (&mut self.dc, &mut seen.dc),
+                1 => (&mut self.ac, &mut seen.ac),
+                _ => return Err(SHORT),
+            };
+            let table = tables.get_mut(place).ok_or(SHORT)?;
+            table.define(counts, symbols).ok_or(SHORT)?;
+            seen[place] = true;
+            payload = rest;
+        }
+        Ok(())
+    }
+
+    fn quantisation(&mut self, mut payload: &[u8], seen: &mut Seen) -> Result<(), Foreign> {
+        const SHORT: Foreign = "damaged quantisation table";
+        while let Some((&target, rest)) = payload.split_first() {
+            let place = usize::from(target & 15);
+            let wide = match target >> 4 {
+                0 => false,
+                1 => true,
+                _ => return Err(SHORT),
+            };
+            let table = self.steps.get_mut(place).ok_or(SHORT)?;
+            let (steps, rest) = rest
+                .split_at_checked(if wide { 128 } else { 64 })
+                .ok_or(SHORT)?;
+            for (i, &natural) in ZIGZAG.iter().enumerate() {
+                let step = if wide {
+                    u16::from_be_bytes([steps[2 * i], steps[2 * i + 1]])
+                } else {
+                    u16::from(steps[i])
+                };
+                table[usize::from(natural)] = step as i16;
+            }
+            seen.steps[place] = true;
+            payload = rest;
+        }
+        Ok(())
+    }
+
+    fn scan_header(&mut self, segment: &Segment<'_>, seen: &Seen) -> Result<(), Foreign> {
+        if !seen.frame {
+            return Err("a scan without a frame");
+        }
+        let Some((&count, rest)) = segment.payload.split_first() else {
+            return Err("damaged scan header");
+        };
+        if usize::from(count) != self.components {
+            return Err("several scans");
+        }
+        let (selectors, rest) = rest
+            .split_at_checked(2 * self.components)
+            .ok_or("damaged scan header")?;
+        if rest != [0, 63, 0] {
+            return Err("a scan of a part of the coefficients");
+        }
+        let components = &mut self.component[..self.components];
+        for (component, selector) in components.iter_mut().zip(selectors.chunks_exact(2)) {
+            if component.id != selector[0] {
+                return Err("components in another order");
+            }
+            component.dc = usize::from(selector[1] >> 4);
+            component.ac = usize::from(selector[1] & 15);
+            let defined = |tables: &[bool; 4], place: usize| tables.get(place) == Some(&true);
+            if !defined(&seen.dc, component.dc)
+                || !defined(&seen.ac, component.ac)
+                || !defined(&seen.steps, component.quantisation)
+            {
+                return Err("a table that the file does not define");
+            }
+        }
+        let ids: [u8; 3] = self.component.map(|component| component.id);
+        let [a, b, c] = ids;
+        if self.components == 3 && (a == b || b == c || a == c) {
+            return Err("two components of one name");
+        }
+        self.output = match jpeg::color(&ids[..self.components], seen.jfif, seen.adobe) {
+            Some(Color::Gray) => Output::Gray,
+            Some(Color::YCbCr) => Output::YCbCr,
+            Some(Color::Rgb) => Output::Rgb,
+            _ => return Err("other colors"),
+        };
+        Ok(())
+    }
+
+    /// Prepares for walking over blocks. It pays when there are enough blocks to walk over, or nothing to do.
+    pub(super) fn make_multi_symbols(&mut self) {
+        for component in &self.component[..self.components] {
+            self.ac[component.ac].make_multi_symbols();
+        }
+    }
+
+    /// The Huffman tables by component.
+    pub(super) fn tables(&self) -> Tables<'_> {
+        let component = |i: usize| self.component[i.min(self.components - 1)];
+        Tables {
+            dc: std::array::from_fn(|i| &self.dc[component(i).dc]),
+            ac: std::array::from_fn(|i| &self.ac[component(i).ac]),
+            multi_symbols: self.multi_symbols(),
+        }
+    }
+
+    /// The multi-symbols by component, if all of them have been made.
+    fn multi_symbols(&self) -> Option<[&MultiSymbolTable; 4]> {
+        let multi_symbols = |i: usize| {
+            let component = self.component[i.min(self.components - 1)];
+            self.ac[component.ac].multi_symbols()
+        };
+        Some([
+            multi_symbols(0)?,
+            multi_symbols(1)?,
+            multi_symbols(2)?,
+            multi_symbols(3)?,
+        ])
+    }
+
+    /// Blocks of a component in an MCU: in a row and in a column.
+    pub(super) fn factors(&self, component: usize) -> (usize, usize) {
+        match component {
+            0 => (self.sampling.h, self.sampling.v),
+            _ => (1, 1),
+        }
+    }
+
+    /// MCUs in a row and in a column of the image.
+    pub(super) fn mcus(&self) -> (usize, usize) {
+        let Sampling { h, v } = self.sampling;
+        (self.width.div_ceil(8 * h), self.height.div_ceil(8 * v))
+    }
+
+    /// The steps of a component's coefficients.
+    pub(super) fn steps(&self, component: usize) -> &Steps {
+        &self.steps[self.component[component].quantisation]
+    }
+}

@@ -1,0 +1,336 @@
+//! Huffman tables: one lookup gives a code's length, its run and the coefficient that follows it.
+//!
+//! A JPEG symbol is a Huffman code followed by extra bits that are the value. Most symbols are short: the
+//! [`LOOKUP_BITS`] bits that index the table hold the code and the first extra bits, sign included. So an entry
+//! holds a value to which only the extra bits beyond the lookup must be added. What does not fit is decoded
+//! the slow way, code length by code length.
+
+use super::bits::LOOKUP_BITS;
+use super::multi_symbol::{self, MultiSymbolTable};
+
+/// Longest symbol (code and extra bits) in the lookup: three of them fit in the 56 bits that a refill gives.
+pub(super) const FAST_BITS: u32 = 18;
+/// Largest size of a value in the lookup: an entry has room for its 10 bits. Larger ones are differences of DC coefficients, and rare.
+const FAST_SIZE: u32 = 9;
+
+/// `advance` for the end of a block: more than the rest of any block, and any run.
+pub(super) const END_OF_BLOCK: u8 = 80;
+/// `advance` for symbols that are not in the lookup: more than the rest of any block.
+const NOT_HERE: u8 = 64;
+
+/// An entry of the lookup. From the lowest bit: 8 bits length of code and extra bits; 8 bits advance of the coefficient index; 6 bits right
+/// shift of the bits after the lookup; 10 bits signed base of the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry(u32);
+
+impl Entry {
+    /// Consumes nothing; its value is 0.
+    pub(super) const NOT_HERE: Self = Self::new(0, NOT_HERE, 0, 0);
+
+    const fn new(length: u32, advance: u8, beyond: u32, base: i32) -> Self {
+        let shift = 64 - LOOKUP_BITS - beyond;
+        Self(length | (advance as u32) << 8 | shift << 16 | (base as u32) << 22)
+    }
+
+    /// For [`Bits::consume`]: the length, and in the second byte the advance.
+    #[inline(always)]
+    pub(super) fn step(self) -> u32 {
+        self.0
+    }
+
+    /// The value, given the bits that begin with the symbol's code.
+    #[inline(always)]
+    pub(super) fn value(self, bits: u64) -> i32 {
+        let beyond = (bits & (u64::MAX >> LOOKUP_BITS)) >> (self.0 >> 16 & 63);
+        (self.0 as i32 >> 22).wrapping_add(beyond as i32)
+    }
+
+    /// Whether the symbol must be decoded the slow way.
+    #[inline(always)]
+    pub(super) fn is_slow(self) -> bool {
+        self == Self::NOT_HERE
+    }
+}
+
+/// The coefficients that a table codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Differences of DC coefficients.
+    Dc,
+    /// Runs and AC coefficients.
+    Ac,
+}
+
+/// A symbol decoded the slow way; see [`Entry`] for the fields.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Symbol {
+    pub(super) length: u32,
+    pub(super) advance: u8,
+    pub(super) value: i32,
+}
+
+/// Entries by [`Bits::index`](super::bits::Bits::index).
+pub(super) type Lookup = [Entry; 1 << LOOKUP_BITS];
+
+/// A table, remembered with its definition: most files of a data set have the same few.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    lookup: Box<Lookup>,
+    kind: Kind,
+    /// The largest code of each length, or -1.
+    last: [i32; 17],
+    /// Offset from a code of each length to its place in `symbols`.
+    offset: [i32; 17],
+    symbols: [u8; 256],
+    /// The shortest code that is not in the lookup.
+    shortest_slow: u32,
+    /// Counts and symbols as in the file; empty if the table is not usable.
+    definition: Vec<u8>,
+    /// For walking over blocks; made when it is first needed.
+    multi_symbols: Option<Box<MultiSymbolTable>>,
+}
+
+impl Table {
+    /// A table in which every code is an error.
+    pub(super) fn new(kind: Kind) -> Self {
+        Self {
+            lookup: Box::new([Entry::NOT_HERE; 1 << LOOKUP_BITS]),
+            kind,
+            last: [-1; 17],
+            offset: [0; 17],
+            symbols: [0; 256],
+            shortest_slow: 17,
+            definition: Vec::new(),
+            multi_symbols: None,
+        }
+    }
+
+    /// Takes over a definition: 16 counts of codes by length, and the symbols. `None` if it is not one that
+    /// libjpeg accepts.
+    pub(super) fn define(&mut self, counts: &[u8; 16], symbols: &[u8]) -> Option<()> {
+        let same = self.definition.len() == 16 + symbols.len()
+            && self.definition.starts_with(counts)
+            && self.definition.ends_with(symbols);
+        if same {
+            return Some(());
+        }
+        self.definition.clear();
+        self.multi_symbols = None;
+        self.build(counts, symbols)?;
+        self.definition.extend_from_slice(counts);
+        self.definition.extend_from_slice(symbols);
+        Some(())
+    }
+
+    fn build(&mut self, counts: &[u8; 16], symbols: &[u8]) -> Option<()> {
+        self.symbols
+            .get_mut(..symbols.len())?
+            .copy_from_slice(symbols);
+        if self.kind == Kind::Dc && symbols.iter().any(|&symbol| symbol > 15) {
+            return None;
+        }
+        self.lookup.fill(Entry::NOT_HERE);
+        self.shortest_slow = 17;
+        let (mut code, mut place) = (0u32, 0usize);
+        for (length, &count) in (1u32..).zip(counts) {
+            let slot = length as usize;
+            let count = usize::from(count);
+            self.offset[slot] = place as i32 - code as i32;
+            for &symbol in symbols.get(place..place + count)? {
+                if !self.enter(code, length, symbol) {
+                    self.shortest_slow = self.shortest_slow.min(length);
+                }
+                code += 1;
+            }
+            place += count;
+            self.last[slot] = if count > 0 { code as i32 - 1 } else { -1 };
+            // A code of ones only is reserved, and more codes than that are no prefix code.
+            if code >= 1 << length {
+                return None;
+            }
+            code <<= 1;
+        }
+        Some(())
+    }
+
+    /// Enters a code into the lookup, for all bits that may follow it; `false` if it does not fit.
+    fn enter(&mut self, code: u32, length: u32, symbol: u8) -> bool {
+        let (advance, size) = meaning(self.kind, symbol);
+        let total = length + size;
+        // With extra bits, at least the sign must be inside the lookup.
+        let fits = length + size.min(1) <= LOOKUP_BITS && total <= FAST_BITS && size <= FAST_SIZE;
+        if !fits || code >= 1 << length {
+            return false;
+        }
+        let free = LOOKUP_BITS - length;
+        let known = size.min(free);
+        let beyond = size - known;
+        let first = (code as usize) << free;
+        for (following, entry) in self.lookup[first..first + (1 << free)]
+            .iter_mut()
+            .enumerate()
+        {
+            let extra = following as u32 >> (free - known);
+            let base = if size == 0 {
+                0
+            } else {
+                signed(extra << beyond, size)
+            };
+            *entry = Entry::new(total, advance, beyond, base);
+        }
+        true
+    }
+
+    /// The table's multi-symbols, if they have been made.
+    pub(super) fn multi_symbols(&self) -> Option<&MultiSymbolTable> {
+        self.multi_symbols.as_deref()
+    }
+
+    /// Makes the multi-symbols, if they have not been made since the table's definition.
+    pub(super) fn make_multi_symbols(&mut self) {
+        if self.multi_symbols.is_none()
+            && let Some((counts, symbols)) = self.definition.split_at_checked(16)
+        {
+            self.multi_symbols = Some(multi_symbol::build(counts, symbols));
+        }
+    }
+
+    /// The entries, by the bits at hand.
+    #[inline(always)]
+    pub(super) fn lookup(&self) -> &Lookup {
+        &self.lookup
+    }
+
+    /// Decodes the symbol that the next bits begin with; `None` if they are no code.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn slow(&self, bits: u64) -> Option<Symbol> {
+        self.slow_from(bits, self.shortest_slow)
+    }
+
+    /// [`Table::slow`] for codes of at least `shortest` bits.
+    fn slow_from(&self, bits: u64, shortest: u32) -> Option<Symbol> {
+        let top = (bits >> 48) as i32;
+        for length in shortest..=16 {
+            let code = top >> (16 - length);
+            let slot = length as usize;
+            if code > self.last[slot] {
+                continue;
+            }
+            let place = usize::try_from(code + self.offset[slot]).ok()?;
+            let (advance, size) = meaning(self.kind, *self.symbols.get(place)?);
+            let value = if size == 0 {
+                0
+            } else {
+                signed((bits << length >> (64 - size)) as u32, size)
+            };
+            return Some(Symbol {
+                length: length + size,
+                advance,
+                value,
+            });
+        }
+        None
+    }
+}
+
+/// Advance of the coefficient index and size of a symbol's value.
+pub(super) fn meaning(kind: Kind, symbol: u8) -> (u8, u32) {
+    let (run, size) = (symbol >> 4, u32::from(symbol & 15));
+    match kind {
+        Kind::Dc => (0, size),
+        Kind::Ac if size == 0 && run != 15 => (END_OF_BLOCK, 0),
+        Kind::Ac => (run + 1, size),
+    }
+}
+
+/// The value that `size` extra bits stand for: those that begin with 0 are negative.
+fn signed(extra: u32, size: u32) -> i32 {
+    if extra >> (size - 1) == 0 {
+        extra as i32 - ((1 << size) - 1)
+    } else {
+        extra as i32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The counts of codes for luma AC coefficients in table K.5 of ITU T.81, and its first symbols.
+    const COUNTS: [u8; 16] = [0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 125];
+    const FIRST: [u8; 5] = [0x01, 0x02, 0x03, 0x00, 0x04];
+
+    fn table() -> Table {
+        let mut symbols = FIRST.to_vec();
+        symbols.extend((0x05..=0xff).take(162 - FIRST.len()));
+        let mut table = Table::new(Kind::Ac);
+        table.define(&COUNTS, &symbols).unwrap();
+        table
+    }
+
+    /// Bits written as text, first bit first.
+    fn bits(text: &str) -> u64 {
+        let digits = text.chars().filter(|c| *c != ' ');
+        (0..64)
+            .zip(digits)
+            .map(|(i, digit)| u64::from(digit == '1') << (63 - i))
+            .sum()
+    }
+
+    #[test]
+    fn an_entry_has_code_run_and_value() {
+        let table = table();
+        for (text, length, advance, value) in [
+            ("00 1", 3, 1, 1),
+            ("00 0", 3, 1, -1),
+            ("01 10", 4, 1, 2),
+            ("01 00", 4, 1, -3),
+            ("100 011", 6, 1, -4),
+            ("1010", 4, END_OF_BLOCK, 0),
+            ("1011 1000", 8, 1, 8),
+        ] {
+            // Whatever follows does not matter.
+            for rest in [0, u64::MAX >> length] {
+                let next = bits(text) | rest;
+                let entry = table.lookup[(next >> (64 - LOOKUP_BITS)) as usize];
+                let [found_length, found_advance, ..] = entry.step().to_le_bytes();
+                let found = (u32::from(found_length), found_advance, entry.value(next));
+                assert_eq!(found, (length, advance, value), "{text}");
+                let slow = table.slow_from(next, 1).unwrap();
+                assert_eq!((slow.length, slow.advance, slow.value), found, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_tables_are_refused() {
+        let mut table = Table::new(Kind::Ac);
+        let mut counts = [0; 16];
+        counts[0] = 2;
+        assert_eq!(table.define(&counts, &[1, 2]), None);
+        counts[0] = 1;
+        assert_eq!(table.define(&counts, &[]), None);
+        assert_eq!(table.define(&counts, &[1]), Some(()));
+        // The other code of one bit is none, and what would be a longer code is none either.
+        assert!(table.slow(1 << 63).is_none());
+        let mut dc = Table::new(Kind::Dc);
+        assert_eq!(dc.define(&counts, &[16]), None);
+    }
+
+    #[test]
+    fn a_stride_is_as_far_as_its_symbols() {
+        let mut table = table();
+        table.make_multi_symbols();
+        let multi_symbols = table.multi_symbols().unwrap();
+        for (text, length, advance) in [
+            ("00 1 00 0 1010 11", 10, 2 + END_OF_BLOCK),
+            ("01 10 01 10 00 1 1", 11, 3),
+            ("1010 00 1 00 1 00", 4, END_OF_BLOCK),
+        ] {
+            let multi_symbol = multi_symbols[(bits(text) >> 52) as usize];
+            assert_eq!(multi_symbol.step(), length | u32::from(advance) << 8);
+        }
+        assert!(multi_symbols[4095].is_slow());
+    }
+}

@@ -1,0 +1,82 @@
+//! A decoder of baseline JPEG for what training asks for most: a part of a picture, soon.
+//!
+//! It reads 8-bit baseline and extended sequential files with Huffman codes, one scan, gray or three
+//! components with chroma at full, half or quarter width and full or half height. Pixels are those of
+//! libjpeg-turbo's default decoder, to the bit. All else (progressive, 12 bits, arithmetic coding, four
+//! components, several scans, odd sampling) and everything damaged is refused, for the [general](super::general) decoder to read
+//! or to find the words for. So it makes decoding faster, never different.
+//!
+//! Damage outside a region may go unnoticed, since what is not needed is not read; but a file without its end
+//! marker is always refused.
+//!
+//! - [`header`] reads markers and tables; [`huffman`], [`bits`] and [`entropy`] turn bits into coefficients,
+//!   [`multi_symbol`] makes walking over unwanted ones faster;
+//!   [`scan`] moves about in the entropy-coded data, [`seek`] lets it begin in the middle.
+//! - [`idct`], [`scaled`] (the same to fewer samples), [`upsample`] and [`color`] are the portable arithmetic; [`simd`] chooses something faster.
+//! - [`region`] decodes no more rows and columns than a region needs.
+
+pub(super) mod bits;
+mod color;
+pub(super) mod entropy;
+pub(super) mod header;
+mod huffman;
+mod idct;
+mod multi_symbol;
+mod region;
+mod scaled;
+mod scan;
+mod seek;
+pub(super) mod simd;
+pub(super) mod upsample;
+
+#[cfg(test)]
+mod tests;
+
+pub use seek::{SeekDensity, SeekPointBuilder, build_seek_points};
+
+use super::super::decoding::{Canvas, DecodeJob, Outcome, Scratch};
+use crate::error::Result;
+use crate::rows::{Memory, Rows};
+pub(super) use region::Baseline;
+
+/// Decodes a region onto a canvas, or declines.
+pub(super) fn decode(
+    job: &DecodeJob<'_>,
+    scratch: &mut Scratch,
+    canvas: &mut Canvas,
+) -> Result<Outcome> {
+    let (width, height) = (job.region.width as usize, job.region.height as usize);
+    canvas.reset(width, height);
+    let out = &mut canvas.data[..width * height * 3];
+    stream(job, scratch, &mut Memory::new(out, width))
+}
+
+/// Decodes a region row by row, or declines, perhaps after some of the rows.
+pub(super) fn stream(
+    job: &DecodeJob<'_>,
+    scratch: &mut Scratch,
+    rows: &mut dyn Rows,
+) -> Result<Outcome> {
+    let size = (job.probe.width, job.probe.height);
+    let outcome = scratch.jpeg.baseline.decode(
+        job.bytes,
+        job.seek_points,
+        size,
+        job.scale,
+        job.region,
+        rows,
+    );
+    Ok(match outcome {
+        Ok(()) => Outcome::Done,
+        Err(_) => Outcome::Declined,
+    })
+}
+
+/// Why this decoder did not decode a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It is of a kind that another decoder reads.
+    Foreign(&'static str),
+    /// The data read so far are damaged; another decoder may know more.
+    Damaged(&'static str),
+}

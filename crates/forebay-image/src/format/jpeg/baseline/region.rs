@@ -1,0 +1,468 @@
+//! From a file and a region to its pixels: which MCUs are needed, and the way of their blocks through planes
+//! to rows of RGB.
+//!
+//! Smooth upsampling looks at neighboring chroma samples, so a margin around the region is decoded too; what
+//! comes out is then what a full decode has there. Planes are rings of a few rows of MCUs: pixels are made
+//! while their samples are in the cache.
+
+use super::Refusal;
+use super::header::{Header, Output, Sampling};
+use super::scan::{Cursor, Layout, Scan, pairs_in_row};
+use super::seek::Points;
+use super::simd::Level;
+use super::upsample;
+use crate::region::Region;
+use crate::rows::{Room, Rows};
+use std::ops::Range;
+
+/// Rows of MCUs that the planes hold: two being decoded, the one above them, one to make it a power of two.
+const RING: usize = 4;
+/// Pairs of blocks are written whole, so rows of a plane are longer by up to a block.
+const PLANE_SLACK: usize = 16;
+/// Chroma images this narrow are not interpolated (libjpeg's rule).
+const REPEAT_UP_TO: usize = 2;
+
+/// The decoder, with everything it keeps from image to image.
+#[derive(Debug, Default)]
+pub(in crate::format::jpeg) struct Baseline {
+    header: Header,
+    points: Points,
+    layout: Layout,
+    coefficients: [Vec<i16>; 2],
+    cursors: [Cursor; 2],
+    pixels: Pixels,
+    multi_symbols_pay: MultiSymbolsPay,
+}
+
+/// Sizes of a picture at the scale of a decode.
+#[derive(Debug, Clone, Copy, Default)]
+struct Geometry {
+    width: usize,
+    height: usize,
+    /// Side of what becomes of a block of luma (or of the only component), and of chroma.
+    luma: usize,
+    chroma: usize,
+    /// Luma samples to a chroma sample.
+    sampling: Sampling,
+    /// Pixels of an MCU.
+    mcu: (usize, usize),
+    /// Whether upsampling interpolates.
+    smooth: bool,
+}
+
+impl Geometry {
+    /// `scale` is 1, 2, 4 or 8. Chroma that is stored at half size is transformed to twice the samples of luma if that
+    /// saves upsampling in both directions (libjpeg's rule).
+    fn new(header: &Header, scale: usize) -> Self {
+        let Sampling { h, v } = header.sampling;
+        let luma = 8 / scale;
+        let double = luma < 8 && h % 2 == 0 && v % 2 == 0;
+        let chroma = if double { 2 * luma } else { luma };
+        Self {
+            width: header.width.div_ceil(scale),
+            height: header.height.div_ceil(scale),
+            luma,
+            chroma,
+            sampling: Sampling {
+                h: h * luma / chroma,
+                v: v * luma / chroma,
+            },
+            mcu: (h * luma, v * luma),
+            smooth: luma > 1,
+        }
+    }
+
+    fn block(&self, component: usize) -> usize {
+        if component == 0 {
+            self.luma
+        } else {
+            self.chroma
+        }
+    }
+}
+
+/// The place of the region among MCUs.
+#[derive(Debug, Clone, Default)]
+struct Window {
+    columns: Range<usize>,
+    rows: Range<usize>,
+}
+
+impl Window {
+    /// The MCUs that a region needs, those that its margin lies in included.
+    fn new(geometry: &Geometry, area: &Area) -> Self {
+        let Sampling { h, v } = geometry.sampling;
+        let span = |from: &Range<usize>, factor: usize, mcu: usize, limit: usize| {
+            let margin = if factor == 2 { 2 } else { 0 };
+            let start = from.start.saturating_sub(margin) / mcu;
+            let end = (from.end + margin).min(limit).div_ceil(mcu);
+            start..end
+        };
+        Self {
+            columns: span(&area.columns, h, geometry.mcu.0, geometry.width),
+            rows: span(&area.rows, v, geometry.mcu.1, geometry.height),
+        }
+    }
+
+    /// MCUs that are not needed but lie before or between needed ones; where each row has a point, those between it and the needed ones.
+    fn walked_over(&self, header: &Header, points: Option<&Points>) -> usize {
+        let (columns, _) = header.mcus();
+        match points {
+            Some(points) if points.in_each_row() => {
+                let to_point = self.columns.start - points.column(self.columns.start);
+                self.rows.len() * to_point
+            }
+            _ => self.rows.end * columns - self.rows.len() * self.columns.len(),
+        }
+    }
+}
+
+/// How many MCUs must be walked over for multi-symbols to pay for their making.
+#[derive(Debug, Clone, Copy)]
+struct MultiSymbolsPay(usize);
+
+impl Default for MultiSymbolsPay {
+    /// Making the multi-symbols of two tables takes about as long as they save on so many MCUs.
+    fn default() -> Self {
+        Self(250)
+    }
+}
+
+/// The region in pixels.
+#[derive(Debug, Clone, Default)]
+struct Area {
+    columns: Range<usize>,
+    rows: Range<usize>,
+}
+
+impl Baseline {
+    #[cfg(test)]
+    pub(super) fn with_level(level: Level, multi_symbols: bool) -> Self {
+        let mut new = Self::default();
+        new.pixels.level = level;
+        new.multi_symbols_pay = MultiSymbolsPay(if multi_symbols { 0 } else { usize::MAX });
+        new
+    }
+
+    /// Decodes a region at a scale (1, or one part in 2, 4 or 8), which is inside the image of that scale, and gives its rows to `out`. `size`
+    /// is what the image's size is known to be; `points` are its seek points, if there are any. A refusal may come after some rows.
+    pub(in crate::format::jpeg) fn decode(
+        &mut self,
+        bytes: &[u8],
+        points: Option<&[u8]>,
+        size: (u32, u32),
+        scale: u32,
+        region: Region,
+        out: &mut dyn Rows,
+    ) -> Result<(), Refusal> {
+        self.header.read(bytes).map_err(Refusal::Foreign)?;
+        let header = &self.header;
+        if (header.width, header.height) != (size.0 as usize, size.1 as usize) {
+            return Err(Refusal::Damaged("two different sizes"));
+        }
+        if !has_end(bytes, header.scan) {
+            return Err(Refusal::Damaged("no end of image"));
+        }
+        let area = Area {
+            columns: region.x as usize..(region.x + region.width) as usize,
+            rows: region.y as usize..(region.y + region.height) as usize,
+        };
+        let geometry = Geometry::new(header, scale as usize);
+        let window = Window::new(&geometry, &area);
+        let points = points
+            .filter(|_| header.restart_interval == 0)
+            .and_then(|points| self.points.read(points, bytes, header));
+        if window.walked_over(header, points) >= self.multi_symbols_pay.0 {
+            self.header.make_multi_symbols();
+        }
+        let header = &self.header;
+        self.layout.set(header);
+        for coefficients in &mut self.coefficients {
+            coefficients.clear();
+            coefficients.resize(self.layout.coefficients(), 0);
+        }
+        self.pixels.set(header, geometry, window, area);
+        let scan = Scan {
+            bytes,
+            start: header.scan,
+            restart_interval: header.restart_interval,
+            tables: header.tables(),
+            layout: &self.layout,
+            level: self.pixels.level,
+        };
+        let mut run = Run {
+            header,
+            scan,
+            coefficients: &mut self.coefficients,
+            cursors: &mut self.cursors,
+            pixels: &mut self.pixels,
+        };
+        match points {
+            Some(points) if points.in_each_row() => run.by_points(points, out),
+            points => run.in_order(points, out),
+        }
+    }
+}
+
+/// Whether there is an end marker after `from`. The search begins at the end, where it nearly always is.
+fn has_end(bytes: &[u8], from: usize) -> bool {
+    bytes[from..]
+        .windows(2)
+        .rev()
+        .any(|pair| pair == [0xff, 0xd9])
+}
+
+/// One region being decoded.
+struct Run<'a> {
+    header: &'a Header,
+    scan: Scan<'a>,
+    coefficients: &'a mut [Vec<i16>; 2],
+    cursors: &'a mut [Cursor; 2],
+    pixels: &'a mut Pixels,
+}
+
+impl Run<'_> {
+    /// Reads the scan from its start, or from points that only some rows have.
+    fn in_order(&mut self, points: Option<&Points>, out: &mut dyn Rows) -> Result<(), Refusal> {
+        let (mcus, _) = self.header.mcus();
+        let Window { columns, rows } = self.pixels.window.clone();
+        let [cursor, _] = &mut *self.cursors;
+        let [coefficients, _] = &mut *self.coefficients;
+        cursor.rewind(&self.scan);
+        for row in rows.clone() {
+            let end = row * mcus + columns.end;
+            if let Some(points) = points
+                && (row == rows.start || points.has(row))
+            {
+                let (point, mcu, limit) = points.before(row, columns.start, mcus);
+                cursor.seek(&self.scan, &point, mcu, limit);
+            }
+            cursor.skip_to(&self.scan, row * mcus + columns.start, coefficients)?;
+            while cursor.mcu() < end {
+                let column = cursor.mcu() - row * mcus - columns.start;
+                let count = cursor.batch(&self.scan, end - cursor.mcu());
+                cursor.take(&self.scan, count, coefficients)?;
+                self.pixels
+                    .transform(self.header, coefficients, row, column, count);
+            }
+            self.pixels.emit(self.header, row + 1, out);
+        }
+        Ok(())
+    }
+
+    /// Begins each row at a seek point of its own; two rows are read in turns.
+    fn by_points(&mut self, points: &Points, out: &mut dyn Rows) -> Result<(), Refusal> {
+        let (mcus, _) = self.header.mcus();
+        let Window { columns, rows } = self.pixels.window.clone();
+        let scan = &self.scan;
+        let [first, second] = &mut *self.cursors;
+        let [to_first, to_second] = &mut *self.coefficients;
+        let open = |cursor: &mut Cursor, row: usize| {
+            let (point, mcu, limit) = points.before(row, columns.start, columns.end);
+            cursor.seek(scan, &point, mcu, limit);
+        };
+        let mut row = rows.start;
+        while row < rows.end {
+            open(first, row);
+            if row + 1 == rows.end {
+                first.skip_to(scan, row * mcus + columns.start, to_first)?;
+            } else {
+                open(second, row + 1);
+            }
+            let mut column = first.mcu() - row * mcus;
+            while column < columns.end {
+                let keep = column >= columns.start;
+                let until = if keep { columns.end } else { columns.start };
+                let count = first.batch(scan, until - column);
+                if row + 1 == rows.end {
+                    first.take(scan, count, to_first)?;
+                } else if keep {
+                    Cursor::two::<true>(first, second, scan, count, [to_first, to_second])?;
+                } else {
+                    Cursor::two::<false>(first, second, scan, count, [to_first, to_second])?;
+                }
+                if keep {
+                    let at = column - columns.start;
+                    self.pixels.transform(self.header, to_first, row, at, count);
+                    if row + 1 < rows.end {
+                        self.pixels
+                            .transform(self.header, to_second, row + 1, at, count);
+                    }
+                }
+                column += count;
+            }
+            row = (row + 2).min(rows.end);
+            self.pixels.emit(self.header, row, out);
+        }
+        Ok(())
+    }
+}
+
+/// A component's samples: a ring of rows.
+#[derive(Debug, Default)]
+struct Plane {
+    samples: Vec<u8>,
+    stride: usize,
+    rows: usize,
+}
+
+impl Plane {
+    fn row(&self, row: usize, columns: Range<usize>) -> &[u8] {
+        &self.samples[row % self.rows * self.stride..][columns]
+    }
+}
+
+/// Samples of the window, and how far they have become pixels.
+#[derive(Debug, Default)]
+struct Pixels {
+    level: Level,
+    geometry: Geometry,
+    window: Window,
+    area: Area,
+    planes: [Plane; 3],
+    /// A row of each chroma component at full width.
+    wide: [Vec<u8>; 2],
+    /// The next row of the region to be made.
+    next: usize,
+}
+
+impl Pixels {
+    fn set(&mut self, header: &Header, geometry: Geometry, window: Window, area: Area) {
+        for (component, plane) in self.planes.iter_mut().enumerate() {
+            let (h, v) = header.factors(component);
+            let block = geometry.block(component);
+            plane.stride = window.columns.len() * h * block + PLANE_SLACK;
+            plane.rows = RING * v * block;
+            let size = plane.stride * plane.rows;
+            if plane.samples.len() < size {
+                plane.samples.resize(size, 0);
+            }
+        }
+        let width = window.columns.len() * geometry.mcu.0;
+        for wide in &mut self.wide {
+            if wide.len() < width {
+                wide.resize(width, 0);
+            }
+        }
+        self.next = area.rows.start;
+        self.geometry = geometry;
+        self.window = window;
+        self.area = area;
+    }
+
+    /// Puts the blocks of `count` MCUs into the planes; `column` counts from the window's first.
+    fn transform(
+        &mut self,
+        header: &Header,
+        coefficients: &mut [i16],
+        row: usize,
+        column: usize,
+        count: usize,
+    ) {
+        use super::entropy::PAIR;
+        let mut base = 0;
+        let planes = self.planes.iter_mut().take(header.components);
+        for (component, plane) in planes.enumerate() {
+            let (h, v) = header.factors(component);
+            let block = self.geometry.block(component);
+            let pairs = (count * h).div_ceil(2);
+            for block_row in 0..v {
+                let from = &mut coefficients[base * PAIR..][..pairs * PAIR];
+                let line = (row % RING * v + block_row) * block;
+                let to = &mut plane.samples[line * plane.stride + column * h * block..];
+                self.level
+                    .idct(block, from, header.steps(component), to, plane.stride);
+                base += pairs_in_row(h);
+            }
+        }
+    }
+
+    /// Makes the rows of the region that are complete when all rows of MCUs before `done` are decoded.
+    fn emit(&mut self, header: &Header, done: usize, out: &mut dyn Rows) {
+        let v = self.geometry.sampling.v;
+        let lines = done * self.geometry.mcu.1;
+        // The last row looks at the chroma row below it, unless the image ends there.
+        let complete = if v == 1 || lines >= self.geometry.height {
+            lines
+        } else {
+            lines - 1
+        };
+        let end = complete.min(self.area.rows.end);
+        while self.next < end {
+            if let Some(room) = out.room() {
+                self.line(header, self.next, room);
+            }
+            out.done();
+            self.next += 1;
+        }
+    }
+
+    fn line(&mut self, header: &Header, y: usize, room: Room<'_>) {
+        let left = self.window.columns.start * self.geometry.mcu.0;
+        let columns = self.area.columns.start - left..self.area.columns.end - left;
+        if header.output != Output::Gray {
+            self.widen(y);
+        }
+        let luma = self.planes[0].row(y, columns.clone());
+        let chroma = |i: usize| {
+            if self.geometry.sampling == Sampling::default() {
+                self.planes[i + 1].row(y, columns.clone())
+            } else {
+                &self.wide[i][columns.clone()]
+            }
+        };
+        let stored = match header.output {
+            Output::Gray => [luma; 3],
+            Output::Rgb => [luma, chroma(0), chroma(1)],
+            Output::YCbCr => {
+                let (cb, cr) = (chroma(0), chroma(1));
+                return match room {
+                    Room::Pixels(out) => self.level.ycc(luma, cb, cr, out),
+                    Room::Planes(out) => self.level.ycc_planes(luma, cb, cr, out),
+                };
+            }
+        };
+        match room {
+            Room::Pixels(out) => self.level.interleave(stored, out),
+            Room::Planes(out) => {
+                for (out, stored) in out.into_iter().zip(stored) {
+                    out.copy_from_slice(stored);
+                }
+            }
+        }
+    }
+
+    /// Makes a row of chroma at full size, for the window's columns that are inside the image.
+    fn widen(&mut self, y: usize) {
+        let geometry = self.geometry;
+        let Sampling { h, v } = geometry.sampling;
+        if (h, v) == (1, 1) {
+            return;
+        }
+        let (width, height) = (geometry.width.div_ceil(h), geometry.height.div_ceil(v));
+        let left = self.window.columns.start * geometry.chroma;
+        let columns = 0..(width - left).min(self.window.columns.len() * geometry.chroma);
+        let near_row = y / v;
+        let odd = y % 2 == 1;
+        let far_row = if odd {
+            (near_row + 1).min(height - 1)
+        } else {
+            near_row.saturating_sub(1)
+        };
+        for (plane, wide) in self.planes[1..].iter().zip(&mut self.wide) {
+            let near = plane.row(near_row, columns.clone());
+            let far = plane.row(far_row, columns.clone());
+            match (h, v) {
+                _ if !geometry.smooth => upsample::repeat(near, h, wide),
+                (2, _) if width <= REPEAT_UP_TO => upsample::repeat(near, 2, wide),
+                (2, 1) => self.level.horizontal(near, wide),
+                (2, _) => self.level.both(near, far, wide),
+                (1, _) => {
+                    let bias = upsample::vertical_bias(odd);
+                    self.level.vertical(near, far, bias, wide);
+                }
+                _ => upsample::repeat(near, h, wide),
+            }
+        }
+    }
+}

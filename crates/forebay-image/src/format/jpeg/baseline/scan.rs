@@ -1,0 +1,254 @@
+//! A place in the scan: MCUs are taken or skipped, restart markers are crossed or jumped to.
+
+use super::Refusal;
+use super::bits::{MAX_BLOCKS, Stream};
+use super::entropy::{PAIR, Predictors, Reader, SECOND, Slot, TAIL, Tables};
+use super::header::Header;
+use super::seek::Point;
+use super::simd::Level;
+
+/// MCUs that are decoded at once.
+pub(super) const BATCH: usize = 8;
+/// Blocks of an MCU, at most: four of luma and two of chroma.
+const MCU_BLOCKS: usize = 6;
+const _: () = assert!(BATCH * MCU_BLOCKS <= MAX_BLOCKS);
+
+/// The places of the blocks of a batch of MCUs: for each component, for each row of blocks, pairs of neighbors.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    slots: Vec<Slot>,
+    mcu_blocks: usize,
+    pairs: usize,
+}
+
+impl Layout {
+    pub(super) fn set(&mut self, header: &Header) {
+        self.slots.clear();
+        for mcu in 0..BATCH {
+            let mut base = 0;
+            for component in 0..header.components {
+                let (h, v) = header.factors(component);
+                for row in 0..v {
+                    for column in mcu * h..(mcu + 1) * h {
+                        let pair = base + row * pairs_in_row(h) + column / 2;
+                        let offset = pair * PAIR + column % 2 * SECOND;
+                        self.slots.push(Slot {
+                            component: component as u8,
+                            offset: offset as u32,
+                        });
+                    }
+                }
+                base += v * pairs_in_row(h);
+            }
+            self.pairs = base;
+        }
+        self.mcu_blocks = self.slots.len() / BATCH;
+    }
+
+    /// Coefficients that a batch needs room for.
+    pub(super) fn coefficients(&self) -> usize {
+        self.pairs * PAIR + TAIL
+    }
+
+    fn slots(&self, mcus: usize) -> &[Slot] {
+        &self.slots[..mcus * self.mcu_blocks]
+    }
+}
+
+/// Pairs of blocks in a row of a batch's blocks.
+pub(super) const fn pairs_in_row(h: usize) -> usize {
+    h * BATCH / 2
+}
+
+/// The constants of a scan.
+#[derive(Clone, Copy)]
+pub(super) struct Scan<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) start: usize,
+    pub(super) restart_interval: usize,
+    pub(super) tables: Tables<'a>,
+    pub(super) layout: &'a Layout,
+    pub(super) level: Level,
+}
+
+/// A place in the scan, at the start of an MCU.
+#[derive(Debug, Default)]
+pub(super) struct Cursor {
+    stream: Stream,
+    predictors: Predictors,
+    /// The MCU that comes next.
+    mcu: usize,
+    /// Restart markers that lie before the stream's place.
+    markers: usize,
+}
+
+impl Cursor {
+    /// Goes to the start of the scan.
+    pub(super) fn rewind(&mut self, scan: &Scan<'_>) {
+        self.stream.open(scan.bytes, scan.start, 0, usize::MAX);
+        self.predictors = Predictors::default();
+        self.mcu = 0;
+        self.markers = 0;
+    }
+
+    /// Goes to a seek point, which is that of MCU `mcu`; nothing is read at or after byte `limit`.
+    pub(super) fn seek(&mut self, scan: &Scan<'_>, point: &Point, mcu: usize, limit: usize) {
+        let bit = (point.bits % 8) as u32;
+        let byte = usize::try_from(point.bits / 8).unwrap_or(usize::MAX);
+        self.stream
+            .open(scan.bytes, byte.min(scan.bytes.len()), bit, limit);
+        self.predictors = point.predictors;
+        self.mcu = mcu;
+        self.markers = 0;
+    }
+
+    pub(super) fn mcu(&self) -> usize {
+        self.mcu
+    }
+
+    pub(super) fn predictors(&self) -> Predictors {
+        self.predictors
+    }
+
+    /// Bits consumed since the last `rewind` or `seek`, without stuffing (and without restart markers).
+    pub(super) fn position(&self) -> usize {
+        self.stream.position()
+    }
+
+    /// MCUs that can be taken at once of `wanted` ones: no more than a batch and none after a restart marker.
+    pub(super) fn batch(&self, scan: &Scan<'_>, wanted: usize) -> usize {
+        let batch = wanted.min(BATCH);
+        match scan.restart_interval {
+            0 => batch,
+            interval => batch.min(interval - self.mcu % interval),
+        }
+    }
+
+    /// Goes forward to an MCU, jumping over whole restart intervals.
+    pub(super) fn skip_to(
+        &mut self,
+        scan: &Scan<'_>,
+        mcu: usize,
+        scratch: &mut [i16],
+    ) -> Result<(), Refusal> {
+        if let Some(markers) = mcu.checked_div(scan.restart_interval)
+            && markers > self.markers
+        {
+            self.jump(scan, markers)?;
+        }
+        while self.mcu < mcu {
+            let count = self.batch(scan, mcu - self.mcu);
+            self.next::<false>(scan, count, scratch)?;
+        }
+        Ok(())
+    }
+
+    /// Takes `count` MCUs, as many as [`Cursor::batch`] allows.
+    pub(super) fn take(
+        &mut self,
+        scan: &Scan<'_>,
+        count: usize,
+        coefficients: &mut [i16],
+    ) -> Result<(), Refusal> {
+        self.next::<true>(scan, count, coefficients)
+    }
+
+    fn next<const KEEP: bool>(
+        &mut self,
+        scan: &Scan<'_>,
+        count: usize,
+        coefficients: &mut [i16],
+    ) -> Result<(), Refusal> {
+        self.cross_marker(scan)?;
+        let slots = scan.layout.slots(count);
+        self.stream.reserve(scan.bytes, slots.len());
+        let reader = Self::reader(&mut self.stream, &mut self.predictors);
+        let level = scan.level;
+        let sound = level.decode::<KEEP>(reader, &scan.tables, slots, coefficients);
+        self.mcu += count;
+        self.check(sound)
+    }
+
+    /// Takes (`KEEP`) or skips `count` MCUs of two cursors in turns, in a scan without restart markers.
+    pub(super) fn two<const KEEP: bool>(
+        first: &mut Self,
+        second: &mut Self,
+        scan: &Scan<'_>,
+        count: usize,
+        coefficients: [&mut [i16]; 2],
+    ) -> Result<(), Refusal> {
+        let slots = scan.layout.slots(count);
+        first.stream.reserve(scan.bytes, slots.len());
+        second.stream.reserve(scan.bytes, slots.len());
+        let readers = [
+            Self::reader(&mut first.stream, &mut first.predictors),
+            Self::reader(&mut second.stream, &mut second.predictors),
+        ];
+        let level = scan.level;
+        let sound = level.decode_two::<KEEP>(readers, &scan.tables, slots, coefficients);
+        first.mcu += count;
+        second.mcu += count;
+        first.check(sound)?;
+        second.check(sound)
+    }
+
+    fn reader<'a>(stream: &'a mut Stream, predictors: &'a mut Predictors) -> Reader<'a> {
+        let (window, bits) = stream.split();
+        Reader {
+            window,
+            bits,
+            predictors,
+        }
+    }
+
+    fn check(&self, sound: bool) -> Result<(), Refusal> {
+        if self.stream.overrun() {
+            return Err(Refusal::Damaged("the image data end early"));
+        }
+        if !sound {
+            return Err(Refusal::Damaged("bits that are no Huffman code"));
+        }
+        Ok(())
+    }
+
+    /// Reads the restart marker if one must be here.
+    fn cross_marker(&mut self, scan: &Scan<'_>) -> Result<(), Refusal> {
+        let markers = match self.mcu.checked_div(scan.restart_interval) {
+            Some(markers) if markers > self.markers => markers,
+            _ => return Ok(()),
+        };
+        self.stream.reserve(scan.bytes, 1);
+        if !self.stream.finished() {
+            return Err(Refusal::Damaged("data left over before a restart marker"));
+        }
+        self.jump(scan, markers)
+    }
+
+    /// Goes to the first MCU after restart marker `markers`, counted from 1.
+    fn jump(&mut self, scan: &Scan<'_>, markers: usize) -> Result<(), Refusal> {
+        let mut at = self.stream.unread();
+        for number in self.markers..markers {
+            let code = 0xd0 + (number % 8) as u8;
+            at = next_marker(scan.bytes, at)
+                .filter(|&after| scan.bytes[after - 1] == code)
+                .ok_or(Refusal::Damaged("a restart marker is missing"))?;
+        }
+        self.stream.open(scan.bytes, at, 0, usize::MAX);
+        self.predictors = Predictors::default();
+        self.markers = markers;
+        self.mcu = markers * scan.restart_interval;
+        Ok(())
+    }
+}
+
+/// Offset just past the next marker at or after `at`; `ff` may be repeated before its code.
+fn next_marker(bytes: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        at += bytes.get(at..)?.iter().position(|&byte| byte == 0xff)? + 1;
+        match bytes.get(at)? {
+            0 => at += 1,
+            0xff => {}
+            _ => return Some(at + 1),
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Seek points: where rows of MCUs, or pieces of them, begin in the entropy-coded data, so that a region is reached
+//! without decoding what lies above it and left of its neighbors. They are kept beside the JPEG, whose bytes stay
+//! as they are. Their bytes are specified in FORMAT.md.
+//!
+//! # Never wrong pixels
+//! Points are used only if their own checksum is right, every field is in its bounds, and the length and
+//! CRC-32C of the JPEG at hand are those they were made from. So points that are damaged, cut short, of another
+//! image or of an older version of this one are ignored, and the image is decoded from its start: slower, with
+//! the same pixels. CRC-32C finds every change of up to 32 neighboring bits, and any other with a probability
+//! of 1 - 2^-32. Points that were forged on purpose, checksums included, can lead to wrong pixels, as a forged
+//! JPEG can; they cannot lead to more than that.
+
+use super::entropy::Predictors;
+use super::header::Header;
+use super::scan::{Cursor, Layout, Scan};
+use super::simd::Level;
+use crate::varint::{put_varint, varint};
+
+const VERSION: u8 = 1;
+/// Bytes before the first point.
+const HEAD: usize = 16;
+/// Bytes of the checksum at the end.
+const CHECKSUM: usize = 4;
+/// Points in a row, at most.
+const MAX_PIECES: u8 = 16;
+/// Points of a row where many were asked for: a crop then walks over a thirtieth of a row on average.
+const FINE_PIECES: u8 = 8;
+/// Rows between points where fewer must do.
+const COARSE_STEPS: [u8; 4] = [1, 2, 4, 8];
+/// [`SeekDensity::Auto`]: points take at most this part of the image's bytes.
+const AUTO_PART: usize = 100;
+
+/// How many seek points an image gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SeekDensity {
+    /// One for each row of MCUs, or for every second, fourth or eighth: the most that fit into 1 % of the image's bytes;
+    /// none if even the fewest do not.
+    #[default]
+    Auto,
+    /// One for each row of MCUs, whatever they take.
+    Rows,
+    /// Eight for each row of MCUs.
+    Fine,
+}
+
+/// The start of a row of MCUs or of a piece of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Point {
+    /// Offset in the JPEG, in bits.
+    pub(super) bits: u64,
+    /// DC predictors.
+    pub(super) predictors: Predictors,
+}
+
+/// Which MCUs have points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Grid {
+    /// MCUs of a row and of a column.
+    mcus: (usize, usize),
+    /// Every so many rows have points.
+    step: u8,
+    /// Points of such a row. Over 1 only if all rows have points.
+    pieces: u8,
+}
+
+impl Default for Grid {
+    fn default() -> Self {
+        Self {
+            mcus: (0, 0),
+            step: 1,
+            pieces: 1,
+        }
+    }
+}
+
+impl Grid {
+    fn new(mcus: (usize, usize), step: u8, pieces: u8) -> Option<Self> {
+        let sound = (1..=MAX_PIECES).contains(&pieces)
+            && usize::from(pieces) <= mcus.0
+            && step > 0
+            && (step == 1 || pieces == 1);
+        sound.then_some(Self { mcus, step, pieces })
+    }
+
+    fn rows(&self) -> usize {
+        self.mcus.1.div_ceil(usize::from(self.step))
+    }
+
+    fn points(&self) -> usize {
+        self.rows() * usize::from(self.pieces)
+    }
+
+    /// The column at which a piece begins.
+    fn column(&self, piece: usize) -> usize {
+        piece * self.mcus.0 / usize::from(self.pieces)
+    }
+
+    /// The MCU of a point.
+    fn mcu(&self, point: usize) -> usize {
+        let pieces = usize::from(self.pieces);
+        point / pieces * usize::from(self.step) * self.mcus.0 + self.column(point % pieces)
+    }
+}
+
+/// The points of one image.
+#[derive(Debug, Default)]
+pub(super) struct Points {
+    grid: Grid,
+    points: Vec<Point>,
+}
+
+impl Points {
+    /// Reads points, if they belong to this JPEG, whose header is `header`.
+    pub(super) fn read(&mut self, bytes: &[u8], jpeg: &[u8], header: &Header) -> Option<&Self> {
+        self.points.clear();
+        let (body, checksum) = bytes.split_last_chunk::<CHECKSUM>()?;
+        if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
+            return None;
+        }
+        let (head, mut rest) = body.split_first_chunk::<HEAD>()?;
+        self.grid = Grid::new(header.mcus(), head[6], head[7])?;
+        if *head != self::head(jpeg, header, &self.grid)? {
+            return None;
+        }
+        let mut point = first(header);
+        self.points.push(point);
+        for _ in 1..self.grid.points() {
+            let step = varint(&mut rest)?;
+            point.bits = point.bits.checked_add(step).filter(|_| step > 0)?;
+            for predictor in &mut point.predictors[..header.components] {
+                let step = i32::try_from(signed(varint(&mut rest)?)).ok()?;
+                *predictor = predictor.checked_add(step)?;
+            }
+            self.points.push(point);
+        }
+        let inside = point.bits / 8 < jpeg.len() as u64;
+        (inside && rest.is_empty()).then_some(self)
+    }
+
+    /// Whether each row has a point.
+    pub(super) fn in_each_row(&self) -> bool {
+        self.grid.step == 1
+    }
+
+    /// The column of the last point of a row at or before a column, where each row has points.
+    pub(super) fn column(&self, column: usize) -> usize {
+        let pieces = 0..usize::from(self.grid.pieces);
+        let columns = pieces.map(|piece| self.grid.column(piece));
+        columns.take_while(|&at| at <= column).last().unwrap_or(0)
+    }
+
+    /// The last point at or before a row and column and the MCU where it is. `to` is the column after the last one
+    /// that is wanted of the row: no byte at or after the third value is needed for what comes before it.
+    pub(super) fn before(&self, row: usize, column: usize, to: usize) -> (Point, usize, usize) {
+        let (step, pieces) = (usize::from(self.grid.step), usize::from(self.grid.pieces));
+        let row_start = row / step * pieces;
+        // Column(piece + 1) <= column is rare enough and pieces are few: a search would not be faster.
+        let mut at = row_start;
+        while at + 1 < row_start + pieces && self.grid.column(at + 1 - row_start) <= column {
+            at += 1;
+        }
+        let mut next = at + 1;
+        while next < row_start + pieces && self.grid.column(next - row_start) < to {
+            next += 1;
+        }
+        let limit = self.points.get(next).map_or(usize::MAX, |next| {
+            usize::try_from(next.bits / 8).map_or(usize::MAX, |byte| byte + SHARED)
+        });
+        (self.points[at], self.grid.mcu(at), limit)
+    }
+
+    /// Whether a row begins with a point.
+    pub(super) fn has(&self, row: usize) -> bool {
+        row.is_multiple_of(usize::from(self.grid.step))
+    }
+}
+
+fn first(header: &Header) -> Point {
+    Point {
+        bits: header.scan as u64 * 8,
+        predictors: Predictors::default(),
+    }
+}
+
+fn head(jpeg: &[u8], header: &Header, grid: &Grid) -> Option<[u8; HEAD]> {
+    let mut head = [0; HEAD];
+    head[0] = VERSION;
+    head[1] = header.components as u8;
+    head[2..4].copy_from_slice(&u16::try_from(header.width).ok()?.to_le_bytes());
+    head[4..6].copy_from_slice(&u16::try_from(header.height).ok()?.to_le_bytes());
+    head[6] = grid.step;
+    head[7] = grid.pieces;
+    head[8..12].copy_from_slice(&u32::try_from(jpeg.len()).ok()?.to_le_bytes());
+    head[12..16].copy_from_slice(&crc32c::crc32c(jpeg).to_le_bytes());
+    Some(head)
+}
+
+/// Makes the seek points of a JPEG, one for each row of blocks: [`SeekPointBuilder`] for a single image.
+pub fn build_seek_points(jpeg: &[u8]) -> Option<Vec<u8>> {
+    SeekPointBuilder::default().build(jpeg, SeekDensity::Rows)
+}
+
+/// Makes the seek points of JPEGs: where in its bytes each row of blocks begins, for
+/// [`Decoder::decode_region_into`](crate::Decoder::decode_region_into). A few bytes a row; the JPEG stays as it is,
+/// and must stay so: points of other bytes are ignored. It keeps tables from image to image.
+#[derive(Debug, Default)]
+pub struct SeekPointBuilder {
+    header: Header,
+    layout: Layout,
+    cursor: Cursor,
+    scratch: Vec<i16>,
+    points: Vec<Point>,
+    has_read_all: bool,
+}
+
+impl SeekPointBuilder {
+    /// The points of a JPEG; a pure function of its bytes and `density`.
+    ///
+    /// `None` if they would be of no use: the file is not a baseline JPEG that Forebay's own decoder reads, is damaged,
+    /// has restart markers (which serve the same end), or has a single row of blocks; or if they would take more than
+    /// `density` allows.
+    pub fn build(&mut self, jpeg: &[u8], density: SeekDensity) -> Option<Vec<u8>> {
+        self.has_read_all = false;
+        self.header.read(jpeg).ok()?;
+        let mcus = self.header.mcus();
+        if self.header.restart_interval > 0 {
+            return None;
+        }
+        let pieces = match density {
+            SeekDensity::Fine => FINE_PIECES.min(u8::try_from(mcus.0).unwrap_or(FINE_PIECES)),
+            SeekDensity::Auto | SeekDensity::Rows => 1,
+        };
+        let grid = Grid::new(mcus, 1, pieces)?;
+        let allowed = match density {
+            SeekDensity::Auto => jpeg.len() / AUTO_PART,
+            SeekDensity::Rows | SeekDensity::Fine => usize::MAX,
+        };
+        // All codes are read even where no points will be kept: that tells whether the image is whole.
+        self.walk(jpeg, &grid)?;
+        if mcus.1 < 2 {
+            return None;
+        }
+        let steps = match density {
+            SeekDensity::Auto => &COARSE_STEPS[..],
+            SeekDensity::Rows | SeekDensity::Fine => &COARSE_STEPS[..1],
+        };
+        // No coarser than two rows with a point: a single point is the start of the image.
+        let useful = steps.iter().filter(|step| usize::from(**step) < mcus.1);
+        for &step in useful {
+            let out = self.encode(jpeg, &Grid::new(mcus, step, pieces)?)?;
+            if out.len() <= allowed {
+                return Some(out);
+            }
+        }
+        None
+    }
+
+    /// Returns whether the last [`build`](Self::build) read the codes of all blocks and found none damaged. If not, the
+    /// file may still be sound: it is of a kind that has no seek points; [`Decoder::check_codes`](crate::Decoder::check_codes) tells.
+    pub fn has_read_all(&self) -> bool {
+        self.has_read_all
+    }
+
+    /// Whether seek points are those of a JPEG, all of them right: more than a decoder asks, which goes by checksums.
+    pub fn is_right(&mut self, jpeg: &[u8], points: &[u8]) -> bool {
+        self.rebuild(jpeg, points).is_some_and(|own| own == points)
+    }
+
+    /// Recomputes points of the same grid.
+    fn rebuild(&mut self, jpeg: &[u8], points: &[u8]) -> Option<Vec<u8>> {
+        let &[_, _, _, _, _, _, step, pieces, ..] = points else {
+            return None;
+        };
+        self.header.read(jpeg).ok()?;
+        if self.header.restart_interval > 0 {
+            return None;
+        }
+        let mcus = self.header.mcus();
+        let grid = Grid::new(mcus, step, pieces)?;
+        self.walk(jpeg, &Grid::new(mcus, 1, pieces)?)?;
+        self.encode(jpeg, &grid)
+    }
+
+    /// Points of any grid that there can be, for tests of their reader.
+    #[cfg(test)]
+    pub(super) fn build_grid(&mut self, jpeg: &[u8], step: u8, pieces: u8) -> Option<Vec<u8>> {
+        self.header.read(jpeg).ok()?;
+        let mcus = self.header.mcus();
+        if self.header.restart_interval > 0 {
+            return None;
+        }
+        self.walk(jpeg, &Grid::new(mcus, 1, pieces)?)?;
+        self.encode(jpeg, &Grid::new(mcus, step, pieces)?)
+    }
+
+    /// Finds all points of a grid.
+    fn walk(&mut self, jpeg: &[u8], grid: &Grid) -> Option<()> {
+        self.header.make_multi_symbols();
+        let header = &self.header;
+        self.layout.set(header);
+        self.scratch.resize(self.layout.coefficients(), 0);
+        let scan = Scan {
+            bytes: jpeg,
+            start: header.scan,
+            restart_interval: 0,
+            tables: header.tables(),
+            layout: &self.layout,
+            level: Level::detect(),
+        };
+        let cursor = &mut self.cursor;
+        cursor.rewind(&scan);
+        let mut place = Place {
+            unstuffed: 0,
+            offset: header.scan,
+        };
+        self.points.clear();
+        self.points.push(first(header));
+        for point in 1..grid.points() {
+            cursor
+                .skip_to(&scan, grid.mcu(point), &mut self.scratch)
+                .ok()?;
+            let position = cursor.position();
+            place.advance(jpeg, position / 8)?;
+            self.points.push(Point {
+                bits: place.offset as u64 * 8 + position as u64 % 8,
+                predictors: cursor.predictors(),
+            });
+        }
+        // To the end: points are made of whole images only.
+        let end = grid.mcus.0 * grid.mcus.1;
+        cursor.skip_to(&scan, end, &mut self.scratch).ok()?;
+        self.has_read_all = true;
+        Some(())
+    }
+
+    /// The bytes of a grid that is the one that was walked, or has fewer of its rows.
+    fn encode(&self, jpeg: &[u8], grid: &Grid) -> Option<Vec<u8>> {
+        let mut out = head(jpeg, &self.header, grid)?.to_vec();
+        let (step, pieces) = (usize::from(grid.step), usize::from(grid.pieces));
+        let rows = self.points.chunks(pieces).step_by(step);
+        let mut last = first(&self.header);
+        for point in rows.flatten().skip(1) {
+            put_varint(&mut out, point.bits.checked_sub(last.bits)?);
+            let pairs = point.predictors.iter().zip(&last.predictors);
+            for (new, old) in pairs.take(self.header.components) {
+                put_varint(&mut out, unsigned(i64::from(*new) - i64::from(*old)));
+            }
+            last = *point;
+        }
+        let checksum = crc32c::crc32c(&out);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        Some(out)
+    }
+}
+
+/// Bytes after the next row's point that a row may read: the byte that the two share, which may be stuffed.
+pub(super) const SHARED: usize = 2;
+
+/// The same place in the entropy-coded data without its stuffing and in the file.
+struct Place {
+    unstuffed: usize,
+    offset: usize,
+}
+
+impl Place {
+    fn advance(&mut self, jpeg: &[u8], unstuffed: usize) -> Option<()> {
+        while self.unstuffed < unstuffed {
+            let bytes = jpeg.get(self.offset..self.offset + (unstuffed - self.unstuffed))?;
+            match bytes.iter().position(|&byte| byte == 0xff) {
+                None => {
+                    self.offset += bytes.len();
+                    self.unstuffed += bytes.len();
+                }
+                Some(clean) => {
+                    self.offset += clean + 2;
+                    self.unstuffed += clean + 1;
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+fn unsigned(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+fn signed(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}

@@ -1,0 +1,154 @@
+//! Rows with AVX2: upsampling and color.
+//!
+//! Vectors cover a row from its start; the last one is moved back so that it ends with the row, and does some
+//! samples twice. Rows that are shorter than a vector take the portable way.
+
+pub(super) use super::parts::{part, part_mut, steps};
+use super::x86::rows;
+use super::{color, upsample};
+use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    _mm256_add_epi16 as add_epi16, _mm256_add_epi32 as add_epi32, _mm256_madd_epi16 as madd_epi16,
+    _mm256_mulhi_epi16 as mulhi_epi16, _mm256_packs_epi32 as packs_epi32,
+    _mm256_set1_epi16 as set1_epi16, _mm256_set1_epi32 as set1_epi32,
+    _mm256_srai_epi16 as srai_epi16, _mm256_srai_epi32 as srai_epi32,
+    _mm256_srli_epi16 as srli_epi16, _mm256_sub_epi16 as sub_epi16,
+    _mm256_unpackhi_epi16 as unpackhi_epi16, _mm256_unpacklo_epi16 as unpacklo_epi16,
+};
+
+/// Pixels of a step of the color conversion.
+pub(super) const PIXELS: usize = 32;
+
+rows!("avx2", __m256i, 16, upsample);
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn load(bytes: &[u8; SAMPLES]) -> __m256i {
+    // SAFETY: reads the 16 bytes.
+    _mm256_cvtepu8_epi16(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn load_32(bytes: &[u8; 32]) -> __m256i {
+    // SAFETY: reads the 32 bytes.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn store_32(bytes: &mut [u8; 32], value: __m256i) {
+    // SAFETY: writes the 32 bytes.
+    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), value) }
+}
+
+/// Stores the low bytes of `even` and `odd` in turns.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn store_in_turns(even: __m256i, odd: __m256i, out: &mut [u8; 2 * SAMPLES]) {
+    store_32(out, _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd)));
+}
+
+/// The portable loop, which the compiler turns into vectors.
+#[target_feature(enable = "avx2")]
+pub(super) fn vertical(near: &[u8], far: &[u8], bias: u16, out: &mut [u8]) {
+    upsample::vertical(near, far, bias, out);
+}
+
+#[target_feature(enable = "avx2")]
+pub(super) fn ycc(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
+    let width = y.len();
+    if width < PIXELS {
+        return color::ycc(y, cb, cr, out);
+    }
+    for at in steps(0, width, PIXELS) {
+        let low = rgb_16(part(y, at), part(cb, at), part(cr, at));
+        let next = at + PIXELS / 2;
+        let high = rgb_16(part(y, next), part(cb, next), part(cr, next));
+        let mut channels = [_mm256_setzero_si256(); 3];
+        for i in 0..3 {
+            let mixed = _mm256_packus_epi16(low[i], high[i]);
+            channels[i] = _mm256_permute4x64_epi64::<0b11_01_10_00>(mixed);
+        }
+        store_pixels(channels, part_mut(out, 3 * at));
+    }
+}
+
+/// The portable loop, which the compiler turns into vectors.
+#[target_feature(enable = "avx2")]
+pub(super) fn ycc_planes(y: &[u8], cb: &[u8], cr: &[u8], out: [&mut [u8]; 3]) {
+    color::ycc_planes(y, cb, cr, out);
+}
+
+/// Red, green and blue of 16 pixels, not yet saturated.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn rgb_16(y: &[u8; 16], cb: &[u8; 16], cr: &[u8; 16]) -> [__m256i; 3] {
+    mix(load(y), load(cb), load(cr))
+}
+
+#[target_feature(enable = "avx2")]
+pub(super) fn interleave(rows: [&[u8]; 3], out: &mut [u8]) {
+    let width = rows[0].len();
+    if width < PIXELS {
+        return color::interleave(rows, out);
+    }
+    for at in steps(0, width, PIXELS) {
+        let channels = [
+            load_32(part(rows[0], at)),
+            load_32(part(rows[1], at)),
+            load_32(part(rows[2], at)),
+        ];
+        store_pixels(channels, part_mut(out, 3 * at));
+    }
+}
+
+/// Which byte of a channel goes to each of 16 output bytes; -1 where another channel's goes.
+const fn places(piece: usize, channel: usize) -> [i8; 16] {
+    let mut places = [-1; 16];
+    let mut i = 0;
+    while i < 16 {
+        let byte = piece * 16 + i;
+        if byte % 3 == channel {
+            places[i] = (byte / 3) as i8;
+        }
+        i += 1;
+    }
+    places
+}
+
+/// [`places`] for three pieces and three channels.
+const PLACES: [[[i8; 16]; 3]; 3] = {
+    let mut all = [[[0; 16]; 3]; 3];
+    let mut piece = 0;
+    while piece < 3 {
+        let mut channel = 0;
+        while channel < 3 {
+            all[piece][channel] = places(piece, channel);
+            channel += 1;
+        }
+        piece += 1;
+    }
+    all
+};
+
+/// 32 bytes of each channel to 32 pixels.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn store_pixels(channels: [__m256i; 3], out: &mut [u8; 3 * PIXELS]) {
+    // Each piece: 16 bytes of the first 16 pixels, and the same of the last 16.
+    let mut pieces = [_mm256_setzero_si256(); 3];
+    for (piece, places) in pieces.iter_mut().zip(&PLACES) {
+        for (channel, places) in channels.iter().zip(places) {
+            // SAFETY: reads the 16 bytes of the constant.
+            let places = unsafe { _mm_loadu_si128(places.as_ptr().cast()) };
+            let bytes = _mm256_shuffle_epi8(*channel, _mm256_broadcastsi128_si256(places));
+            *piece = _mm256_or_si256(*piece, bytes);
+        }
+    }
+    let [a, b, c] = pieces;
+    let (rows, _) = out.as_chunks_mut::<32>();
+    store_32(&mut rows[0], _mm256_permute2x128_si256::<0x20>(a, b));
+    store_32(&mut rows[1], _mm256_permute2x128_si256::<0x30>(c, a));
+    store_32(&mut rows[2], _mm256_permute2x128_si256::<0x31>(b, c));
+}

@@ -1,0 +1,277 @@
+//! The choice of an implementation at run time, and the only unsafe code of the decoder.
+//!
+//! A [`Level`] is what the processor can do. Every operation has a portable implementation, which the others
+//! equal to the bit; another architecture is one more file and one more arm in each method here.
+#![allow(unsafe_code)] // calls of code compiled for the instructions that `Level` stands for
+
+#[cfg(target_arch = "x86_64")]
+mod avx2_entropy;
+#[cfg(target_arch = "x86_64")]
+mod avx2_idct;
+#[cfg(target_arch = "x86_64")]
+mod avx2_rows;
+#[cfg(target_arch = "x86_64")]
+mod avx512_idct;
+#[cfg(target_arch = "x86_64")]
+mod avx512_rows;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon_idct;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon_rows;
+mod parts;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use super::entropy::{self, PAIR, Read, Reader, Slot, Tables, Walk, Way};
+use super::header::Steps;
+use super::{color, idct, scaled, upsample};
+
+/// Which instructions may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::format::jpeg) struct Level(Kind);
+
+/// Private, so that no level above `Portable` is made but by [`Level::detect`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX2 and what goes with it, and AVX-512 F and BW.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    Neon,
+}
+
+impl Default for Level {
+    fn default() -> Self {
+        Self::detect()
+    }
+}
+
+/// Calls the fastest implementation that the level allows.
+macro_rules! dispatch {
+    ($level:expr, $avx2:expr, $portable:expr) => {
+        dispatch!($level, $avx2, $avx2, $portable)
+    };
+    ($level:expr, $avx512:expr, $avx2:expr, $portable:expr $(; neon $neon:expr)?) => {
+        match $level.0 {
+            // SAFETY: these levels are made only by `Level::all`, where the processor has AVX2, BMI1, BMI2 and LZCNT, which
+            // is all that the implementations of the latter are compiled for, and AVX-512 F and BW for the former.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => unsafe { $avx512 },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => unsafe { $avx2 },
+            $(
+                // SAFETY: this level is made only by `Level::all`, where the processor has NEON.
+                #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+                Kind::Neon => unsafe { $neon },
+            )?
+            // Portable, and NEON where it gains nothing: it is in every 64-bit Arm processor, so the compiler uses it there.
+            _ => $portable,
+        }
+    };
+}
+
+impl Level {
+    /// The most that this processor can do.
+    pub(in crate::format::jpeg) fn detect() -> Self {
+        Self::all().last().unwrap_or(Self(Kind::Portable))
+    }
+
+    /// All that this processor can do, the slowest first.
+    pub(in crate::format::jpeg) fn all() -> impl Iterator<Item = Self> {
+        let mut kinds = [Some(Kind::Portable), None, None];
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+        {
+            kinds[1] = Some(Kind::Avx2);
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+                kinds[2] = Some(Kind::Avx512);
+            }
+        }
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        if std::arch::is_aarch64_feature_detected!("neon") {
+            kinds[1] = Some(Kind::Neon);
+        }
+        kinds.into_iter().flatten().map(Self)
+    }
+
+    /// [`entropy::read`].
+    fn read<W: Way>(
+        self,
+        reader: Reader<'_>,
+        tables: &Tables<'_>,
+        slots: &[Slot],
+        coefficients: &mut [i16],
+    ) -> bool {
+        dispatch!(
+            self,
+            avx2_entropy::read::<W>(reader, tables, slots, coefficients),
+            entropy::read::<W>(reader, tables, slots, coefficients)
+        )
+    }
+
+    /// [`entropy::read_two`].
+    fn read_two<W: Way>(
+        self,
+        readers: [Reader<'_>; 2],
+        tables: &Tables<'_>,
+        slots: &[Slot],
+        coefficients: [&mut [i16]; 2],
+    ) -> bool {
+        dispatch!(
+            self,
+            avx2_entropy::read_two::<W>(readers, tables, slots, coefficients),
+            entropy::read_two::<W>(readers, tables, slots, coefficients)
+        )
+    }
+
+    /// Stores a block per slot (`KEEP`), or walks over it, with multi-symbols if they have been made.
+    pub(super) fn decode<const KEEP: bool>(
+        self,
+        reader: Reader<'_>,
+        tables: &Tables<'_>,
+        slots: &[Slot],
+        coefficients: &mut [i16],
+    ) -> bool {
+        if !KEEP && tables.multi_symbols.is_some() {
+            self.read::<Walk>(reader, tables, slots, coefficients)
+        } else {
+            self.read::<Read<KEEP>>(reader, tables, slots, coefficients)
+        }
+    }
+
+    /// [`Level::decode`] of two streams in turns.
+    pub(super) fn decode_two<const KEEP: bool>(
+        self,
+        readers: [Reader<'_>; 2],
+        tables: &Tables<'_>,
+        slots: &[Slot],
+        coefficients: [&mut [i16]; 2],
+    ) -> bool {
+        if !KEEP && tables.multi_symbols.is_some() {
+            self.read_two::<Walk>(readers, tables, slots, coefficients)
+        } else {
+            self.read_two::<Read<KEEP>>(readers, tables, slots, coefficients)
+        }
+    }
+
+    /// [`idct::strip`], or [`scaled::strip`] where blocks become `block` samples wide and high instead of 8.
+    pub(in crate::format::jpeg) fn idct(
+        self,
+        block: usize,
+        pairs: &mut [i16],
+        steps: &Steps,
+        plane: &mut [u8],
+        stride: usize,
+    ) {
+        assert!(pairs.len().is_multiple_of(PAIR));
+        match block {
+            1 => scaled::strip::<1>(pairs, steps, plane, stride),
+            2 => dispatch!(
+                self,
+                avx2_idct::scaled::<2>(pairs, steps, plane, stride),
+                scaled::strip::<2>(pairs, steps, plane, stride)
+            ),
+            4 => dispatch!(
+                self,
+                avx2_idct::scaled::<4>(pairs, steps, plane, stride),
+                scaled::strip::<4>(pairs, steps, plane, stride)
+            ),
+            _ => dispatch!(
+                self,
+                avx512_idct::strip(pairs, steps, plane, stride),
+                avx2_idct::strip(pairs, steps, plane, stride),
+                idct::strip(pairs, steps, plane, stride);
+                neon neon_idct::strip(pairs, steps, plane, stride)
+            ),
+        }
+    }
+
+    /// [`upsample::horizontal`].
+    pub(in crate::format::jpeg) fn horizontal(self, row: &[u8], out: &mut [u8]) {
+        assert!(!row.is_empty() && out.len() >= 2 * row.len());
+        dispatch!(
+            self,
+            avx512_rows::horizontal(row, out),
+            avx2_rows::horizontal(row, out),
+            upsample::horizontal(row, out);
+            neon neon_rows::horizontal(row, out)
+        );
+    }
+
+    /// [`upsample::both`].
+    pub(in crate::format::jpeg) fn both(self, near: &[u8], far: &[u8], out: &mut [u8]) {
+        assert!(!near.is_empty() && near.len() == far.len() && out.len() >= 2 * near.len());
+        dispatch!(
+            self,
+            avx512_rows::both(near, far, out),
+            avx2_rows::both(near, far, out),
+            upsample::both(near, far, out);
+            neon neon_rows::both(near, far, out)
+        );
+    }
+
+    /// [`upsample::vertical`].
+    pub(in crate::format::jpeg) fn vertical(
+        self,
+        near: &[u8],
+        far: &[u8],
+        bias: u16,
+        out: &mut [u8],
+    ) {
+        dispatch!(
+            self,
+            avx2_rows::vertical(near, far, bias, out),
+            upsample::vertical(near, far, bias, out)
+        );
+    }
+
+    /// [`color::ycc`]; all rows have the pixels of `out`.
+    pub(in crate::format::jpeg) fn ycc(self, y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
+        let width = out.len() / 3;
+        assert!(y.len() == width && cb.len() == width && cr.len() == width);
+        dispatch!(
+            self,
+            avx512_rows::ycc(y, cb, cr, out),
+            avx2_rows::ycc(y, cb, cr, out),
+            color::ycc(y, cb, cr, out);
+            neon neon_rows::ycc(y, cb, cr, out)
+        );
+    }
+
+    /// [`color::ycc_planes`]; all rows have the length of the planes.
+    pub(in crate::format::jpeg) fn ycc_planes(
+        self,
+        y: &[u8],
+        cb: &[u8],
+        cr: &[u8],
+        out: [&mut [u8]; 3],
+    ) {
+        let width = y.len();
+        assert!(cb.len() == width && cr.len() == width);
+        assert!(out.iter().all(|plane| plane.len() == width));
+        dispatch!(
+            self,
+            avx512_rows::ycc_planes(y, cb, cr, out),
+            avx2_rows::ycc_planes(y, cb, cr, out),
+            color::ycc_planes(y, cb, cr, out)
+        );
+    }
+
+    /// [`color::interleave`]; all rows have the pixels of `out`.
+    pub(in crate::format::jpeg) fn interleave(self, rows: [&[u8]; 3], out: &mut [u8]) {
+        let width = out.len() / 3;
+        assert!(rows.iter().all(|row| row.len() == width));
+        dispatch!(
+            self,
+            avx2_rows::interleave(rows, out),
+            color::interleave(rows, out)
+        );
+    }
+}

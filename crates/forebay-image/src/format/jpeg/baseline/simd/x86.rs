@@ -1,0 +1,276 @@
+//! Shared code of AVX2 and AVX-512, as macros: functions that are generic over a register cannot be compiled
+//! for the instructions that one of them needs.
+//!
+//! A user of these macros imports the intrinsics of its width by their bare names (`add_epi16` for `_mm256_add_epi16`).
+
+/// The passes of the inverse cosine transform: the arithmetic of [`idct`](super::super::idct), step for step. A block is in each 128-bit lane of
+/// a register.
+///
+/// `$Register` is the register, `$Half` half of it, `$Immediate` the type of constants in its intrinsics; `halves` puts the two 64-bit halves of
+/// all lanes side by side: those of the first ones, and those of the second ones.
+macro_rules! passes {
+    ($features:literal, $Register:ty, $Half:ty, $Immediate:ty) => {
+        /// Rows or columns of blocks side by side.
+        type Rows = [$Register; 8];
+
+        /// 32-bit values of eight columns of each block: four in `low`, four in `high`.
+        #[derive(Clone, Copy)]
+        struct Wide {
+            low: $Register,
+            high: $Register,
+        }
+
+        impl Wide {
+            /// `x * a + y * b`.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn dot(x: $Register, a: i16, y: $Register, b: i16) -> Self {
+                let factors = set1_epi32(i32::from(b) << 16 | i32::from(a as u16));
+                Self {
+                    low: madd_epi16(unpacklo_epi16(x, y), factors),
+                    high: madd_epi16(unpackhi_epi16(x, y), factors),
+                }
+            }
+
+            /// `x << CONST_BITS`, plus what rounding adds.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn scaled(x: $Register, round: $Register) -> Self {
+                const DOWN: $Immediate = 16 - CONST_BITS as $Immediate;
+                let zero = zero();
+                let low = srai_epi32::<DOWN>(unpacklo_epi16(zero, x));
+                let high = srai_epi32::<DOWN>(unpackhi_epi16(zero, x));
+                Self {
+                    low: add_epi32(low, round),
+                    high: add_epi32(high, round),
+                }
+            }
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn plus(self, other: Self) -> Self {
+                Self {
+                    low: add_epi32(self.low, other.low),
+                    high: add_epi32(self.high, other.high),
+                }
+            }
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn minus(self, other: Self) -> Self {
+                Self {
+                    low: sub_epi32(self.low, other.low),
+                    high: sub_epi32(self.high, other.high),
+                }
+            }
+
+            /// Shifted down and saturated to 16 bits.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn cut<const SHIFT: $Immediate>(self) -> $Register {
+                packs_epi32(
+                    srai_epi32::<SHIFT>(self.low),
+                    srai_epi32::<SHIFT>(self.high),
+                )
+            }
+        }
+
+        /// [`idct::pass`](super::idct) of all columns.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn pass<const SHIFT: $Immediate>(v: Rows) -> Rows {
+            let [v0, v1, v2, v3, v4, v5, v6, v7] = v;
+            let round = set1_epi32(1 << (SHIFT - 1));
+            let sum = Wide::scaled(add_epi16(v0, v4), round);
+            let difference = Wide::scaled(sub_epi16(v0, v4), round);
+            let even2 = Wide::dot(v2, C0_541, v6, C0_541 - C1_847);
+            let even3 = Wide::dot(v2, C0_541 + C0_765, v6, C0_541);
+            let even = [
+                sum.plus(even3),
+                difference.plus(even2),
+                difference.minus(even2),
+                sum.minus(even3),
+            ];
+
+            let z3 = add_epi16(v7, v3);
+            let z4 = add_epi16(v5, v1);
+            let s3 = Wide::dot(z3, C1_175 - C1_961, z4, C1_175);
+            let s4 = Wide::dot(z3, C1_175, z4, C1_175 - C0_390);
+            let odd = [
+                Wide::dot(v7, -C0_899, v1, C1_501 - C0_899).plus(s4),
+                Wide::dot(v5, -C2_562, v3, C3_072 - C2_562).plus(s3),
+                Wide::dot(v5, C2_053 - C2_562, v3, -C2_562).plus(s4),
+                Wide::dot(v7, C0_298 - C0_899, v1, -C0_899).plus(s3),
+            ];
+
+            [
+                even[0].plus(odd[0]).cut::<SHIFT>(),
+                even[1].plus(odd[1]).cut::<SHIFT>(),
+                even[2].plus(odd[2]).cut::<SHIFT>(),
+                even[3].plus(odd[3]).cut::<SHIFT>(),
+                even[3].minus(odd[3]).cut::<SHIFT>(),
+                even[2].minus(odd[2]).cut::<SHIFT>(),
+                even[1].minus(odd[1]).cut::<SHIFT>(),
+                even[0].minus(odd[0]).cut::<SHIFT>(),
+            ]
+        }
+
+        /// Transposes the blocks.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn transpose(r: Rows) -> Rows {
+            let a0 = unpacklo_epi16(r[0], r[1]);
+            let a1 = unpackhi_epi16(r[0], r[1]);
+            let a2 = unpacklo_epi16(r[2], r[3]);
+            let a3 = unpackhi_epi16(r[2], r[3]);
+            let a4 = unpacklo_epi16(r[4], r[5]);
+            let a5 = unpackhi_epi16(r[4], r[5]);
+            let a6 = unpacklo_epi16(r[6], r[7]);
+            let a7 = unpackhi_epi16(r[6], r[7]);
+            let b0 = unpacklo_epi32(a0, a2);
+            let b1 = unpackhi_epi32(a0, a2);
+            let b2 = unpacklo_epi32(a1, a3);
+            let b3 = unpackhi_epi32(a1, a3);
+            let b4 = unpacklo_epi32(a4, a6);
+            let b5 = unpackhi_epi32(a4, a6);
+            let b6 = unpacklo_epi32(a5, a7);
+            let b7 = unpackhi_epi32(a5, a7);
+            [
+                unpacklo_epi64(b0, b4),
+                unpackhi_epi64(b0, b4),
+                unpacklo_epi64(b1, b5),
+                unpackhi_epi64(b1, b5),
+                unpacklo_epi64(b2, b6),
+                unpackhi_epi64(b2, b6),
+                unpacklo_epi64(b3, b7),
+                unpackhi_epi64(b3, b7),
+            ]
+        }
+
+        /// Columns of samples around zero to rows of pixels.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn to_pixels(columns: Rows) -> [$Half; 8] {
+            // Bytes are half as many registers to transpose; in each, two columns that are 4 apart.
+            let middle = set1_epi8(-128);
+            let pack = |i: usize| xor(packs_epi16(columns[i], columns[i + 4]), middle);
+            let (c04, c15, c26, c37) = (pack(0), pack(1), pack(2), pack(3));
+            // Columns 0 and 1 of all rows, and so on.
+            let c01 = unpacklo_epi8(c04, c15);
+            let c45 = unpackhi_epi8(c04, c15);
+            let c23 = unpacklo_epi8(c26, c37);
+            let c67 = unpackhi_epi8(c26, c37);
+            let upper = (unpacklo_epi16(c01, c23), unpacklo_epi16(c45, c67));
+            let lower = (unpackhi_epi16(c01, c23), unpackhi_epi16(c45, c67));
+            // Each: two rows, the blocks' parts of a row in the same half of all lanes.
+            let [r0, r1] = halves(unpacklo_epi32(upper.0, upper.1));
+            let [r2, r3] = halves(unpackhi_epi32(upper.0, upper.1));
+            let [r4, r5] = halves(unpacklo_epi32(lower.0, lower.1));
+            let [r6, r7] = halves(unpackhi_epi32(lower.0, lower.1));
+            [r0, r1, r2, r3, r4, r5, r6, r7]
+        }
+
+        /// Blocks that have only a DC coefficient, which is already multiplied by its step.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn flat(dc: $Register) -> [$Half; 8] {
+            // The two passes for a single value: the second is a rounded shift by 5.
+            let between = slli_epi16::<{ PASS1_BITS as $Immediate }>(dc);
+            let pixel = srai_epi16::<5>(adds_epi16(between, set1_epi16(16)));
+            let pixel = xor(packs_epi16(pixel, pixel), set1_epi8(-128));
+            let [row, _] = halves(shuffle_epi8(pixel, zero()));
+            [row; 8]
+        }
+    };
+}
+
+/// Upsampling and color. `$SAMPLES` bytes become 16 bits each in a register: `load` does that, and `store_in_turns` makes bytes again.
+/// Rows that are too short go to `$narrower`.
+macro_rules! rows {
+    ($features:literal, $Register:ty, $SAMPLES:expr, $narrower:ident) => {
+        /// Chroma samples of a step when upsampling.
+        const SAMPLES: usize = $SAMPLES;
+
+        #[target_feature(enable = $features)]
+        pub(super) fn horizontal(row: &[u8], out: &mut [u8]) {
+            let width = row.len();
+            if width < SAMPLES + 2 {
+                return $narrower::horizontal(row, out);
+            }
+            upsample::horizontal_in(row, 0..1, out);
+            upsample::horizontal_in(row, width - 1..width, out);
+            for at in steps(1, width - 1, SAMPLES) {
+                let here = load(part(row, at));
+                let near = add_epi16(here, add_epi16(here, here));
+                let left = add_epi16(load(part(row, at - 1)), set1_epi16(1));
+                let right = add_epi16(load(part(row, at + 1)), set1_epi16(2));
+                let even = srli_epi16::<2>(add_epi16(near, left));
+                let odd = srli_epi16::<2>(add_epi16(near, right));
+                store_in_turns(even, odd, part_mut(out, 2 * at));
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        pub(super) fn both(near: &[u8], far: &[u8], out: &mut [u8]) {
+            let width = near.len();
+            if width < SAMPLES + 2 {
+                return $narrower::both(near, far, out);
+            }
+            upsample::both_in(near, far, 0..1, out);
+            upsample::both_in(near, far, width - 1..width, out);
+            for at in steps(1, width - 1, SAMPLES) {
+                let left = column(near, far, at - 1);
+                let here = column(near, far, at);
+                let right = column(near, far, at + 1);
+                let here = add_epi16(here, add_epi16(here, here));
+                let left = add_epi16(left, set1_epi16(8));
+                let right = add_epi16(right, set1_epi16(7));
+                let even = srli_epi16::<4>(add_epi16(here, left));
+                let odd = srli_epi16::<4>(add_epi16(here, right));
+                store_in_turns(even, odd, part_mut(out, 2 * at));
+            }
+        }
+
+        /// Three times the nearer sample plus the farther one.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn column(near: &[u8], far: &[u8], at: usize) -> $Register {
+            let near = load(part(near, at));
+            let far = load(part(far, at));
+            add_epi16(add_epi16(near, far), add_epi16(near, near))
+        }
+
+        /// Red, green and blue, not yet saturated, of samples in 16 bits.
+        ///
+        /// The factors of `color` less their whole parts (1, 2 and -1), so that they fit in 16 bits; products are
+        /// rounded exactly as there.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn mix(y: $Register, cb: $Register, cr: $Register) -> [$Register; 3] {
+            let middle = set1_epi16(128);
+            let cb = sub_epi16(cb, middle);
+            let cr = sub_epi16(cr, middle);
+            // (x * factor + 2^15) >> 16, by way of twice the product.
+            let part = |twice: $Register, factor: i16| {
+                let high = mulhi_epi16(twice, set1_epi16(factor));
+                srai_epi16::<1>(add_epi16(high, set1_epi16(1)))
+            };
+            let twice_cb = add_epi16(cb, cb);
+            let twice_cr = add_epi16(cr, cr);
+            let red = add_epi16(part(twice_cr, 26_345), add_epi16(cr, y));
+            let blue = add_epi16(part(twice_cb, -14_942), add_epi16(twice_cb, y));
+            let factors = set1_epi32(18_734 << 16 | i32::from(-22_554i16 as u16));
+            let half = set1_epi32(1 << 15);
+            let low = madd_epi16(unpacklo_epi16(cb, cr), factors);
+            let high = madd_epi16(unpackhi_epi16(cb, cr), factors);
+            let mix = packs_epi32(
+                srai_epi32::<16>(add_epi32(low, half)),
+                srai_epi32::<16>(add_epi32(high, half)),
+            );
+            let green = add_epi16(mix, sub_epi16(y, cr));
+            [red, green, blue]
+        }
+    };
+}
+
+pub(super) use {passes, rows};

@@ -1,0 +1,102 @@
+//! JPEG: a fast decoder for what training asks for most ([`baseline`]), and one for all other files ([`general`]).
+
+mod baseline;
+mod general;
+pub(crate) mod markers;
+
+pub use baseline::{SeekDensity, SeekPointBuilder, build_seek_points};
+
+use super::decoding::{self, FormatDecoder};
+use super::{Ending, ImageFormat, Probe, Sniff, ends_with};
+use crate::error::Result;
+use crate::limits::Limits;
+
+/// The format.
+pub(super) struct Jpeg;
+
+/// Memory that the two decoders keep from image to image.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    baseline: baseline::Baseline,
+    general: general::General,
+}
+
+impl ImageFormat for Jpeg {
+    fn name(&self) -> &'static str {
+        "JPEG"
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &["jpg", "jpeg", "jpe", "jfif"]
+    }
+
+    fn sniff(&self, head: &[u8]) -> Sniff {
+        Sniff::magic(head, &markers::MAGIC, 24)
+    }
+
+    fn probe(&self, bytes: &[u8]) -> Result<Probe> {
+        markers::probe(bytes)
+    }
+
+    fn decoded_bytes_per_pixel(&self, probe: &Probe) -> u64 {
+        let channels = u64::from(probe.channels);
+        // Planes; and for progressive files 16-bit coefficients of every channel.
+        3 + if probe.progressive {
+            channels * 3
+        } else {
+            channels
+        }
+    }
+
+    fn decoders(&self) -> &'static [FormatDecoder] {
+        &[
+            FormatDecoder {
+                decode: baseline::decode,
+                stream: Some(baseline::stream),
+            },
+            FormatDecoder {
+                decode: general::decode,
+                stream: None,
+            },
+        ]
+    }
+
+    fn end(&self, bytes: &[u8]) -> Option<usize> {
+        markers::end(bytes)
+    }
+
+    fn ending(&self, bytes: &[u8], probe: &Probe) -> Ending {
+        let end = [0xff, markers::EOI];
+        if ends_with(bytes, probe, &end) {
+            return Ending::Whole;
+        }
+        let header = usize::try_from(probe.header_bytes).unwrap_or(usize::MAX);
+        let rest = bytes.get(header..).unwrap_or_default();
+        // Scans cannot hold the marker, and without one the slower walk would find none either.
+        match memchr::memmem::find(rest, &end) {
+            None => Ending::Cut,
+            Some(_) => Ending::at(self.end(bytes), bytes),
+        }
+    }
+
+    fn exif<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        markers::exif(bytes)
+    }
+
+    fn check_structure(&self, bytes: &[u8], limits: &Limits) -> Result<()> {
+        general::check_structure(bytes, limits)
+    }
+
+    fn check_codes(
+        &self,
+        bytes: &[u8],
+        limits: &Limits,
+        scratch: &mut decoding::Scratch,
+    ) -> Result<()> {
+        general::check_codes(&mut scratch.jpeg.general, bytes, limits)
+    }
+
+    fn scales(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,240 @@
+//! PNG: the header and the chunks here, pixels through the `png` crate, normalized to 8-bit RGB.
+//!
+//! Rows depend on the rows above them, so everything down to the region's last row is inflated, and rows below it are not.
+
+use super::decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
+use super::{Color, Ending, Format, ImageFormat, Probe, Sniff, ends_with};
+use crate::error::{ImageError, Result};
+use png::{ColorType, DecodingError, Limits, Transformations};
+use std::io::{Cursor, ErrorKind};
+
+/// The format.
+pub(super) struct Png;
+
+impl ImageFormat for Png {
+    fn name(&self) -> &'static str {
+        "PNG"
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &["png"]
+    }
+
+    fn sniff(&self, head: &[u8]) -> Sniff {
+        Sniff::magic(head, &MAGIC, 24)
+    }
+
+    fn probe(&self, bytes: &[u8]) -> Result<Probe> {
+        probe(bytes)
+    }
+
+    fn decoded_bytes_per_pixel(&self, probe: &Probe) -> u64 {
+        3 + u64::from(probe.channels.max(3)) * u64::from(probe.bits.max(8) / 8)
+    }
+
+    fn decoders(&self) -> &'static [FormatDecoder] {
+        &[FormatDecoder {
+            decode,
+            stream: None,
+        }]
+    }
+
+    fn end(&self, bytes: &[u8]) -> Option<usize> {
+        walk(bytes, |_, _| false)
+    }
+
+    fn ending(&self, bytes: &[u8], probe: &Probe) -> Ending {
+        match ends_with(bytes, probe, &IEND) {
+            true => Ending::Whole,
+            false => Ending::at(self.end(bytes), bytes),
+        }
+    }
+
+    fn exif<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        find(bytes, b"eXIf")
+    }
+}
+
+/// The eight bytes every PNG begins with.
+const MAGIC: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
+/// The last chunk: length 0, type, no data, checksum.
+const IEND: [u8; 12] = *b"\0\0\0\0IEND\xae\x42\x60\x82";
+/// Signature, then length, type, 13 bytes and checksum of IHDR, which must be the first chunk.
+const HEADER_BYTES: usize = 8 + 4 + 4 + 13 + 4;
+
+fn be32(bytes: &[u8]) -> u32 {
+    bytes
+        .iter()
+        .take(4)
+        .fold(0, |n, &b| (n << 8) | u32::from(b))
+}
+
+fn probe(bytes: &[u8]) -> Result<Probe> {
+    let bad = |what: String| ImageError::corrupt(Format::Png, what);
+    let Some(header) = bytes.get(8..HEADER_BYTES) else {
+        return Err(ImageError::Incomplete {
+            format: Format::Png,
+            needed: HEADER_BYTES as u64,
+            found: bytes.len() as u64,
+        });
+    };
+    if header[..8] != *b"\0\0\0\x0dIHDR" {
+        return Err(bad("at byte 8: expected the chunk IHDR of 13 bytes".into()));
+    }
+    let (width, height) = (be32(&header[8..12]), be32(&header[12..16]));
+    let (bits, kind, interlace) = (header[16], header[17], header[20]);
+    if width == 0 || height == 0 || width > i32::MAX as u32 || height > i32::MAX as u32 {
+        return Err(bad(format!("a size of {width}x{height} pixels")));
+    }
+    let (color, channels, depths): (_, _, &[u8]) = match kind {
+        0 => (Color::Gray, 1, &[1, 2, 4, 8, 16]),
+        2 => (Color::Rgb, 3, &[8, 16]),
+        3 => (Color::Palette, 1, &[1, 2, 4, 8]),
+        4 => (Color::GrayAlpha, 2, &[8, 16]),
+        6 => (Color::Rgba, 4, &[8, 16]),
+        _ => return Err(bad(format!("color type {kind}"))),
+    };
+    if !depths.contains(&bits) {
+        return Err(bad(format!("{bits} bits a channel with color type {kind}")));
+    }
+    if interlace > 1 {
+        return Err(bad(format!("interlace method {interlace}")));
+    }
+    Ok(Probe {
+        format: Format::Png,
+        width,
+        height,
+        channels,
+        bits,
+        color,
+        progressive: interlace == 1,
+        header_bytes: HEADER_BYTES as u64,
+    })
+}
+
+/// The payload of the first chunk of a name; chunks are walked by their lengths.
+fn find<'a>(bytes: &'a [u8], name: &[u8; 4]) -> Option<&'a [u8]> {
+    let mut found = None;
+    walk(bytes, |chunk, payload| {
+        if found.is_none() && chunk == name {
+            found = Some(payload);
+        }
+        found.is_some()
+    });
+    found
+}
+
+/// Walks to IEND, or to the chunk at which `stop` says so; the offset just past it.
+fn walk<'a>(bytes: &'a [u8], mut stop: impl FnMut(&[u8], &'a [u8]) -> bool) -> Option<usize> {
+    let mut at = MAGIC.len();
+    loop {
+        let head = bytes.get(at..at.checked_add(8)?)?;
+        let next = at
+            .checked_add(12)?
+            .checked_add(usize::try_from(be32(head)).ok()?)?;
+        let chunk = bytes.get(at..next)?;
+        let (name, payload) = (&chunk[4..8], &chunk[8..chunk.len() - 4]);
+        if stop(name, payload) || name == b"IEND" {
+            return Some(next);
+        }
+        at = next;
+    }
+}
+
+fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
+    let limit = usize::try_from(job.limits.max_decoded_bytes).unwrap_or(usize::MAX);
+    let mut decoder =
+        png::Decoder::new_with_limits(Cursor::new(job.bytes), Limits { bytes: limit });
+    // Text and profiles are never inflated: a small zTXt can hold gigabytes.
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
+    let mut reader = decoder.read_info().map_err(refuse)?;
+    // The palette's expansion panics on a part of an entry.
+    if reader
+        .info()
+        .palette
+        .as_ref()
+        .is_some_and(|palette| !palette.len().is_multiple_of(3))
+    {
+        return Err(ImageError::corrupt(
+            Format::Png,
+            "a palette that is not in whole entries of 3 bytes",
+        ));
+    }
+    let (color, _) = reader.output_color_type();
+    let channels = color.samples();
+    let region = job.region;
+    let (width, height) = (reader.info().width, reader.info().height);
+    if (width, height) != (job.probe.width, job.probe.height) {
+        return Err(ImageError::corrupt(Format::Png, "two different sizes"));
+    }
+    canvas.stride = region.width as usize * 3;
+    canvas.start = 0;
+    canvas.data.clear();
+    canvas.data.reserve(canvas.stride * region.height as usize);
+    let columns = region.x as usize * channels..(region.x + region.width) as usize * channels;
+    let mut push = |row: &[u8]| -> Result<()> {
+        let Some(row) = row.get(columns.clone()) else {
+            return Err(ImageError::corrupt(Format::Png, "a row is too short"));
+        };
+        match color {
+            ColorType::Grayscale => canvas.data.extend(row.iter().flat_map(|&v| [v; 3])),
+            ColorType::GrayscaleAlpha => canvas
+                .data
+                .extend(row.chunks_exact(2).flat_map(|p| [p[0]; 3])),
+            ColorType::Rgb => canvas.data.extend_from_slice(row),
+            ColorType::Rgba => canvas
+                .data
+                .extend(row.chunks_exact(4).flat_map(|p| [p[0], p[1], p[2]])),
+            ColorType::Indexed => {
+                return Err(ImageError::unsupported(Format::Png, "palette not expanded"));
+            }
+        }
+        Ok(())
+    };
+    let rows = region.y..region.y + region.height;
+    if reader.info().interlaced {
+        // Interlaced rows are scattered over the file: the whole image is needed.
+        let size = reader.output_buffer_size().ok_or(ImageError::OverLimit {
+            what: "bytes when decoded",
+            found: u64::MAX,
+            limit: job.limits.max_decoded_bytes,
+        })?;
+        let mut whole = vec![0; size];
+        reader.next_frame(&mut whole).map_err(refuse)?;
+        let line = width as usize * channels;
+        for row in whole
+            .chunks_exact(line)
+            .take(rows.end as usize)
+            .skip(rows.start as usize)
+        {
+            push(row)?;
+        }
+        return Ok(Outcome::Done);
+    }
+    for y in 0..rows.end {
+        let Some(row) = reader.next_row().map_err(refuse)? else {
+            return Err(ImageError::truncated(
+                Format::Png,
+                format!("{y} rows of {height}"),
+            ));
+        };
+        if y >= rows.start {
+            push(row.data())?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn refuse(error: DecodingError) -> ImageError {
+    match error {
+        DecodingError::IoError(e) if e.kind() == ErrorKind::UnexpectedEof => {
+            ImageError::truncated(Format::Png, "the file ends inside the image data")
+        }
+        DecodingError::LimitsExceeded => {
+            ImageError::unsupported(Format::Png, "it needs more memory than the limit")
+        }
+        other => ImageError::corrupt(Format::Png, other.to_string()),
+    }
+}

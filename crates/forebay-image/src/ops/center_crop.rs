@@ -1,0 +1,65 @@
+//! The middle of the image, as torchvision cuts it.
+
+use super::bounds::check_size;
+use super::parameters::{self, Parameter, ParameterKind, Size};
+use super::{Definition, Frame, Geometry, Op, Part};
+use crate::error::Result;
+use crate::random::SampleSeed;
+use crate::region::Region;
+use serde::{Deserialize, Serialize};
+
+/// The middle, of this height and width: of the image, or of what a resize leaves. Where that is smaller, it is black around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CenterCrop {
+    /// Height and width, in pixels.
+    #[serde(deserialize_with = "parameters::size")]
+    pub size: Size,
+}
+
+impl Definition for CenterCrop {
+    const DOC: &'static str = "Cuts out the middle of the image.";
+    const PARAMETERS: &'static [Parameter] = &[Parameter::new(
+        "size",
+        ParameterKind::Size,
+        "Height and width in pixels; one number is both.",
+    )];
+
+    fn check(&self) -> Result<()> {
+        check_size(self.size)
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part::Geometry(self)
+    }
+}
+
+impl Geometry for CenterCrop {
+    fn output_size(&self) -> Result<Size> {
+        Ok(self.size)
+    }
+
+    fn follows(&self, before: &Op) -> bool {
+        matches!(before, Op::Resize(_))
+    }
+
+    fn frame(&self, frame: Frame, _: SampleSeed) -> Frame {
+        let (height, width) = self.size;
+        let (w, h) = frame.output;
+        // As far as there is any: the rest is black.
+        let window = middle(frame.output, (width.min(w), height.min(h)));
+        Frame { window, ..frame }
+    }
+}
+
+/// The middle of a picture; both sizes as width and height, the second not the larger one.
+pub(crate) fn middle(whole: (u32, u32), part: (u32, u32)) -> Region {
+    // Python's round((length - crop) / 2): ties to even.
+    let start = |whole: u32, part: u32| (f64::from(whole - part) / 2.0).round_ties_even() as u32;
+    Region {
+        x: start(whole.0, part.0),
+        y: start(whole.1, part.1),
+        width: part.0,
+        height: part.1,
+    }
+}

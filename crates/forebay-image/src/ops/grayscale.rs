@@ -1,0 +1,39 @@
+//! Gray pictures.
+
+use super::parameters::Parameter;
+use super::{Definition, Part, Pixels};
+use crate::error::Result;
+use crate::pixels::Picture;
+use crate::random::{Draws, Purpose};
+use serde::{Deserialize, Serialize};
+
+/// `RandomGrayscale` has the same: a list counts the two as one kind.
+pub(super) const PURPOSE: Purpose = Purpose(5);
+
+/// Makes the picture gray: luma in all three channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grayscale {}
+
+impl Definition for Grayscale {
+    const DOC: &'static str = "Makes the picture gray.";
+    const PARAMETERS: &'static [Parameter] = &[];
+
+    fn defaults() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part::Pixels(PURPOSE, self)
+    }
+}
+
+impl Pixels for Grayscale {
+    fn apply(&self, picture: &mut Picture, _: &mut Draws) {
+        picture.grayscale();
+    }
+}

@@ -1,0 +1,40 @@
+//! Normalization, as an op: the arithmetic is the output's.
+
+use super::parameters::{Parameter, ParameterKind};
+use super::{Definition, Part};
+use crate::error::Result;
+use crate::output::{Dtype, Normalize, Output};
+
+impl Definition for Normalize {
+    const DOC: &'static str =
+        "Computes `(value - mean) / std` for each channel, where values are 0 to 1.";
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::new(
+            "mean",
+            ParameterKind::Channels,
+            "Mean of red, green and blue.",
+        ),
+        Parameter::new(
+            "std",
+            ParameterKind::Channels,
+            "Standard deviation of red, green and blue.",
+        ),
+    ];
+
+    fn defaults() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn check(&self) -> Result<()> {
+        let output = Output {
+            dtype: Dtype::Float32,
+            normalize: Some(*self),
+            ..Output::default()
+        };
+        output.validate()
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part::Normalize(*self)
+    }
+}

@@ -1,0 +1,107 @@
+//! RandAugment, with torchvision's operations and magnitudes.
+
+use super::augment::{BINS, FILL, INTERPOLATION, Operation, Space, check_bins};
+use super::parameters::{self, Parameter, ParameterKind};
+use super::{Definition, Part, Pixels};
+use crate::error::{Result, invalid};
+use crate::pixels::{AffineParams, Interpolation, Picture};
+use crate::random::{Draws, Purpose};
+use serde::{Deserialize, Serialize};
+
+const PURPOSE: Purpose = Purpose(6);
+
+/// Most operations one after the other: more have no use, and an unauthenticated spec must not ask for hours.
+const MAX_OPERATIONS: u32 = 16;
+
+/// Several operations drawn from fourteen, all of one magnitude.
+///
+/// Cubuk, Zoph, Shlens, Le: "RandAugment: Practical automated data augmentation with a reduced search space", 2019.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RandAugment {
+    /// How many operations, one after the other.
+    pub num_ops: u32,
+    /// Which bin of magnitudes, from 0.
+    pub magnitude: u32,
+    /// Bins of magnitudes, at least 2.
+    pub num_magnitude_bins: u32,
+    /// For shearing, shifting and rotating.
+    pub interpolation: Interpolation,
+    /// Fill from outside: red, green, blue.
+    #[serde(deserialize_with = "parameters::color")]
+    pub fill: [u8; 3],
+}
+
+impl Default for RandAugment {
+    /// torchvision's: two operations of magnitude 9 out of 31.
+    fn default() -> Self {
+        Self {
+            num_ops: 2,
+            magnitude: 9,
+            num_magnitude_bins: 31,
+            interpolation: Interpolation::default(),
+            fill: [0; 3],
+        }
+    }
+}
+
+impl Definition for RandAugment {
+    const DOC: &'static str =
+        "Applies several operations drawn from fourteen, all of one magnitude.";
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::new(
+            "num_ops",
+            ParameterKind::Integer,
+            "Number of operations, one after the other.",
+        ),
+        Parameter::new(
+            "magnitude",
+            ParameterKind::Integer,
+            "The bin of magnitudes, from 0.",
+        ),
+        BINS,
+        INTERPOLATION,
+        FILL,
+    ];
+
+    fn defaults() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn check(&self) -> Result<()> {
+        check_bins("RandAugment", self.num_magnitude_bins)?;
+        if self.num_ops > MAX_OPERATIONS {
+            return Err(invalid(format!(
+                "num_ops of RandAugment is {}, 0 to {MAX_OPERATIONS} are possible",
+                self.num_ops
+            )));
+        }
+        if self.magnitude >= self.num_magnitude_bins {
+            return Err(invalid(format!(
+                "magnitude of RandAugment is {}, there are bins 0 to {}",
+                self.magnitude,
+                self.num_magnitude_bins - 1
+            )));
+        }
+        Ok(())
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part::Pixels(PURPOSE, self)
+    }
+}
+
+impl Pixels for RandAugment {
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
+        let affine = AffineParams {
+            interpolation: self.interpolation,
+            fill: self.fill,
+        };
+        for _ in 0..self.num_ops {
+            let operation = Operation::draw(draws);
+            let negative = draws.unit() < 0.5;
+            let (bin, bins) = (self.magnitude, self.num_magnitude_bins);
+            Space::RandAugment.apply(picture, (bin, bins), (operation, negative), &affine);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Gray pictures, in some of the samples.
+
+use super::grayscale::PURPOSE;
+use super::parameters::{Parameter, ParameterKind};
+use super::{Definition, Part, Pixels, check_probability};
+use crate::error::Result;
+use crate::pixels::Picture;
+use crate::random::Draws;
+use serde::{Deserialize, Serialize};
+
+/// Makes the picture gray, with probability `p`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RandomGrayscale {
+    /// Probability.
+    pub p: f64,
+}
+
+impl Default for RandomGrayscale {
+    fn default() -> Self {
+        Self { p: 0.1 }
+    }
+}
+
+impl Definition for RandomGrayscale {
+    const DOC: &'static str = "Makes the picture gray, with probability `p`.";
+    const PARAMETERS: &'static [Parameter] =
+        &[Parameter::new("p", ParameterKind::Number, "Probability.")];
+
+    fn defaults() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn check(&self) -> Result<()> {
+        check_probability("p of RandomGrayscale", self.p)
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part::Pixels(PURPOSE, self)
+    }
+}
+
+impl Pixels for RandomGrayscale {
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
+        if draws.unit() < self.p {
+            picture.grayscale();
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Left becomes right, in some of the samples.
+
+use super::parameters::{Parameter, ParameterKind};
+use super::{Definition, Part, Pixels, check_probability};
+use crate::error::Result;
+use crate::pixels::Picture;
+use crate::random::{Draws, Purpose};
+use serde::{Deserialize, Serialize};
+
+const PURPOSE: Purpose = Purpose::FLIP;
+
+/// Mirrors left to right, with probability `p`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RandomHorizontalFlip {
+    /// Probability.
+    pub p: f64,
+}
+
+impl Default for RandomHorizontalFlip {
+    fn default() -> Self {
+        Self { p: 0.5 }
+    }
+}
+
+impl Definition for RandomHorizontalFlip {
+    const DOC: &'static str = "Mirrors left to right, with probability `p`.";
+    const PARAMETERS: &'static [Parameter] =
+        &[Parameter::new("p", ParameterKind::Number, "Probability.")];
+
+    fn defaults() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn check(&self) -> Result<()> {
+        check_probability("p of RandomHorizontalFlip", self.p)
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part::Pixels(PURPOSE, self)
+    }
+}
+
+impl Pixels for RandomHorizontalFlip {
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
+        if draws.unit() < self.p {
+            picture.mirror();
+        }
+    }
+
+    fn mirrors(&self) -> Option<f64> {
+        Some(self.p)
+    }
+}

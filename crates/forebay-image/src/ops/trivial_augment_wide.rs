@@ -1,0 +1,69 @@
+//! TrivialAugment (wide), with torchvision's operations and magnitudes.
+
+use super::augment::{BINS, FILL, INTERPOLATION, Operation, Space, check_bins};
+use super::parameters::{self, Parameter};
+use super::{Definition, Part, Pixels};
+use crate::error::Result;
+use crate::pixels::{AffineParams, Interpolation, Picture};
+use crate::random::{Draws, Purpose};
+use serde::{Deserialize, Serialize};
+
+const PURPOSE: Purpose = Purpose(7);
+
+/// One operation drawn from fourteen, of a random magnitude from a wide range.
+///
+/// Müller, Hutter: "TrivialAugment: Tuning-free yet state-of-the-art data augmentation", 2021.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrivialAugmentWide {
+    /// Bins of magnitudes, at least 2.
+    pub num_magnitude_bins: u32,
+    /// For shearing, shifting and rotating.
+    pub interpolation: Interpolation,
+    /// Fill from outside: red, green, blue.
+    #[serde(deserialize_with = "parameters::color")]
+    pub fill: [u8; 3],
+}
+
+impl Default for TrivialAugmentWide {
+    /// torchvision's: 31 bins.
+    fn default() -> Self {
+        Self {
+            num_magnitude_bins: 31,
+            interpolation: Interpolation::default(),
+            fill: [0; 3],
+        }
+    }
+}
+
+impl Definition for TrivialAugmentWide {
+    const DOC: &'static str =
+        "Applies one operation drawn from fourteen, of a magnitude drawn from a wide range.";
+    const PARAMETERS: &'static [Parameter] = &[BINS, INTERPOLATION, FILL];
+
+    fn defaults() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn check(&self) -> Result<()> {
+        check_bins("TrivialAugmentWide", self.num_magnitude_bins)
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part::Pixels(PURPOSE, self)
+    }
+}
+
+impl Pixels for TrivialAugmentWide {
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
+        let affine = AffineParams {
+            interpolation: self.interpolation,
+            fill: self.fill,
+        };
+        let operation = Operation::draw(draws);
+        let bin = draws.below(self.num_magnitude_bins);
+        let negative = draws.unit() < 0.5;
+        let bins = (bin, self.num_magnitude_bins);
+        Space::TrivialWide.apply(picture, bins, (operation, negative), &affine);
+    }
+}

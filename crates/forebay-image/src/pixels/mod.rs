@@ -1,0 +1,174 @@
+//! The resized picture while transforms of bytes work on it: rows of RGB pixels without gaps, and how it is moved
+//! (mirrored, shifted, sheared, turned), as Pillow does it.
+
+mod affine;
+mod blur;
+mod photometric;
+
+pub(crate) use affine::AffineParams;
+pub use affine::Interpolation;
+
+use crate::random::sin_cos;
+use affine::sample;
+
+/// A picture in the works, and room for a second one. Kept from image to image.
+#[derive(Debug, Default)]
+pub(crate) struct Picture {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    data: Vec<u8>,
+    spare: Vec<u8>,
+}
+
+impl Picture {
+    /// Makes it `width` by `height`; what is in it is left over.
+    pub(crate) fn reset(&mut self, width: usize, height: usize) -> &mut [u8] {
+        (self.width, self.height) = (width, height);
+        self.data.resize(3 * width * height, 0);
+        &mut self.data
+    }
+
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    pub(crate) fn pixels(&self) -> &[[u8; 3]] {
+        self.data.as_chunks().0
+    }
+
+    pub(crate) fn pixels_mut(&mut self) -> &mut [[u8; 3]] {
+        self.data.as_chunks_mut().0
+    }
+
+    /// The picture to write to, and a copy of it as it is.
+    pub(crate) fn with_copy(&mut self) -> (&mut [u8], &[u8]) {
+        self.spare.clear();
+        self.spare.extend_from_slice(&self.data);
+        (&mut self.data, &self.spare)
+    }
+
+    /// Left becomes right.
+    pub(crate) fn mirror(&mut self) {
+        let width = self.width.max(1);
+        self.pixels_mut()
+            .chunks_exact_mut(width)
+            .for_each(<[[u8; 3]]>::reverse);
+    }
+
+    /// Top becomes bottom.
+    pub(crate) fn upside_down(&mut self) {
+        let stride = self.width * 3;
+        let half = self.height / 2;
+        let middle = self.data.len() - half * stride;
+        let (upper, lower) = self.data.split_at_mut(middle);
+        let rows = upper.chunks_exact_mut(stride.max(1)).take(half);
+        for (a, b) in rows.zip(lower.chunks_exact_mut(stride.max(1)).rev()) {
+            a.swap_with_slice(b);
+        }
+    }
+
+    /// Puts it into the middle of a larger picture, black around it: torchvision's `CenterCrop` of less than it wants.
+    pub(crate) fn pad(&mut self, width: usize, height: usize) {
+        let (old_width, old_height) = (self.width, self.height);
+        // Where an odd number is missing, there is one more to the right and below.
+        let (left, top) = (
+            width.saturating_sub(old_width) / 2,
+            height.saturating_sub(old_height) / 2,
+        );
+        self.spare.clear();
+        self.spare.resize(3 * width * height, 0);
+        let rows = self.data.chunks_exact((3 * old_width).max(1));
+        let padded = self.spare.chunks_exact_mut((3 * width).max(1)).skip(top);
+        for (row, padded) in rows.zip(padded) {
+            if let Some(middle) = padded.get_mut(3 * left..3 * left + row.len()) {
+                middle.copy_from_slice(row);
+            }
+        }
+        std::mem::swap(&mut self.data, &mut self.spare);
+        (self.width, self.height) = (width, height);
+    }
+
+    /// Moves the picture by whole pixels, right and down.
+    pub(crate) fn translate(&mut self, x: i64, y: i64, affine: &AffineParams) {
+        self.transform([1.0, 0.0, -(x as f64), 0.0, 1.0, -(y as f64)], affine);
+    }
+
+    /// Each row moves left by `slope` times its number.
+    pub(crate) fn shear_x(&mut self, slope: f64, affine: &AffineParams) {
+        self.transform([1.0, slope, 0.0, 0.0, 1.0, 0.0], affine);
+    }
+
+    /// Each column moves up by `slope` times its number.
+    pub(crate) fn shear_y(&mut self, slope: f64, affine: &AffineParams) {
+        self.transform([1.0, 0.0, 0.0, slope, 1.0, 0.0], affine);
+    }
+
+    /// Turns it about its middle, counter-clockwise, by an angle in degrees.
+    pub(crate) fn rotate(&mut self, degrees: f64, affine: &AffineParams) {
+        let degrees = degrees.rem_euclid(360.0);
+        if degrees == 0.0 {
+            return;
+        }
+        // Pillow rounds to 15 places, so that right angles are exact. What the product loses decides for the sine of 45 degrees.
+        let places = |v: f64| {
+            let many = v * 1e15;
+            let lost = v.mul_add(1e15, -many);
+            let below = many.floor();
+            (below + (many - below + lost).round_ties_even()) / 1e15
+        };
+        let (sin, cos) = sin_cos(-degrees.to_radians());
+        let (sin, cos) = (places(sin), places(cos));
+        let (x, y) = (self.width as f64 / 2.0, self.height as f64 / 2.0);
+        let [c, f] = [cos * -x + sin * -y + x, -sin * -x + cos * -y + y];
+        self.transform([cos, sin, c, -sin, cos, f], affine);
+    }
+
+    /// `Image.transform(size, AFFINE, matrix, resample, fillcolor=fill)`: output (x, y) is input (a x + b y + c, d x + e y + f).
+    fn transform(&mut self, matrix: [f64; 6], affine: &AffineParams) {
+        if affine.is_nearest() {
+            return self.transform_nearest(matrix, affine.fill);
+        }
+        let [a, b, c, d, e, f] = matrix;
+        let size = (self.width, self.height);
+        let (data, before) = self.with_copy();
+        let source = before.as_chunks::<3>().0;
+        let rows = data.as_chunks_mut::<3>().0.chunks_exact_mut(size.0.max(1));
+        for (y, row) in rows.enumerate() {
+            let y = y as f64 + 0.5;
+            for (x, pixel) in row.iter_mut().enumerate() {
+                let x = x as f64 + 0.5;
+                let from = (a * x + b * y + c, d * x + e * y + f);
+                *pixel = sample(source, size, from, affine);
+            }
+        }
+    }
+
+    /// The nearest pixel, in Pillow's 16 bits of fraction; `fill` where that is outside.
+    fn transform_nearest(&mut self, [a, b, c, d, e, f]: [f64; 6], fill: [u8; 3]) {
+        let (width, height) = (self.width, self.height);
+        let fixed = |v: f64| (v * 65536.0 + 0.5).floor() as i64;
+        let (dx, dy) = (fixed(a), fixed(d));
+        let mut row_x = fixed(c + a * 0.5 + b * 0.5);
+        let mut row_y = fixed(f + d * 0.5 + e * 0.5);
+        let (row_dx, row_dy) = (fixed(b), fixed(e));
+        let (data, before) = self.with_copy();
+        let (source, _) = before.as_chunks::<3>();
+        let (pixels, _) = data.as_chunks_mut::<3>();
+        for row in pixels.chunks_exact_mut(width.max(1)) {
+            let (mut x, mut y) = (row_x, row_y);
+            for pixel in row {
+                // A negative number is beyond every side.
+                let (column, line) = ((x >> 16) as usize, (y >> 16) as usize);
+                *pixel = if column < width && line < height {
+                    source[line * width + column]
+                } else {
+                    fill
+                };
+                x += dx;
+                y += dy;
+            }
+            row_x += row_dx;
+            row_y += row_dy;
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Rectangles of pixels, and decoded images.
+
+use crate::error::{ImageError, Result};
+
+/// A rectangle of pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// Left column.
+    pub x: u32,
+    /// Top row.
+    pub y: u32,
+    /// Columns, at least one.
+    pub width: u32,
+    /// Rows, at least one.
+    pub height: u32,
+}
+
+impl Region {
+    /// The whole of an image.
+    pub const fn whole(width: u32, height: u32) -> Self {
+        Self {
+            x: 0,
+            y: 0,
+            width,
+            height,
+        }
+    }
+
+    pub(crate) fn check(&self, image_width: u32, image_height: u32) -> Result<()> {
+        let inside = |start: u32, length: u32, limit: u32| {
+            length > 0 && start.checked_add(length).is_some_and(|end| end <= limit)
+        };
+        if inside(self.x, self.width, image_width) && inside(self.y, self.height, image_height) {
+            return Ok(());
+        }
+        let Self {
+            x,
+            y,
+            width,
+            height,
+        } = *self;
+        Err(ImageError::Region {
+            x,
+            y,
+            width,
+            height,
+            image_width,
+            image_height,
+        })
+    }
+}
+
+/// An RGB image in memory: `height` rows of `width` pixels of three bytes, no padding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RgbImage {
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// `3 * width * height` bytes.
+    pub data: Vec<u8>,
+}

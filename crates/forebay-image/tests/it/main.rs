@@ -1,0 +1,10 @@
+//! One binary for all tests of the public interface: linking costs more than compiling here.
+
+mod bad_input;
+mod corpus;
+mod encode;
+mod format_document;
+mod formats;
+mod golden;
+mod jpeg_kinds;
+mod tiff;

@@ -1,0 +1,440 @@
+//! Start-time fair queueing over a tree of shares (Goyal, Vin, Cheng, 1996).
+//!
+//! Each [`Share`] competes with its siblings: names with names, the clients of a name with each other, the streams of a client with
+//! each other. So a client that opens many streams divides its own share and takes nothing from other clients.
+//!
+//! The next item is found from the root down: at each level the share that used the least for its weight is next, and what the item
+//! costs is added to every share on its way. A share that had no items begins at its siblings' present place: it has nothing
+//! saved up.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// The largest weight, and one over the smallest.
+const MOST_WEIGHT: f64 = 1e4;
+
+/// A part of the cores, or of a network, that some users have together beside those with other shares.
+///
+/// A clone is the same share. A [part](Share::part) of a share is divided among the users of that part only.
+///
+/// ```
+/// use forebay_loader::Share;
+///
+/// let (production, trial) = (Share::new(4.0), Share::new(1.0));
+/// assert_eq!((production.weight(), trial.weight()), (4.0, 1.0));
+/// assert_ne!(production, Share::new(4.0), "loaders share a share, not a number");
+/// assert_eq!(production.part_of("10.0.0.1"), production.part_of("10.0.0.1"));
+/// assert_ne!(production.part(), production.part());
+/// ```
+#[derive(Clone)]
+pub struct Share(Arc<Part>);
+
+struct Part {
+    weight: f64,
+    parent: Option<Share>,
+    /// Parts of one share with the same key are the same part.
+    key: Option<Box<str>>,
+}
+
+impl Share {
+    /// A share of this weight beside others: twice the weight is twice the time on the cores, where there are too few. Weights
+    /// beyond 0.0001 to 10,000 are clamped; NaN counts as 1.
+    #[must_use]
+    pub fn new(weight: f64) -> Self {
+        let weight = if weight.is_nan() { 1.0 } else { weight };
+        let weight = weight.clamp(1.0 / MOST_WEIGHT, MOST_WEIGHT);
+        Share(Arc::new(Part {
+            weight,
+            parent: None,
+            key: None,
+        }))
+    }
+
+    /// A part of this share, beside its other parts; each call gives another one.
+    #[must_use]
+    pub fn part(&self) -> Share {
+        self.divided(None)
+    }
+
+    /// The part of this share that belongs to `key`, such as the address of a client.
+    #[must_use]
+    pub fn part_of(&self, key: &str) -> Share {
+        self.divided(Some(key.into()))
+    }
+
+    fn divided(&self, key: Option<Box<str>>) -> Share {
+        Share(Arc::new(Part {
+            weight: 1.0,
+            parent: Some(self.clone()),
+            key,
+        }))
+    }
+
+    /// Its weight.
+    #[must_use]
+    pub fn weight(&self) -> f64 {
+        self.0.weight
+    }
+
+    /// Whether others than a queue that remembers it may come with it.
+    fn may_return(&self) -> bool {
+        self.0.key.is_some() || Arc::strong_count(&self.0) > 1
+    }
+
+    /// The shares from the outermost one to this one.
+    fn path(&self) -> Vec<&Share> {
+        let mut path: Vec<&Share> =
+            std::iter::successors(Some(self), |share| share.0.parent.as_ref()).collect();
+        path.reverse();
+        path
+    }
+}
+
+impl Default for Share {
+    /// Weight 1.
+    fn default() -> Self {
+        Share::new(1.0)
+    }
+}
+
+impl PartialEq for Share {
+    /// Whether it is the same one.
+    fn eq(&self, other: &Self) -> bool {
+        let same_part = || self.0.key.is_some() && self.0.key == other.0.key;
+        Arc::ptr_eq(&self.0, &other.0) || (same_part() && self.0.parent == other.0.parent)
+    }
+}
+
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Share").field(&self.0.weight).finish()
+    }
+}
+
+/// Items that wait, and which of them is next; knows neither threads nor clocks.
+#[derive(Debug)]
+pub struct FairQueue<T> {
+    root: Node<T>,
+}
+
+#[derive(Debug)]
+struct Node<T> {
+    /// None for the root.
+    share: Option<Share>,
+    /// Cost of its items so far, divided by its weight.
+    used: f64,
+    /// `used` of the child that was served last: children that had nothing to do begin there.
+    now: f64,
+    /// Items here and below.
+    len: usize,
+    /// Users here and below, which keep it although nothing waits.
+    members: usize,
+    items: VecDeque<T>,
+    children: Vec<Node<T>>,
+}
+
+impl<T> Default for FairQueue<T> {
+    fn default() -> Self {
+        FairQueue {
+            root: Node::new(None, 0.0),
+        }
+    }
+}
+
+impl<T> FairQueue<T> {
+    /// Items that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.root.len
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.root.len == 0
+    }
+
+    /// Whether no share is remembered.
+    #[must_use]
+    pub fn is_forgotten(&self) -> bool {
+        self.root.children.is_empty()
+    }
+
+    /// Remembers what `share` used until it [leaves](FairQueue::leave) as often as it joined.
+    pub fn join(&mut self, share: &Share) {
+        self.root.members += 1;
+        self.root.walk(&share.path(), &mut |node| node.members += 1);
+    }
+
+    /// Ends what [`FairQueue::join`] began.
+    pub fn leave(&mut self, share: &Share) {
+        let leave = &mut |node: &mut Node<T>| node.members = node.members.saturating_sub(1);
+        leave(&mut self.root);
+        self.root.walk(&share.path(), leave);
+        self.root.forget();
+    }
+
+    /// Adds an item behind the others of its share.
+    pub fn push(&mut self, share: &Share, item: T) {
+        self.root.push(&share.path(), item);
+    }
+
+    /// The item that is next.
+    #[must_use]
+    pub fn peek(&self) -> Option<&T> {
+        self.root.peek()
+    }
+
+    /// Takes the item that is next, and charges its shares with what it costs.
+    pub fn pop(&mut self, cost: impl FnOnce(&T) -> f64) -> Option<T> {
+        self.root.pop(cost).map(|(item, _)| item)
+    }
+
+    /// Corrects what an item cost by so much.
+    pub fn adjust(&mut self, share: &Share, cost: f64) {
+        let adjust = &mut |node: &mut Node<T>| node.used += cost / node.weight();
+        self.root.walk(&share.path(), adjust);
+    }
+
+    /// Takes items out of the queue of `share` that `is_given_up` names.
+    pub fn remove(&mut self, share: &Share, is_given_up: impl Fn(&T) -> bool) {
+        self.root.remove(&share.path(), &is_given_up);
+        self.root.forget();
+    }
+}
+
+impl<T> Node<T> {
+    fn new(share: Option<Share>, used: f64) -> Self {
+        Node {
+            share,
+            used,
+            now: 0.0,
+            len: 0,
+            members: 0,
+            items: VecDeque::new(),
+            children: Vec::new(),
+        }
+    }
+
+    fn weight(&self) -> f64 {
+        self.share.as_ref().map_or(1.0, Share::weight)
+    }
+
+    /// The child of this share, made where there is none.
+    fn child(&mut self, share: &Share) -> &mut Node<T> {
+        let is_it = |node: &Node<T>| node.share.as_ref() == Some(share);
+        let at = self.children.iter().position(is_it).unwrap_or_else(|| {
+            self.children.push(Node::new(Some(share.clone()), self.now));
+            self.children.len() - 1
+        });
+        &mut self.children[at]
+    }
+
+    fn walk(&mut self, path: &[&Share], change: &mut dyn FnMut(&mut Node<T>)) {
+        if let Some((first, rest)) = path.split_first() {
+            let child = self.child(first);
+            change(child);
+            child.walk(rest, change);
+        }
+    }
+
+    fn push(&mut self, path: &[&Share], item: T) {
+        self.len += 1;
+        let Some((first, rest)) = path.split_first() else {
+            self.items.push_back(item);
+            return;
+        };
+        let now = self.now;
+        let child = self.child(first);
+        if child.len == 0 {
+            // What it did not use before is gone.
+            child.used = child.used.max(now);
+        }
+        child.push(rest, item);
+    }
+
+    /// The child that is next; none where items of this share itself wait, which come before those of its parts.
+    fn turn(&self) -> Option<usize> {
+        if !self.items.is_empty() {
+            return None;
+        }
+        let waiting = self.children.iter().enumerate();
+        let waiting = waiting.filter(|(_, child)| child.len > 0);
+        // The first one of those that are even: they are in the order in which they came.
+        waiting
+            .reduce(|a, b| if b.1.used < a.1.used { b } else { a })
+            .map(|(at, _)| at)
+    }
+
+    fn peek(&self) -> Option<&T> {
+        match self.turn() {
+            Some(child) => self.children[child].peek(),
+            None => self.items.front(),
+        }
+    }
+
+    fn pop(&mut self, cost: impl FnOnce(&T) -> f64) -> Option<(T, f64)> {
+        let turn = self.turn();
+        let (item, cost) = match turn {
+            Some(child) => {
+                let began = self.children[child].used;
+                self.now = self.now.max(began);
+                self.children[child].pop(cost)?
+            }
+            None => {
+                let item = self.items.pop_front()?;
+                let cost = cost(&item);
+                (item, cost)
+            }
+        };
+        self.len -= 1;
+        self.used += cost / self.weight();
+        Some((item, cost))
+    }
+
+    /// How many items were removed.
+    fn remove(&mut self, path: &[&Share], is_given_up: &dyn Fn(&T) -> bool) -> usize {
+        let removed = match path.split_first() {
+            Some((first, rest)) => self.child(first).remove(rest, is_given_up),
+            None => {
+                let before = self.items.len();
+                self.items.retain(|item| !is_given_up(item));
+                before - self.items.len()
+            }
+        };
+        self.len -= removed;
+        removed
+    }
+
+    /// Forgets unused shares, except those that may return with a debt while siblings are in use.
+    fn forget(&mut self) {
+        let (now, has_users) = (self.now, self.members > 0 || self.len > 0);
+        self.children.retain_mut(|child| {
+            child.forget();
+            let is_used = child.len > 0 || child.members > 0 || !child.children.is_empty();
+            let may_return = child.share.as_ref().is_some_and(Share::may_return);
+            is_used || (has_users && may_return && child.used > now)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often each share is served in so many rounds, when all of them always wait and serving each costs this much.
+    fn served(shares: &[(&Share, f64)], rounds: usize) -> Vec<usize> {
+        let mut queue = FairQueue::default();
+        for (who, (share, _)) in shares.iter().enumerate() {
+            queue.join(share);
+            queue.push(share, who);
+        }
+        let mut counts = vec![0; shares.len()];
+        for _ in 0..rounds {
+            assert_eq!(queue.len(), shares.len());
+            let next = queue.peek().copied();
+            let who = queue.pop(|who| shares[*who].1).unwrap();
+            assert_eq!(next, Some(who));
+            counts[who] += 1;
+            queue.push(shares[who].0, who);
+        }
+        for (share, _) in shares {
+            queue.remove(share, |_| true);
+            queue.leave(share);
+        }
+        counts
+    }
+
+    #[test]
+    fn many_streams_of_one_client_have_one_client_s_share() {
+        let name = Share::default();
+        let (greedy, good) = (name.part_of("10.0.0.1"), name.part_of("10.0.0.2"));
+        let streams: Vec<Share> = (0..60).map(|_| greedy.part()).collect();
+        let only = good.part();
+        let mut shares: Vec<(&Share, f64)> = streams.iter().map(|share| (share, 1.0)).collect();
+        shares.push((&only, 1.0));
+        let counts = served(&shares, 6000);
+        assert_eq!(counts[60], 3000, "a half for each client");
+        assert!(counts[..60].iter().all(|&count| count == 50), "{counts:?}");
+        // Items that cost ten times as much come a tenth as often.
+        for share in &mut shares[..60] {
+            share.1 = 10.0;
+        }
+        let counts = served(&shares, 6600);
+        assert!((5990..=6010).contains(&counts[60]), "{counts:?}");
+        // Streams of one address share it evenly, by what they cost.
+        let counts = served(&[(&streams[0], 9.0), (&streams[1], 1.0)], 1000);
+        assert!((895..=905).contains(&counts[1]), "{counts:?}");
+    }
+
+    #[test]
+    fn clients_of_a_name_take_nothing_from_other_names() {
+        let (heavy, light) = (Share::new(3.0), Share::new(1.0));
+        let clients: Vec<Share> = (0..10)
+            .map(|i| light.part_of(&i.to_string()).part())
+            .collect();
+        let only = heavy.part_of("0").part();
+        let mut shares: Vec<(&Share, f64)> = clients.iter().map(|share| (share, 1.0)).collect();
+        shares.push((&only, 1.0));
+        let counts = served(&shares, 4000);
+        assert_eq!(counts[10], 3000, "{counts:?}");
+        assert!(counts[..10].iter().all(|&count| count == 100), "{counts:?}");
+    }
+
+    #[test]
+    fn debts_are_remembered_and_idle_shares_forgotten() {
+        let mut queue = FairQueue::default();
+        let name = Share::default();
+        let (one, two) = (name.part_of("1"), name.part_of("2"));
+        queue.join(&two);
+        queue.push(&one, 1);
+        assert_eq!(queue.pop(|_| 100.0), Some(1));
+        // It comes back at once, as if it were another one.
+        queue.push(&name.part_of("1"), 1);
+        for _ in 0..50 {
+            queue.push(&two, 2);
+            assert_eq!(queue.pop(|_| 1.0), Some(2));
+        }
+        queue.remove(&one, |_| true);
+        assert!(queue.is_empty());
+        let clients = |queue: &FairQueue<i32>| queue.root.children[0].children.len();
+        assert_eq!(clients(&queue), 2, "it had a hundred of fifty");
+        for _ in 0..200 {
+            queue.push(&two, 2);
+            queue.pop(|_| 1.0);
+        }
+        queue.remove(&two, |_| true);
+        assert_eq!(clients(&queue), 1);
+        queue.leave(&two);
+        assert!(queue.is_forgotten());
+    }
+
+    #[test]
+    fn who_had_nothing_to_do_has_nothing_saved_up() {
+        let mut queue = FairQueue::default();
+        let (early, late) = (Share::default(), Share::default());
+        queue.join(&early);
+        queue.join(&late);
+        for _ in 0..100 {
+            queue.push(&early, 0);
+            queue.pop(|_| 1.0);
+        }
+        let mut counts = [0, 0];
+        queue.push(&early, 0);
+        queue.push(&late, 1);
+        for _ in 0..10 {
+            let who: usize = queue.pop(|_| 1.0).unwrap();
+            counts[who] += 1;
+            queue.push([&early, &late][who], who);
+        }
+        assert!(counts[1] <= 6, "{counts:?}");
+    }
+
+    #[test]
+    fn weights_are_brought_within_reason() {
+        assert_eq!(Share::new(f64::NAN).weight(), 1.0);
+        assert_eq!(Share::new(-3.0).weight(), 1e-4);
+        assert_eq!(Share::new(f64::INFINITY).weight(), 1e4);
+    }
+}

@@ -1,0 +1,30 @@
+//! Windows over storage order: each lane reads its part of the records front to back, and mixes what it holds.
+//!
+//! As [`blocks`](super::blocks) with the blocks in storage order. A record comes at most a window away from where it is stored,
+//! counted within its lane; another rotation in each epoch moves the borders of lanes and windows. For records that are stored in
+//! random order: reads are as sequential as without a shuffle, and memory is that of `blocks`.
+
+use super::blocks::Windows;
+use super::{Footprint, Kind, Make, Order, Reading, Shuffle, windows};
+use crate::error::Result;
+
+pub(super) struct Window;
+
+impl Kind for Window {
+    fn name(&self) -> &'static str {
+        "window"
+    }
+
+    fn has_blocks(&self) -> bool {
+        true
+    }
+
+    fn footprint(&self, shuffle: &Shuffle, reading: &Reading) -> Footprint {
+        windows(shuffle, reading)
+    }
+
+    fn order(&self, make: &Make) -> Result<Box<dyn Order>> {
+        make.shuffle.check_blocks()?;
+        Ok(Box::new(Windows::new(make, None)))
+    }
+}

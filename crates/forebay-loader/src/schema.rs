@@ -1,0 +1,316 @@
+//! A loader's options from the schema that every interface reads: [`LoaderOptions`].
+//!
+//! Owns the defaults of what is not given. Values are checked here or when the options are resolved.
+
+use forebay_image::{
+    BatchTransform, Compose, EvalTransform, Mixing, Op, TrainTransform, Transform, ops,
+};
+use forebay_options::{Class, LoaderOptions, TransformSpec, Transforms, Weights as GivenWeights};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::plan::Shuffle;
+use crate::sampling::{Sampling, Weights};
+
+/// Samples a batch where nothing is given.
+const BATCH_SIZE: u64 = 32;
+
+impl Options {
+    /// The options that are given, the defaults for all others.
+    ///
+    /// ```
+    /// use forebay_loader::Options;
+    ///
+    /// let given = serde_json::from_str(r#"{"batch_size": 256, "transform": {"kind": "eval"}}"#)?;
+    /// let options = Options::from_schema(&given)?;
+    /// assert_eq!(options.transform.output_size(), (224, 224));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A value that is not possible, with those that are.
+    pub fn from_schema(given: &LoaderOptions) -> Result<Options> {
+        let transform = match &given.transform {
+            None => Transform::Train(TrainTransform::default()),
+            Some(transforms) => transform(transforms).map_err(|e| invalid("transform", e))?,
+        };
+        let normalize = match &transform {
+            Transform::List(list) => list.normalize(),
+            _ => None,
+        };
+        let mut options = Options::new(given.batch_size.unwrap_or(BATCH_SIZE), transform);
+        options.rank = given.rank.unwrap_or(0);
+        options.world_size = given.world_size.unwrap_or(1);
+        options.lanes = given.lanes.unwrap_or(0);
+        options.seed = given.seed.unwrap_or(0);
+        options.shuffle = shuffle(given)?;
+        options.output.layout = given.layout.unwrap_or_default();
+        options.output.normalize = normalize;
+        options.output.dtype = match given.dtype {
+            None if normalize.is_some() => forebay_image::Dtype::Float32,
+            dtype => dtype.unwrap_or_default(),
+        };
+        options.batch_transform = match &given.batch_transform {
+            None => None,
+            Some(mixing) => {
+                Some(batch_transform(mixing).map_err(|e| invalid("batch_transform", e))?)
+            }
+        };
+        if let Some(profile) = &given.profile {
+            options.decode.profile = profile.parse().map_err(Error::Transform)?;
+        }
+        options.decode.exif = given.exif_orientation.unwrap_or(false);
+        options.decode.scaled = given.dct_scaling.unwrap_or(false);
+        let limits = &mut options.decode.limits;
+        limits.max_pixels = given.max_pixels.unwrap_or(limits.max_pixels);
+        limits.max_decoded_bytes = given.max_image_bytes.unwrap_or(limits.max_decoded_bytes);
+        options.keep_last = !given.drop_last.unwrap_or(true);
+        options.sampling = sampling(given)?;
+        options.on_error = given.on_error.unwrap_or_default();
+        options.label_base = given.label_base.unwrap_or_default();
+        Ok(options)
+    }
+}
+
+fn invalid(name: &'static str, error: String) -> Error {
+    Error::Invalid { name, error }
+}
+
+fn shuffle(given: &LoaderOptions) -> Result<Shuffle> {
+    let Some(name) = given.shuffle.as_deref() else {
+        let (block_records, window_blocks) = (given.block_records, given.window_blocks);
+        return Ok(Shuffle::blocks(
+            block_records.unwrap_or(0),
+            window_blocks.unwrap_or(0),
+        ));
+    };
+    let Some(mut shuffle) = Shuffle::named(name) else {
+        let names: Vec<&str> = Shuffle::names().collect();
+        let expected = format!("true, false or one of {}", names.join(", "));
+        return Err(Error::option("shuffle", format!("{name:?}"), expected));
+    };
+    for (option, given, size) in [
+        (
+            "block_records",
+            given.block_records,
+            &mut shuffle.block_records,
+        ),
+        (
+            "window_blocks",
+            given.window_blocks,
+            &mut shuffle.window_blocks,
+        ),
+    ] {
+        match given {
+            Some(given) if !Shuffle::named(name).is_some_and(|of| of.has_blocks()) => {
+                let expected = format!("nothing: shuffle {name:?} has no blocks");
+                return Err(Error::option(option, given, expected));
+            }
+            given => *size = given.unwrap_or(0),
+        }
+    }
+    Ok(shuffle)
+}
+
+/// Reads the parameters of a transform that is no op.
+fn params<T: DeserializeOwned>(spec: &TransformSpec) -> Result<T, String> {
+    T::deserialize(Value::Object(spec.params.clone())).map_err(|e| format!("{}: {e}", spec.kind))
+}
+
+fn transform(transforms: &Transforms) -> Result<Transform, String> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Raw {}
+
+    let list = match transforms {
+        Transforms::List(list) => list,
+        Transforms::One(spec) => {
+            return match spec.kind.as_str() {
+                "train" | "TrainTransform" => params(spec).map(Transform::Train),
+                "eval" | "EvalTransform" => params::<EvalTransform>(spec).map(Transform::Eval),
+                "raw" | "Raw" => params::<Raw>(spec).map(|_| Transform::Raw),
+                op if ops::NAMES.contains(&op) => Err(format!(
+                    "{op} has to be in a list: transform = [{{ kind = \"{op}\" }}]"
+                )),
+                other => Err(format!(
+                    "unknown transform {other:?}, expected train, eval, raw or a list of {}",
+                    ops::NAMES.join(", ")
+                )),
+            };
+        }
+    };
+    let op = |(i, spec): (usize, &TransformSpec)| {
+        ops::parse(&spec.kind, Value::Object(spec.params.clone()))
+            .map_err(|e| format!("number {} of the list: {e}", i + 1))
+    };
+    let ops: Result<Vec<Op>, String> = list.iter().enumerate().map(op).collect();
+    let list = Compose::new(ops?).map_err(|e| e.to_string())?;
+    Ok(Transform::List(list))
+}
+
+/// One way to mix a batch, or a choice of several with their weights.
+fn batch_transform(transforms: &Transforms) -> Result<BatchTransform, String> {
+    #[derive(Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Share {
+        alpha: f64,
+        weight: f64,
+    }
+
+    impl Default for Share {
+        fn default() -> Self {
+            Share {
+                alpha: 1.0,
+                weight: 1.0,
+            }
+        }
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Alone {
+        weight: Option<f64>,
+    }
+
+    let choice = |spec: &TransformSpec| -> Result<(Mixing, f64), String> {
+        match spec.kind.as_str() {
+            "Mixup" => {
+                params(spec).map(|Share { alpha, weight }| (Mixing::Mixup { alpha }, weight))
+            }
+            "CutMix" => {
+                params(spec).map(|Share { alpha, weight }| (Mixing::CutMix { alpha }, weight))
+            }
+            "Nothing" => {
+                params(spec).map(|Alone { weight }| (Mixing::Nothing, weight.unwrap_or(1.0)))
+            }
+            other => Err(format!(
+                "unknown {other:?}, expected Mixup, CutMix or Nothing"
+            )),
+        }
+    };
+    let choices: Result<Vec<_>, String> = match transforms {
+        Transforms::One(spec) => choice(spec).map(|choice| vec![choice]),
+        Transforms::List(list) => list.iter().map(choice).collect(),
+    };
+    BatchTransform::new(choices?).map_err(|e| e.to_string())
+}
+
+fn sampling(given: &LoaderOptions) -> Result<Sampling> {
+    let mut sampling = Sampling::default();
+    let mut indices = given.indices.clone().unwrap_or_default();
+    indices.sort_unstable();
+    sampling.indices = indices.into();
+    for class in given.classes.iter().flatten() {
+        match class {
+            Class::Name(name) => sampling.classes.push(name.clone()),
+            Class::Label(label) => sampling.labels.push(*label),
+        }
+    }
+    sampling.limit = given.limit.unwrap_or(0);
+    sampling.draws = given.draws.unwrap_or(0);
+    sampling.repeats = given.repeats.unwrap_or(0);
+    sampling.weights = match (&given.weights, given.class_balanced.unwrap_or(false)) {
+        (None, false) => Weights::None,
+        (None, true) => Weights::Balanced,
+        (Some(_), true) => {
+            let found = "given as well as class_balanced";
+            return Err(Error::option("weights", found, "one of the two"));
+        }
+        (Some(GivenWeights::BySample(weights)), false) => {
+            Weights::BySample(weights.as_slice().into())
+        }
+        (Some(GivenWeights::ByLabel(weights)), false) => Weights::ByLabel(weights.clone()),
+        (Some(GivenWeights::ByClass(weights)), false) => {
+            Weights::ByClass(weights.clone().into_iter().collect())
+        }
+    };
+    Ok(sampling)
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_image::Dtype;
+    use serde_json::json;
+
+    use super::*;
+
+    fn options(given: Value) -> Result<Options, String> {
+        let given = LoaderOptions::deserialize(given).map_err(|e| e.to_string())?;
+        Options::from_schema(&given).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn nothing_given_is_the_defaults() {
+        let expected = Options::new(32, Transform::Train(TrainTransform::new(224)));
+        assert_eq!(options(json!({})).unwrap(), expected);
+    }
+
+    #[test]
+    fn lists_normalize_into_floating_point() {
+        let list = json!([{"kind": "RandomResizedCrop", "size": 96}, {"kind": "Normalize"}]);
+        let read = options(json!({"transform": list})).unwrap();
+        assert_eq!(read.output.dtype, Dtype::Float32);
+        assert!(read.output.normalize.is_some());
+        let half = options(json!({"transform": list, "dtype": "float16"})).unwrap();
+        assert_eq!(half.output.dtype, Dtype::Float16);
+    }
+
+    #[test]
+    fn samples_are_selected_by_every_option() {
+        let read = options(json!({
+            "indices": [9, 2], "classes": ["cat", 3], "limit": 5, "weights": [[3, 2.0]], "draws": 7, "repeats": 2,
+        }))
+        .unwrap();
+        let expected = Sampling {
+            indices: [2, 9].into(),
+            classes: vec!["cat".to_owned()],
+            labels: vec![3],
+            limit: 5,
+            draws: 7,
+            repeats: 2,
+            weights: Weights::ByLabel(vec![(3, 2.0)]),
+            ..Default::default()
+        };
+        assert_eq!(read.sampling, expected);
+        let by_sample = options(json!({"weights": [0.5, 1]})).unwrap();
+        let expected = Weights::BySample([0.5, 1.0].into());
+        assert_eq!(by_sample.sampling.weights, expected);
+    }
+
+    #[test]
+    fn errors_say_what_is_possible() {
+        for (given, part) in [
+            (json!({"shuffle": "sometimes"}), "none, blocks, full"),
+            (
+                json!({"shuffle": "full", "window_blocks": 2}),
+                "\"full\" has no blocks",
+            ),
+            (json!({"transform": {"kind": "train", "sise": 3}}), "sise"),
+            (json!({"transform": {"kind": "flip"}}), "\"flip\""),
+            (
+                json!({"transform": {"kind": "Resize", "size": 3}}),
+                "in a list",
+            ),
+            (json!({"transform": ["raw"]}), "number 1 of the list"),
+            (
+                json!({"batch_transform": {"kind": "Mixup", "alpha": -1.0}}),
+                "alpha",
+            ),
+            (
+                json!({"batch_transform": "Mixdown"}),
+                "Mixup, CutMix or Nothing",
+            ),
+            (
+                json!({"weights": [1.0], "class_balanced": true}),
+                "one of the two",
+            ),
+        ] {
+            let error = options(given).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

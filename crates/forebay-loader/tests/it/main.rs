@@ -1,0 +1,8 @@
+//! One binary for all tests of the public interface: linking costs more than compiling here.
+
+mod batches;
+mod dataset;
+mod far;
+mod mix;
+mod raw;
+mod seek_points;

@@ -1,0 +1,476 @@
+//! The directory that a pack or conversion writes: who owns it, what is in it, and how it is cleared.
+//!
+//! While a pack runs it holds, besides finished shards, the lock, `.forebay-pack/journal` and temporary files; all of
+//! these are gone at the end. A reader finds no `forebay.json` before everything else is in place.
+//!
+//! If several machines share the work, each part has a directory `.forebay-pack/part-00003-of-00016` with a lock
+//! and a journal of its own, and all of them agree on `.forebay-pack/plan`.
+
+use super::journal::{Difference, Found, Header, Journal, ShardLine};
+use super::locks::{self, Locks};
+use super::plan_file::{self, Outline, PlanFile};
+use super::{INDEX_DIR, MANIFEST, PACK_DIR, REPORT, WORK_DIR, is_shard_name};
+use crate::census::FindingList;
+use crate::error::{Error, Result};
+use crate::part::Part;
+use forebay_shard::manifest::Manifest;
+use forebay_store::{AtomicFile, DirLock, Durability, clean_stale, is_temporary, sync_dir};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const JOURNAL: &str = "journal";
+/// The plan that parts share.
+const PLAN: &str = "plan";
+/// Decoded images of a compressed archive. The ending is that of temporary files, which `open` clears away.
+const SPOOL: &str = ".spool.forebay-tmp";
+/// mkfs makes it at the top of a file system; it holds no data.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// The directory that is written, locked.
+#[derive(Debug)]
+pub(crate) struct WorkDir {
+    root: PathBuf,
+    durability: Durability,
+    /// The part that is written, if not all of it is.
+    part: Option<Part>,
+    _locks: Locks,
+}
+
+/// Contents of the directory.
+pub(crate) enum State {
+    /// Nothing.
+    Empty,
+    /// An unfinished pack.
+    Unfinished(Box<Begun>),
+    /// A whole data set.
+    Complete(Box<Manifest>),
+}
+
+/// The work of earlier runs and of parts.
+pub(crate) struct Begun {
+    pub(crate) plan: Option<PlanFile>,
+    /// Journals with the parts that wrote them; none for a run that had the destination alone.
+    pub(crate) journals: Vec<(Option<Part>, Found)>,
+}
+
+impl Begun {
+    /// The first lines of all there is.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = &Header> {
+        let plan = self.plan.iter().map(|plan| &plan.header);
+        plan.chain(self.journals.iter().map(|(_, found)| &found.header))
+    }
+
+    /// How the work so far differs from what is wanted now; the gravest difference, if there are several.
+    pub(crate) fn difference(&self, now: &Header) -> Difference {
+        let mut gravest = Difference::None;
+        for header in self.headers() {
+            match header.difference(now) {
+                Difference::None => {}
+                Difference::Source(words) => gravest = Difference::Source(words),
+                other => return other,
+            }
+        }
+        gravest
+    }
+
+    /// All finished shards.
+    pub(crate) fn into_lines(self) -> Vec<ShardLine> {
+        let journals = self.journals.into_iter();
+        journals.flat_map(|(_, found)| found.shards).collect()
+    }
+}
+
+impl WorkDir {
+    /// Makes the directory if it is not there, locks it, and clears what a killed process left half-written.
+    pub(crate) fn open(root: &Path, durability: Durability) -> Result<Self> {
+        create_dirs(root, durability)?;
+        let dir = Self {
+            root: root.to_path_buf(),
+            durability,
+            part: None,
+            _locks: locks::alone(root)?,
+        };
+        for stale in [
+            root.to_path_buf(),
+            root.join(WORK_DIR),
+            dir.index_dir(),
+            root.join(PACK_DIR),
+        ] {
+            clean_stale(&stale)?;
+        }
+        Ok(dir)
+    }
+
+    /// Makes the directory if it is not there, and locks it for one part: others may be written at the same time.
+    pub(crate) fn open_part(root: &Path, durability: Durability, part: Part) -> Result<Self> {
+        create_dirs(root, durability)?;
+        let shared = locks::share(root)?;
+        // Nothing is put into a directory that holds something else.
+        if locks::parts(root).next().is_none()
+            && plan_file::read(&plan_path(root))?.is_none()
+            && !root.join(MANIFEST).exists()
+            && Journal::read(&root.join(WORK_DIR).join(JOURNAL))?.is_none()
+            && let Err(foreign) = refuse_foreign(root, &BTreeSet::new())
+            // Another part may have begun in between: then the directory holds its shards.
+            && !plan_path(root).exists()
+        {
+            return Err(foreign);
+        }
+        let dir = locks::dir(root, part);
+        create_dirs(&dir, durability)?;
+        let locks = locks::part(root, shared, part)?;
+        // What this part left in the shards' own directory is replaced when the shard is written again.
+        clean_stale(&dir)?;
+        Ok(Self {
+            root: root.to_path_buf(),
+            durability,
+            part: Some(part),
+            _locks: locks,
+        })
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub(crate) fn index_dir(&self) -> PathBuf {
+        self.root.join(INDEX_DIR)
+    }
+
+    pub(crate) fn report(&self) -> PathBuf {
+        self.root.join(PACK_DIR).join(REPORT)
+    }
+
+    /// Directory of the files that only an unfinished pack needs.
+    fn work_dir(&self) -> PathBuf {
+        match self.part {
+            Some(part) => locks::dir(&self.root, part),
+            None => self.path(WORK_DIR),
+        }
+    }
+
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.work_dir().join(JOURNAL)
+    }
+
+    /// Returns the state of the directory. Files that no pack put there are an error. A part does not read the journals of
+    /// others, of which there may be a thousand.
+    pub(crate) fn state(&self) -> Result<State> {
+        if self.path(MANIFEST).exists() {
+            return Ok(State::Complete(Box::new(Manifest::load(&self.root)?)));
+        }
+        let plan = plan_file::read(&plan_path(&self.root))?;
+        let mut journals = Vec::new();
+        if let Some(found) = Journal::read(&self.path(WORK_DIR).join(JOURNAL))? {
+            journals.push((None, found));
+        }
+        let of_interest = |part: &Part| {
+            self.part
+                .is_none_or(|own| own == *part || own.count() != part.count())
+        };
+        for part in locks::parts(&self.root).filter(of_interest) {
+            if let Some(found) = Journal::read(&locks::dir(&self.root, part).join(JOURNAL))? {
+                journals.push((Some(part), found));
+            }
+        }
+        if plan.is_some() || !journals.is_empty() {
+            return Ok(State::Unfinished(Box::new(Begun { plan, journals })));
+        }
+        if self.part.is_none() {
+            refuse_foreign(&self.root, &BTreeSet::new())?;
+        }
+        Ok(State::Empty)
+    }
+
+    pub(crate) fn has_plan(&self) -> bool {
+        plan_path(&self.root).exists()
+    }
+
+    /// Publishes the plan for all parts. The first part wins; returns the plan that counts.
+    pub(crate) fn publish_plan(
+        &self,
+        header: &Header,
+        outline: &Outline,
+        findings: &FindingList,
+    ) -> Result<PlanFile> {
+        let target = plan_path(&self.root);
+        create_dirs(&self.work_dir(), self.durability)?;
+        // On disk before it has its final name, under which parts find it.
+        let own = self.work_dir().join(PLAN);
+        let mut file = AtomicFile::create(&own)?;
+        file.write_all(&plan_file::encode(&target, header, outline, findings)?)
+            .map_err(|error| Error::io(&target, "write", error))?;
+        file.commit(self.durability)?;
+        if self.part.is_some() {
+            match std::fs::hard_link(&own, &target) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                // Without links the last one wins, and the end detects a part that has read another one.
+                Err(_) => std::fs::rename(&own, &target)
+                    .map_err(|error| Error::io(&target, "publish", error))?,
+            }
+            self.remove(&own)?;
+            self.sync(&self.path(WORK_DIR))?;
+        }
+        let published = plan_file::read(&target)?;
+        published.ok_or_else(|| Error::io(&target, "read", io::ErrorKind::NotFound))
+    }
+
+    /// Removes the data set or unfinished pack that is there; refuses if there is anything else. `discard` gives up what
+    /// is on its way from here, before any file goes.
+    pub(crate) fn clear(&self, state: State, discard: &dyn Fn() -> Result<()>) -> Result<()> {
+        let shards: Vec<String> = match state {
+            State::Empty => return Ok(()),
+            State::Unfinished(begun) => begun
+                .headers()
+                .flat_map(|header| &header.shards)
+                .cloned()
+                .collect(),
+            State::Complete(manifest) => manifest
+                .splits
+                .iter()
+                .flat_map(|split| &split.shards)
+                .map(|shard| shard.name.clone())
+                .collect(),
+        };
+        // The names come from a file that anybody may have written: only names of shards count.
+        let shards: BTreeSet<String> = shards
+            .into_iter()
+            .filter(|name| is_shard_name(name))
+            .collect();
+        refuse_foreign(&self.root, &shards)?;
+        discard()?;
+        // The manifest first: from here on no reader takes what is left for a data set.
+        self.remove(&self.path(MANIFEST))?;
+        self.sync(&self.root)?;
+        for name in &shards {
+            self.remove(&self.path(name))?;
+            for extension in ["fbi", "idx"] {
+                self.remove(&self.index_dir().join(format!("{name}.{extension}")))?;
+            }
+        }
+        self.remove(&self.report())?;
+        // A journal that is gone while a shard is still there would make that shard a foreign file.
+        for dir in [self.index_dir(), self.root.clone()] {
+            if dir.is_dir() {
+                self.sync(&dir)?;
+            }
+        }
+        self.finish()
+    }
+
+    /// Begins the journal, or continues it: with the shards that are good.
+    pub(crate) fn begin_journal<'a>(
+        &self,
+        header: &Header,
+        shards: impl Iterator<Item = &'a ShardLine>,
+    ) -> Result<Journal> {
+        create_dirs(&self.work_dir(), self.durability)?;
+        Journal::begin(&self.journal(), header, shards, self.durability)
+    }
+
+    /// A file for a while: it has no name, so whatever happens to this process, nothing of it stays.
+    pub(crate) fn unnamed_file(&self) -> Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::open(self.work_dir(), flags, Mode::from_raw_mode(0o600)) {
+            Ok(fd) => return Ok(fd.into()),
+            // Not every file system has such files.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+            Err(errno) => return Err(Error::io(&self.root, "create an unnamed file in", errno)),
+        }
+        // A crash between both lines leaves a name that the next run takes for what it is.
+        let path = self.work_dir().join(SPOOL);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .map_err(|error| Error::io(&path, "create", error))?;
+        self.remove(&path)?;
+        Ok(file)
+    }
+
+    pub(crate) fn create_dir(&self, name: &str) -> Result<()> {
+        create_dirs(&self.path(name), self.durability)
+    }
+
+    /// Removes what only an unfinished pack needs, and directories that turned out empty.
+    pub(crate) fn finish(&self) -> Result<()> {
+        for part in locks::parts(&self.root) {
+            let dir = locks::dir(&self.root, part);
+            for name in [JOURNAL, PLAN, DirLock::FILE_NAME, DirLock::OWNER_FILE_NAME] {
+                self.remove(&dir.join(name))?;
+            }
+            clean_stale(&dir)?;
+            remove_empty(&dir)?;
+        }
+        self.remove(&plan_path(&self.root))?;
+        self.remove(&self.journal())?;
+        for dir in [WORK_DIR, INDEX_DIR, PACK_DIR] {
+            remove_empty(&self.path(dir))?;
+        }
+        self.sync(&self.root)
+    }
+
+    pub(crate) fn remove(&self, path: &Path) -> Result<()> {
+        match std::fs::remove_file(path) {
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                Err(Error::io(path, "remove", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn sync(&self, dir: &Path) -> Result<()> {
+        match self.durability {
+            Durability::Synced => Ok(sync_dir(dir)?),
+            Durability::Cached => Ok(()),
+        }
+    }
+}
+
+fn plan_path(root: &Path) -> PathBuf {
+    root.join(WORK_DIR).join(PLAN)
+}
+
+/// Removes a directory unless it holds something.
+fn remove_empty(dir: &Path) -> Result<()> {
+    match std::fs::remove_dir(dir) {
+        Err(error)
+            if !matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
+            ) =>
+        {
+            Err(Error::io(dir, "remove", error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An error if there are files that no pack with these shards put there.
+fn refuse_foreign(root: &Path, shards: &BTreeSet<String>) -> Result<()> {
+    let known = |name: &OsStr| {
+        is_temporary(name)
+            || [
+                MANIFEST,
+                INDEX_DIR,
+                PACK_DIR,
+                WORK_DIR,
+                DirLock::FILE_NAME,
+                DirLock::OWNER_FILE_NAME,
+                LOST_AND_FOUND,
+            ]
+            .iter()
+            .any(|k| name == *k)
+            || name.to_str().is_some_and(|name| shards.contains(name))
+    };
+    let mut foreign: Vec<OsString> = list(root)?
+        .into_iter()
+        .filter(|name| !known(name))
+        .collect();
+    if shards.is_empty() {
+        // Before any shard there is nothing in these directories either.
+        for dir in [INDEX_DIR, PACK_DIR] {
+            foreign.extend(
+                list(&root.join(dir))?
+                    .into_iter()
+                    .map(|name| Path::new(dir).join(name).into_os_string()),
+            );
+        }
+    }
+    foreign.sort();
+    match foreign.first() {
+        None => Ok(()),
+        Some(first) => Err(Error::destination(
+            root,
+            format!(
+                "the destination holds {} that no pack of this data set put there ({}): choose an empty or new directory",
+                if foreign.len() == 1 {
+                    "a file".to_owned()
+                } else {
+                    format!("{} files", foreign.len())
+                },
+                first.display()
+            ),
+        )),
+    }
+}
+
+fn list(dir: &Path) -> Result<Vec<OsString>> {
+    let fail = |error| Error::io(dir, "list", error);
+    match std::fs::read_dir(dir) {
+        Ok(entries) => entries
+            .map(|entry| Ok(entry.map_err(fail)?.file_name()))
+            .collect(),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound) => Ok(Vec::new()),
+        Err(error) => Err(fail(error)),
+    }
+}
+
+/// Publishes a small file.
+pub(crate) fn write_file(path: &Path, bytes: &[u8], durability: Durability) -> Result<()> {
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(bytes)
+        .map_err(|error| Error::io(path, "write", error))?;
+    Ok(file.commit(durability)?)
+}
+
+/// Makes a directory and those above it, each durable.
+fn create_dirs(dir: &Path, durability: Durability) -> Result<()> {
+    match std::fs::create_dir(dir) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // Some file systems, such as /proc, answer so although the parent is there.
+            let Some(parent) = dir
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir())
+            else {
+                return Err(Error::io(dir, "create the directory", error));
+            };
+            create_dirs(parent, durability)?;
+            return create_dirs(dir, durability);
+        }
+        Err(error) => return Err(Error::io(dir, "create the directory", error)),
+    }
+    match (durability, dir.parent()) {
+        (Durability::Synced, Some(parent)) => Ok(sync_dir(parent)?),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_files_are_refused_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let work_dir = WorkDir::open(&dir.path().join("a/b"), Durability::Synced).unwrap();
+        assert!(matches!(work_dir.state().unwrap(), State::Empty));
+        std::fs::write(dir.path().join("a/b/thesis.tex"), "x").unwrap();
+        let error = work_dir.state().err().unwrap().to_string();
+        assert!(error.contains("thesis.tex"), "{error}");
+        assert!(WorkDir::open(&dir.path().join("a/b/thesis.tex"), Durability::Cached).is_err());
+    }
+}

@@ -1,0 +1,297 @@
+//! Schedules writing: shards are cut into runs of files, workers take runs, and pieces are written in their order.
+//!
+//! Each worker begins a shard of its own as long as there are any, and helps with the others' after that: so one
+//! shard alone keeps all workers busy, and many shards do not make them wait for each other. A worker that has finished
+//! the piece that is due writes it, and those behind it that are ready. What is read and not yet written is bounded
+//! in bytes, whatever the number of workers.
+
+use super::piece::Piece;
+use super::shard::{OpenShard, WrittenShard};
+use crate::destination::Destination;
+use crate::error::Result;
+use crate::observer::Observer;
+use crate::plan::PlannedShard;
+use crate::prepare::Prepared;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+/// A run ends with the file that brings it to this many bytes: a piece that is read, summed and written in turn stays
+/// in a core's second-level cache, which makes each of the three cheaper.
+const RUN_BYTES: u64 = 256 << 10;
+/// Or with this many files, each of which counts so much more for what is kept beside its bytes.
+const RUN_FILES: u64 = 256;
+const FILE_BYTES: u64 = 512;
+/// Bytes that are being read or wait to be written.
+const IN_FLIGHT_BYTES: u64 = 48 << 20;
+/// Pieces whose memory is kept for the next runs.
+const SPARE_PIECES: usize = 64;
+
+/// Some files of a shard that follow each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Run {
+    /// Index of the shard among those to write.
+    pub(super) shard: usize,
+    number: u64,
+    pub(super) positions: Range<u64>,
+    bytes: u64,
+}
+
+/// Which runs a worker may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Begins shards and helps with others.
+    Writer,
+    /// Only helps, and only where files are slow: one more that waits for the disk or the network.
+    Reader,
+}
+
+/// The state of all shards, shared by the workers.
+pub(super) struct WriteScheduler<'p> {
+    prepared: &'p Prepared,
+    shards: &'p [PlannedShard],
+    open_max: usize,
+    state: Mutex<State>,
+    /// There may be a run to take now.
+    changed: Condvar,
+    /// Readers are called in, or are not needed any more.
+    called: Condvar,
+    is_slow: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    next_shard: usize,
+    shards: Vec<ShardProgress>,
+    in_flight_bytes: u64,
+    spare: Vec<Piece>,
+}
+
+/// A shard that was begun.
+struct ShardProgress {
+    shard: usize,
+    /// Start of the next run, and the end of the last.
+    rest: Range<u64>,
+    runs: u64,
+    written: u64,
+    /// Pieces that are not due yet, with the bytes of their runs.
+    waiting: BTreeMap<u64, (Piece, u64)>,
+    open: Option<OpenShard>,
+    is_writing: bool,
+}
+
+impl<'p> WriteScheduler<'p> {
+    /// At most `open_max` shards are open at once.
+    pub(super) fn new(prepared: &'p Prepared, shards: &'p [PlannedShard], open_max: usize) -> Self {
+        Self {
+            prepared,
+            shards,
+            open_max,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            called: Condvar::new(),
+            is_slow: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn prepared(&self) -> &'p Prepared {
+        self.prepared
+    }
+
+    pub(super) fn planned(&self, shard: usize) -> &'p PlannedShard {
+        &self.shards[shard]
+    }
+
+    /// Calls in the readers.
+    pub(super) fn files_are_slow(&self) {
+        if !self.is_slow.swap(true, Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// Wakes those who wait, for a stop or an end.
+    pub(super) fn wake(&self) {
+        // With the lock held, so that no worker is between checking and waiting.
+        let _state = self.lock();
+        self.changed.notify_all();
+        self.called.notify_all();
+    }
+
+    /// The next run, preferably of the shard `home`. Waits until there is one if `waits`, else gives none; none as well
+    /// when there is none left, or it is stopped.
+    pub(super) fn take(
+        &self,
+        home: &mut Option<usize>,
+        role: Role,
+        waits: bool,
+        stopped: &dyn Fn() -> bool,
+    ) -> Option<(Run, Piece)> {
+        let mut state = self.lock();
+        loop {
+            if stopped() {
+                return None;
+            }
+            let is_called = role == Role::Writer || self.is_slow.load(Ordering::Relaxed);
+            if is_called && let Some(run) = self.cut(&mut state, home, role) {
+                state.in_flight_bytes += run.bytes;
+                if self.nothing_left(&state) {
+                    self.changed.notify_all();
+                    self.called.notify_all();
+                }
+                let piece = state.spare.pop().unwrap_or_default();
+                return Some((run, piece));
+            }
+            if !waits || self.nothing_left(&state) {
+                return None;
+            }
+            let awaited = if is_called {
+                &self.changed
+            } else {
+                &self.called
+            };
+            state = match awaited.wait(state) {
+                Ok(state) => state,
+                Err(poisoned) => poisoned.into_inner(),
+            };
+        }
+    }
+
+    fn nothing_left(&self, state: &State) -> bool {
+        let is_cut = |progress: &ShardProgress| progress.rest.is_empty();
+        state.next_shard == self.shards.len() && state.shards.iter().all(is_cut)
+    }
+
+    fn cut(&self, state: &mut State, home: &mut Option<usize>, role: Role) -> Option<Run> {
+        let in_flight = state.in_flight_bytes;
+        let at_home = state
+            .shards
+            .iter_mut()
+            .find(|progress| Some(progress.shard) == *home && !progress.rest.is_empty());
+        if let Some(progress) = at_home {
+            return self.cut_run(progress, in_flight);
+        }
+        if role == Role::Writer
+            && state.shards.len() < self.open_max
+            && let Some(planned) = self.shards.get(state.next_shard)
+        {
+            *home = Some(state.next_shard);
+            let mut progress = ShardProgress {
+                shard: state.next_shard,
+                rest: planned.positions.clone(),
+                runs: 0,
+                written: 0,
+                waiting: BTreeMap::new(),
+                open: None,
+                is_writing: false,
+            };
+            state.next_shard += 1;
+            let run = self.cut_run(&mut progress, in_flight);
+            state.shards.push(progress);
+            return run;
+        }
+        // The shard with the most left to do; one that has no room now may not be the only one.
+        let mut open: Vec<&mut ShardProgress> = state.shards.iter_mut().collect();
+        open.sort_by_key(|progress| std::cmp::Reverse(progress.rest.end - progress.rest.start));
+        open.into_iter()
+            .find_map(|progress| self.cut_run(progress, in_flight))
+    }
+
+    /// Cuts the next run off a shard, if there is one and there is room for it. The run that is due always has room:
+    /// nothing else makes any.
+    fn cut_run(&self, progress: &mut ShardProgress, in_flight: u64) -> Option<Run> {
+        let is_due = progress.runs == progress.written;
+        if progress.rest.is_empty() || (!is_due && in_flight >= IN_FLIGHT_BYTES) {
+            return None;
+        }
+        let planned = self.planned(progress.shard);
+        let census = &self.prepared.census.splits()[planned.split];
+        let split = &self.prepared.plan.splits()[planned.split];
+        let (mut bytes, start) = (0, progress.rest.start);
+        let mut end = start;
+        while end < progress.rest.end && end - start < RUN_FILES && bytes < RUN_BYTES {
+            bytes += FILE_BYTES + census.get(split.entry_at(end)).size;
+            end += 1;
+        }
+        let run = Run {
+            shard: progress.shard,
+            number: progress.runs,
+            positions: start..end,
+            bytes,
+        };
+        progress.rest.start = end;
+        progress.runs += 1;
+        Some(run)
+    }
+
+    /// Takes the piece of a run, and writes what is due. Gives the shard if that was the last of it.
+    pub(super) fn put(
+        &self,
+        run: &Run,
+        piece: Piece,
+        destination: &dyn Destination,
+        observer: &dyn Observer,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<WrittenShard>> {
+        let mut state = self.lock();
+        let Some(progress) = find(&mut state, run.shard) else {
+            return Ok(None);
+        };
+        progress.waiting.insert(run.number, (piece, run.bytes));
+        loop {
+            let Some(progress) = find(&mut state, run.shard) else {
+                return Ok(None);
+            };
+            // Another one is at it, and takes this piece too when it is due.
+            if progress.is_writing {
+                return Ok(None);
+            }
+            let Some((piece, bytes)) = progress.waiting.remove(&progress.written) else {
+                return Ok(None);
+            };
+            progress.is_writing = true;
+            let open = progress.open.take();
+            drop(state);
+            let mut open = match open {
+                Some(open) => open,
+                None => {
+                    let planned = self.planned(run.shard);
+                    match OpenShard::create(destination, self.prepared, planned, stopped)? {
+                        Some(open) => open,
+                        None => return Ok(None),
+                    }
+                }
+            };
+            let spare = open.append(piece, self.prepared, observer)?;
+            state = self.lock();
+            state.in_flight_bytes = state.in_flight_bytes.saturating_sub(bytes);
+            if state.spare.len() < SPARE_PIECES {
+                state.spare.extend(spare);
+            }
+            if let Some(progress) = find(&mut state, run.shard) {
+                progress.is_writing = false;
+                progress.written += 1;
+                if progress.rest.is_empty() && progress.written == progress.runs {
+                    state.shards.retain(|progress| progress.shard != run.shard);
+                    drop(state);
+                    self.changed.notify_all();
+                    return open.finish(&self.prepared.options).map(Some);
+                }
+                progress.open = Some(open);
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held.
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+fn find(state: &mut State, shard: usize) -> Option<&mut ShardProgress> {
+    state
+        .shards
+        .iter_mut()
+        .find(|progress| progress.shard == shard)
+}

@@ -1,0 +1,209 @@
+//! Data sets against their sources: every layout proves itself, and every kind of difference is found.
+
+use crate::layout;
+use crate::support;
+
+use forebay_pack::{Against, AgainstReport, Cancel, DifferenceKind, Format, PackOptions};
+use forebay_shard::verify::{Options, verify_dataset};
+use forebay_shard::{Dataset, RecordMeta, indexed};
+use layout::*;
+use std::path::Path;
+use support::*;
+
+fn compare(dst: &Path, src: &Path) -> AgainstReport {
+    let against = Against::open(dst, src, &(), &Cancel::new()).unwrap();
+    let check = |shard: &Path, record: u64, payload: &[u8]| {
+        against.check(shard, record, payload);
+        Ok(())
+    };
+    let options = Options {
+        record_check: Some(&check),
+        ..Options::default()
+    };
+    verify_dataset(dst, &options, &|_| {}).unwrap();
+    against.finish().unwrap()
+}
+
+fn pack(options: &PackOptions) -> u64 {
+    run(options).unwrap().records()
+}
+
+/// Kinds, keys and details of what was found.
+fn found(report: &AgainstReport) -> Vec<(DifferenceKind, &str, &str)> {
+    let all = report.differences.iter();
+    all.map(|d| (d.kind, d.key.as_str(), d.detail.as_str()))
+        .collect()
+}
+
+#[test]
+fn every_layout_proves_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let kaggle_root = dir.path().join("kaggle");
+    kaggle(&kaggle_root);
+    let academic_root = dir.path().join("academic");
+    academic(&academic_root);
+    let mut sources = vec![
+        pictures(),
+        pictures().join("train"),
+        kaggle_root,
+        academic_root,
+    ];
+    for name in ["a.tar", "b.tar.gz", "c.tar.zst", "d.zip"] {
+        let archive = dir.path().join(name);
+        write_archive(&archive, &tree_below(&pictures(), "images/"));
+        sources.push(archive);
+    }
+    for (number, src) in sources.iter().enumerate() {
+        for format in [Format::TfRecord, Format::INDEXED] {
+            let dst = dir.path().join(format!("{number} {format:?}"));
+            let mut options = options(src, &dst);
+            options.format = format;
+            // A progressive picture made baseline is still its file's.
+            options.progressive_to_baseline = format == Format::INDEXED;
+            let records = pack(&options);
+            let report = compare(&dst, src);
+            assert!(
+                report.is_ok() && report.differences.is_empty(),
+                "{}: {report:?}",
+                src.display()
+            );
+            assert_eq!(
+                (report.files, report.verbatim),
+                (records, records),
+                "{}",
+                src.display()
+            );
+        }
+    }
+    // An archive is as good a witness as the directory that it was made of.
+    let dst = dir.path().join(format!("0 {:?}", Format::INDEXED));
+    for src in &sources[4..] {
+        assert!(compare(&dst, src).is_ok(), "{}", src.display());
+    }
+}
+
+#[test]
+fn every_kind_of_difference_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let src = dir.path().join("src");
+    tree(&src, 3, 10);
+    put(&src, b"n00000001/bad.jpg", b"bad");
+    put(&src, b"n00000001/notes.txt", b"x");
+    for (format, archive) in [
+        (Format::TfRecord, None),
+        (Format::INDEXED, None),
+        (Format::TfRecord, Some("a.tar")),
+        (Format::TfRecord, Some("a.tar.gz")),
+        (Format::INDEXED, Some("a.zip")),
+    ] {
+        let dst = dir.path().join(format!("{format:?} {archive:?}"));
+        let mut options = options(&src, &dst);
+        options.format = format;
+        assert_eq!(pack(&options), 30);
+        let intact = compare(&dst, &src);
+        assert!(intact.is_ok(), "{intact:?}");
+        assert_eq!(
+            (intact.files, intact.verbatim, intact.left_out),
+            (31, 30, 1)
+        );
+
+        let other = dir.path().join("other");
+        let _ = std::fs::remove_dir_all(&other);
+        copy_tree(&src, &other);
+        put(&other, b"n00000000/new.jpg", &jpeg(9, 9, 3, b"new"));
+        std::fs::remove_file(other.join("n00000001/n00000001_4.JPEG")).unwrap();
+        let path = other.join("n00000002/n00000002_5.JPEG");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let last = bytes.len() - 3;
+        bytes[last] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let longer = other.join("n00000002/n00000002_6.JPEG");
+        bytes.push(0);
+        std::fs::write(&longer, &bytes).unwrap();
+        let witness = match archive {
+            None => other,
+            Some(name) => {
+                let archive = dir.path().join(name);
+                write_archive(&archive, &tree_below(&other, ""));
+                archive
+            }
+        };
+        let report = compare(&dst, &witness);
+        assert!(!report.is_ok());
+        assert_eq!(report.verbatim, 27);
+        let mut kinds: Vec<_> = report
+            .differences
+            .iter()
+            .map(|d| (d.kind, d.key.as_str()))
+            .collect();
+        kinds.sort();
+        assert_eq!(
+            kinds,
+            [
+                (DifferenceKind::Missing, "n00000000/new.jpg"),
+                (DifferenceKind::Extra, "n00000001/n00000001_4.JPEG"),
+                (DifferenceKind::Changed, "n00000002/n00000002_5.JPEG"),
+                (DifferenceKind::Changed, "n00000002/n00000002_6.JPEG"),
+            ],
+            "{report:?}"
+        );
+        for difference in report
+            .differences
+            .iter()
+            .filter(|d| d.kind != DifferenceKind::Missing)
+        {
+            let shard = difference.shard.as_deref().unwrap();
+            let opened = forebay_shard::Shard::open_path(shard).unwrap();
+            let key = opened.key(difference.record.unwrap()).unwrap();
+            assert_eq!(key, difference.key.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn a_record_that_is_there_twice_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
+    tree(&src, 2, 6);
+    let mut one = options(&src, &dst);
+    (one.format, one.sharding) = (Format::INDEXED, forebay_pack::Sharding::Count(1));
+    pack(&one);
+    // The same set again, with its third record once more in the place of the last one.
+    let split = Dataset::open(&dst).unwrap().split("train").unwrap();
+    let path = split.shards()[0].path().to_owned();
+    let mut records = Vec::new();
+    for number in 0..split.len() {
+        let mut record = Vec::new();
+        split.read(number, &mut record).unwrap();
+        records.push((
+            split.key(number).unwrap(),
+            split.label(number).unwrap(),
+            record,
+        ));
+    }
+    let lost = records.pop().unwrap().0;
+    records.push(records[2].clone());
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = indexed::WriterBuilder::new()
+        .from_writer(file, &path)
+        .unwrap();
+    for (key, label, record) in &records {
+        writer
+            .append(record, &RecordMeta::new(*label, key))
+            .unwrap();
+    }
+    writer.finish().unwrap();
+    let report = compare(&dst, &src);
+    let twice = String::from_utf8(records[2].0.clone()).unwrap();
+    let lost = String::from_utf8(lost).unwrap();
+    assert_eq!(
+        found(&report),
+        [
+            (DifferenceKind::Missing, lost.as_str(), ""),
+            (DifferenceKind::Doubled, twice.as_str(), ""),
+            (DifferenceKind::Doubled, twice.as_str(), ""),
+        ]
+    );
+    assert_eq!(report.differences[1].record, Some(2));
+    assert_eq!(report.differences[2].record, Some(11));
+}

@@ -1,0 +1,329 @@
+//! A pack that is killed at any moment continues, and the result is byte for byte that of an undisturbed one.
+//!
+//! The victim is this test binary itself, run again with `child` as its only test.
+
+use crate::support;
+
+use forebay_pack::{Cancel, FinishOptions, Format, Sharding, finish, prepare};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Instant;
+use support::*;
+
+const SRC: &str = "FOREBAY_TEST_KILLED_SRC";
+const DST: &str = "FOREBAY_TEST_KILLED_DST";
+/// Set to a part, such as 1/2: only that is packed.
+const PART: &str = "FOREBAY_TEST_KILLED_PART";
+
+/// The victim's work; without its environment this is no test at all.
+#[test]
+fn child() {
+    let (Some(src), Some(dst)) = (std::env::var_os(SRC), std::env::var_os(DST)) else {
+        return;
+    };
+    let mut options = options(Path::new(&src), Path::new(&dst));
+    (options.jobs, options.sharding) = (Some(1), Sharding::Count(2));
+    if Path::new(&dst).to_string_lossy().contains("indexed") {
+        options.format = Format::INDEXED;
+    }
+    match std::env::var(PART) {
+        Ok(part) => {
+            let prepared = prepare(&options, &(), &Cancel::new()).unwrap();
+            let part = part.parse().unwrap();
+            prepared.run_part(part, &(), &Cancel::new()).unwrap();
+        }
+        Err(_) => drop(run(&options).unwrap()),
+    }
+}
+
+/// The command that packs `src` into `dst`, with something in front of it.
+fn victim(front: &[String], src: &Path, dst: &Path) -> Command {
+    let this = std::env::current_exe().unwrap();
+    let mut words: Vec<std::ffi::OsString> = front.iter().map(Into::into).collect();
+    words.push(this.into());
+    let mut command = Command::new(&words[0]);
+    command
+        .args(&words[1..])
+        .args(["killed::child", "--exact", "--test-threads=1"]);
+    command
+        .env(SRC, src)
+        .env(DST, dst)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command
+}
+
+fn source(dir: &Path) -> std::path::PathBuf {
+    let src = dir.join("src");
+    tree(&src, 3, 8);
+    put(&src, b"n00000001/bad.jpg", b"bad");
+    put(
+        &src,
+        b"n00000001/big.jpg",
+        &jpeg(400, 300, 3, &noise(7, 3 << 20)),
+    );
+    src
+}
+
+/// Whatever is there after a kill, no manifest means a data set that is not whole, and a rerun makes it whole.
+fn assert_recovers(src: &Path, dst: &Path, whole: &Path, moment: &str) {
+    if dst.join("forebay.json").exists() {
+        forebay_shard::Dataset::open(dst)
+            .unwrap()
+            .split("train")
+            .unwrap();
+    }
+    let status = victim(&[], src, dst).status().unwrap();
+    assert!(status.success(), "{moment}: the rerun failed");
+    assert_same(whole, dst);
+}
+
+fn was_killed(status: ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    // strace ends itself with the signal that ended its child.
+    status.signal() == Some(9) || status.code() == Some(137)
+}
+
+#[test]
+fn killed_at_every_step_that_changes_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    if !strace_works(dir.path()) {
+        eprintln!("skipped: strace is not there or may not trace");
+        return;
+    }
+    let src = source(dir.path());
+    for format in ["tfrecord", "indexed"] {
+        let whole = dir.path().join(format!("{format} whole"));
+        assert!(victim(&[], &src, &whole).status().unwrap().success());
+        let mut kills = 0;
+        for call in [
+            "mkdir",
+            "write",
+            "fsync",
+            "fdatasync",
+            "rename",
+            "unlink",
+            "rmdir",
+            "fadvise64",
+        ] {
+            for number in 1.. {
+                let dst = dir.path().join(format!("{format} {call} {number}"));
+                let inject = format!("inject={call}:signal=SIGKILL:when={number}");
+                let front = [
+                    "strace",
+                    "-f",
+                    "-qq",
+                    "-o",
+                    "/dev/null",
+                    "-e",
+                    &format!("trace={call}"),
+                    "-e",
+                    &inject,
+                ];
+                let status = victim(&front.map(str::to_owned), &src, &dst)
+                    .status()
+                    .unwrap();
+                if !was_killed(status) {
+                    assert!(status.success(), "{format} {call} {number}: {status}");
+                    break;
+                }
+                kills += 1;
+                assert_recovers(&src, &dst, &whole, &format!("{format} {call} {number}"));
+                std::fs::remove_dir_all(&dst).unwrap();
+            }
+        }
+        assert!(kills > 20, "{format}: only {kills} kills");
+    }
+}
+
+#[test]
+fn a_pack_of_synset_tars_is_killed_at_every_rename() {
+    let dir = tempfile::tempdir().unwrap();
+    if !strace_works(dir.path()) {
+        eprintln!("skipped: strace is not there or may not trace");
+        return;
+    }
+    let tars = crate::synset_tars::tars_of(&source(dir.path()));
+    let whole = dir.path().join("whole");
+    assert!(victim(&[], &tars, &whole).status().unwrap().success());
+    for number in 1.. {
+        let dst = dir.path().join(format!("rename {number}"));
+        let inject = format!("inject=rename:signal=SIGKILL:when={number}");
+        let front = [
+            "strace",
+            "-f",
+            "-qq",
+            "-o",
+            "/dev/null",
+            "-e",
+            "trace=rename",
+            "-e",
+            &inject,
+        ];
+        let status = victim(&front.map(str::to_owned), &tars, &dst)
+            .status()
+            .unwrap();
+        if !was_killed(status) {
+            assert!(status.success() && number > 5, "{number}: {status}");
+            break;
+        }
+        assert_recovers(&tars, &dst, &whole, &format!("rename {number}"));
+    }
+}
+
+#[test]
+fn an_error_of_any_step_is_told_and_a_rerun_recovers() {
+    let dir = tempfile::tempdir().unwrap();
+    if !strace_works(dir.path()) {
+        eprintln!("skipped: strace is not there or may not trace");
+        return;
+    }
+    let src = source(dir.path());
+    let whole = dir.path().join("whole");
+    assert!(victim(&[], &src, &whole).status().unwrap().success());
+    for (call, error) in [
+        ("fsync", "EIO"),
+        ("fdatasync", "EIO"),
+        ("rename", "EIO"),
+        ("write", "ENOSPC"),
+        ("mkdir", "EACCES"),
+    ] {
+        for number in 1.. {
+            let dst = dir.path().join(format!("{call} {number}"));
+            let inject = format!("inject={call}:error={error}:when={number}");
+            let front = [
+                "strace",
+                "-f",
+                "-qq",
+                "-o",
+                "/dev/null",
+                "-e",
+                &format!("trace={call}"),
+                "-e",
+                &inject,
+            ];
+            let status = victim(&front.map(str::to_owned), &src, &dst)
+                .status()
+                .unwrap();
+            // The harness writes too; the last of its writes may fail without harm to the pack.
+            if status.success() {
+                break;
+            }
+            let there = if dst.exists() {
+                contents(&dst)
+            } else {
+                Default::default()
+            };
+            let leftover = there
+                .into_keys()
+                .find(|path| path.to_string_lossy().contains("forebay-tmp"));
+            assert!(leftover.is_none(), "{call} {number}: {leftover:?} stays");
+            assert_recovers(&src, &dst, &whole, &format!("{error} at {call} {number}"));
+            std::fs::remove_dir_all(&dst).unwrap();
+        }
+    }
+}
+
+/// How many kills at random moments; `FOREBAY_TEST_KILLS` asks for more.
+fn kills(by_default: u64) -> u64 {
+    let asked = std::env::var("FOREBAY_TEST_KILLS").ok();
+    asked.and_then(|n| n.parse().ok()).unwrap_or(by_default)
+}
+
+#[test]
+fn parts_killed_at_random_moments() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, whole) = (source(dir.path()), dir.path().join("whole"));
+    let begin = Instant::now();
+    assert!(victim(&[], &src, &whole).status().unwrap().success());
+    let duration = begin.elapsed();
+    let dst = dir.path().join("dst");
+    let part = |number: u64| {
+        let mut part = victim(&[], &src, &dst);
+        part.env(PART, format!("{number}/2"));
+        part
+    };
+    for kill in 0..kills(12) {
+        let moment = duration.mul_f64(f64::from(noise(kill + 1000, 1)[0]) / 255.0);
+        let begin = Instant::now();
+        let mut running: Vec<_> = (1..=2).map(|n| part(n).spawn().unwrap()).collect();
+        while begin.elapsed() < moment {
+            std::hint::spin_loop();
+        }
+        // One of them dies, or both.
+        for (number, process) in running.iter_mut().enumerate() {
+            if kill % 3 == 2 || kill % 3 == number as u64 {
+                process.kill().unwrap();
+            }
+            process.wait().unwrap();
+        }
+        assert!(!dst.join("forebay.json").exists());
+        if kill % 3 == 2 {
+            for number in [2, 1] {
+                assert!(part(number).status().unwrap().success(), "kill {kill}");
+            }
+            let options = FinishOptions::new(dst.as_path());
+            finish(&options, None, &(), &Cancel::new()).unwrap();
+            assert_same(&whole, &dst);
+            std::fs::remove_dir_all(&dst).unwrap();
+        }
+    }
+}
+
+#[test]
+fn killed_at_random_moments() {
+    let kills = kills(25);
+    let dir = tempfile::tempdir().unwrap();
+    let src = source(dir.path());
+    let whole = dir.path().join("whole");
+    let begin = Instant::now();
+    assert!(victim(&[], &src, &whole).status().unwrap().success());
+    let duration = begin.elapsed();
+    let dst = dir.path().join("dst");
+    for kill in 0..kills {
+        // Several kills may hit one pack before it is whole.
+        let moment = duration.mul_f64(f64::from(noise(kill, 1)[0]) / 255.0);
+        let begin = Instant::now();
+        let mut child = victim(&[], &src, &dst).spawn().unwrap();
+        while begin.elapsed() < moment {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if kill % 3 == 2 {
+            assert_recovers(&src, &dst, &whole, &format!("kill {kill} after {moment:?}"));
+            std::fs::remove_dir_all(&dst).unwrap();
+        }
+    }
+}
+
+fn strace_works(dir: &Path) -> bool {
+    let quick = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=none", "true"])
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    quick.is_ok_and(|status| status.success())
+}
+
+#[test]
+fn few_open_files_are_enough_and_too_few_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (source(dir.path()), dir.path().join("dst"));
+    let limited = |limit: u32, dst: &Path| {
+        let front = [
+            "sh",
+            "-c",
+            &format!("ulimit -n {limit}; exec \"$0\" \"$@\""),
+        ]
+        .map(str::to_owned);
+        let mut command = victim(&front, &src, dst);
+        command.stdout(Stdio::piped()).output().unwrap()
+    };
+    assert!(limited(37, &dst).status.success());
+    let output = limited(30, &dir.path().join("other"));
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("needed: 37"), "{text}");
+}

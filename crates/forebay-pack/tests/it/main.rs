@@ -1,0 +1,22 @@
+//! One binary for all tests of the public interface: linking costs more than compiling here.
+
+mod against;
+mod convert;
+mod destination;
+mod dirty;
+mod full_disk;
+mod hostile_archives;
+mod jpeg_kinds;
+mod killed;
+mod labels;
+mod layout;
+mod layouts;
+mod pack;
+mod parts;
+mod remake;
+mod repair;
+mod seek_points;
+mod staged;
+mod staged_s3;
+mod support;
+mod synset_tars;

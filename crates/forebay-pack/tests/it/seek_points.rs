@@ -1,0 +1,96 @@
+//! Seek points that pack stores: right ones, beside images that stay as they are.
+
+use crate::support;
+
+use forebay_image::{SeekDensity, SeekPointBuilder};
+use forebay_pack::Format;
+use forebay_shard::{Codec, Dataset, Manifest, image_record};
+use std::collections::BTreeMap;
+use std::path::Path;
+use support::*;
+
+/// Image and seek points of a record.
+type Found = (Vec<u8>, Option<Vec<u8>>);
+
+/// The project's pictures: image and seek points by key.
+fn packed(dst: &Path, density: Option<SeekDensity>, format: Format) -> BTreeMap<Vec<u8>, Found> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
+    let mut options = options(&src, dst);
+    (options.seek_points, options.format) = (density, format);
+    let summary = run(&options).unwrap();
+    let mut found = BTreeMap::new();
+    let mut count = forebay_pack::SeekPointCount::default();
+    let dataset = Dataset::open(dst).unwrap();
+    let names: Vec<String> = dataset.splits().map(str::to_owned).collect();
+    for name in names {
+        let split = dataset.split(&name).unwrap();
+        let mut bytes = Vec::new();
+        for i in 0..split.len() {
+            split.read(i, &mut bytes).unwrap();
+            let record = image_record(&bytes).unwrap();
+            let points = record.seek_points.map(<[u8]>::to_vec);
+            count.images += u64::from(points.is_some());
+            count.bytes += points.as_ref().map_or(0, |points| points.len() as u64);
+            found.insert(split.key(i).unwrap(), (record.image.to_vec(), points));
+        }
+    }
+    assert_eq!(summary.seek_points, count);
+    // The same command again finds it done, and knows as much.
+    assert_eq!(run(&options).unwrap().seek_points, count);
+    let manifest = Manifest::load(dst).unwrap();
+    let listed = manifest
+        .features
+        .iter()
+        .any(|feature| feature.name == "image/seek_points");
+    assert_eq!(listed, count.images > 0);
+    found
+}
+
+#[test]
+fn images_get_the_points_that_were_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut builder = SeekPointBuilder::default();
+    let plain = packed(&dir.path().join("off"), None, Format::TfRecord);
+    assert!(plain.values().all(|(_, points)| points.is_none()));
+    for (name, density, format) in [
+        ("auto", SeekDensity::Auto, Format::TfRecord),
+        ("on", SeekDensity::Rows, Format::INDEXED),
+        (
+            "fine",
+            SeekDensity::Fine,
+            Format::Indexed(Codec::ZSTD.into()),
+        ),
+    ] {
+        let found = packed(&dir.path().join(name), Some(density), format);
+        assert_eq!(found.len(), plain.len());
+        let mut with = 0;
+        for (key, (image, points)) in &found {
+            assert_eq!(image, &plain[key].0);
+            assert_eq!(points, &builder.build(image, density));
+            with += usize::from(points.is_some());
+            if density == SeekDensity::Auto {
+                assert!(
+                    points
+                        .as_ref()
+                        .is_none_or(|points| points.len() * 100 <= image.len())
+                );
+            }
+        }
+        assert!(with > 0, "{name}");
+    }
+}
+
+#[test]
+fn other_seek_points_are_another_pack() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
+    tree(&src, 2, 3);
+    let mut options = options(&src, &dst);
+    run(&options).unwrap();
+    assert_eq!(Manifest::load(&dst).unwrap().pack["seek_points"], "auto");
+    options.seek_points = None;
+    run(&options).unwrap_err();
+    options.overwrite = true;
+    run(&options).unwrap();
+    assert_eq!(Manifest::load(&dst).unwrap().pack["seek_points"], "off");
+}

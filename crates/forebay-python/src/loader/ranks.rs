@@ -1,0 +1,109 @@
+//! Which rank a loader is: as its options say, or else as the process is found to be.
+//!
+//! The options are looked at here; what torch, JAX and launchers say of the process is read in
+//! `forebay/_ranks.py`, each time that it matters, since most of them say it late.
+
+use pyo3::prelude::*;
+
+use crate::failure::{Failure, Kind};
+
+/// Rank and number of ranks, and which of them was named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ranks {
+    pub(super) rank: u64,
+    pub(super) world_size: u64,
+    pub(super) rank_is_known: bool,
+    pub(super) world_is_known: bool,
+}
+
+impl Ranks {
+    /// For a stream that is opened before the rank is known.
+    pub(super) const UNKNOWN: Ranks = Ranks {
+        rank: 0,
+        world_size: 1,
+        rank_is_known: false,
+        world_is_known: false,
+    };
+
+    /// The ranks that the options name; `None` if they name none. `job` is the number of ranks of
+    /// a server's job, which may be left out.
+    pub(super) fn given(
+        rank: Option<u64>,
+        world_size: Option<u64>,
+        job: Option<u64>,
+    ) -> Result<Option<Ranks>, Failure> {
+        let missing = |name: &str, found: String| {
+            let message = format!(
+                "option {name} is missing: {found}; give both rank= and world_size=, or neither"
+            );
+            Err(Failure::new(Kind::Option, message))
+        };
+        match (rank, world_size) {
+            (None, None) => return Ok(None),
+            (Some(rank), None) if job.is_none() => {
+                return missing("world_size", format!("rank is {rank}"));
+            }
+            (None, Some(world_size)) if world_size > 1 => {
+                return missing("rank", format!("world_size is {world_size}"));
+            }
+            _ => {}
+        }
+        Ok(Some(Ranks {
+            rank: rank.unwrap_or(0),
+            world_size: world_size.unwrap_or(1),
+            rank_is_known: true,
+            world_is_known: world_size.is_some(),
+        }))
+    }
+}
+
+/// Asks libraries and launchers which rank the process is; the inner error means that their answers
+/// are incomplete or contradictory. `in_use` is whether the rank is needed now.
+///
+/// The outer error means that a variable holds a value that is no rank: waiting does not help.
+pub(super) fn of_process(
+    py: Python<'_>,
+    job: Option<u64>,
+    in_use: bool,
+) -> PyResult<PyResult<Ranks>> {
+    let module = py.import("forebay._ranks")?;
+    let claims = module.call_method1("claims", (in_use,))?;
+    let chosen = module.call_method1("choose", (claims, job));
+    Ok(chosen.and_then(|chosen| {
+        let (rank, world_size, rank_is_known, world_is_known) = chosen.extract()?;
+        Ok(Ranks {
+            rank,
+            world_size,
+            rank_is_known,
+            world_is_known,
+        })
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_name_both_or_neither() {
+        let given = |rank, world_size, job| {
+            Ranks::given(rank, world_size, job)
+                .map(|ranks| ranks.map(|ranks| (ranks.rank, ranks.world_size)))
+                .map_err(|failure| format!("{failure:?}"))
+        };
+        assert_eq!(given(None, None, None), Ok(None));
+        assert_eq!(given(Some(1), Some(2), None), Ok(Some((1, 2))));
+        assert_eq!(given(None, Some(1), None), Ok(Some((0, 1))));
+        assert_eq!(given(Some(1), None, Some(2)), Ok(Some((1, 1))));
+        let error = given(Some(0), None, None).unwrap_err();
+        assert!(
+            error.contains("option world_size is missing: rank is 0"),
+            "{error}"
+        );
+        let error = given(None, Some(2), Some(2)).unwrap_err();
+        assert!(
+            error.contains("option rank is missing: world_size is 2"),
+            "{error}"
+        );
+    }
+}

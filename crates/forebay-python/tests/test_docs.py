@@ -1,0 +1,184 @@
+"""Every Python block of the documents runs as it stands there, on a small dataset.
+
+Addresses of the documents become those of this test, loops over 90 epochs become two, and a GPU
+becomes the CPU. Blocks of one page run in order, in one namespace and a process of their own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from conftest import CLASSES, IMAGES_PER_CLASS, Serve, forebay_command
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+# Blocks that need more than this machine, by a text in them. They are type-checked all the same.
+NOT_RUN = {
+    "forebay+dns://": "names that a cluster resolves",
+    "forebays://": "a certificate",
+}
+
+# Pages whose blocks need nothing of each other: a block runs where the packages that it imports are installed.
+SEPARATE_BLOCKS = {"docs/frameworks.md"}
+
+# Text of the documents, and its replacement; {NAME} is the server of that dataset, or the directory `root`.
+STAND_INS = [
+    (r"range\(90\)", "range(2)"),
+    (r"batch_size=\d+", "batch_size=4"),
+    (r"device=\"cuda\"", 'device="cpu"'),
+    (r"forebay://[\w.:,]+/imagenet", "{data/imagenet}"),
+    (r"forebay://[a-z][\w.:,]+/\w+", "{packed}"),
+    (r"s3://bucket", "{root}/bucket"),
+    (r"\"/data/", '"{root}/data/'),
+]
+
+
+def doc_blocks() -> types.ModuleType:
+    """The tool that finds the blocks; it is no part of the package."""
+    if "doc_blocks" not in sys.modules:
+        spec = importlib.util.spec_from_file_location("doc_blocks", ROOT / "tools/doc_blocks.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["doc_blocks"] = module
+        spec.loader.exec_module(module)
+    return sys.modules["doc_blocks"]
+
+
+def programs(page: str, values: dict[str, str]) -> list[tuple[int, str]]:
+    """Line and code of the blocks of a page that run, with the addresses of this test."""
+    made = []
+    for line, code in doc_blocks().blocks(page):
+        if any(text in code for text in NOT_RUN):
+            continue
+        for pattern, replacement in STAND_INS:
+            value = re.sub(r"\{(.*?)\}", lambda name: values[name[1]], replacement)
+            code = re.sub(pattern, value, code)
+        made.append((line, code))
+    return made
+
+
+def imports(code: str) -> set[str]:
+    """The packages that a block imports."""
+    lines = re.findall(r"^\s*(?:import|from) ([\w., ]+)", code, re.MULTILINE)
+    return {name.split(".")[0] for line in lines for name in line.split(" import ")[0].split(", ")}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A directory with the datasets of the documents: `packed` has one split, `data/imagenet` two."""
+    root = tmp_path_factory.mktemp("documents")
+    (root / "data").mkdir()
+    images = sorted((ROOT / "testdata/images/train").rglob("*.JPEG"))
+    jpegs = [path for path in images if path.read_bytes().startswith(b"\xff\xd8")]  # one is a PNG
+    for name, splits in {"packed": ["train"], "data/imagenet": ["train", "validation"]}.items():
+        tree = root / "images" / name
+        for split in splits:
+            for label, wnid in enumerate(CLASSES):
+                directory = tree / split / wnid
+                directory.mkdir(parents=True)
+                for number in range(IMAGES_PER_CLASS):
+                    shutil.copy(jpegs[(label + number) % len(jpegs)], directory / f"{number}.jpg")
+        done = forebay_command("pack", tree, root / name, "--format", "indexed", "--seed", "5")
+        assert done.returncode == 0, done.stderr
+    for name in ("photos", "sketches"):
+        (root / name).symlink_to(root / "packed")
+    return root
+
+
+@pytest.mark.parametrize("page", doc_blocks().pages())
+def test_the_python_blocks_of_a_page_run(
+    page: str, place: pathlib.Path, serve: Serve, tmp_path: pathlib.Path
+) -> None:
+    values = {
+        "root": os.fspath(place),
+        "packed": serve(place / "packed"),
+        "data/imagenet": serve(place / "data/imagenet"),
+    }
+    code = programs(page, values)
+    assert code, f"no block of {page} runs"
+    if page in SEPARATE_BLOCKS:
+        code = [(line, block) for line, block in code if all(importlib.util.find_spec(name) for name in imports(block))]
+        if not code:
+            pytest.skip(f"no package of {page} is installed")
+    names = set(doc_blocks().READERS_NAMES.get(page, ()))
+    text = "".join(block for _, block in code)
+    needed = imports(text) | (names & {"torch", "torchvision"}) | ({"torch"} if {"model", "optimizer"} & names else set())
+    for adapter in ("torch", "jax"):
+        needed |= {adapter} if f"forebay.{adapter}" in text else set()
+    for name in sorted(needed - {"forebay"}):
+        pytest.importorskip(name)
+    job = {"page": page, "programs": code, "names": sorted(names), "tmp": os.fspath(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, __file__],
+        input=json.dumps(job),
+        cwd=place,
+        env={**os.environ, "FOREBAY_STAGING": os.fspath(tmp_path / "stage")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_blocks_that_do_not_run_exist() -> None:
+    blocks = [code for page in doc_blocks().pages() for _, code in doc_blocks().blocks(page)]
+    for text in NOT_RUN:
+        assert any(text in code for code in blocks), f"NOT_RUN names {text}, which no block has"
+
+
+def readers_names(names: list[str], tmp: str) -> dict[str, Any]:
+    """Values for the names that a reader brings along."""
+    import uuid
+
+    import numpy as np
+
+    import forebay
+
+    made: dict[str, Any] = {
+        "broadcast_from_rank_0": lambda value: value,
+        "predict": lambda images: np.zeros(len(images), np.int64),
+        "rank": 0,
+        "train": lambda model: None,
+        "trainer": types.SimpleNamespace(save_to=lambda path: pathlib.Path(path).write_bytes(b"state")),
+        "uuid": uuid,
+        "world_size": 1,
+    }
+    if "loader" in names:
+        made["loader"] = forebay.Loader("packed", batch_size=4)
+    if {"torch", "model"} & set(names):
+        import torch
+
+        network = torch.nn.Sequential(
+            torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 1000)
+        )
+        made |= {"torch": torch, "model": network, "optimizer": torch.optim.SGD(network.parameters(), lr=0.1)}
+        made["shard"] = network.state_dict()
+        torch.distributed.init_process_group("gloo", init_method=f"file://{tmp}/group", rank=0, world_size=1)
+    if "torchvision" in names:
+        import torchvision
+
+        made["torchvision"] = torchvision
+    return {"forebay": forebay, **{name: made[name] for name in names}}
+
+
+def run(job: dict[str, Any]) -> None:
+    """Runs the blocks of a page."""
+    namespace = readers_names(job["names"], job["tmp"])
+    for line, code in job["programs"]:
+        # The traceback of a failure shows the page and the line.
+        exec(compile("\n" * (line - 1) + code, os.fspath(ROOT / job["page"]), "exec"), namespace)
+
+
+if __name__ == "__main__":
+    run(json.load(sys.stdin))

@@ -1,0 +1,550 @@
+//! Servers and connections that die: each batch arrives once, in order, or an
+//! error says why not.
+
+use crate::support;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_batch::digest;
+use forebay_client::{Client, ClientOptions, Error, OpenOptions, Stream, Transport};
+use forebay_server::{Pixels, Server, ServerOptions, Synthetic};
+use forebay_wire::wire::error::Kind;
+use forebay_wire::{FrameReader, FrameWriter, Limits, Message, TcpSocket, wire};
+use support::{BATCH_BYTES, LONG, Log, epochs, options, over, plain, spec, start, url};
+
+crate::over_each_transport! {
+    another_server_goes_on_with_the_next_batch,
+    a_server_that_comes_back_is_used_again,
+    when_all_are_gone_an_error_says_so_at_the_deadline,
+    another_dataset_is_not_mixed_in,
+    interrupting_a_client_that_connects_again_is_quick,
+    a_client_that_was_idle_between_greeting_and_opening_is_served,
+}
+
+/// Takes a whole epoch of 100 samples and checks each batch.
+fn epoch(stream: &mut Stream, epoch: u64) {
+    for step in 0..12 {
+        let batch = stream.next_batch().unwrap().unwrap();
+        assert_eq!((batch.epoch, batch.step), (epoch, step));
+        for (i, &sample) in batch.samples.iter().enumerate() {
+            assert_eq!(sample, step * 8 + i as u64);
+            let image = batch.image(i).unwrap();
+            assert!(
+                image
+                    .iter()
+                    .enumerate()
+                    .all(|(j, &b)| b == Synthetic::pixel(sample, j))
+            );
+        }
+    }
+    assert!(stream.next_batch().unwrap().is_none());
+}
+
+/// Passes bytes between clients and a server, and cuts each connection after a
+/// number of bytes from the server that grows from one to the next.
+struct Cutter {
+    addr: SocketAddr,
+    done: Arc<AtomicBool>,
+    cuts: Arc<AtomicU64>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Cutter {
+    fn start(server: SocketAddr, cut_after: impl Fn(u64) -> u64 + Send + 'static) -> Cutter {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (done, cuts) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let (stop, count) = (Arc::clone(&done), Arc::clone(&cuts));
+        let thread = thread::spawn(move || {
+            for client in listener.incoming() {
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                let client = Arc::new(client.unwrap());
+                let server = Arc::new(TcpStream::connect(server).unwrap());
+                let bytes = cut_after(count.fetch_add(1, Ordering::SeqCst));
+                let (up, down) = ((client.clone(), server.clone()), (server, client));
+                thread::spawn(move || pass(&up.0, &up.1, u64::MAX));
+                thread::spawn(move || pass(&down.0, &down.1, bytes));
+            }
+        });
+        Cutter {
+            addr,
+            done,
+            cuts,
+            thread: Some(thread),
+        }
+    }
+}
+
+/// Passes that many bytes on, then ends both connections.
+fn pass(from: &TcpStream, to: &TcpStream, bytes: u64) {
+    let (mut reader, mut writer) = (from.take(bytes), to);
+    let _ = std::io::copy(&mut reader, &mut writer);
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+impl Drop for Cutter {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.addr);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// Batches of 8 images of 224 x 224: 1.2 MB, which come in parts.
+fn large(n: u64) -> OpenOptions {
+    let mut open = epochs(n);
+    open.spec.transform = None;
+    open
+}
+
+fn parallel(connections: usize) -> ClientOptions {
+    ClientOptions {
+        connections,
+        payload_checksum: Some(true),
+        ..over(Transport::Tcp)
+    }
+}
+
+#[test]
+fn batches_come_in_parts_over_several_connections() {
+    let (server, log) = plain();
+    for connections in [1, 2, 5] {
+        let client = Client::connect(&url(server.addr()), parallel(connections)).unwrap();
+        let mut stream = client.open(large(2)).unwrap();
+        epoch(&mut stream, 0);
+        assert_eq!(server.stats().connections, connections as u64);
+        epoch(&mut stream, 1);
+        // From another place, over as many new ones.
+        stream.seek(0, 88).unwrap();
+        assert_eq!(stream.next_batch().unwrap().unwrap().position, 88);
+        assert!(stream.next_batch().unwrap().is_none());
+        epoch(&mut stream, 1);
+        assert_eq!(stream.stats().reconnects, 0);
+        // What was handed out stays, and nobody waits for the parts of a stream that is over.
+        drop(stream);
+        let began = Instant::now();
+        while server.stats().connections > 0 {
+            assert!(began.elapsed() < LONG, "{:#?}", log.all());
+        }
+    }
+    assert_eq!(server.shutdown().failed, 0, "{:#?}", log.all());
+    let Err(e) = Client::connect("forebay://127.0.0.1:1/x", parallel(17)) else {
+        panic!("17 are too many");
+    };
+    assert!(
+        e.to_string().contains("connections: expected 1 to 16"),
+        "{e}"
+    );
+}
+
+#[test]
+fn several_connections_cut_anywhere_change_nothing() {
+    let (server, _) = plain();
+    let cutter = Cutter::start(server.addr(), |n| 200_000 + 150_000 * n);
+    let client = Client::connect(&url(cutter.addr), parallel(3)).unwrap();
+    let mut stream = client.open(large(2)).unwrap();
+    epoch(&mut stream, 0);
+    epoch(&mut stream, 1);
+    assert!(stream.stats().reconnects >= 2, "{:?}", stream.stats());
+}
+
+#[test]
+fn nobody_joins_what_is_not_there() {
+    let (server, _) = plain();
+    let mut raw = support::Raw::connect(server.addr());
+    raw.send(wire::Hello {
+        join: vec![1; 16].into(),
+        ..support::hello()
+    });
+    let (kind, message) = raw.last_word();
+    assert_eq!(kind, Kind::Invalid);
+    assert!(message.contains("no stream to join"), "{message}");
+}
+
+#[test]
+fn connections_cut_anywhere_change_nothing() {
+    let (server, _) = plain();
+    // From within the first batch on, at another byte each time.
+    let cutter = Cutter::start(server.addr(), |n| BATCH_BYTES / 2 + 797 * n);
+    let mut stream = Client::connect(&url(cutter.addr), over(Transport::Tcp))
+        .unwrap()
+        .open(epochs(3))
+        .unwrap();
+    for n in 0..3 {
+        epoch(&mut stream, n);
+    }
+    let reconnects = stream.stats().reconnects;
+    assert!(reconnects >= 3, "{reconnects}");
+    assert_eq!(cutter.cuts.load(Ordering::SeqCst), reconnects + 1);
+    drop(stream);
+}
+
+fn another_server_goes_on_with_the_next_batch(transport: Transport) {
+    let (a, _) = plain();
+    let (b, _) = plain();
+    let both = format!("forebay://{},{}/set", a.addr(), b.addr());
+    let client = Client::connect(&both, over(transport)).unwrap();
+    let mut stream = client.open(epochs(2)).unwrap();
+    let (first, second) = match stream.server() == a.addr().to_string() {
+        true => (a, b),
+        false => (b, a),
+    };
+    epoch(&mut stream, 0);
+    let batch = stream.next_batch().unwrap().unwrap();
+    assert_eq!((batch.epoch, batch.position), (1, 0));
+    first.shutdown();
+    for step in 1..12 {
+        let batch = stream.next_batch().unwrap().unwrap();
+        assert_eq!((batch.epoch, batch.step), (1, step));
+    }
+    assert!(stream.next_batch().unwrap().is_none());
+    let stats = stream.stats();
+    assert_eq!(stats.reconnects + stats.handovers, 1, "{stats:?}");
+    assert_eq!(stream.server(), second.addr().to_string());
+}
+
+fn a_server_that_comes_back_is_used_again(transport: Transport) {
+    let (server, log) = plain();
+    let addr = server.addr();
+    let mut stream = Client::connect(&url(addr), over(transport))
+        .unwrap()
+        .open(epochs(2))
+        .unwrap();
+    assert!(stream.next_batch().unwrap().is_some());
+    server.shutdown();
+    let again = ServerOptions {
+        listen: addr,
+        ..options(&log)
+    };
+    let _server = start(again, Synthetic::new(100, Pixels::Pattern));
+    for step in 1..12 {
+        assert_eq!(stream.next_batch().unwrap().unwrap().step, step);
+    }
+    assert!(stream.next_batch().unwrap().is_none());
+    epoch(&mut stream, 1);
+}
+
+fn when_all_are_gone_an_error_says_so_at_the_deadline(transport: Transport) {
+    let (server, _) = plain();
+    let options = ClientOptions {
+        reconnect_for: Duration::from_millis(100),
+        credit_bytes: Some(BATCH_BYTES),
+        ..over(transport)
+    };
+    let client = Client::connect(&url(server.addr()), options).unwrap();
+    let mut stream = client.open(epochs(0)).unwrap();
+    assert!(stream.next_batch().unwrap().is_some());
+    server.shutdown();
+    let e = loop {
+        match stream.next_batch() {
+            // What had arrived is handed out first.
+            Ok(batch) => assert!(batch.is_some()),
+            Err(e) => break e,
+        }
+    };
+    assert!(matches!(e, Error::GaveUp { attempts: 1.., .. }), "{e}");
+    assert!(
+        e.to_string().contains("is `forebay serve` running there?"),
+        "{e}"
+    );
+    assert!(matches!(stream.next_batch(), Err(Error::Over)));
+}
+
+fn another_dataset_is_not_mixed_in(transport: Transport) {
+    let (a, _) = plain();
+    let log = Log::default();
+    let b = start(options(&log), Synthetic::new(200, Pixels::Pattern));
+    let both = format!("forebay://{},{}/set", a.addr(), b.addr());
+    // Whichever it belongs to: the one with the dataset that the client was greeted with, or the other one.
+    let client = Client::connect(&both, over(transport)).unwrap();
+    let (greeted, _other) = match client.server() == a.addr().to_string() {
+        true => (a, b),
+        false => (b, a),
+    };
+    let e = match client.open(epochs(0)) {
+        Err(e) => e,
+        Ok(mut stream) => {
+            greeted.shutdown();
+            loop {
+                match stream.next_batch() {
+                    Ok(batch) => drop(batch),
+                    Err(e) => break e,
+                }
+            }
+        }
+    };
+    assert!(
+        matches!(
+            e,
+            Error::Remote {
+                kind: Kind::Mismatch,
+                ..
+            }
+        ),
+        "{e}"
+    );
+    let told = e.to_string();
+    assert!(
+        told.contains("synthetic-100") && told.contains("synthetic-200"),
+        "{e}"
+    );
+}
+
+fn interrupting_a_client_that_connects_again_is_quick(transport: Transport) {
+    let (server, _) = plain();
+    let mut stream = Client::connect(&url(server.addr()), over(transport))
+        .unwrap()
+        .open(epochs(0))
+        .unwrap();
+    assert!(stream.next_batch().unwrap().is_some());
+    server.shutdown();
+    let began = Instant::now();
+    stream.interrupter().interrupt();
+    assert!(matches!(stream.next_batch(), Err(Error::Interrupted)));
+    drop(stream);
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+fn a_client_that_was_idle_between_greeting_and_opening_is_served(transport: Transport) {
+    let log = Log::default();
+    let server = start(
+        ServerOptions {
+            heartbeat: Duration::from_millis(40),
+            idle_timeout: Duration::from_millis(300),
+            ..options(&log)
+        },
+        Synthetic::new(100, Pixels::Pattern),
+    );
+    let client = Client::connect(
+        &url(server.addr()),
+        ClientOptions {
+            silence_timeout: Some(LONG),
+            ..over(transport)
+        },
+    )
+    .unwrap();
+    log.wait_for("no sign of life");
+    let mut stream = client.open(epochs(1)).unwrap();
+    epoch(&mut stream, 0);
+}
+
+/// A server that does whatever `act` does after the stream is opened.
+fn liar(
+    act: impl FnOnce(&mut FrameReader<TcpSocket>, &mut FrameWriter<TcpSocket>) + Send + 'static,
+) -> (SocketAddr, thread::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let thread = thread::spawn(move || {
+        let socket = TcpSocket::new(listener.accept().unwrap().0).unwrap();
+        let mut reader = FrameReader::new(socket.clone(), Limits::from_client());
+        let mut writer = FrameWriter::new(socket);
+        reader.read().unwrap();
+        let welcome = wire::Welcome {
+            version: 1,
+            heartbeat_ms: 20,
+            ..Default::default()
+        };
+        writer.write(&welcome.into(), &[]).unwrap();
+        let (Message::Open(open), _) = reader.read().unwrap() else {
+            panic!("no Open");
+        };
+        let opened = wire::Opened {
+            spec: open.spec,
+            records: 100,
+            samples: 0,
+            batches_per_epoch: 12,
+            batch_bytes: BATCH_BYTES,
+            ..Default::default()
+        };
+        writer.write(&opened.into(), &[]).unwrap();
+        act(&mut reader, &mut writer);
+    });
+    (addr, thread)
+}
+
+fn batch(position: u64, payload: &[u8]) -> wire::Batch {
+    let samples: Vec<u64> = (position..position + 8).collect();
+    wire::Batch {
+        epoch: 0,
+        step: position / 8,
+        position,
+        shape: vec![8, 8, 8, 3],
+        labels: vec![0; 8],
+        digest: digest::batch(position, 0, 1, &samples, &[]),
+        samples,
+        flags: vec![0; 8].into(),
+        payload_crc32c: Some(crc32c::crc32c(payload)),
+        ..wire::Batch::default()
+    }
+}
+
+/// What a client without patience says about a server that lies.
+fn told(
+    act: impl FnOnce(&mut FrameReader<TcpSocket>, &mut FrameWriter<TcpSocket>) + Send + 'static,
+) -> Error {
+    let (addr, thread) = liar(act);
+    let options = ClientOptions {
+        reconnect_for: Duration::ZERO,
+        credit_bytes: Some(2 * BATCH_BYTES),
+        ..Default::default()
+    };
+    let client = Client::connect(&url(addr), options).unwrap();
+    let mut stream = client.open(spec()).unwrap();
+    let e = stream.next_batch().unwrap_err();
+    drop(stream);
+    thread.join().unwrap();
+    e
+}
+
+#[test]
+fn servers_that_send_something_else_are_found_out() {
+    let payload = vec![7; BATCH_BYTES as usize];
+    let sends = |change: fn(&mut wire::Batch), what: &str| {
+        let payload = payload.clone();
+        let e = told(move |_, writer| {
+            let mut header = batch(0, &payload);
+            change(&mut header);
+            let _ = writer.write(&header.into(), &payload);
+        });
+        assert!(matches!(e, Error::Disorder { .. }), "{e}");
+        assert!(e.to_string().contains(what), "{e}");
+    };
+    sends(|b| b.position = 8, "position: expected 0, found 8");
+    sends(|b| b.epoch = 1, "epoch: expected 0, found 1");
+    sends(|b| b.step = 1, "step: expected 0, found 1");
+    sends(|b| b.samples[3] = 4, "digest");
+    let e = told(|_, writer| {
+        let end = wire::EpochEnd::default();
+        let _ = writer.write(&end.into(), &[]);
+    });
+    assert!(e.to_string().contains("found the end of epoch 0"), "{e}");
+}
+
+#[test]
+fn what_changed_on_the_way_is_found() {
+    let e = told(|_, writer| {
+        let mut payload = vec![7; BATCH_BYTES as usize];
+        let header = batch(0, &payload);
+        payload[1000] ^= 1;
+        let _ = writer.write(&header.into(), &payload);
+    });
+    assert!(
+        e.to_string().contains("checksum of the payload is wrong"),
+        "{e}"
+    );
+    assert!(e.is_passing(), "it may be had again");
+}
+
+#[test]
+fn more_than_was_granted_is_refused() {
+    let (addr, thread) = liar(|_, writer| {
+        let payload = vec![7; BATCH_BYTES as usize];
+        for i in 0..3 {
+            let _ = writer.write(&batch(i * 8, &payload).into(), &payload);
+        }
+    });
+    let options = ClientOptions {
+        reconnect_for: Duration::ZERO,
+        credit_bytes: Some(2 * BATCH_BYTES),
+        ..Default::default()
+    };
+    let client = Client::connect(&url(addr), options).unwrap();
+    let mut stream = client.open(spec()).unwrap();
+    // All three were sent before one was taken.
+    thread.join().unwrap();
+    let interrupted = stream.stats();
+    assert!(interrupted.batches <= 2);
+    let mut taken = 0;
+    let e = loop {
+        match stream.next_batch() {
+            Ok(_) => taken += 1,
+            Err(e) => break e,
+        }
+    };
+    // The credit of a batch that is taken counts again, if that came first.
+    assert!(taken <= 3);
+    assert!(
+        matches!(
+            e,
+            Error::Disorder { what: "credit", .. } | Error::Lost { .. }
+        ),
+        "{e}"
+    );
+}
+
+#[test]
+fn a_silent_server_is_noticed() {
+    let e = told(|reader, _| {
+        // Reads until the client leaves, and says nothing.
+        while reader.read().is_ok() {}
+    });
+    assert!(matches!(e, Error::Silent { .. }), "{e}");
+    assert!(
+        e.to_string()
+            .contains("waiting for the batch at epoch 0, position 0"),
+        "{e}"
+    );
+}
+
+#[test]
+fn a_server_that_dies_within_a_batch_is_lost() {
+    let e = told(|reader, _| {
+        let mut bytes = Vec::new();
+        let payload = vec![7; BATCH_BYTES as usize];
+        FrameWriter::new(&mut bytes)
+            .write(&batch(0, &payload).into(), &payload)
+            .unwrap();
+        reader.get_mut().write_all(&bytes[..1000]).unwrap();
+        // Closed with unread bytes, the connection would be reset instead.
+        reader.get_ref().shutdown(Shutdown::Write);
+        while reader.read().is_ok() {}
+    });
+    assert!(matches!(e, Error::Lost { .. }), "{e}");
+    assert!(
+        e.to_string().contains("of 1536 bytes of its payload"),
+        "{e}"
+    );
+}
+
+#[test]
+fn a_server_that_is_none_is_told_apart() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let thread = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream
+            .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            .unwrap();
+        let _ = stream.read(&mut [0; 1000]);
+    });
+    let Err(e) = Client::connect(&url(addr), ClientOptions::default()) else {
+        panic!("was welcomed");
+    };
+    assert!(e.to_string().contains("it speaks HTTP"), "{e}");
+    thread.join().unwrap();
+    // Somebody who takes connections and says nothing.
+    let server = Server::bind(ServerOptions {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        ..ServerOptions::default()
+    })
+    .unwrap();
+    let options = ClientOptions {
+        connect_timeout: Duration::from_millis(30),
+        ..Default::default()
+    };
+    let Err(e) = Client::connect(&url(server.local_addr()), options) else {
+        panic!("was welcomed");
+    };
+    assert!(e.to_string().contains("for the answer to Hello"), "{e}");
+}

@@ -1,0 +1,708 @@
+//! Clients that send garbage, half of something, too much, nothing, or vanish:
+//! each hurts itself only.
+
+use crate::support;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_client::{Client, ClientOptions, Error, Polled, Transport};
+use forebay_server::{Pixels, Server, ServerHandle, ServerOptions, Synthetic};
+use forebay_wire::wire::error::Kind;
+use forebay_wire::{Message, TcpSocket, frame, wire};
+use support::{
+    BATCH_BYTES, Gate, LONG, Log, Raw, Wrapped, connect, epochs, hello, options, over, plain,
+    resident_bytes, start, url,
+};
+
+const SHORT: Duration = Duration::from_millis(400);
+
+/// A good client gets a whole epoch.
+fn still_serves(server: &ServerHandle) {
+    let mut stream = connect(server.addr(), Transport::Tcp)
+        .open(epochs(1))
+        .unwrap();
+    let mut batches = 0;
+    while stream.next_batch().unwrap().is_some() {
+        batches += 1;
+    }
+    assert_eq!(batches, 12);
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+#[test]
+fn garbage_is_answered_and_forgotten() {
+    let (server, _) = plain();
+    let mut state = 0x1234_5678_9abc_def1;
+    let mut good = Vec::new();
+    frame::encode(&hello().into(), 0, &mut good).unwrap();
+    for i in 0..200 {
+        let mut stream = TcpStream::connect(server.addr()).unwrap();
+        let len = random(&mut state) as usize % 3000;
+        let mut bytes: Vec<u8> = (0..len).map(|_| random(&mut state) as u8).collect();
+        match i % 4 {
+            // Garbage from the first byte.
+            0 => {}
+            // Garbage after a handshake.
+            1 => bytes.splice(0..0, good.clone()).for_each(drop),
+            // A damaged handshake.
+            2 => {
+                bytes = good.clone();
+                let at = random(&mut state) as usize % bytes.len();
+                bytes[at] ^= 1 << (random(&mut state) % 8);
+            }
+            // A handshake that ends early.
+            _ => bytes = good[..random(&mut state) as usize % good.len()].to_vec(),
+        }
+        // The server may have closed before all of it is written.
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+    }
+    still_serves(&server);
+    let stats = server.shutdown();
+    assert_eq!((stats.accepted, stats.connections), (201, 0));
+    assert!(stats.failed >= 150, "{stats:?}");
+}
+
+#[test]
+fn other_protocols_are_told_so() {
+    let (server, log) = plain();
+    // In HTTP, at once, however short the request is.
+    for request in [
+        "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "GET / HTTP/1.0",
+        "POST",
+    ] {
+        let mut socket = TcpStream::connect(server.addr()).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.0 400 "), "{answer}");
+        assert!(answer.contains("forebay://HOST:PORT/NAME"), "{answer}");
+    }
+    log.wait_for("was refused: it speaks HTTP");
+    // Others in a frame.
+    let mut raw = Raw::connect(server.addr());
+    raw.socket.clone().write_all(b"SSH-").unwrap();
+    let (kind, message) = raw.last_word();
+    assert_eq!(kind, Kind::Protocol);
+    assert!(message.contains("found 53 53 48 2d"), "{message}");
+}
+
+/// An address where each connection is answered with these bytes, once something came.
+fn answers(bytes: &'static [u8]) -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        while let Ok((mut socket, _)) = listener.accept() {
+            let _ = socket.read(&mut [0; 64]);
+            let _ = socket.write_all(bytes);
+            // Silent from then on, and open.
+            held.push(socket);
+        }
+    });
+    address
+}
+
+#[test]
+fn servers_of_other_protocols_are_named_at_once() {
+    let http = "it speaks HTTP; give the address of forebay serve --listen";
+    for (bytes, part) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], http),
+        (b"HTTP", http),
+        (b"<!DOCTYPE HTML>", http),
+        (
+            b"\x15\x03\x01\0\x02\x02\x28",
+            "use forebays:// instead of forebay://",
+        ),
+        (b"SSH-2.0-x\r\n", "found 53 53 48 2d"),
+    ] {
+        // Waiting for more would outlast the test.
+        let options = ClientOptions {
+            connect_timeout: 10 * LONG,
+            ..ClientOptions::default()
+        };
+        let failed = Client::connect(&url(answers(bytes)), options);
+        let text = failed.err().unwrap().to_string();
+        assert!(text.contains(part), "{text}");
+    }
+    let text = match Client::connect("http://127.0.0.1:7070/set", ClientOptions::default()) {
+        Err(e @ Error::Url { .. }) => e.to_string(),
+        _ => panic!("it is no URL of a server"),
+    };
+    assert!(text.contains("expected forebay://HOST:PORT/NAME"), "{text}");
+}
+
+#[test]
+fn words_of_a_server_do_nothing_to_a_terminal() {
+    let mut frame = Vec::new();
+    let error = wire::Error {
+        kind: Kind::NotFound.into(),
+        message: format!(
+            "no set \x1b]0;owned\x07\x1b[2J\r\nerror: {}",
+            "x".repeat(100_000)
+        ),
+    };
+    frame::encode(&error.into(), 0, &mut frame).unwrap();
+    let failed = Client::connect(&url(answers(frame.leak())), ClientOptions::default());
+    let text = failed.err().unwrap().to_string();
+    assert!(!text.contains(char::is_control), "{text:?}");
+    assert!(text.contains("no set \\u{1b}]0;owned") && text.len() < 10_000);
+}
+
+#[test]
+fn versions_without_a_common_one_are_refused_with_both() {
+    let (server, _) = plain();
+    let mut raw = Raw::connect(server.addr());
+    raw.send(wire::Hello {
+        version_min: 7,
+        version_max: 9,
+        ..hello()
+    });
+    let (kind, message) = raw.last_word();
+    assert_eq!(kind, Kind::Version);
+    assert!(message.contains("client speaks 7 to 9") && message.contains("server 1 to 1"));
+    // A newer client that still speaks an old version is served.
+    let mut raw = Raw::connect(server.addr());
+    raw.send(wire::Hello {
+        version_max: 9,
+        ..hello()
+    });
+    assert!(matches!(raw.read(), Message::Welcome(w) if w.version == 1));
+}
+
+#[test]
+fn messages_out_of_turn_are_refused() {
+    let (server, _) = plain();
+    let mut raw = Raw::connect(server.addr());
+    raw.send(wire::Credit::default());
+    assert!(
+        raw.last_word()
+            .1
+            .contains("expected Hello first, found Credit")
+    );
+    let mut raw = Raw::welcomed(server.addr());
+    raw.send(hello());
+    assert!(raw.last_word().1.contains("unexpected message Hello"));
+    let mut raw = Raw::opened(server.addr(), 0);
+    raw.send(wire::Open::default());
+    assert!(raw.last_word().1.contains("a second Open"));
+    // What only servers send is refused before it is parsed.
+    let mut raw = Raw::welcomed(server.addr());
+    raw.send(wire::EpochEnd::default());
+    assert!(raw.last_word().1.contains("a message that clients send"));
+    still_serves(&server);
+}
+
+#[test]
+fn oversized_frames_are_refused_unread() {
+    let (server, _) = plain();
+    let head = |len: u32, payload: u64| {
+        let mut head = Vec::from(*b"FBRY\x01\x03\0\0");
+        head.extend(len.to_le_bytes());
+        head.extend(payload.to_le_bytes());
+        head.extend([0; 4]);
+        head
+    };
+    for (len, payload) in [((1 << 20) + 1, 0), (u32::MAX, 0), (8, 1), (8, u64::MAX)] {
+        let mut raw = Raw::welcomed(server.addr());
+        raw.socket.clone().write_all(&head(len, payload)).unwrap();
+        let (kind, message) = raw.last_word();
+        assert_eq!(kind, Kind::Protocol);
+        assert!(message.contains("is more than the limit of"), "{message}");
+    }
+    // Before the handshake less is allowed.
+    let mut raw = Raw::connect(server.addr());
+    let mut bytes = head(20 << 10, 0);
+    bytes[5] = 1;
+    raw.socket.clone().write_all(&bytes).unwrap();
+    assert!(raw.last_word().1.contains("limit of 16384"));
+    still_serves(&server);
+}
+
+#[test]
+fn a_handshake_has_a_deadline_however_it_drips() {
+    let log = Log::default();
+    let server = start(
+        ServerOptions {
+            handshake_timeout: SHORT,
+            ..options(&log)
+        },
+        Synthetic::new(100, Pixels::Pattern),
+    );
+    // Nothing at all, and half a head.
+    for bytes in [&b""[..], b"FBRY\x01\x01"] {
+        let mut raw = Raw::connect(server.addr());
+        raw.socket.clone().write_all(bytes).unwrap();
+        let (kind, message) = raw.last_word();
+        assert_eq!(kind, Kind::Timeout);
+        assert!(
+            message.contains("no complete Hello within 400ms"),
+            "{message}"
+        );
+    }
+    // A byte now and then, of a message that is never complete.
+    let mut raw = Raw::connect(server.addr());
+    let mut socket = raw.socket.clone();
+    let mut bytes = Vec::from(*b"FBRY\x01\x01\0\0");
+    bytes.extend(16_000u32.to_le_bytes());
+    bytes.resize(16_000, 0);
+    socket.set_read_timeout(Duration::from_millis(2)).unwrap();
+    let mut written = 0;
+    let error = loop {
+        socket.write_all(&bytes[written..=written]).unwrap();
+        written += 1;
+        match raw.next() {
+            Ok(Message::Error(error)) => break error,
+            Ok(other) => panic!("{other:?}"),
+            Err(e) => assert!(e.is_timeout(), "{e}"),
+        }
+    };
+    assert_eq!(error.kind(), Kind::Timeout);
+    assert!(written < 1000, "{written}");
+    still_serves(&server);
+}
+
+#[test]
+fn a_message_has_a_deadline_after_the_handshake_too() {
+    let log = Log::default();
+    let server = start(
+        ServerOptions {
+            idle_timeout: SHORT,
+            ..options(&log)
+        },
+        Synthetic::new(100, Pixels::Pattern),
+    );
+    let raw = Raw::welcomed(server.addr());
+    raw.socket.clone().write_all(b"FBRY").unwrap();
+    log.wait_for("was thrown out: a message was not complete within 400ms");
+}
+
+#[test]
+fn a_message_that_began_with_the_last_one_has_a_deadline_too() {
+    let log = Log::default();
+    let server = start(
+        ServerOptions {
+            idle_timeout: SHORT,
+            ..options(&log)
+        },
+        Synthetic::new(100, Pixels::Pattern),
+    );
+    let mut raw = Raw::welcomed(server.addr());
+    let mut bytes = Vec::new();
+    let ping = wire::Ping {
+        token: 7,
+        ..wire::Ping::default()
+    };
+    frame::encode(&ping.into(), 0, &mut bytes).unwrap();
+    bytes.extend(b"FBRY");
+    raw.socket.clone().write_all(&bytes).unwrap();
+    let answer = wire::Ping {
+        answer: true,
+        ..ping
+    };
+    assert_eq!(raw.next().unwrap(), Message::Ping(answer));
+    log.wait_for("was thrown out: a message was not complete within 400ms");
+}
+
+#[test]
+fn a_client_that_leaves_pings_unanswered_is_thrown_out() {
+    let log = Log::default();
+    let server = start(
+        ServerOptions {
+            heartbeat: Duration::from_millis(10),
+            idle_timeout: SHORT,
+            ..options(&log)
+        },
+        Synthetic::new(100, Pixels::Pattern),
+    );
+    let raw = Raw::opened(server.addr(), 0);
+    log.wait_for("was thrown out: no sign of life for 400ms");
+    drop(raw);
+    assert_eq!(server.shutdown().failed, 1);
+}
+
+#[test]
+fn a_client_that_waits_long_is_kept_alive_by_pings() {
+    let log = Log::default();
+    let gate = Gate::closed();
+    let source = Wrapped {
+        inner: Synthetic::new(100, Pixels::Pattern),
+        before: Arc::new(|_| Ok(())),
+        gate: gate.clone(),
+    };
+    let server = start(
+        ServerOptions {
+            heartbeat: Duration::from_millis(20),
+            idle_timeout: Duration::from_millis(400),
+            ..options(&log)
+        },
+        source,
+    );
+    let options = ClientOptions {
+        silence_timeout: Some(Duration::from_millis(400)),
+        reconnect_for: Duration::ZERO,
+        ..Default::default()
+    };
+    let client = Client::connect(&url(server.addr()), options).unwrap();
+    let mut stream = client.open(epochs(1)).unwrap();
+    // Longer than either side would bear without a sign of life.
+    let polled = stream.poll_batch(Duration::from_millis(900)).unwrap();
+    assert!(matches!(polled, Polled::Pending));
+    gate.open();
+    assert!(stream.next_batch().unwrap().is_some());
+}
+
+#[test]
+fn a_client_that_vanishes_in_the_middle_of_a_batch_is_noticed() {
+    let log = Log::default();
+    let server = start(options(&log), Synthetic::new(10_000, Pixels::Arbitrary));
+    for _ in 0..5 {
+        let mut raw = Raw::welcomed(server.addr());
+        raw.send(wire::Open {
+            spec: Some(wire::StreamSpec {
+                batch_size: 64,
+                ..Default::default()
+            }),
+            credit_bytes: u64::MAX,
+            ..Default::default()
+        });
+        assert!(matches!(raw.read(), Message::Opened(_)));
+        // Some of the first batch, then nobody.
+        raw.socket.clone().read_exact(&mut [0; 5000]).unwrap();
+    }
+    for connection in 1..=5 {
+        log.wait_for(&format!("connection {connection}: 127.0.0.1"));
+    }
+    let stats = server.shutdown();
+    assert_eq!((stats.failed, stats.connections), (5, 0));
+}
+
+#[test]
+fn a_client_that_stops_reading_is_thrown_out() {
+    let log = Log::default();
+    let server = start(
+        ServerOptions {
+            stall_timeout: SHORT,
+            ..options(&log)
+        },
+        Synthetic::new(10_000, Pixels::Arbitrary),
+    );
+    let mut raw = Raw::welcomed(server.addr());
+    raw.send(wire::Open {
+        spec: Some(wire::StreamSpec {
+            batch_size: 256,
+            ..Default::default()
+        }),
+        credit_bytes: u64::MAX,
+        ..Default::default()
+    });
+    assert!(matches!(raw.read(), Message::Opened(_)));
+    log.wait_for("took nothing for 400ms");
+    drop(raw);
+    assert_eq!(server.shutdown().batches, 0);
+}
+
+#[test]
+fn too_many_connections_are_told_that_the_server_is_busy() {
+    let log = Log::default();
+    let server = start(
+        ServerOptions {
+            max_connections: 2,
+            ..options(&log)
+        },
+        Synthetic::new(100, Pixels::Pattern),
+    );
+    let (first, second) = (Raw::welcomed(server.addr()), Raw::welcomed(server.addr()));
+    let at_once = ClientOptions {
+        busy_timeout: Duration::ZERO,
+        ..ClientOptions::default()
+    };
+    for _ in 0..20 {
+        match Client::connect(&url(server.addr()), at_once.clone()) {
+            Err(Error::Remote {
+                kind: Kind::Busy,
+                message,
+                ..
+            }) => {
+                assert!(message.contains("2 connections"), "{message}");
+            }
+            Err(e) => panic!("{e}"),
+            Ok(_) => panic!("was welcomed"),
+        }
+    }
+    // Others ask again for as long as they may, and say so.
+    let patient = ClientOptions {
+        busy_timeout: Duration::from_millis(300),
+        ..ClientOptions::default()
+    };
+    match Client::connect(&url(server.addr()), patient) {
+        Err(e @ Error::Busy { attempts, .. }) => {
+            let text = e.to_string();
+            assert!(attempts > 1 && text.contains("was busy for"), "{text}");
+            assert!(text.contains("2 connections"), "{text}");
+        }
+        Err(e) => panic!("{e}"),
+        Ok(_) => panic!("was welcomed"),
+    }
+    let unwanted = ClientOptions {
+        wanted: forebay_client::Wanted::new(|| false),
+        ..ClientOptions::default()
+    };
+    let ended = Client::connect(&url(server.addr()), unwanted);
+    assert!(matches!(ended, Err(Error::Interrupted)));
+    // The place that is free at last is theirs, and a stream as well.
+    let refused = server.stats().refused;
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let client = Client::connect(&url(server.addr()), over(Transport::Tcp)).unwrap();
+            client
+                .open(epochs(1))
+                .unwrap()
+                .next_batch()
+                .unwrap()
+                .is_some()
+        });
+        let began = std::time::Instant::now();
+        while server.stats().refused < refused + 2 {
+            assert!(began.elapsed() < LONG);
+            std::thread::yield_now();
+        }
+        drop(first);
+        assert!(waits.join().unwrap());
+    });
+    drop(second);
+    assert!(server.shutdown().refused >= 20);
+}
+
+#[test]
+fn a_stop_lets_the_batch_arrive_and_says_so() {
+    let (server, log) = plain();
+    let mut raw = Raw::opened(server.addr(), u64::MAX);
+    let idle = Raw::welcomed(server.addr());
+    assert!(matches!(raw.read(), Message::Batch(_)));
+    server.stopper().stop();
+    // Whole frames up to the last word, on both connections.
+    assert_eq!(raw.last_word().0, Kind::Shutdown);
+    let mut idle = idle;
+    assert_eq!(idle.last_word().0, Kind::Shutdown);
+    drop((raw, idle));
+    let addr = server.addr();
+    let stats = server.shutdown();
+    assert_eq!(
+        (stats.connections, stats.failed),
+        (0, 0),
+        "{:#?}",
+        log.all()
+    );
+    assert!(log.all().contains(&"stopped".to_owned()));
+    let Err(e) = Client::connect(&url(addr), ClientOptions::default()) else {
+        panic!("somebody is there");
+    };
+    assert!(
+        e.to_string().contains("is `forebay serve` running there?"),
+        "{e}"
+    );
+}
+
+#[test]
+fn a_stop_does_not_wait_for_those_who_do_not_read() {
+    let log = Log::default();
+    let server = start(
+        ServerOptions {
+            drain_timeout: SHORT,
+            ..options(&log)
+        },
+        Synthetic::new(10_000, Pixels::Arbitrary),
+    );
+    let mut raw = Raw::welcomed(server.addr());
+    raw.send(wire::Open {
+        spec: Some(wire::StreamSpec {
+            batch_size: 256,
+            ..Default::default()
+        }),
+        credit_bytes: u64::MAX,
+        ..Default::default()
+    });
+    assert!(matches!(raw.read(), Message::Opened(_)));
+    let began = std::time::Instant::now();
+    assert_eq!(server.shutdown().connections, 0);
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_stop_ends_streams_that_wait_for_credit_or_for_data() {
+    let log = Log::default();
+    let source = Wrapped {
+        inner: Synthetic::new(100, Pixels::Pattern),
+        before: Arc::new(|_| Ok(())),
+        gate: Gate::closed(),
+    };
+    let server = start(options(&log), source);
+    let mut for_credit = Raw::opened(server.addr(), 0);
+    let mut for_data = Raw::opened(server.addr(), BATCH_BYTES);
+    server.stopper().stop();
+    assert_eq!(for_credit.last_word().0, Kind::Shutdown);
+    assert_eq!(for_data.last_word().0, Kind::Shutdown);
+    drop((for_credit, for_data));
+    assert_eq!(server.shutdown().connections, 0);
+}
+
+#[test]
+fn addresses_that_cannot_be_are_refused() {
+    let log = Log::default();
+    let server = Server::bind(options(&log)).unwrap();
+    let taken = ServerOptions {
+        listen: server.local_addr(),
+        ..options(&log)
+    };
+    let text = Server::bind(taken).err().unwrap().to_string();
+    assert!(text.contains("the port is taken"), "{text}");
+    let open = |allow_remote| ServerOptions {
+        listen: "0.0.0.0:0".parse().unwrap(),
+        allow_remote,
+        ..options(&log)
+    };
+    let text = Server::bind(open(false)).err().unwrap().to_string();
+    assert!(text.contains("refusing to listen on 0.0.0.0"), "{text}");
+    assert!(Server::bind(open(true)).is_ok());
+    let nowhere = ServerOptions {
+        listen: "203.0.113.1:0".parse().unwrap(),
+        ..open(true)
+    };
+    let text = Server::bind(nowhere).err().unwrap().to_string();
+    assert!(text.contains("cannot listen on 203.0.113.1:0"), "{text}");
+    let mut server = server;
+    for name in ["", "a/b", "a b", "ä", &"a".repeat(256)] {
+        let source = Arc::new(Synthetic::new(1, Pixels::Pattern));
+        assert!(server.add_source(name, source).is_err(), "{name}");
+    }
+    let source = Arc::new(Synthetic::new(1, Pixels::Pattern));
+    server.add_source("a-1.b_2", source.clone()).unwrap();
+    assert!(server.add_source("a-1.b_2", source).is_err());
+}
+
+#[test]
+fn a_server_is_stopped_by_a_flag_too() {
+    let log = Log::default();
+    let server = Server::bind(options(&log)).unwrap();
+    let flag = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flag = &flag;
+        let running = scope.spawn(move || server.run_until(flag));
+        log.wait_for("listening on");
+        flag.store(true, std::sync::atomic::Ordering::Release);
+        running.join().unwrap();
+    });
+    log.wait_for("stopped");
+}
+
+#[test]
+fn a_socket_that_is_gone_is_no_news() {
+    let (server, _) = plain();
+    for _ in 0..100 {
+        let socket = TcpSocket::new(TcpStream::connect(server.addr()).unwrap()).unwrap();
+        socket.shutdown(Shutdown::Both);
+    }
+    still_serves(&server);
+}
+
+/// `FOREBAY_GARBAGE=10000` makes it as many connections as are promised; what is printed then is the good client's rate
+/// before and meanwhile.
+#[test]
+fn garbage_connections_leave_memory_flat_and_a_good_client_alone() {
+    let count = std::env::var("FOREBAY_GARBAGE").map_or(300, |n| n.parse().unwrap());
+    let log = Log::default();
+    let server = start(
+        ServerOptions {
+            observer: Arc::new(|_: &forebay_server::Event<'_>| {}),
+            ..options(&log)
+        },
+        Synthetic::new(100_000, Pixels::Pattern),
+    );
+    let addr = server.addr();
+    let mut stream = connect(addr, forebay_client::Transport::Tcp)
+        .open(support::spec())
+        .unwrap();
+    let mut batches = 0_u64;
+    let mut take = |until: &dyn Fn() -> bool| {
+        let (began, before) = (std::time::Instant::now(), batches);
+        while !until() {
+            if stream.next_batch().unwrap().is_some() {
+                batches += 1;
+            }
+        }
+        (batches - before) as f64 / began.elapsed().as_secs_f64()
+    };
+    let began = std::time::Instant::now();
+    let alone = take(&|| began.elapsed() > Duration::from_millis(300));
+    let before = resident_bytes();
+    let meanwhile = std::thread::scope(|scope| {
+        let garbage = scope.spawn(move || {
+            let mut state = 0x1234_5678_9abc_def1;
+            let mut held = std::collections::VecDeque::new();
+            for i in 0..count {
+                let mut stream = TcpStream::connect(addr).unwrap();
+                let len = random(&mut state) as usize % 20_000;
+                let bytes: Vec<u8> = (0..len).map(|_| random(&mut state) as u8).collect();
+                // Half a head and silence, nothing at all, or garbage; a hundred of them stay for a while.
+                let sent = match i % 3 {
+                    0 => &b"FBRY\x01\x01\0\0"[..],
+                    1 => &[],
+                    _ => &bytes,
+                };
+                let _ = stream.write_all(sent);
+                held.push_back(stream);
+                if held.len() > 100 {
+                    held.pop_front();
+                }
+            }
+        });
+        take(&|| garbage.is_finished())
+    });
+    println!("{alone:.0} batches/s alone, {meanwhile:.0} with {count} garbage connections");
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes more than before");
+    assert!(batches > 0);
+}
+
+#[test]
+fn silent_connections_make_room_for_others() {
+    let log = Log::default();
+    let server = start(
+        ServerOptions {
+            max_connections: 4,
+            max_connections_per_address: Some(3),
+            ..options(&log)
+        },
+        Synthetic::new(100, Pixels::Pattern),
+    );
+    let silent: Vec<TcpStream> = (0..20)
+        .map(|_| TcpStream::connect(server.addr()).unwrap())
+        .collect();
+    still_serves(&server);
+    log.wait_for("had to make room");
+    // Those that said who they are stay, and the next one from there is told.
+    let known: Vec<Raw> = (0..3).map(|_| Raw::welcomed(server.addr())).collect();
+    let mut late = Raw::connect(server.addr());
+    late.send(hello());
+    let (kind, message) = late.last_word();
+    assert_eq!(kind, Kind::Busy);
+    assert!(
+        message.contains("3 connections from 127.0.0.1"),
+        "{message}"
+    );
+    drop((silent, known));
+}

@@ -1,0 +1,12 @@
+//! One binary for all tests of the public interface: linking costs more than compiling here.
+
+mod dataset;
+mod failover;
+mod hostile;
+mod jobs;
+mod many_servers;
+mod security;
+mod slow_admin;
+mod streaming;
+mod support;
+mod watching;

@@ -1,0 +1,80 @@
+//! Memory of greedy streams goes back to the system when they end.
+
+#[path = "it/support/mod.rs"]
+mod support;
+
+use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_client::{Client, OpenOptions, Transport};
+use forebay_image::{EvalTransform, Transform};
+use forebay_loader::Options;
+use forebay_pack::{Cancel, Format, PackOptions, pack};
+use forebay_server::Server;
+use forebay_shard::Dataset;
+use support::{LONG, Log, options, over, resident_bytes, url};
+
+const STREAMS: u64 = 24;
+/// Bytes that may stay resident.
+const STAYS: u64 = 64 << 20;
+
+#[test]
+fn memory_of_greedy_streams_goes_back() {
+    let pictures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("set");
+    let mut packing = PackOptions::new(pictures.as_path(), root.as_path());
+    packing.format = Format::INDEXED;
+    pack(&packing, &(), &Cancel::new()).unwrap();
+    let mut server = Server::bind(options(&Log::default())).unwrap();
+    server
+        .add_dataset("set", &Dataset::open(&root).unwrap())
+        .unwrap();
+    let server = server.spawn().unwrap();
+    let stream = |batch_size, seed, raw: bool| {
+        let transform = match raw {
+            true => Transform::Raw,
+            false => Transform::Eval(EvalTransform::new(256, 224)),
+        };
+        let mut spec = Options::new(batch_size, transform).to_spec("train");
+        spec.seed = seed;
+        // Drawn with replacement: batches are larger than the dataset.
+        let sampling = spec.sampling.get_or_insert_default();
+        (sampling.class_balanced, sampling.draws) = (true, 1 << 16);
+        let client = Client::connect(&url(server.addr()), over(Transport::Tcp)).unwrap();
+        client.open(OpenOptions::from(spec)).unwrap()
+    };
+    // What is made once stays.
+    stream(8, 0, false).next_batch().unwrap().unwrap();
+    let before = resident_bytes();
+    let all_hold = Barrier::new(STREAMS as usize + 1);
+    let held = thread::scope(|scope| {
+        for seed in 1..=STREAMS {
+            let (stream, all_hold) = (&stream, &all_hold);
+            scope.spawn(move || {
+                let raw = seed % 4 != 0;
+                let mut stream = stream(if raw { 512 } else { 64 }, seed, raw);
+                let batches: Vec<_> = (0..2).map(|_| stream.next_batch().unwrap()).collect();
+                all_hold.wait();
+                all_hold.wait();
+                drop((batches, stream));
+            });
+        }
+        all_hold.wait();
+        let held = resident_bytes();
+        all_hold.wait();
+        held
+    });
+    assert!(held > before + 2 * STAYS, "they held {held} of {before}");
+    let end = Instant::now() + LONG;
+    loop {
+        let stays = resident_bytes().saturating_sub(before);
+        if server.stats().connections == 0 && stays <= STAYS {
+            break;
+        }
+        assert!(Instant::now() < end, "{stays} of {held} bytes stay");
+        thread::park_timeout(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,316 @@
+//! The identity of samples: their keys, labels and order, whatever their bytes, shards and format.
+//!
+//! A dataset keeps its samples when it is converted to another format or cut into other shards.
+//! [`SampleDigest`] therefore joins: the digest of a split is that of its shards in order,
+//! wherever one shard ends and the next begins. Each sample is hashed to a number *e*, and a
+//! sequence of samples is the polynomial `e1 * G^(n-1) + ... + en` modulo 2^127 - 1, which two
+//! multiplications append to.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+#[cfg(feature = "blake3")]
+use crate::index::NO_LABEL;
+
+/// The modulus: a Mersenne prime, so that reducing is shifting.
+const MODULUS: u128 = (1 << 127) - 1;
+/// The factor of the polynomial. Any number serves that is not small and has no pattern.
+const FACTOR: u128 = 0x5851_f42d_4c95_7f2d_1405_7b7e_f767_814f;
+/// The key of the hash of a sample.
+#[cfg(feature = "blake3")]
+const HASH_KEY: &[u8; 32] = b"forebay samples: labels and keys";
+/// The context of the hash of a dataset.
+#[cfg(feature = "blake3")]
+const CONTEXT: &str = "forebay sample fingerprint v1";
+/// Labels and keys up to this many bytes are put together on the stack.
+#[cfg(feature = "blake3")]
+const SHORT_BYTES: usize = 256;
+
+/// Digest of the labels and keys of consecutive samples. It exists only where every sample has a
+/// key: without keys, different samples would look the same. It needs the feature `blake3`;
+/// without it, the digest of samples is never known.
+///
+/// ```
+/// use forebay_shard::SampleDigest;
+///
+/// let of = |samples: &[(i64, &str)]| {
+///     let mut digest = SampleDigest::default();
+///     for (label, key) in samples {
+///         digest.push(Some(*label), key.as_bytes());
+///     }
+///     digest
+/// };
+/// let mut joined = of(&[(1, "a"), (2, "b")]);
+/// joined.combine(&of(&[(1, "c")]));
+/// assert_eq!(joined, of(&[(1, "a"), (2, "b"), (1, "c")]));
+/// assert_ne!(joined, of(&[(2, "b"), (1, "a"), (1, "c")]));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct SampleDigest {
+    records: u64,
+    /// `None` once a sample had no key.
+    value: Option<u128>,
+}
+
+impl Default for SampleDigest {
+    fn default() -> Self {
+        Self {
+            records: 0,
+            value: Some(0),
+        }
+    }
+}
+
+impl SampleDigest {
+    /// Appends a sample.
+    pub fn push(&mut self, label: Option<i64>, key: &[u8]) {
+        self.records += 1;
+        self.value = match self.value {
+            Some(value) if !key.is_empty() => {
+                element(label, key).map(|element| add(multiply(value, FACTOR), element))
+            }
+            _ => None,
+        };
+    }
+
+    /// Appends the samples of another digest.
+    pub fn combine(&mut self, next: &Self) {
+        self.records += next.records;
+        self.value = match (self.value, next.value) {
+            (Some(value), Some(rest)) => Some(add(multiply(value, power(next.records)), rest)),
+            _ => None,
+        };
+    }
+
+    /// Number of samples.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Whether every sample so far has a key.
+    pub fn is_known(&self) -> bool {
+        self.value.is_some()
+    }
+}
+
+impl fmt::Display for SampleDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value {
+            Some(value) => write!(f, "{} {value:032x}", self.records),
+            None => write!(f, "{} -", self.records),
+        }
+    }
+}
+
+impl From<SampleDigest> for String {
+    fn from(digest: SampleDigest) -> Self {
+        digest.to_string()
+    }
+}
+
+impl FromStr for SampleDigest {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.split_once(' ').and_then(|(records, value)| {
+            let value = match value {
+                "-" => None,
+                digits => {
+                    let value = u128::from_str_radix(digits, 16).ok();
+                    Some(value.filter(|&value| value < MODULUS && digits.len() == 32)?)
+                }
+            };
+            let records = records.parse().ok()?;
+            Some(Self { records, value })
+        });
+        parsed.ok_or_else(|| format!("not a digest of samples: {text:?}"))
+    }
+}
+
+impl TryFrom<String> for SampleDigest {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// The sample fingerprint of a dataset: 32 hexadecimal digits, or `None` where a sample has no
+/// key. `splits` come in the order of their names.
+#[cfg(feature = "blake3")]
+pub(crate) fn fingerprint<'a>(
+    label_base: i64,
+    splits: impl ExactSizeIterator<Item = (&'a str, SampleDigest)>,
+) -> Option<String> {
+    let mut hash = blake3::Hasher::new_derive_key(CONTEXT);
+    let mut text = |value: &str| {
+        hash.update(&(value.len() as u64).to_le_bytes());
+        hash.update(value.as_bytes());
+    };
+    text(&label_base.to_string());
+    text(&splits.len().to_string());
+    for (name, digest) in splits {
+        text(name);
+        text(&digest.records.to_string());
+        text(&format!("{:032x}", digest.value?));
+    }
+    Some(hash.finalize().to_hex()[..32].to_owned())
+}
+
+#[cfg(not(feature = "blake3"))]
+pub(crate) fn fingerprint<'a>(
+    _label_base: i64,
+    _splits: impl ExactSizeIterator<Item = (&'a str, SampleDigest)>,
+) -> Option<String> {
+    None
+}
+
+/// The number of a sample.
+#[cfg(feature = "blake3")]
+fn element(label: Option<i64>, key: &[u8]) -> Option<u128> {
+    let label = label.unwrap_or(NO_LABEL).to_le_bytes();
+    let len = label.len() + key.len();
+    let hash = if len <= SHORT_BYTES {
+        let mut bytes = [0; SHORT_BYTES];
+        bytes[..label.len()].copy_from_slice(&label);
+        bytes[label.len()..len].copy_from_slice(key);
+        blake3::keyed_hash(HASH_KEY, &bytes[..len])
+    } else {
+        let mut hash = blake3::Hasher::new_keyed(HASH_KEY);
+        hash.update(&label).update(key).finalize()
+    };
+    let first = hash.as_bytes().first_chunk().copied().unwrap_or_default();
+    Some(reduce(u128::from_le_bytes(first)))
+}
+
+#[cfg(not(feature = "blake3"))]
+fn element(_label: Option<i64>, _key: &[u8]) -> Option<u128> {
+    None
+}
+
+/// `value` modulo 2^127 - 1.
+fn reduce(value: u128) -> u128 {
+    let folded = (value & MODULUS) + (value >> 127);
+    if folded >= MODULUS {
+        folded - MODULUS
+    } else {
+        folded
+    }
+}
+
+fn add(a: u128, b: u128) -> u128 {
+    reduce(a + b)
+}
+
+/// The product of two reduced numbers, by halves of 64 bits: 2^127 is 1, so 2^128 is 2.
+fn multiply(a: u128, b: u128) -> u128 {
+    const LOW: u128 = u64::MAX as u128;
+    let (a_high, a_low, b_high, b_low) = (a >> 64, a & LOW, b >> 64, b & LOW);
+    let middle = a_high * b_low + a_low * b_high;
+    let high = reduce(2 * a_high * b_high);
+    let middle = reduce((middle >> 63) + ((middle & (LOW >> 1)) << 64));
+    add(add(high, middle), reduce(a_low * b_low))
+}
+
+/// The factor to the power of `exponent`.
+fn power(mut exponent: u64) -> u128 {
+    let (mut result, mut square) = (1, FACTOR);
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result = multiply(result, square);
+        }
+        square = multiply(square, square);
+        exponent >>= 1;
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(samples: &[(Option<i64>, Vec<u8>)]) -> SampleDigest {
+        let mut digest = SampleDigest::default();
+        for (label, key) in samples {
+            digest.push(*label, key);
+        }
+        digest
+    }
+
+    fn samples(count: u32) -> Vec<(Option<i64>, Vec<u8>)> {
+        (0..count)
+            .map(|i| {
+                let label = (i % 3 > 0).then_some(i64::from(i) - 5);
+                (label, vec![b'a'; 1 + (i as usize * 37) % 400])
+            })
+            .collect()
+    }
+
+    #[test]
+    fn digests_join_wherever_they_are_cut() {
+        let samples = samples(23);
+        let whole = digest(&samples);
+        for cut in 0..=samples.len() {
+            let mut joined = digest(&samples[..cut]);
+            joined.combine(&digest(&samples[cut..]));
+            assert_eq!(joined, whole, "cut at {cut}");
+        }
+        assert_eq!(whole.to_string().parse(), Ok(whole));
+    }
+
+    #[test]
+    fn label_key_and_order_each_change_the_digest() {
+        let samples = samples(9);
+        let whole = digest(&samples);
+        for at in 0..samples.len() {
+            let mut other = samples.clone();
+            other[at].0 = Some(77);
+            assert_ne!(digest(&other), whole, "label of {at}");
+            let mut other = samples.clone();
+            other[at].1.push(b'b');
+            assert_ne!(digest(&other), whole, "key of {at}");
+            let mut other = samples.clone();
+            other.remove(at);
+            assert_ne!(digest(&other), whole, "without {at}");
+            if at > 0 {
+                let mut other = samples.clone();
+                other.swap(at, at - 1);
+                assert_ne!(digest(&other), whole, "{at} before {}", at - 1);
+            }
+        }
+    }
+
+    #[test]
+    fn samples_without_a_key_have_no_digest() {
+        let mut keyed = digest(&samples(2));
+        assert!(keyed.is_known());
+        let mut keyless = SampleDigest::default();
+        keyless.push(Some(1), b"");
+        assert!(!keyless.is_known());
+        assert_eq!(keyless.to_string(), "1 -");
+        assert_eq!("1 -".parse(), Ok(keyless));
+        keyed.combine(&keyless);
+        assert!(!keyed.is_known());
+        assert_eq!(fingerprint(0, [("train", keyed)].into_iter()), None);
+        for wrong in ["", "1", "1 0", "x -", "1 ffffffffffffffffffffffffffffffff"] {
+            assert!(wrong.parse::<SampleDigest>().is_err(), "{wrong:?}");
+        }
+    }
+
+    /// Numbers from a computation in Python that shares no code with this one.
+    #[test]
+    fn arithmetic_is_modulo_2_to_the_127_less_1() {
+        let large = MODULUS - 1;
+        assert_eq!(multiply(large, large), 1);
+        assert_eq!(multiply(large, 2), MODULUS - 2);
+        assert_eq!(multiply(1 << 126, 4), 2);
+        assert_eq!(reduce(u128::MAX), 1);
+        assert_eq!(reduce(MODULUS), 0);
+        assert_eq!(power(0), 1);
+        assert_eq!(power(3), multiply(FACTOR, multiply(FACTOR, FACTOR)));
+        assert_eq!(power(1_000_003), 0x1bd9_0356_8bfc_6fc1_329e_0145_c220_acd3);
+    }
+}

@@ -1,0 +1,548 @@
+//! The staging area: a bounded directory on a fast disk from which finished files drain to where they belong.
+//!
+//! A process that writes takes room with [`StagingArea::reserve`], which waits while the area is full, writes a file, and hands it in with
+//! [`StagingArea::submit`]. From then on the file is safe: it, its name and a line in a journal are on disk before the call
+//! returns. Threads upload it behind, check the remote copy, and only then delete the local one. What a killed process leaves
+//! is uploaded by the next session of that name, or by [`StagingArea::recover`].
+//!
+//! Any number of processes may share an area. Each has a *session*: a directory with a lock that dies with the process. The bound is on all of
+//! them together. Any directory will do, one on a tmpfs too (`/dev/shm/stage`): that is staging in memory, which survives
+//! a killed process, but neither a reboot nor a power cut, whatever "on disk" says below.
+
+mod drain;
+mod journal;
+mod queue;
+mod room;
+mod session;
+mod status;
+pub mod unit;
+
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub use journal::fuzz as fuzz_journal;
+pub use queue::Ticket;
+pub use room::Reservation;
+pub use room::reserved;
+pub use session::{AreaLock, Sealed, StagedFile, make_dirs};
+pub use status::{AreaStatus, LeftFile, Progress, SessionStatus};
+
+use forebay_store::{Cancel, Error, Limiter, Location, Result, Store, StoreOptions, sync_dir};
+use journal::{Condition, Submitted};
+use queue::{Entry, Queue};
+use session::Session;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The environment variable of the default area, which is else `forebay/stage` in the user's cache directory.
+pub const STAGING_VARIABLE: &str = "FOREBAY_STAGING";
+/// Files that are uploaded at the same time; large ones go in parallel parts besides.
+const UPLOADS: usize = 4;
+/// How long a file is tried while its store does not answer.
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// The default bound is the free space of the disk divided by this.
+const SHARE_OF_FREE: u64 = 2;
+/// Read at a time where a file is summed.
+const READ_BYTES: usize = 1 << 20;
+
+/// Options of a staging area.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct AreaOptions {
+    /// The directory. It is made if it is not there, for this user alone.
+    pub dir: PathBuf,
+    /// Bytes that all sessions together may hold; none: half of what is free on its disk, and what the area holds already.
+    pub max_bytes: Option<u64>,
+    /// A session of a name is continued when it is opened again, and refused while another process has it; none: a new one.
+    pub session: Option<String>,
+    /// A description of the session.
+    pub title: String,
+    /// How stores are reached. Endpoint, region and "anonymous" are written down for the process that recovers; nothing else is.
+    pub store: StoreOptions,
+    /// Files that are uploaded at the same time.
+    pub uploads: usize,
+    /// How long a file is tried while its store does not answer, before that is an error.
+    pub patience: Duration,
+    /// The bandwidth of all uploads together; share it with others, or change it while uploads run.
+    pub limiter: Option<Limiter>,
+    /// Nothing is uploaded before [`StagingArea::resume`].
+    pub paused: bool,
+}
+
+impl AreaOptions {
+    /// A new session in a directory, without a bandwidth limit.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            max_bytes: None,
+            session: None,
+            title: String::new(),
+            store: StoreOptions::default(),
+            uploads: UPLOADS,
+            patience: PATIENCE,
+            limiter: None,
+            paused: false,
+        }
+    }
+
+    /// The directory that is used where none is named: `$FOREBAY_STAGING`, else `forebay/stage` in `$XDG_CACHE_HOME`, else in
+    /// `~/.cache`, else in the directory for temporary files.
+    pub fn default_dir() -> PathBuf {
+        let variable = |name| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        if let Some(dir) = variable(STAGING_VARIABLE) {
+            return dir;
+        }
+        let cache = variable("XDG_CACHE_HOME").filter(|dir| dir.is_absolute());
+        let cache = cache.or_else(|| variable("HOME").map(|home| home.join(".cache")));
+        cache
+            .unwrap_or_else(std::env::temp_dir)
+            .join("forebay")
+            .join("stage")
+    }
+}
+
+/// A file to be brought to its place.
+#[derive(Debug, Clone)]
+pub struct Item {
+    /// The file, in [`StagingArea::data_dir`]. It is the area's from now on: no process may write to it.
+    pub file: PathBuf,
+    /// The place that the key is relative to.
+    pub destination: Location,
+    /// The object's key.
+    pub key: String,
+    /// The CRC32C of the file, where it is known; else the file is read for it.
+    pub crc32c: Option<u32>,
+}
+
+/// A session in a staging area. Dropping it stops uploads; what was handed in stays, for the process that continues or recovers.
+#[derive(Debug)]
+pub struct StagingArea {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// State that the area, its reservations and its threads share.
+#[derive(Debug)]
+struct Shared {
+    dir: PathBuf,
+    max_bytes: u64,
+    options: AreaOptions,
+    own: Arc<Session>,
+    /// In the area when it was opened, and not handed in yet.
+    found_bytes: Mutex<u64>,
+    queue: Mutex<Queue>,
+    /// Something was handed in, stored, given up or given back.
+    changed: Condvar,
+    stores: Mutex<BTreeMap<String, Store>>,
+    /// Ends uploads.
+    stop: Cancel,
+    sent_bytes: AtomicU64,
+    process: u32,
+}
+
+impl StagingArea {
+    /// Opens a session, and begins to upload what is left of it.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if another process has the session of this name.
+    pub fn open(options: &AreaOptions) -> Result<Self> {
+        let dir = std::path::absolute(&options.dir)
+            .map_err(|error| Error::io(&options.dir, "resolve", error))?;
+        let (own, found) = Session::open(&dir, options.session.as_deref(), &options.title)?;
+        let own = Arc::new(own);
+        let max_bytes = match options.max_bytes {
+            Some(bytes) => bytes,
+            None => {
+                let held: u64 = room::all_held(&dir, &own)?;
+                held.saturating_add(forebay_store::free_bytes(&dir)? / SHARE_OF_FREE)
+            }
+        };
+        let shared = Arc::new(Shared {
+            dir,
+            max_bytes,
+            options: options.clone(),
+            found_bytes: Mutex::new(0),
+            queue: Mutex::new(Queue::new(options.paused)),
+            changed: Condvar::new(),
+            stores: Mutex::default(),
+            stop: Cancel::new(),
+            sent_bytes: AtomicU64::new(0),
+            process: std::process::id(),
+            own: Arc::clone(&own),
+        });
+        shared.take_up(&own, found)?;
+        let mut threads = Vec::new();
+        for _ in 0..options.uploads.max(1) {
+            let shared = Arc::clone(&shared);
+            let thread = std::thread::Builder::new().name("forebay-stage".into());
+            let thread = thread.spawn(move || drain::work(&shared));
+            threads.push(
+                thread.map_err(|error| Error::io(&options.dir, "start a thread for", error))?,
+            );
+        }
+        Ok(Self { shared, threads })
+    }
+
+    /// Brings to its place what processes that are gone left in an area. With `options.session`, only that session's.
+    /// Sessions of processes that still run are left alone.
+    ///
+    /// # Errors
+    /// The first file's that could not be brought to its place; all others were tried too, and it stays.
+    pub fn recover(options: &AreaOptions, cancel: &Cancel) -> Result<Progress> {
+        let dir = std::path::absolute(&options.dir)
+            .map_err(|error| Error::io(&options.dir, "resolve", error))?;
+        let mut sum = Progress::default();
+        let mut failure = None;
+        for session in status::look(&dir)?.sessions {
+            let is_wanted = options
+                .session
+                .as_ref()
+                .is_none_or(|name| *name == session.name);
+            if session.owner.is_some() || !is_wanted {
+                continue;
+            }
+            let title = session.title;
+            let options = AreaOptions {
+                session: Some(session.name),
+                title,
+                paused: false,
+                ..options.clone()
+            };
+            let area = match Self::open(&options) {
+                // Another process was faster.
+                Err(Error::Locked { .. }) => continue,
+                other => other?,
+            };
+            let waited = area.wait(cancel);
+            sum = sum.plus(area.progress());
+            match waited {
+                Ok(()) => area.close()?,
+                Err(error) if cancel.is_cancelled() => return Err(error),
+                Err(error) => drop(failure.get_or_insert(error)),
+            }
+        }
+        failure.map_or(Ok(sum), Err)
+    }
+
+    /// Returns the sessions of an area, without opening one.
+    pub fn look(dir: &Path) -> Result<AreaStatus> {
+        status::look(dir)
+    }
+
+    /// The directory of the area.
+    pub fn dir(&self) -> &Path {
+        &self.shared.dir
+    }
+
+    /// The directory that files to be handed in are written in.
+    pub fn data_dir(&self) -> PathBuf {
+        self.shared.own.data()
+    }
+
+    /// Bytes that all sessions together may hold.
+    pub fn max_bytes(&self) -> u64 {
+        self.shared.max_bytes
+    }
+
+    /// Begins a file in [`data_dir`](Self::data_dir), for which room was reserved.
+    pub fn create(&self, name: &str) -> Result<StagedFile> {
+        self.shared.check_process()?;
+        StagedFile::create(&self.data_dir(), name)
+    }
+
+    /// Begins to upload, if the area was opened paused.
+    pub fn resume(&self) {
+        self.shared.queue().is_paused = false;
+        self.shared.changed.notify_all();
+    }
+
+    /// Takes over a file that is written. When this returns, the file, its name and the fact that it was handed in are on disk.
+    ///
+    /// # Errors
+    /// Also the error of an earlier file that could not be brought to its place, once.
+    pub fn submit(&self, item: Item, room: Reservation) -> Result<Ticket> {
+        let mut tickets = self.submit_all(vec![(item, room)])?;
+        tickets
+            .pop()
+            .ok_or_else(|| self.shared.error("a file was handed in and has no ticket"))
+    }
+
+    /// As [`submit`](Self::submit), for several files: they wait for the disk once, and all of them are taken over or none.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_all(&self, files: Vec<(Item, Reservation)>) -> Result<Vec<Ticket>> {
+        let shared = &self.shared;
+        shared.check_process()?;
+        shared.tell_failure()?;
+        let mut described = Vec::with_capacity(files.len());
+        let mut dirs = BTreeSet::new();
+        for (item, _) in &files {
+            described.push(shared.describe(item, &mut dirs)?);
+        }
+        dirs.iter().try_for_each(|dir| sync_dir(dir))?;
+        let session = &shared.own;
+        // In the journal and in the queue in one step, so that a journal is never shortened in between.
+        let mut journal = session.journal();
+        for submitted in &mut described {
+            submitted.id = journal.next_id();
+        }
+        journal.submitted(&described)?;
+        let mut tickets = Vec::with_capacity(files.len());
+        for ((_, room), submitted) in files.into_iter().zip(described) {
+            room.becomes(submitted.len)?;
+            let entry = Entry::new(Arc::clone(session), submitted);
+            tickets.push(Ticket::new(shared, &entry));
+            shared.queue().add(entry);
+        }
+        drop(journal);
+        shared.changed.notify_all();
+        Ok(tickets)
+    }
+
+    /// Paths below [`data_dir`](Self::data_dir) of the files that were handed in and are not stored.
+    pub fn files(&self) -> BTreeSet<PathBuf> {
+        self.shared.queue().files().map(PathBuf::from).collect()
+    }
+
+    /// An error if the area could never have this much room.
+    pub fn require(&self, bytes: u64) -> Result<()> {
+        self.shared.require(bytes)
+    }
+
+    /// Waits until everything that was handed in is where it belongs.
+    ///
+    /// # Errors
+    /// The error of the first file that could not be uploaded, after all others were; [`Error::Cancelled`].
+    pub fn wait(&self, cancel: &Cancel) -> Result<()> {
+        self.shared.check_process()?;
+        self.shared.wait_until(cancel, |queue| queue.end())
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        let sent_bytes = self.shared.sent_bytes.load(Ordering::Relaxed);
+        Progress {
+            sent_bytes,
+            ..self.shared.queue().progress()
+        }
+    }
+
+    /// All sessions of the area.
+    pub fn status(&self) -> Result<AreaStatus> {
+        status::look(&self.shared.dir)
+    }
+
+    /// Gives up everything that was handed in and is not stored; the local files stay where they are.
+    pub fn discard(&self) -> Result<()> {
+        let shared = &self.shared;
+        let mut journal = shared.own.journal();
+        let dropped = shared.queue().take_idle();
+        for entry in &dropped {
+            journal.dropped(entry.submitted.id)?;
+        }
+        drop(journal);
+        self.recount()
+    }
+
+    /// Counts again what lies in the session, after its files were changed by a process other than the area. No
+    /// reservation may be held.
+    pub fn recount(&self) -> Result<()> {
+        self.shared.recount()
+    }
+
+    /// Ends the session. If everything is stored, nothing stays of it, unless it has a name.
+    pub fn close(mut self) -> Result<()> {
+        self.stop();
+        let is_done = self.shared.queue().is_empty();
+        if is_done {
+            self.shared.own.close(&self.shared.dir, false)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Ends the session, and removes it with all that is in it, stored or not.
+    pub fn remove(mut self) -> Result<()> {
+        self.stop();
+        self.shared.own.close(&self.shared.dir, true)
+    }
+
+    fn stop(&mut self) {
+        self.shared.stop.cancel();
+        {
+            let mut queue = self.shared.queue();
+            queue.is_closing = true;
+            self.shared.changed.notify_all();
+        }
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so; its file is in the journal.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for StagingArea {
+    fn drop(&mut self) {
+        // The copy in a forked child has no threads, and the files are the parent's.
+        if self.shared.process != std::process::id() {
+            return;
+        }
+        let was_open = !self.threads.is_empty();
+        self.stop();
+        if was_open && self.shared.queue().is_empty() {
+            // A session that cannot be removed is an empty one, which the next recovery removes.
+            let _ = self.shared.own.close(&self.shared.dir, false);
+        }
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Threads do not survive a fork: a call that waits for them would never return.
+    fn check_process(&self) -> Result<()> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        Err(self.error(
+            "it was opened before this process was forked: open it in the process that uses it",
+        ))
+    }
+
+    fn error(&self, what: impl Into<String>) -> Error {
+        Error::Staging {
+            dir: self.dir.clone(),
+            what: what.into(),
+        }
+    }
+
+    /// Continues with what an earlier process left of the session.
+    fn take_up(self: &Arc<Self>, session: &Arc<Session>, found: journal::Found) -> Result<()> {
+        let mut queue = self.queue();
+        let mut bytes = 0u64;
+        for left in found.left.into_values() {
+            bytes = bytes.saturating_add(left.submitted.len);
+            queue.add_found(Entry::new(Arc::clone(session), left.submitted));
+        }
+        *self.found_bytes.lock().unwrap_or_else(|e| e.into_inner()) =
+            session.held().bytes.saturating_sub(bytes);
+        Ok(())
+    }
+
+    /// The error of a file that could not be brought to its place, if no caller has seen it yet.
+    fn tell_failure(&self) -> Result<()> {
+        self.queue().untold.take().map_or(Ok(()), Err)
+    }
+
+    /// Returns the journal's line of an item, without its number. Syncs the file; its name is durable once `dirs` are synced.
+    fn describe(&self, item: &Item, dirs: &mut BTreeSet<PathBuf>) -> Result<Submitted> {
+        let data = self.own.data();
+        let path = data.join(&item.file);
+        let outside = || {
+            self.error(format!(
+                "{} is not one of the session's files",
+                path.display()
+            ))
+        };
+        let inside = path
+            .strip_prefix(&data)
+            .ok()
+            .filter(|file| journal::is_inside(file))
+            .ok_or_else(outside)?;
+        let name = inside.to_str().ok_or_else(outside)?.to_owned();
+        let file = open_plain(&path)?;
+        let len = file
+            .metadata()
+            .map_err(|error| Error::io(&path, "look at", error))?
+            .len();
+        file.sync_all()
+            .map_err(|error| Error::io(&path, "fsync", error))?;
+        dirs.extend(path.parent().map(Path::to_path_buf));
+        let location = item.destination.to_string();
+        if Location::parse(&location).ok().as_ref() != Some(&item.destination) {
+            return Err(self.error(format!(
+                "{location} cannot be written down: it is not UTF-8"
+            )));
+        }
+        let crc32c = match item.crc32c {
+            Some(sum) => sum,
+            None => sum_of(&path, file)?,
+        };
+        let store = &self.options.store;
+        Ok(Submitted {
+            id: 0,
+            file: name,
+            len,
+            crc32c,
+            location,
+            key: item.key.clone(),
+            condition: Condition::Always,
+            endpoint: store.public_endpoint(),
+            region: store.region.clone(),
+            anonymous: store.anonymous,
+        })
+    }
+
+    /// The store that a location is in, opened once.
+    fn store(&self, submitted: &Submitted) -> Result<Store> {
+        let mut stores = self.stores.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(store) = stores.get(&submitted.location) {
+            return Ok(store.clone());
+        }
+        let mut options = self.options.store.clone();
+        // A process that recovers need not know how the store was reached, but may say it.
+        options.endpoint = options.endpoint.or_else(|| submitted.endpoint.clone());
+        options.region = options.region.or_else(|| submitted.region.clone());
+        options.anonymous |= submitted.anonymous;
+        // What the caller has raised ends the caller's waiting; uploads end with the area, and are put back.
+        options.cancel = Some(self.stop.clone());
+        let store = Store::open(&Location::parse(&submitted.location)?, &options)?;
+        stores.insert(submitted.location.clone(), store.clone());
+        Ok(store)
+    }
+}
+
+/// Opens a file that is a file: what a link leads to may be anybody's.
+fn open_plain(path: &Path) -> Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file: File = rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| Error::io(path, "open", errno))?
+        .into();
+    let meta = file
+        .metadata()
+        .map_err(|error| Error::io(path, "look at", error))?;
+    // A second name would keep the bytes, and the process that has it could change them.
+    if !meta.is_file() || meta.nlink() != 1 {
+        let odd = std::io::Error::other("it is no regular file of its own");
+        return Err(Error::io(path, "open", odd));
+    }
+    Ok(file)
+}
+
+/// The CRC32C of a file.
+fn sum_of(path: &Path, mut file: File) -> Result<u32> {
+    let mut buffer = vec![0; READ_BYTES];
+    let mut sum = 0;
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(sum),
+            Ok(read) => sum = crc32c::crc32c_append(sum, buffer.get(..read).unwrap_or_default()),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::io(path, "read", error)),
+        }
+    }
+}

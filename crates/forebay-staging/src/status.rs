@@ -1,0 +1,113 @@
+//! The state of an area, for people and programs.
+
+use super::journal::Left;
+use super::session::{self, AreaLock};
+use forebay_store::Result;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// How far a session is. Bytes and files of an earlier process that were taken up count as handed in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Files handed in.
+    pub submitted_files: u64,
+    /// Their bytes.
+    pub submitted_bytes: u64,
+    /// Files that are where they belong, and gone from the area.
+    pub stored_files: u64,
+    /// Their bytes.
+    pub stored_bytes: u64,
+    /// Bytes that were sent, those of files on their way included.
+    pub sent_bytes: u64,
+    /// Why the last attempt did not succeed, while it is repeated.
+    pub trouble: Option<String>,
+}
+
+impl Progress {
+    pub(super) fn plus(mut self, other: Self) -> Self {
+        self.submitted_files += other.submitted_files;
+        self.submitted_bytes += other.submitted_bytes;
+        self.stored_files += other.stored_files;
+        self.stored_bytes += other.stored_bytes;
+        self.sent_bytes += other.sent_bytes;
+        self.trouble = other.trouble.or(self.trouble);
+        self
+    }
+}
+
+/// An area and its sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AreaStatus {
+    /// The directory.
+    pub dir: PathBuf,
+    /// Bytes that an unprivileged process may still write to its disk.
+    pub free_bytes: u64,
+    /// The sessions, in order of their names.
+    pub sessions: Vec<SessionStatus>,
+}
+
+/// One session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionStatus {
+    /// Its name.
+    pub name: String,
+    /// Its description.
+    pub title: String,
+    /// The process that has it, for example "process 4711 on node12"; none if it ended.
+    pub owner: Option<String>,
+    /// Bytes of its files, and those reserved for more.
+    pub held_bytes: u64,
+    /// Files that are not where they belong yet, in the order in which they were handed in.
+    pub left: Vec<LeftFile>,
+}
+
+/// A file that is not where it belongs yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeftFile {
+    /// Its path below the session's `data`.
+    pub file: String,
+    /// Its length in bytes.
+    pub len: u64,
+    /// The destination.
+    pub object: String,
+    /// Why it could not be brought there, if that was tried.
+    pub error: Option<String>,
+}
+
+impl From<Left> for LeftFile {
+    fn from(left: Left) -> Self {
+        Self {
+            object: left.submitted.object(),
+            file: left.submitted.file,
+            len: left.submitted.len,
+            error: left.error,
+        }
+    }
+}
+
+/// Looks at an area. A directory that does not exist is one without sessions.
+pub(super) fn look(dir: &Path) -> Result<AreaStatus> {
+    let mut sessions = Vec::new();
+    if dir.is_dir() {
+        let _lock = AreaLock::lock(dir)?;
+        for seen in session::others(dir, &BTreeSet::new())? {
+            let found = session::left_of(dir, &seen.name)?;
+            sessions.push(SessionStatus {
+                name: seen.name,
+                title: found.title,
+                owner: seen.owner,
+                held_bytes: seen.held.bytes,
+                left: found.left.into_values().map(LeftFile::from).collect(),
+            });
+        }
+    }
+    Ok(AreaStatus {
+        dir: dir.to_path_buf(),
+        free_bytes: forebay_store::free_bytes(dir)?,
+        sessions,
+    })
+}

@@ -1,0 +1,535 @@
+//! The HTTP client below `object_store`. No request follows a redirect by itself.
+//!
+//! A request to a bucket carries a signature, a session token or a SAS in its query: sent to the host that a redirect names, it
+//! gives that host the credentials. Requests to buckets therefore never follow one. Requests to web servers carry no
+//! credentials and follow a few, but only to public addresses: otherwise a server could make this machine
+//! read what only its own network reaches, such as the metadata of a cloud instance.
+
+use super::exchange_log::EXCHANGE_LOG;
+use super::random;
+use object_store::client::{
+    HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpService,
+};
+use object_store::{ClientConfigKey, ClientOptions};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::redirect::Policy;
+use reqwest::{NoProxy, Proxy, Url};
+use std::error::Error as StdError;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Redirects that one request follows at most.
+const MAX_REDIRECTS: u32 = 5;
+/// Variables that name a proxy for `https://`.
+const PROXY_VARIABLES: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
+/// Request headers that a redirected request keeps. None of them names the sender.
+const KEPT_HEADERS: [&str; 6] = [
+    "accept",
+    "range",
+    "if-match",
+    "if-none-match",
+    "if-modified-since",
+    "if-unmodified-since",
+];
+
+/// Why a redirect was not followed. Travels in the extensions of the redirect itself, which is returned in its place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NotFollowed(pub(super) &'static str);
+
+/// Permitted targets of a redirect to another origin.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Admission {
+    scheme: &'static str,
+    address: fn(IpAddr) -> bool,
+}
+
+/// Encrypted, and at an address that anybody reaches.
+const PUBLIC: Admission = Admission {
+    scheme: "https",
+    address: is_public,
+};
+
+/// Sends requests and returns redirects as they are.
+#[derive(Debug)]
+pub(super) struct Direct(reqwest::Client);
+
+impl Direct {
+    pub(super) fn new(options: &ClientOptions) -> object_store::Result<Self> {
+        let resolver = Resolver(|_| true);
+        let client = with_proxy(client_builder(options, resolver)?, options)?;
+        Ok(Self(client.build().map_err(failed)?))
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpService for Direct {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        // The client of `object_store` panics at a URL that only one of its two parsers takes.
+        if let Err(error) = Url::parse(&request.uri().to_string()) {
+            return Err(HttpError::new(HttpErrorKind::Unknown, error));
+        }
+        self.0.call(request).await
+    }
+}
+
+/// Sends requests without credentials, and follows redirects.
+#[derive(Debug)]
+pub(super) struct Following {
+    /// For the origin that the user named.
+    own: Direct,
+    /// For all others: connects to admitted addresses only.
+    others: Direct,
+    admission: Admission,
+    /// Requests go through a proxy, which resolves names itself.
+    has_proxy: bool,
+}
+
+impl Following {
+    pub(super) fn new(options: &ClientOptions) -> object_store::Result<Self> {
+        let proxy = options.get_config_value(&ClientConfigKey::ProxyUrl);
+        let has_proxy = proxy.is_some()
+            || PROXY_VARIABLES
+                .iter()
+                .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
+        Self::with(options, PUBLIC, has_proxy)
+    }
+
+    fn with(
+        options: &ClientOptions,
+        admission: Admission,
+        has_proxy: bool,
+    ) -> object_store::Result<Self> {
+        // The name is resolved and its addresses are checked where the connection is made: a name that
+        // resolves to another address the second time gains nothing.
+        let resolver = Resolver(admission.address);
+        let others = client_builder(options, resolver)?.no_proxy();
+        Ok(Self {
+            own: Direct::new(options)?,
+            others: Direct(others.build().map_err(failed)?),
+            admission,
+            has_proxy,
+        })
+    }
+
+    /// The reason not to send a request to `target`, of another origin than the redirect came from.
+    fn refuse(&self, target: &Url) -> Option<&'static str> {
+        if target.scheme() != self.admission.scheme {
+            return Some("redirects to another server are followed to https:// only");
+        }
+        let address = target.host_str().and_then(|host| {
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            host.parse().ok()
+        });
+        if address.is_some_and(|address| !(self.admission.address)(address)) {
+            return Some(NOT_PUBLIC);
+        }
+        self.has_proxy.then_some(
+            "redirects to another server are not followed through a proxy, which hides the address",
+        )
+    }
+}
+
+const NOT_PUBLIC: &str = "redirects to a private, loopback or link-local address are not followed";
+
+#[async_trait::async_trait]
+impl HttpService for Following {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let method = request.method().clone();
+        let mut url = Url::parse(&request.uri().to_string())
+            .map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        let mut headers = http::HeaderMap::new();
+        for name in KEPT_HEADERS {
+            if let Some(value) = request.headers().get(name) {
+                headers.insert(name, value.clone());
+            }
+        }
+        let mut answer = self.own.call(request).await?;
+        let mut is_own = true;
+        for number in 1.. {
+            let is_read = matches!(method.as_str(), "GET" | "HEAD");
+            let is_redirect = matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+            let Some(target) = redirect_target(&url, &answer).filter(|_| is_read && is_redirect)
+            else {
+                break;
+            };
+            if number > MAX_REDIRECTS {
+                return Ok(not_followed(answer, "at most five redirects are followed"));
+            }
+            if target.origin() != url.origin() {
+                is_own = false;
+            }
+            if !is_own && let Some(why) = self.refuse(&target) {
+                return Ok(not_followed(answer, why));
+            }
+            let mut next = HttpRequest::new(HttpRequestBody::empty());
+            *next.method_mut() = method.clone();
+            *next.headers_mut() = headers.clone();
+            match target.as_str().parse() {
+                Ok(uri) => *next.uri_mut() = uri,
+                Err(_) => return Ok(not_followed(answer, "the URL it names is not valid")),
+            }
+            let client = if is_own { &self.own } else { &self.others };
+            let _ =
+                EXCHANGE_LOG.try_with(|notes| notes.asks(target.host_str().unwrap_or_default()));
+            answer = match client.call(next).await {
+                Ok(next) => next,
+                Err(error) if is_refused_address(&error) => {
+                    return Ok(not_followed(answer, NOT_PUBLIC));
+                }
+                Err(error) => return Err(error),
+            };
+            url = target;
+        }
+        Ok(answer)
+    }
+}
+
+fn not_followed(mut redirect: HttpResponse, why: &'static str) -> HttpResponse {
+    redirect.extensions_mut().insert(NotFollowed(why));
+    redirect
+}
+
+/// The URL that a redirect names, without credentials and fragment.
+fn redirect_target(url: &Url, answer: &HttpResponse) -> Option<Url> {
+    let location = answer.headers().get("location")?.to_str().ok()?;
+    let mut target = url.join(location).ok()?;
+    target.set_fragment(None);
+    let _ = target.set_username("");
+    let _ = target.set_password(None);
+    target.has_host().then_some(target)
+}
+
+/// The host that a redirect of a request to `url` names.
+pub(super) fn redirect_host(url: &str, answer: &HttpResponse) -> Option<String> {
+    let target = redirect_target(&Url::parse(url).ok()?, answer)?;
+    target.host_str().map(str::to_owned)
+}
+
+/// Resolves names to the addresses that it admits, in random order, so that connections spread over a store's machines.
+struct Resolver(fn(IpAddr) -> bool);
+
+/// A name of which no address is admitted.
+#[derive(Debug, thiserror::Error)]
+#[error("{NOT_PUBLIC}")]
+struct RefusedAddress;
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let admits = self.0;
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let (mut admitted, refused): (Vec<SocketAddr>, Vec<SocketAddr>) =
+                found.partition(|address| admits(address.ip()));
+            if admitted.is_empty() && !refused.is_empty() {
+                return Err(RefusedAddress.into());
+            }
+            admitted.sort_by_cached_key(|_| random());
+            Ok(Box::new(admitted.into_iter()) as Addrs)
+        })
+    }
+}
+
+fn is_refused_address(error: &(dyn StdError + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<RefusedAddress>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Whether anybody on the internet reaches this address.
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => is_public_v4(v4),
+        IpAddr::V6(v6) => is_public_v6(v6),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    let is_shared = a == 100 && (64..128).contains(&b);
+    let is_special = (a, b, c) == (192, 0, 0) || (a == 198 && (b == 18 || b == 19));
+    // Azure's host answers instances at this address, which looks like a public one.
+    let is_azure_host = address == Ipv4Addr::new(168, 63, 129, 16);
+    !(a == 0
+        || a >= 224
+        || address.is_loopback()
+        || address.is_private()
+        || address.is_link_local()
+        || address.is_documentation()
+        || is_shared
+        || is_special
+        || is_azure_host)
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let segments = address.segments();
+    if let Some(v4) = address.to_ipv4_mapped() {
+        return is_public_v4(v4);
+    }
+    let [.., a, b] = segments;
+    let [a, b, c, d] = [a >> 8, a & 0xff, b >> 8, b & 0xff].map(|byte| byte as u8);
+    match segments {
+        // NAT64 and 6to4 lead to the IPv4 address inside.
+        [0x64, 0xff9b, 0, 0, 0, 0, ..] => is_public_v4(Ipv4Addr::new(a, b, c, d)),
+        [0x2002, ..] | [0x2001, 0 | 0xdb8, ..] | [0x3fff, 0..0x1000, ..] => false,
+        [first, ..] => first & 0xe000 == 0x2000,
+    }
+}
+
+/// The settings of `object_store` as a client's, with redirects off.
+fn client_builder(
+    options: &ClientOptions,
+    resolver: Resolver,
+) -> object_store::Result<reqwest::ClientBuilder> {
+    use ClientConfigKey as Key;
+    let mut builder = reqwest::Client::builder()
+        .redirect(Policy::none())
+        .referer(false)
+        .dns_resolver(Arc::new(resolver))
+        .https_only(!flag(options, Key::AllowHttp)?)
+        .tls_danger_accept_invalid_certs(flag(options, Key::AllowInvalidCertificates)?)
+        .http2_keep_alive_while_idle(flag(options, Key::Http2KeepAliveWhileIdle)?);
+    if let Some(agent) = options.get_config_value(&Key::UserAgent) {
+        builder = builder.user_agent(agent);
+    }
+    if flag(options, Key::NoSystemCertificates)? {
+        builder = builder.tls_certs_only([]);
+    }
+    if let Some(time) = duration(options, Key::Timeout)? {
+        builder = builder.timeout(time);
+    }
+    if let Some(time) = duration(options, Key::ConnectTimeout)? {
+        builder = builder.connect_timeout(time);
+    }
+    if let Some(time) = duration(options, Key::ReadTimeout)? {
+        builder = builder.read_timeout(time);
+    }
+    if let Some(time) = duration(options, Key::PoolIdleTimeout)? {
+        builder = builder.pool_idle_timeout(time);
+    }
+    if let Some(time) = duration(options, Key::Http2KeepAliveInterval)? {
+        builder = builder.http2_keep_alive_interval(time);
+    }
+    if let Some(time) = duration(options, Key::Http2KeepAliveTimeout)? {
+        builder = builder.http2_keep_alive_timeout(time);
+    }
+    if let Some(most) = parsed(options, Key::PoolMaxIdlePerHost, |text| text.parse().ok())? {
+        builder = builder.pool_max_idle_per_host(most);
+    }
+    if let Some(size) = parsed(options, Key::Http2MaxFrameSize, |text| text.parse().ok())? {
+        builder = builder.http2_max_frame_size(Some(size));
+    }
+    if flag(options, Key::Http1Only)? {
+        builder = builder.http1_only();
+    }
+    if flag(options, Key::Http2Only)? {
+        builder = builder.http2_prior_knowledge();
+    }
+    Ok(builder)
+}
+
+/// Adds the proxy that the options name, and its certificate.
+fn with_proxy(
+    mut builder: reqwest::ClientBuilder,
+    options: &ClientOptions,
+) -> object_store::Result<reqwest::ClientBuilder> {
+    let value = |key| options.get_config_value(&key);
+    let Some(url) = value(ClientConfigKey::ProxyUrl) else {
+        return Ok(builder);
+    };
+    let mut proxy = Proxy::all(url).map_err(failed)?;
+    if let Some(pem) = value(ClientConfigKey::ProxyCaCertificate) {
+        let certificate = reqwest::Certificate::from_pem(pem.as_bytes()).map_err(failed)?;
+        builder = builder.tls_certs_merge([certificate]);
+    }
+    if let Some(excludes) = value(ClientConfigKey::ProxyExcludes) {
+        proxy = proxy.no_proxy(NoProxy::from_string(&excludes));
+    }
+    Ok(builder.proxy(proxy))
+}
+
+fn flag(options: &ClientOptions, key: ClientConfigKey) -> object_store::Result<bool> {
+    Ok(parsed(options, key, super::open::is_true)?.unwrap_or(false))
+}
+
+fn duration(
+    options: &ClientOptions,
+    key: ClientConfigKey,
+) -> object_store::Result<Option<Duration>> {
+    parsed(options, key, |text| humantime::parse_duration(text).ok())
+}
+
+fn parsed<T>(
+    options: &ClientOptions,
+    key: ClientConfigKey,
+    parse: impl Fn(&str) -> Option<T>,
+) -> object_store::Result<Option<T>> {
+    let Some(text) = options.get_config_value(&key) else {
+        return Ok(None);
+    };
+    match parse(&text) {
+        Some(value) => Ok(Some(value)),
+        None => Err(failed(format!(
+            "{} has a value that is not valid",
+            key.as_ref()
+        ))),
+    }
+}
+
+fn failed(source: impl Into<Box<dyn StdError + Send + Sync>>) -> object_store::Error {
+    object_store::Error::Generic {
+        store: "HTTP client",
+        source: source.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::cloud::runtime::wait_for;
+    use forebay_rigs::Scripted;
+
+    const LOOPBACK: Admission = Admission {
+        scheme: "http",
+        address: |address| address.is_loopback(),
+    };
+
+    /// The answer to a request that carries what a request to a web server never should.
+    fn ask(client: &Following, url: &str) -> HttpResponse {
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.uri_mut() = url.parse().unwrap();
+        for (name, value) in [
+            ("authorization", "Bearer MARKED"),
+            ("x-amz-security-token", "MARKED"),
+            ("x-ms-copy-source", "MARKED"),
+            ("cookie", "MARKED"),
+            ("referer", "https://host/?sig=MARKED"),
+            ("range", "bytes=1-3"),
+        ] {
+            request.headers_mut().insert(name, value.parse().unwrap());
+        }
+        wait_for(async { Ok(client.call(request).await.unwrap()) }).unwrap()
+    }
+
+    fn client(admission: Admission, has_proxy: bool) -> Following {
+        let options = ClientOptions::new().with_allow_http(true);
+        Following::with(&options, admission, has_proxy).unwrap()
+    }
+
+    #[test]
+    fn another_origin_receives_no_credentials_and_no_referer() {
+        let other = Scripted::start(|_, _| (200, Vec::new(), Vec::new()));
+        for host in ["127.0.0.1", "localhost"] {
+            let target = format!("http://user:MARKED@{host}:{}/b", other.address().port());
+            let first =
+                Scripted::start(move |_, _| (302, vec![("Location", target.clone())], Vec::new()));
+            let url = format!("http://{}/a?sig=MARKED", first.address());
+            let answer = ask(&client(LOOPBACK, false), &url);
+            assert_eq!(answer.status(), 200, "{host}");
+            let received = other.take();
+            assert_eq!(received.len(), 1);
+            assert!(received[0].contains("range: bytes=1-3"), "{received:?}");
+            assert!(!received[0].contains("MARKED"), "{received:?}");
+
+            let answer = ask(&client(LOOPBACK, true), &url);
+            assert_eq!(answer.status(), 302);
+            assert_eq!(other.take().len(), 0);
+        }
+    }
+
+    /// The check is of the address that is connected to, and there is no second look-up between them.
+    #[test]
+    fn names_of_refused_addresses_are_refused() {
+        let refuse = Admission {
+            scheme: "http",
+            address: |_| false,
+        };
+        let other = Scripted::start(|_, _| (200, Vec::new(), Vec::new()));
+        let target = format!("http://localhost:{}/b", other.address().port());
+        let first =
+            Scripted::start(move |_, _| (302, vec![("Location", target.clone())], Vec::new()));
+        // The origin that the user named may be anywhere.
+        let url = format!("http://localhost:{}/a", first.address().port());
+        let answer = ask(&client(refuse, false), &url);
+        assert_eq!(answer.status(), 302);
+        assert!(answer.extensions().get::<NotFollowed>().is_some());
+        assert_eq!((first.take().len(), other.take().len()), (1, 0));
+    }
+
+    /// Only the user may name a private origin: another server may not redirect back to it.
+    #[test]
+    fn a_redirect_back_to_the_first_origin_is_checked() {
+        static FIRST: std::sync::OnceLock<u16> = std::sync::OnceLock::new();
+        let other = Scripted::start(|_, _| {
+            let back = format!("http://localhost:{}/secret", FIRST.get().unwrap());
+            (302, vec![("Location", back)], Vec::new())
+        });
+        let target = format!("http://{}/b", other.address());
+        let first =
+            Scripted::start(move |_, _| (302, vec![("Location", target.clone())], Vec::new()));
+        FIRST.set(first.address().port()).unwrap();
+        static NAMES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let literal_only = Admission {
+            scheme: "http",
+            // The literal address of the other server is admitted, and nothing after it.
+            address: |_| NAMES.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0,
+        };
+        let url = format!("http://localhost:{}/a", first.address().port());
+        let answer = ask(&client(literal_only, false), &url);
+        assert!(answer.extensions().get::<NotFollowed>().is_some());
+        assert_eq!((first.take().len(), other.take().len()), (1, 1));
+    }
+
+    #[test]
+    fn only_addresses_of_the_internet_are_public() {
+        for (address, expected) in [
+            ("8.8.8.8", true),
+            ("172.32.0.1", true),
+            ("100.128.0.1", true),
+            ("0.0.0.0", false),
+            ("10.1.2.3", false),
+            ("127.9.9.9", false),
+            ("100.64.0.1", false),
+            ("169.254.169.254", false),
+            ("172.31.0.1", false),
+            ("192.0.0.8", false),
+            ("192.168.0.1", false),
+            ("198.19.0.1", false),
+            ("168.63.129.16", false),
+            ("224.0.0.1", false),
+            ("255.255.255.255", false),
+            ("2606:4700::1111", true),
+            ("64:ff9b::8.8.8.8", true),
+            ("64:ff9b::10.0.0.1", false),
+            ("::", false),
+            ("::1", false),
+            ("::ffff:8.8.8.8", true),
+            ("::ffff:169.254.169.254", false),
+            ("::127.0.0.1", false),
+            ("fe80::1", false),
+            ("fd00:ec2::254", false),
+            ("ff02::1", false),
+            ("2001::1", false),
+            ("2001:db8::1", false),
+            ("2002:7f00:1::", false),
+        ] {
+            assert_eq!(is_public(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn settings_that_are_not_valid_are_named() {
+        let options = ClientOptions::new().with_config(ClientConfigKey::ReadTimeout, "MARKED");
+        let error = Direct::new(&options).unwrap_err();
+        let shown = format!("{error:?}");
+        assert!(
+            shown.contains("read_timeout") && !shown.contains("MARKED"),
+            "{shown}"
+        );
+    }
+}

@@ -1,0 +1,470 @@
+//! The log of the exchanges between `object_store` and its HTTP client.
+//!
+//! `object_store` tells its errors as text. What decides about a further try (the status, the store's error code, how long it
+//! wants to be left alone) and what proves an upload (the checksum that the store reports of the bytes it received) is
+//! noted here, for the caller that runs the operation: notes belong to a task.
+
+use super::client::{Direct, Following, NotFollowed, redirect_host};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http_body_util::BodyExt;
+use md5::{Digest, Md5};
+use object_store::ClientOptions;
+use object_store::HeaderMap;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
+    HttpResponse, HttpResponseBody, HttpService,
+};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// An error's body is read this far: it is for people, and comes from a stranger.
+const ERROR_BODY_BYTES: usize = 64 << 10;
+
+tokio::task_local! {
+    /// The log of the running operation.
+    pub(super) static EXCHANGE_LOG: Arc<ExchangeLog>;
+}
+
+/// The log of the requests of one try.
+#[derive(Debug, Default)]
+pub(super) struct ExchangeLog {
+    seen: Mutex<Observation>,
+}
+
+/// The observations of the last request.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Observation {
+    pub(super) status: Option<u16>,
+    /// The error code that the store gave, such as `SlowDown`.
+    pub(super) code: Option<String>,
+    /// Its sentence for people.
+    pub(super) message: Option<String>,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) transport: Option<HttpErrorKind>,
+    /// The redirect that was answered last and not followed.
+    pub(super) redirect: Option<Redirect>,
+    /// The host that was asked last, without its port.
+    pub(super) host: String,
+    /// The URL that was asked last, without its query.
+    pub(super) url: String,
+    /// The CRC-32C that the store tells of a whole object.
+    pub(super) crc32c: Option<u32>,
+    /// Names in listings that no path can have, each taken out of the answer.
+    pub(super) invalid_names: Vec<String>,
+    /// Bodies sent whose checksum the store reported, and it was ours.
+    pub(super) proved: u32,
+    /// Bodies sent of which the store reported nothing that can be compared.
+    pub(super) unproved: u32,
+    /// Bodies sent of which the store reported another checksum than ours.
+    pub(super) refuted: u32,
+}
+
+/// A redirect that was not followed.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Redirect {
+    /// The host that it names.
+    pub(super) host: Option<String>,
+    /// The region that S3 names.
+    pub(super) region: Option<String>,
+    /// Why it was not followed, where others are.
+    pub(super) why: Option<&'static str>,
+}
+
+impl ExchangeLog {
+    /// ExchangeLog the host that a request goes to next.
+    pub(super) fn asks(&self, host: &str) {
+        host.clone_into(&mut self.lock().host);
+    }
+
+    pub(super) fn seen(&self) -> Observation {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Observation> {
+        self.seen
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Makes clients that note what they see.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Watched {
+    /// For requests with credentials: never redirected.
+    Bucket,
+    /// For requests without.
+    Web,
+}
+
+impl HttpConnector for Watched {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = match self {
+            Self::Bucket => HttpClient::new(Direct::new(options)?),
+            Self::Web => HttpClient::new(Following::new(options)?),
+        };
+        Ok(HttpClient::new(Watcher(client)))
+    }
+}
+
+#[derive(Debug)]
+struct Watcher(HttpClient);
+
+#[async_trait::async_trait]
+impl HttpService for Watcher {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let Ok(notes) = EXCHANGE_LOG.try_with(Arc::clone) else {
+            return self.0.execute(request).await;
+        };
+        let uri = request.uri();
+        {
+            let mut seen = notes.lock();
+            // What one request met says nothing about the next.
+            (seen.status, seen.code, seen.message) = (None, None, None);
+            (seen.retry_after, seen.transport, seen.redirect) = (None, None, None);
+            seen.host = uri.host().unwrap_or_default().to_owned();
+            seen.url = format!(
+                "{}://{}{}",
+                uri.scheme_str().unwrap_or_default(),
+                uri.authority().map_or("", |authority| authority.as_str()),
+                uri.path()
+            );
+        }
+        let asked = uri.to_string();
+        let is_listing =
+            request.method().as_str() == "GET" && lists(uri.query().unwrap_or_default());
+        let sent = (request.method().as_str() == "PUT" && request.body().content_length() > 0)
+            .then(|| Sent::of(&request));
+        let response = match self.0.execute(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                notes.lock().transport = Some(error.kind());
+                return Err(error);
+            }
+        };
+        let status = response.status();
+        let headers = response.headers();
+        {
+            let mut seen = notes.lock();
+            seen.status = Some(status.as_u16());
+            seen.retry_after = text(headers, "retry-after")
+                .and_then(|text| text.trim().parse().ok())
+                .map(Duration::from_secs);
+            seen.crc32c = goog_hash(headers, "crc32c").and_then(|sum| crc32c_of_base64(&sum));
+            if let (Some(sent), true) = (sent, status.is_success()) {
+                match sent.compare(headers) {
+                    Some(true) => seen.proved += 1,
+                    Some(false) => seen.refuted += 1,
+                    None => seen.unproved += 1,
+                }
+            }
+        }
+        if status.is_redirection() && status.as_u16() != 304 {
+            notes.lock().redirect = Some(Redirect {
+                host: redirect_host(&asked, &response),
+                region: text(response.headers(), "x-amz-bucket-region").map(str::to_owned),
+                why: response.extensions().get().map(|NotFollowed(why)| *why),
+            });
+        }
+        if status.is_success() && is_listing {
+            return without_invalid_names(response, &notes).await;
+        }
+        if status.is_success() || status.is_redirection() {
+            return Ok(response);
+        }
+        let (parts, body) = response.into_parts();
+        let body = read_some(body, ERROR_BODY_BYTES)
+            .await
+            .inspect_err(|error| {
+                notes.lock().transport = Some(error.kind());
+            })?;
+        {
+            let mut seen = notes.lock();
+            let said = String::from_utf8_lossy(&body);
+            seen.code =
+                between(&said, "<Code>", "</Code>").or_else(|| json_string(&said, "reason"));
+            seen.message =
+                between(&said, "<Message>", "</Message>").or_else(|| json_string(&said, "message"));
+        }
+        Ok(HttpResponse::from_parts(parts, body.into()))
+    }
+}
+
+/// Whether a query asks for the objects of a bucket, of S3, Google or Azure.
+fn lists(query: &str) -> bool {
+    let mut fields = query.split('&');
+    fields.any(|field| field == "list-type=2" || field == "comp=list")
+}
+
+/// Takes names that no path can have, such as `a//b` or `a/../b`, out of a page of a listing: `object_store` refuses
+/// the whole listing for one of them.
+async fn without_invalid_names(
+    response: HttpResponse,
+    notes: &ExchangeLog,
+) -> Result<HttpResponse, HttpError> {
+    let (mut parts, body) = response.into_parts();
+    let body = body.bytes().await.inspect_err(|error| {
+        notes.lock().transport = Some(error.kind());
+    })?;
+    let Some((xml, names)) = std::str::from_utf8(&body).ok().and_then(valid_entries) else {
+        return Ok(HttpResponse::from_parts(parts, body.into()));
+    };
+    notes.lock().invalid_names.extend(names);
+    parts.headers.remove("content-length");
+    Ok(HttpResponse::from_parts(parts, xml.into_bytes().into()))
+}
+
+/// The entries of a listing, and the elements that hold their names.
+const ENTRIES: [(&str, &str, &str); 4] = [
+    ("<Contents>", "</Contents>", "Key"),
+    ("<CommonPrefixes>", "</CommonPrefixes>", "Prefix"),
+    ("<Blob>", "</Blob>", "Name"),
+    ("<BlobPrefix>", "</BlobPrefix>", "Name"),
+];
+
+/// A page without the entries whose names no path can have, and those names; none if it has none.
+fn valid_entries(xml: &str) -> Option<(String, Vec<String>)> {
+    let (mut kept, mut names) = (String::new(), Vec::new());
+    let mut rest = xml;
+    loop {
+        let begins = ENTRIES
+            .iter()
+            .filter_map(|entry| Some((rest.find(entry.0)?, entry)));
+        let Some((start, (_, close, element))) = begins.min_by_key(|(start, _)| *start) else {
+            break;
+        };
+        let Some(end) = rest[start..].find(close).map(|at| start + at + close.len()) else {
+            break;
+        };
+        let (before, entry) = (&rest[..start], &rest[start..end]);
+        let name = between(entry, &format!("<{element}>"), &format!("</{element}>"));
+        let name = name.map(|name| match quick_xml::escape::unescape(&name) {
+            Ok(text) => text.into_owned(),
+            Err(_) => name.clone(),
+        });
+        kept.push_str(before);
+        match name {
+            Some(name) if object_store::path::Path::parse(&name).is_err() => names.push(name),
+            _ => kept.push_str(entry),
+        }
+        rest = &rest[end..];
+    }
+    kept.push_str(rest);
+    (!names.is_empty()).then_some((kept, names))
+}
+
+/// A body, or the first `most` bytes of it.
+pub(super) async fn read_some(
+    mut body: HttpResponseBody,
+    most: usize,
+) -> Result<Vec<u8>, HttpError> {
+    let mut read = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            let rest = most - read.len();
+            read.extend_from_slice(data.get(..data.len().min(rest)).unwrap_or_default());
+            if read.len() == most {
+                break;
+            }
+        }
+    }
+    Ok(read)
+}
+
+/// A body that is sent. Checksums are made of it where the answer has something to compare them with: each costs as much as
+/// all else that is done with the bytes.
+struct Sent {
+    body: HttpRequestBody,
+    /// Whether the request's signature covers the bytes: S3 refuses a body that does not match it.
+    is_signed: bool,
+}
+
+impl Sent {
+    fn of(request: &HttpRequest) -> Self {
+        // In other requests there are words for "not signed" in its place.
+        let hash = text(request.headers(), "x-amz-content-sha256");
+        let is_hashed = hash
+            .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()));
+        Self {
+            body: request.body().clone(),
+            is_signed: is_hashed,
+        }
+    }
+
+    /// Calls `each` with the bytes, piece by piece.
+    fn for_each(&self, mut each: impl FnMut(&[u8])) {
+        let mut body = self.body.clone();
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        // Such a body lies in memory, so each frame is ready at once.
+        while let std::task::Poll::Ready(Some(Ok(frame))) =
+            http_body::Body::poll_frame(std::pin::Pin::new(&mut body), &mut context)
+        {
+            if let Ok(data) = frame.into_data() {
+                each(&data);
+            }
+        }
+    }
+
+    fn crc32c(&self) -> u32 {
+        let mut crc32c = 0;
+        self.for_each(|data| crc32c = crc32c::crc32c_append(crc32c, data));
+        crc32c
+    }
+
+    fn md5(&self) -> [u8; 16] {
+        let mut md5 = Md5::new();
+        self.for_each(|data| md5.update(data));
+        md5.finalize().into()
+    }
+
+    /// Whether the store received these bytes, by what it reports; none if it reports nothing of the kind.
+    fn compare(&self, headers: &HeaderMap) -> Option<bool> {
+        if let Some(sum) = goog_hash(headers, "crc32c")
+            .or_else(|| text(headers, "x-amz-checksum-crc32c").map(str::to_owned))
+            .and_then(|sum| crc32c_of_base64(&sum))
+        {
+            return Some(sum == self.crc32c());
+        }
+        if self.is_signed {
+            return Some(true);
+        }
+        if let Some(sum) = text(headers, "content-md5") {
+            return Some(base64_bytes(sum).as_deref() == Some(&self.md5()[..]));
+        }
+        // An etag is often the MD5 of the bytes, but a store may make it of anything it likes: it can prove, not refute.
+        let etag = text(headers, "etag")?.trim_matches('"');
+        if etag.len() != 32 || !etag.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        let hex: String = self
+            .md5()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        etag.eq_ignore_ascii_case(&hex).then_some(true)
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// `x-goog-hash` may come as one header or as several: `crc32c=...,md5=...`.
+fn goog_hash(headers: &HeaderMap, kind: &str) -> Option<String> {
+    headers
+        .get_all("x-goog-hash")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .find_map(|one| one.trim().strip_prefix(kind)?.strip_prefix('='))
+        .map(str::to_owned)
+}
+
+fn crc32c_of_base64(text: &str) -> Option<u32> {
+    let bytes: [u8; 4] = base64_bytes(text)?.try_into().ok()?;
+    Some(u32::from_be_bytes(bytes))
+}
+
+fn base64_bytes(text: &str) -> Option<Vec<u8>> {
+    BASE64_STANDARD.decode(text.trim()).ok()
+}
+
+fn between(text: &str, open: &str, close: &str) -> Option<String> {
+    let rest = text.split_once(open)?.1;
+    Some(rest.split_once(close)?.0.to_owned())
+}
+
+/// The first string of that name in a JSON text, wherever it is.
+fn json_string(text: &str, name: &str) -> Option<String> {
+    fn find(value: &serde_json::Value, name: &str) -> Option<String> {
+        match value {
+            serde_json::Value::Object(fields) => fields
+                .get(name)
+                .and_then(|value| value.as_str().map(str::to_owned))
+                .or_else(|| fields.values().find_map(|value| find(value, name))),
+            serde_json::Value::Array(values) => values.iter().find_map(|value| find(value, name)),
+            _ => None,
+        }
+    }
+    find(&serde_json::from_str(text).ok()?, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in pairs {
+            map.append(*name, value.parse().unwrap());
+        }
+        map
+    }
+
+    #[test]
+    fn reported_checksums_are_compared() {
+        // Of RFC 3720, appendix B.4 (32 zero bytes), and RFC 1321's digest of the same bytes.
+        let request = HttpRequest::new(vec![0u8; 32].into());
+        let sent = Sent::of(&request);
+        assert_eq!(sent.crc32c(), 0x8a91_36aa);
+        let good = "ipE2qg==";
+        for (name, value, expected) in [
+            ("x-goog-hash", format!("crc32c={good},md5=AAAA"), Some(true)),
+            ("x-goog-hash", "crc32c=AAAAAA==".to_owned(), Some(false)),
+            ("x-amz-checksum-crc32c", good.to_owned(), Some(true)),
+            (
+                "content-md5",
+                "cLyPS3KoaSFGi/joRB3OUQ==".to_owned(),
+                Some(true),
+            ),
+            (
+                "content-md5",
+                "cLyPS3KoaSFGi/joRB3OUA==".to_owned(),
+                Some(false),
+            ),
+            (
+                "etag",
+                "\"70bc8f4b72a86921468bf8e8441dce51\"".to_owned(),
+                Some(true),
+            ),
+            ("etag", "\"0x8DC\"".to_owned(), None),
+            (
+                "etag",
+                "\"ffffffffffffffffffffffffffffffff\"".to_owned(),
+                None,
+            ),
+        ] {
+            let found = sent.compare(&headers(&[(name, &value)]));
+            assert_eq!(found, expected, "{name}: {value}");
+        }
+        assert_eq!(sent.compare(&headers(&[])), None);
+    }
+
+    #[test]
+    fn a_signed_payload_is_proved_by_acceptance() {
+        let signed = |hash: &str| {
+            let mut request = HttpRequest::new(vec![0u8; 32].into());
+            let headers = request.headers_mut();
+            headers.insert("x-amz-content-sha256", hash.parse().unwrap());
+            request
+        };
+        let nothing = headers(&[]);
+        let hashed = signed(&"0123456789abcdef".repeat(4));
+        assert_eq!(Sent::of(&hashed).compare(&nothing), Some(true));
+        let unsigned = signed("UNSIGNED-PAYLOAD");
+        assert_eq!(Sent::of(&unsigned).compare(&nothing), None);
+        // A checksum that is reported counts all the same.
+        let wrong = headers(&[("x-amz-checksum-crc32c", "AAAAAA==")]);
+        assert_eq!(Sent::of(&hashed).compare(&wrong), Some(false));
+    }
+
+    #[test]
+    fn codes_are_found_in_both_kinds_of_bodies() {
+        let xml = "<Error><Code>SlowDown</Code><Message>less</Message></Error>";
+        assert_eq!(between(xml, "<Code>", "</Code>").unwrap(), "SlowDown");
+        let json = r#"{"error":{"errors":[{"reason":"forbidden"}],"message":"no"}}"#;
+        assert_eq!(json_string(json, "message").unwrap(), "no");
+        assert_eq!(json_string(json, "reason").unwrap(), "forbidden");
+        assert_eq!(json_string("<html>", "message"), None);
+    }
+}

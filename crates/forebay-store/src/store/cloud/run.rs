@@ -1,0 +1,159 @@
+//! Tries of one operation: how long they go on, and the error in the end.
+
+use super::exchange_log::{EXCHANGE_LOG, ExchangeLog};
+use super::fault::{Fault, Outcome, RetryClass, RetryPolicy, judge};
+use super::{Live, Operation, SLOWEST, Try, random};
+use crate::Error;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+impl Live {
+    /// Makes tries until one succeeds, no further one may help, or time is up.
+    pub(super) async fn run<T, Once>(
+        &self,
+        operation: &Operation,
+        mut once: impl FnMut(Try) -> Once,
+    ) -> std::result::Result<T, Failed>
+    where
+        Once: Future<Output = std::result::Result<T, Fault>>,
+    {
+        let open = &self.0;
+        let started = Instant::now();
+        let allowance = open.timeout + Duration::from_secs(operation.bytes / SLOWEST);
+        let mut number = 0;
+        loop {
+            let turn = open.pace.enter().await;
+            number += 1;
+            let notes = Arc::<ExchangeLog>::default();
+            let one = EXCHANGE_LOG.scope(Arc::clone(&notes), once(Try(number)));
+            let outcome = match tokio::time::timeout(allowance, one).await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(Fault::TimedOut(allowance)),
+            };
+            drop(turn);
+            let seen = notes.seen();
+            if !seen.invalid_names.is_empty() {
+                let mut known = open.invalid_names.lock().unwrap_or_else(|e| e.into_inner());
+                known.extend(seen.invalid_names.iter().cloned());
+            }
+            let fault = match outcome {
+                Ok(_) if seen.refuted > 0 => {
+                    Fault::BadBytes("the store received other bytes than were sent".to_owned())
+                }
+                Ok(value) => {
+                    open.pace.succeeded();
+                    return Ok(value);
+                }
+                Err(fault) => fault,
+            };
+            if seen.status.is_some() {
+                open.pace.answered();
+            } else {
+                open.pace.unanswered();
+            }
+            let verdict = judge(fault, &seen);
+            if verdict.again == RetryPolicy::Slower {
+                open.pace.slow_down(seen.retry_after);
+            }
+            let elapsed = started.elapsed();
+            let patience = if open.pace.contacted() {
+                open.retry.give_up_after
+            } else {
+                open.retry.give_up_after / 10
+            };
+            let more = match verdict.again {
+                RetryPolicy::Never => false,
+                RetryPolicy::Some(most) => number < most,
+                RetryPolicy::Yes | RetryPolicy::Slower => true,
+            };
+            let wait = if more && number < open.retry.max_attempts {
+                Some(self.wait_before(number + 1) + open.pace.retry())
+            } else {
+                None
+            };
+            match wait {
+                Some(wait) if elapsed + wait <= patience => {
+                    open.pace.repeats();
+                    open.counters.retries.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(wait).await;
+                }
+                _ => {
+                    if matches!(
+                        verdict.what,
+                        Outcome::Failed { .. } | Outcome::Damaged { .. }
+                    ) {
+                        open.pace.gave_up();
+                    }
+                    return Err(Failed {
+                        verdict,
+                        attempts: number,
+                        elapsed,
+                    });
+                }
+            }
+        }
+    }
+
+    /// A random time up to one that doubles with each try ("full jitter": those who failed together do not come back
+    /// together).
+    pub(super) fn wait_before(&self, number: u32) -> Duration {
+        let retry = &self.0.retry;
+        let most = retry
+            .first_wait
+            .saturating_mul(1 << (number.saturating_sub(2)).min(16))
+            .min(retry.max_wait);
+        most.mul_f64((random() >> 11) as f64 / (1u64 << 53) as f64)
+    }
+}
+
+/// An operation that was given up.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) verdict: RetryClass,
+    attempts: u32,
+    elapsed: Duration,
+}
+
+impl Failed {
+    /// The error for the user.
+    pub(super) fn into_error(self, operation: &Operation) -> Error {
+        let object = operation.object.clone();
+        match self.verdict.what {
+            Outcome::Known(error) => error,
+            Outcome::Damaged {
+                what,
+                expected,
+                found,
+            } => Error::Checksum {
+                object,
+                what,
+                expected,
+                found,
+            },
+            Outcome::BeyondEnd => Error::Changed {
+                object,
+                why: "it is shorter than it was".to_owned(),
+            },
+            Outcome::NotFound => Error::NotFound {
+                object,
+                op: operation.op,
+            },
+            Outcome::AlreadyThere => Error::AlreadyThere { object },
+            Outcome::Condition => Error::Changed {
+                object,
+                why: "it is another one by now".to_owned(),
+            },
+            Outcome::Failed { kind, why, hint } => Error::Request {
+                object,
+                op: operation.op,
+                kind,
+                why,
+                attempts: self.attempts,
+                elapsed: self.elapsed,
+                hint,
+            },
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The seam between services: what differs, and nothing else.
+
+use super::open::Opening;
+use super::upload::Completion;
+use super::{Fault, Open};
+use crate::Result;
+use object_store::ObjectStore;
+use object_store::client::HttpRequest;
+use object_store::multipart::MultipartStore;
+use std::sync::Arc;
+
+/// Opens a service with the settings of an [`Opening`].
+pub(super) type Connect = fn(Opening<'_>) -> Result<Open>;
+
+/// The differences between services.
+#[async_trait::async_trait]
+pub(super) trait Service: Send + Sync {
+    fn store(&self) -> Arc<dyn ObjectStore>;
+
+    /// The calls for uploads in parts; none where the service is read only.
+    fn multipart(&self) -> Option<&dyn MultipartStore> {
+        None
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.multipart().is_none()
+    }
+
+    /// Whether an upload in parts is begun, and has an id.
+    fn has_uploads(&self) -> bool {
+        true
+    }
+
+    /// Whether conditions name the generation of an object, not its etag.
+    fn names_generations(&self) -> bool {
+        false
+    }
+
+    /// Whether there are servers of this protocol that accept a condition and ignore it.
+    fn may_ignore_conditions(&self) -> bool {
+        false
+    }
+
+    /// The request that lists open uploads; none where there is no such list.
+    async fn uploads_request(
+        &self,
+        _: &Open,
+        _: &[(&'static str, String)],
+    ) -> std::result::Result<Option<HttpRequest>, Fault> {
+        Ok(None)
+    }
+
+    /// Completes an upload in parts, and returns the etag of the object.
+    async fn complete(
+        &self,
+        _: &Open,
+        completion: &Completion,
+    ) -> std::result::Result<Option<String>, Fault> {
+        let (name, ids) = (&completion.name, completion.ids.to_vec());
+        let multipart = self.multipart().ok_or_else(Fault::read_only)?;
+        let done = multipart.complete_multipart(name, &completion.upload_id, ids);
+        Ok(done.await?.e_tag)
+    }
+}

@@ -1,0 +1,46 @@
+//! Web servers, which are read only.
+
+use super::exchange_log::Watched;
+use super::open::Opening;
+use super::{Cloud, Open, Service};
+use crate::Result;
+use crate::store::backend::Scheme;
+use object_store::http::{HttpBuilder, HttpStore};
+use object_store::{ClientConfigKey, ObjectStore};
+use std::sync::Arc;
+
+pub(in crate::store) const SCHEME: Scheme = Scheme {
+    names: &["http", "https"],
+    is_bucket: false,
+    account_names: &[],
+    open: |location, options| Cloud::open(location, options, connect),
+};
+
+struct Web(Arc<HttpStore>);
+
+#[async_trait::async_trait]
+impl Service for Web {
+    fn store(&self) -> Arc<dyn ObjectStore> {
+        Arc::clone(&self.0) as _
+    }
+}
+
+pub(super) fn connect(mut opening: Opening<'_>) -> Result<Open> {
+    let url = opening.location.to_string();
+    opening.check_http(&url)?;
+    let mut options = opening.client_options();
+    for (name, value) in std::mem::take(&mut opening.extra) {
+        let key = name
+            .parse::<ClientConfigKey>()
+            .map_err(|_| opening.unknown(&name))?;
+        options = options.with_config(key, value);
+    }
+    let store = HttpBuilder::new()
+        .with_url(url)
+        .with_client_options(options)
+        .with_retry(Opening::no_retry())
+        .with_http_connector(Watched::Web)
+        .build()
+        .map_err(|error| opening.failed(&error))?;
+    opening.finish(Box::new(Web(Arc::new(store))), None)
+}

@@ -1,0 +1,294 @@
+//! Datasets copied to and from a real server, through a proxy that makes faults, stopped and killed.
+
+use forebay_rigs::{BUCKET, FaultProxy, Plan as Faults, S3Server};
+use forebay_shard::manifest::{ShardEntry, SplitEntry};
+use forebay_shard::{Manifest, ShardFormat, checksum::crc32c};
+use forebay_store::{
+    Cancel, CopyAction, CopyError, CopyMode, CopyObserver, CopyOptions, CopyPlan, CopySource,
+    CopySummary, CopyTarget, Location, Retry, Store, StoreOptions,
+};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+fn bytes(seed: u32, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        (state >> 24) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// A dataset of shards of these sizes; the engine does not look into them.
+fn dataset(root: &Path, seed: u32, sizes: &[usize]) {
+    std::fs::create_dir_all(root.join("index")).unwrap();
+    let shards = sizes.iter().zip(0u32..).map(|(size, number)| {
+        let name = format!("train-{number:05}-of-{:05}", sizes.len());
+        let content = bytes(seed + number, *size);
+        std::fs::write(root.join(&name), &content).unwrap();
+        std::fs::write(root.join(format!("index/{name}.idx")), "0 1\n").unwrap();
+        ShardEntry {
+            name,
+            records: 1,
+            bytes: content.len() as u64,
+            crc32c: crc32c(&content),
+            blake3: None,
+        }
+    });
+    let split = SplitEntry::new("train", shards.collect());
+    let manifest = Manifest::new(ShardFormat::TfRecord, 1, vec![split]);
+    std::fs::write(root.join("forebay.json"), manifest.to_json().unwrap()).unwrap();
+}
+
+fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut out = BTreeMap::new();
+    let mut open = vec![root.to_path_buf()];
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap();
+                out.insert(name.to_owned(), std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    out
+}
+
+fn options(url: String) -> StoreOptions {
+    let waits = Retry::default().with_waits(Duration::from_millis(2), Duration::from_millis(50));
+    let keys = S3Server::keys().into_iter();
+    keys.fold(
+        StoreOptions::new().with_endpoint(url).with_retry(waits),
+        |options, (name, value)| options.with(name, value),
+    )
+}
+
+fn at(prefix: &str) -> Location {
+    Location::parse(format!("s3://{BUCKET}/{prefix}")).unwrap()
+}
+
+fn plan(
+    from: &Location,
+    to: &Location,
+    store: &StoreOptions,
+    how: CopyOptions,
+) -> Result<CopyPlan, CopyError> {
+    let source = CopySource::find(from, store)?;
+    let target = CopyTarget::find(to, &source, store)?;
+    CopyPlan::make(source, target, how, &(), &Cancel::new())
+}
+
+fn copy(
+    from: &Location,
+    to: &Location,
+    store: &StoreOptions,
+    how: CopyOptions,
+) -> Result<CopySummary, CopyError> {
+    plan(from, to, store, how)?.run(&(), &Cancel::new())
+}
+
+fn sync() -> CopyOptions {
+    let mut options = CopyOptions::default();
+    options.mode = CopyMode::Sync;
+    options.parallel = 4;
+    options
+}
+
+#[test]
+fn a_dataset_goes_up_over_and_down() {
+    let server = S3Server::start();
+    let store = options(server.url());
+    let dir = tempfile::tempdir().unwrap();
+    let (here, back) = (dir.path().join("here"), dir.path().join("back"));
+    // One of them in several parts.
+    dataset(&here, 1, &[100_000, 20 << 20, 1]);
+    let here_at = Location::from(here.as_path());
+    let summary = copy(&here_at, &at("a/set"), &store, CopyOptions::default()).unwrap();
+    assert_eq!((summary.copied, summary.published), (7, 1));
+    // Everything has its checksum with it now, so nothing is sent again, indexes neither.
+    let again = copy(&here_at, &at("a/set"), &store, CopyOptions::default()).unwrap();
+    assert_eq!((again.copied, again.kept), (0, 7));
+    let mut through = CopyOptions::default();
+    through.scratch = Some(dir.path().join("scratch"));
+    copy(&at("a/set"), &at("b/set"), &store, through).unwrap();
+    assert_eq!(
+        std::fs::read_dir(dir.path().join("scratch"))
+            .unwrap()
+            .count(),
+        0
+    );
+    copy(
+        &at("b/set"),
+        &Location::from(back.as_path()),
+        &store,
+        sync(),
+    )
+    .unwrap();
+    assert_eq!(tree(&here), tree(&back));
+    let kept = copy(
+        &at("b/set"),
+        &Location::from(back.as_path()),
+        &store,
+        sync(),
+    )
+    .unwrap();
+    assert_eq!((kept.copied, kept.kept), (0, 7));
+
+    // Another dataset is refused, and what is beside the prefix is never touched.
+    let other = dir.path().join("other");
+    dataset(&other, 9, &[5000]);
+    let other_at = Location::from(other.as_path());
+    let error = copy(&other_at, &at("a/set"), &store, sync()).unwrap_err();
+    assert!(matches!(error, CopyError::Refused { .. }), "{error}");
+    let mut replace = sync();
+    replace.overwrite = true;
+    replace.delete = true;
+    copy(&other_at, &at("a/set"), &store, replace).unwrap();
+    let keys = |prefix: &str| {
+        let listed = Store::open(&at(prefix), &store).unwrap().list("").unwrap();
+        listed
+            .into_iter()
+            .map(|object| object.key)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        keys("a/set"),
+        [
+            "forebay.json",
+            "index/train-00000-of-00001.idx",
+            "train-00000-of-00001"
+        ]
+    );
+    assert_eq!(keys("b/set").len(), 7);
+    assert_eq!(server.open_uploads(), 0);
+}
+
+#[test]
+fn a_fifth_of_all_answers_may_fail() {
+    let server = S3Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    let (here, back) = (dir.path().join("here"), dir.path().join("back"));
+    dataset(&here, 3, &[10_000, 12 << 20, 300_000, 77]);
+    for seed in 0..2 {
+        let proxy = FaultProxy::new(server.address(), seed, Faults::rough(0.2));
+        let store = options(proxy.url());
+        let place = at(&format!("set-{seed}"));
+        copy(&Location::from(here.as_path()), &place, &store, sync()).unwrap();
+        let _ = std::fs::remove_dir_all(&back);
+        copy(&place, &Location::from(back.as_path()), &store, sync()).unwrap();
+        assert_eq!(tree(&here), tree(&back));
+        assert!(
+            proxy.counts().values().sum::<u64>() > 0,
+            "the proxy made faults"
+        );
+    }
+    assert_eq!(server.open_uploads(), 0);
+}
+
+/// Asks for a stop once one object is through.
+struct StopAtFirst(Cancel);
+
+impl CopyObserver for StopAtFirst {
+    fn moved(&self, _bytes: u64) {
+        self.0.cancel();
+    }
+
+    fn done(&self, _key: &str, _bytes: u64, _action: CopyAction) {
+        self.0.cancel();
+    }
+}
+
+#[test]
+fn a_stop_leaves_no_open_uploads_and_is_continued() {
+    let server = S3Server::start();
+    let store = options(server.url());
+    let dir = tempfile::tempdir().unwrap();
+    dataset(dir.path(), 5, &[18 << 20, 17 << 20, 100]);
+    let here = Location::from(dir.path());
+    let place = at("set");
+    let stopped = Cancel::new();
+    let begun = plan(&here, &place, &store, sync()).unwrap();
+    let error = begun
+        .run(&StopAtFirst(stopped.clone()), &stopped)
+        .unwrap_err();
+    assert!(matches!(error, CopyError::Interrupted { .. }), "{error}");
+    assert_eq!(server.open_uploads(), 0);
+    assert!(
+        Store::open(&place, &store)
+            .unwrap()
+            .head("forebay.json")
+            .unwrap()
+            .is_none()
+    );
+    let summary = copy(&here, &place, &store, sync()).unwrap();
+    assert_eq!((summary.copied + summary.kept, summary.published), (7, 1));
+}
+
+#[test]
+fn damage_in_a_store_is_found_on_the_way_down() {
+    let server = S3Server::start();
+    let store = options(server.url());
+    let dir = tempfile::tempdir().unwrap();
+    let (here, back) = (dir.path().join("here"), dir.path().join("back"));
+    dataset(&here, 7, &[200_000, 100]);
+    copy(&Location::from(here.as_path()), &at("set"), &store, sync()).unwrap();
+    let object = server.object_file("set/train-00000-of-00002");
+    let mut content = std::fs::read(&object).unwrap();
+    content[99_999] ^= 4;
+    std::fs::write(&object, content).unwrap();
+    let mut impatient = store.clone();
+    impatient.retry = Retry::default()
+        .with_max_attempts(2)
+        .with_waits(Duration::from_millis(1), Duration::from_millis(2));
+    let error = copy(
+        &at("set"),
+        &Location::from(back.as_path()),
+        &impatient,
+        sync(),
+    )
+    .unwrap_err();
+    assert!(
+        error.to_string().contains("train-00000-of-00002"),
+        "{error}"
+    );
+    for secret in S3Server::keys()
+        .iter()
+        .filter(|(name, _)| *name != "aws_region")
+    {
+        assert!(
+            !format!("{error} {error:?}").contains(&secret.1),
+            "a key is shown"
+        );
+    }
+    assert!(!back.join("forebay.json").exists() && !back.join("train-00000-of-00002").exists());
+}
+
+/// Another process may be uploading below the same prefix, even a file of the same name.
+#[test]
+fn uploads_of_other_processes_stay_open() {
+    let dir = tempfile::tempdir().unwrap();
+    dataset(dir.path(), 1, &[6 << 20, 1000]);
+    let server = S3Server::start();
+    let store = options(server.url());
+    let from = Location::from(dir.path());
+    let files = tree(dir.path());
+    let first = files.keys().next().unwrap();
+    for key in [
+        "set/other.bin".to_owned(),
+        "set".to_owned(),
+        format!("set/{first}"),
+    ] {
+        server.begin_upload(&key);
+    }
+    copy(&from, &at("set"), &store, CopyOptions::default()).unwrap();
+    assert_eq!(server.open_uploads(), 3);
+    std::fs::write(dir.path().join("more"), bytes(2, 6 << 20)).unwrap();
+    copy(&from, &at("set"), &store, sync()).unwrap();
+    assert_eq!(server.open_uploads(), 3);
+}

@@ -1,0 +1,7 @@
+//! One binary for all tests of the public interface: linking costs more than compiling here.
+
+mod copy;
+mod faults;
+mod odd_names;
+mod redirects;
+mod stores;

@@ -1,0 +1,454 @@
+//! Frames: every truncation and every flipped bit is found, limits hold before
+//! anything is allocated, and what is written is read.
+
+use std::io::{Cursor, Read};
+
+use forebay_batch::digest;
+use forebay_wire::batch::{from_header, to_header};
+use forebay_wire::frame::{self, HEAD_LEN, Limits};
+use forebay_wire::{
+    Batch, BufferPool, Dtype, EncodedImages, Error, FrameReader, FrameWriter, Kind, Layout,
+    Message, Mixed, Side, wire,
+};
+use proptest::prelude::*;
+
+const SERVER: Limits = Limits::from_server(1 << 20);
+
+fn batch(pool: &BufferPool) -> Batch {
+    let samples = vec![30, 10, 20];
+    let mut images = pool.take(3 * 2 * 2 * 3);
+    for (i, byte) in images.iter_mut().enumerate() {
+        *byte = i as u8;
+    }
+    Batch {
+        epoch: 1,
+        step: 2,
+        position: 6,
+        images,
+        dtype: Dtype::Uint8,
+        encoded: None,
+        mixed: Some(Box::new(Mixed {
+            labels: vec![999, -1, 5],
+            lam: vec![0.25, 0.25, 1.0],
+        })),
+        shape: [3, 2, 2, 3],
+        layout: Layout::Nhwc,
+        labels: vec![-1, 5, 999],
+        digest: digest::batch(6, 0, 1, &samples, &[0, 0, 1]),
+        samples,
+        flags: vec![0, 0, 1],
+    }
+}
+
+/// One frame of a batch, with the checksum of its payload.
+fn batch_frame(pool: &BufferPool) -> Vec<u8> {
+    let batch = batch(pool);
+    let mut bytes = Vec::new();
+    FrameWriter::new(&mut bytes)
+        .write(
+            &to_header(&batch, Some(crc32c::crc32c(&batch.images))).into(),
+            &batch.images,
+        )
+        .unwrap();
+    bytes
+}
+
+type Frames = Result<Vec<(Message, Vec<u8>)>, Error>;
+
+/// Reads frames to the end as a client does; a batch with its payload. One by one, and whatever comes together, are the same.
+fn read_all(bytes: &[u8], pool: &BufferPool) -> Frames {
+    let reader = || FrameReader::new(Cursor::new(bytes), SERVER);
+    let (each, ahead) = (
+        read_from(reader(), pool),
+        read_from(reader().read_ahead(), pool),
+    );
+    assert_eq!(format!("{each:?}"), format!("{ahead:?}"));
+    each
+}
+
+fn read_from(mut reader: FrameReader<impl Read>, pool: &BufferPool) -> Frames {
+    let mut out = Vec::new();
+    loop {
+        match reader.read() {
+            Err(Error::Closed) => return Ok(out),
+            Err(e) => return Err(e),
+            Ok((message, payload_len)) => {
+                let mut payload = pool.try_take(payload_len as usize).unwrap();
+                let crc = match &message {
+                    Message::Batch(header) => header.payload_crc32c,
+                    _ => None,
+                };
+                reader.read_payload(&mut payload, crc)?;
+                let copy = payload.to_vec();
+                if let Message::Batch(header) = &message {
+                    from_header(header.clone(), Layout::Nhwc, payload)?;
+                }
+                out.push((message, copy));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_arrives_as_it_was_sent() {
+    let pool = BufferPool::new(1 << 20);
+    let bytes = batch_frame(&pool);
+    let read = read_all(&bytes, &pool).unwrap();
+    let sent = batch(&pool);
+    let [(Message::Batch(header), payload)] = &read[..] else {
+        panic!("{read:?}");
+    };
+    assert_eq!(payload[..], sent.images[..]);
+    let mut images = pool.take(payload.len());
+    images.copy_from_slice(payload);
+    let got = from_header(header.clone(), Layout::Nhwc, images).unwrap();
+    assert_eq!((got.epoch, got.step, got.position), (1, 2, 6));
+    assert_eq!((got.shape, got.digest), (sent.shape, sent.digest));
+    assert_eq!(
+        (got.labels, got.mixed, got.samples, got.flags),
+        (sent.labels, sent.mixed, sent.samples, sent.flags)
+    );
+    let (message, payload, rest) = frame::decode(&bytes, &SERVER).unwrap().unwrap();
+    assert_eq!(
+        (message.kind(), payload.len(), rest.len()),
+        (Kind::Batch, 36, 0)
+    );
+}
+
+#[test]
+fn every_truncation_is_found() {
+    let pool = BufferPool::new(1 << 20);
+    let bytes = batch_frame(&pool);
+    for len in 1..bytes.len() {
+        let e = read_all(&bytes[..len], &pool).unwrap_err();
+        assert!(matches!(e, Error::Truncated { .. }), "{len}: {e}");
+        assert!(e.is_disconnect() && !e.is_timeout());
+        assert!(frame::decode(&bytes[..len], &SERVER).unwrap().is_none());
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    let pool = BufferPool::new(1 << 20);
+    let bytes = batch_frame(&pool);
+    for bit in 0..bytes.len() * 8 {
+        let mut bad = bytes.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        let e = read_all(&bad, &pool).unwrap_err();
+        match bit / 8 {
+            0..4 => assert!(matches!(e, Error::Magic { .. }), "{bit}: {e}"),
+            4 => assert!(matches!(e, Error::Version { .. }), "{bit}: {e}"),
+            // The header's checksum covers its own length, so a longer one runs
+            // into the end here and a shorter one does not fit.
+            _ => {}
+        }
+        assert!(!e.to_string().is_empty());
+    }
+}
+
+#[test]
+fn lengths_are_refused_before_anything_is_allocated() {
+    /// Fails the test when somebody reads more than a head.
+    struct OnlyHead(Cursor<Vec<u8>>);
+    impl Read for OnlyHead {
+        fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+            let n = self.0.read(buf)?;
+            assert!(n > 0, "read beyond the head");
+            Ok(n)
+        }
+    }
+    let head = |kind: Kind, header_len: u32, payload_len: u64| {
+        let mut head = Vec::from(*b"FBRY\x01");
+        head.push(kind as u8);
+        head.extend([0, 0]);
+        head.extend(header_len.to_le_bytes());
+        head.extend(payload_len.to_le_bytes());
+        head.extend([0; 4]);
+        head
+    };
+    let refused = |limits: Limits, head: Vec<u8>| {
+        let mut reader = FrameReader::new(OnlyHead(Cursor::new(head)), limits);
+        reader.read().unwrap_err()
+    };
+    let client = Limits::from_client();
+    for e in [
+        refused(client, head(Kind::Open, (1 << 20) + 1, 0)),
+        refused(client, head(Kind::Open, u32::MAX, 0)),
+        refused(client, head(Kind::Open, 1, 1)),
+        refused(client, head(Kind::Open, 1, u64::MAX)),
+        refused(SERVER, head(Kind::Batch, 1, (1 << 20) + 1)),
+        refused(SERVER, head(Kind::Batch, 1, u64::MAX)),
+        refused(SERVER, head(Kind::Stats, 1, 1)),
+    ] {
+        assert!(matches!(e, Error::TooLarge { .. }), "{e}");
+    }
+    // Messages that would make the other side allocate are refused by direction.
+    for kind in Kind::ALL {
+        for (side, limits) in [(Side::Client, client), (Side::Server, SERVER)] {
+            if !kind.is_sent_by(side) {
+                let e = refused(limits, head(*kind, 1, 0));
+                assert!(matches!(e, Error::Unexpected { .. }), "{kind}: {e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn frames_that_come_together_are_read_together() {
+    /// So many bytes at a time, at most; counts how often it was asked.
+    struct Portions<'a>(Cursor<&'a [u8]>, usize, &'a mut usize);
+    impl Read for Portions<'_> {
+        fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+            *self.2 += 1;
+            let most = buf.len().min(self.1);
+            self.0.read(&mut buf[..most])
+        }
+    }
+    let pool = BufferPool::new(1 << 20);
+    let ping = |token| {
+        let mut bytes = Vec::new();
+        let message = wire::Ping {
+            token,
+            ..wire::Ping::default()
+        };
+        frame::encode(&message.into(), 0, &mut bytes).unwrap();
+        bytes
+    };
+    // Larger than what is asked for at once, the payload in the middle of what is.
+    let long = Message::from(wire::Stats {
+        stages: vec![wire::Stage::default(); 5000],
+        ..wire::Stats::default()
+    });
+    let mut bytes = [ping(1), batch_frame(&pool), ping(2), batch_frame(&pool)].concat();
+    let mut last = Vec::new();
+    frame::encode(&long, 0, &mut last).unwrap();
+    bytes.extend([last, ping(3)].concat());
+    let expected = read_all(&bytes, &pool).unwrap();
+    assert_eq!(expected.len(), 6);
+    for portion in (1..60).chain([bytes.len()]) {
+        let mut asked = 0;
+        let portions = Portions(Cursor::new(&bytes), portion, &mut asked);
+        let reader = FrameReader::new(portions, SERVER).read_ahead();
+        assert_eq!(read_from(reader, &pool).unwrap(), expected, "{portion}");
+        if portion == bytes.len() {
+            // The small ones at once, the long one in two, and the end.
+            assert_eq!(asked, 4);
+        }
+    }
+    // A server asks once for several messages, and knows whether the next one has begun.
+    let mut both = [ping(1), ping(2)].concat();
+    let end = both.len() - 1;
+    let mut reader = FrameReader::new(Cursor::new(&both[..end]), Limits::from_client());
+    reader.read().unwrap();
+    assert!(reader.is_mid_frame());
+    assert!(matches!(
+        reader.read().unwrap_err(),
+        Error::Truncated { .. }
+    ));
+    both.truncate(both.len() / 2);
+    let mut reader = FrameReader::new(Cursor::new(&both[..]), Limits::from_client());
+    reader.read().unwrap();
+    assert!(!reader.is_mid_frame());
+    assert!(matches!(reader.read().unwrap_err(), Error::Closed));
+}
+
+#[test]
+fn four_bytes_tell_another_protocol() {
+    // A peer that has nothing more to say is not waited for.
+    for (bytes, name) in [
+        (&b"HTTP"[..], "(an HTTP answer)"),
+        (b"\x15\x03\x03\0", "(TLS)"),
+        (b"SSH-", "found 53 53 48 2d"),
+    ] {
+        let e = read_all(bytes, &BufferPool::new(0)).unwrap_err();
+        assert!(matches!(e, Error::Magic { .. }), "{e}");
+        assert!(e.to_string().ends_with(name), "{e}");
+    }
+}
+
+#[test]
+fn other_protocols_are_named() {
+    let e = read_all(
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        &BufferPool::new(0),
+    )
+    .unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "expected a frame, which begins with 46 42 52 59 (FBRY), found 47 45 54 20 (an HTTP request)"
+    );
+}
+
+#[test]
+fn a_timeout_in_the_middle_of_a_frame_loses_nothing() {
+    /// One byte, then a timeout, and so on.
+    struct Slow(Cursor<Vec<u8>>, bool);
+    impl Read for Slow {
+        fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(std::io::ErrorKind::WouldBlock.into());
+            }
+            let one = buf.len().min(1);
+            self.0.read(&mut buf[..one])
+        }
+    }
+    let mut bytes = Vec::new();
+    let sent = Message::from(wire::Open {
+        epoch: 3,
+        position: 1 << 40,
+        ..Default::default()
+    });
+    frame::encode(&sent, 0, &mut bytes).unwrap();
+    let len = bytes.len();
+    let mut reader = FrameReader::new(Slow(Cursor::new(bytes), false), Limits::from_client());
+    let mut timeouts = 0;
+    let got = loop {
+        match reader.read() {
+            Ok((message, _)) => break message,
+            Err(e) => assert!(e.is_timeout(), "{e}"),
+        }
+        timeouts += 1;
+        assert_eq!(reader.is_mid_frame(), timeouts > 1);
+    };
+    assert_eq!((got, timeouts), (sent, len));
+}
+
+#[test]
+fn batches_that_do_not_add_up_are_refused() {
+    let pool = BufferPool::new(1 << 20);
+    let sent = batch(&pool);
+    let tries: [fn(&mut wire::Batch); 10] = [
+        |b| b.lam.push(0.5),
+        |b| b.labels_b.clear(),
+        |b| b.dtype = 77,
+        |b| b.dtype = wire::Dtype::Float16.into(),
+        |b| b.shape = vec![3, 2, 2],
+        |b| b.shape = vec![u64::MAX, u64::MAX, 2, 3],
+        |b| b.shape[0] = 4,
+        |b| b.flags.clear(),
+        |b| b.samples.push(1),
+        |b| b.labels.clear(),
+    ];
+    for (i, change) in tries.iter().enumerate() {
+        let mut header = to_header(&sent, None);
+        change(&mut header);
+        let images = pool.take(sent.images.len());
+        assert!(from_header(header, Layout::Nhwc, images).is_err(), "{i}");
+    }
+}
+
+/// The same batch with encoded images of 5, 0 and 31 bytes.
+fn encoded(pool: &BufferPool) -> Batch {
+    let mut batch = batch(pool);
+    batch.shape = [3, 0, 0, 0];
+    batch.mixed = None;
+    batch.encoded = Some(Box::new(EncodedImages {
+        offsets: vec![0, 5, 5, 36],
+        widths: vec![640, 0, 7],
+        heights: vec![480, 0, 9],
+    }));
+    batch
+}
+
+#[test]
+fn encoded_images_arrive_as_they_were_sent() {
+    let pool = BufferPool::new(1 << 20);
+    let sent = encoded(&pool);
+    let mut bytes = Vec::new();
+    FrameWriter::new(&mut bytes)
+        .write(&to_header(&sent, None).into(), &sent.images)
+        .unwrap();
+    let (message, payload, _) = frame::decode(&bytes, &SERVER).unwrap().unwrap();
+    let Message::Batch(header) = message else {
+        panic!("{message:?}");
+    };
+    assert_eq!(header.shape, [3]);
+    let mut images = pool.take(payload.len());
+    images.copy_from_slice(payload);
+    let got = from_header(header, Layout::Nhwc, images).unwrap();
+    assert_eq!(got.encoded, sent.encoded);
+    assert_eq!(got.image(0), Some(&[0, 1, 2, 3, 4][..]));
+    assert_eq!(got.image(1), Some(&[][..]));
+    assert_eq!(got.image(2).unwrap().len(), 31);
+    assert_eq!((got.labels, got.samples), (sent.labels, sent.samples));
+}
+
+#[test]
+fn encoded_images_that_do_not_fit_their_payload_are_refused() {
+    let pool = BufferPool::new(1 << 20);
+    let sent = encoded(&pool);
+    let tries: [fn(&mut wire::Batch); 12] = [
+        |b| b.offsets[3] = 37,
+        |b| b.offsets[1] = u64::MAX,
+        |b| b.offsets[0] = 1,
+        |b| b.offsets[2] = 4,
+        |b| b.offsets.truncate(3),
+        |b| b.offsets.push(36),
+        |b| b.offsets.clear(),
+        |b| b.shape = vec![u64::MAX],
+        |b| b.shape = vec![3, 2, 2, 3],
+        |b| b.dtype = wire::Dtype::Float32.into(),
+        |b| b.widths.clear(),
+        |b| {
+            b.lam = vec![1.0; 3];
+            b.labels_b = vec![0; 3];
+        },
+    ];
+    for (i, change) in tries.iter().enumerate() {
+        let mut header = to_header(&sent, None);
+        change(&mut header);
+        let images = pool.take(sent.images.len());
+        assert!(from_header(header, Layout::Nhwc, images).is_err(), "{i}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn garbage_is_an_error_or_the_beginning_of_a_frame(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        for limits in [SERVER, Limits::from_client()] {
+            prop_assert!(!matches!(frame::decode(&bytes, &limits), Ok(Some(_))));
+        }
+    }
+
+    #[test]
+    fn garbage_after_a_good_head_is_an_error(kind in 1u8..=12, body in proptest::collection::vec(any::<u8>(), 0..100)) {
+        // With a right checksum, so that the message itself is reached.
+        let mut bytes = Vec::from(*b"FBRY\x01");
+        bytes.push(kind);
+        bytes.extend([0, 0]);
+        bytes.extend((body.len() as u32).to_le_bytes());
+        bytes.extend(0u64.to_le_bytes());
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), &body);
+        bytes.extend(crc.to_le_bytes());
+        bytes.extend(&body);
+        for limits in [SERVER, Limits::from_client()] {
+            if let Ok(Some((message, ..))) = frame::decode(&bytes, &limits) {
+                let mut again = Vec::new();
+                frame::encode(&message, 0, &mut again).unwrap();
+                prop_assert_eq!(frame::decode(&again, &limits).unwrap().unwrap().0, message);
+            }
+        }
+    }
+
+    #[test]
+    fn frames_in_a_row_are_read_as_they_were_written(epochs in proptest::collection::vec(any::<(u64, u64, u64)>(), 0..20)) {
+        let mut bytes = Vec::new();
+        let mut writer = FrameWriter::new(&mut bytes);
+        for &(epoch, batches, digest) in &epochs {
+            writer.write(&wire::EpochEnd { epoch, batches, digest }.into(), &[]).unwrap();
+        }
+        let read = read_all(&bytes, &BufferPool::new(0)).unwrap();
+        prop_assert_eq!(read.len(), epochs.len());
+        for ((message, _), (epoch, batches, digest)) in read.into_iter().zip(epochs) {
+            prop_assert_eq!(message, Message::EpochEnd(wire::EpochEnd { epoch, batches, digest }));
+        }
+    }
+}
+
+#[test]
+fn a_head_is_24_bytes() {
+    let mut bytes = Vec::new();
+    frame::encode(&wire::Close {}.into(), 0, &mut bytes).unwrap();
+    assert_eq!(bytes.len(), HEAD_LEN);
+}

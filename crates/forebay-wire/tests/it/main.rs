@@ -1,0 +1,5 @@
+//! One binary for all tests of the public interface: linking costs more than compiling here.
+
+mod corpus;
+mod documented;
+mod frames;
