@@ -5,9 +5,8 @@
 //! takes room, holds the area's own lock for that moment.
 
 use super::journal::{self, Found, Journal, Submitted};
-use forebay_store::{DirLock, Error, Result, sync_dir};
+use forebay_store::{DirLock, Error, FileLock, Result, sync_dir};
 use rustix::fs::FlockOperation;
-use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -30,7 +29,7 @@ const DEPTH: u32 = 8;
 
 /// The area's lock, held for a moment.
 #[derive(Debug)]
-pub struct AreaLock(#[expect(dead_code, reason = "held for its flock")] File);
+pub struct AreaLock(#[expect(dead_code, reason = "held until it is dropped")] FileLock);
 
 impl AreaLock {
     /// Makes the area's directory if it is not there, for this user alone, and waits for its lock.
@@ -53,13 +52,9 @@ impl AreaLock {
             other => other,
         };
         let file = file.map_err(|error| Error::io(&path, "create", error))?;
-        loop {
-            match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
-                Ok(()) => return Ok(Self(file)),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(Error::io(&path, "lock", errno)),
-            }
-        }
+        FileLock::acquire(file, FlockOperation::LockExclusive)
+            .map(Self)
+            .map_err(|errno| Error::io(&path, "lock", errno))
     }
 }
 

@@ -8,7 +8,7 @@
 //! with their process, however that ends.
 
 use crate::session::make_dirs;
-use forebay_store::{AtomicFile, Durability, Error, Result, sync_dir};
+use forebay_store::{AtomicFile, Durability, Error, FileLock, Result, sync_dir};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -34,7 +34,7 @@ const ERROR: &str = "error";
 const ROOM: &str = "room";
 /// A lock on a file of an entry, held until it is dropped.
 #[derive(Debug)]
-pub struct UnitLock(#[expect(dead_code, reason = "held for its flock")] File);
+pub struct UnitLock(#[expect(dead_code, reason = "held until it is dropped")] FileLock);
 
 /// How far an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,13 +147,10 @@ impl Unit {
             .mode(0o600)
             .open(&path)
             .map_err(|error| Error::io(&path, "open", error))?;
-        loop {
-            match rustix::fs::flock(&file, operation) {
-                Ok(()) => return Ok(Some(UnitLock(file))),
-                Err(Errno::WOULDBLOCK) => return Ok(None),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(Error::io(&path, "lock", errno)),
-            }
+        match FileLock::acquire(file, operation) {
+            Ok(lock) => Ok(Some(UnitLock(lock))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(Error::io(&path, "lock", errno)),
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod owner_file;
 
+use crate::file_lock::FileLock;
 use crate::{Error, Result};
 use owner_file::OwnerFile;
 use rustix::fs::FlockOperation;
@@ -26,8 +27,7 @@ const NOTE_MAX_BYTES: u64 = 512;
 #[derive(Debug)]
 pub struct DirLock {
     path: PathBuf,
-    // Held for its flock.
-    _file: File,
+    lock: FileLock,
     hold: Hold,
     has_flock: bool,
     // Held where there is no flock.
@@ -118,7 +118,7 @@ impl DirLock {
                     .map_err(|e| Error::io(&path, "write", e))?;
                 return Ok(Self {
                     path,
-                    _file: file,
+                    lock: FileLock::held(file),
                     hold,
                     has_flock,
                     _owner: owner,
@@ -133,7 +133,7 @@ impl Drop for DirLock {
         // Removed while still locked, so no process can have taken the lock on the file that goes away. If it
         // cannot be removed it stays as an unlocked file, which does no harm. Those who share it leave it: to find
         // out who is the last, each would have to have it alone for a moment, in which it would refuse others.
-        if self.hold == Hold::Alone {
+        if self.hold == Hold::Alone && self.lock.is_of_this_process() {
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -25,6 +25,7 @@ pub mod conformance;
 pub mod copy;
 mod dir_lock;
 mod error;
+mod file_lock;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -45,6 +46,7 @@ pub use copy::{
 };
 pub use dir_lock::DirLock;
 pub use error::{Error, ErrorKind, Result};
+pub use file_lock::FileLock;
 pub use limiter::Limiter;
 pub use location::Location;
 pub use parallel::for_each_parallel;

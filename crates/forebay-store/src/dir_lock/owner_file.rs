@@ -17,6 +17,7 @@ pub(super) const NAME: &str = ".forebay-lock-owner";
 #[derive(Debug)]
 pub(super) struct OwnerFile {
     path: PathBuf,
+    process: u32,
 }
 
 impl OwnerFile {
@@ -28,7 +29,10 @@ impl OwnerFile {
             let created = OpenOptions::new().write(true).create_new(true).open(&path);
             match created {
                 Ok(mut file) => {
-                    let made = Self { path: path.clone() };
+                    let made = Self {
+                        path: path.clone(),
+                        process: std::process::id(),
+                    };
                     file.write_all(own.as_bytes())
                         .and_then(|()| file.sync_all())
                         .map_err(|error| Error::io(&path, "write", error))?;
@@ -49,8 +53,11 @@ impl OwnerFile {
 
 impl Drop for OwnerFile {
     fn drop(&mut self) {
-        // If it cannot be removed, the next process on this host finds that its owner is gone.
-        let _ = std::fs::remove_file(&self.path);
+        // A forked child leaves it to the process that made it. If it cannot be removed, the next process on this host
+        // finds that its owner is gone.
+        if self.process == std::process::id() {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::backend::Backend;
 use super::{LeftOut, Listing, Object, Put, StoreOptions, Transfer, Written};
 use crate::atomic_file::remove_stale;
-use crate::{AtomicFile, Durability, Error, Limiter, Result, is_temporary};
+use crate::{AtomicFile, Durability, Error, FileLock, Limiter, Result, is_temporary};
 use rustix::fs::FlockOperation;
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -258,7 +258,7 @@ impl Backend for Local {
         let path = self.path(key);
         let dir = make_parent(&path)?;
         let _turn = match put {
-            Put::IfMatch(_) => Some(take_turn(&dir)?),
+            Put::IfMatch(_) => take_turn(&dir)?,
             Put::Always | Put::IfAbsent => None,
         };
         if let Put::IfMatch(etag) = put {
@@ -391,12 +391,7 @@ fn make_parent(path: &Path) -> Result<PathBuf> {
 
 /// Holds a directory against other conditional puts, in any process, until it is dropped. Where the file system has no `flock`, what
 /// conditions promise holds within what the file system's own operations do.
-fn take_turn(dir: &Path) -> Result<File> {
+fn take_turn(dir: &Path) -> Result<Option<FileLock>> {
     let handle = File::open(dir).map_err(|error| Error::io(dir, "open", error))?;
-    loop {
-        match rustix::fs::flock(&handle, FlockOperation::LockExclusive) {
-            Err(rustix::io::Errno::INTR) => {}
-            _ => return Ok(handle),
-        }
-    }
+    Ok(FileLock::acquire(handle, FlockOperation::LockExclusive).ok())
 }
