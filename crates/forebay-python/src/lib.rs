@@ -49,6 +49,7 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transform::PyEvalTransform>()?;
     module.add_class::<transform::PyRaw>()?;
     module.add_function(wrap_pyfunction!(steps::_check_transform, module)?)?;
+    module.add_function(wrap_pyfunction!(steps::_op_schemas, module)?)?;
     module.add_function(wrap_pyfunction!(steps::_check_batch_transform, module)?)?;
     module.add_function(wrap_pyfunction!(loader::_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(_main, module)?)?;

@@ -1,9 +1,9 @@
-//! Lists of transforms, and of batches: the values of `forebay/_transforms.py`, read into the engine's.
+//! Lists of transforms, and of batches: the values of `forebay/_ops.py` and `forebay/_transforms.py`, read into the engine's.
 
 use forebay_image::{BatchTransform, Compose, Mixing, Op, ops};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use serde_json::{Number, Value};
 
 use crate::failure::{Failure, Kind, unexpected};
@@ -28,6 +28,10 @@ fn json(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Value> {
     if let Ok(name) = value.extract::<String>() {
         return Ok(name.into());
     }
+    // A member of an enumeration, such as torchvision's InterpolationMode.
+    if let Ok(name) = value.getattr("value").and_then(|name| Ok(name.extract::<String>()?)) {
+        return Ok(name.into());
+    }
     if value.hasattr("__index__")? {
         // A number that no transform can take is an invalid option, not an overflow.
         let number = value.extract::<i64>();
@@ -43,7 +47,24 @@ fn json(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Value> {
     value.try_iter()?.map(|each| json(&each?, what)).collect()
 }
 
-/// The op that a dataclass of `forebay/_transforms.py` stands for: its name, and its fields.
+/// A parameter as Python has it; a list becomes a tuple.
+fn python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match value {
+        Value::Bool(flag) => flag.into_pyobject(py)?.to_owned().into_any(),
+        Value::Number(number) => match number.as_i64() {
+            Some(whole) => whole.into_pyobject(py)?.into_any(),
+            None => number.as_f64().into_pyobject(py)?,
+        },
+        Value::String(text) => text.into_pyobject(py)?.into_any(),
+        Value::Array(items) => {
+            let items: PyResult<Vec<_>> = items.iter().map(|item| python(py, item)).collect();
+            PyTuple::new(py, items?)?.into_any()
+        }
+        Value::Null | Value::Object(_) => py.None().into_bound(py),
+    })
+}
+
+/// The op that a dataclass of `forebay/_ops.py` stands for: its name, and its fields.
 fn read(item: &Bound<'_, PyAny>) -> PyResult<Op> {
     let class = item.get_type();
     let name = class.name()?.to_string();
@@ -77,11 +98,24 @@ fn is_own(item: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(item.get_type().module()? == "forebay")
 }
 
-/// Refuses a transform of a list whose numbers cannot be.
+/// Checks the parameters of a transform of a list, and returns them in full: a size as two numbers, bounds as two.
 #[pyfunction]
 #[pyo3(signature = (transform, /))]
-pub(crate) fn _check_transform(transform: &Bound<'_, PyAny>) -> PyResult<()> {
-    read(transform).map(|_| ())
+pub(crate) fn _check_transform<'py>(transform: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    let py = transform.py();
+    let found = PyDict::new(py);
+    if let Value::Object(params) = read(transform)?.params() {
+        for (name, value) in &params {
+            found.set_item(name, python(py, value)?)?;
+        }
+    }
+    Ok(found)
+}
+
+/// The transforms of lists and their parameters, as JSON; `forebay/_ops.py` is generated from it.
+#[pyfunction]
+pub(crate) fn _op_schemas() -> PyResult<String> {
+    serde_json::to_string(&ops::schemas()).map_err(invalid)
 }
 
 fn not_for_batches(item: &Bound<'_, PyAny>) -> PyErr {

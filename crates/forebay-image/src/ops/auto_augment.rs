@@ -60,6 +60,7 @@ impl Policy {
 
 impl Definition for AutoAugment {
     const DOC: &'static str = "Applies one of 25 learned pairs of operations.";
+    const DETAILS: &'static str = "torchvision's policies; each operation has its own probability and magnitude, and is bit for bit as on PIL images there.";
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "policy",

@@ -32,11 +32,13 @@ pub struct ColorJitter {
 
 impl Definition for ColorJitter {
     const DOC: &'static str = "Changes brightness, contrast, saturation and hue, in random order, each by a random factor.";
+    const DETAILS: &'static str =
+        "Bit for bit the results of torchvision's functions with these factors on PIL images.";
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "brightness",
             ParameterKind::Deviation,
-            "Bounds of the factor; a number `x` is `(max(0, 1 - x), 1 + x)`.",
+            "Bounds of the factor, where 1 is no change; a number `x` is `(max(0, 1 - x), 1 + x)`. 0 and None do not change it.",
         ),
         Parameter::new("contrast", ParameterKind::Deviation, "As `brightness`."),
         Parameter::new("saturation", ParameterKind::Deviation, "As `brightness`."),

@@ -60,6 +60,8 @@ use serde_json::Value;
 pub(crate) trait Definition: Serialize + DeserializeOwned {
     /// One sentence for users.
     const DOC: &'static str;
+    /// Further sentences for users: what is equal to which library, where it may stand in a list.
+    const DETAILS: &'static str = "";
     /// The fields, in order.
     const PARAMETERS: &'static [Parameter];
 

@@ -83,6 +83,8 @@ pub struct OpSchema {
     pub name: &'static str,
     /// One sentence for users.
     pub doc: &'static str,
+    /// Further sentences; may be empty.
+    pub details: &'static str,
     /// Its parameters, in order.
     pub parameters: Vec<ParameterSchema>,
 }
@@ -116,6 +118,7 @@ impl OpSchema {
         Self {
             name,
             doc: T::DOC,
+            details: T::DETAILS,
             parameters: parameters.collect(),
         }
     }
@@ -151,15 +154,16 @@ pub(super) fn size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Si
     )]
     enum Sides {
         One(u32),
+        ListOfOne([u32; 1]),
         Two(Size),
     }
     Ok(match Sides::deserialize(from)? {
-        Sides::One(side) => (side, side),
+        Sides::One(side) | Sides::ListOfOne([side]) => (side, side),
         Sides::Two(size) => size,
     })
 }
 
-/// Reads a color; one byte is a gray, nothing is black.
+/// Reads a color; one number is a gray, nothing is black. Fractions are cut off, as torchvision does.
 pub(super) fn color<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<[u8; 3], D::Error> {
     #[derive(Deserialize)]
     #[serde(
@@ -167,14 +171,21 @@ pub(super) fn color<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<[
         expecting = "expected a byte (0 to 255), or one for each of red, green and blue"
     )]
     enum Color {
-        Gray(u8),
-        Rgb([u8; 3]),
+        Gray(f64),
+        ListOfOne([f64; 1]),
+        Rgb([f64; 3]),
     }
-    Ok(match Option::deserialize(from)? {
-        None => [0; 3],
-        Some(Color::Gray(gray)) => [gray; 3],
+    let color = match Option::deserialize(from)? {
+        None => [0.0; 3],
+        Some(Color::Gray(gray) | Color::ListOfOne([gray])) => [gray; 3],
         Some(Color::Rgb(color)) => color,
-    })
+    };
+    if let Some(outside) = color.iter().find(|level| !(0.0..256.0).contains(*level)) {
+        return Err(serde::de::Error::custom(format!(
+            "{outside}: expected a byte (0 to 255), or one for each of red, green and blue"
+        )));
+    }
+    Ok(color.map(|level| level as u8))
 }
 
 /// Reads two bounds; one number is both.
@@ -217,8 +228,9 @@ fn deviation<'de, D: Deserializer<'de>>(
         By(f64),
         Bounds(Bounds),
     }
-    Ok(Option::deserialize(from)?.map(|given| match given {
+    let given = Option::deserialize(from)?.map(|given| match given {
         Deviation::By(by) => around(by),
         Deviation::Bounds(bounds) => bounds,
-    }))
+    });
+    Ok(given.filter(|bounds| *bounds != around(0.0)))
 }

@@ -48,6 +48,7 @@ impl Default for RandAugment {
 impl Definition for RandAugment {
     const DOC: &'static str =
         "Applies several operations drawn from fourteen, all of one magnitude.";
+    const DETAILS: &'static str = "torchvision's set of operations, magnitudes and distribution; each operation bit for bit as on PIL images there.";
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "num_ops",

@@ -176,7 +176,8 @@ impl Default for RandomErasing {
 }
 
 impl Definition for RandomErasing {
-    const DOC: &'static str = "Writes over a random rectangle, with probability `p`. Comes last.";
+    const DOC: &'static str = "Writes over a random rectangle, with probability `p`.";
+    const DETAILS: &'static str = "The last transform of a list.";
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new("p", ParameterKind::Number, "Probability."),
         Parameter::new(
@@ -192,7 +193,7 @@ impl Definition for RandomErasing {
         Parameter::new(
             "value",
             ParameterKind::Fill,
-            "What is written, in the units of the output; `random` is noise.",
+            "What is written, in the units of the output, after `Normalize`; three numbers are for red, green and blue. \"random\" is noise of the standard normal distribution, or any byte for uint8.",
         ),
     ];
 

@@ -24,6 +24,7 @@ impl Default for RandomGrayscale {
 
 impl Definition for RandomGrayscale {
     const DOC: &'static str = "Makes the picture gray, with probability `p`.";
+    const DETAILS: &'static str = "All three channels hold the luma of PIL's conversion to \"L\".";
     const PARAMETERS: &'static [Parameter] =
         &[Parameter::new("p", ParameterKind::Number, "Probability.")];
 

@@ -25,6 +25,7 @@ impl Default for RandomHorizontalFlip {
 
 impl Definition for RandomHorizontalFlip {
     const DOC: &'static str = "Mirrors left to right, with probability `p`.";
+    const DETAILS: &'static str = "Right after the resize it costs nothing.";
     const PARAMETERS: &'static [Parameter] =
         &[Parameter::new("p", ParameterKind::Number, "Probability.")];
 

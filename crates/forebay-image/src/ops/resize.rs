@@ -18,10 +18,7 @@ pub struct Resize {
 
 /// The size that an image is resized to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected a side in pixels, or a height and a width"
-)]
+#[serde(untagged, from = "Given")]
 pub enum ResizeTo {
     /// The short side in pixels; the other side follows, rounded down. A center crop has to come after it.
     Short(u32),
@@ -29,8 +26,30 @@ pub enum ResizeTo {
     Exact(Size),
 }
 
+/// The size as users give it.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a side in pixels, or a height and a width"
+)]
+enum Given {
+    Short(u32),
+    ListOfOne([u32; 1]),
+    Exact(Size),
+}
+
+impl From<Given> for ResizeTo {
+    fn from(given: Given) -> Self {
+        match given {
+            Given::Short(side) | Given::ListOfOne([side]) => Self::Short(side),
+            Given::Exact(size) => Self::Exact(size),
+        }
+    }
+}
+
 impl Definition for Resize {
     const DOC: &'static str = "Resizes the whole image.";
+    const DETAILS: &'static str = "The first transform of a list for validation.";
     const PARAMETERS: &'static [Parameter] = &[Parameter::new(
         "size",
         ParameterKind::SideOrSize,

@@ -39,6 +39,7 @@ impl Default for TrivialAugmentWide {
 impl Definition for TrivialAugmentWide {
     const DOC: &'static str =
         "Applies one operation drawn from fourteen, of a magnitude drawn from a wide range.";
+    const DETAILS: &'static str = "torchvision's set of operations, magnitudes and distribution; each operation bit for bit as on PIL images there.";
     const PARAMETERS: &'static [Parameter] = &[BINS, INTERPOLATION, FILL];
 
     fn defaults() -> Option<Self> {

@@ -54,17 +54,14 @@ from forebay._forebay import (
 )
 from forebay._map import Mapped
 from forebay._mix import Mix
-from forebay._transforms import (
+from forebay._ops import (
     AutoAugment,
     CenterCrop,
     ColorJitter,
-    CutMix,
     GaussianBlur,
     Grayscale,
-    Mixup,
     Normalize,
     RandAugment,
-    RandomChoice,
     RandomErasing,
     RandomGrayscale,
     RandomHorizontalFlip,
@@ -73,6 +70,7 @@ from forebay._transforms import (
     Resize,
     TrivialAugmentWide,
 )
+from forebay._transforms import CutMix, Mixup, RandomChoice
 
 __all__ = [
     "AuthError",

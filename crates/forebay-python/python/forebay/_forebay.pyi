@@ -11,25 +11,8 @@ from typing_extensions import CapsuleType, Self
 from forebay._digest import EpochDigest
 from forebay._mix import Mix
 from forebay._sampler import Sampler
-from forebay._transforms import (
-    AutoAugment,
-    CenterCrop,
-    ColorJitter,
-    CutMix,
-    GaussianBlur,
-    Grayscale,
-    Mixup,
-    Normalize,
-    RandAugment,
-    RandomChoice,
-    RandomErasing,
-    RandomGrayscale,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomVerticalFlip,
-    Resize,
-    TrivialAugmentWide,
-)
+from forebay._ops import _Op
+from forebay._transforms import CutMix, Mixup, RandomChoice
 
 __version__: str
 
@@ -60,28 +43,13 @@ __all__ = [
     "_checkpoint_pin",
     "_checkpoint_share",
     "_main",
+    "_op_schemas",
     "_reopen",
     "open",
 ]
 
 _Features: TypeAlias = dict[str, list[bytes] | list[int] | list[float]]
-_Step: TypeAlias = (
-    AutoAugment
-    | CenterCrop
-    | ColorJitter
-    | GaussianBlur
-    | Grayscale
-    | Normalize
-    | RandAugment
-    | RandomErasing
-    | RandomGrayscale
-    | RandomHorizontalFlip
-    | RandomResizedCrop
-    | RandomVerticalFlip
-    | Resize
-    | TrivialAugmentWide
-)
-_Transform: TypeAlias = TrainTransform | EvalTransform | Raw | Sequence[_Step]
+_Transform: TypeAlias = TrainTransform | EvalTransform | Raw | Sequence[_Op]
 
 def open(
     path: str | os.PathLike[str], *, storage_options: dict[str, str] | None = None
@@ -140,7 +108,8 @@ class _NamedType(Protocol):
 _BatchTransform: TypeAlias = Mixup | CutMix | RandomChoice
 
 def _check_batch_transform(transform: _BatchTransform, /) -> None: ...
-def _check_transform(transform: _Step, /) -> None: ...
+def _check_transform(transform: _Op, /) -> dict[str, Any]: ...
+def _op_schemas() -> str: ...
 def _bytes(option: str, given: int | str | None, /) -> int | None: ...
 def _main(args: Sequence[str]) -> int: ...
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from forebay import _transforms as own
+from forebay import _ops as own
 from forebay._errors import OptionError
 
 # Pillow's numbers for interpolations, which v2 stores as they were given.
