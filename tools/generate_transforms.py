@@ -24,6 +24,8 @@ KINDS = {
     "number": ("float", "float"),
     "range": ("_Bounds", "tuple of float"),
     "number_or_range": ("float | _Bounds", "float or tuple of float"),
+    "optional_pair": ("_Bounds | None", "tuple of float"),
+    "shear": ("float | _Bounds | tuple[float, float, float, float] | None", "float or sequence of float"),
     "integer_or_pair": ("_Size", "int or tuple of int"),
     "deviation": ("float | _Bounds | None", "float or tuple of float or None"),
     "size": ("_Size", "int or tuple of int"),
@@ -100,11 +102,10 @@ def definition(op: dict[str, object]) -> str:
         doc += ["", "Parameters", "----------"]
     for parameter in parameters:
         annotation, words = kind(parameter)
-        has_default = parameter["kind"] == "deviation" or parameter["default"] is not None
         default = literal(parameter["default"])
-        doc.append(f"{parameter['name']} : {words}" + (f", default {default}" if has_default else ""))
+        doc.append(f"{parameter['name']} : {words}" + ("" if parameter["required"] else f", default {default}"))
         doc += paragraph(str(parameter["doc"]), "    ")
-        fields.append(f"    {parameter['name']}: {annotation}" + (f" = {default}" if has_default else ""))
+        fields.append(f"    {parameter['name']}: {annotation}" + ("" if parameter["required"] else f" = {default}"))
     if parameters:
         doc += ["", *RAISES]
     text = textwrap.indent("\n".join(doc), "    ").lstrip().replace("\\", "\\\\")

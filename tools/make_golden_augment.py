@@ -256,6 +256,34 @@ def blurs():
     (GOLDEN / "blurs.txt").write_text("\n".join(lines) + "\n")
 
 
+def affines():
+    """Affine maps: degrees, translation, scale, shears, interpolation, fill, part, checksum."""
+    picture = open_rgb(IMAGES / "train" / "n02782093" / "n02782093_11.JPEG")
+    lines = [VERSION, "# degrees x y scale shear-x shear-y interpolation red green blue x y x1 y1 crc32"]
+    maps = [
+        (0.0, (0, 0), 1.0, (0.0, 0.0)),
+        (90.0, (0, 0), 1.0, (0.0, 0.0)),
+        (-33.7, (0, 0), 1.0, (0.0, 0.0)),
+        (0.0, (7, -12), 1.0, (0.0, 0.0)),
+        (0.0, (0, 0), 0.6, (0.0, 0.0)),
+        (0.0, (0, 0), 1.9, (0.0, 0.0)),
+        (0.0, (0, 0), 1.0, (21.5, 0.0)),
+        (0.0, (0, 0), 1.0, (0.0, -17.25)),
+        (12.5, (-3, 5), 0.83, (9.0, 4.5)),
+        (-171.3, (20, 1), 1.31, (-40.0, 33.3)),
+        (359.99, (0, 0), 0.05, (1.0, 1.0)),
+    ]
+    for box in PARTS:
+        part = picture.crop(box)
+        for degrees, move, scale, shear in maps:
+            for mode in (InterpolationMode.NEAREST, InterpolationMode.BILINEAR, InterpolationMode.BICUBIC):
+                for fill in ([0, 0, 0], [124, 7, 255]):
+                    found = F.affine(part, degrees, list(move), scale, list(shear), interpolation=mode, fill=fill)
+                    numbers = [degrees, *move, scale, *shear]
+                    lines.append(" ".join([*map(repr, numbers), mode.value, *map(str, fill), *map(str, box), checksum(found)]))
+    (GOLDEN / "affines.txt").write_text("\n".join(lines) + "\n")
+
+
 def numbers():
     """ToDtype(float32, scale=True) and Normalize of every byte, as hexadecimal binary32."""
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -283,6 +311,7 @@ TABLES = {
     "auto-pairs": auto_pairs,
     "auto-lists": auto_lists,
     "blurs": blurs,
+    "affines": affines,
 }
 
 

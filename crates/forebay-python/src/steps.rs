@@ -29,7 +29,10 @@ fn json(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Value> {
         return Ok(name.into());
     }
     // A member of an enumeration, such as torchvision's InterpolationMode.
-    if let Ok(name) = value.getattr("value").and_then(|name| Ok(name.extract::<String>()?)) {
+    if let Ok(name) = value
+        .getattr("value")
+        .and_then(|name| Ok(name.extract::<String>()?))
+    {
         return Ok(name.into());
     }
     if value.hasattr("__index__")? {

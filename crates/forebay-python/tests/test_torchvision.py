@@ -126,6 +126,16 @@ def test_random_transforms_are_forebays_of_the_same_parameters(name: str, source
             [*ours, forebay.AutoAugment("svhn", "bicubic", 7)],
         ),
         ([*whole, t.GaussianBlur(5)], [*ours, forebay.GaussianBlur(5)]),
+        ([*whole, t.RandomRotation(20)], [*ours, forebay.RandomRotation(20)]),
+        (
+            [*whole, t.RandomRotation((5, 90), modes.BILINEAR, fill=[1, 2, 3])],
+            [*ours, forebay.RandomRotation((5, 90), "bilinear", (1, 2, 3))],
+        ),
+        ([*whole, t.RandomAffine(0, shear=7)], [*ours, forebay.RandomAffine(0, shear=7)]),
+        (
+            [*whole, t.RandomAffine((1, 9), (0.1, 0.2), (0.8, 1.3), (-3, 3, 2, 4), modes.BICUBIC, 9)],
+            [*ours, forebay.RandomAffine((1, 9), (0.1, 0.2), (0.8, 1.3), (-3, 3, 2, 4), "bicubic", 9)],
+        ),
         ([*whole, t.GaussianBlur((3, 7), 1.5)], [*ours, forebay.GaussianBlur((3, 7), (1.5, 1.5))]),
         (
             [*whole, t.Normalize((0.1, 0.2, 0.3), (1, 2, 3)), t.RandomErasing(0.7, (0.1, 0.2), (0.5, 2.0), "random")],

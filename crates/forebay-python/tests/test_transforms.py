@@ -23,6 +23,8 @@ EVERY = [
     forebay.TrivialAugmentWide(),
     forebay.AutoAugment("cifar10"),
     forebay.GaussianBlur((5, 3)),
+    forebay.RandomRotation(20, interpolation="bilinear"),
+    forebay.RandomAffine(5, (0.1, 0.2), (0.9, 1.1), (-3.0, 3.0), fill=9),
     forebay.Normalize(),
     forebay.RandomErasing(0.25, value="random"),
 ]
@@ -51,6 +53,8 @@ def test_sizes_and_bounds_are_written_out() -> None:
     InterpolationMode = enum.Enum("InterpolationMode", {"BICUBIC": "bicubic"})
     assert forebay.TrivialAugmentWide(interpolation=InterpolationMode.BICUBIC).interpolation == "bicubic"  # type: ignore[arg-type]
     assert forebay.GaussianBlur(5, 1) == forebay.GaussianBlur((5, 5), (1.0, 1.0))
+    assert forebay.RandomRotation(20) == forebay.RandomRotation((-20.0, 20.0))
+    assert forebay.RandomAffine(0, shear=3).shear == (-3.0, 3.0, 0.0, 0.0)
     assert forebay.RandomErasing(value=1) == forebay.RandomErasing(value=(1.0, 1.0, 1.0))
 
 
@@ -75,6 +79,10 @@ def test_sizes_and_bounds_are_written_out() -> None:
         lambda: forebay.GaussianBlur(257),
         lambda: forebay.GaussianBlur(3, (2.0, 1.0)),
         lambda: forebay.GaussianBlur(3, 0.0),
+        lambda: forebay.RandomRotation(-1),
+        lambda: forebay.RandomAffine(0, (1.1, 0.0)),
+        lambda: forebay.RandomAffine(0, scale=(0.0, 1.0)),
+        lambda: forebay.RandomAffine(0, shear=90),
         lambda: forebay.Normalize(std=(1.0, 0.0, 1.0)),
         lambda: forebay.RandomErasing(value="noise"),  # type: ignore[arg-type]
         lambda: forebay.RandomErasing(ratio=(0.0, 1.0)),

@@ -7,6 +7,7 @@ use crate::error::{Result, invalid};
 use crate::pixels::Picture;
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 const PURPOSE: Purpose = Purpose(11);
 
@@ -48,7 +49,7 @@ impl Definition for GaussianBlur {
             ParameterKind::NumberOrRange,
             "Bounds of the standard deviation in pixels; one number is both.",
         )
-        .with_default(default_sigma),
+        .with_default(|| json!(default_sigma())),
     ];
 
     fn check(&self) -> Result<()> {

@@ -17,10 +17,12 @@ mod grayscale;
 mod normalize;
 mod parameters;
 mod rand_augment;
+mod random_affine;
 mod random_erasing;
 mod random_grayscale;
 mod random_horizontal_flip;
 mod random_resized_crop;
+mod random_rotation;
 mod random_vertical_flip;
 mod resize;
 mod trivial_augment_wide;
@@ -37,11 +39,15 @@ pub use gaussian_blur::GaussianBlur;
 pub use grayscale::Grayscale;
 pub use parameters::{Bounds, OpSchema, Parameter, ParameterKind, ParameterSchema, Size};
 pub use rand_augment::RandAugment;
+pub use random_affine::RandomAffine;
+#[cfg(test)]
+pub(crate) use random_affine::inverse_matrix;
 pub use random_erasing::{Fill, RandomErasing};
 pub use random_grayscale::RandomGrayscale;
 pub use random_horizontal_flip::RandomHorizontalFlip;
 pub use random_resized_crop::RandomResizedCrop;
 pub(crate) use random_resized_crop::{check_crop, random_region};
+pub use random_rotation::RandomRotation;
 pub use random_vertical_flip::RandomVerticalFlip;
 pub(crate) use resize::resized;
 pub use resize::{Resize, ResizeTo};
@@ -231,6 +237,8 @@ table! {
     TrivialAugmentWide,
     AutoAugment,
     GaussianBlur,
+    RandomRotation,
+    RandomAffine,
     Normalize,
     RandomErasing,
 }

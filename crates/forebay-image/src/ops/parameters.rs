@@ -22,7 +22,7 @@ pub struct Parameter {
     /// A sentence for users.
     pub doc: &'static str,
     /// The default of an op that has required parameters beside this one.
-    default: Option<fn() -> Bounds>,
+    default: Option<fn() -> Value>,
 }
 
 impl Parameter {
@@ -36,7 +36,7 @@ impl Parameter {
     }
 
     /// With a default, in an op whose other parameters are required.
-    pub(super) const fn with_default(self, default: fn() -> Bounds) -> Self {
+    pub(super) const fn with_default(self, default: fn() -> Value) -> Self {
         Self {
             default: Some(default),
             ..self
@@ -61,6 +61,10 @@ pub enum ParameterKind {
     IntegerOrPair,
     /// A distance from the neutral value, two bounds, or nothing.
     Deviation,
+    /// Two numbers, or nothing.
+    OptionalPair,
+    /// An angle, two bounds of one, two bounds of each of two, or nothing.
+    Shear,
     /// A height and a width in pixels; one number is both.
     Size,
     /// The short side in pixels, or a height and a width.
@@ -97,6 +101,8 @@ pub struct ParameterSchema {
     pub name: &'static str,
     /// Type of the value.
     pub kind: ParameterKind,
+    /// Whether it must be given.
+    pub required: bool,
     /// The value if it is left out; `None` if it is required.
     pub default: Option<Value>,
     /// A sentence for users.
@@ -106,14 +112,16 @@ pub struct ParameterSchema {
 impl OpSchema {
     pub(super) fn of<T: Definition>(name: &'static str) -> Self {
         let defaults = T::defaults().map(|op| to_json(&op));
-        let parameters = T::PARAMETERS.iter().map(|parameter| ParameterSchema {
-            name: parameter.name,
-            kind: parameter.kind,
-            default: match (parameter.default, &defaults) {
-                (Some(default), _) => Some(serde_json::json!(default())),
-                (None, defaults) => defaults.as_ref().map(|all| all[parameter.name].clone()),
-            },
-            doc: parameter.doc,
+        let parameters = T::PARAMETERS.iter().map(|parameter| {
+            let of_op = || defaults.as_ref().map(|all| all[parameter.name].clone());
+            let default = parameter.default.map(|default| default()).or_else(of_op);
+            ParameterSchema {
+                name: parameter.name,
+                kind: parameter.kind,
+                required: default.is_none(),
+                default,
+                doc: parameter.doc,
+            }
         });
         Self {
             name,
@@ -202,6 +210,43 @@ pub(super) fn number_or_range<'de, D: Deserializer<'de>>(
         Range::Number(number) => (number, number),
         Range::Bounds(bounds) => bounds,
     })
+}
+
+/// Reads two bounds; a number `x` is `-x` to `x`.
+pub(super) fn symmetric<'de, D: Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<Bounds, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a number, or two bounds")]
+    enum Angle {
+        By(f64),
+        Bounds(Bounds),
+    }
+    Ok(match Angle::deserialize(from)? {
+        Angle::By(by) => (-by, by),
+        Angle::Bounds(bounds) => bounds,
+    })
+}
+
+/// Reads bounds of one angle, or of two; a number `x` is `-x` to `x`.
+pub(super) fn shear<'de, D: Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<Option<(f64, f64, f64, f64)>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "expected a number, two bounds, or two bounds of each of two angles"
+    )]
+    enum Shear {
+        By(f64),
+        Horizontal(Bounds),
+        Both((f64, f64, f64, f64)),
+    }
+    Ok(Option::deserialize(from)?.map(|given| match given {
+        Shear::By(by) => (-by, by, 0.0, 0.0),
+        Shear::Horizontal((low, high)) => (low, high, 0.0, 0.0),
+        Shear::Both(bounds) => bounds,
+    }))
 }
 
 /// Reads bounds of a factor: two, or the distance from 1 where there is no change.

@@ -124,7 +124,7 @@ impl Picture {
     }
 
     /// `Image.transform(size, AFFINE, matrix, resample, fillcolor=fill)`: output (x, y) is input (a x + b y + c, d x + e y + f).
-    fn transform(&mut self, matrix: [f64; 6], affine: &AffineParams) {
+    pub(crate) fn transform(&mut self, matrix: [f64; 6], affine: &AffineParams) {
         if affine.is_nearest() {
             return self.transform_nearest(matrix, affine.fill);
         }

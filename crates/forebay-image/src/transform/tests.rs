@@ -409,3 +409,71 @@ fn a_blur_draws_its_width() {
     let sigma = 0.1 + (2.0 - 0.1) * unit;
     assert_eq!(drawn(1), apply(blur((sigma, sigma)), &bytes, 1));
 }
+
+#[test]
+fn affine_maps_give_torchvisions_bytes() {
+    let whole = whole();
+    let rows = table("affines.txt");
+    assert_eq!(rows.len(), 198);
+    for row in rows {
+        let mut picture = part(&whole, &row[10..14]);
+        let [degrees, x, y, scale, shear_x, shear_y] =
+            [0, 1, 2, 3, 4, 5].map(|i| row[i].parse::<f64>().unwrap());
+        let affine = AffineParams {
+            interpolation: serde_json::from_value(row[6].as_str().into()).unwrap(),
+            fill: [7, 8, 9].map(|i| row[i].parse().unwrap()),
+        };
+        let size = (picture.width as f64, picture.height as f64);
+        let matrix = inverse_matrix(size, degrees, (x, y), scale, (shear_x, shear_y));
+        picture.transform(matrix, &affine);
+        assert_eq!(crc32(picture.data()), row[14], "{row:?}");
+    }
+}
+
+#[test]
+fn rotations_and_affine_maps_draw_their_numbers() {
+    let path = testdata("images/train/n02782093/n02782093_11.JPEG");
+    let bytes = std::fs::read(path).unwrap();
+    let op = |name: &str, params| crate::ops::parse(name, params).unwrap();
+    let rotation =
+        |degrees: (f64, f64)| op("RandomRotation", serde_json::json!({"degrees": degrees}));
+    let unit = crate::random::Draws::new(sample(1), crate::random::Purpose(13)).unit();
+    let drawn = -30.0 + 60.0 * unit;
+    assert_eq!(
+        apply(
+            op("RandomRotation", serde_json::json!({"degrees": 30})),
+            &bytes,
+            1
+        ),
+        apply(rotation((drawn, drawn)), &bytes, 1)
+    );
+    assert_ne!(
+        apply(rotation((-30.0, 30.0)), &bytes, 0),
+        apply(rotation((-30.0, 30.0)), &bytes, 1)
+    );
+
+    let mut draws = crate::random::Draws::new(sample(1), crate::random::Purpose(14));
+    let every = serde_json::json!({
+        "degrees": 20, "translate": [0.1, 0.3], "scale": [0.8, 1.2], "shear": [-5, 5, 2, 9],
+        "interpolation": "bilinear", "fill": 9,
+    });
+    let random = apply(op("RandomAffine", every), &bytes, 1);
+    let angle = draws.uniform(-20.0, 20.0);
+    let unchanged = op("RandomHorizontalFlip", serde_json::json!({"p": 0}));
+    let mut picture = Picture::default();
+    picture
+        .reset(64, 48)
+        .copy_from_slice(&apply(unchanged, &bytes, 1));
+    let (width, height) = (picture.width as f64, picture.height as f64);
+    let moved =
+        [0.1 * width, 0.3 * height].map(|most| draws.uniform(-most, most).round_ties_even());
+    let scale = draws.uniform(0.8, 1.2);
+    let shear = (draws.uniform(-5.0, 5.0), draws.uniform(2.0, 9.0));
+    let matrix = inverse_matrix((width, height), angle, moved.into(), scale, shear);
+    let affine = AffineParams {
+        interpolation: crate::pixels::Interpolation::Bilinear,
+        fill: [9; 3],
+    };
+    picture.transform(matrix, &affine);
+    assert_eq!(random, picture.data());
+}

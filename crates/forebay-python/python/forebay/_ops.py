@@ -15,10 +15,12 @@ __all__: list[str] = [
     "Grayscale",
     "Normalize",
     "RandAugment",
+    "RandomAffine",
     "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
+    "RandomRotation",
     "RandomVerticalFlip",
     "Resize",
     "TrivialAugmentWide",
@@ -310,6 +312,70 @@ class GaussianBlur(_Op):
 
     kernel_size: _Size
     sigma: float | _Bounds = (0.1, 2.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomRotation(_Op):
+    """Rotates about the middle of the picture, by a random angle.
+
+    The size of the picture stays: torchvision's `RandomRotation` with `expand=False` on PIL images,
+    with the same pixels for an angle.
+
+    Parameters
+    ----------
+    degrees : float or tuple of float
+        Bounds of the angle in degrees, counter-clockwise; a number `x` is `(-x, x)`.
+    interpolation : {"nearest", "bilinear", "bicubic"}, default "nearest"
+        Interpolation of operations that shear, shift and rotate.
+    fill : int or sequence of int, default (0, 0, 0)
+        Color that these operations bring in from outside the image.
+
+    Raises
+    ------
+    OptionError
+        A value out of its range.
+    """
+
+    degrees: float | _Bounds
+    interpolation: Literal["nearest", "bilinear", "bicubic"] = "nearest"
+    fill: int | tuple[int, int, int] | None = (0, 0, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomAffine(_Op):
+    """Rotates, moves, scales and shears about the middle of the picture, each by a random amount.
+
+    The size of the picture stays. torchvision's `RandomAffine` on PIL images, with the same pixels for
+    the same angle, translation, scale and shear.
+
+    Parameters
+    ----------
+    degrees : float or tuple of float
+        Bounds of the angle in degrees, clockwise; a number `x` is `(-x, x)`.
+    translate : tuple of float, default None
+        Largest translation, relative to the width and to the height, 0 to 1.
+    scale : tuple of float, default None
+        Bounds of the factor of scale.
+    shear : float or sequence of float, default None
+        Bounds of the angle of horizontal shear in degrees, and of vertical shear if there are four; a
+        number `x` is `(-x, x)`.
+    interpolation : {"nearest", "bilinear", "bicubic"}, default "nearest"
+        Interpolation of operations that shear, shift and rotate.
+    fill : int or sequence of int, default (0, 0, 0)
+        Color that these operations bring in from outside the image.
+
+    Raises
+    ------
+    OptionError
+        A value out of its range.
+    """
+
+    degrees: float | _Bounds
+    translate: _Bounds | None = None
+    scale: _Bounds | None = None
+    shear: float | _Bounds | tuple[float, float, float, float] | None = None
+    interpolation: Literal["nearest", "bilinear", "bicubic"] = "nearest"
+    fill: int | tuple[int, int, int] | None = (0, 0, 0)
 
 
 @dataclasses.dataclass(frozen=True)

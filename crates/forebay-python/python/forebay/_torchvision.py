@@ -139,6 +139,18 @@ def _erasing(given: _Parameters) -> object:
     return own.RandomErasing(given.take("p"), given.take("scale"), given.take("ratio"), value)
 
 
+def _rotation(given: _Parameters) -> object:
+    given.must_be("expand", False, ", as all images of a batch have one size")
+    given.must_be("center", None)
+    return own.RandomRotation(tuple(given.take("degrees")), **given.motion())
+
+
+def _affine(given: _Parameters) -> object:
+    given.must_be("center", None)
+    degrees, translate, scale, shear = (given.take(name) for name in ("degrees", "translate", "scale", "shear"))
+    return own.RandomAffine(tuple(degrees), translate, scale, shear, **given.motion())
+
+
 _CONVERTED: dict[str, Callable[[_Parameters], object]] = {
     "AutoAugment": _auto_augment,
     "CenterCrop": lambda given: own.CenterCrop(given.size()),
@@ -147,10 +159,12 @@ _CONVERTED: dict[str, Callable[[_Parameters], object]] = {
     "Grayscale": _grayscale,
     "Normalize": _normalize,
     "RandAugment": _rand_augment,
+    "RandomAffine": _affine,
     "RandomErasing": _erasing,
     "RandomGrayscale": lambda given: own.RandomGrayscale(given.take("p")),
     "RandomHorizontalFlip": lambda given: own.RandomHorizontalFlip(given.take("p")),
     "RandomResizedCrop": _resized_crop,
+    "RandomRotation": _rotation,
     "RandomVerticalFlip": lambda given: own.RandomVerticalFlip(given.take("p")),
     "Resize": _resize,
     "TrivialAugmentWide": _trivial_augment,

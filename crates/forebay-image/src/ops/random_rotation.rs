@@ -1,0 +1,70 @@
+//! A random rotation about the middle of the picture.
+
+use super::augment::{FILL, INTERPOLATION};
+use super::bounds::check_range;
+use super::parameters::{self, Bounds, Parameter, ParameterKind};
+use super::{Definition, Part, Pixels};
+use crate::error::Result;
+use crate::pixels::{AffineParams, Interpolation, Picture};
+use crate::random::{Draws, Purpose};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+const PURPOSE: Purpose = Purpose(13);
+
+/// Bounds of an angle, in degrees. More turns have no use.
+pub(super) const MAX_DEGREES: f64 = 3600.0;
+
+/// Rotates by an angle that is drawn uniformly. The size stays.
+///
+/// In JSON a number `x` stands for the bounds `-x` to `x`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomRotation {
+    /// Bounds of the angle in degrees, counter-clockwise.
+    #[serde(deserialize_with = "parameters::symmetric")]
+    pub degrees: Bounds,
+    /// Interpolation between pixels.
+    #[serde(default)]
+    pub interpolation: Interpolation,
+    /// Color outside of the picture: red, green, blue.
+    #[serde(default, deserialize_with = "parameters::color")]
+    pub fill: [u8; 3],
+}
+
+impl Definition for RandomRotation {
+    const DOC: &'static str = "Rotates about the middle of the picture, by a random angle.";
+    const DETAILS: &'static str = "The size of the picture stays: torchvision's `RandomRotation` with `expand=False` on PIL images, with the same pixels for an angle.";
+    const PARAMETERS: &'static [Parameter] = &[
+        Parameter::new(
+            "degrees",
+            ParameterKind::NumberOrRange,
+            "Bounds of the angle in degrees, counter-clockwise; a number `x` is `(-x, x)`.",
+        ),
+        INTERPOLATION.with_default(|| json!(Interpolation::default())),
+        FILL.with_default(|| json!([0, 0, 0])),
+    ];
+
+    fn defaults() -> Option<Self> {
+        None
+    }
+
+    fn check(&self) -> Result<()> {
+        let limits = (-MAX_DEGREES, MAX_DEGREES);
+        check_range("degrees of RandomRotation", self.degrees, limits)
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part::Pixels(PURPOSE, self)
+    }
+}
+
+impl Pixels for RandomRotation {
+    fn apply(&self, picture: &mut Picture, draws: &mut Draws) {
+        let affine = AffineParams {
+            interpolation: self.interpolation,
+            fill: self.fill,
+        };
+        picture.rotate(draws.uniform(self.degrees.0, self.degrees.1), &affine);
+    }
+}
