@@ -166,7 +166,9 @@ def test_other_parameters_are_refused_by_name(name: str, packed: dict[str, pathl
         ([first, t.RandAugment(magnitude=40)], "magnitude"),
         ([first, t.TrivialAugmentWide(fill=300)], "fill|TrivialAugmentWide"),
         ([first, t.Normalize([0.5, 0.5], [0.5, 0.5])], "mean|Normalize"),
-        ([first, t.RandomHorizontalFlip(p=1.0), t.RandomRotation(10)], "torchvision's RandomRotation cannot be in the list"),
+        ([first, t.RandomHorizontalFlip(p=1.0), t.RandomPerspective()], "torchvision's RandomPerspective cannot be in the list"),
+        ([first, t.RandomRotation(10, expand=True)], "expand of torchvision's RandomRotation is True: expected False"),
+        ([first, t.RandomAffine(10, center=(1, 2))], r"center of torchvision's RandomAffine is .1, 2.: expected None"),
         ([t.Compose([first])], "torchvision's Compose cannot be in the list: give its list"),
         ([first, t.AugMix()], "AugMix cannot be in the list"),
     ]  # fmt: skip
