@@ -1,4 +1,4 @@
-//! Jobs: streams that the server decides about, under a name that ranks join.
+//! Jobs: named streams whose options the server defines and ranks join.
 
 use std::sync::Arc;
 
@@ -9,37 +9,38 @@ use forebay_wire::wire::{self, error::Kind};
 use crate::options::ServerOptions;
 use crate::source::{Failure, Source, StreamRequest};
 
-/// What a job is: a dataset and everything that its batches are a function of.
+/// A job: a dataset and all options that determine its batches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobOptions {
     /// Name of a dataset of the server.
     pub dataset: String,
-    /// The options of the streams. The rank is each client's own, and so is a world size of 0. What else is zero or
-    /// missing takes its default, and is the job's nevertheless.
+    /// The options of the streams. Each client sets its own rank, and the world size if it is 0
+    /// here. All other options that are zero or missing get their defaults and then belong to the
+    /// job as well.
     pub spec: wire::StreamSpec,
 }
 
-/// Something that is served under a name.
+/// A dataset or job that is served under a name.
 #[derive(Clone)]
 pub(crate) struct Served {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) job: Option<Arc<Job>>,
-    /// Of the cores and of what is sent, for all streams of the name together.
+    /// Share of CPU and bandwidth of all streams of the name together.
     pub(crate) share: Share,
 }
 
-/// A job with every default filled in.
+/// A job with all defaults filled in.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// As configured, for clients that say the same in the same words.
+    /// As configured, to accept clients that send the same text.
     configured: wire::StreamSpec,
     resolved: wire::StreamSpec,
-    /// What the first rank is told.
+    /// The `Opened` message of the first rank.
     pub(crate) opened: wire::Opened,
 }
 
 impl Job {
-    /// Opens a stream as the first rank would, to see that it can be.
+    /// Opens a stream as the first rank would, to validate the options.
     pub(crate) fn new(
         options: JobOptions,
         source: &dyn Source,
@@ -81,17 +82,17 @@ impl Job {
         })
     }
 
-    /// What clients are told.
+    /// The description that clients receive.
     pub(crate) fn to_wire(&self) -> wire::Job {
         wire::Job {
             spec: Some(self.resolved.clone()),
         }
     }
 
-    /// The stream that a rank opens: the job's, if what it gives agrees.
+    /// Fills in the job's options, after checking that the client's options agree with them.
     pub(crate) fn join(&self, name: &str, open: &mut wire::Open) -> Result<(), Failure> {
         let spec = open.spec.get_or_insert_default();
-        // A client may choose records or transforms in the words of the configuration.
+        // A client may give sampling or transforms with the same text as the configuration.
         if spec.sampling.is_some() && spec.sampling == self.configured.sampling {
             spec.sampling.clone_from(&self.resolved.sampling);
         }

@@ -1,4 +1,4 @@
-//! A client and a server over loopback: every batch once, in order, as it is made.
+//! A client and a server over loopback: each batch arrives once, in order, unchanged.
 
 use crate::support;
 
@@ -115,7 +115,7 @@ fn a_stream_goes_on_from_any_position(transport: Transport) {
     stream.seek(5, 40).unwrap();
     assert_eq!(stream.position(), (5, 40));
     assert_eq!(stream.next_batch().unwrap().unwrap().samples[0], 40);
-    // At the very end there is nothing but the end.
+    // At the very end only the end of the epoch follows.
     stream.seek(6, 96).unwrap();
     assert!(stream.next_batch().unwrap().is_none());
     assert!(stream.next_batch().unwrap().is_none());
@@ -149,7 +149,7 @@ fn buffers_are_used_again(transport: Transport) {
     let pool = stream.pool().stats();
     match transport {
         Transport::Tcp => assert_eq!(pool.taken, 48),
-        // They stay where they were made.
+        // In shared memory, batches stay where they were made.
         _ => assert_eq!((pool.taken, stream.stats().shared), (0, 48)),
     }
     assert!(pool.mapped <= 4, "{pool:?}");
@@ -300,7 +300,7 @@ fn limits_of_the_client_are_kept(transport: Transport) {
             Ok(_) => panic!("was opened"),
         }
     }
-    // Credit for exactly one batch is enough to get all of them.
+    // Credit for exactly one batch suffices for all batches.
     let options = ClientOptions {
         credit_bytes: Some(BATCH_BYTES),
         ..over(transport)
@@ -332,7 +332,7 @@ fn a_client_that_takes_nothing_gets_its_credit_and_no_more() {
     for _ in 0..2 {
         assert!(matches!(raw.read(), forebay_wire::Message::Batch(_)));
     }
-    // The answer to a ping that follows comes without another batch before it.
+    // The next message after a ping is its answer, not another batch.
     raw.send(wire::Ping {
         token: 7,
         ..wire::Ping::default()
