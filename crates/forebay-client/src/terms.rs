@@ -1,4 +1,4 @@
-//! What stays the same over all connections of a stream.
+//! Parameters of a stream that are the same on all of its connections.
 
 use std::sync::Arc;
 
@@ -17,24 +17,24 @@ pub(crate) struct Terms {
     pub(crate) url: Url,
     pub(crate) roster: Arc<Roster>,
     pub(crate) options: ClientOptions,
-    /// Which part of the rank's batches.
+    /// The slice of each batch.
     pub(crate) part: Part,
-    /// As the server opened it: a part, if it is one.
+    /// As the server opened it, for this slice.
     pub(crate) opened: wire::Opened,
     pub(crate) fingerprint: String,
-    /// Number of the epoch after the last one; `None`: there is no last one.
+    /// Number of the epoch after the last one; `None` for no limit.
     pub(crate) until: Option<u64>,
     pub(crate) budget: u64,
     pub(crate) layout: Layout,
     pub(crate) pool: BufferPool,
 }
 
-/// What the streams of one run have in common, as far as it decides where they come from.
+/// Identifies the run for placement: streams with the same key are placed together.
 pub(crate) fn run(name: &str, spec: &wire::StreamSpec) -> String {
     format!("{name}/{}/{}", spec.split, spec.seed)
 }
 
-/// A stream among those that share its epochs; `run` is [`run`]'s, `spec` the part's own.
+/// The placement unit of a stream; `run` comes from [`run`], `spec` is the slice's own.
 pub(crate) fn unit<'a>(run: &'a str, spec: &wire::StreamSpec, (_, parts): Part) -> Unit<'a> {
     let count = spec.world_size.max(1);
     Unit {
@@ -52,31 +52,32 @@ impl Terms {
             .unwrap_or(!connection.socket.is_same_host() && !connection.socket.is_tls())
     }
 
-    /// The spec of whole batches, every default filled in.
+    /// The spec of whole batches, with every default filled in.
     pub(crate) fn spec(&self) -> wire::StreamSpec {
         let mut spec = self.opened.spec.clone().unwrap_or_default();
         part::whole(&mut spec, self.part);
         spec
     }
 
-    /// What decides where the stream comes from, and what it has in common with others.
+    /// Calls `then` with the placement unit of this stream.
     fn unit<T>(&self, then: impl FnOnce(&Unit<'_>) -> T) -> T {
         let spec = self.opened.spec.clone().unwrap_or_default();
         let run = run(self.url.name(), &spec);
         then(&unit(&run, &spec, self.part))
     }
 
-    /// The servers in the order in which this stream tries them, those named in `last` after all others.
+    /// Returns the servers in the order in which this stream tries them; those named in `last` come
+    /// last.
     pub(crate) fn order(&self, servers: &[Server], last: &[&str]) -> Vec<Server> {
         self.unit(|unit| roster::order(servers, unit, last))
     }
 
-    /// The server that this stream belongs to.
+    /// Returns the server where this stream belongs.
     pub(crate) fn home(&self, servers: &[Server]) -> Option<Server> {
         self.unit(|unit| roster::home(servers, unit))
     }
 
-    /// What asks for the stream from `place` on.
+    /// The options that open the stream from `place` on.
     pub(crate) fn open_at(&self, (epoch, position): Place) -> OpenOptions {
         OpenOptions {
             spec: self.spec(),
@@ -84,12 +85,12 @@ impl Terms {
             position,
             epochs: self.until.map_or(0, |until| until.saturating_sub(epoch)),
             fingerprint: Some(self.fingerprint.clone()),
-            // The spec is complete.
+            // The spec is complete, so nothing needs to be marked as explicit.
             given: Vec::new(),
         }
     }
 
-    /// Opens the stream from `place` on, which must be the same stream as before.
+    /// Opens the stream from `place` on, and verifies that it is the same stream as before.
     pub(crate) fn reopen(&self, connection: &mut Connection, place: Place) -> Result<()> {
         let checksum = Terms::checksum(&self.options, connection);
         let opened = connection.open(
@@ -100,7 +101,7 @@ impl Terms {
             &self.options,
         )?;
         if opened != self.opened {
-            // A list of classes fills no message.
+            // Class titles are left out of the message, which they would fill.
             let shown = |of: &wire::Opened| {
                 let classes = of.classes.len();
                 let rest = wire::Opened {
@@ -123,7 +124,7 @@ impl Terms {
         Ok(())
     }
 
-    /// The stream from `place` on, from the first of `servers` that gives it.
+    /// Opens the stream from `place` on, on the first of `servers` that accepts it.
     pub(crate) fn dial(
         &self,
         servers: &[Server],

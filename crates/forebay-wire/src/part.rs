@@ -1,24 +1,25 @@
-//! Parts of a rank's batches: the streams that several servers make of one rank's.
+//! Slices of a rank's batches, for striping them over several servers.
 //!
-//! Part `j` of `k` has the samples `j, j + k, ...` of each batch. Those are the samples of rank `rank + j * world_size` of
-//! `world_size * k` with batches of a `k`-th of the size: a set of lanes of its own, so no server reads what another reads, and
-//! order, steps and ends of epochs are those of the whole.
+//! Slice `j` of `k` has the samples `j, j + k, ...` of each batch. These are the samples of rank
+//! `rank + j * world_size` of `world_size * k` ranks with a `k`-th of the batch size. That rank has
+//! its own virtual ranks, so no server reads what another one reads, while order, steps and ends of
+//! epochs are those of the whole batches.
 
 use forebay_proto::wire::{OnError, StreamSpec};
 
 use crate::batch::is_raw;
 
-/// Most parts of a rank's batches.
+/// Maximum number of slices of a batch.
 pub const MOST_PARTS: u64 = 64;
 
-/// Which part, of how many: `(0, 1)` is the whole.
+/// Index of a slice and number of slices; `(0, 1)` is the whole batch.
 pub type Part = (u64, u64);
 
-/// Makes the spec of whole batches that of a part.
+/// Converts the spec of whole batches to that of a slice.
 ///
 /// # Errors
 ///
-/// What the number of parts should be, in words.
+/// The allowed number of slices, as text.
 pub fn split(spec: &mut StreamSpec, (part, parts): Part) -> Result<(), String> {
     if parts <= 1 {
         return Ok(());
@@ -53,7 +54,7 @@ pub fn split(spec: &mut StreamSpec, (part, parts): Part) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the spec of a part that of whole batches again.
+/// Converts the spec of a slice back to that of whole batches.
 pub fn whole(spec: &mut StreamSpec, (part, parts): Part) {
     if parts > 1 {
         spec.world_size /= parts;
