@@ -483,7 +483,7 @@ pub(crate) fn remote(server: &str, error: wire::Error) -> Error {
         server: server.to_owned(),
         kind: error.kind(),
         message: if error.message.is_empty() {
-            format!("the server failed without a word ({:?})", error.kind())
+            format!("the server failed without a message ({:?})", error.kind())
         } else {
             printable_start(&error.message, MOST_WORDS).into_owned()
         },

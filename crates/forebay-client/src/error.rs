@@ -19,7 +19,7 @@ const LIVELY: Duration = Duration::from_secs(5);
 pub enum Error {
     /// An invalid URL.
     #[error(
-        "{url:?} is no URL of a server: {what}; expected forebay://HOST:PORT/NAME, forebay+dns://HOST:PORT/NAME or \
+        "{url:?} is not a server URL: {what}; expected forebay://HOST:PORT/NAME, forebay+dns://HOST:PORT/NAME or \
          forebay+file:///PATH/NAME"
     )]
     Url {
@@ -90,9 +90,9 @@ pub enum Error {
         "waited {waited:.1?} for {what} from {server}{}",
         match last_sign {
             Some(ago) if *ago < LIVELY => {
-                format!(", which is there (last sign of life {ago:.1?} ago) but not done")
+                format!(", which is alive (last message {ago:.1?} ago) but not done")
             }
-            Some(ago) => format!(", of which nothing was heard for {ago:.1?}"),
+            Some(ago) => format!(", which sent no message for {ago:.1?}"),
             None => String::new(),
         }
     )]
@@ -107,7 +107,7 @@ pub enum Error {
         last_sign: Option<Duration>,
     },
     /// The server missed its heartbeats.
-    #[error("{server} is silent: no sign of life for {silence:.1?} while waiting for {what}")]
+    #[error("{server} is silent: no message for {silence:.1?} while waiting for {what}")]
     Silent {
         /// The server.
         server: String,
@@ -145,7 +145,7 @@ pub enum Error {
         message: String,
     },
     /// The peer speaks another protocol.
-    #[error("{server} is no forebay server for trainers: {what}")]
+    #[error("{server} is not a forebay server for trainers: {what}")]
     Foreign {
         /// The server.
         server: String,
@@ -154,7 +154,7 @@ pub enum Error {
     },
     /// All servers were busy until the timeout.
     #[error(
-        "{server} was busy for {waited:.1?}, each of {attempts} times that it was asked: {message}; ask another server, or wait longer"
+        "{server} was busy for {waited:.1?}, in each of {attempts} attempts: {message}; use another server, or wait longer"
     )]
     Busy {
         /// The last server tried.
@@ -168,7 +168,7 @@ pub enum Error {
     },
     /// A batch out of order, or one that contradicts the stream's parameters.
     #[error(
-        "{server} sent something else than the stream's next: {what}: expected {expected}, found {found}"
+        "{server} violated the order of the stream: {what}: expected {expected}, found {found}"
     )]
     Disorder {
         /// The server.
@@ -190,7 +190,7 @@ pub enum Error {
     },
     /// No server could continue the stream within `reconnect_for`.
     #[error(
-        "{last}; connecting again was tried {attempts} times in {elapsed:.1?}, to wait for {waiting_for}"
+        "{last}; {attempts} attempts to reconnect failed in {elapsed:.1?} while waiting for {waiting_for}"
     )]
     GaveUp {
         /// Attempts since the last batch.
@@ -206,7 +206,7 @@ pub enum Error {
     #[error("interrupted")]
     Interrupted,
     /// The stream failed earlier and has returned the error.
-    #[error("the stream is over: it failed before")]
+    #[error("the stream has ended: it failed before")]
     Over,
     /// The system cannot start a thread.
     #[error("cannot start the receiving thread: {0}")]

@@ -169,7 +169,7 @@ fn parse(text: &str) -> Result<Url, String> {
     }
     if name.contains('/') {
         return Err(format!(
-            "{name:?} is no name of a dataset: servers serve names, not paths"
+            "{name:?} is not the name of a dataset: servers serve names, not paths"
         ));
     }
     if name.len() > 255 {

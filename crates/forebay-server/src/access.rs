@@ -85,9 +85,9 @@ impl Refused {
     pub(crate) fn words(self) -> &'static str {
         match self {
             Refused::NoToken => {
-                "this server wants a token: give one with token_file= or FOREBAY_TOKEN"
+                "this server requires a token: give one with token_file= or FOREBAY_TOKEN"
             }
-            Refused::Unknown => "the token is none that this server knows",
+            Refused::Unknown => "this server does not know the token",
         }
     }
 }

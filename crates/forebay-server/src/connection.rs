@@ -34,7 +34,7 @@ pub(crate) fn serve(server: &Shared, link: &Link) -> Ending {
     let tick = options.heartbeat / 2;
     // Reads wait in `poll`; this timeout applies to a message that arrives in pieces.
     if let Err(e) = link.socket.set_timeouts(tick, options.stall_timeout) {
-        return Ending::failed(format!("vanished: {e}"));
+        return Ending::failed(format!("lost the connection: {e}"));
     }
     let patient = Patient::new(
         link.socket.clone(),
@@ -230,7 +230,7 @@ fn handshake(
         dataset: &hello.dataset,
     });
     link.send(&welcome.into(), &[])
-        .map_err(|e| Ending::failed(format!("vanished: {e}")))?;
+        .map_err(|e| Ending::failed(format!("lost the connection: {e}")))?;
     next_message(server, reader);
     Ok(match hello.join.is_empty() {
         true => Greeted::Stream(hello.dataset, served),
@@ -252,19 +252,19 @@ fn carry(link: &Link, reader: &mut FrameReader<Patient<'_>>) -> Ending {
     loop {
         match reader.read() {
             Ok((Message::Close(_), _)) | Err(WireError::Closed) => {
-                return Ending::clean("carried its parts");
+                return Ending::clean("carried its slices");
             }
             Ok((other, _)) => {
                 let text = format!("unexpected message {}", other.kind());
                 link.send_last(Kind::Protocol, &text);
-                return Ending::failed(format!("was thrown out: {text}"));
+                return Ending::failed(format!("was disconnected: {text}"));
             }
             Err(e) if e.is_timeout() && !reader.get_ref().overdue() => {}
             // The main connection reports how the stream ended.
-            Err(e) if e.is_disconnect() => return Ending::clean("carried its parts"),
+            Err(e) if e.is_disconnect() => return Ending::clean("carried its slices"),
             Err(e) => {
                 link.send_last(Kind::Protocol, e.to_string());
-                return Ending::failed(format!("was thrown out: {e}"));
+                return Ending::failed(format!("was disconnected: {e}"));
             }
         }
     }
@@ -311,10 +311,10 @@ fn accept(served: &Served, name: &str, open: &mut wire::Open) -> Result<(), Fail
 fn broken(link: &Link, error: WireError, streams: bool) -> Option<Failure> {
     match error {
         WireError::Closed => link.end(match streams {
-            true => Ending::failed("left without a word"),
+            true => Ending::failed("closed the connection without a Close message"),
             false => Ending::clean("closed the connection"),
         }),
-        e if e.is_disconnect() => link.end(Ending::failed(format!("vanished: {e}"))),
+        e if e.is_disconnect() => link.end(Ending::failed(format!("lost the connection: {e}"))),
         e => return Some(Failure::new(Kind::Protocol, e)),
     }
     None
@@ -358,10 +358,10 @@ impl Progress {
             return fail(Kind::Timeout, text);
         }
         if link.unanswered_for() > limit {
-            return fail(Kind::Timeout, format!("no sign of life for {limit:?}"));
+            return fail(Kind::Timeout, format!("no message for {limit:?}"));
         }
         if let Err(e) = link.heartbeat(server.options.heartbeat / 2) {
-            link.end(Ending::failed(format!("vanished: {e}")));
+            link.end(Ending::failed(format!("lost the connection: {e}")));
             return ControlFlow::Break(None);
         }
         ControlFlow::Continue(())
@@ -385,7 +385,7 @@ impl Progress {
                 let mut unknown = credit.released.iter().filter(|&&slot| !link.release(slot));
                 if let Some(slot) = unknown.next() {
                     return fail(format!(
-                        "slot {slot} was released, which the client has not"
+                        "slot {slot} was released, but the client does not hold it"
                     ));
                 }
                 link.grant(credit.bytes);
@@ -405,7 +405,7 @@ impl Progress {
                     Counters::add(&server.counters.handed_over, 1);
                 }
                 link.end(Ending::clean(match self.leaving {
-                    true => "went on elsewhere",
+                    true => "migrated to another server",
                     false => "is done",
                 }));
                 link.socket.shutdown(Shutdown::Both);
@@ -474,10 +474,10 @@ fn listen(
         let Some(failure) = failure else {
             link.stop(Stop::Gone);
             link.socket.shutdown(Shutdown::Both);
-            return Ending::failed("vanished");
+            return Ending::failed("lost the connection");
         };
         if failure.kind != Kind::Shutdown {
-            link.end(Ending::failed(format!("was thrown out: {failure}")));
+            link.end(Ending::failed(format!("was disconnected: {failure}")));
             link.stop(Stop::Gone);
         }
         if failure.kind == Kind::Timeout {
@@ -490,10 +490,10 @@ fn listen(
         if let Some(session) = session
             && session.join().is_err()
         {
-            link.end(Ending::failed("lost its thread to a bug"));
+            link.end(Ending::failed("was disconnected by a bug of the server"));
         }
         link.send_last(failure.kind, &failure.message);
-        Ending::clean(format!("was told: {failure}"))
+        Ending::clean(format!("got an error: {failure}"))
     })
 }
 

@@ -68,7 +68,7 @@ pub enum Error {
         reason: String,
     },
     /// Two datasets or jobs have the same name.
-    #[error("there is a dataset or job {name:?} already")]
+    #[error("a dataset or job named {name:?} exists already")]
     Duplicate {
         /// The name.
         name: String,

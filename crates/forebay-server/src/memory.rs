@@ -58,8 +58,8 @@ impl Source for Bounded {
         stream.and_then(|stream| self.admit(stream)).ok_or_else(|| {
             let most = self.budget.most();
             let text = format!(
-                "the streams of this server are to hold {} of the {most} bytes that they may hold together: there is no room \
-                 for another one with such batches; ask another server, or raise total_memory of this one",
+                "the streams of this server plan to hold {} of the {most} bytes of total_memory, which does not suffice for \
+                 another one with such batches; use another server, or raise total_memory of this one",
                 most - left
             );
             Failure::new(Kind::Busy, text)

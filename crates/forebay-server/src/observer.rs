@@ -225,11 +225,11 @@ impl fmt::Display for Event<'_> {
                 problem: Some(problem),
             } => write!(
                 f,
-                "new {what} cannot be used, those from before still count: {problem}"
+                "new {what} cannot be used, the previous ones stay in effect: {problem}"
             ),
             Event::AcceptFailed { error, retry_in } => write!(
                 f,
-                "cannot take another connection: {error}; trying again in {retry_in:?}"
+                "cannot accept a connection: {error}; trying again in {retry_in:?}"
             ),
             Event::Stopping { connections } => {
                 write!(f, "stopping, {connections} connections are open")

@@ -130,10 +130,10 @@ impl ServerOptions {
                 || self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
             let missing = match (self.tls.is_some(), knows_clients) {
                 (true, true) => None,
-                (true, false) => Some("tokens, so that anybody could read what is served"),
-                (false, true) => Some("TLS, so that tokens and batches would travel unencrypted"),
+                (true, false) => Some("tokens, which would let anyone read the data"),
+                (false, true) => Some("TLS, which would send tokens and batches unencrypted"),
                 (false, false) => Some(
-                    "TLS and tokens, so that batches would travel unencrypted to anybody who asks",
+                    "TLS and tokens, which would let anyone read the data over unencrypted links",
                 ),
             };
             if let Some(missing) = missing {

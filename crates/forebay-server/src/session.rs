@@ -41,7 +41,7 @@ pub(crate) fn run(
     let stream = || Session::open(server, link, dataset, source, &open)?.stream(&open);
     // A panic in a source must not leave the client waiting.
     let ended = catch_unwind(AssertUnwindSafe(stream)).unwrap_or_else(|_| {
-        let text = "the server met a bug while making a batch; its log has more";
+        let text = "internal error of the server while making a batch; see its log";
         Err(End::Failure(Failure::new(Kind::Internal, text)))
     });
     let Err(end) = ended else {
@@ -50,21 +50,21 @@ pub(crate) fn run(
     match end {
         End::Failure(failure) => {
             server.witness.stream_failed(dataset, failure.kind);
-            link.end(Ending::failed(format!("was told: {failure}")));
+            link.end(Ending::failed(format!("got an error: {failure}")));
             link.send_last(failure.kind, failure.message);
         }
         End::Stop(Stop::Shutdown) => {
-            link.end(Ending::clean("was told that the server stops"));
+            link.end(Ending::clean("was notified that the server stops"));
             link.send_last(Kind::Shutdown, "the server is stopping");
         }
         End::Stop(Stop::Gone) => {}
         End::Send(e) if e.is_timeout() => {
             let stall = server.options.stall_timeout;
-            link.end(Ending::failed(format!("took nothing for {stall:?}")));
+            link.end(Ending::failed(format!("read nothing for {stall:?}")));
             link.socket.shutdown(Shutdown::Both);
         }
         End::Send(e) => {
-            link.end(Ending::failed(format!("vanished: {e}")));
+            link.end(Ending::failed(format!("lost the connection: {e}")));
             link.socket.shutdown(Shutdown::Both);
         }
     }
@@ -122,7 +122,7 @@ impl<'a> Session<'a> {
             return fail(
                 Kind::Mismatch,
                 format!(
-                    "dataset {dataset} is another one than before: expected fingerprint {}, found {fingerprint}",
+                    "dataset {dataset} has changed: expected fingerprint {}, found {fingerprint}",
                     printable(&open.fingerprint)
                 ),
             );
@@ -288,7 +288,7 @@ impl<'a> Session<'a> {
             return Err(End::Failure(Failure::new(
                 Kind::Internal,
                 format!(
-                    "a batch of {payload_bytes} bytes where {} were announced",
+                    "a batch of {payload_bytes} bytes, but {} were announced",
                     self.batch_bytes
                 ),
             )));

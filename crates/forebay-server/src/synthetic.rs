@@ -92,7 +92,7 @@ impl Source for Synthetic {
             Some(transform::Kind::Train(train)) => train.size.into(),
             Some(transform::Kind::Eval(eval)) => eval.crop.into(),
             Some(transform::Kind::List(_) | transform::Kind::Raw(_)) => {
-                let text = "made-up batches know TrainTransform and EvalTransform only";
+                let text = "synthetic batches support TrainTransform and EvalTransform only";
                 return Err(Failure::new(Kind::Invalid, text));
             }
             None => DEFAULT_SIDE,
@@ -102,7 +102,7 @@ impl Source for Synthetic {
             return Err(Failure::new(Kind::Invalid, text));
         }
         let layout = layout_from_wire(spec.layout)
-            .ok_or_else(|| Failure::new(Kind::Invalid, "a layout of another time"))?;
+            .ok_or_else(|| Failure::new(Kind::Invalid, "unknown layout"))?;
         spec.layout = layout_to_wire(layout).into();
         if spec
             .output
@@ -111,7 +111,7 @@ impl Source for Synthetic {
         {
             return Err(Failure::new(
                 Kind::Invalid,
-                "made-up batches have bytes only: dtype uint8",
+                "synthetic batches support dtype uint8 only",
             ));
         }
         let first_label = match wire::LabelBase::try_from(spec.label_base) {

@@ -37,7 +37,7 @@ fn running_out_of_descriptors_is_survived_and_nothing_is_left_behind() {
     }
     taken.pop().expect("there were twenty");
     let socket = TcpStream::connect(server.addr()).unwrap();
-    log.wait_for("cannot take another connection: Too many open files");
+    log.wait_for("cannot accept a connection: Too many open files");
     drop((taken, socket));
     // The limit stays in place, and the server keeps running.
     let began = std::time::Instant::now();

@@ -267,7 +267,7 @@ fn strangers_and_those_who_release_what_they_have_not_are_thrown_out() {
     let (kind, message) = last_word(&mut reader);
     assert_eq!(kind, Kind::Protocol);
     assert!(
-        message.contains("was released, which the client has not"),
+        message.contains("was released, but the client does not hold it"),
         "{message}"
     );
 }

@@ -50,7 +50,7 @@ struct Picture {
 
 pub(super) async fn images(State(room): State<Arc<Room>>, uri: Uri) -> Response {
     if !room.options.images {
-        return (StatusCode::FORBIDDEN, "this server shows no images\n").into_response();
+        return (StatusCode::FORBIDDEN, "this server has no image previews\n").into_response();
     }
     let name = parameter(&uri, "name").unwrap_or_default().to_owned();
     if !room.status.serves(&name) {

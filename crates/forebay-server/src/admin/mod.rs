@@ -243,7 +243,7 @@ async fn for_us(State(room): State<Arc<Room>>, request: Request, next: Next) -> 
     let named = host.is_none_or(|host| host.to_str().is_ok_and(names_this_machine));
     if room.is_local && !named {
         let text =
-            "this address is for this machine alone: call it by localhost or its IP address\n";
+            "this address serves this machine only: request it by localhost or an IP address\n";
         return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
     }
     next.run(request).await

@@ -43,7 +43,7 @@ fn evict(links: &mut HashMap<u64, Arc<Link>>, which: impl Fn(&Link) -> bool) -> 
     let Some(silent) = silent.map(Arc::clone) else {
         return false;
     };
-    silent.end(Ending::failed("had to make room before it said who it is"));
+    silent.end(Ending::failed("was evicted before its handshake"));
     silent.socket.shutdown(std::net::Shutdown::Both);
     links.remove(&silent.id);
     true
@@ -89,11 +89,11 @@ impl Shared {
         let served = Arc::clone(&link);
         let spawned = builder.spawn_scoped(scope, move || {
             let ending = catch_unwind(AssertUnwindSafe(|| connection::serve(self, &served)))
-                .unwrap_or_else(|_| Ending::failed("lost its thread to a bug"));
+                .unwrap_or_else(|_| Ending::failed("was disconnected by a bug of the server"));
             self.forget(&served, &ending);
         });
         if let Err(e) = spawned {
-            self.forget(&link, &Ending::failed(format!("got no thread: {e}")));
+            self.forget(&link, &Ending::failed(format!("got no server thread: {e}")));
         }
     }
 

@@ -61,8 +61,8 @@ impl Shared {
         drop(links);
         match (stream, lane) {
             (Some(stream), Some(lane)) if stream.add_lane(&lane) => Ok(()),
-            (Some(_), Some(_)) => Err("the stream has as many connections as it may have"),
-            _ => Err("no stream to join: it is over, or was never there"),
+            (Some(_), Some(_)) => Err("the stream has reached its limit of connections"),
+            _ => Err("no stream to join: it has ended or never existed"),
         }
     }
 

@@ -345,7 +345,7 @@ impl Drop for Making<'_> {
         let mut state = lock(&self.hub.state);
         state.making = false;
         if std::thread::panicking() {
-            let text = "the server met a bug while making a batch; its log has more";
+            let text = "internal error of the server while making a batch; see its log";
             state
                 .ended
                 .get_or_insert_with(|| Failure::new(Kind::Internal, text));

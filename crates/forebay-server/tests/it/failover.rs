@@ -335,7 +335,7 @@ fn a_client_that_was_idle_between_greeting_and_opening_is_served(transport: Tran
         },
     )
     .unwrap();
-    log.wait_for("no sign of life");
+    log.wait_for("no message");
     let mut stream = client.open(epochs(1)).unwrap();
     epoch(&mut stream, 0);
 }

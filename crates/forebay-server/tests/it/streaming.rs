@@ -201,7 +201,7 @@ fn errors_of_the_source_arrive_with_their_kind_and_place(transport: Transport) {
     assert!(message.contains("train-00001-of-00004, record 17, offset 4096"));
     assert!(e.to_string().starts_with(&server.addr().to_string()), "{e}");
     assert!(matches!(stream.next_batch(), Err(Error::Over)));
-    log.wait_for("was told: train-00001-of-00004");
+    log.wait_for("got an error: train-00001-of-00004");
 }
 
 fn a_source_that_panics_ends_its_stream_and_nothing_else(transport: Transport) {
@@ -396,7 +396,7 @@ fn a_deadline_says_who_waits_for_whom_and_is_not_the_end(transport: Transport) {
         "{text}"
     );
     assert!(
-        text.contains(&server.addr().to_string()) && text.contains("is there"),
+        text.contains(&server.addr().to_string()) && text.contains("is alive"),
         "{text}"
     );
     gate.open();
