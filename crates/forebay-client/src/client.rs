@@ -123,8 +123,8 @@ impl Client {
         &self.welcome.splits
     }
 
-    /// Options of the job that the URL names; `None` if it names a dataset. The rank is always this
-    /// client's, and the world size is if it is 0 here.
+    /// The options of the job that the URL names; none where it names a dataset. The rank is this client's, and so is a
+    /// world size of 0.
     #[must_use]
     pub fn job(&self) -> Option<&wire::StreamSpec> {
         self.welcome.job.as_ref()?.spec.as_ref()
@@ -134,9 +134,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Remote`] if the server refuses: an unknown split, an invalid spec, or a dataset
-    /// with another fingerprint. [`Error::Option`] if a batch is larger than the options allow.
-    /// Connection errors as in [`Client::connect`].
+    /// [`Error::Remote`] when the server refuses: a split it has not, a spec that
+    /// makes no sense, another dataset than the fingerprint's. [`Error::Option`] when a batch is
+    /// larger than the options allow. Connection errors as in [`Client::connect`].
     pub fn open(&self, open: impl Into<OpenOptions>) -> Result<Stream> {
         self.open_inner(open.into())
     }
@@ -174,12 +174,11 @@ impl Client {
         Ok(Stream::new(feeds, whole, pool, place))
     }
 
-    /// Opens one slice of the stream's batches, on the server where it belongs or on the next one
-    /// that accepts it.
+    /// A connection on which a part of the batches is open, with the server that it belongs to or else with another one.
     fn open_part(&self, open: &OpenOptions, part: Part) -> Result<(Connection, wire::Opened)> {
         let mut placed = open.spec.clone();
         if let ([only], true) = (self.splits(), placed.split.is_empty()) {
-            // The server would fill in the same default.
+            // As the server will fill it in.
             placed.split.clone_from(&only.name);
         }
         part::split(&mut placed, part).map_err(|expected| Error::Option {
@@ -251,7 +250,7 @@ impl Client {
             ("world_size", asked.world_size, spec.world_size),
             ("seed", asked.seed, spec.seed),
         ] {
-            // Zero means a default for these two options; a rank or seed of zero is a value.
+            // Zeroes may be filled in; for the rank and the seed, zero is what was asked for.
             let filled_in = expected == 0 && matches!(what, "batch_size" | "world_size");
             if expected != found && !filled_in {
                 return Err(Error::Disorder {
@@ -262,7 +261,7 @@ impl Client {
                 });
             }
         }
-        // A server without support for data types sends bytes.
+        // A server that does not know of types gives bytes.
         let dtype = |spec: &wire::StreamSpec| {
             let number = spec.output.as_ref().map_or(0, |output| output.dtype);
             dtype_from_wire(number).map_or("unknown", Dtype::name)
@@ -300,9 +299,9 @@ impl Client {
             Some(bytes) => bytes,
             None => batch_bytes.saturating_mul(3),
         };
-        // Each slice gets its part of the budget.
+        // Each part has its share.
         let (budget, batch_bytes) = (credit / part.1, opened.batch_bytes);
-        // Queued batches and the caller's batch, in whole pages.
+        // What may be queued and what the caller works on, in whole pages.
         let kept = budget.saturating_add(batch_bytes).saturating_add(8 << 20);
         let kept = usize::try_from(kept).unwrap_or(usize::MAX);
         let pool = options

@@ -270,7 +270,7 @@ impl fmt::Display for Via {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OpenOptions {
-    /// The options that determine the batches. The server replaces zeros by defaults.
+    /// What the batches are a function of. Zeroes are filled in by the server.
     pub spec: wire::StreamSpec,
     /// First epoch.
     pub epoch: u64,
@@ -280,9 +280,8 @@ pub struct OpenOptions {
     pub epochs: u64,
     /// Required fingerprint of the dataset; `None`: any dataset.
     pub fingerprint: Option<String>,
-    /// Names of fields of `spec` that are set explicitly although they are zero or missing. It
-    /// matters for jobs only: other such fields take the job's value, and an explicit value that
-    /// differs from the job's is refused.
+    /// Fields of `spec` that count though they are zero or missing, by name. Only a job asks: what else is left out is
+    /// the job's, and what it has otherwise is refused.
     pub given: Vec<String>,
 }
 

@@ -34,7 +34,7 @@ fn same<T: PartialEq + std::fmt::Debug>(
     })
 }
 
-/// Samples per epoch.
+/// Samples of an epoch.
 pub(crate) fn samples(opened: &wire::Opened) -> u64 {
     match opened.samples {
         0 => opened.records,
@@ -42,7 +42,7 @@ pub(crate) fn samples(opened: &wire::Opened) -> u64 {
     }
 }
 
-/// The state of a stream, which determines what must come next.
+/// Where a stream is, and what therefore comes next.
 #[derive(Debug, Clone)]
 pub(crate) struct Sequence {
     records: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// Creates the sequence of the stream that `opened` describes, from a position on.
+    /// The stream that `opened` describes, from a position on.
     pub(crate) fn new(opened: &wire::Opened, epoch: u64, position: u64) -> Result<Self, Disorder> {
         let spec = opened.spec.clone().unwrap_or_default();
         let sequence = Sequence {

@@ -23,7 +23,7 @@ pub struct Stream {
     feeds: Vec<Feed>,
     /// Slices of the next batch that have been taken, while others are outstanding.
     taken: Vec<Option<Item>>,
-    /// Parameters of the stream of whole batches.
+    /// The stream of whole batches.
     opened: wire::Opened,
     pool: BufferPool,
     /// Position of the next batch to return.
@@ -45,7 +45,7 @@ pub enum Polled {
 }
 
 impl Stream {
-    /// Creates a stream from feeds that are all at `place`.
+    /// Of parts that are all at `place`.
     pub(crate) fn new(
         feeds: Vec<Feed>,
         opened: wire::Opened,
@@ -202,7 +202,7 @@ impl Stream {
         &self.opened
     }
 
-    /// Returns the spec, with every default filled in.
+    /// The spec with every default filled in.
     #[must_use]
     pub fn spec(&self) -> wire::StreamSpec {
         self.opened.spec.clone().unwrap_or_default()

@@ -19,7 +19,7 @@ pub(crate) struct Terms {
     pub(crate) options: ClientOptions,
     /// The slice of each batch.
     pub(crate) part: Part,
-    /// As the server opened it, for this slice.
+    /// As the server opened it: a part, if it is one.
     pub(crate) opened: wire::Opened,
     pub(crate) fingerprint: String,
     /// Number of the epoch after the last one; `None` for no limit.
@@ -29,12 +29,12 @@ pub(crate) struct Terms {
     pub(crate) pool: BufferPool,
 }
 
-/// Identifies the run for placement: streams with the same key are placed together.
+/// What the streams of one run have in common, as far as it decides where they come from.
 pub(crate) fn run(name: &str, spec: &wire::StreamSpec) -> String {
     format!("{name}/{}/{}", spec.split, spec.seed)
 }
 
-/// The placement unit of a stream; `run` comes from [`run`], `spec` is the slice's own.
+/// A stream among those that share its epochs; `run` is [`run`]'s, `spec` the part's own.
 pub(crate) fn unit<'a>(run: &'a str, spec: &wire::StreamSpec, (_, parts): Part) -> Unit<'a> {
     let count = spec.world_size.max(1);
     Unit {
@@ -52,7 +52,7 @@ impl Terms {
             .unwrap_or(!connection.socket.is_same_host() && !connection.socket.is_tls())
     }
 
-    /// The spec of whole batches, with every default filled in.
+    /// The spec of whole batches, every default filled in.
     pub(crate) fn spec(&self) -> wire::StreamSpec {
         let mut spec = self.opened.spec.clone().unwrap_or_default();
         part::whole(&mut spec, self.part);
@@ -85,7 +85,7 @@ impl Terms {
             position,
             epochs: self.until.map_or(0, |until| until.saturating_sub(epoch)),
             fingerprint: Some(self.fingerprint.clone()),
-            // The spec is complete, so nothing needs to be marked as explicit.
+            // The spec is complete.
             given: Vec::new(),
         }
     }
@@ -101,7 +101,7 @@ impl Terms {
             &self.options,
         )?;
         if opened != self.opened {
-            // Class titles are left out of the message, which they would fill.
+            // A list of classes fills no message.
             let shown = |of: &wire::Opened| {
                 let classes = of.classes.len();
                 let rest = wire::Opened {

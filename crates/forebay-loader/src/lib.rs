@@ -1,12 +1,12 @@
 //! The loader: plan, fetch, decode, transform, batch.
 //!
-//! - [`plan`]: the order of an epoch as a pure function of seed and epoch, and its division among
-//!   ranks.
-//! - [`Loader`]: prepares the batches of one rank ahead of the consumer, with threads and memory
-//!   limited by [`Options`].
-//! - [`Mix`]: several datasets as one, each with a quota of the epoch.
-//! - [`Stats`]: the time of each stage, and the [`Verdict`]: the bottleneck.
-//! - [`Options::from_spec`]: the options of a stream that a client requests from a server.
+//! - [`plan`]: the order of an epoch as a pure function of seed and epoch, and
+//!   which part of it each rank gets.
+//! - [`Loader`]: makes the batches of one rank, ahead of whoever takes them, with threads and
+//!   memory bounded by [`Options`].
+//! - [`Mix`]: several datasets as one, each with its share of the epoch.
+//! - [`Stats`]: what each stage did with its time, and the [`Verdict`]: what holds the trainer back.
+//! - [`Options::from_spec`]: a stream that a client asks a server for.
 //!
 //! `forebay-shard` reads records, `forebay-image` decodes images, and `forebay-wire` sends batches.
 

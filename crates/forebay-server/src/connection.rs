@@ -290,8 +290,7 @@ pub(crate) fn server_name() -> String {
     concat!("forebay/", env!("CARGO_PKG_VERSION")).to_owned()
 }
 
-/// Resolves a client's `Open` into the stream to send: fills in the options of a job, and narrows
-/// the spec to the client's slice of each batch.
+/// Turns what a client opens into the stream that it gets: of the job, and the part of its batches.
 fn accept(served: &Served, name: &str, open: &mut wire::Open) -> Result<(), Failure> {
     if let Some(job) = &served.job {
         job.join(name, open)?;

@@ -49,7 +49,7 @@ impl DatasetSource {
         })
     }
 
-    /// Returns the split of that name; without a name, the only split.
+    /// The split of that name; the only one, if none is named.
     fn split(&self, name: &str) -> Result<&Split, Failure> {
         let found = match &self.splits[..] {
             [only] if name.is_empty() => Some(only),

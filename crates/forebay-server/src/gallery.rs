@@ -455,7 +455,7 @@ mod tests {
         let lens = Lens::new(&gallery, "a", &wire::Opened::default(), Arc::default());
         lens.look(&batch(0, 20));
         assert!(gallery.ask("a").is_none());
-        // From here on previews are wanted for `a` only.
+        // From here on somebody looks at `a`, and at nothing else.
         Lens::new(&gallery, "b", &wire::Opened::default(), Arc::default()).look(&batch(1, 20));
         lens.look(&batch(2, 20));
         lens.look(&batch(3, 20));

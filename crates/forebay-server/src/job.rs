@@ -14,9 +14,8 @@ use crate::source::{Failure, Source, StreamRequest};
 pub struct JobOptions {
     /// Name of a dataset of the server.
     pub dataset: String,
-    /// The options of the streams. Each client sets its own rank, and the world size if it is 0
-    /// here. All other options that are zero or missing get their defaults and then belong to the
-    /// job as well.
+    /// The options of the streams. The rank is each client's own, and so is a world size of 0. What else is zero or
+    /// missing takes its default, and is the job's nevertheless.
     pub spec: wire::StreamSpec,
 }
 
@@ -32,10 +31,10 @@ pub(crate) struct Served {
 /// A job with all defaults filled in.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// As configured, to accept clients that send the same text.
+    /// As configured, for clients that say the same in the same words.
     configured: wire::StreamSpec,
     resolved: wire::StreamSpec,
-    /// The `Opened` message of the first rank.
+    /// What the first rank is told.
     pub(crate) opened: wire::Opened,
 }
 
@@ -89,10 +88,10 @@ impl Job {
         }
     }
 
-    /// Fills in the job's options, after checking that the client's options agree with them.
+    /// The stream that a rank opens: the job's, if what it gives agrees.
     pub(crate) fn join(&self, name: &str, open: &mut wire::Open) -> Result<(), Failure> {
         let spec = open.spec.get_or_insert_default();
-        // A client may give sampling or transforms with the same text as the configuration.
+        // A client may choose records or transforms in the words of the configuration.
         if spec.sampling.is_some() && spec.sampling == self.configured.sampling {
             spec.sampling.clone_from(&self.resolved.sampling);
         }

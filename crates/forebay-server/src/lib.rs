@@ -1,9 +1,10 @@
 //! The batch server: sessions, flow control by credit, limits.
 //!
-//! A [`Server`] serves named [`Source`]s of batches to many clients. It holds no state that a crash
-//! could lose: a stream is a function of its spec and of the position that the client requests.
-//! Each connection has a receiving thread and, once a stream is open, a sending thread. The
-//! [`Source`] hides how batches are made.
+//! A [`Server`] serves named [`Source`]s of batches to many clients at once. It
+//! holds nothing that a crash could lose: a stream is a function of its spec and
+//! of the position the client asks for. Each connection has a thread that listens and,
+//! once a stream is open, one that sends; how batches are made is behind the
+//! [`Source`] it serves.
 
 mod access;
 mod admin;

@@ -59,7 +59,7 @@ pub enum Event<'a> {
         connection: u64,
         /// The requested dataset or job.
         dataset: &'a str,
-        /// The stream, with defaults filled in.
+        /// The stream, defaults filled in.
         opened: &'a forebay_wire::wire::Opened,
         /// First epoch.
         epoch: u64,

@@ -39,7 +39,7 @@ pub(crate) fn run(
     open: wire::Open,
 ) {
     let stream = || Session::open(server, link, dataset, source, &open)?.stream(&open);
-    // A panic in a source must not leave the client waiting.
+    // A source that panics must not leave its client waiting.
     let ended = catch_unwind(AssertUnwindSafe(stream)).unwrap_or_else(|_| {
         let text = "internal error of the server while making a batch; see its log";
         Err(End::Failure(Failure::new(Kind::Internal, text)))
@@ -170,7 +170,7 @@ impl<'a> Session<'a> {
             );
         }
         if opened.batches_per_epoch == 0 {
-            // Otherwise its empty epochs would end in an endless loop without sending anything.
+            // Its epochs would end one after the other without anything being sent.
             return fail(
                 Kind::Invalid,
                 format!("{} records are no full batch", opened.records),

@@ -43,7 +43,7 @@ pub struct Description {
 /// A client's request, with the limits of the server.
 #[derive(Debug, Clone)]
 pub struct StreamRequest<'a> {
-    /// As the client sent it, not validated.
+    /// As the client sent it: nothing in it was checked.
     pub spec: &'a wire::StreamSpec,
     /// Epoch of the first batch.
     pub epoch: u64,
@@ -65,7 +65,7 @@ pub struct StreamRequest<'a> {
 
 /// The batches of one stream.
 pub trait BatchSource: Send {
-    /// Returns the spec with every default filled in, and derived values.
+    /// The spec with every default filled in, and the numbers that follow from it.
     fn opened(&self) -> wire::Opened;
 
     /// Returns the next batch; `None` at the end of an epoch, after which the next epoch begins.

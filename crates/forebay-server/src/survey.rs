@@ -97,7 +97,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Creates the state of a stream whose first batch is `step`, counted over all epochs.
+    /// A stream of `name` that begins with batch `step` of all epochs.
     pub(crate) fn new(name: &str, is_job: bool, opened: &wire::Opened, step: u64) -> Live {
         let spec = opened.spec.clone().unwrap_or_default();
         Live {

@@ -13,9 +13,9 @@ use forebay_wire::{Batch, BufferPool, Dtype, Layout};
 
 use crate::source::{BatchSource, Description, Failure, Monitor, Source, StreamRequest};
 
-/// Default image side.
+/// Side of the images when a client does not say.
 const DEFAULT_SIDE: u64 = 224;
-/// Maximum image side.
+/// Largest side.
 const MAX_SIDE: u64 = 16_384;
 
 /// Content of the pixels.
@@ -92,7 +92,7 @@ impl Source for Synthetic {
             Some(transform::Kind::Train(train)) => train.size.into(),
             Some(transform::Kind::Eval(eval)) => eval.crop.into(),
             Some(transform::Kind::List(_) | transform::Kind::Raw(_)) => {
-                let text = "synthetic batches support TrainTransform and EvalTransform only";
+                let text = "made-up batches know TrainTransform and EvalTransform only";
                 return Err(Failure::new(Kind::Invalid, text));
             }
             None => DEFAULT_SIDE,
@@ -102,7 +102,7 @@ impl Source for Synthetic {
             return Err(Failure::new(Kind::Invalid, text));
         }
         let layout = layout_from_wire(spec.layout)
-            .ok_or_else(|| Failure::new(Kind::Invalid, "unknown layout"))?;
+            .ok_or_else(|| Failure::new(Kind::Invalid, "a layout of another time"))?;
         spec.layout = layout_to_wire(layout).into();
         if spec
             .output
@@ -111,7 +111,7 @@ impl Source for Synthetic {
         {
             return Err(Failure::new(
                 Kind::Invalid,
-                "synthetic batches support dtype uint8 only",
+                "made-up batches have bytes only: dtype uint8",
             ));
         }
         let first_label = match wire::LabelBase::try_from(spec.label_base) {
@@ -129,7 +129,7 @@ impl Source for Synthetic {
             name: "none".to_owned(),
             ..Default::default()
         });
-        // No overflow: neither factor exceeds 2^30.
+        // Neither factor is above 2^30.
         let batch_bytes = spec.batch_size * (side * side * 3);
         if batch_bytes > request.max_batch_bytes {
             let text = format!(

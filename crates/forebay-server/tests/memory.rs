@@ -40,7 +40,7 @@ fn memory_of_greedy_streams_goes_back() {
         };
         let mut spec = Options::new(batch_size, transform).to_spec("train");
         spec.seed = seed;
-        // With replacement, so batches can be larger than the dataset.
+        // Drawn with replacement: batches are larger than the dataset.
         let sampling = spec.sampling.get_or_insert_default();
         (sampling.class_balanced, sampling.draws) = (true, 1 << 16);
         let client = Client::connect(&url(server.addr()), over(Transport::Tcp)).unwrap();

@@ -7,7 +7,7 @@ use forebay_proto::wire;
 use crate::error::{Error, Result};
 use crate::message::Kind;
 
-/// Converts a layout to its number on the wire.
+/// The number of a layout on the wire.
 #[must_use]
 pub fn layout_to_wire(layout: Layout) -> wire::Layout {
     match layout {
@@ -16,7 +16,7 @@ pub fn layout_to_wire(layout: Layout) -> wire::Layout {
     }
 }
 
-/// Converts a number on the wire to a layout; unspecified is [`Layout::Nhwc`].
+/// The layout of a number on the wire; unspecified is [`Layout::Nhwc`].
 #[must_use]
 pub fn layout_from_wire(number: i32) -> Option<Layout> {
     match wire::Layout::try_from(number).ok()? {
@@ -47,7 +47,7 @@ pub fn dtype_from_wire(number: i32) -> Option<Dtype> {
     })
 }
 
-/// Returns whether batches of a stream hold encoded images, and so vary in size.
+/// Whether batches of a stream hold encoded images, and so have sizes of their own.
 #[must_use]
 pub fn is_raw(spec: Option<&wire::StreamSpec>) -> bool {
     let kind = spec.and_then(|spec| spec.transform.as_ref()?.kind.as_ref());
@@ -79,7 +79,7 @@ pub fn to_header(batch: &Batch, payload_crc32c: Option<u32>) -> wire::Batch {
             .mixed
             .as_ref()
             .map_or_else(Vec::new, |m| m.lam.clone()),
-        // The default is left out, so that old clients can read such batches.
+        // Nothing where it is the default: old clients read those batches too.
         dtype: match batch.dtype {
             Dtype::Uint8 => 0,
             other => dtype_to_wire(other).into(),

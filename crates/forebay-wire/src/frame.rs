@@ -15,9 +15,9 @@ pub const MAGIC: [u8; 4] = *b"FBRY";
 /// Version of the frame layout, in the head's fifth byte. Messages have a separate version, which
 /// `Hello` and `Welcome` negotiate.
 pub const FRAME_LAYOUT: u8 = 1;
-/// The protocol versions of this crate.
+/// The versions of the protocol this crate speaks, both included.
 pub const PROTOCOL_VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;
-/// Length of a frame's head in bytes.
+/// Bytes of a frame's head.
 pub const HEAD_LEN: usize = 24;
 /// Offset of the checksum in the head. It covers the preceding bytes and the header.
 const CHECKSUM_AT: usize = 20;

@@ -1,25 +1,24 @@
-//! Jobs: streams whose options the server defines. Missing options of a client are filled in, given
-//! ones must agree.
+//! Jobs: streams whose options are the server's. What a client leaves out is filled in, what it gives must agree.
 //!
-//! Compares two [`StreamSpec`]s, for both sides. A field that is zero, empty or missing counts as
-//! not given, unless the client lists its name as given.
+//! Owns the comparison of two [`StreamSpec`]s, for both sides. A field that is zero, empty or missing counts as
+//! left out, unless its name is among those that the client says it gave.
 
 use std::fmt::Debug;
 
 use forebay_proto::wire::{LabelBase, Layout, OnError, StreamSpec};
 
-/// An option of a client that differs from the job's.
+/// An option that a client gives and a job has otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contradiction {
     /// Name of the option.
     pub option: &'static str,
-    /// The job's value.
+    /// What the job has.
     pub job: String,
-    /// The client's value.
+    /// What the client gave.
     pub asked: String,
 }
 
-/// Maximum length of a value in a message; some options are long lists of record numbers.
+/// Longest value that is repeated in a message: some options are lists of numbers of records.
 const MAX_SHOWN: usize = 300;
 
 fn shown(value: &impl Debug) -> String {
@@ -30,7 +29,7 @@ fn shown(value: &impl Debug) -> String {
     text
 }
 
-/// The value of an enumerated option, with the loader's name for it.
+/// The value of an option that is a choice, in the words of the loader.
 fn word(option: &str, spec: &StreamSpec) -> Option<&'static str> {
     let word = match option {
         "layout" => match spec.layout() {
@@ -72,7 +71,7 @@ macro_rules! fields {
     };
 }
 
-/// The valid names in `given`: the fields of [`StreamSpec`].
+/// The names that `given` may hold: those of the fields of [`StreamSpec`].
 pub const NAMES: [&str; 15] = [
     "split",
     "batch_size",
@@ -91,8 +90,8 @@ pub const NAMES: [&str; 15] = [
     "label_base",
 ];
 
-/// Fills in the options of `asked` that are not given. The rank stays the client's, and the world
-/// size does if the job leaves it open.
+/// Takes what `asked` leaves out from the job; the rank stays the client's, and so does a world size that the job leaves
+/// open.
 pub fn fill(asked: &mut StreamSpec, job: &StreamSpec, given: &[String]) {
     macro_rules! fill_field {
         ($field:ident, $is_unset:expr) => {{
@@ -120,7 +119,7 @@ pub fn fill(asked: &mut StreamSpec, job: &StreamSpec, given: &[String]) {
     }
 }
 
-/// Returns the first option of a filled-in spec that differs from the job's.
+/// The first option of a filled-in spec that the job has otherwise.
 #[must_use]
 pub fn contradiction(asked: &StreamSpec, job: &StreamSpec) -> Option<Contradiction> {
     macro_rules! compare_field {
@@ -229,7 +228,7 @@ mod tests {
         fill(&mut asked, &job(), &["label_base".to_owned()]);
         let found = contradiction(&asked, &job()).unwrap();
         assert_eq!((found.job.as_str(), found.asked.as_str()), ("0", "stored"));
-        // Default block sizes give the same order.
+        // An order of blocks whose sizes are left out is the same order.
         let mut asked = StreamSpec {
             shuffle: Some(Shuffle {
                 name: "blocks".to_owned(),

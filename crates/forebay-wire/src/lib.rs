@@ -1,13 +1,13 @@
 //! The protocol between server and client: messages, frames and transports.
 //!
-//! - [`batch`]: conversion between a batch and the header of its frame.
-//! - [`frame`]: encoding of frames, with limits and checksums, without IO.
-//! - [`job`]: comparison of a client's options with those of a job.
-//! - [`part`]: streams that contain a slice of each batch.
-//! - [`stream`]: frames over any blocking reader and writer.
-//! - [`text`]: escaping of untrusted text for terminals.
-//! - [`transport`]: sockets and TLS.
-//! - [`token`]: tokens that clients authenticate with.
+//! - [`batch`]: a batch as the header of its frame.
+//! - [`frame`]: frames as bytes, with their limits and checksums, without IO.
+//! - [`job`]: streams whose options are the server's.
+//! - [`part`]: streams that are a part of each batch.
+//! - [`stream`]: frames through any blocking reader and writer.
+//! - [`text`]: text of others, made safe for a terminal.
+//! - [`transport`]: the sockets below, and TLS.
+//! - [`token`]: the secrets that let clients in.
 //!
 //! `docs/wire.md` describes the protocol, with examples as bytes.
 //!

@@ -1,25 +1,24 @@
-//! Slices of a rank's batches, for striping them over several servers.
+//! Parts of a rank's batches: the streams that several servers make of one rank's.
 //!
-//! Slice `j` of `k` has the samples `j, j + k, ...` of each batch. These are the samples of rank
-//! `rank + j * world_size` of `world_size * k` ranks with a `k`-th of the batch size. That rank has
-//! its own virtual ranks, so no server reads what another one reads, while order, steps and ends of
-//! epochs are those of the whole batches.
+//! Part `j` of `k` has the samples `j, j + k, ...` of each batch. Those are the samples of rank `rank + j * world_size` of
+//! `world_size * k` with batches of a `k`-th of the size: a set of lanes of its own, so no server reads what another reads, and
+//! order, steps and ends of epochs are those of the whole.
 
 use forebay_proto::wire::{OnError, StreamSpec};
 
 use crate::batch::is_raw;
 
-/// Maximum number of slices of a batch.
+/// Most parts of a rank's batches.
 pub const MOST_PARTS: u64 = 64;
 
-/// Index of a slice and number of slices; `(0, 1)` is the whole batch.
+/// Which part, of how many: `(0, 1)` is the whole.
 pub type Part = (u64, u64);
 
-/// Converts the spec of whole batches to that of a slice.
+/// Makes the spec of whole batches that of a part.
 ///
 /// # Errors
 ///
-/// The allowed number of slices, as text.
+/// What the number of parts should be, in words.
 pub fn split(spec: &mut StreamSpec, (part, parts): Part) -> Result<(), String> {
     if parts <= 1 {
         return Ok(());
@@ -54,7 +53,7 @@ pub fn split(spec: &mut StreamSpec, (part, parts): Part) -> Result<(), String> {
     Ok(())
 }
 
-/// Converts the spec of a slice back to that of whole batches.
+/// Makes the spec of a part that of whole batches again.
 pub fn whole(spec: &mut StreamSpec, (part, parts): Part) {
     if parts > 1 {
         spec.world_size /= parts;

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use forebay_proto::wire;
 
-/// Minimum fraction of all reading time behind a rate.
+/// The part of all reading time that has to be behind a rate.
 const EVIDENCE: f64 = 0.05;
 /// Minimum factor by which a rate counts as higher than that with fewer reads.
 const GROWTH: f64 = 1.15;
-/// More concurrent reads than any source uses.
+/// More reads at once than any source wants.
 const MOST_LEVELS: usize = 1024;
 
 /// The time during which this number of reads was in progress, and the bytes read meanwhile.
@@ -113,8 +113,7 @@ impl Ledger {
     }
 }
 
-/// Returns the best throughput, with any number of concurrent reads. `None` if storage was hardly
-/// used.
+/// What storage gave at its best: with some number of reads at once, or more. `None` where it was hardly asked.
 pub(super) fn best(levels: &[Level]) -> Option<Best> {
     let all: f64 = levels.iter().map(|level| level.seconds).sum();
     let bytes: f64 = levels.iter().map(|level| level.bytes).sum();
@@ -148,7 +147,7 @@ pub(super) fn to_wire(levels: &[Level]) -> Vec<wire::ReadLevel> {
     levels.collect()
 }
 
-/// Converts untrusted counters.
+/// Of a stranger, who may send anything.
 pub(super) fn from_wire(levels: &[wire::ReadLevel]) -> Vec<Level> {
     let number = |number: f64| {
         if number.is_finite() {
@@ -164,7 +163,7 @@ pub(super) fn from_wire(levels: &[wire::ReadLevel]) -> Vec<Level> {
     levels.collect()
 }
 
-/// Returns the difference between two readings.
+/// What was added between two looks.
 pub(super) fn since(now: &[Level], then: &[Level]) -> Vec<Level> {
     let before = then
         .iter()

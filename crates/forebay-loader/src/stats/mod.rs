@@ -71,16 +71,15 @@ pub struct Stats {
     /// Counters of that storage since the dataset was opened, if it has any, over all readers of
     /// this dataset object.
     pub traffic: Option<StorageStats>,
-    /// Storage throughput with one read at a time, with two concurrent reads, and so on.
+    /// What storage gave with one read at a time, with two at once, and so on.
     pub(crate) reads: Vec<Level>,
-    /// Whether other streams read concurrently that `reads` does not include; then it is a lower
-    /// bound of the throughput.
+    /// Whether others read at the same time, of whom `reads` does not know: then it has the least that storage could give.
     pub(crate) among_others: bool,
-    /// Cores that decode threads may use; 0 if unknown.
+    /// Cores that decode threads may use; 0 where that is not known.
     pub(crate) cores: usize,
-    /// CPU seconds of decode threads; 0 if unknown.
+    /// Seconds that decode threads had a core; 0 where that is not known.
     pub(crate) decode_cpu_s: f64,
-    /// CPU seconds of all threads of the process meanwhile.
+    /// Seconds that all threads of the process had a core meanwhile.
     pub(crate) process_cpu_s: f64,
 }
 
@@ -166,7 +165,7 @@ impl Stats {
         verdict::judge(self)
     }
 
-    /// Converts the counters for the wire. The sender fills in the sent batches.
+    /// These counters as they travel. What was sent is for the sender to fill in.
     #[must_use]
     pub fn to_wire(&self) -> wire::Stats {
         let stage = |stage: StageStats| wire::Stage {

@@ -1,4 +1,4 @@
-//! The counters of a loader behind a server, as seen from the client.
+//! The counters of a loader behind a server, seen from the client.
 
 use std::time::Duration;
 
@@ -8,9 +8,8 @@ use forebay_shard::{CacheHits, StorageStats};
 use super::{Network, StageStats, Stats, levels};
 
 impl Stats {
-    /// Converts a server's statistics of a stream. `starved` is the time that its client waited for
-    /// batches since the stream was opened, `elapsed` the time since then. The numbers are
-    /// untrusted and may have any value.
+    /// From what a server says of a stream, and from how long its client waited for batches (`starved`) since it was
+    /// opened (`elapsed`). Numbers of a stranger: any of them may be anything.
     #[must_use]
     pub fn from_server(server: &wire::Stats, starved: Duration, elapsed: Duration) -> Stats {
         let stage = |name: &'static str| {
@@ -149,7 +148,7 @@ mod tests {
         assert_eq!(judge(&slow_decoding, 7).bound, Bound::Decode);
         let slow_storage = server([2.0, 17.0, 0.0], [1.0, 9.0, 0.0]);
         assert_eq!(judge(&slow_storage, 7).bound, Bound::Storage);
-        // A server may send any numbers.
+        // A server may say anything.
         let odd = server([f64::NAN, f64::INFINITY, -1.0], [f64::NAN; 3]);
         let _ = judge(&odd, 5).to_string();
         let _ = judge(&wire::Stats::default(), 5).to_string();

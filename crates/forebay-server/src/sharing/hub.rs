@@ -69,7 +69,7 @@ pub(super) struct Hub {
     /// The member whose memory the source fills.
     pub(super) owner: u64,
     pub(super) spec: wire::StreamSpec,
-    /// The `Opened` message of every member.
+    /// What a member is told.
     pub(super) opened: wire::Opened,
     steps: Steps,
     feed: Mutex<Box<dyn BatchSource>>,

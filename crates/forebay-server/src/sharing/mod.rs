@@ -183,10 +183,9 @@ impl Asked {
 }
 
 impl Common {
-    /// Adds a stream to a hub near its position, if there is one.
+    /// Makes a stream a member of a hub that it is near.
     fn find(&self, spec: &wire::StreamSpec, place: Place, id: u64) -> Option<(Arc<Hub>, Arrival)> {
-        // Declared first so that it is dropped after the lock: it may hold the last reference to a
-        // hub.
+        // Dropped when the lock is free: it may be the last that holds one of them.
         let near: Vec<Arc<Hub>>;
         let mut hubs = lock(&self.hubs);
         hubs.retain(|hub| hub.strong_count() > 0);

@@ -174,7 +174,7 @@ fn versions_without_a_common_one_are_refused_with_both() {
     let (kind, message) = raw.last_word();
     assert_eq!(kind, Kind::Version);
     assert!(message.contains("client speaks 7 to 9") && message.contains("server 1 to 1"));
-    // A newer client that also speaks an old version is served.
+    // A newer client that still speaks an old version is served.
     let mut raw = Raw::connect(server.addr());
     raw.send(wire::Hello {
         version_max: 9,

@@ -142,7 +142,7 @@ fn options_that_contradict_a_job_are_refused_with_both_values() {
         message.contains("seed: job job has 7, this client asks for 0"),
         "{message}"
     );
-    // Options that agree with the job are accepted.
+    // What agrees may be said.
     let same = wire::StreamSpec {
         batch_size: 16,
         seed: 7,
@@ -155,7 +155,7 @@ fn options_that_contradict_a_job_are_refused_with_both_values() {
 fn a_slow_trainer_slows_nobody_else() {
     let server = with_job();
     let client = join(&server);
-    // Takes one batch and then pauses, while its rank's batches wait.
+    // Takes one batch and then nothing, while its rank's batches wait.
     let mut slow = client.open(wire::StreamSpec::default()).unwrap();
     slow.next_batch().unwrap().unwrap();
     let spec = wire::StreamSpec {

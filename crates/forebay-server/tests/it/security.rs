@@ -138,7 +138,7 @@ fn batches_through_tls_are_the_same_bytes() {
 fn large_batches_go_through_tls_while_the_client_speaks() {
     let authority = Authority::new();
     let server = secure(authority.server(), &Log::default());
-    // 3 MB per batch, without and with checksums.
+    // 3 MB a batch; once with a checksum of each.
     let large = wire::StreamSpec {
         transform: Some(wire::Transform {
             kind: Some(wire::transform::Kind::Train(wire::TrainTransform {

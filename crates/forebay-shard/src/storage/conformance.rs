@@ -99,7 +99,7 @@ fn check_ranges(file: &dyn ReadAt) {
         let error = file.read_exact_at(&mut vec![0; len], offset).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{len} at {offset}");
     }
-    // Advice about any range is accepted without an error.
+    // Advice about any bytes is taken without an error.
     file.will_need(0..50);
     file.will_need(40..1000);
     file.forget(0..50);

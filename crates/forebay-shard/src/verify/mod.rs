@@ -146,7 +146,7 @@ pub fn verify_shard_in(
 /// Verifies one shard of a known format, with this sidecar.
 ///
 /// # Errors
-/// If the file cannot be read at all. Damage is in the report.
+/// When the file cannot be read at all. Damage is in the report.
 pub fn verify_shard_as(
     path: &Path,
     format: ShardFormat,

@@ -124,7 +124,7 @@ impl LocalSocket {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(buf)];
-        // The system closes descriptors that do not fit into the space.
+        // What does not fit into the space is closed by the system.
         let flags = flags | RecvFlags::CMSG_CLOEXEC;
         let received = rustix::net::recvmsg(&*self.stream, &mut parts, &mut control, flags)?;
         for message in control.drain() {
