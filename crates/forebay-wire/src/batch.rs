@@ -25,7 +25,7 @@ pub fn layout_from_wire(number: i32) -> Option<Layout> {
     }
 }
 
-/// Converts a type to its number on the wire.
+/// The number of a type on the wire.
 #[must_use]
 pub fn dtype_to_wire(dtype: Dtype) -> wire::Dtype {
     match dtype {
@@ -54,7 +54,7 @@ pub fn is_raw(spec: Option<&wire::StreamSpec>) -> bool {
     matches!(kind, Some(wire::transform::Kind::Raw(_)))
 }
 
-/// Returns the header of a frame whose payload is [`Batch::images`].
+/// The header of a frame whose payload is [`Batch::images`].
 #[must_use]
 pub fn to_header(batch: &Batch, payload_crc32c: Option<u32>) -> wire::Batch {
     let encoded = batch.encoded.as_deref().cloned().unwrap_or_default();

@@ -112,8 +112,8 @@ impl Shuffle {
         self.kind.has_blocks()
     }
 
-    /// Fills in the sizes that are 0, for a dataset of `records` records in `bytes` bytes whose
-    /// manifest may limit the records per block.
+    /// Fills in the sizes that are 0, for a dataset of `records` records in `bytes` bytes whose manifest may
+    /// bound the records of a block.
     pub(crate) fn resolve(&mut self, records: u64, bytes: u64, most: Option<u64>, lanes: u64) {
         if !self.has_blocks() {
             return;
