@@ -1,4 +1,4 @@
-//! Descriptions of the parameters of ops, and their JSON forms.
+//! Parameters of ops: how they are described, and how they are written in JSON.
 
 use super::Definition;
 use crate::error::{Result, invalid};
@@ -8,20 +8,20 @@ use serde_json::Value;
 /// Height and width, in pixels.
 pub type Size = (u32, u32);
 
-/// Lower and upper bound of a number.
+/// Bounds of a number, the lower one first.
 pub type Bounds = (f64, f64);
 
-/// A parameter of an op, as declared in the op's file.
+/// A parameter of an op, as its file declares it.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Parameter {
-    /// Name of the field.
+    /// The name of the field.
     pub name: &'static str,
     /// Type of the value.
     pub kind: ParameterKind,
-    /// A description for users.
+    /// A sentence for users.
     pub doc: &'static str,
-    /// Default, in an op with other, required parameters.
+    /// The default of an op that has required parameters beside this one.
     default: Option<fn() -> Bounds>,
 }
 
@@ -35,7 +35,7 @@ impl Parameter {
         }
     }
 
-    /// Adds a default, in an op whose other parameters are required.
+    /// With a default, in an op whose other parameters are required.
     pub(super) const fn with_default(self, default: fn() -> Bounds) -> Self {
         Self {
             default: Some(default),
@@ -49,7 +49,7 @@ impl Parameter {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ParameterKind {
-    /// An integer, 0 or more.
+    /// A whole number, 0 or more.
     Integer,
     /// A number.
     Number,
@@ -57,21 +57,21 @@ pub enum ParameterKind {
     Range,
     /// A number, or two, the lower one first.
     NumberOrRange,
-    /// An integer, or two.
+    /// A whole number, or two.
     IntegerOrPair,
-    /// A distance from the neutral value, two bounds, or null.
+    /// A distance from the neutral value, two bounds, or nothing.
     Deviation,
-    /// A height and a width in pixels, or one number for both.
+    /// A height and a width in pixels; one number is both.
     Size,
     /// The short side in pixels, or a height and a width.
     SideOrSize,
     /// A number for each of red, green and blue.
     Channels,
-    /// A byte, one each for red, green and blue, or null for black.
+    /// A byte, one for each of red, green and blue, or nothing for black.
     Color,
-    /// A number, one each for red, green and blue, or `"random"`.
+    /// A number, one for each of red, green and blue, or `"random"`.
     Fill,
-    /// One of several names.
+    /// One of some names.
     Choice(&'static [&'static str]),
 }
 
@@ -81,7 +81,7 @@ pub enum ParameterKind {
 pub struct OpSchema {
     /// Its name.
     pub name: &'static str,
-    /// A description for users.
+    /// One sentence for users.
     pub doc: &'static str,
     /// Its parameters, in order.
     pub parameters: Vec<ParameterSchema>,
@@ -95,9 +95,9 @@ pub struct ParameterSchema {
     pub name: &'static str,
     /// Type of the value.
     pub kind: ParameterKind,
-    /// The default; `None` if it is required.
+    /// The value if it is left out; `None` if it is required.
     pub default: Option<Value>,
-    /// A description for users.
+    /// A sentence for users.
     pub doc: &'static str,
 }
 
@@ -126,7 +126,7 @@ pub(super) fn to_json<T: Definition>(op: &T) -> Value {
 }
 
 pub(super) fn from_json<T: Definition>(name: &str, params: Value) -> Result<T> {
-    // serde also accepts an array for a struct.
+    // serde takes a list of values for a struct as well.
     if !params.is_object() {
         return Err(invalid(format!(
             "parameters of {name} are {params}, expected an object"
@@ -142,7 +142,7 @@ pub(super) fn from_json<T: Definition>(name: &str, params: Value) -> Result<T> {
     })
 }
 
-/// Reads a height and a width, or one number for both.
+/// Reads a height and a width; one number is both.
 pub(super) fn size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Size, D::Error> {
     #[derive(Deserialize)]
     #[serde(
@@ -159,7 +159,7 @@ pub(super) fn size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Si
     })
 }
 
-/// Reads a color: one byte is a gray, null is black.
+/// Reads a color; one byte is a gray, nothing is black.
 pub(super) fn color<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<[u8; 3], D::Error> {
     #[derive(Deserialize)]
     #[serde(
@@ -177,7 +177,7 @@ pub(super) fn color<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<[
     })
 }
 
-/// Reads two bounds, or one number for both.
+/// Reads two bounds; one number is both.
 pub(super) fn number_or_range<'de, D: Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Bounds, D::Error> {
@@ -193,14 +193,14 @@ pub(super) fn number_or_range<'de, D: Deserializer<'de>>(
     })
 }
 
-/// Reads bounds of a factor: two, or the distance from the neutral 1.
+/// Reads bounds of a factor: two, or the distance from 1 where there is no change.
 pub(super) fn around_one<'de, D: Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Option<Bounds>, D::Error> {
     deviation(from, |by| ((1.0 - by).max(0.0), 1.0 + by))
 }
 
-/// Reads bounds of a hue shift: two, or the distance from the neutral 0.
+/// Reads bounds of a turn: two, or the distance from 0 where there is no change.
 pub(super) fn around_zero<'de, D: Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Option<Bounds>, D::Error> {

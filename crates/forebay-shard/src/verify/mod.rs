@@ -160,7 +160,7 @@ pub fn verify_shard_as(
     Ok(check.finish())
 }
 
-/// The verification of one shard in progress.
+/// The verification of one shard, while it goes on.
 struct ShardCheck<'a> {
     path: &'a Path,
     storage: &'a dyn Storage,
