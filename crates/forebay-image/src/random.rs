@@ -113,7 +113,7 @@ impl Draws {
 /// for 45 degrees depend on the last one.
 pub(crate) fn sin_cos(x: f64) -> (f64, f64) {
     use std::f64::consts::FRAC_PI_2;
-    const REST: f64 = 6.123_233_995_736_766e-17; // // the rounding error of the constant
+    const REST: f64 = 6.123_233_995_736_766e-17; // the rounding error of the constant
     let quarter = (x / FRAC_PI_2).round();
     let whole = quarter * FRAC_PI_2;
     let lost = quarter.mul_add(FRAC_PI_2, -whole);

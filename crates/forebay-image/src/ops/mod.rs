@@ -138,7 +138,7 @@ macro_rules! table {
         /// One transform of a list.
         #[derive(Debug, Clone, Copy, PartialEq)]
         #[non_exhaustive]
-        #[allow(missing_docs)] // // each holds the struct of its name
+        #[allow(missing_docs)] // each holds the struct of its name
         pub enum Op {
             $($op($op),)*
         }
