@@ -1,9 +1,10 @@
-//! What huge pages are worth for memory of batches, side by side: `cargo run --release --example huge_pages -p forebay-batch`.
+//! Benefit of huge pages for the memory of batches:
+//! `cargo run --release --example huge_pages -p forebay-batch`.
 //!
-//! For a batch of 256 pictures of 224x224: getting fresh memory ready to be written, and writing into memory that is kept, picture by picture as
-//! decoders do. Ways run in turn, and the medians are told.
+//! For a batch of 256 images of 224x224: preparing fresh memory for writing, and writing into
+//! reused memory, image by image as decoders do. The variants alternate; medians are printed.
 
-// Mapping memory of a file that nobody else has.
+// Maps a file that no other process uses.
 #![allow(unsafe_code)]
 
 use std::error::Error;

@@ -1,6 +1,6 @@
-//! Which samples were delivered, at which place of the epoch, in 64 bits.
+//! A 64-bit digest of which samples were delivered, and at which positions of the epoch.
 //!
-//! A sample `s` at global position `p` of an epoch counts as
+//! A sample `s` at global position `p` of an epoch contributes
 //!
 //! ```text
 //! value(p, s) = mix(mix(p + 0x9e3779b97f4a7c15) + s)
@@ -9,15 +9,14 @@
 //!          z ^ (z >> 31)
 //! ```
 //!
-//! with all arithmetic modulo 2^64 (`mix` is the finaliser of SplitMix64). The
-//! digest of a batch is the sum of the values of its samples, padding and failed ones left out;
-//! the digest of an epoch is the sum of the digests of its batches, and the sum
-//! over all ranks is the digest of the whole epoch.
+//! with all arithmetic modulo 2^64 (`mix` is the finalizer of SplitMix64). The digest of a batch is
+//! the sum of the values of its samples, without padding and failed ones. The digest of an epoch is
+//! the sum of the digests of its batches, and the sum over all ranks is the digest of the whole
+//! epoch.
 //!
-//! A sum, because then the digest of an epoch depends neither on the number of
-//! ranks nor on the batch size nor on where a run was interrupted, and yet a
-//! sample that is missing, doubled or at another position changes it. It finds
-//! mistakes and damage; it is no proof against somebody who forges samples.
+//! As a sum, the digest of an epoch depends neither on the number of ranks, nor on the batch size,
+//! nor on interruptions, yet a sample that is missing, duplicated or at another position changes
+//! it. It detects mistakes and damage, not deliberate forgery.
 
 use super::{Batch, FLAG_SAMPLE};
 
@@ -29,17 +28,16 @@ const fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What one sample at one position of the epoch adds to a digest.
+/// Returns the contribution of a sample at a position of the epoch.
 #[must_use]
 pub const fn value(position: u64, sample: u64) -> u64 {
     mix(mix(position.wrapping_add(GOLDEN)).wrapping_add(sample))
 }
 
-/// Digest of a batch of rank `rank` of `world_size`, whose global batch begins
-/// at `position`: its sample `i` is at position `position + rank + i * world_size`.
+/// Returns the digest of a batch of rank `rank` of `world_size`, whose global batch begins at
+/// `position`: its sample `i` is at position `position + rank + i * world_size`.
 ///
-/// Samples whose flag is not [`FLAG_SAMPLE`] do not count; a sample
-/// without a flag does.
+/// Samples whose flag is not [`FLAG_SAMPLE`] do not count; samples without a flag do.
 #[must_use]
 pub fn batch(position: u64, rank: u64, world_size: u64, samples: &[u64], flags: &[u8]) -> u64 {
     let mut at = position.wrapping_add(rank);
@@ -53,36 +51,38 @@ pub fn batch(position: u64, rank: u64, world_size: u64, samples: &[u64], flags: 
     sum
 }
 
-/// The digest of two parts of an epoch together. Starts from 0; order does not matter.
+/// Combines the digests of two parts of an epoch. The initial value is 0; the order does not
+/// matter.
 #[must_use]
 pub const fn fold(a: u64, b: u64) -> u64 {
     a.wrapping_add(b)
 }
 
-/// What was delivered of an epoch: for ranks and runs to compare.
+/// Digest of the delivered part of an epoch, for comparison across ranks and runs.
 ///
-/// [`EpochDigest::value`] of all ranks, added up modulo 2^64, is that of the epoch, and so is that of the parts of an
-/// epoch that was interrupted: it does not depend on the number of ranks, the size of batches, servers or failures.
+/// The sum of [`EpochDigest::value`] over all ranks, modulo 2^64, is the digest of the epoch; so is
+/// the sum over the parts of an interrupted epoch. It does not depend on the number of ranks, the
+/// batch size, servers or failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EpochDigest {
-    /// The epoch.
+    /// Number of the epoch.
     pub epoch: u64,
-    /// Samples of all ranks before the first batch that counts here.
+    /// Position of the first counted batch, in samples of all ranks.
     pub since: u64,
-    /// And after the last one.
+    /// Position after the last counted batch, in samples of all ranks.
     pub until: u64,
-    /// Batches.
+    /// Number of batches.
     pub batches: u64,
-    /// Samples of those batches, without padding and those that failed.
+    /// Samples of those batches, without padding and failed ones.
     pub samples: u64,
-    /// The sum of the digests of the batches.
+    /// Sum of the digests of the batches.
     pub value: u64,
-    /// From the beginning of the epoch to its end.
+    /// Whether it covers the epoch from beginning to end.
     pub complete: bool,
 }
 
 impl EpochDigest {
-    /// Of nothing yet, from `position` of an epoch on.
+    /// An empty digest that starts at `position` of an epoch.
     #[must_use]
     pub fn begin(epoch: u64, position: u64) -> Self {
         EpochDigest {
@@ -93,7 +93,7 @@ impl EpochDigest {
         }
     }
 
-    /// A batch was delivered, after which all ranks together have `until` samples of the epoch.
+    /// Adds a delivered batch; `until` is the position after it, in samples of all ranks.
     pub fn add(&mut self, batch: &Batch, until: u64) {
         let samples = batch.flags.iter().filter(|&&flag| flag == FLAG_SAMPLE);
         self.samples += samples.count() as u64;
@@ -103,7 +103,7 @@ impl EpochDigest {
     }
 }
 
-/// The digests of a stream: of the epoch under way, and of the one that ended last.
+/// Digests of a stream: of the current epoch, and of the last one that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Digests {
     now: EpochDigest,
@@ -111,7 +111,7 @@ pub struct Digests {
 }
 
 impl Digests {
-    /// Of a stream whose first batch is at `position` of `epoch`.
+    /// Creates the digests of a stream that starts at `position` of `epoch`.
     #[must_use]
     pub fn begin(epoch: u64, position: u64) -> Self {
         Digests {
@@ -120,7 +120,8 @@ impl Digests {
         }
     }
 
-    /// Of a stream of which `digest` was delivered before, if that leads up to `position` of `epoch`.
+    /// Creates the digests of a resumed stream; continues `digest` if it leads up to `position` of
+    /// `epoch`.
     #[must_use]
     pub fn resume(digest: EpochDigest, epoch: u64, position: u64) -> Self {
         let mut digests = Digests::begin(epoch, position);
@@ -132,12 +133,12 @@ impl Digests {
         digests
     }
 
-    /// As [`EpochDigest::add`].
+    /// Adds a delivered batch, as [`EpochDigest::add`].
     pub fn add(&mut self, batch: &Batch, until: u64) {
         self.now.add(batch, until);
     }
 
-    /// The epoch is over.
+    /// Ends the current epoch.
     pub fn end(&mut self) {
         let complete = self.now.since == 0;
         self.ended = Some(EpochDigest {
@@ -147,15 +148,15 @@ impl Digests {
         self.now = EpochDigest::begin(self.now.epoch.wrapping_add(1), 0);
     }
 
-    /// The stream goes on elsewhere.
+    /// Continues at another position.
     pub fn seek(&mut self, epoch: u64, position: u64) {
         if (self.now.epoch, self.now.until) != (epoch, position) {
             self.now = EpochDigest::begin(epoch, position);
         }
     }
 
-    /// The digest of the epoch of the last batch: of the one under way or, before its first batch, of the one that ended
-    /// last.
+    /// Returns the digest of the epoch of the last batch: of the current epoch, or of the last one
+    /// that ended if the current one has no batch yet.
     #[must_use]
     pub fn latest(&self) -> EpochDigest {
         match self.ended {
@@ -169,8 +170,8 @@ impl Digests {
 mod tests {
     use super::*;
 
-    /// The first is the published first output of SplitMix64 for seed 0; the
-    /// others were computed in Python from the formula above.
+    /// The first value is the published first output of SplitMix64 for seed 0; the others were
+    /// computed in Python from the formula above.
     #[test]
     fn known_values() {
         assert_eq!(mix(GOLDEN), 0xe220_a839_7b1d_cdaf);
@@ -245,7 +246,7 @@ mod tests {
             complete: false,
         };
         assert_eq!(digests.latest(), whole);
-        // Where it is anyway.
+        // A seek to the current position.
         digests.seek(3, 10);
         assert_eq!(digests.latest(), whole);
         let resumed = Digests::resume(whole, 3, 10);
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!(Digests::resume(whole, 4, 0), digests);
         digests.add(&of(4, 0, 7), 6);
         assert_eq!((digests.latest().epoch, digests.latest().value), (4, 7));
-        // What was delivered elsewhere is not known here.
+        // Batches delivered before the seek target are unknown here.
         digests.seek(4, 3);
         digests.add(&of(4, 3, 9), 9);
         digests.end();

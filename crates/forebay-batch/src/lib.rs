@@ -1,7 +1,8 @@
-//! A batch of samples: the loader makes it, the wire carries it, a trainer receives it.
+//! A batch of samples: made by the loader, sent by `forebay-wire`, received by a trainer.
 //!
-//! Owns the shape of a batch, its pooled memory ([`BufferPool`], optionally shared between processes) and the
-//! [`digest`] over its samples. The loader chooses and decodes samples; `forebay-wire` sends batches.
+//! This crate owns the structure of a batch, its pooled memory ([`BufferPool`], optionally shared
+//! between processes) and the [`digest`] over its samples. It does not choose, decode or send
+//! samples.
 
 use std::fmt;
 
@@ -15,41 +16,42 @@ mod slots;
 pub use pool::{Buffer, BufferPool, Lender, PoolStats};
 pub use shared::SharedMemory;
 
-/// Flag of an ordinary sample.
+/// Flag of a normal sample.
 pub const FLAG_SAMPLE: u8 = 0;
 /// Flag of padding: a repeated sample that fills the last batch of an epoch.
 pub const FLAG_PADDING: u8 = 1;
-/// Flag of a sample that could not be read or decoded, and was replaced. Added to [`FLAG_PADDING`] where both are so.
+/// Flag of a sample that could not be read or decoded and was replaced. May be combined with
+/// [`FLAG_PADDING`].
 pub const FLAG_FAILED: u8 = 2;
 
 /// The order of the axes of a batch's pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// Batch, height, width, channel: interleaved RGB, as decoders give it.
+    /// Batch, height, width, channel: interleaved RGB, as decoders return it.
     #[default]
     Nhwc,
-    /// Batch, channel, height, width: planes, as torch models take it.
+    /// Batch, channel, height, width: planar, as PyTorch models expect it.
     Nchw,
 }
 
-/// The type of the numbers of a batch, little-endian.
+/// The data type of pixels, little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
-    /// Bytes.
+    /// Unsigned 8-bit integers.
     #[default]
     Uint8,
     /// IEEE 754 binary32.
     Float32,
     /// IEEE 754 binary16.
     Float16,
-    /// The upper half of a binary32.
+    /// bfloat16: the upper half of a binary32.
     Bfloat16,
 }
 
 impl Dtype {
-    /// Bytes of a number.
+    /// Bytes per element.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -59,7 +61,7 @@ impl Dtype {
         }
     }
 
-    /// Its name, as numpy has it.
+    /// Name of the type, as in NumPy.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -71,38 +73,39 @@ impl Dtype {
     }
 }
 
-/// The partners of mixed samples.
+/// The mixing partners of samples, for MixUp and CutMix.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Mixed {
-    /// Label of each sample's partner; its own where it was not mixed.
+    /// Label of each sample's partner; the sample's own if it was not mixed.
     pub labels: Vec<i64>,
-    /// Share of each sample itself, 0 to 1; the rest is its partner's.
+    /// Weight of each sample, 0 to 1; the rest is its partner's.
     pub lam: Vec<f32>,
 }
 
-/// The places of encoded images in the payload, and the sizes in their headers.
+/// Location of encoded images in the payload, with the sizes in their headers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EncodedImages {
-    /// Byte at which each image begins, then the end of the last one: one more than there are samples.
+    /// Start of each image in bytes, followed by the end of the last one: one more than there are
+    /// samples.
     pub offsets: Vec<u64>,
-    /// Columns of each image as stored, in pixels; 0 where that is not known.
+    /// Width of each image as stored, in pixels; 0 if unknown.
     pub widths: Vec<u32>,
-    /// Rows of each image as stored, in pixels; 0 where that is not known.
+    /// Height of each image as stored, in pixels; 0 if unknown.
     pub heights: Vec<u32>,
 }
 
 impl EncodedImages {
-    /// The bytes of sample `i` in the payload.
+    /// Returns the byte range of sample `i` in the payload.
     #[must_use]
     pub fn range(&self, i: usize) -> Option<std::ops::Range<usize>> {
         let at = |i: usize| usize::try_from(*self.offsets.get(i)?).ok();
         Some(at(i)?..at(i.checked_add(1)?)?)
     }
 
-    /// Whether all parts speak of `samples` samples in `bytes` bytes.
+    /// Checks all fields against `samples` samples in `bytes` bytes.
     fn check(&self, samples: usize, bytes: usize) -> Result<(), Uneven> {
         let ends = samples.saturating_add(1);
-        // Those before the first one that is not where it could be.
+        // Counts the offsets before the first invalid one.
         let mut last = 0;
         let ascending = self.offsets.iter().enumerate().take_while(|&(i, &offset)| {
             let first = i > 0 || offset == 0;
@@ -133,58 +136,60 @@ impl EncodedImages {
     }
 }
 
-/// Samples, decoded or as stored, in the order of the plan, and where in the epoch they are.
+/// Samples, decoded or encoded, in the order of the plan, with their position in the epoch.
 ///
-/// `shape`, `labels`, `samples` and `flags` all speak of the same number of
-/// samples, and `images` holds exactly the product of `shape` numbers of type
-/// `dtype`, or what `encoded` says; see [`Batch::check`].
+/// `shape`, `labels`, `samples` and `flags` have the same number of samples, and `images` holds
+/// exactly the product of `shape` elements of type `dtype`, or the bytes that `encoded` describes;
+/// see [`Batch::check`].
 pub struct Batch {
-    /// Epoch, from 0.
+    /// Number of the epoch, from 0.
     pub epoch: u64,
-    /// Number of this batch within its epoch, from 0; the same on every rank.
+    /// Number of this batch in its epoch, from 0; the same on every rank.
     pub step: u64,
-    /// Position in the epoch of the first sample of this *global* batch: how
-    /// many samples all ranks together were given before it. To resume after
-    /// this batch, add the size of the global batch.
+    /// Position in the epoch at which this *global* batch begins: the number of samples that all
+    /// ranks together received before it. To resume after this batch, add the size of the global
+    /// batch.
     pub position: u64,
-    /// Pixels, without gaps, axes as `shape` and `layout` say, numbers as `dtype` says; or the bytes of encoded
-    /// images, one after the other, where `encoded` says.
+    /// Contiguous pixels, with axes by `shape` and `layout` and elements of `dtype`; or, with
+    /// `encoded`, the concatenated bytes of encoded images.
     pub images: Buffer,
-    /// The places of encoded images; `None` for pixels.
+    /// Location of encoded images; `None` for pixels.
     pub encoded: Option<Box<EncodedImages>>,
-    /// The type of the numbers in `images`.
+    /// Type of the elements of `images`.
     pub dtype: Dtype,
-    /// Samples, then height, width, channels or channels, height, width; zeros after the samples where images are
-    /// encoded.
+    /// Number of samples, then height, width, channels or channels, height, width by `layout`;
+    /// zeros after the number of samples if images are encoded.
     pub shape: [usize; 4],
     /// Order of the axes in `shape`.
     pub layout: Layout,
-    /// Label of each sample, counted from the label base of the stream; -1 for a record without one.
+    /// Label of each sample, counted from the label base of the stream; -1 for a record without
+    /// one.
     pub labels: Vec<i64>,
-    /// The partners of the samples, if they were mixed.
+    /// Mixing partners of the samples, if mixed.
     pub mixed: Option<Box<Mixed>>,
     /// Index of each sample in its split.
     pub samples: Vec<u64>,
-    /// For each sample [`FLAG_SAMPLE`], or the sum of [`FLAG_PADDING`] and [`FLAG_FAILED`], as far as they hold.
+    /// [`FLAG_SAMPLE`] for each sample, or the sum of [`FLAG_PADDING`] and [`FLAG_FAILED`] as they
+    /// apply.
     pub flags: Vec<u8>,
     /// [`digest::batch`] of the samples and their positions.
     pub digest: u64,
 }
 
 impl Batch {
-    /// Number of samples, padding included.
+    /// Returns the number of samples, padding included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shape[0]
     }
 
-    /// Whether the batch has no samples.
+    /// Returns whether the batch has no samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The pixels of sample `i`, in the batch's layout, or its encoded bytes.
+    /// Returns the pixels of sample `i` in the batch's layout, or its encoded bytes.
     #[must_use]
     pub fn image(&self, i: usize) -> Option<&[u8]> {
         if let Some(encoded) = &self.encoded {
@@ -195,8 +200,8 @@ impl Batch {
         self.images.get(start..start.checked_add(bytes)?)
     }
 
-    /// Whether all parts speak of the same number of samples; if not, which
-    /// part does not, with what was expected and found.
+    /// Checks that all fields agree about the number of samples; otherwise returns the field that
+    /// does not, with expected and found sizes.
     pub fn check(&self) -> Result<(), Uneven> {
         let samples = self.shape[0];
         let bytes = match &self.encoded {
@@ -250,15 +255,15 @@ impl fmt::Debug for Batch {
     }
 }
 
-/// A batch whose parts disagree about its size.
+/// A batch whose fields disagree about its size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a batch with {found} {what} where its shape asks for {expected}")]
 pub struct Uneven {
-    /// The part that is too short or too long.
+    /// The field that is too short or too long.
     pub what: &'static str,
-    /// The number that the shape implies.
+    /// The size that the shape implies.
     pub expected: usize,
-    /// The number found.
+    /// The actual size.
     pub found: usize,
 }
 

@@ -1,11 +1,11 @@
 //! Pooled memory for batches.
 //!
-//! Filling fresh pages costs several times as much as filling pages that were
-//! written before (the kernel zeroes and maps each at the first touch), so the
-//! memory of a batch is kept and handed out again. Buffers are anonymous maps,
-//! hence page aligned, and go back to their pool when dropped, on any thread.
-//! The pool bounds what it keeps unused, not what is in use: budgets and credits
-//! bound that, and their owners are elsewhere. A pool [with slots](BufferPool::with_slots) hands out memory
+//! Filling fresh pages costs several times as much as filling pages that were written before,
+//! because the kernel zeroes and maps each page at its first use. So the memory of batches is kept
+//! and reused. Buffers are anonymous mappings, hence page aligned, and return to their pool when
+//! dropped, on any thread. The pool bounds its unused memory only; budgets and credits elsewhere
+//! bound the memory in use. A pool [with slots](BufferPool::with_slots) returns memory that another
+//! process can map, as long as slots are free.
 //! that another process can map, as long as there is some.
 
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ use memmap2::MmapMut;
 use super::shared::SharedMemory;
 use super::slots::Slots;
 
-/// Granularity of capacities. Also the alignment every buffer has.
+/// Granularity of capacities, and the alignment of every buffer.
 const PAGE: usize = 4096;
-/// From this size on a buffer asks for huge pages and is a multiple of one.
+/// Buffers of at least this size use huge pages and are a multiple of this size.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Hands out page-aligned [`Buffer`]s and keeps those that come back.
+/// Allocates page-aligned [`Buffer`]s and reuses those that are dropped.
 ///
 /// A clone is another handle to the same pool.
 ///
@@ -52,7 +52,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Free maps by capacity.
+    /// Free mappings by capacity.
     free: BTreeMap<usize, Class>,
     clock: u64,
     stats: PoolStats,
@@ -60,26 +60,26 @@ struct State {
 
 struct Class {
     maps: Vec<MmapMut>,
-    /// When a buffer of this capacity was last wanted or returned.
+    /// When a buffer of this capacity was last requested or returned.
     used: u64,
 }
 
-/// What a [`BufferPool`] holds and did.
+/// Statistics of a [`BufferPool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolStats {
-    /// Bytes kept for later.
+    /// Bytes kept for reuse.
     pub free_bytes: usize,
-    /// Bytes of buffers that are out.
+    /// Bytes of buffers in use.
     pub used_bytes: usize,
-    /// Buffers handed out.
+    /// Buffers allocated.
     pub taken: u64,
-    /// Of those, how many needed fresh memory.
+    /// Buffers among these that needed a new mapping.
     pub mapped: u64,
 }
 
 impl BufferPool {
-    /// A pool that keeps at most `max_free_bytes` of returned buffers; what comes
-    /// back beyond that is given back to the system.
+    /// Creates a pool that keeps at most `max_free_bytes` of returned buffers; the system gets the
+    /// rest back.
     #[must_use]
     pub fn new(max_free_bytes: usize) -> Self {
         BufferPool {
@@ -91,8 +91,9 @@ impl BufferPool {
         }
     }
 
-    /// A pool whose buffers are in memory that another process can map: up to `slots` of them, of `slot_bytes`
-    /// together. While all of those are out, and where the system has no such memory, it is as [`BufferPool::new`].
+    /// Creates a pool whose buffers are in memory that another process can map: up to `slots` of
+    /// them, of `slot_bytes` together. While all of them are in use, or without system support for
+    /// such memory, it works as [`BufferPool::new`].
     #[must_use]
     pub fn with_slots(slots: usize, slot_bytes: usize, max_free_bytes: usize) -> Self {
         BufferPool {
@@ -101,7 +102,8 @@ impl BufferPool {
         }
     }
 
-    /// Numbers of the [slots](Buffer::slot) that were given up since this was asked last: no buffer has them again.
+    /// Returns the numbers of the [slots](Buffer::slot) that were freed since the last call. They
+    /// are not reused.
     #[must_use]
     pub fn take_gone(&self) -> Vec<u32> {
         self.slots
@@ -109,25 +111,23 @@ impl BufferPool {
             .map_or_else(Vec::new, |slots| slots.take_gone())
     }
 
-    /// A buffer of `len` bytes. Its content is arbitrary: zeroes, or what the
-    /// last user left.
+    /// Returns a buffer of `len` bytes with arbitrary content: zeros, or the data of the last user.
     ///
     /// # Panics
     ///
-    /// When the system has no memory left, as every allocation does. Use
-    /// [`BufferPool::try_take`] for a length that somebody else chose.
+    /// If the system is out of memory, as for every allocation. Use [`BufferPool::try_take`] for a
+    /// length from untrusted input.
     #[must_use]
     pub fn take(&self, len: usize) -> Buffer {
         self.try_take(len)
             .unwrap_or_else(|e| panic!("no memory for a buffer of {len} bytes: {e}"))
     }
 
-    /// A buffer of `len` bytes as [`BufferPool::take`] gives it, or the system's
-    /// refusal.
+    /// Returns a buffer of `len` bytes, as [`BufferPool::take`], or the system's error.
     ///
     /// # Errors
     ///
-    /// What `mmap` answers, usually that there is no memory.
+    /// The error of `mmap`, usually out of memory.
     pub fn try_take(&self, len: usize) -> io::Result<Buffer> {
         if len == 0 {
             return Ok(Buffer {
@@ -164,7 +164,7 @@ impl BufferPool {
         })
     }
 
-    /// What the pool holds and did so far.
+    /// Returns the statistics of the pool.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         self.shared.lock().stats
@@ -182,13 +182,13 @@ impl fmt::Debug for BufferPool {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing under this lock panics half-way; a poisoned pool is still whole.
+        // No code panics half-way through an update, so the state is valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put(&self, map: MmapMut) {
-        // Declared before the guard, so that maps given up are unmapped after
-        // the lock is free: unmapping tens of MB takes milliseconds.
+        // Declared before the guard, so that mappings are removed after the lock is released:
+        // unmapping tens of MB takes milliseconds.
         let mut given_up: Vec<MmapMut> = Vec::new();
         let mut state = self.lock();
         state.stats.used_bytes -= map.len();
@@ -219,7 +219,7 @@ impl Shared {
 }
 
 impl State {
-    /// The smallest free map that fits without wasting more than a quarter.
+    /// Takes the smallest free mapping that fits and wastes at most a quarter.
     fn take(&mut self, capacity: usize) -> Option<MmapMut> {
         self.clock += 1;
         let (&size, class) = self
@@ -235,7 +235,8 @@ impl State {
         Some(map)
     }
 
-    /// A map of the size that nobody wanted for the longest time, other than `keep`.
+    /// Takes a mapping of the capacity that has been unused for the longest time, other than
+    /// `keep`.
     fn give_up_stale(&mut self, keep: usize) -> Option<MmapMut> {
         let (&size, _) = self
             .free
@@ -257,8 +258,8 @@ fn capacity_for(len: usize) -> Option<usize> {
     len.checked_next_multiple_of(unit)
 }
 
-/// Fresh memory with its pages already there. Advice is only advice: a kernel
-/// that does not know it maps the pages when they are first written.
+/// Maps new memory and populates its pages. The advice is optional: a kernel without support for it
+/// maps the pages when they are first written.
 fn fresh(capacity: usize) -> io::Result<MmapMut> {
     let map = MmapMut::map_anon(capacity)?;
     #[cfg(target_os = "linux")]
@@ -271,34 +272,37 @@ fn fresh(capacity: usize) -> io::Result<MmapMut> {
     Ok(map)
 }
 
-/// Takes shared memory back that it lent to a [`Buffer`].
+/// Receives shared memory back that was lent to a [`Buffer`].
 pub trait Lender: Send + Sync {
-    /// The buffer is gone, and this is its memory. Called on whatever thread dropped it: must be quick.
+    /// Called with the memory of a dropped buffer, on the thread that dropped it, so it should
+    /// return quickly.
     fn give_back(&self, memory: SharedMemory);
 }
 
-/// Page-aligned bytes that return to where they came from when dropped: to their [`BufferPool`], or to the
+/// Page-aligned bytes that return to their owner when dropped: to their [`BufferPool`], or to the
 /// process that shares them.
 ///
-/// Dropping takes one short lock, sends a small message where the memory is shared, and may happen on any thread.
+/// Dropping takes one short lock, sends a small message if the memory is shared, and may happen on
+/// any thread.
 pub struct Buffer {
     memory: Memory,
     len: usize,
 }
 
-/// The memory of a buffer, and where it returns to. Boxed where that is rare, so that batches stay small to move.
+/// The memory of a buffer and its owner. Rare variants are boxed, so that batches stay small to
+/// move.
 enum Memory {
-    /// Of the empty buffer, and of one that is being dropped.
+    /// For an empty buffer, and one that is being dropped.
     None,
     Own(MmapMut, Arc<Shared>),
-    /// Made here, and mapped by another process.
+    /// Created here, and mapped by another process.
     Slot(Box<(SharedMemory, Arc<Slots>)>),
-    /// Made by another process.
+    /// Created by another process.
     Lent(Box<(SharedMemory, Arc<dyn Lender>)>),
 }
 
 impl Buffer {
-    /// The first `len` bytes of memory that goes back to `lender`; `None` where it has not as many.
+    /// Wraps the first `len` bytes of memory, which returns to `lender`; `None` if it is shorter.
     #[must_use]
     pub fn lent(memory: SharedMemory, len: usize, lender: Arc<dyn Lender>) -> Option<Buffer> {
         (len <= memory.capacity()).then_some(Buffer {
@@ -307,13 +311,13 @@ impl Buffer {
         })
     }
 
-    /// Makes the buffer shorter; a `len` that is not shorter changes nothing.
+    /// Shortens the buffer; has no effect if `len` is not smaller.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Number and capacity of its slot in memory that another process can map, for buffers of pools
-    /// [with slots](BufferPool::with_slots).
+    /// Returns number and capacity of the buffer's slot in memory that another process can map, for
+    /// pools [with slots](BufferPool::with_slots).
     #[must_use]
     pub fn slot(&self) -> Option<(u32, usize)> {
         match &self.memory {
@@ -322,7 +326,8 @@ impl Buffer {
         }
     }
 
-    /// The file of its slot, the first time this is asked: the other process needs it only once.
+    /// Returns the file of the buffer's slot on the first call; the other process needs it only
+    /// once.
     pub fn take_slot_file(&mut self) -> Option<OwnedFd> {
         match &mut self.memory {
             Memory::Slot(slot) => slot.0.take_file(),

@@ -1,13 +1,14 @@
-//! Memory that two processes share: a sealed memfd that both have mapped.
+//! Memory that two processes share: a sealed memfd that both map.
 //!
-//! Owns how such memory is made and what a file from another process must be before it is mapped. Who may use
-//! it when is [`slots`](super::slots)' on the server's side, and the [`Lender`](super::Lender)'s on the client's.
+//! This module creates such memory and validates files from another process before it maps them. On
+//! the server's side [`slots`](super::slots) tracks its use, on the client's side the
+//! [`Lender`](super::Lender).
 //!
-//! The other process can write here at any time, so what is read is only ever taken for pixels: no length, index or
-//! address comes out of shared memory.
+//! The other process can write to it at any time, so its content is only ever used as pixels, never
+//! as a length, an index or an address.
 
-// Mapping a file is unsafe because somebody may shrink it or write to it: seals exclude the first, and of the second
-// nothing follows but other pixels.
+// Mapping a file is unsafe because another process may truncate it or write to it. Seals exclude
+// the first; the second can only change pixels.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -16,21 +17,22 @@ use std::os::fd::OwnedFd;
 
 use memmap2::MmapMut;
 
-/// Memory that another process has mapped as well, or will have.
+/// Memory that another process has mapped, or will map.
 pub struct SharedMemory {
     map: MmapMut,
     id: u32,
-    /// Until it was handed to the other side: then the maps alone keep the memory.
+    /// `None` after it was passed to the other side; then the mappings alone keep the memory.
     file: Option<OwnedFd>,
 }
 
 impl SharedMemory {
-    /// New memory of `capacity` bytes, all of it there: what the system cannot give is an error here and no signal
-    /// later. It has no name anywhere, so nothing of it is left when both processes are gone.
+    /// Creates memory of `capacity` bytes and allocates all of its pages: a lack of memory is an
+    /// error here, not a signal later. The file has no name, so nothing remains when both processes
+    /// are gone.
     ///
     /// # Errors
     ///
-    /// The system's refusal: no memory, no descriptor, or no such memory on this system.
+    /// The system's error: out of memory or descriptors, or no support for such memory.
     pub(super) fn create(id: u32, capacity: usize) -> io::Result<Self> {
         let file = system::create(capacity)?;
         Ok(SharedMemory {
@@ -40,12 +42,12 @@ impl SharedMemory {
         })
     }
 
-    /// Maps memory that another process made. Nothing it says is believed: the file must be memory of exactly
-    /// `capacity` bytes that nobody can shrink any more.
+    /// Maps memory that another process created. The process is not trusted: the file must be a
+    /// memfd of exactly `capacity` bytes that is sealed against shrinking.
     ///
     /// # Errors
     ///
-    /// What is wrong with the file, or the system's refusal to map it.
+    /// The violated requirement, or the system's error when mapping it.
     pub fn open(id: u32, file: &OwnedFd, capacity: usize) -> io::Result<Self> {
         system::check(file, capacity)?;
         Ok(SharedMemory {
@@ -55,23 +57,23 @@ impl SharedMemory {
         })
     }
 
-    /// The number that both sides know it by.
+    /// Returns the number of the memory, which both sides use.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// The file, once.
+    /// Takes the file; `None` after the first call.
     pub(super) fn take_file(&mut self) -> Option<OwnedFd> {
         self.file.take()
     }
 
-    /// Whether the other side does not have the file yet.
+    /// Returns whether the other side has not received the file yet.
     pub(super) fn is_new(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Bytes of the memory.
+    /// Returns the capacity in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.map.len()
@@ -101,19 +103,20 @@ mod system {
     use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
     use rustix::io::Errno;
 
-    /// What `fstatfs` calls memory files (linux/magic.h); those of hugetlbfs are others, and touching them can fail.
+    /// The `fstatfs` type of memory files (linux/magic.h). hugetlbfs files have another type, and
+    /// access to them can fail.
     const TMPFS_MAGIC: i64 = 0x0102_1994;
 
     pub(super) fn create(capacity: usize) -> io::Result<OwnedFd> {
         let system = rustix::system::sysinfo();
         let memory = (system.totalram as u64).saturating_mul(system.mem_unit.into());
         if capacity as u64 > memory {
-            // Asked for it, the system would first drive out everything else.
+            // The system would evict all other memory before it failed.
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = match fs::memfd_create(c"forebay-batch", flags | MemfdFlags::NOEXEC_SEAL) {
-            // Before Linux 6.3.
+            // Linux before 6.3.
             Err(Errno::INVAL) => fs::memfd_create(c"forebay-batch", flags)?,
             result => result?,
         };
@@ -146,8 +149,9 @@ mod system {
     }
 
     pub(super) fn map(file: &OwnedFd, capacity: usize) -> io::Result<MmapMut> {
-        // SAFETY: the file has `capacity` bytes and is sealed against becoming shorter, so every access is to bytes
-        // that exist. The other process may change them meanwhile; they are pixels, of which every value is valid.
+        // SAFETY: the file has `capacity` bytes and is sealed against shrinking, so every access is
+        // to bytes that exist. The other process may change them concurrently; they are pixels, for
+        // which every value is valid.
         let map = unsafe { MmapOptions::new().len(capacity).map_mut(file)? };
         let _ = map.advise(Advice::PopulateWrite);
         Ok(map)
@@ -203,7 +207,7 @@ mod tests {
         assert!(ftruncate(&file, 0).is_err());
         assert!(ftruncate(&file, 1 << 20).is_err());
         assert!(fcntl_add_seals(&file, SealFlags::WRITE).is_err());
-        // What one side let go stays for the other.
+        // Memory that one side has dropped remains valid for the other.
         drop((here, file));
         assert_eq!(there.bytes()[5000], 9);
     }
@@ -222,7 +226,7 @@ mod tests {
         SharedMemory::open(1, &disk.into(), 4096).unwrap_err();
     }
 
-    /// A file of the test binary's directory, already without a name.
+    /// An unlinked file in the directory of the test binary.
     fn tempfile() -> File {
         let path = std::env::current_exe()
             .unwrap()

@@ -1,14 +1,14 @@
 //! The shared memory of one stream, on the side that fills it.
 //!
-//! Owns how many slots there are and which are free. A slot that is in a batch, at the decoders or at the client, is
-//! out: its [`Buffer`](super::Buffer) brings it back when it is dropped. When all are out nobody waits: batches are
-//! then made in memory of the process itself and travel as bytes.
+//! Tracks how many slots exist and which are free. A slot is in use while it is part of a batch, at
+//! the decoders or at the client; its [`Buffer`](super::Buffer) returns it when dropped. If all are
+//! in use, no caller waits: batches are then allocated in private memory and sent as bytes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::shared::SharedMemory;
 
-/// Slots of one stream.
+/// The slots of one stream.
 pub(super) struct Slots {
     most: usize,
     most_bytes: usize,
@@ -18,16 +18,16 @@ pub(super) struct Slots {
 #[derive(Default)]
 struct State {
     free: Vec<SharedMemory>,
-    /// Slots there are, those that are out included.
+    /// Number of slots, including those in use.
     count: usize,
     bytes: usize,
     next_id: u32,
-    /// Slots that were given up and that the client may know.
+    /// Freed slots that the client may still have mapped.
     gone: Vec<u32>,
 }
 
 impl Slots {
-    /// At most `most` slots, of `most_bytes` together.
+    /// Creates a set of at most `most` slots, of `most_bytes` together.
     pub(super) fn new(most: usize, most_bytes: usize) -> Self {
         Slots {
             most,
@@ -37,16 +37,16 @@ impl Slots {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing under this lock panics half-way.
+        // No code panics half-way through an update, so the state is valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot for `capacity` bytes, if one is free or there may be another one.
+    /// Takes a slot for `capacity` bytes, if one is free or can be created.
     pub(super) fn take(&self, capacity: usize) -> Option<SharedMemory> {
         // Declared before the guard: unmapping tens of MB takes milliseconds.
         let mut given_up = Vec::new();
         let mut state = self.lock();
-        // The smallest that fits without wasting more than a quarter.
+        // The smallest that fits and wastes at most a quarter.
         let fits = capacity..=capacity.saturating_add(capacity / 4);
         let found = (0..state.free.len())
             .filter(|&i| fits.contains(&state.free[i].capacity()))
@@ -54,7 +54,7 @@ impl Slots {
         if let Some(found) = found {
             return Some(state.free.swap_remove(found));
         }
-        // Slots of other sizes make room: those that are out cannot.
+        // Free slots of other sizes make room; slots in use cannot.
         while !state.has_room(self, capacity) {
             let oldest = (!state.free.is_empty()).then(|| state.free.remove(0))?;
             state.count -= 1;
@@ -71,7 +71,7 @@ impl Slots {
         drop(state);
         let made = SharedMemory::create(id, capacity).ok();
         if made.is_none() {
-            // The process' own memory may still do.
+            // The system has no more shared memory; private memory may still be available.
             let mut state = self.lock();
             state.count -= 1;
             state.bytes -= capacity;
@@ -79,12 +79,12 @@ impl Slots {
         made
     }
 
-    /// A slot that is not used any more.
+    /// Returns a slot.
     pub(super) fn put(&self, memory: SharedMemory) {
         self.lock().free.push(memory);
     }
 
-    /// Slots that were given up since this was asked last.
+    /// Returns the slots that were freed since the last call.
     pub(super) fn take_gone(&self) -> Vec<u32> {
         std::mem::take(&mut self.lock().gone)
     }
@@ -122,7 +122,7 @@ mod tests {
         slots.put(b);
         let large = slots.take(4 * 4096).unwrap();
         assert_eq!((large.id(), slots.take_gone()), (2, vec![0]));
-        // The other small one is still there, and nothing larger fits beside it.
+        // The other small slot still exists, and no larger one fits beside it.
         assert_eq!(slots.take(4096).unwrap().id(), 1);
         assert!(slots.take(8 * 4096).is_none());
         assert!(slots.take(usize::MAX).is_none());

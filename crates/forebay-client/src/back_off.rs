@@ -1,4 +1,4 @@
-//! Waits between attempts: longer each time, and not the same for all clients.
+//! Exponential backoff with jitter.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::options::ClientOptions;
 
-/// First and longest wait between two rounds of attempts.
+/// Minimum and maximum wait between two rounds of attempts.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// Failed attempts since the last batch arrived.
@@ -23,7 +23,8 @@ impl Trouble {
         back_off: BACK_OFF.0,
     };
 
-    /// The wait before the next attempt. The first one comes at once: a batch came over the connection before.
+    /// Returns the wait before the next attempt. The first attempt is immediate, since the
+    /// connection worked until now.
     pub(crate) fn wait(&self) -> Duration {
         match self.attempts {
             0 => Duration::ZERO,
@@ -40,7 +41,7 @@ impl Trouble {
     }
 }
 
-/// Tries again while servers are busy, for as long as the options allow.
+/// Retries `attempt` while servers are busy, up to `busy_timeout`.
 pub(crate) fn while_busy<T>(
     options: &ClientOptions,
     mut attempt: impl FnMut() -> Result<T>,
@@ -71,8 +72,8 @@ pub(crate) fn while_busy<T>(
     }
 }
 
-/// Between half of `time` and all of it, so that clients that lost one server
-/// do not come back all at once.
+/// Returns a random duration between half of `time` and `time`, so that clients that lost the same
+/// server do not reconnect simultaneously.
 pub(crate) fn jittered(time: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish();
     let part = 0.5 + (random >> 11) as f64 / (1u64 << 54) as f64;

@@ -1,4 +1,4 @@
-//! Connecting, and opening streams.
+//! Connects to a server and opens streams.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,17 +17,17 @@ use crate::stream::Stream;
 use crate::terms::{self, Terms};
 use crate::url::Url;
 
-/// Most connections of a stream.
+/// Maximum number of connections per stream.
 const MOST_CONNECTIONS: usize = 16;
 
-/// A server that answered, and what it said about its dataset.
+/// A server that completed the handshake, with its description of the dataset.
 pub struct Client {
     url: Url,
     roster: Arc<Roster>,
     options: ClientOptions,
     welcome: wire::Welcome,
     server: String,
-    /// The connection of the handshake, for the first stream.
+    /// The connection of the handshake, used by the first stream.
     connection: Mutex<Option<Connection>>,
 }
 
@@ -36,10 +36,10 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Url`], [`Error::Servers`]; [`Error::Connect`] or [`Error::Waited`] of the last server when none
-    /// answers; [`Error::Busy`] when none has a place within [`ClientOptions::busy_timeout`]; [`Error::Foreign`] when
-    /// something else listens there; [`Error::Remote`] when it refuses, for instance because it has no
-    /// such dataset.
+    /// [`Error::Url`], [`Error::Servers`]; [`Error::Connect`] or [`Error::Waited`] of the last
+    /// server if none answers; [`Error::Busy`] if none has a free place within
+    /// [`ClientOptions::busy_timeout`]; [`Error::Foreign`] if another protocol is spoken there;
+    /// [`Error::Remote`] if the server refuses, for instance because it has no such dataset.
     pub fn connect(url: &str, options: ClientOptions) -> Result<Client> {
         let url: Url = url.parse()?;
         for (name, value) in [
@@ -70,7 +70,7 @@ impl Client {
             });
         }
         let roster = Arc::new(Roster::new(&url));
-        // Which stream it will be is not known yet.
+        // The stream is not known yet, so place the first one.
         let first = Unit {
             run: url.name(),
             number: 0,
@@ -93,7 +93,7 @@ impl Client {
         })
     }
 
-    /// Where batches come from.
+    /// The URL of the servers.
     #[must_use]
     pub fn url(&self) -> &Url {
         &self.url
@@ -105,13 +105,13 @@ impl Client {
         &self.server
     }
 
-    /// What the server said about itself and the dataset.
+    /// The server's description of itself and the dataset.
     #[must_use]
     pub fn welcome(&self) -> &wire::Welcome {
         &self.welcome
     }
 
-    /// Fingerprint of the dataset, to be kept with the state of a run.
+    /// Fingerprint of the dataset, to be saved with the state of a training run.
     #[must_use]
     pub fn fingerprint(&self) -> &str {
         &self.welcome.fingerprint
@@ -130,7 +130,7 @@ impl Client {
         self.welcome.job.as_ref()?.spec.as_ref()
     }
 
-    /// Opens a stream. Each has a connection and a receiving thread of its own.
+    /// Opens a stream, which has its own connection and receiving thread.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl Client {
     }
 
     fn open_inner(&self, mut open: OpenOptions) -> Result<Stream> {
-        // A stream that is moved by arithmetic must not change its dataset.
+        // A stream may move to another server, which must have the same dataset.
         open.fingerprint
             .get_or_insert_with(|| self.welcome.fingerprint.clone());
         if let Some(job) = self.job() {
@@ -168,7 +168,7 @@ impl Client {
         let pool = match (&self.options.pool, &feeds[..]) {
             (Some(pool), _) => pool.clone(),
             (None, [feed]) => feed.terms.pool.clone(),
-            // What the caller works on, and the next one.
+            // One batch for the caller, one to fill.
             (None, _) => BufferPool::new(bytes.saturating_mul(2)),
         };
         Ok(Stream::new(feeds, whole, pool, place))
@@ -193,7 +193,7 @@ impl Client {
             let opened = connection.open(open, part, checksum, &self.url, &self.options)?;
             Ok((connection, opened))
         };
-        // The greeting may have been with another server than the one that the stream belongs to.
+        // The handshake may have been with another server than the one where this stream belongs.
         let first = roster::home(&self.roster.last()?, &unit).map(|server| server.to_string());
         let kept = {
             let mut kept = self
@@ -202,7 +202,7 @@ impl Client {
                 .unwrap_or_else(PoisonError::into_inner);
             match &*kept {
                 Some(connection) if Some(&connection.server) == first.as_ref() => kept.take(),
-                // The last chance that it is of use.
+                // The last slice: the connection has no further use.
                 Some(_) if part.0 + 1 == part.1 => {
                     *kept = None;
                     None
@@ -212,7 +212,7 @@ impl Client {
         };
         if let Some(kept) = kept {
             match open_on(kept) {
-                // The server may have given up on a client that was idle for long, or it is about to stop.
+                // The server may have closed the idle connection, or is about to stop.
                 Err(e) if e.is_passing() => {}
                 result => return result,
             }

@@ -1,4 +1,4 @@
-//! One connection: dialling, the handshake, opening a stream.
+//! One connection: connect, handshake, open a stream.
 
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -17,32 +17,34 @@ use crate::roster::Server;
 use crate::tls::{self, Trust};
 use crate::url::Url;
 
-/// How long a small message may take to leave. The server always reads.
+/// Timeout for sending a small message. The server always reads, so this is ample.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bounds for the silence that is accepted, whatever the server promises.
+/// Bounds of the silence timeout, whatever heartbeat the server announces.
 const SILENCE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
 
-/// How long a server may take to be reached where there are others to try: who hangs is then come back to.
+/// Connect timeout for the first round if there are several servers; servers that exceed it are
+/// retried with the full timeout.
 const HURRY: Duration = Duration::from_secs(2);
 
-/// A connection whose server was greeted.
+/// A connection with a completed handshake.
 pub(crate) struct Connection {
-    /// The server, as messages name it.
+    /// Name of the server in messages.
     pub(crate) server: String,
-    /// What further connections to it are held against.
+    /// The server's address and certificate name, which additional connections must match.
     place: Server,
     pub(crate) socket: Socket,
     pub(crate) reader: FrameReader<Socket>,
     pub(crate) writer: FrameWriter<Socket>,
     pub(crate) welcome: wire::Welcome,
-    /// How long the server may be silent.
+    /// Silence timeout of the server.
     pub(crate) silence: Duration,
-    /// Further ones of the same stream, for parts of its batches.
+    /// Additional connections of the same stream, which carry slices of its batches.
     pub(crate) lanes: Vec<Connection>,
 }
 
-/// Connects to the first of `servers`, in their order, that answers and of which `then` makes something. What cannot pass is
-/// an error at once. `adopt` gets every socket before anything is waited for on it.
+/// Connects to `servers` in order and returns the first result of `then` that succeeds. Returns
+/// permanent errors at once, and otherwise the last transient one. `adopt` receives each socket
+/// before any wait on it, so that it can be interrupted.
 pub(crate) fn dial<T>(
     servers: &[Server],
     url: &Url,
@@ -57,7 +59,7 @@ pub(crate) fn dial<T>(
     };
     let mut last = None;
     let mut slow = Vec::new();
-    // Nobody is given up on because of haste alone: who took too long comes again, with all the time there is.
+    // The second round retries slow servers with the full timeout.
     for round in 0..2 {
         let (servers, options) = match round {
             0 if servers.len() > 1 => (servers, &hurried),
@@ -73,7 +75,7 @@ pub(crate) fn dial<T>(
                     if round == 0 && servers.len() > 1 && e.is_late() {
                         late.push(server.clone());
                     }
-                    // A server that is busy is worth waiting for, whatever others are.
+                    // Prefers the error of a busy server, which is worth a retry.
                     if e.is_busy() || !last.as_ref().is_some_and(Error::is_busy) {
                         last = Some(e);
                     }
@@ -89,7 +91,7 @@ pub(crate) fn dial<T>(
     }))
 }
 
-/// What this client shows, and whom it trusts.
+/// Credentials of this client, and the certificates that it trusts.
 struct Access {
     token: Option<Token>,
     trust: Option<Trust>,
@@ -122,7 +124,8 @@ fn connect(server: &Server, timeout: Duration) -> Result<TcpStream> {
     let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
         match TcpStream::connect_timeout(&address, timeout) {
-            // On one machine the system may connect a socket to itself where nobody listens.
+            // On one machine, the system may connect a socket to itself if nothing listens on the
+            // port.
             Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
                 last = std::io::ErrorKind::ConnectionRefused.into();
             }
@@ -153,7 +156,8 @@ fn greet(
     match options.transport {
         Transport::Tcp => Ok(connection),
         Transport::Shm => go_local(&connection, hello, options, adopt),
-        // Whatever is in the way, there is a connection already. If that is dead as well, it shows there.
+        // Shared memory is optional here. If the TCP connection has failed too, the next use of it
+        // reports that.
         Transport::Auto => match go_local(&connection, hello, options, adopt) {
             Ok(local) => Ok(local),
             Err(Error::Interrupted) => Err(Error::Interrupted),
@@ -162,7 +166,8 @@ fn greet(
     }
 }
 
-/// Greets over TCP, and says what was said: also whether the server seems to be on this host.
+/// Performs the handshake over TCP. Also returns the `Hello` that was sent, which says whether the
+/// server seems to be on this host.
 fn greet_tcp(
     stream: TcpStream,
     place: &Server,
@@ -192,7 +197,7 @@ fn greet_tcp(
     Ok((connection, hello))
 }
 
-/// From a TCP connection to one with shared memory, to the same server.
+/// Replaces a TCP connection by a local one with shared memory, to the same server.
 fn go_local(
     connection: &Connection,
     hello: wire::Hello,
@@ -234,15 +239,15 @@ fn say_hello(
         source,
     };
     adopt(&socket)?;
-    // As long as for connecting: the system takes connections for a process that
-    // hangs, so only the greeting shows that somebody is there.
+    // The connect timeout applies again: the system accepts connections for a process that hangs,
+    // so only the handshake shows that the server responds.
     let patience = options.connect_timeout;
     socket
         .set_timeouts(patience, WRITE_TIMEOUT)
         .map_err(failed)?;
     let reader = FrameReader::new(socket.clone(), Limits::from_server(options.max_batch_bytes));
     let reader = match socket.local() {
-        // Payloads are elsewhere.
+        // Payloads do not follow the messages, so messages can be read ahead.
         Some(_) => reader.read_ahead(),
         None => reader,
     };
@@ -257,8 +262,7 @@ fn say_hello(
         silence: patience,
         lanes: Vec::new(),
     };
-    // A server that refuses may have closed before it read this: what it said
-    // is still there to be read.
+    // A server that refuses may have closed before it read this; its answer can still be read.
     let written = connection.writer.write(&hello.into(), &[]);
     let answer = connection.answer("Welcome", "the answer to Hello", patience);
     let Message::Welcome(welcome) = answer.map_err(|e| match written {
@@ -281,7 +285,8 @@ fn say_hello(
 }
 
 impl Connection {
-    /// Reads until the message named `expected`, answering pings, for at most `limit`.
+    /// Reads until the message named `expected` arrives, for at most `limit`; answers pings
+    /// meanwhile.
     fn answer(&mut self, expected: &'static str, what: &str, limit: Duration) -> Result<Message> {
         let began = Instant::now();
         loop {
@@ -292,7 +297,7 @@ impl Connection {
                 waited: began.elapsed(),
                 last_sign: None,
             };
-            // A server that greeted us is never silent for long.
+            // After the handshake the server sends heartbeats.
             let patience = left.min(self.silence);
             if patience.is_zero() || self.socket.set_read_timeout(patience).is_err() {
                 return Err(waited());
@@ -326,8 +331,8 @@ impl Connection {
         }
     }
 
-    /// Further connections, which join this one's stream with its `key`: to the very same address, as a name may have
-    /// several.
+    /// Opens additional connections that join this stream with its `key`, to the same address,
+    /// since a name may resolve to several servers.
     fn dial_lanes(
         &self,
         key: &[u8],
@@ -362,7 +367,7 @@ impl Connection {
         (1..options.connections).map(dial).collect()
     }
 
-    /// Opens the stream, without credit: the size of its batches is not known yet.
+    /// Opens the stream without credit, because the size of its batches is not known yet.
     pub(crate) fn open(
         &mut self,
         open: &OpenOptions,
@@ -402,7 +407,7 @@ impl Connection {
         let written = self.writer.write(&request, &[]);
         match self.answer("Opened", what, options.open_timeout) {
             Ok(Message::Opened(mut opened)) => {
-                // A key of this connection: another one would give another.
+                // The key is valid for this connection only.
                 let key = std::mem::take(&mut opened.join);
                 if options.connections > 1 && !key.is_empty() {
                     self.lanes = self.dial_lanes(&key, url, options)?;
@@ -425,7 +430,7 @@ impl Drop for Connection {
     }
 }
 
-/// What an error of the connection means while `what` is waited for.
+/// Converts an error of the connection while it waits for `what`.
 pub(crate) fn broken(server: &str, what: &str, silence: Duration, source: WireError) -> Error {
     if let Some(what) = tls::refusal(&source) {
         let server = server.to_owned();
@@ -452,7 +457,7 @@ pub(crate) fn broken(server: &str, what: &str, silence: Duration, source: WireEr
     }
 }
 
-/// The error of a peer that speaks another protocol.
+/// The error for a peer that speaks another protocol.
 pub(crate) fn foreign_error(server: String, foreign: Foreign) -> Error {
     let what = match foreign {
         Foreign::Tls => {
@@ -469,16 +474,16 @@ pub(crate) fn foreign_error(server: String, foreign: Foreign) -> Error {
     Error::Foreign { server, what }
 }
 
-/// Most characters of a server's words.
+/// Maximum length of a server's message, in characters.
 const MOST_WORDS: usize = 4096;
 
-/// An error that the server sent, which may have been written by anyone.
+/// Converts an error that the server sent; its text is untrusted.
 pub(crate) fn remote(server: &str, error: wire::Error) -> Error {
     Error::Remote {
         server: server.to_owned(),
         kind: error.kind(),
         message: if error.message.is_empty() {
-            format!("the server failed without a word ({:?})", error.kind())
+            format!("the server failed without a message ({:?})", error.kind())
         } else {
             printable_start(&error.message, MOST_WORDS).into_owned()
         },

@@ -1,4 +1,4 @@
-//! What can go wrong between a client and its servers.
+//! Errors between a client and its servers.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,30 +9,31 @@ use forebay_wire::wire::error::Kind;
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Servers give a sign of life more often, batches or not: one that is silent for longer is perhaps not there.
+/// A server with a heartbeat is heard more often than this; a longer silence suggests that it is
+/// down.
 const LIVELY: Duration = Duration::from_secs(5);
 
 /// Why there is no batch.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A URL that cannot be understood.
+    /// An invalid URL.
     #[error(
-        "{url:?} is no URL of a server: {what}; expected forebay://HOST:PORT/NAME, forebay+dns://HOST:PORT/NAME or \
+        "{url:?} is not a server URL: {what}; expected forebay://HOST:PORT/NAME, forebay+dns://HOST:PORT/NAME or \
          forebay+file:///PATH/NAME"
     )]
     Url {
         /// The URL, without user and password.
         url: String,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
-    /// A file of servers that cannot be read, or has none.
+    /// A list of servers that cannot be read or is empty.
     #[error("{path}: {what}; expected the servers, one HOST:PORT a line", path = path.display())]
     Servers {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
     /// An option out of its range.
@@ -40,42 +41,42 @@ pub enum Error {
     Option {
         /// Which option.
         name: &'static str,
-        /// What is allowed.
+        /// The allowed values.
         expected: String,
-        /// What was given.
+        /// The given value.
         found: String,
     },
-    /// There is nobody there.
+    /// The server cannot be reached.
     #[error("cannot connect to {server}: {source}{}", hint(source))]
     Connect {
         /// The server.
         server: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// No shared memory with the server, where nothing else will do.
+    /// Shared memory is required, but not available with this server.
     #[error("no shared memory with {server}: {why}")]
     NotLocal {
         /// The server.
         server: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// There is no TLS with the server that can be trusted.
+    /// The TLS handshake failed, or the certificate is not trusted.
     #[error("{server}: {what}")]
     Tls {
         /// The server.
         server: String,
-        /// What is wrong, and what would help.
+        /// The problem and a possible remedy.
         what: String,
     },
-    /// Certificates or keys that this client was told to use cannot be.
+    /// Invalid certificates or keys of this client.
     #[error(transparent)]
     Certificates(#[from] forebay_wire::transport::tls::Error),
-    /// There is no token where one should be.
+    /// An invalid or unreadable token.
     #[error(transparent)]
     Token(#[from] forebay_wire::token::TokenError),
-    /// A token would travel unencrypted.
+    /// The token would be sent unencrypted.
     #[error(
         "refusing to send the token to {server} unencrypted: use forebays:// with a server that was started with \
          --tls-cert and --tls-key"
@@ -84,35 +85,35 @@ pub enum Error {
         /// The server.
         server: String,
     },
-    /// A deadline passed.
+    /// A timeout passed.
     #[error(
         "waited {waited:.1?} for {what} from {server}{}",
         match last_sign {
             Some(ago) if *ago < LIVELY => {
-                format!(", which is there (last sign of life {ago:.1?} ago) but not done")
+                format!(", which is alive (last message {ago:.1?} ago) but not done")
             }
-            Some(ago) => format!(", of which nothing was heard for {ago:.1?}"),
+            Some(ago) => format!(", which sent no message for {ago:.1?}"),
             None => String::new(),
         }
     )]
     Waited {
         /// The server.
         server: String,
-        /// What did not come.
+        /// The expected message.
         what: String,
-        /// How long it was waited for.
+        /// Time waited.
         waited: Duration,
-        /// How long ago the server was last heard of, when it is connected.
+        /// Time since the last message of the server, if connected.
         last_sign: Option<Duration>,
     },
-    /// The server was silent for longer than it promised never to be.
-    #[error("{server} is silent: no sign of life for {silence:.1?} while waiting for {what}")]
+    /// The server missed its heartbeats.
+    #[error("{server} is silent: no message for {silence:.1?} while waiting for {what}")]
     Silent {
         /// The server.
         server: String,
-        /// What was waited for.
+        /// The expected message.
         what: String,
-        /// For how long.
+        /// Duration of the silence.
         silence: Duration,
     },
     /// The connection ended.
@@ -120,95 +121,94 @@ pub enum Error {
     Lost {
         /// The server.
         server: String,
-        /// What was waited for.
+        /// The expected message.
         what: String,
-        /// How it ended.
+        /// The cause.
         source: forebay_wire::Error,
     },
-    /// Something came that is no proper message, or not the right one.
+    /// An invalid or unexpected message.
     #[error("{server} broke the protocol: {source}")]
     Protocol {
         /// The server.
         server: String,
-        /// What is wrong.
+        /// The cause.
         source: forebay_wire::Error,
     },
-    /// The server says that it cannot, and why: shard, record and offset where
-    /// there are any.
+    /// An error that the server sent, with shard, record and offset where they apply.
     #[error("{server}: {message}")]
     Remote {
         /// The server.
         server: String,
-        /// What kind of failure.
+        /// The kind of error.
         kind: Kind,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// Something else listens there.
-    #[error("{server} is no forebay server for trainers: {what}")]
+    /// The peer speaks another protocol.
+    #[error("{server} is not a forebay server for trainers: {what}")]
     Foreign {
         /// The server.
         server: String,
-        /// The protocol that it speaks, and what to do.
+        /// The protocol, and what to do.
         what: &'static str,
     },
-    /// Servers had no place for as long as was allowed.
+    /// All servers were busy until the timeout.
     #[error(
-        "{server} was busy for {waited:.1?}, each of {attempts} times that it was asked: {message}; ask another server, or wait longer"
+        "{server} was busy for {waited:.1?}, in each of {attempts} attempts: {message}; use another server, or wait longer"
     )]
     Busy {
-        /// The server that was asked last.
+        /// The last server tried.
         server: String,
-        /// Since when.
+        /// Time since the first attempt.
         waited: Duration,
-        /// How often.
+        /// Number of attempts.
         attempts: u32,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// A batch that is not the next one, or not what was agreed on.
+    /// A batch out of order, or one that contradicts the stream's parameters.
     #[error(
-        "{server} sent something else than the stream's next: {what}: expected {expected}, found {found}"
+        "{server} violated the order of the stream: {what}: expected {expected}, found {found}"
     )]
     Disorder {
         /// The server.
         server: String,
-        /// Which number.
+        /// The field.
         what: &'static str,
-        /// What it should be.
+        /// Its expected value.
         expected: String,
-        /// What it is.
+        /// Its actual value.
         found: String,
     },
-    /// No memory for the next batch.
+    /// Not enough memory for the next batch.
     #[error("no memory for a batch of {bytes} bytes: {source}")]
     Memory {
         /// Bytes of the batch.
         bytes: u64,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// No server could continue the stream in time.
+    /// No server could continue the stream within `reconnect_for`.
     #[error(
-        "{last}; connecting again was tried {attempts} times in {elapsed:.1?}, to wait for {waiting_for}"
+        "{last}; {attempts} attempts to reconnect failed in {elapsed:.1?} while waiting for {waiting_for}"
     )]
     GaveUp {
         /// Attempts since the last batch.
         attempts: u32,
-        /// How long that took.
+        /// Time since the connection was lost.
         elapsed: Duration,
-        /// What did not come.
+        /// The expected message.
         waiting_for: String,
-        /// What went wrong the last time.
+        /// The last error.
         last: Box<Error>,
     },
     /// [`Interrupter::interrupt`](crate::Interrupter::interrupt) was called.
     #[error("interrupted")]
     Interrupted,
-    /// The stream failed before, and said so then.
-    #[error("the stream is over: it failed before")]
+    /// The stream failed earlier and has returned the error.
+    #[error("the stream has ended: it failed before")]
     Over,
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     #[error("cannot start the receiving thread: {0}")]
     Thread(io::Error),
 }
@@ -222,8 +222,8 @@ fn hint(e: &io::Error) -> &'static str {
 }
 
 impl Error {
-    /// Whether another server, or the same one a little later, may give what
-    /// this one did not: the batches are a function of the position, so nothing is lost.
+    /// Returns whether the error is transient: a retry, or another server, may deliver the same
+    /// batches, since they depend on the position only.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {
@@ -235,7 +235,7 @@ impl Error {
             Error::Remote { kind, .. } => {
                 matches!(kind, Kind::Busy | Kind::Shutdown | Kind::Timeout)
             }
-            // Bytes that changed on the way come again, unchanged.
+            // Corrupted bytes will be correct when sent again.
             Error::Protocol { source, .. } => {
                 matches!(source, forebay_wire::Error::Checksum { .. })
             }
@@ -243,7 +243,7 @@ impl Error {
         }
     }
 
-    /// Whether a server said that it has no place now.
+    /// Returns whether a server is at its limit of connections.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(
             self,
@@ -254,7 +254,7 @@ impl Error {
         )
     }
 
-    /// Whether it is about a server that took too long to be reached.
+    /// Returns whether a server was too slow to answer.
     pub(crate) fn is_late(&self) -> bool {
         match self {
             Error::Waited { .. } | Error::Silent { .. } => true,

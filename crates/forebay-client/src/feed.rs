@@ -1,4 +1,4 @@
-//! One receiving thread, its queue and its terms: a stream from one server, or a part of one.
+//! One receiving thread with its queue: a stream from one server, or a slice of it.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,7 +19,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Receives from `connection`, whose stream is open at `place`.
+    /// Starts to receive from `connection`, whose stream is open at `place`.
     pub(crate) fn start(
         terms: Arc<Terms>,
         place: Place,
@@ -35,7 +35,7 @@ impl Feed {
             })?;
         let queue = Queue::new(connection.server.clone(), place);
         if let Some(before) = before {
-            // One stream, whatever it went through.
+            // Counters continue across connections.
             let mut state = queue.state();
             (state.stats, state.uses) = (before.stats, before.uses.clone());
         }
@@ -54,7 +54,7 @@ impl Feed {
         })
     }
 
-    /// The same from another place on, over a new connection. What had arrived is thrown away.
+    /// Restarts at another position over a new connection. Received batches are discarded.
     pub(crate) fn seek(&mut self, place: Place) -> Result<()> {
         self.finish();
         let terms = Arc::clone(&self.terms);
@@ -67,14 +67,14 @@ impl Feed {
         Ok(())
     }
 
-    /// Ends it.
+    /// Stops the receiving thread.
     pub(crate) fn finish(&mut self) {
         self.queue.try_send(&wire::Close {}.into());
         self.queue.interrupt();
         if let Some(thread) = self.thread.take()
             && !self.queue.state().dialling
         {
-            // It is on its way out. One that is dialling ends at its timeout, alone.
+            // The thread is ending. One that is connecting ends at its timeout and is not joined.
             let _ = thread.join();
         }
     }

@@ -1,12 +1,12 @@
-//! A batch from its parts, each of which came from a server of its own.
+//! Assembles batches from slices that came from different servers.
 
 use std::io;
 
 use forebay_batch::digest;
 use forebay_wire::{Batch, BufferPool};
 
-/// Puts the parts of a batch together: sample `i` is in part `i` modulo their number. All of them were held against what
-/// must come next, so they are of one place, and none is mixed or encoded.
+/// Assembles a batch: sample `i` is in slice `i` modulo their number. Every slice was checked
+/// against the sequence, so all have the same position and none is mixed or encoded.
 pub(crate) fn gather(parts: &[Batch], pool: &BufferPool) -> io::Result<Option<Batch>> {
     let Some(first) = parts.first() else {
         return Ok(None);
@@ -47,7 +47,7 @@ pub(crate) fn gather(parts: &[Batch], pool: &BufferPool) -> io::Result<Option<Ba
     }))
 }
 
-/// What each part has, in turn.
+/// Interleaves the elements of the slices.
 fn deal<T: Copy>(parts: &[Batch], of: impl Fn(&Batch) -> &[T]) -> Vec<T> {
     let size = parts.first().map_or(0, Batch::len);
     let at = |i: usize| {

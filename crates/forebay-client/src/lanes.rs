@@ -1,7 +1,8 @@
-//! Further connections of a stream, which carry parts of its batches.
+//! Additional connections of a stream, which carry slices of its batches.
 //!
-//! Nothing else travels on them: credit, signs of life and all messages stay on the first connection, and when one of
-//! them fails the stream's connection has failed. So batches stay in order, and what is lost is had again as always.
+//! They carry nothing else: credit, pings and all messages stay on the first connection. If one of
+//! them fails, the connection of the stream has failed. So batches stay in order, and a reconnect
+//! recovers lost data as usual.
 
 use std::thread;
 
@@ -9,14 +10,16 @@ use forebay_wire::{Buffer, Error as WireError, FrameReader, Kind, Message, Socke
 
 use crate::connection::Connection;
 
-/// Bytes of a payload whose parts have these lengths, of which the first came with the batch; none where that cannot be.
+/// Total length of a payload whose slices have these lengths, the first of which follows the
+/// batch's header; `None` if invalid.
 pub(crate) fn total(parts: &[u64], first: u64, lanes: usize) -> Option<u64> {
     let fits = parts.first() == Some(&first) && parts.len() <= lanes + 1;
     let sum = |sum: u64, &part: &u64| sum.checked_add(part);
     parts.iter().try_fold(0, sum).filter(|_| fits)
 }
 
-/// Reads a payload that comes in parts: the first with `reader`, the others at the same time from `lanes`.
+/// Reads a payload that comes in slices: the first with `reader`, the others in parallel from
+/// `lanes`.
 pub(crate) fn read(
     reader: &mut FrameReader<Socket>,
     lanes: &mut [Connection],
@@ -28,7 +31,7 @@ pub(crate) fn read(
         let mut rest = &mut images[..];
         let mut parts = Vec::with_capacity(header.parts.len());
         for &part in &header.parts {
-            // They add up to the buffer's length.
+            // The slices add up to the buffer's length.
             let len = usize::try_from(part).unwrap_or(usize::MAX).min(rest.len());
             let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
             parts.push(part);
@@ -47,14 +50,14 @@ pub(crate) fn read(
         }
         let own = reader.read_payload(first, header.payload_crc32c);
         others.into_iter().fold(own, |result, other| {
-            // Everything that comes is checked, so it does not panic.
+            // All input is validated, so the thread does not panic.
             let other = other.join().unwrap_or(Err(WireError::Closed));
             result.and(other)
         })
     })
 }
 
-/// Reads the part of one lane.
+/// Reads one connection's slice.
 fn part_of(place: (u64, u64), lane: &mut Connection, part: &mut [u8]) -> Result<(), WireError> {
     let (message, len) = lane.reader.read()?;
     let Message::Batch(header) = message else {

@@ -1,8 +1,8 @@
-//! A light client of a Forebay server.
+//! A lightweight client of Forebay servers.
 //!
-//! [`Client::connect`] greets a server and [`Client::open`] starts a [`Stream`] of batches,
-//! which hands out the same batches, byte for byte, as the loader does in process. It
-//! brings no decoder and no storage with it.
+//! [`Client::connect`] performs the handshake with a server and [`Client::open`] starts a
+//! [`Stream`], whose batches equal those of the loader in process, byte for byte. The crate
+//! contains no decoder and no storage.
 //!
 //! ```no_run
 //! use forebay_client::{Client, ClientOptions, wire::StreamSpec};

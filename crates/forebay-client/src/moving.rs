@@ -1,7 +1,7 @@
-//! Looks for the next server of a stream while the present one still serves it.
+//! Prepares the migration of a stream to another server while the current one still serves it.
 //!
-//! There are two reasons: the server says that it will stop, or another one is the stream's own, as the list of servers
-//! is now. How the stream goes over is the queue's, see `queue/handover.rs`.
+//! There are two reasons: the current server announced that it stops, or the list of servers now
+//! assigns the stream to another one. `queue/handover.rs` performs the switch.
 
 use std::sync::Arc;
 use std::thread;
@@ -13,16 +13,16 @@ use crate::roster::Server;
 use crate::sequence::Sequence;
 use crate::terms::Terms;
 
-/// Why a stream should come from another server.
+/// Reason for a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// The present one stops soon.
+    /// The current server stops soon.
     Leaving,
-    /// The present one may not be where the stream belongs.
+    /// The stream may belong to another server.
     Home,
 }
 
-/// Starts looking, unless somebody does already.
+/// Starts the search for a server, unless one is in progress.
 pub(crate) fn start(why: Why, terms: &Arc<Terms>, queue: &Arc<Queue>, sequence: &Sequence) {
     if terms.until.is_some_and(|until| sequence.epoch >= until) {
         return;
@@ -46,7 +46,7 @@ pub(crate) fn start(why: Why, terms: &Arc<Terms>, queue: &Arc<Queue>, sequence: 
             search.queue.moved(connection, nowhere);
         });
     if spawned.is_err() {
-        // As if nobody had been found: it is tried again.
+        // As after an unsuccessful search: retried later.
         queue.moved(connection, false);
     }
 }
@@ -56,15 +56,16 @@ struct Search {
     terms: Arc<Terms>,
     queue: Arc<Queue>,
     sequence: Sequence,
-    /// The connection that is to be replaced, and its server.
+    /// The connection to be replaced, and its server.
     connection: u64,
     server: String,
 }
 
 impl Search {
-    /// Offers the queue a connection if there is one; true when the server stops and no other will do.
+    /// Searches for a server and offers the queue a connection to it. Returns true if the current
+    /// server stops and no other server can take over.
     fn run(&self) -> bool {
-        // What cannot be read now was read before.
+        // The list was readable before, so try again later.
         let Ok(servers) = self.terms.roster.read() else {
             return false;
         };
@@ -95,7 +96,7 @@ impl Search {
                 }
             }
         }
-        // Whoever stays would learn no more than who connects again.
+        // Permanent errors: reconnecting later would fail in the same way.
         self.why == Why::Leaving && hopeless
     }
 
@@ -103,7 +104,7 @@ impl Search {
         let Terms { url, options, .. } = &*self.terms;
         let adopt = |socket: &_| self.queue.adopt_spare(socket);
         let one = std::slice::from_ref(server);
-        // First everything that takes time and does not need a place.
+        // First the slow steps that do not depend on the position.
         let mut next = dial(one, url, options, &adopt, Ok)?;
         let Some(place) = self.queue.freeze(self.connection, &self.sequence) else {
             return Err(Error::Interrupted);

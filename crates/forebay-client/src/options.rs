@@ -1,4 +1,4 @@
-//! What a client is told.
+//! Options of a client and of its streams.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,68 +11,71 @@ use forebay_wire::{BufferPool, Socket, Token, wire};
 
 use crate::error::Error;
 
-/// Options of a [`Client`](crate::Client) and its streams. The defaults are
-/// meant for use.
+/// Options of a [`Client`](crate::Client) and its streams. The defaults suit most uses.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// Name and version of the program, for the server's log.
     pub name: String,
-    /// How long connecting may take, for each address.
+    /// Connect timeout, for each address.
     pub connect_timeout: Duration,
-    /// How long the server may take to answer the handshake and to open a stream.
+    /// Timeout for the handshake and for opening a stream.
     pub open_timeout: Duration,
-    /// How long the client retries, with growing pauses, while servers are busy. Zero: no retries.
+    /// How long the client retries, with backoff, while servers are busy. Zero: no retries.
     pub busy_timeout: Duration,
-    /// Whether connecting and opening go on while they wait for a busy server.
+    /// Whether connecting and opening continue while they wait for a busy server.
     pub wanted: Wanted,
-    /// How long [`Stream::next_batch`](crate::Stream::next_batch) waits at most.
-    /// The server is known to be there meanwhile; this is about slowness.
+    /// Timeout of [`Stream::next_batch`](crate::Stream::next_batch). It applies while the server
+    /// sends heartbeats, so it detects a server that is slow, not one that is down.
     pub batch_timeout: Duration,
-    /// How long the server may be silent; `None`: three times what it promises.
+    /// How long the server may be silent; `None`: three times the heartbeat that it announces.
     pub silence_timeout: Option<Duration>,
-    /// How long a lost server is tried again, and others of the URL are tried,
-    /// before the stream fails. Zero: not at all.
+    /// How long the client tries to reconnect, to the lost server and to others of the URL, before
+    /// the stream fails. Zero: no reconnects.
     pub reconnect_for: Duration,
-    /// How often a stream looks whether its servers are others now, where a name or a file says which they are, and
-    /// whether the one that it belongs to is back. It goes over to it without a gap. Zero: never.
+    /// How often a stream reads the list of servers again, if it comes from a name or a file, and
+    /// checks whether the server where it belongs is available again. The stream then migrates
+    /// without a gap. Zero: never.
     pub look_every: Duration,
-    /// Bytes of batches that may be on their way or waiting here; `None`: three
-    /// batches. With encoded images, whose batches vary in size, one may come beyond it.
+    /// Limit of the bytes of batches in flight or queued here; `None`: three batches. With encoded
+    /// images, whose batches vary in size, one batch may exceed it.
     pub credit_bytes: Option<u64>,
-    /// Whether the server adds a checksum to each payload, and it is checked
-    /// here; `None`: unless the connection stays on this machine, or TLS checks as much already.
+    /// Whether the server adds a checksum to each payload, for verification here. `None`: yes,
+    /// except on this machine and over TLS, which verifies integrity itself.
     pub payload_checksum: Option<bool>,
-    /// Largest batch that is accepted.
+    /// Maximum accepted batch size, in bytes.
     pub max_batch_bytes: u64,
-    /// Where the memory of batches comes from; `None`: a pool of the stream's own. Batches that come in shared memory
-    /// need none.
+    /// Allocates the memory of batches; `None`: a pool of the stream's own. Batches in shared
+    /// memory need none.
     pub pool: Option<BufferPool>,
-    /// How batches may come.
+    /// How batches are transferred.
     pub transport: Transport,
-    /// Over how many TCP connections each batch comes at once, 1 to 16: for networks that one of them, or one core, does
-    /// not fill. Each counts as a client of the server.
+    /// Number of TCP connections over which slices of each batch arrive in parallel, 1 to 16: for
+    /// networks that one connection, or one core, cannot saturate. Each counts against the server's
+    /// limit of connections.
     pub connections: usize,
-    /// From how many servers each batch comes, 1 to 64: for a rank that takes more than one of them makes. Each has a part of
-    /// the rank's lanes, so `world_size` times this has to divide them; batches are the same, put together here, which
-    /// costs a copy. Batches whose samples depend on each other, and encoded images, come from one.
+    /// Number of servers that each batch is striped over, 1 to 64: for a rank that is faster than
+    /// one server. Each server has a part of the rank's virtual ranks, so `world_size` times this
+    /// number must divide them. The batches are the same; they are assembled here, which costs a
+    /// copy. Batches whose samples depend on each other, and encoded images, come from one server.
     pub spread: usize,
-    /// What lets this client in, where servers want it.
+    /// Token of this client, if servers require one.
     pub credential: Option<Credential>,
-    /// Whom to trust, and who this client is; for URLs that begin with `forebays://`.
+    /// Trusted certificates and the client's own; for URLs that begin with `forebays://`.
     pub tls: ClientTls,
 }
 
-/// Asks the program, a few times a second, whether it still wants what is waited for. By default it does.
+/// A callback that is called a few times a second while the client waits, and may cancel the wait.
+/// By default it does not.
 #[derive(Clone)]
 pub struct Wanted(Arc<dyn Fn() -> bool + Send + Sync>);
 
 impl Wanted {
-    /// As long as this says so.
+    /// Waits continue while `is_wanted` returns true.
     pub fn new(is_wanted: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Wanted(Arc::new(is_wanted))
     }
 
-    /// Waits for `time`; an error as soon as nothing is wanted any more.
+    /// Sleeps for `time`; returns an error as soon as the wait is cancelled.
     pub(crate) fn pause(&self, time: Duration) -> crate::Result<()> {
         const SLICE: Duration = Duration::from_millis(50);
         let end = Instant::now() + time;
@@ -101,17 +104,18 @@ impl fmt::Debug for Wanted {
     }
 }
 
-/// A token, or where it is.
+/// A token, or its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
     /// The token itself.
     Token(Token),
-    /// The first token of a file, which is read again for each connection, so that it may be replaced.
+    /// A file, of which the first token is used. It is read for each connection, so the token can
+    /// be rotated.
     File(PathBuf),
 }
 
 impl Credential {
-    /// The token that counts now.
+    /// Returns the current token.
     ///
     /// # Errors
     ///
@@ -125,13 +129,13 @@ impl Credential {
 }
 
 impl ClientOptions {
-    /// Fills in what is not set from the environment: the token from `FOREBAY_TOKEN` or the file that
-    /// `FOREBAY_TOKEN_FILE` names, authorities from `FOREBAY_TLS_CA`, the client's own certificate from
-    /// `FOREBAY_TLS_CLIENT_CERT` and `FOREBAY_TLS_CLIENT_KEY`.
+    /// Fills in unset options from the environment: the token from `FOREBAY_TOKEN` or the file
+    /// `FOREBAY_TOKEN_FILE`, authorities from `FOREBAY_TLS_CA`, and the client's own certificate
+    /// from `FOREBAY_TLS_CLIENT_CERT` and `FOREBAY_TLS_CLIENT_KEY`.
     ///
     /// # Errors
     ///
-    /// [`Error::Token`](crate::Error::Token) for what is no token.
+    /// [`Error::Token`](crate::Error::Token) for an invalid token.
     pub fn with_environment(mut self) -> crate::Result<Self> {
         let path = |name: &str| {
             std::env::var_os(name)
@@ -182,15 +186,15 @@ impl Default for ClientOptions {
     }
 }
 
-/// How batches may come from a server. Written as `auto`, `shm` and `tcp`.
+/// How batches are transferred from a server. Written as `auto`, `shm` and `tcp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
-    /// Through shared memory from a server on this host that offers it, over TCP from every other.
+    /// Shared memory with a server on this host that offers it, otherwise TCP.
     #[default]
     Auto,
-    /// Through shared memory, or not at all.
+    /// Shared memory; an error if it is unavailable.
     Shm,
-    /// Over TCP.
+    /// TCP.
     Tcp,
 }
 
@@ -223,12 +227,12 @@ impl fmt::Display for Transport {
     }
 }
 
-/// How the batches of a stream come. Written as `shm` and `tcp`.
+/// The transport that a stream uses. Written as `shm` and `tcp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// Through memory that the server shares with this process.
+    /// Memory that the server shares with this process.
     Shm,
-    /// Over TCP.
+    /// TCP.
     Tcp,
 }
 
@@ -240,7 +244,7 @@ impl Via {
         }
     }
 
-    /// `shm` or `tcp`.
+    /// Returns `shm` or `tcp`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -256,7 +260,7 @@ impl fmt::Display for Via {
     }
 }
 
-/// Which stream, and from where on.
+/// Selects a stream and its start position.
 ///
 /// ```
 /// use forebay_client::{OpenOptions, wire::StreamSpec};
@@ -270,11 +274,11 @@ pub struct OpenOptions {
     pub spec: wire::StreamSpec,
     /// First epoch.
     pub epoch: u64,
-    /// Samples of that epoch that were delivered already, to all ranks together.
+    /// Samples of that epoch that were delivered before, to all ranks together.
     pub position: u64,
-    /// Epochs to deliver, a part of one counts; 0: as many as are asked for.
+    /// Number of epochs to deliver, including a partial first one; 0 for no limit.
     pub epochs: u64,
-    /// The dataset it must be; `None`: any.
+    /// Required fingerprint of the dataset; `None`: any dataset.
     pub fingerprint: Option<String>,
     /// Fields of `spec` that count though they are zero or missing, by name. Only a job asks: what else is left out is
     /// the job's, and what it has otherwise is refused.

@@ -1,4 +1,5 @@
-//! The payload of a batch, however it comes: behind its header, in parts over several connections, or in shared memory.
+//! The payload of a batch: after its header, in slices over several connections, or in shared
+//! memory.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::lanes;
 use crate::sequence::Disorder;
 use crate::slots::Slots;
 
-/// Bytes of a batch's payload, wherever it is; `framed` of them follow its header.
+/// Length of a batch's payload; `framed` bytes of it follow the header.
 pub(crate) fn len_of(
     header: &wire::Batch,
     shared: Option<&wire::SharedPayload>,
@@ -37,15 +38,15 @@ pub(crate) fn len_of(
     }
 }
 
-/// Why there is no payload.
+/// Why a payload could not be read.
 pub(crate) enum Unread {
     Wire(forebay_wire::Error),
     Memory(std::io::Error),
     Shared(Disorder),
 }
 
-/// The payload in shared memory. Nothing travelled, so nothing changed on the way, and no checksum is asked for by
-/// itself; one that comes is held against the memory as it is now.
+/// Returns a payload in shared memory. Nothing was transferred, so no checksum is requested by
+/// default; if one is present, it is verified against the memory's current content.
 pub(crate) fn find(
     slots: &Arc<Slots>,
     shared: &wire::SharedPayload,
@@ -65,7 +66,7 @@ pub(crate) fn find(
     Ok(images)
 }
 
-/// The payload that follows the header.
+/// Reads the payload that follows the header.
 pub(crate) fn read(
     connection: &mut Connection,
     header: &wire::Batch,

@@ -1,29 +1,31 @@
-//! Which server a stream comes from: rendezvous hashing with bounded loads. No IO.
+//! Assigns streams to servers: rendezvous hashing with bounded loads. No IO.
 //!
-//! Every process that knows the list of servers finds the same answer without asking anybody. Each stream ranks all servers
-//! by a hash of both and takes the best one that has room, rank by rank: none has more than its even share. When a
-//! server goes or comes, few of the other streams move.
+//! Every process that knows the list of servers computes the same assignment without coordination.
+//! Each stream ranks all servers by a hash of both names and takes the first that has capacity;
+//! streams are placed rank by rank, and no server gets more than its even share. When a server
+//! leaves or joins, few of the other streams move.
 
 use forebay_batch::digest::value;
 
-/// Streams times servers up to which shares are bounded, which means to place all streams before one. Beyond it
-/// shares are nearly even by themselves.
+/// Limit of streams times servers for bounded loads, which require placing all preceding streams.
+/// Above it, plain rendezvous hashing is nearly even.
 const MOST_WORK: u64 = 1 << 20;
 
-/// What is placed: one stream among all that share an epoch.
+/// The stream to place, among all that share an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unit<'a> {
-    /// What the streams of one run have in common.
+    /// Identifies the run whose streams are placed together.
     pub(crate) run: &'a str,
     pub(crate) number: u64,
     pub(crate) count: u64,
-    /// Streams whose numbers differ by a multiple of this are parts of the same batches: they come from different servers where
-    /// there are enough. As many as `count` where batches have no parts.
+    /// Number of ranks. Streams whose numbers differ by a multiple of it are slices of the same
+    /// batches and go to different servers if there are enough. Equal to `count` if batches are not
+    /// sliced.
     pub(crate) ranks: u64,
 }
 
-/// How much `unit` wants `server`. FNV-1a of the names, mixed with the number; a contract, as processes of other
-/// versions must agree.
+/// Score of a server for a stream: FNV-1a of the names, mixed with the number. It must not change,
+/// since processes of other versions have to agree.
 fn score(server: &str, run: &str, number: u64) -> u64 {
     let bytes = server.bytes().chain([0]).chain(run.bytes());
     let names = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -32,7 +34,7 @@ fn score(server: &str, run: &str, number: u64) -> u64 {
     value(names, number)
 }
 
-/// The number of the server, among those that `allowed` has, which `number` wants most.
+/// Index of the `allowed` server with the highest score for `number`.
 fn best(
     servers: &[&str],
     run: &str,
@@ -41,18 +43,18 @@ fn best(
 ) -> Option<usize> {
     (0..servers.len())
         .filter(|&i| allowed(i))
-        // Names differ, so the second is for scores that do not.
+        // The name breaks ties between equal scores.
         .max_by_key(|&i| (score(servers[i], run, number), servers[i]))
 }
 
-/// The server of `unit`, by its number in `servers`; none where there are none.
+/// Index in `servers` of the server of `unit`; `None` if there are none.
 pub(crate) fn choose(servers: &[&str], unit: &Unit<'_>) -> Option<usize> {
     let all = u64::try_from(servers.len()).unwrap_or(u64::MAX);
     let count = unit.count.max(1);
     if all <= 1 || count.saturating_mul(all) > MOST_WORK {
         return best(servers, unit.run, unit.number, |_| true);
     }
-    // A number beyond the count takes the place of the last one.
+    // A number beyond the count is treated as the last one.
     let number = unit.number.min(count - 1);
     let ranks = unit.ranks.clamp(1, count);
     let parts = count.div_ceil(ranks);
@@ -77,24 +79,26 @@ pub(crate) fn choose(servers: &[&str], unit: &Unit<'_>) -> Option<usize> {
     None
 }
 
-/// What each server has room for, while streams are placed rank by rank.
+/// Remaining capacity of each server while streams are placed rank by rank.
 ///
-/// A server takes its even share of all streams, and of the parts of one rank no more than its even share of those: parts
-/// come from different servers where there are enough. A choice is made only when all streams after it still find room
-/// under both rules. That is a flow from ranks to servers, and as all ranks to come are alike, it exists when the room that
-/// is left suffices for the ranks to come, for the parts that the present rank still has to place, and for both.
+/// Two rules apply. A server takes at most its even share of all streams. Of the slices of one rank
+/// it takes at most its even share of those, so that slices come from different servers if there
+/// are enough. A choice is valid only if all later streams can still be placed under both rules.
+/// This is a flow problem from ranks to servers. As the remaining ranks are all alike, a flow
+/// exists if the remaining capacity suffices for the remaining ranks, for the unplaced slices of
+/// the current rank, and for both together.
 struct Room {
-    /// Streams that each server may still take.
+    /// Streams that each server can still take.
     free: Vec<u64>,
-    /// Parts of the present rank that each server has taken.
+    /// Slices of the current rank on each server.
     taken: Vec<u64>,
-    /// Parts of a rank that one server may take.
+    /// Limit of slices of one rank per server.
     most: u64,
-    /// Parts of a rank.
+    /// Slices per rank.
     parts: u64,
-    /// Ranks after the present one.
+    /// Ranks after the current one.
     ranks: u64,
-    /// Parts of the present rank that are still to be placed.
+    /// Unplaced slices of the current rank.
     left: u64,
 }
 
@@ -128,7 +132,8 @@ impl Room {
         self.free[server] > 0 && self.taken[server] < self.most
     }
 
-    /// Whether all streams to come find room when the next one is placed on `server`, which has room for it.
+    /// Returns whether all later streams can be placed if the next one goes to `server`, which has
+    /// capacity for it.
     fn suffices_without(&self, server: usize) -> bool {
         let room = |ranks: u64, present: u64| -> u64 {
             let each = self.free.iter().zip(&self.taken).enumerate();
@@ -146,8 +151,8 @@ impl Room {
     }
 }
 
-/// All servers in the order in which `unit` tries them: after each that fails, the streams that it had are placed anew
-/// among the rest.
+/// Returns all servers in the order in which `unit` tries them: when a server fails, its streams
+/// are assigned again among the rest.
 pub(crate) fn order(servers: &[&str], unit: &Unit<'_>) -> Vec<usize> {
     let mut left: Vec<usize> = (0..servers.len()).collect();
     let mut order = Vec::with_capacity(left.len());
@@ -216,7 +221,8 @@ mod tests {
                 .filter(|&(&a, &b)| a != gone && names[a] != left[b])
                 .count();
         }
-        // Of 56 that stay, eight times; dealing them out anew would move seven eighths.
+        // Eight changes, 56 streams that could stay each time; a plain modulo assignment would move
+        // seven eighths.
         assert!(moved < 8 * 56 / 8, "{moved}");
     }
 
@@ -254,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Computed in Python from the description above.
+    /// Values computed independently in Python from the documented formula.
     #[test]
     fn the_hash_is_a_contract() {
         assert_eq!(score("10.0.0.1:7070", "job", 3), 7_842_847_743_631_891_409);
@@ -276,7 +282,7 @@ mod tests {
         assert_eq!(sorted, [0, 1, 2, 3]);
         assert_eq!(order[0], choose(&names, &unit).unwrap());
         assert_eq!(choose(&[], &unit), None);
-        // Too many to place all of them.
+        // Above the limit for bounded loads.
         let many = Unit {
             count: u64::MAX,
             number: u64::MAX,

@@ -1,5 +1,5 @@
-//! Between the receiving thread and whoever takes batches: the queue, the
-//! credit, and the wish to stop.
+//! The queue between the receiving thread and the consumer of batches, with the credit and the
+//! interruption flag.
 
 mod credit;
 mod handover;
@@ -16,87 +16,89 @@ use crate::error::{Error, Result};
 use crate::options::Via;
 use crate::sequence::Place;
 
-/// What a stream hands out.
+/// An item of a stream.
 pub(crate) enum Item {
     Batch(Batch),
-    /// Carries the number of the epoch that ended.
+    /// The number of the epoch that ended.
     EpochEnd(u64),
 }
 
-/// Counters of the receiving side.
+/// Counters of a stream on the client side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StreamStats {
     /// Batches received.
     pub batches: u64,
-    /// Of those, how many came in shared memory, without a copy.
+    /// Batches among these that came in shared memory without a copy.
     pub shared: u64,
-    /// Bytes of their pixels.
+    /// Payload bytes.
     pub payload_bytes: u64,
     /// Time spent reading payloads.
     pub receiving: Duration,
-    /// Time the caller waited for a batch.
+    /// Time the consumer waited for a batch.
     pub starved: Duration,
-    /// How often the stream went on over a new connection after it had lost one.
+    /// Reconnects after a lost connection.
     pub reconnects: u64,
-    /// How often it went over to another server while the one before still served it.
+    /// Migrations to another server while the previous one still served the stream.
     pub handovers: u64,
-    /// Attempts to reach a server, or to open the stream there, that came to nothing.
+    /// Failed attempts to connect or to open the stream.
     pub retries: u64,
-    /// The longest time from a loss to the next batch.
+    /// The longest time from a lost connection to the next batch.
     pub longest_gap: Duration,
 }
 
-/// What a server sent to a stream.
+/// Counters of one server of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerUse {
-    /// The server, as the URL, its name's addresses or the file have it.
+    /// The server, as the URL, the resolved name or the file gives it.
     pub server: String,
-    /// Batches from there.
+    /// Batches received from it.
     pub batches: u64,
-    /// Bytes of their pixels.
+    /// Payload bytes.
     pub payload_bytes: u64,
 }
 
-/// Servers of which it is known what they sent; those that were first go when there are more.
+/// Maximum number of servers with counters; the oldest are dropped.
 const MOST_USES: usize = 256;
 
 pub(crate) struct State {
     items: VecDeque<Item>,
     /// Bytes of the batches in `items`.
     queued_bytes: u64,
-    /// Bytes that may be in `items` and on their way, together.
+    /// Limit of the bytes in `items` and in flight together.
     budget: u64,
-    /// Bytes the server may still send; less than none after a batch whose size it did not know before.
+    /// Bytes the server may still send; negative after a batch whose size was not known in advance.
     outstanding: i128,
-    /// Bytes in `items` beyond the budget when the connection came: not granted again when they are taken.
+    /// Bytes in `items` beyond the budget when the connection was made; no credit is granted for
+    /// them when they are taken.
     withheld: u64,
-    /// Number of the connection that `outstanding` is about.
+    /// Number of the connection that `outstanding` refers to.
     connection: u64,
     socket: Option<Socket>,
-    /// Those that carry parts of batches.
+    /// Sockets of the additional connections.
     lanes: Vec<Socket>,
     failed: Option<Error>,
     over: bool,
     finished: bool,
     interrupted: bool,
     pub(crate) dialling: bool,
-    /// What follows the batches that were announced.
+    /// Position after the announced batches.
     pub(crate) next: Place,
-    /// The connection that is to come after this one, while nobody waits for it yet.
+    /// Socket of the connection that is being prepared as the next one.
     spare: Option<Socket>,
-    /// A thread looks for another server.
+    /// Whether a thread is searching for another server.
     pub(crate) moving: bool,
-    /// Where the next connection takes over. Until then the server has the credit that it needs and gets no more.
+    /// Position at which the next connection takes over. Until then the current server keeps its
+    /// credit and gets no more.
     switch_at: Option<Place>,
-    /// That connection, its stream open at that place.
+    /// The next connection, with its stream open at that position.
     offered: Option<Box<Connection>>,
-    /// Bytes that were taken meanwhile.
+    /// Bytes taken from the queue meanwhile, to be granted to the next connection.
     held_back: u64,
-    /// There is no other server, and this one stops.
+    /// The current server stops and no other server can take over.
     pub(crate) nowhere: bool,
-    /// Whom the stream is from, and when it was last heard of.
+    /// The current server, and the time of its last message.
     pub(crate) server: String,
-    /// How batches come.
+    /// The current transport.
     pub(crate) via: Via,
     pub(crate) last_sign: Option<Instant>,
     pub(crate) server_stats: Option<wire::Stats>,
@@ -105,7 +107,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Counts a batch that arrived.
+    /// Counts a received batch.
     pub(crate) fn count(&mut self, bytes: u64, shared: bool, receiving: Duration) {
         self.stats.batches += 1;
         self.stats.shared += u64::from(shared);
@@ -134,12 +136,12 @@ pub(crate) struct Queue {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is under these locks is changed by single assignments.
+    // Each field is updated by a single assignment, so the state is valid.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Queue {
-    /// For a stream whose first batch is at `next`.
+    /// Creates the queue of a stream whose first batch is at `next`.
     pub(crate) fn new(server: String, next: Place) -> Self {
         Queue {
             state: Mutex::new(State {
@@ -179,7 +181,7 @@ impl Queue {
         lock(&self.state)
     }
 
-    /// From now on an interruption ends what happens on `socket`.
+    /// Registers `socket`, so that an interruption shuts it down.
     pub(crate) fn adopt(&self, socket: &Socket) -> Result<()> {
         let mut state = self.state();
         if state.interrupted {
@@ -189,17 +191,17 @@ impl Queue {
         Ok(())
     }
 
-    /// The server gave a sign of life. Nobody waits for that.
+    /// Records that the server sent a message. Wakes no waiting thread.
     pub(crate) fn heard(&self) {
         self.state().last_sign = Some(Instant::now());
     }
 
-    /// Hands an item to whoever waits for one, after `change`.
+    /// Applies `change`, adds an item and wakes the consumer.
     pub(crate) fn push(&self, item: Item, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
         change(&mut state);
         if state.interrupted {
-            // Nobody will take it. It is dropped when the state is free again.
+            // The stream was interrupted: the item is dropped, after the lock is released.
             drop(state);
             return;
         }
@@ -211,7 +213,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Nothing comes after what is queued; `Err` says why.
+    /// Ends the queue after the queued items; `Err` is the reason.
     pub(crate) fn close(&self, end: Result<()>) {
         let mut state = self.state();
         match end {
@@ -222,13 +224,13 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Notes something and wakes whoever waits.
+    /// Applies `change` and wakes the waiting threads.
     pub(crate) fn note(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state());
         self.changed.notify_all();
     }
 
-    /// The next item, `Ok(None)` after the last epoch, `Err(None)` when `wait` is over.
+    /// Takes the next item. `Ok(None)` after the last epoch, `Err(None)` after `wait`.
     pub(crate) fn pop(&self, wait: Duration) -> Result<Option<Item>, Option<Error>> {
         let began = Instant::now();
         let mut state = self.state();
@@ -269,15 +271,15 @@ impl Queue {
         result
     }
 
-    /// Asks the server where its time went.
+    /// Requests the server's statistics.
     pub(crate) fn ask_stats(&self, wait: Duration) -> Option<wire::Stats> {
         self.note(|state| state.server_stats = None);
         self.send(&wire::StatsRequest {}.into());
-        // Left there for others who asked at the same time.
+        // Left in place for concurrent requests.
         self.wait_for(wait, |state| state.server_stats.clone())
     }
 
-    /// Waits for `ready`, at most `wait`; none when it did not come or nothing comes any more.
+    /// Waits until `ready` returns a value; `None` after `wait`, or when the stream ends.
     pub(crate) fn wait_for<T>(
         &self,
         wait: Duration,
@@ -300,7 +302,7 @@ impl Queue {
         }
     }
 
-    /// Waits for `time`, or until interrupted, which it tells.
+    /// Sleeps for `time`; returns true if interrupted.
     pub(crate) fn pause(&self, time: Duration) -> bool {
         let began = Instant::now();
         let mut state = self.state();
@@ -320,7 +322,7 @@ impl Queue {
     pub(crate) fn interrupt(&self) {
         let mut state = self.state();
         state.interrupted = true;
-        // Nobody takes them any more, and whoever holds a handle to the stream must not hold their memory.
+        // Freed now, because handles to the stream may outlive its consumer.
         let given_up = std::mem::take(&mut state.items);
         state.queued_bytes = 0;
         let sockets = [state.socket.take(), state.spare.take()];

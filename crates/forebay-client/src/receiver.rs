@@ -1,5 +1,5 @@
-//! The thread that reads a stream: it answers pings while the trainer computes,
-//! fills pooled buffers, checks what comes, goes over to other servers, and connects again when it must.
+//! The receiving thread of a stream: answers pings while the trainer computes, fills pooled
+//! buffers, validates messages, migrates to other servers, and reconnects.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,11 +18,12 @@ use crate::sequence::{Disorder, Sequence};
 use crate::slots::Slots;
 use crate::terms::Terms;
 
-/// How soon somebody looks again for another server when the present one stops.
+/// Interval between searches for another server when the current one stops.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// The longest time between two looks for the server that a stream belongs to, in looks of the options.
+/// Maximum interval between checks for the server where a stream belongs, as a multiple of
+/// `look_every`.
 const MOST_LOOKS: u32 = 8;
-/// How long a batch may be held up for the sake of another server. After that the present one goes on.
+/// How long a batch may be delayed by a migration. After that the current server continues.
 pub(crate) const HOLD_UP: Duration = Duration::from_secs(5);
 
 pub(crate) struct Receiver {
@@ -30,15 +31,15 @@ pub(crate) struct Receiver {
     pub(crate) queue: Arc<Queue>,
     pub(crate) sequence: Sequence,
     pub(crate) trouble: Trouble,
-    /// When the stream lost its server, until a batch comes.
+    /// When the connection was lost, until the next batch arrives.
     pub(crate) lost_at: Option<Instant>,
-    /// Of the present connection.
+    /// Shared memory of the current connection.
     slots: Arc<Slots>,
-    /// The present server said that it stops.
+    /// The current server announced that it stops.
     leaving: bool,
-    /// When to look for another server; none where there is no reason to.
+    /// When to search for another server; `None` without a reason to.
     next_look: Option<Instant>,
-    /// Looks since the connection was made.
+    /// Searches since the connection was made.
     looks: u32,
 }
 
@@ -62,7 +63,7 @@ impl Receiver {
         }
     }
 
-    /// Receives to the end of the stream.
+    /// Receives until the stream ends.
     pub(crate) fn run(mut self, connection: Connection) {
         let mut connection = connection;
         self.schedule(&connection);
@@ -99,7 +100,7 @@ impl Receiver {
         }
     }
 
-    /// Makes a connection, whose stream is open at the place where this one is, the one that it comes from.
+    /// Switches to a connection whose stream is open at the current position.
     pub(crate) fn take_over(&mut self, connection: Connection) -> Result<Connection> {
         self.queue.adopt(&connection.socket)?;
         self.sequence.reconnected();
@@ -108,7 +109,7 @@ impl Receiver {
         Ok(connection)
     }
 
-    /// A new connection: when to look for another server, if at all.
+    /// Schedules the first search for another server on a new connection, if there is a reason.
     fn schedule(&mut self, connection: &Connection) {
         (self.leaving, self.looks, self.next_look) = (false, 0, None);
         let (roster, every) = (&self.terms.roster, self.terms.options.look_every);
@@ -124,7 +125,7 @@ impl Receiver {
         }
     }
 
-    /// What there is to do before the next message is waited for: the connection to go over to, if it is time.
+    /// Tasks between two messages. Returns the connection to switch to, when it is time.
     fn look_around(&mut self, server: &str) -> Result<Option<Connection>> {
         if let Some(next) = self.queue.take_offer(self.sequence.place(), HOLD_UP) {
             return Ok(Some(next));
@@ -148,7 +149,8 @@ impl Receiver {
             let every = self.terms.options.look_every;
             let wait = match why {
                 Why::Leaving => LOOK_AGAIN,
-                // A list is looked at because its server is away: less and less often.
+                // With a fixed list, the only reason is that the home server is down: retry at
+                // growing intervals.
                 Why::Home if self.terms.roster.may_change() => every,
                 Why::Home => every * self.looks,
             };
@@ -157,7 +159,8 @@ impl Receiver {
         Ok(None)
     }
 
-    /// Reads one connection to the end of the stream, or to where another one takes over, which it gives.
+    /// Reads a connection until the stream ends, or until another connection takes over, which is
+    /// returned.
     fn receive(&mut self, connection: &mut Connection) -> Result<Option<Connection>> {
         let server = connection.server.clone();
         loop {
@@ -219,7 +222,7 @@ impl Receiver {
         }
     }
 
-    /// Reads the payload of a batch, checks it and hands it to the trainer.
+    /// Reads the payload of a batch, validates it and passes it to the trainer.
     fn batch(
         &mut self,
         connection: &mut Connection,
@@ -276,7 +279,7 @@ impl Receiver {
             })?;
         self.sequence.advance(digest);
         let lost_at = self.lost_at.take();
-        // One lock and one wake-up a batch: a trainer that waits for it is not woken for less.
+        // One lock and one wake-up per batch.
         self.queue.push(Item::Batch(batch), |state| {
             state.count(payload_len, shared.is_some(), began.elapsed());
             let gap = lost_at.map_or(Duration::ZERO, |at| at.elapsed());
@@ -296,8 +299,8 @@ fn disorder(server: &str, found: Disorder) -> Error {
     }
 }
 
-/// Makes an opened connection the one the stream comes from, and grants it all
-/// the room there is. Gives the place for the memory it may share.
+/// Makes an opened connection the current one and grants it all free space. Returns the registry of
+/// its shared memory.
 pub(crate) fn connect(
     queue: &Arc<Queue>,
     connection: &Connection,

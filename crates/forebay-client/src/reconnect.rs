@@ -1,4 +1,4 @@
-//! A stream that lost its server: the next one, or the same again, at the very next batch.
+//! Reconnects a stream that lost its server, to another one or the same, at the next batch.
 
 use std::time::Instant;
 
@@ -7,11 +7,11 @@ use crate::error::{Error, Result};
 use crate::receiver::{HOLD_UP, Receiver};
 
 impl Receiver {
-    /// Connects again and opens the stream where it was, for as long as the
-    /// options allow. A connection that brings no batch does not count as success.
+    /// Reconnects and opens the stream at its position, for up to `reconnect_for`. A connection
+    /// that delivers no batch does not count as a success.
     pub(crate) fn reconnect(&mut self, failed: Error, lost: &str) -> Result<Connection> {
         self.lost_at.get_or_insert_with(Instant::now);
-        // Perhaps another server was about to take over in this very place.
+        // A migration to another server may be ready at exactly this position.
         if failed.is_passing()
             && let Some(next) = self.queue.take_offer(self.sequence.place(), HOLD_UP)
             && let Ok(next) = self.take_over(next)
@@ -55,10 +55,11 @@ impl Receiver {
         }
     }
 
-    /// Tries all servers once, the one that was lost after the others: it may have been started again, and it may hang.
+    /// Tries all servers once. The lost one comes last: it may have restarted, but it may also
+    /// hang.
     fn attempt(&mut self, lost: &str) -> Result<Connection> {
         let (terms, queue) = (&*self.terms, &self.queue);
-        // The first time nobody waits for a name server.
+        // The first attempt does not wait for name resolution.
         let servers = match self.trouble.attempts {
             1 => terms.roster.last()?,
             _ => terms.roster.read()?,

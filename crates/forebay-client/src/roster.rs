@@ -1,4 +1,4 @@
-//! The servers of a URL as they are now: listed in it, behind a name, or in a file that is read again.
+//! The current servers of a URL: listed in it, resolved from a name, or read from a file.
 
 use std::fmt;
 use std::io;
@@ -10,18 +10,19 @@ use crate::error::{Error, Result};
 use crate::placement::{self, Unit};
 use crate::url::{self, Authority, Origin, Url};
 
-/// Most bytes of a file of servers.
+/// Size limit of a list of servers, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// How often servers that cannot be had may turn out to be others before that is an error.
+/// How often the list is read again after all servers failed.
 const MOST_LISTS: usize = 4;
 
-/// A server that may be dialled.
+/// A server to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Server {
-    /// What its certificate is held against.
+    /// The name that its certificate must match.
     pub(crate) authority: Authority,
-    /// One of the addresses of a name, each of which is a server; `None`: whatever the authority resolves to.
+    /// One address of a name whose addresses are separate servers; `None`: resolve the authority
+    /// when connecting.
     pub(crate) address: Option<SocketAddr>,
 }
 
@@ -46,7 +47,7 @@ impl fmt::Display for Server {
 /// The servers of a URL, at least one.
 pub(crate) type Servers = Arc<[Server]>;
 
-/// Reads the servers of a URL, and keeps what it read last.
+/// Reads the servers of a URL, and keeps the last result.
 pub(crate) struct Roster {
     origin: Origin,
     last: Mutex<Option<Servers>>,
@@ -64,18 +65,18 @@ impl Roster {
         }
     }
 
-    /// Whether another look may find other servers.
+    /// Returns whether reading again may give other servers.
     pub(crate) fn may_change(&self) -> bool {
         !matches!(self.origin, Origin::List(_))
     }
 
-    /// The servers as they were read last; read now if they never were.
+    /// Returns the last result; reads if there is none.
     pub(crate) fn last(&self) -> Result<Servers> {
         let last = self.lock().clone();
         last.map_or_else(|| self.read(), Ok)
     }
 
-    /// The servers as they are now. What cannot be read now leaves what was read before.
+    /// Reads the servers again. On failure, the last result stays valid.
     pub(crate) fn read(&self) -> Result<Servers> {
         let read = match &self.origin {
             Origin::List(_) => None,
@@ -87,12 +88,13 @@ impl Roster {
             (Some(Ok(servers)), _) => Ok(last.insert(servers.into()).clone()),
             (_, Some(last)) => Ok(Arc::clone(last)),
             (Some(Err(e)), None) => Err(e),
-            // A list is there from the beginning.
+            // Unreachable: a list is set from the beginning.
             (None, None) => Ok(Vec::new().into()),
         }
     }
 
-    /// What `with` makes of the servers as they are known. Where that fails for a while, they may be others by now.
+    /// Calls `with` with the known servers. After a transient error, reads the list again and
+    /// retries if it has changed.
     pub(crate) fn try_all<T>(&self, mut with: impl FnMut(&[Server]) -> Result<T>) -> Result<T> {
         let mut servers = self.last()?;
         for _ in 0..MOST_LISTS {
@@ -110,12 +112,12 @@ impl Roster {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Servers>> {
-        // Set by one assignment.
+        // Set by a single assignment.
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The order in which `unit` tries servers; those whose names are in `last` come behind all others.
+/// Returns the servers in the order in which `unit` tries them; those named in `last` come last.
 pub(crate) fn order(servers: &[Server], unit: &Unit<'_>, last: &[&str]) -> Vec<Server> {
     let names: Vec<String> = servers.iter().map(ToString::to_string).collect();
     let (late, early): (Vec<usize>, Vec<usize>) =
@@ -129,14 +131,15 @@ pub(crate) fn order(servers: &[Server], unit: &Unit<'_>, last: &[&str]) -> Vec<S
     ordered
 }
 
-/// Where `unit` belongs.
+/// Returns the server where `unit` belongs.
 pub(crate) fn home(servers: &[Server], unit: &Unit<'_>) -> Option<Server> {
     let names: Vec<String> = servers.iter().map(ToString::to_string).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     placement::choose(&names, unit).map(|i| servers[i].clone())
 }
 
-/// Every address of a name, of the family that the system prefers: a server with two families is one server.
+/// Returns every address of a name, of the address family that the system prefers, so that a
+/// dual-stack server counts once.
 fn resolve(name: &Authority) -> Result<Vec<Server>> {
     let failed = |source| Error::Connect {
         server: name.to_string(),
@@ -160,7 +163,7 @@ fn resolve(name: &Authority) -> Result<Vec<Server>> {
     Ok(addresses.into_iter().map(server).collect())
 }
 
-/// One `HOST:PORT` a line; empty lines and those that begin with `#` do not count.
+/// Parses one `HOST:PORT` a line; skips empty lines and lines that begin with `#`.
 fn from_file(path: &Path) -> Result<Vec<Server>> {
     let bad = |what: String| Error::Servers {
         path: path.to_owned(),

@@ -1,17 +1,17 @@
-//! What must come next: each batch of the stream once, in order. No IO.
+//! Validates the order of a stream: each batch once, in sequence. No IO.
 
 use forebay_batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE, digest};
 use forebay_wire::batch::is_raw;
 use forebay_wire::wire;
 
-/// Most records, and most samples of a global batch: what is added up here stays
-/// far below 2^64.
+/// Limit of the number of records and of the size of a global batch, so that sums stay far below
+/// 2^64.
 const MOST: u64 = 1 << 48;
 
-/// An epoch and a position in it.
+/// An epoch and a position in it, in samples.
 pub(crate) type Place = (u64, u64);
 
-/// A number that is not what it should be.
+/// A value that contradicts the expected sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Disorder {
     pub(crate) what: &'static str,
@@ -46,20 +46,20 @@ pub(crate) fn samples(opened: &wire::Opened) -> u64 {
 #[derive(Debug, Clone)]
 pub(crate) struct Sequence {
     records: u64,
-    /// Of an epoch.
+    /// Per epoch.
     samples: u64,
     batch_size: u64,
     rank: u64,
     world_size: u64,
     keep_last: bool,
-    /// Whether samples may be replaced.
+    /// Whether failed samples may be replaced.
     replaces: bool,
     batch_bytes: u64,
-    /// Whether images are encoded, and batches as large as their images.
+    /// Whether images are encoded, so that batches vary in size.
     raw: bool,
     pub(crate) epoch: u64,
     pub(crate) position: u64,
-    /// What this connection sent of the epoch.
+    /// Batches of the epoch that this connection sent.
     batches: u64,
     digest: u64,
 }
@@ -103,27 +103,27 @@ impl Sequence {
         Ok(sequence)
     }
 
-    /// The next batch's place.
+    /// Position of the next batch.
     pub(crate) fn place(&self) -> Place {
         (self.epoch, self.position)
     }
 
-    /// Bytes of a batch's payload; of encoded images, what it has on average.
+    /// Payload size of a batch in bytes; the average for encoded images.
     pub(crate) fn batch_bytes(&self) -> u64 {
         self.batch_bytes
     }
 
-    /// Samples of a global batch.
+    /// Samples per global batch.
     pub(crate) fn global_size(&self) -> u64 {
         self.batch_size * self.world_size
     }
 
-    /// Whether images are encoded, and batches as large as their images.
+    /// Returns whether images are encoded, so that batches vary in size.
     pub(crate) fn is_raw(&self) -> bool {
         self.raw
     }
 
-    /// A new connection: its counts begin again, the place stays.
+    /// Resets the counts of the connection; the position stays.
     pub(crate) fn reconnected(&mut self) {
         self.batches = 0;
         self.digest = 0;
@@ -138,7 +138,7 @@ impl Sequence {
         left == 0 || (!self.keep_last && left < self.global_size())
     }
 
-    /// The place that so many batches after `place` are at: where its epoch has no more, at most.
+    /// The position `batches` after a position, at most the end of its epoch.
     pub(crate) fn ahead(&self, (epoch, mut position): Place, batches: u64) -> Place {
         for _ in 0..batches {
             if self.ends_at(position) {
@@ -149,7 +149,7 @@ impl Sequence {
         (epoch, position)
     }
 
-    /// Holds a batch against what must come next.
+    /// Validates a batch against the expected one.
     pub(crate) fn check(&self, batch: &wire::Batch, payload_len: u64) -> Result<(), Disorder> {
         same("epoch", self.epoch, batch.epoch)?;
         if self.is_at_end() {
@@ -195,19 +195,19 @@ impl Sequence {
         same("digest", batch.digest, found)
     }
 
-    /// Moves on after a batch that was checked, with its digest, and that arrived.
+    /// Advances past a batch that was validated and received.
     pub(crate) fn advance(&mut self, digest: u64) {
         self.position = self.after(self.position);
         self.batches += 1;
         self.digest = digest::fold(self.digest, digest);
     }
 
-    /// Where the epoch goes on after a global batch at `position`.
+    /// The position after the global batch at `position`.
     pub(crate) fn after(&self, position: u64) -> u64 {
         self.samples.min(position + self.global_size())
     }
 
-    /// Holds the end of an epoch against what came, and moves to the next one.
+    /// Validates the end of an epoch against the received batches, and advances to the next epoch.
     pub(crate) fn epoch_end(&mut self, end: &wire::EpochEnd) -> Result<(), Disorder> {
         same("epoch", self.epoch, end.epoch)?;
         if !self.is_at_end() {
@@ -225,7 +225,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// What comes next, for messages.
+    /// Describes the next item, for messages.
     pub(crate) fn next(&self) -> String {
         if self.is_at_end() {
             format!("the end of epoch {}", self.epoch)
@@ -317,7 +317,7 @@ mod tests {
         sequence.check(&last, 6).unwrap();
         sequence.advance(0);
         assert_eq!(sequence.next(), "the end of epoch 0");
-        // A sample that failed is no disorder where that was asked for.
+        // A failed sample is valid if replacement was requested.
         let mut failed = batch(0, 4, 9);
         failed.flags = vec![FLAG_FAILED, 0].into();
         failed.digest = digest::batch(4, 1, 2, &failed.samples, &failed.flags);

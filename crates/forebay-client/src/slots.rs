@@ -1,7 +1,7 @@
-//! The memory that a server shares with this client on one connection: which of it batches are in.
+//! Client side of the shared memory of one connection: tracks which slots hold batches.
 //!
-//! Nothing the server says is believed. A slot is mapped once, within limits; a batch is in a slot that this side
-//! does not have out already, so no two batches are ever in the same bytes.
+//! The server is not trusted. A slot is mapped once, within limits, and a batch may only be in a
+//! slot that this side does not hold already, so two batches never share memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,31 +10,32 @@ use forebay_wire::{Buffer, Lender, SharedMemory, Socket, wire};
 
 use crate::queue::Queue;
 
-/// Most slots that a connection may have: servers make a dozen.
+/// Maximum number of slots per connection; servers use a dozen.
 const MOST: usize = 64;
 
 /// The slots of one connection.
 pub(crate) struct Slots {
-    /// Each slot that the server named, and its memory unless a batch has it.
+    /// The known slots; `None` while a batch holds the slot's memory.
     slots: Mutex<HashMap<u32, Option<SharedMemory>>>,
-    /// Most bytes of a slot.
+    /// Maximum slot size, in bytes.
     limit: u64,
-    /// Of the stream: who writes to the server. It has batches, which have their slots, so it is not held here.
+    /// The queue of the stream, for messages to the server. Weak, because the queue holds batches,
+    /// which hold their slots.
     queue: Weak<Queue>,
-    /// Number of the connection: a later one knows nothing of these slots.
+    /// Number of the connection. Slots are invalid on later connections.
     connection: u64,
 }
 
-/// Why a batch cannot be where the server says it is.
+/// Why a batch cannot be in the slot that the server named.
 pub(crate) struct Impossible {
     pub(crate) expected: String,
     pub(crate) found: String,
 }
 
 impl Slots {
-    /// Of a connection whose batches have up to `limit` bytes.
+    /// Creates the registry of a connection whose batches have up to `limit` bytes.
     pub(crate) fn new(limit: u64, queue: &Arc<Queue>, connection: u64) -> Arc<Slots> {
-        // Memory is in whole pages, and a larger slot may be used again for a somewhat smaller batch.
+        // Memory is in whole pages, and a slot may be reused for a somewhat smaller batch.
         let limit = limit.saturating_add(limit / 4).saturating_add(4 << 20);
         Arc::new(Slots {
             slots: Mutex::default(),
@@ -45,11 +46,11 @@ impl Slots {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, Option<SharedMemory>>> {
-        // Changed by single calls.
+        // Changed by single calls, so the state is valid.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The payload that `shared` speaks of; `socket` has the file of memory that is new.
+    /// Returns the payload that `shared` describes; `socket` holds the file of a new slot.
     pub(crate) fn payload(
         self: &Arc<Self>,
         shared: &wire::SharedPayload,
@@ -60,7 +61,7 @@ impl Slots {
             found,
         };
         for &gone in &shared.gone {
-            // Unmapped after the lock is free.
+            // Unmapped after the lock is released.
             let given_up = self.lock().remove(&gone);
             if matches!(given_up, Some(None)) {
                 let found = format!("slot {gone} given up while a batch is in it");
@@ -124,10 +125,10 @@ impl Lender for Slots {
     fn give_back(&self, memory: SharedMemory) {
         let slot = memory.id();
         let Some(queue) = self.queue.upgrade() else {
-            // The stream is over: the memory goes with its last map.
+            // The stream has ended: the memory is freed with its last mapping.
             return;
         };
-        // Before the server knows, as it may use it at once.
+        // Before the release is sent, since it may reuse the slot at once.
         if let Some(place) = self.lock().get_mut(&slot) {
             *place = Some(memory);
         }

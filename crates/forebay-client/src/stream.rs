@@ -1,4 +1,4 @@
-//! A stream of batches, as its user sees it.
+//! A stream of batches: the public interface.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,36 +13,34 @@ use crate::options::Via;
 use crate::queue::{Item, Queue, ServerUse, StreamStats};
 use crate::sequence::{Place, samples};
 
-/// Batches from a server: each one once, in order, whatever happens to the
-/// connection meanwhile.
+/// Batches from a server: each one once, in order, across reconnects and migrations.
 ///
-/// A thread receives ahead, up to the credit of the options, and a batch's bytes
-/// are granted to the server again when the batch is *taken* here. So a
-/// caller that keeps many batches uses memory of its own, not the server's
-/// patience, and cannot lock itself out.
+/// A thread receives ahead, up to the credit of the options. The credit of a batch returns to the
+/// server when the batch is *taken* here. So a caller that keeps many batches uses its own memory
+/// and cannot stall the stream.
 pub struct Stream {
-    /// One, or one for each server that the batches come from at once.
+    /// One feed, or one per server if batches are striped.
     feeds: Vec<Feed>,
-    /// What was taken of the next batch, where others are still waited for.
+    /// Slices of the next batch that have been taken, while others are outstanding.
     taken: Vec<Option<Item>>,
     /// The stream of whole batches.
     opened: wire::Opened,
     pool: BufferPool,
-    /// Where the next batch begins, by what was handed out.
+    /// Position of the next batch to return.
     epoch: u64,
     position: u64,
     global_size: u64,
     digests: Digests,
 }
 
-/// What [`Stream::poll_batch`] found.
+/// Result of [`Stream::poll_batch`].
 #[derive(Debug)]
 pub enum Polled {
     /// The next batch.
     Batch(Batch),
-    /// The end of an epoch, or of the stream.
+    /// The end of an epoch or of the stream.
     EpochEnd,
-    /// Nothing yet.
+    /// No batch yet.
     Pending,
 }
 
@@ -69,25 +67,24 @@ impl Stream {
         }
     }
 
-    /// The first feed, of which there always is one.
+    /// The first feed; there is always one.
     fn first(&self) -> &Feed {
         &self.feeds[0]
     }
 
-    /// The one that is waited for.
+    /// The first feed whose slice is outstanding.
     fn waits_for(&self) -> &Feed {
         let next = self.taken.iter().position(Option::is_none);
         self.feeds.get(next.unwrap_or(0)).unwrap_or(self.first())
     }
 
-    /// The next batch; `None` at the end of an epoch, after which the next epoch
-    /// begins, or nothing more if that was the last one asked for.
+    /// Returns the next batch; `None` at the end of an epoch, after which the next epoch begins, or
+    /// the stream ends after the last epoch.
     ///
     /// # Errors
     ///
-    /// [`Error::Waited`] after the options' `batch_timeout`, after which one may ask again;
-    /// [`Error::Interrupted`]; everything else is final and comes after all batches that
-    /// had arrived.
+    /// [`Error::Waited`] after `batch_timeout`, after which the call can be repeated;
+    /// [`Error::Interrupted`]. All other errors are final and come after all received batches.
     pub fn next_batch(&mut self) -> Result<Option<Batch>> {
         let timeout = self.first().terms.options.batch_timeout;
         let began = Instant::now();
@@ -109,12 +106,12 @@ impl Stream {
         }
     }
 
-    /// The next batch if it comes within `wait`, for callers with other things
-    /// to look after, such as signals.
+    /// Returns the next batch if it arrives within `wait`, for callers with other tasks, such as
+    /// handling signals.
     ///
     /// # Errors
     ///
-    /// As [`Stream::next_batch`], but for the deadline.
+    /// As [`Stream::next_batch`], except for the timeout.
     pub fn poll_batch(&mut self, wait: Duration) -> Result<Polled> {
         let item = match self.pop(wait) {
             Ok(item) => item,
@@ -137,7 +134,7 @@ impl Stream {
         }
     }
 
-    /// What comes next, of all feeds; `Ok(None)` after the last epoch, `Err(None)` when `wait` is over.
+    /// Takes the next item of all feeds. `Ok(None)` after the last epoch, `Err(None)` after `wait`.
     fn pop(&mut self, wait: Duration) -> Result<Option<Item>, Option<Error>> {
         if let [feed] = &self.feeds[..] {
             return feed.queue.pop(wait);
@@ -171,7 +168,7 @@ impl Stream {
         };
         match gathered {
             Ok(Some(batch)) => Ok(Some(Item::Batch(batch))),
-            // Each part was held against what must come next, so this cannot be.
+            // Unreachable: each slice was validated against the sequence.
             Ok(None) => Err(Some(Error::Disorder {
                 server: self.first().queue.state().server.clone(),
                 what: "the parts of a batch",
@@ -185,21 +182,21 @@ impl Stream {
         }
     }
 
-    /// Epoch and position after the batches that were handed out: with the
-    /// fingerprint and the spec, all that is needed to go on from here.
+    /// Returns epoch and position after the returned batches. Together with the fingerprint and the
+    /// spec, this suffices to resume.
     #[must_use]
     pub fn position(&self) -> (u64, u64) {
         (self.epoch, self.position)
     }
 
-    /// What was handed out of the epoch of the last batch, for ranks and runs to compare. An epoch that began elsewhere,
-    /// or was left by [`Stream::seek`], has a part.
+    /// Returns the digest of the epoch of the last batch, for comparison across ranks and runs. It
+    /// is partial if the epoch began elsewhere, or was left by [`Stream::seek`].
     #[must_use]
     pub fn epoch_digest(&self) -> EpochDigest {
         self.digests.latest()
     }
 
-    /// The stream as the server opened it, every default filled in.
+    /// Returns the stream's parameters, with every default filled in.
     #[must_use]
     pub fn opened(&self) -> &wire::Opened {
         &self.opened
@@ -211,61 +208,62 @@ impl Stream {
         self.opened.spec.clone().unwrap_or_default()
     }
 
-    /// Fingerprint of the dataset.
+    /// Returns the fingerprint of the dataset.
     #[must_use]
     pub fn fingerprint(&self) -> &str {
         &self.first().terms.fingerprint
     }
 
-    /// Batches of a whole epoch.
+    /// Returns the number of batches in a whole epoch.
     #[must_use]
     pub fn batches_per_epoch(&self) -> u64 {
         self.opened.batches_per_epoch
     }
 
-    /// Order of the axes of the batches.
+    /// Returns the order of the axes of the batches.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.first().terms.layout
     }
 
-    /// The pool of the batches' memory.
+    /// Returns the pool that allocates the batches.
     #[must_use]
     pub fn pool(&self) -> &BufferPool {
         &self.pool
     }
 
-    /// The server that the stream comes from now; several, separated by commas, where it comes from several at once.
+    /// Returns the current server; several, separated by commas, if batches are striped.
     #[must_use]
     pub fn server(&self) -> String {
         self.interrupter().server()
     }
 
-    /// How batches come now; another connection may bring them another way.
+    /// Returns the current transport; a reconnect may change it.
     #[must_use]
     pub fn via(&self) -> Via {
         self.first().queue.state().via
     }
 
-    /// What arrived so far, and what it took; of all servers that it comes from at once together.
+    /// Returns the counters, summed over all servers of a striped stream.
     #[must_use]
     pub fn stats(&self) -> StreamStats {
         self.interrupter().stats()
     }
 
-    /// The servers that batches came from, in the order of their first ones.
+    /// Returns the servers that sent batches, in the order of their first batch.
     #[must_use]
     pub fn servers(&self) -> Vec<ServerUse> {
         self.interrupter().servers()
     }
 
-    /// Where the server's time went, asked now; `None` if it does not say within `wait`. Of several at once, the first.
+    /// Requests the server's statistics; `None` if it does not answer within `wait`. For a striped
+    /// stream, those of the first server.
     #[must_use]
     pub fn server_stats(&self, wait: Duration) -> Option<wire::Stats> {
         self.first().queue.ask_stats(wait)
     }
 
-    /// A handle that interrupts this stream from another thread.
+    /// Returns a handle that interrupts this stream from another thread.
     #[must_use]
     pub fn interrupter(&self) -> Interrupter {
         Interrupter {
@@ -277,13 +275,12 @@ impl Stream {
         }
     }
 
-    /// Goes on from another place: batches from `(epoch, position)` on, over a new
-    /// connection. What had arrived is thrown away, and handles from before belong to
-    /// what was before.
+    /// Continues from `(epoch, position)` over a new connection. Received batches are discarded,
+    /// and existing handles stay with the old connection.
     ///
     /// # Errors
     ///
-    /// As [`Client::open`](crate::Client::open); the stream is over then.
+    /// As [`Client::open`](crate::Client::open); the stream has then ended.
     pub fn seek(&mut self, epoch: u64, position: u64) -> Result<()> {
         let until = self.first().terms.until;
         for feed in &mut self.feeds {
@@ -308,7 +305,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // All of them are told before any of them is waited for.
+        // Interrupt all of them before joining any.
         for feed in &self.feeds {
             feed.queue.try_send(&wire::Close {}.into());
             feed.queue.interrupt();
@@ -316,22 +313,22 @@ impl Drop for Stream {
     }
 }
 
-/// Interrupts a [`Stream`] from another thread, or looks at its counters.
+/// Interrupts a [`Stream`] from another thread, or reads its counters.
 #[derive(Clone)]
 pub struct Interrupter {
     queues: Vec<Arc<Queue>>,
 }
 
 impl Interrupter {
-    /// Makes a waiting `next_batch`, and every later one, return
-    /// [`Error::Interrupted`] at once, and ends the connection.
+    /// Makes a waiting `next_batch` and every later one return [`Error::Interrupted`] at once, and
+    /// closes the connection.
     pub fn interrupt(&self) {
         for queue in &self.queues {
             queue.interrupt();
         }
     }
 
-    /// As [`Stream::stats`].
+    /// Returns the counters, as [`Stream::stats`].
     #[must_use]
     pub fn stats(&self) -> StreamStats {
         let mut queues = self.queues.iter().map(|queue| queue.state().stats);
@@ -349,7 +346,7 @@ impl Interrupter {
         })
     }
 
-    /// As [`Stream::via`].
+    /// Returns the transport, as [`Stream::via`].
     #[must_use]
     pub fn via(&self) -> Via {
         self.queues
@@ -357,7 +354,7 @@ impl Interrupter {
             .map_or(Via::Tcp, |queue| queue.state().via)
     }
 
-    /// As [`Stream::server`].
+    /// Returns the server, as [`Stream::server`].
     #[must_use]
     pub fn server(&self) -> String {
         let servers: Vec<String> = self
@@ -368,7 +365,7 @@ impl Interrupter {
         servers.join(",")
     }
 
-    /// As [`Stream::servers`].
+    /// Returns the servers, as [`Stream::servers`].
     #[must_use]
     pub fn servers(&self) -> Vec<ServerUse> {
         let mut all: Vec<ServerUse> = Vec::new();
@@ -386,7 +383,8 @@ impl Interrupter {
         all
     }
 
-    /// As [`Stream::server_stats`], while another thread has the stream.
+    /// Requests the server's statistics, as [`Stream::server_stats`], while another thread uses the
+    /// stream.
     #[must_use]
     pub fn server_stats(&self, wait: Duration) -> Option<wire::Stats> {
         self.queues.first()?.ask_stats(wait)

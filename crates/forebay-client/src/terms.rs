@@ -1,4 +1,4 @@
-//! What stays the same over all connections of a stream.
+//! Parameters of a stream that are the same on all of its connections.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ pub(crate) struct Terms {
     pub(crate) url: Url,
     pub(crate) roster: Arc<Roster>,
     pub(crate) options: ClientOptions,
-    /// Which part of the rank's batches.
+    /// The slice of each batch.
     pub(crate) part: Part,
     /// As the server opened it: a part, if it is one.
     pub(crate) opened: wire::Opened,
     pub(crate) fingerprint: String,
-    /// Number of the epoch after the last one; `None`: there is no last one.
+    /// Number of the epoch after the last one; `None` for no limit.
     pub(crate) until: Option<u64>,
     pub(crate) budget: u64,
     pub(crate) layout: Layout,
@@ -59,24 +59,25 @@ impl Terms {
         spec
     }
 
-    /// What decides where the stream comes from, and what it has in common with others.
+    /// Calls `then` with the placement unit of this stream.
     fn unit<T>(&self, then: impl FnOnce(&Unit<'_>) -> T) -> T {
         let spec = self.opened.spec.clone().unwrap_or_default();
         let run = run(self.url.name(), &spec);
         then(&unit(&run, &spec, self.part))
     }
 
-    /// The servers in the order in which this stream tries them, those named in `last` after all others.
+    /// Returns the servers in the order in which this stream tries them; those named in `last` come
+    /// last.
     pub(crate) fn order(&self, servers: &[Server], last: &[&str]) -> Vec<Server> {
         self.unit(|unit| roster::order(servers, unit, last))
     }
 
-    /// The server that this stream belongs to.
+    /// Returns the server where this stream belongs.
     pub(crate) fn home(&self, servers: &[Server]) -> Option<Server> {
         self.unit(|unit| roster::home(servers, unit))
     }
 
-    /// What asks for the stream from `place` on.
+    /// The options that open the stream from `place` on.
     pub(crate) fn open_at(&self, (epoch, position): Place) -> OpenOptions {
         OpenOptions {
             spec: self.spec(),
@@ -89,7 +90,7 @@ impl Terms {
         }
     }
 
-    /// Opens the stream from `place` on, which must be the same stream as before.
+    /// Opens the stream from `place` on, and verifies that it is the same stream as before.
     pub(crate) fn reopen(&self, connection: &mut Connection, place: Place) -> Result<()> {
         let checksum = Terms::checksum(&self.options, connection);
         let opened = connection.open(
@@ -123,7 +124,7 @@ impl Terms {
         Ok(())
     }
 
-    /// The stream from `place` on, from the first of `servers` that gives it.
+    /// Opens the stream from `place` on, on the first of `servers` that accepts it.
     pub(crate) fn dial(
         &self,
         servers: &[Server],

@@ -1,4 +1,4 @@
-//! TLS with a server: whom to trust, the handshake, and what is wrong in words that help.
+//! TLS with a server: trust, handshake, and errors that say what to do.
 
 use std::io;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::error::{Error, Result};
 use crate::options::ClientOptions;
 use crate::url::{Authority, Url};
 
-/// What servers' certificates are held against.
+/// The certificates that servers are verified against.
 pub(crate) struct Trust(Arc<ClientConfig>);
 
 impl Trust {
-    /// None for a URL without TLS.
+    /// Loads the certificates; `None` for a URL without TLS.
     pub(crate) fn of(url: &Url, options: &ClientOptions) -> Result<Option<Trust>> {
         if url.is_secure() {
             return Ok(Some(Trust(options.tls.load()?)));
@@ -25,7 +25,7 @@ impl Trust {
         Ok(None)
     }
 
-    /// The socket with TLS over it, whose handshake is still to come.
+    /// Starts TLS on a socket; the handshake follows.
     pub(crate) fn begin(&self, socket: TcpSocket, server: &Authority) -> Result<TcpSocket> {
         let failed = |what: String| Error::Tls {
             server: server.to_string(),
@@ -39,7 +39,7 @@ impl Trust {
     }
 }
 
-/// Does the handshake of TLS, if there is TLS, within `limit`.
+/// Performs the TLS handshake, if TLS is used, within `limit`.
 pub(crate) fn shake_hands(socket: &Socket, server: &str, limit: Duration) -> Result<()> {
     let began = Instant::now();
     while socket.is_handshaking() {
@@ -89,7 +89,7 @@ fn waited(server: &str, began: Instant) -> Error {
     }
 }
 
-/// What an error says that trying again does not change: one of the two does not trust the other.
+/// Describes an error that a retry cannot fix: one side does not trust the other.
 pub(crate) fn refusal(error: &WireError) -> Option<String> {
     let WireError::Io { source, .. } = error else {
         return None;

@@ -1,4 +1,4 @@
-//! `forebay://host:port/name`: where servers are and what they should serve; `forebays://` with TLS.
+//! URLs of servers: `forebay://host:port/name`, or `forebays://` with TLS.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 
 const SCHEME: &str = "forebay://";
-/// Each with the scheme of the same with TLS.
+/// Each scheme with its TLS variant.
 const SCHEMES: [(&str, &str, Kind); 3] = [
     (SCHEME, "forebays://", Kind::List),
     ("forebay+dns://", "forebays+dns://", Kind::Dns),
     ("forebay+file://", "forebays+file://", Kind::File),
 ];
-/// The port of a URL that names none.
+/// The default port.
 pub const DEFAULT_PORT: u16 = 7070;
-/// Servers one URL may name.
+/// Maximum number of servers in a URL.
 const MAX_SERVERS: usize = 256;
 
 #[derive(Clone, Copy)]
@@ -27,11 +27,10 @@ enum Kind {
 
 /// A parsed `forebay://` URL, or `forebays://` for TLS.
 ///
-/// The host is a name, an IPv4 address or an IPv6 address in brackets; the port
-/// may be left out; several servers of the same data are separated by commas.
-/// `forebay+dns://host:port/name` means every address that the name has, each a server, and
-/// `forebay+file:///path/of/list/name` the servers of a file, one `HOST:PORT` a line; both are looked at again
-/// while streams run.
+/// The host is a name, an IPv4 address or an IPv6 address in brackets. The port is optional.
+/// Several servers of the same data are separated by commas. `forebay+dns://host:port/name` means
+/// every address that the name resolves to, each a server. `forebay+file:///path/of/list/name`
+/// means the servers in a file, one `HOST:PORT` a line. Both are read again while streams run.
 ///
 /// ```
 /// use forebay_client::Url;
@@ -48,14 +47,14 @@ pub struct Url {
     name: String,
 }
 
-/// Where a URL says that servers are.
+/// The source of the list of servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// In the URL: at least one.
+    /// The URL itself; at least one server.
     List(Vec<Authority>),
-    /// Behind all addresses of a name.
+    /// All addresses of a name.
     Dns(Authority),
-    /// In a file.
+    /// A file.
     File(PathBuf),
 }
 
@@ -69,31 +68,31 @@ pub struct Authority {
 }
 
 impl Url {
-    /// Whether `text` means to be such a URL, rather than a path or another scheme.
+    /// Returns whether `text` is meant as such a URL, rather than a path or another scheme.
     #[must_use]
     pub fn is_one(text: &str) -> bool {
         split_scheme(text).is_some()
     }
 
-    /// Whether `text` means to be a URL of servers that are spoken to through TLS.
+    /// Returns whether `text` is meant as a URL with TLS.
     #[must_use]
     pub fn is_secure_text(text: &str) -> bool {
         matches!(split_scheme(text), Some((true, ..)))
     }
 
-    /// Whether the servers are to be spoken to through TLS.
+    /// Returns whether the URL requires TLS.
     #[must_use]
     pub fn is_secure(&self) -> bool {
         self.secure
     }
 
-    /// Where servers are.
+    /// Returns the source of the list of servers.
     #[must_use]
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// The servers that the URL itself names; none where it names a file.
+    /// Returns the servers in the URL itself; empty if it names a file.
     #[must_use]
     pub fn servers(&self) -> &[Authority] {
         match &self.origin {
@@ -103,7 +102,7 @@ impl Url {
         }
     }
 
-    /// Name of the dataset on the server.
+    /// Returns the name of the dataset or job.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -121,7 +120,7 @@ impl FromStr for Url {
     }
 }
 
-/// What stands before an `@` may be a secret.
+/// Removes user information, which may contain a secret.
 fn without_user(text: &str) -> String {
     match text.rfind('@') {
         Some(at) => format!("{SCHEME}***{}", &text[at..]),
@@ -129,7 +128,7 @@ fn without_user(text: &str) -> String {
     }
 }
 
-/// Whether it means TLS, where servers are, and what follows the scheme.
+/// Splits off the scheme: whether it requires TLS, the source of servers, and the rest.
 fn split_scheme(text: &str) -> Option<(bool, Kind, &str)> {
     let after = |scheme: &str| {
         let start = text.get(..scheme.len())?;
@@ -160,7 +159,7 @@ fn parse(text: &str) -> Result<Url, String> {
     }
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     let (place, name) = match kind {
-        // All but the last part is the file's path.
+        // The last component is the name, the rest is the path of the file.
         Kind::File => rest.rsplit_once('/'),
         _ => rest.split_once('/'),
     }
@@ -170,7 +169,7 @@ fn parse(text: &str) -> Result<Url, String> {
     }
     if name.contains('/') {
         return Err(format!(
-            "{name:?} is no name of a dataset: servers serve names, not paths"
+            "{name:?} is not the name of a dataset: servers serve names, not paths"
         ));
     }
     if name.len() > 255 {
@@ -198,7 +197,7 @@ fn parse(text: &str) -> Result<Url, String> {
     })
 }
 
-/// Servers without repetitions, in their order.
+/// Removes duplicates and keeps the order.
 pub(crate) fn list<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<Authority>, String> {
     let mut servers = Vec::new();
     for text in texts {

@@ -1,5 +1,6 @@
-//! `cargo bench -p forebay-image`: probe, decode, region, resize and whole transforms, over the images the project ships
-//! and, if `FOREBAY_BENCH_IMAGES` is set, over that folder's. One iteration is one image, in turns.
+//! `cargo bench -p forebay-image`: probe, decode, region, resize and whole transforms, over the
+//! images in the repository and, if `FOREBAY_BENCH_IMAGES` is set, those in that directory. One
+//! iteration is one image; images alternate.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay_image::ops::{RandAugment, RandomErasing, RandomHorizontalFlip, RandomResizedCrop};

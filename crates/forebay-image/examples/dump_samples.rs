@@ -1,5 +1,6 @@
-//! Writes raw samples of a folder's images for `tools/measure_parity.py` and `tools/make_golden_pixels.py --compare`:
-//! `cargo run --release --example dump_samples -- IMAGES DESTINATION [PROFILE] [--dct-scaling]`.
+//! Writes raw samples of a directory's images for `tools/measure_parity.py` and
+//! `tools/make_golden_pixels.py --compare`: `cargo run --release --example dump_samples -- IMAGES
+//! DESTINATION [PROFILE] [--dct-scaling]`.
 
 use forebay_image::{
     DecodeOptions, Decoder, EvalTransform, Layout, Limits, SampleSeed, TrainTransform, Transform,

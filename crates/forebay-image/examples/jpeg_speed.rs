@@ -1,11 +1,13 @@
-//! Speed and exactness of JPEG decoding on real files, beside libjpeg-turbo-rs, on one thread.
+//! Speed and correctness of JPEG decoding on real files, compared with libjpeg-turbo-rs, on one
+//! thread.
 //!
 //! `cargo run --release -p forebay-image --example jpeg_speed -- DIRECTORY [ROUNDS [WAY]]`
 //!
-//! Reads all JPEGs under the directory into memory, checks that whole images, regions and regions with seek points
-//! are equal to libjpeg-turbo-rs, then times every way on an image before the next image; the mean over images of
-//! the fastest of the rounds is shown. Machines are shared: compare ratios, and
-//! pin it to a core (`taskset -c 1`). With a third argument only the ways whose names contain it.
+//! Reads all JPEGs under the directory into memory, and checks that whole images, regions, and
+//! regions with seek points equal those of libjpeg-turbo-rs. Then measures every variant on an
+//! image before the next image, and prints the mean over images of the fastest round. On shared
+//! machines compare ratios, and pin it to a core (`taskset -c 1`). With a third argument, only
+//! variants whose names contain it run.
 
 use forebay_image::{
     Decoder, Limits, Probe, Region, SampleSeed, SeekDensity, SeekPointBuilder, TrainTransform,

@@ -1,11 +1,12 @@
-//! Transforms real images on one thread, and nothing else: for a profiler to look at.
+//! Transforms real images on one thread, for use with a profiler.
 //!
-//! `cargo run --release -p forebay-image --example transform_images -- DIRECTORY [train|eval [off|rows|fine [ROUNDS]]]`
+//! `cargo run --release -p forebay-image --example transform_images -- DIRECTORY [train|eval
+//! [off|rows|fine [ROUNDS]]]`
 //!
-//! Reads all JPEGs under the directory into memory and makes their seek points, if any are wanted; then applies the
-//! transform to each of them, in turns. Instructions per image and function are counted by
-//! `valgrind --tool=callgrind --toggle-collect='*Transform*apply*' target/release/examples/transform_images ...`,
-//! which sees the work of `Transform::apply` alone.
+//! Reads all JPEGs under the directory into memory and builds their seek points, if requested; then
+//! applies the transform to each of them in turn. To count instructions per image and function, run
+//! `valgrind --tool=callgrind --toggle-collect='*Transform*apply*'
+//! target/release/examples/transform_images ...`, which measures `Transform::apply` alone.
 
 use forebay_image::{
     Decoder, Encoded, EvalTransform, Layout, Limits, Output, SampleSeed, SeekDensity,

@@ -1,11 +1,12 @@
-//! Panics that are caught are no findings: the JPEG library may panic for damaged files, and Forebay takes that for an
-//! error. libFuzzer's crate ends the process at the panic itself; with this it ends when one comes out of the target.
+//! Ignores panics that are caught: the JPEG library may panic on damaged files, which Forebay
+//! converts to errors. libFuzzer's crate aborts at any panic; with this it aborts only when a panic
+//! leaves the target.
 
 use std::sync::Once;
 
 static ONCE: Once = Once::new();
 
-/// Takes the hook away that ends the process, and says nothing of what the library does.
+/// Removes the hook that aborts the process, and silences the library's panics.
 pub fn init() {
     ONCE.call_once(|| {
         std::panic::set_hook(Box::new(|panic| {

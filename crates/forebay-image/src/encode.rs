@@ -1,8 +1,9 @@
-//! Writing JPEG: for images whose stored bytes cannot or shall not stay as they are.
+//! JPEG encoding, for images whose stored bytes cannot or should not be kept.
 //!
-//! The encoder is `libjpeg-turbo-rs` with the defaults of libjpeg (accurate integer DCT, standard Huffman tables,
-//! chroma halved in both directions), so that what it writes is what TensorFlow's `encode_jpeg` and Pillow write.
-//! Nothing of the original but its pixels is in the result: no EXIF, no ICC profile, no comment.
+//! The encoder is `libjpeg-turbo-rs` with the defaults of libjpeg (accurate integer DCT, standard
+//! Huffman tables, chroma halved in both directions), so the result equals that of TensorFlow's
+//! `encode_jpeg` and of Pillow. It contains only the pixels of the original: no EXIF, no ICC
+//! profile, no comment.
 
 use crate::decode::{Decoder, Opened};
 use crate::error::{ImageError, Result};
@@ -13,17 +14,17 @@ use crate::resize::ResizePlan;
 use libjpeg_turbo_rs::{Encoder, PixelFormat, Subsampling};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Density in the JFIF header: pixels an inch, as TensorFlow's `encode_jpeg` writes it by default.
+/// Density in the JFIF header, in pixels per inch; the default of TensorFlow's `encode_jpeg`.
 const DENSITY: (u8, u16, u16) = (1, 300, 300);
 
-/// Encodes a picture as baseline JPEG, 4:2:0, at a quality of 1 to 100. With `gray` the first channel alone is
-/// stored, for pictures whose three channels are equal.
+/// Encodes an image as baseline JPEG, 4:2:0, with a quality of 1 to 100. With `gray` only the first
+/// channel is stored, for images whose three channels are equal.
 ///
 /// The same pixels give the same bytes on every machine.
 ///
 /// # Errors
-/// [`ImageError::Transform`] for a quality outside of 1 to 100 or a picture whose data have another length than
-/// its size says, [`ImageError::Decoder`] if the encoder fails.
+/// [`ImageError::Transform`] for a quality outside of 1 to 100 or if the length of the data does
+/// not match the size, [`ImageError::Decoder`] if the encoder fails.
 ///
 /// ```
 /// use forebay_image::{Decoder, Limits, RgbImage, encode_jpeg};
@@ -74,18 +75,18 @@ pub fn encode_jpeg(image: &RgbImage, quality: u8, gray: bool) -> Result<Vec<u8>>
     }
 }
 
-/// The size that larger images are reduced to. No image is enlarged.
+/// The size to which larger images are reduced. No image is enlarged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shrink {
-    /// The short side gets this many pixels, unless it has fewer.
+    /// Length of the short side in pixels, for images in which it is longer.
     pub short: Option<u32>,
-    /// The long side gets at most this many pixels.
+    /// Maximum length of the long side, in pixels.
     pub long: Option<u32>,
 }
 
 impl Shrink {
-    /// The size that an image of this size gets, or `None` if it is small enough. The aspect is kept: the other
-    /// side is the exact value rounded down, as torchvision has it, and at least 1.
+    /// Returns the new size of an image, or `None` if it is small enough. The aspect ratio is kept:
+    /// the other side is rounded down, as in torchvision, and at least 1.
     ///
     /// ```
     /// use forebay_image::Shrink;
@@ -102,7 +103,7 @@ impl Shrink {
             u32::try_from(side).unwrap_or(u32::MAX).max(1)
         };
         let (short, long) = (width.min(height), width.max(height));
-        // Both are fractions of the original's size, so the stronger one decides alone.
+        // Both are fractions of the original size, so the smaller fraction decides.
         let by_short = self.short.filter(|n| *n < short).map(|n| (n, short));
         let by_long = self.long.filter(|n| *n < long).map(|n| (n, long));
         let (to, of) = match (by_short, by_long) {
@@ -118,10 +119,11 @@ impl Shrink {
 
 impl Decoder {
     /// Decodes a whole image and resizes it to `width` by `height`, with the pixels of Pillow's
-    /// `resize((width, height), BILINEAR)`. `probe` is what [`probe`](crate::probe()) said about these bytes.
+    /// `resize((width, height), BILINEAR)`. `probe` is the result of [`probe`](crate::probe()) for
+    /// these bytes.
     ///
     /// # Errors
-    /// As [`Decoder::decode`], and [`ImageError::Transform`] for a size of nothing or one that enlarges.
+    /// As [`Decoder::decode`], and [`ImageError::Transform`] for an empty or larger size.
     pub fn decode_shrunk(
         &mut self,
         bytes: &[u8],
@@ -129,7 +131,7 @@ impl Decoder {
         width: u32,
         height: u32,
     ) -> Result<RgbImage> {
-        // So the result is never larger than the image, which is within the limits.
+        // The result is never larger than the image, which is within the limits.
         if !(1..=probe.width).contains(&width) || !(1..=probe.height).contains(&height) {
             return Err(ImageError::Transform {
                 what: format!(
@@ -156,7 +158,7 @@ impl Decoder {
 }
 
 impl Color {
-    /// Whether decoding gives three equal channels.
+    /// Returns whether decoding gives three equal channels.
     pub const fn is_gray(self) -> bool {
         matches!(self, Self::Gray | Self::GrayAlpha)
     }
@@ -185,7 +187,7 @@ mod tests {
         let probe = probe(&bytes, &Limits::default()).unwrap();
         assert_eq!((probe.width, probe.height, probe.channels), (67, 45, 3));
         assert_eq!((probe.color, probe.progressive), (Color::YCbCr, false));
-        // JFIF 1.01, 300 pixels an inch; chroma halved both ways.
+        // JFIF 1.01, 300 pixels per inch; chroma halved in both directions.
         assert_eq!(&bytes[6..18], b"JFIF\0\x01\x01\x01\x01\x2c\x01\x2c");
         let decoded = Decoder::default().decode(&bytes).unwrap();
         let far = decoded.data.iter().zip(&image.data);

@@ -1,5 +1,4 @@
-//! Errors about an image. They name what was expected and found; the caller, who knows
-//! file and record, adds the place.
+//! Errors about an image. They name expected and found values; the caller adds file and record.
 
 use crate::format::Format;
 
@@ -10,24 +9,24 @@ pub type Result<T> = std::result::Result<T, ImageError>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// The bytes begin like no image format this build decodes.
+    /// The first bytes match no supported image format.
     #[error("not a JPEG, PNG, WebP or TIFF image: it begins with {start}")]
     UnknownFormat {
         /// The first bytes in hexadecimal.
         start: String,
     },
-    /// The bytes end before the header does. With a prefix of a file: read more and probe again.
-    /// With a whole file: it is cut short.
+    /// The bytes end before the header does. A prefix of a file is too short: read more and probe
+    /// again. A whole file is truncated.
     #[error("{format} header is incomplete: at least {needed} bytes are needed, {found} are there")]
     Incomplete {
         /// The format the bytes begin with.
         format: Format,
-        /// How many bytes, from the start of the file, the next step needs at least.
+        /// Number of bytes, from the start of the file, that the next step needs at least.
         needed: u64,
-        /// How many bytes there were.
+        /// Number of bytes given.
         found: u64,
     },
-    /// The image is over one of the [`Limits`](crate::Limits); nothing was allocated for it.
+    /// The image exceeds one of the [`Limits`](crate::Limits); nothing was allocated for it.
     #[error("image has {found} {what}, the limit is {limit}")]
     OverLimit {
         /// The limited quantity, with its unit.
@@ -53,7 +52,7 @@ pub enum ImageError {
         /// The fault, with the byte offset where it is known.
         what: String,
     },
-    /// A legal variant that no decoder here reads.
+    /// A valid variant of the format that is not supported.
     #[error("unsupported {format}: {what}")]
     Unsupported {
         /// The format.
@@ -95,15 +94,15 @@ pub enum ImageError {
         /// Rows of the image.
         image_height: u32,
     },
-    /// Transform options that make no sense.
+    /// Invalid transform options.
     #[error("invalid transform: {what}")]
     Transform {
-        /// The fault, and what is allowed.
+        /// The invalid option, and the allowed values.
         what: String,
     },
 }
 
-/// The error for options of a transform that make no sense.
+/// Creates the error for invalid transform options.
 pub(crate) fn invalid(what: String) -> ImageError {
     ImageError::Transform { what }
 }

@@ -1,15 +1,20 @@
-//! Pixels: from the encoded bytes of an image to its place in a batch.
+//! Image decoding and transforms: from the encoded bytes of an image to its place in a batch.
 //!
-//! - [`probe()`] reads a header, from the whole file or a prefix, without decoding; [`check_structure`] tells whether the whole file is of a kind that is decoded.
-//! - [`Decoder`] decodes JPEG, PNG, WebP and TIFF to RGB, whole or a region; it trusts neither bytes nor decoder.
-//! - [`Transform`] decodes the part that a crop needs and resizes it straight into the batch, with the pixels
-//!   of Pillow, OpenCV or TensorFlow ([`Profile`]); what it draws at random is a pure function of [`SampleSeed`].
-//! - [`encode_jpeg`] writes the pictures that cannot stay as they are, [`Shrink`] says how small.
-//! - [`progressive_to_baseline`] makes JPEGs whose regions can be decoded, [`restore_progressive`] gives the originals back.
-//! - [`contact_sheet`] shows a batch to people.
+//! - [`probe()`] reads a header, from the whole file or a prefix, without decoding;
+//!   [`check_structure`] checks whether a whole file is of a supported kind.
+//! - [`Decoder`] decodes JPEG, PNG, WebP and TIFF to RGB, whole images or regions; it trusts
+//!   neither the bytes nor the format decoders.
+//! - [`Transform`] decodes the part that a crop needs and resizes it directly into the batch, with
+//!   the pixels of Pillow, OpenCV or TensorFlow ([`Profile`]); its random decisions are a pure
+//!   function of [`SampleSeed`].
+//! - [`encode_jpeg`] writes images that cannot stay as they are; [`Shrink`] is the size to reduce
+//!   them to.
+//! - [`progressive_to_baseline`] transcodes JPEGs so that regions can be decoded,
+//!   [`restore_progressive`] restores the originals.
+//! - [`contact_sheet`] renders a batch for viewing.
 //!
-//! Other crates own the sources of images and the use of batches. Errors carry no file
-//! name or record number: the caller adds them.
+//! Other crates own the sources of images and the use of batches. Errors contain no file name or
+//! record number: the caller adds them.
 
 mod decode;
 mod encode;

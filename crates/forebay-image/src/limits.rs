@@ -2,23 +2,23 @@
 
 use crate::error::{ImageError, Result};
 
-/// Limits of an image. A header over any of these is refused before pixels are allocated.
+/// Limits of an image. A header that exceeds any of them is refused before pixels are allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Longest side, in pixels.
     pub max_side: u32,
     /// Width times height, in pixels.
     pub max_pixels: u64,
-    /// Bytes of the decoded RGB image, including what the decoder keeps for it (coefficients of a
-    /// progressive JPEG, rows of a 16-bit PNG).
+    /// Bytes of the decoded RGB image, including the decoder's own buffers for it (coefficients of
+    /// a progressive JPEG, rows of a 16-bit PNG).
     pub max_decoded_bytes: u64,
     /// Scans of a progressive JPEG: each one is a pass over the whole image.
     pub max_scans: u32,
 }
 
 impl Default for Limits {
-    /// 16,384 pixels a side, 64 Mi pixels, 256 MiB decoded, 100 scans: far above any training image,
-    /// far below what hurts.
+    /// 16,384 pixels per side, 64 Mi pixels, 256 MiB decoded, 100 scans: well above any training
+    /// image, well below a harmful size.
     fn default() -> Self {
         Self {
             max_side: 16_384,
@@ -30,7 +30,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Checks a size given by a header; `bytes_per_pixel` is what decoding it takes in all.
+    /// Checks a size from a header; `bytes_per_pixel` is the total memory for decoding it.
     pub(crate) fn check(&self, width: u32, height: u32, bytes_per_pixel: u64) -> Result<()> {
         let over = |what, found, limit| Err(ImageError::OverLimit { what, found, limit });
         if width > self.max_side {
@@ -46,7 +46,7 @@ impl Limits {
         self.check_bytes(pixels.saturating_mul(bytes_per_pixel))
     }
 
-    /// Checks the bytes that decoding takes in all.
+    /// Checks the total memory for decoding, in bytes.
     pub(crate) fn check_bytes(&self, bytes: u64) -> Result<()> {
         if bytes > self.max_decoded_bytes {
             return Err(ImageError::OverLimit {

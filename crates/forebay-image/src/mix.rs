@@ -1,18 +1,19 @@
-//! Mixup and CutMix: samples of a finished batch mixed with each other.
+//! MixUp and CutMix: mix samples of a finished batch with each other.
 //!
-//! As in torchvision, each sample's partner is the one before it in the batch, the first one's is the last, and a batch
-//! has one share: `lam` of the sample itself, `1 - lam` of its partner. What is drawn is a pure function of seed, epoch
-//! and the place of the global batch, so that all ranks draw the same; partners are of the same rank's batch.
+//! As in torchvision, each sample's partner is the preceding one in the batch, and the first one's
+//! is the last. A batch has one weight: `lam` for the sample itself, `1 - lam` for its partner.
+//! Random decisions are a pure function of seed, epoch and position of the global batch, so all
+//! ranks make the same ones; partners are in the same rank's batch.
 
 use crate::error::{ImageError, Result};
 use crate::ops::Size;
 use crate::output::{Dtype, Layout, Output};
 use crate::random::{Draws, Purpose, SampleSeed, exp, ln};
 
-/// Shares are multiples of 1 / this, so that pixels and labels agree on them exactly in every type. It fits into 16
-/// bits with a sign, which processors multiply eight or more of at once.
+/// Weights are multiples of 1 / this, so that pixels and labels agree on them exactly in every
+/// type. It fits into 16 bits with a sign, which processors can multiply eight or more at a time.
 const UNIT: i16 = 1 << 14;
-/// Most choices of a batch transform.
+/// Maximum number of choices of a batch transform.
 const MAX_CHOICES: usize = 16;
 
 /// A way to mix the samples of a batch.
@@ -21,20 +22,21 @@ const MAX_CHOICES: usize = 16;
 pub enum Mixing {
     /// Weighted sums of two samples. Zhang, Cisse, Dauphin, Lopez-Paz: "mixup: Beyond Empirical Risk Minimization", 2017.
     Mixup {
-        /// The share is of the distribution Beta(alpha, alpha).
+        /// The weight has the distribution Beta(alpha, alpha).
         alpha: f64,
     },
-    /// A rectangle of one sample in another. Yun et al.: "CutMix: Regularization Strategy to Train Strong Classifiers with
-    /// Localizable Features", 2019.
+    /// Pastes a rectangle of one sample into another. Yun et al.: "CutMix: Regularization Strategy
+    /// to Train Strong Classifiers with Localizable Features", 2019.
     CutMix {
-        /// The share that is kept is of the distribution Beta(alpha, alpha), before the rectangle is cut at the border.
+        /// The weight of the sample has the distribution Beta(alpha, alpha), before the rectangle
+        /// is cut at the border.
         alpha: f64,
     },
-    /// The batch as it is.
+    /// Leaves the batch unchanged.
     Nothing,
 }
 
-/// One of several ways to mix, drawn for each batch.
+/// Several ways to mix, one of which is drawn for each batch.
 ///
 /// ```
 /// use forebay_image::{BatchTransform, Mixing};
@@ -48,13 +50,13 @@ pub struct BatchTransform {
     choices: Vec<(Mixing, f64)>,
 }
 
-/// The random choices of a batch.
+/// The random decision of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Drawn {
     Nothing,
-    /// The share of the sample itself, in units.
+    /// Weight of the sample itself, in multiples of 1/[`UNIT`].
     Blend(i16),
-    /// Rows and columns from the first to, not including, the second.
+    /// Half-open ranges of rows and columns.
     Paste {
         rows: (usize, usize),
         columns: (usize, usize),
@@ -70,10 +72,10 @@ pub struct Mix {
 }
 
 impl BatchTransform {
-    /// Choices with their weights, which need not sum to 1.
+    /// Creates a transform from choices with their weights, which need not add up to 1.
     ///
     /// # Errors
-    /// [`ImageError::Transform`]: no choice or too many, an invalid `alpha` or weight.
+    /// [`ImageError::Transform`]: no choices or too many, an invalid `alpha` or weight.
     pub fn new(choices: Vec<(Mixing, f64)>) -> Result<Self> {
         let invalid = |what| Err(ImageError::Transform { what });
         if !(1..=MAX_CHOICES).contains(&choices.len()) {
@@ -100,12 +102,13 @@ impl BatchTransform {
         Ok(Self { choices })
     }
 
-    /// The choices with their weights, as given.
+    /// Returns the choices with their weights, as given.
     pub fn choices(&self) -> &[(Mixing, f64)] {
         &self.choices
     }
 
-    /// The random choices for the batch at `position` of an epoch, of samples of a size; a pure function.
+    /// Draws the random decision for the batch at `position` of an epoch, whose samples have a
+    /// size; a pure function.
     pub fn draw(&self, seed: u64, epoch: u64, position: u64, (height, width): Size) -> Mix {
         let place = SampleSeed {
             seed,
@@ -116,7 +119,7 @@ impl BatchTransform {
         let draws = &mut Draws::new(place, Purpose::MIX);
         let sum: f64 = self.choices.iter().map(|(_, weight)| weight).sum();
         let mut left = draws.unit() * sum;
-        // The last one with a weight, where rounding leaves something over.
+        // The last choice with a weight, in case of rounding errors.
         let mut chosen = Mixing::Nothing;
         for &(mixing, weight) in self.choices.iter().filter(|(_, weight)| *weight > 0.0) {
             chosen = mixing;
@@ -153,16 +156,16 @@ impl BatchTransform {
     }
 }
 
-/// A number of the distribution Beta(alpha, alpha): one of two gamma numbers, as a part of their sum.
+/// Draws from Beta(alpha, alpha), as the ratio of one gamma variate to the sum of two.
 fn beta(alpha: f64, draws: &mut Draws) -> f64 {
     let (a, b) = (ln_gamma_number(alpha, draws), ln_gamma_number(alpha, draws));
     1.0 / (1.0 + exp((b - a).clamp(-690.0, 690.0)))
 }
 
-/// The logarithm of a number of the distribution Gamma(shape, 1). Marsaglia, Tsang: "A simple method for generating gamma
-/// variables", 2000; by logarithms, since numbers of small shapes are below every double.
+/// Draws the logarithm of a Gamma(shape, 1) variate. Marsaglia, Tsang: "A simple method for
+/// generating gamma variables", 2000. Logarithms avoid underflow for small shapes.
 fn ln_gamma_number(shape: f64, draws: &mut Draws) -> f64 {
-    // Shapes below 1 by one that is higher by 1, and a power of a uniform number.
+    // Shapes below 1 use a shape that is larger by 1, and a power of a uniform variate.
     let boost = if shape < 1.0 {
         ln(open_unit(draws)) / shape
     } else {
@@ -189,7 +192,7 @@ fn open_unit(draws: &mut Draws) -> f64 {
     draws.unit() + 0.5 / (1u64 << 53) as f64
 }
 
-/// A number of the standard normal distribution, by Marsaglia's polar method.
+/// Draws from the standard normal distribution, by Marsaglia's polar method.
 fn normal(draws: &mut Draws) -> f64 {
     loop {
         let (x, y) = (draws.uniform(-1.0, 1.0), draws.uniform(-1.0, 1.0));
@@ -201,7 +204,7 @@ fn normal(draws: &mut Draws) -> f64 {
 }
 
 impl Mix {
-    /// The share of each sample itself; the rest is its partner's. 1 where nothing is mixed.
+    /// Returns the weight of each sample itself; the rest is its partner's. 1 if nothing is mixed.
     pub fn lam(&self) -> f32 {
         match self.drawn {
             Drawn::Nothing => 1.0,
@@ -213,23 +216,26 @@ impl Mix {
         }
     }
 
-    /// The partner of each of `members`, which are numbers of samples in their batch: `(sample, partner)`.
+    /// Returns the pairs `(sample, partner)` for `members`, which are indices of samples in their
+    /// batch.
     pub fn partners(members: &[usize]) -> impl Iterator<Item = (usize, usize)> + '_ {
         let last = members.last().copied();
         let before = last.into_iter().chain(members.iter().copied());
         members.iter().copied().zip(before)
     }
 
-    /// Mixes the samples of a batch. Only those in `members` (ascending numbers) take part; padding does not.
+    /// Mixes the samples of a batch. Only those in `members` (ascending indices) take part; padding
+    /// does not.
     ///
     /// # Panics
-    /// If a sample is not in `batch`, or `output` is another than the batch has.
+    /// If a sample is not in `batch`, or `output` is not that of the batch.
     pub fn apply(&self, output: &Output, members: &[usize], batch: &mut [u8]) {
         if self.drawn == Drawn::Nothing || members.len() < 2 {
             return;
         }
         let bytes = self.width * self.height * 3 * output.dtype.bytes();
-        // From the last to the first, so that a partner is still as it was; but the first one's is the last.
+        // From the last to the first, so that partners are still unmixed; except the first one's,
+        // which is the last.
         let end = members[members.len() - 1];
         let kept = batch[end * bytes..][..bytes].to_vec();
         for pair in members.windows(2).rev() {
@@ -269,8 +275,8 @@ impl Mix {
     }
 }
 
-/// `sample * lam + partner * (1 - lam)`: bytes are rounded to the nearest, halves up; numbers are computed in binary32 and
-/// rounded to their type.
+/// `sample * lam + partner * (1 - lam)`: bytes are rounded to the nearest, halves up; other types
+/// are computed in binary32 and rounded to their type.
 fn blend(dtype: Dtype, share: i16, sample: &mut [u8], partner: &[u8]) {
     let part = |share: i16| f32::from(share) / f32::from(UNIT);
     let (a, b) = (part(share), part(UNIT - share));
@@ -337,7 +343,7 @@ mod tests {
             assert!(numbers.iter().all(|x| (0.0..=1.0).contains(x)));
             let mean = numbers.iter().sum::<f64>() / f64::from(n);
             let variance = numbers.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / f64::from(n);
-            // Of Beta(a, a): 1/2 and 1 / (4 (2a + 1)).
+            // Mean and variance of Beta(a, a): 1/2 and 1 / (4 (2a + 1)).
             assert!((mean - 0.5).abs() < 0.015, "{alpha}: {mean}");
             let expected = 0.25 / (2.0 * alpha + 1.0);
             assert!(

@@ -1,31 +1,31 @@
-//! Options of decoding, which shape pixels beside the transform.
+//! Decoding options that affect pixels, apart from the transform.
 
 use crate::error::{ImageError, Result};
 use crate::limits::Limits;
 use std::fmt;
 use std::str::FromStr;
 
-/// Whose pixels a transform gives: the decoder, the resize filter and its arithmetic.
+/// The library whose pixels a transform reproduces: its decoder, resize filter and arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Profile {
-    /// Pillow's `resize(BILINEAR)`, which torchvision uses by default: a triangle as wide as the scale, so that nothing
-    /// aliases; integer arithmetic, to the bit.
+    /// Pillow's `resize(BILINEAR)`, the default of torchvision: a triangle filter as wide as the
+    /// scale, which prevents aliasing; integer arithmetic, bit for bit.
     #[default]
     Pillow,
-    /// OpenCV's `resize(INTER_LINEAR)` on bytes: the two nearest pixels in each direction, whatever the scale; integer
-    /// arithmetic, to the bit.
+    /// OpenCV's `resize(INTER_LINEAR)` on bytes: the two nearest pixels in each direction at any
+    /// scale; integer arithmetic, bit for bit.
     OpenCv,
-    /// TensorFlow's `tf.image.resize(BILINEAR, antialias=False)`: as OpenCV's, but in single precision, to the bit; then
-    /// rounded to the nearest byte, halves to even.
+    /// TensorFlow's `tf.image.resize(BILINEAR, antialias=False)`: as OpenCV's, but in single
+    /// precision, bit for bit; then rounded to the nearest byte, halves to even.
     TensorFlow,
 }
 
 impl Profile {
-    /// All of them.
+    /// All profiles.
     pub const ALL: [Self; 3] = [Self::Pillow, Self::OpenCv, Self::TensorFlow];
 
-    /// The name in options: `pillow`, `opencv`, `tensorflow`.
+    /// Returns the name in options: `pillow`, `opencv`, `tensorflow`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pillow => "pillow",
@@ -60,18 +60,18 @@ impl FromStr for Profile {
 pub struct DecodeOptions {
     /// Limits against decompression bombs.
     pub limits: Limits,
-    /// Whose pixels.
+    /// The library to reproduce.
     pub profile: Profile,
-    /// Whether pictures are turned and mirrored as their EXIF orientation says. Off, as the decoders of TensorFlow and
-    /// torchvision have it.
+    /// Whether images are rotated and mirrored by their EXIF orientation. Off by default, as in the
+    /// decoders of TensorFlow and torchvision.
     pub exif: bool,
-    /// Whether a JPEG may be decoded at a half, a quarter or an eighth of its size where what is left of the crop is
-    /// still no smaller than the output: faster, and slightly other pixels.
+    /// Whether a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size if the crop is then still no
+    /// smaller than the output: faster, with slightly different pixels.
     pub scaled: bool,
 }
 
 impl DecodeOptions {
-    /// The default pixels, within `limits`.
+    /// Default options with these limits.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,

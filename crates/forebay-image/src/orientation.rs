@@ -1,25 +1,25 @@
-//! EXIF orientation: how a stored picture is turned and mirrored to be looked at.
+//! EXIF orientation: the rotation and mirroring for displaying a stored image.
 //!
-//! The tag is looked for where each format keeps EXIF (JPEG's APP1, PNG's `eXIf`, WebP's `EXIF`), in the first directory of
-//! its TIFF structure. The parser reads a few fields at checked offsets and allocates nothing; what is damaged, missing or out
-//! of range means: as stored.
+//! The tag is read from the place where each format keeps EXIF (JPEG's APP1, PNG's `eXIf`, WebP's
+//! `EXIF`), in the first directory of its TIFF structure. The parser reads a few fields at checked
+//! offsets and allocates nothing. Damaged, missing or out-of-range values mean no rotation.
 
 use crate::format::{Format, Probe};
 use crate::region::Region;
 
-/// The tag, and the types of a whole number.
+/// The tag, and the integer types.
 const ORIENTATION: u16 = 0x0112;
 const SHORT: u16 = 3;
 const LONG: u16 = 4;
-/// Bytes of a directory's entry.
+/// Bytes of a directory entry.
 const ENTRY: usize = 12;
-/// Bytes of a pixel.
+/// Bytes per pixel.
 const PIXEL: usize = 3;
-/// Rows that are turned side by side, so that a column's cache lines are used for all of them.
+/// Rows that are rotated together, so that all of them use a column's cache lines.
 const TILE: usize = 16;
 
-/// The effect of EXIF's values 1 to 8: perhaps exchange rows and columns, then count columns or rows of the stored picture
-/// from the other end.
+/// The effect of EXIF's values 1 to 8: optionally exchange rows and columns, then reverse columns
+/// or rows of the stored image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Orientation {
     swap: bool,
@@ -27,19 +27,20 @@ pub(crate) struct Orientation {
     mirror_y: bool,
 }
 
-/// The EXIF orientation of an image file, 2 to 8; none if its picture is to be seen as it is stored.
+/// Returns the EXIF orientation of an image file, 2 to 8; `None` if the image is displayed as
+/// stored.
 pub fn orientation(bytes: &[u8], probe: &Probe) -> Option<u8> {
     let tag = probe.format.imp().exif(bytes).and_then(tag)?;
     u8::try_from(tag).ok().filter(|tag| (2..=8).contains(tag))
 }
 
-/// Gives a JPEG that has no EXIF an orientation, 1 to 8: the smallest EXIF segment there is.
+/// Adds an orientation, 1 to 8, to a JPEG without EXIF, as a minimal EXIF segment.
 pub fn set_orientation(jpeg: &mut Vec<u8>, tag: u8) {
     // APP1 of 34 bytes; big-endian TIFF with one directory at 8: one entry, one SHORT; no further directory.
     let mut segment =
         *b"\xff\xe1\0\x22Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\0\0\0\0\0\0\0";
     segment[29] = tag;
-    // Behind JFIF's segment, which has to be the first, or else behind the start of the image.
+    // After JFIF's segment, which has to be the first, or else after the start of the image.
     let jfif = jpeg.get(2..4) == Some(&[0xff, 0xe0]);
     let length = jpeg.get(4..6).filter(|_| jfif);
     let at = length.map_or(2, |bytes| {
@@ -50,7 +51,7 @@ pub fn set_orientation(jpeg: &mut Vec<u8>, tag: u8) {
 }
 
 impl Orientation {
-    /// From the tag's value; others than 2 to 8 do nothing.
+    /// Converts the tag's value; values other than 2 to 8 have no effect.
     fn from_tag(value: u32) -> Self {
         Self {
             swap: matches!(value, 5..=8),
@@ -65,12 +66,12 @@ impl Orientation {
         tag.map_or_else(Self::default, Self::from_tag)
     }
 
-    /// Whether pixels stay where they are.
+    /// Returns whether pixels stay in place.
     pub(crate) fn is_none(self) -> bool {
         self == Self::default()
     }
 
-    /// A stored size as it is seen, or the other way round.
+    /// Converts a stored size to the displayed one, or the reverse.
     pub(crate) fn size(self, width: u32, height: u32) -> (u32, u32) {
         if self.swap {
             (height, width)
@@ -79,7 +80,8 @@ impl Orientation {
         }
     }
 
-    /// Whether columns and rows of the picture that is seen come from the far end of the stored one's.
+    /// Returns whether columns and rows of the displayed image begin at the far end of the stored
+    /// one's.
     pub(crate) fn mirrored(self) -> (bool, bool) {
         if self.swap {
             (self.mirror_y, self.mirror_x)
@@ -88,7 +90,7 @@ impl Orientation {
         }
     }
 
-    /// The place of a region of the turned picture in the stored one, which has this size.
+    /// Converts a region of the oriented image to the stored one, which has this size.
     pub(crate) fn stored(self, seen: Region, width: u32, height: u32) -> Region {
         let Region {
             x,
@@ -109,7 +111,8 @@ impl Orientation {
         }
     }
 
-    /// Turns stored pixels, `width` by `height` of them in rows `stride` bytes apart, into rows without gaps.
+    /// Orients stored pixels, `width` by `height` of them in rows `stride` bytes apart, into rows
+    /// without gaps.
     pub(crate) fn turn(
         self,
         stored: &[u8],
@@ -216,7 +219,7 @@ mod tests {
         }
     }
 
-    /// The picture `1 2 3 / 4 5 6`, each number a pixel.
+    /// Orients the image `1 2 3 / 4 5 6`, where each number is a pixel.
     fn turned(value: u32) -> Vec<u8> {
         let stored: Vec<u8> = (1..=6u8).flat_map(|v| [v; 3]).collect();
         let mut out = vec![0; stored.len()];

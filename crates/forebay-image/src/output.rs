@@ -1,7 +1,8 @@
-//! From bytes to what a model takes: type of the numbers, normalization, order of the axes.
+//! Conversion of bytes to a model's input: data type, normalization, order of the axes.
 //!
-//! A channel of a pixel has 256 values, so every conversion is a table of 256 entries a channel, made once: all
-//! roundings happen there, every processor gives the same bits, and a value costs one look-up.
+//! A channel of a pixel has 256 values, so every conversion is a table of 256 entries per channel,
+//! computed once: all rounding happens there, every processor gives the same bits, and a value
+//! costs one lookup.
 
 pub use forebay_batch::{Dtype, Layout};
 use serde::{Deserialize, Serialize, Serializer};
@@ -30,7 +31,7 @@ impl Default for Normalize {
     }
 }
 
-/// Writes binary32 numbers with no more digits than they need.
+/// Serializes binary32 numbers with no more digits than necessary.
 pub(crate) fn short<S: Serializer>(
     numbers: &[f32; 3],
     to: S,
@@ -48,21 +49,22 @@ fn shortened(number: f32) -> f64 {
 
 /// Layout, type and normalization of a sample in the batch.
 ///
-/// With a floating-point type a byte `v` becomes `v * (1 / 255)`, and `(v * (1 / 255) - mean) / std` when normalized.
-/// Each step is rounded to binary32, which is bit for bit what torchvision's `ToDtype(torch.float32, scale=True)` and
-/// `Normalize` give; the two short types are that number, rounded once to the nearest, ties to even.
+/// In a floating-point type a byte `v` becomes `v * (1 / 255)`, or `(v * (1 / 255) - mean) / std`
+/// if normalized. Each step is rounded to binary32, bit for bit as in torchvision's
+/// `ToDtype(torch.float32, scale=True)` and `Normalize`. The two 16-bit types are this number,
+/// rounded once to the nearest, ties to even.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Output {
     /// Order of the axes.
     pub layout: Layout,
-    /// Type of the numbers.
+    /// Data type.
     pub dtype: Dtype,
-    /// Normalization; only with a floating-point type.
+    /// Normalization; only for floating-point types.
     pub normalize: Option<Normalize>,
 }
 
 impl From<Layout> for Output {
-    /// Bytes in that order.
+    /// Bytes in this layout.
     fn from(layout: Layout) -> Self {
         Self {
             layout,
@@ -72,10 +74,11 @@ impl From<Layout> for Output {
 }
 
 impl Output {
-    /// Checks the options.
+    /// Validates the options.
     ///
     /// # Errors
-    /// [`ImageError::Transform`](crate::ImageError::Transform) says what is wrong and what is allowed.
+    /// [`ImageError::Transform`](crate::ImageError::Transform) with the invalid value and the
+    /// allowed ones.
     pub fn validate(&self) -> Result<()> {
         let Some(Normalize { mean, std }) = self.normalize else {
             return Ok(());
@@ -97,7 +100,7 @@ impl Output {
         Ok(())
     }
 
-    /// The number that byte `v` of a channel (0 to 2) becomes, before it is rounded to the type.
+    /// The number for byte `v` of a channel (0 to 2), before rounding to the type.
     pub(crate) fn value(&self, channel: usize, v: u8) -> f32 {
         if self.dtype == Dtype::Uint8 {
             return f32::from(v);
@@ -110,7 +113,7 @@ impl Output {
     }
 }
 
-/// A number as a floating-point type has it; the bytes past the type's size are zero.
+/// Encodes a number in a floating-point type; the bytes past the type's size are zero.
 pub(crate) fn encoded(dtype: Dtype, value: f32) -> [u8; 4] {
     let short = |bits: u16| {
         let [low, high] = bits.to_le_bytes();
@@ -125,18 +128,18 @@ pub(crate) fn encoded(dtype: Dtype, value: f32) -> [u8; 4] {
     }
 }
 
-/// The tables of one [`Output`], kept from image to image.
+/// The tables of one [`Output`], reused from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Converter {
     made_for: Option<Output>,
     wide: Vec<[[u8; 4]; 256]>,
     short: Vec<[[u8; 2]; 256]>,
-    /// Each byte itself: for an order that changes.
+    /// The identity, for a change of the order only.
     bytes: Vec<[[u8; 1]; 256]>,
 }
 
 impl Converter {
-    /// Converts bytes that are in the order of `from` into `out`.
+    /// Converts bytes in the order `from` into `out`.
     pub(crate) fn run(&mut self, output: &Output, (source, from): (&[u8], Layout), out: &mut [u8]) {
         if output.dtype == Dtype::Uint8 && from == output.layout {
             out.copy_from_slice(source);
@@ -235,8 +238,8 @@ mod tests {
         out
     }
 
-    /// The definition of rounding to a short type, from its number of bits alone: the nearest of the two
-    /// neighbors, the even one of two that are as near.
+    /// Rounding to a 16-bit type, defined by its number of bits alone: the nearer of the two
+    /// neighbors, the even one in a tie.
     fn rounded(value: f32, mantissa_bits: u32, least_exponent: i32) -> f64 {
         let value = f64::from(value);
         if value == 0.0 {

@@ -1,7 +1,8 @@
-//! Random numbers that are a pure function of (seed, epoch, sample, occurrence, purpose, number of the draw).
+//! Random numbers as a pure function of (seed, epoch, sample, occurrence, purpose, index of the
+//! draw).
 //!
-//! The definition is part of the project's contract: a run repeated years later, on another machine, by
-//! another thread or server, must draw the same crops. All arithmetic is modulo 2^64:
+//! The definition is part of the project's contract: a run repeated years later, on another
+//! machine, thread or server, must draw the same crops. All arithmetic is modulo 2^64:
 //!
 //! ```text
 //! mix(z)  = z ^= z >> 30; z *= 0xbf58476d1ce4e5b9; z ^= z >> 27; z *= 0x94d049bb133111eb; z ^ (z >> 31)
@@ -13,13 +14,13 @@
 //! below n = ((draw >> 32) * n) >> 32                   in 0..n, n < 2^32
 //! ```
 //!
-//! `purpose` is the number of the decision ([`Purpose`]) plus 2^32 times the number of decisions of that kind that
-//! came before it in a list of transforms.
+//! `purpose` is the number of the decision ([`Purpose`]) plus 2^32 times the number of preceding
+//! decisions of that kind in a list of transforms.
 //!
 //! `mix` and the counter are SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
-//! generators", OOPSLA 2014). Each random decision of a transform has its own *purpose*, so that adding
-//! one never changes the draws of another. Logarithm and exponential are computed here with additions
-//! and multiplications only, because the ones of a platform's C library differ in the last bit.
+//! generators", OOPSLA 2014). Each random decision of a transform has its own *purpose*, so adding
+//! one never changes the draws of another. Logarithm and exponential are computed here with
+//! additions and multiplications only, because those of C libraries differ in the last bit.
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -29,34 +30,36 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Which sample of which epoch of which run: all that random decisions about a sample depend on.
+/// Identifies a sample of an epoch of a run: everything that random decisions about a sample depend
+/// on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampleSeed {
     /// Seed of the run.
     pub seed: u64,
     /// Epoch, from 0.
     pub epoch: u64,
-    /// Number of the sample in its dataset.
+    /// Index of the sample in its dataset.
     pub sample: u64,
-    /// 0, or which repetition of the sample within the epoch this is.
+    /// Repetition of the sample within the epoch, from 0.
     pub occurrence: u64,
 }
 
-/// A kind of random decision. The number is part of the contract: each kind has its own, from 1 on, and no number is used again. Ops
-/// keep theirs in their files; a test of `ops` compares them.
+/// A kind of random decision. The number is part of the contract: kinds are numbered from 1, and no
+/// number is ever reused. Ops define theirs in their files; a test of `ops` checks that they are
+/// unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Purpose(pub(crate) u64);
 
 impl Purpose {
     /// The region of a random crop.
     pub(crate) const CROP: Self = Self(1);
-    /// A mirror image, left to right.
+    /// A horizontal flip.
     pub(crate) const FLIP: Self = Self(2);
-    /// Which rectangle is erased.
+    /// The rectangle to erase.
     pub(crate) const ERASE: Self = Self(8);
     /// The noise in an erased rectangle.
     pub(crate) const NOISE: Self = Self(9);
-    /// How the samples of a batch are mixed; the sample is the position of the global batch.
+    /// The mixing of a batch; the sample is the position of the global batch.
     pub(crate) const MIX: Self = Self(10);
 }
 
@@ -71,7 +74,7 @@ impl Draws {
         Self::nth(seed, purpose, 0)
     }
 
-    /// For the op of a list that has `before` others of its kind before it.
+    /// The draws of an op in a list with `before` preceding ops of its kind.
     pub(crate) fn nth(seed: SampleSeed, purpose: Purpose, before: u64) -> Self {
         let purpose = purpose.0 + (before << 32);
         let mut key = mix(seed.seed.wrapping_add(GOLDEN));
@@ -105,11 +108,12 @@ impl Draws {
     }
 }
 
-/// Sine and cosine of an angle of a few turns, in radians; the same bits on every platform, and the nearest that there are: computed in twice
-/// the digits, as those of 45 degrees are a matter of the last one.
+/// Sine and cosine of an angle of a few turns, in radians. The results have the same bits on every
+/// platform and are correctly rounded: they are computed with twice the digits, because the results
+/// for 45 degrees depend on the last one.
 pub(crate) fn sin_cos(x: f64) -> (f64, f64) {
     use std::f64::consts::FRAC_PI_2;
-    const REST: f64 = 6.123_233_995_736_766e-17; // what the constant lacks
+    const REST: f64 = 6.123_233_995_736_766e-17; // the rounding error of the constant
     let quarter = (x / FRAC_PI_2).round();
     let whole = quarter * FRAC_PI_2;
     let lost = quarter.mul_add(FRAC_PI_2, -whole);
@@ -132,7 +136,7 @@ pub(crate) fn sin_cos(x: f64) -> (f64, f64) {
     }
 }
 
-/// The sum of two numbers, the second smaller than what the first one's last bit is worth.
+/// An unevaluated sum of two numbers, the second smaller than the last bit of the first.
 #[derive(Clone, Copy)]
 struct Twice {
     high: f64,
@@ -140,7 +144,7 @@ struct Twice {
 }
 
 impl Twice {
-    /// Adds any two numbers, exactly (Knuth).
+    /// Adds any two numbers exactly (Knuth's two-sum).
     fn sum(a: f64, b: f64) -> Self {
         let high = a + b;
         let back = high - a;
@@ -233,7 +237,7 @@ mod tests {
             assert!((sin - x.sin()).abs() < 1e-15, "{x}");
             assert!((cos - x.cos()).abs() < 1e-15, "{x}");
         }
-        // The nearest to the sine and cosine of these very numbers, from 60 digits of them.
+        // The correctly rounded sine and cosine of these numbers, computed with 60 digits.
         let high = std::f64::consts::FRAC_1_SQRT_2;
         let low = high.next_down();
         assert_eq!(sin_cos(45f64.to_radians()), (low, high));

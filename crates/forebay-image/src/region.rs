@@ -9,9 +9,9 @@ pub struct Region {
     pub x: u32,
     /// Top row.
     pub y: u32,
-    /// Columns, at least one.
+    /// Width in pixels, at least one.
     pub width: u32,
-    /// Rows, at least one.
+    /// Height in pixels, at least one.
     pub height: u32,
 }
 
@@ -50,12 +50,12 @@ impl Region {
     }
 }
 
-/// An RGB image in memory: `height` rows of `width` pixels of three bytes, no padding.
+/// An RGB image in memory: `height` rows of `width` pixels of three bytes, without padding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RgbImage {
-    /// Columns.
+    /// Width in pixels.
     pub width: u32,
-    /// Rows.
+    /// Height in pixels.
     pub height: u32,
     /// `3 * width * height` bytes.
     pub data: Vec<u8>,

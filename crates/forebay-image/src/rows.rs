@@ -1,36 +1,37 @@
-//! The seam between those who make rows of pixels and those who take them.
+//! The interface between producers and consumers of rows of pixels.
 //!
-//! A decoder makes the rows of a region from the top, and the receiver says where the next one goes and in which
-//! form. So rows can go straight into a resize, which takes them up while they are in the cache, and a region is never
-//! in memory as a whole.
+//! A decoder produces the rows of a region from the top, and the receiver provides the destination
+//! of each row and its form. So rows can go directly into a resize, which consumes them while they
+//! are in the cache, and a region is never completely in memory.
 
-/// Room for a row.
+/// Destination of a row.
 #[derive(Debug)]
 pub(crate) enum Room<'a> {
-    /// Three bytes a pixel.
+    /// Interleaved, three bytes per pixel.
     Pixels(&'a mut [u8]),
-    /// A byte a pixel for red, green and blue each.
+    /// Separate planes for red, green and blue.
     Planes([&'a mut [u8]; 3]),
 }
 
-/// Takes the rows of a region one after the other.
+/// Receives the rows of a region one after the other.
 pub(crate) trait Rows {
-    /// Room for the next row, exactly as wide as the region; `None` if that row is not wanted.
+    /// The destination of the next row, exactly as wide as the region; `None` if that row is not
+    /// wanted.
     fn room(&mut self) -> Option<Room<'_>>;
 
-    /// The next row is where [`Rows::room`] said, or was not wanted.
+    /// Called when the next row is in the destination from [`Rows::room`], or was not wanted.
     fn done(&mut self);
 }
 
-/// Takes rows of pixels into memory, without gaps.
+/// Writes rows of pixels into memory, without gaps.
 pub(crate) struct Memory<'a> {
     rest: &'a mut [u8],
-    /// Bytes of a row.
+    /// Bytes per row.
     row: usize,
 }
 
 impl<'a> Memory<'a> {
-    /// `width` pixels a row.
+    /// Creates a receiver of rows with `width` pixels.
     pub(crate) fn new(out: &'a mut [u8], width: usize) -> Self {
         Self {
             rest: out,

@@ -1,4 +1,5 @@
-//! Numbers of seven bits a byte, the lowest first, as seek points and recipes of originals hold them.
+//! Variable-length integers with seven bits per byte, the lowest first, as used in seek points and
+//! recipes.
 
 /// Appends a number.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -9,7 +10,7 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Takes a number of at most five bytes: 35 bits, which is more than any field has.
+/// Reads a number of at most five bytes: 35 bits, more than any field has.
 pub(crate) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in [0, 7, 14, 21, 28] {

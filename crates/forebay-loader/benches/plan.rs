@@ -1,4 +1,4 @@
-//! What the plan costs: nanoseconds a position.
+//! Cost of the plan in nanoseconds per position.
 
 use std::hint::black_box;
 

@@ -1,6 +1,6 @@
-//! From nothing to the first batch, with a million tiny records.
+//! Time from opening a dataset with a million tiny records to the first batch.
 //!
-//! `FOREBAY_BENCH_RECORDS` is another number of records.
+//! `FOREBAY_BENCH_RECORDS` sets another number of records.
 
 use std::time::Duration;
 

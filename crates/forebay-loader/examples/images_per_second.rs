@@ -1,12 +1,12 @@
-//! Images a second, in this process, with one and with two threads.
+//! Images per second, in this process, with one and with two threads.
 //!
 //! ```text
 //! FOREBAY_DATASET=/data/packed cargo run --release -p forebay-loader --example images_per_second
 //! ```
 //!
-//! `FOREBAY_SPLIT` names the split (the first one by default), `FOREBAY_THREADS` the numbers of threads ("1,2"),
-//! `FOREBAY_EPOCHS` how many epochs are measured after the first, which warms up (1), `FOREBAY_TRANSFORM` is
-//! `train` or `eval`, `FOREBAY_MEMORY` the budget in bytes.
+//! `FOREBAY_SPLIT` names the split (the first one by default), `FOREBAY_THREADS` the numbers of
+//! threads ("1,2"), `FOREBAY_EPOCHS` the number of epochs measured after a warm-up epoch (1),
+//! `FOREBAY_TRANSFORM` is `train` or `eval`, `FOREBAY_MEMORY` the budget in bytes.
 
 use std::error::Error;
 use std::time::Instant;

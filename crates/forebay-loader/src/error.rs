@@ -1,7 +1,7 @@
-//! What can go wrong in a loader, and where.
+//! Errors of a loader, with their location.
 //!
-//! Errors are values that can be kept and given again: a loader that failed keeps
-//! failing with the same error, on whatever thread asks.
+//! Errors can be cloned: a loader that failed returns the same error on every later call, on any
+//! thread.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,38 +15,38 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An option that cannot be.
+    /// An invalid option value.
     #[error("option {name} is {found}: expected {expected}")]
     Option {
         /// The option.
         name: &'static str,
         /// Its value.
         found: String,
-        /// What is allowed.
+        /// The allowed values.
         expected: String,
     },
-    /// An option whose value has parts, one of which is wrong.
+    /// An option whose value has several parts, one of which is invalid.
     #[error("option {name}: {error}")]
     Invalid {
         /// The option.
         name: &'static str,
-        /// The part, and what is possible.
+        /// The invalid part, and the allowed values.
         error: String,
     },
-    /// A transform, or a form of batches, that cannot be.
+    /// An invalid transform or batch layout.
     #[error(transparent)]
     Transform(forebay_image::ImageError),
-    /// Ranks that cannot share the epoch evenly.
+    /// A world size that cannot divide the epoch evenly.
     #[error(
         "a world of {world_size} ranks does not divide the {lanes} lanes of the epoch: possible are {possible} ranks, \
          or set lanes to a multiple of {world_size} (another number of lanes is another order of samples)"
     )]
     WorldSize {
-        /// Ranks asked for.
+        /// The requested world size.
         world_size: u64,
-        /// Lanes of the epoch.
+        /// Virtual ranks of the epoch.
         lanes: u64,
-        /// World sizes that divide the lanes.
+        /// World sizes that divide the virtual ranks.
         possible: String,
     },
     /// An epoch too short for one batch.
@@ -54,67 +54,67 @@ pub enum Error {
         "an epoch has no batch: {records} samples, and a batch of all ranks takes {global_batch}; use smaller batches, or have the last one filled up (keep_last, in Python drop_last=False)"
     )]
     NoBatch {
-        /// Samples of an epoch.
+        /// Samples per epoch.
         records: u64,
-        /// Samples of a global batch.
+        /// Samples per global batch.
         global_batch: u64,
     },
-    /// The memory budget has no room for the batches that are being made.
+    /// The memory budget is too small for the batches in progress.
     #[error(
         "a memory budget of {budget} bytes is too small: batches of {batch_bytes} bytes need at least {needed}; raise it, or use smaller batches"
     )]
     Memory {
         /// The budget.
         budget: u64,
-        /// Bytes of one batch.
+        /// Size of a batch in bytes.
         batch_bytes: u64,
-        /// The least that works.
+        /// The smallest budget that works.
         needed: u64,
     },
-    /// No memory for a batch buffer, or no thread.
+    /// The system refused memory for a batch buffer, or a thread.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was attempted.
+        /// The operation that failed.
         what: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: Arc<std::io::Error>,
     },
     /// A position beyond the end of the epoch.
     #[error("there is no position {position}: an epoch has {samples} samples")]
     Position {
-        /// The position asked for.
+        /// The requested position, in samples.
         position: u64,
-        /// Samples of an epoch.
+        /// Samples per epoch.
         samples: u64,
     },
-    /// Records could not be read, or are damaged.
+    /// Records that could not be read, or are damaged.
     #[error(transparent)]
     Shard(Arc<forebay_shard::Error>),
-    /// A record is intact but cannot become a sample.
+    /// A record that is intact but is not a valid sample.
     #[error("{place}: {what}")]
     Record {
-        /// The record.
+        /// Location of the record.
         place: Box<Place>,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
-    /// A record's image cannot be decoded.
+    /// An image that cannot be decoded.
     #[error("{place}: {source}")]
     Image {
-        /// The record.
+        /// Location of the record.
         place: Box<Place>,
-        /// What the decoder found.
+        /// The error of the decoder.
         source: forebay_image::ImageError,
     },
-    /// No batch within the time allowed. The loader works on; ask again.
+    /// No batch within the timeout. The loader keeps working, so the call can be repeated.
     #[error("no batch after {:.1} s: {waits_for}", waited.as_secs_f64())]
     Timeout {
-        /// How long the wait was.
+        /// Time waited.
         waited: Duration,
-        /// Who waits for whom.
+        /// Which part of the pipeline waits for which.
         waits_for: String,
     },
-    /// The loader was told to stop.
+    /// The loader was stopped.
     #[error("the loader was interrupted")]
     Interrupted,
 }
@@ -134,8 +134,9 @@ impl Error {
 }
 
 impl Error {
-    /// Whether another sample may stand in for the one that met this. Not where storage failed: a disk that is gone
-    /// would otherwise be trained on to the end, as if every image were damaged.
+    /// Returns whether another sample may replace the one with this error. Storage errors do not
+    /// qualify: after the loss of a disk, the training would otherwise run to its end as if every
+    /// image were damaged.
     pub(crate) fn is_of_one_sample(&self) -> bool {
         match self {
             Error::Record { .. } | Error::Image { .. } => true,
@@ -151,7 +152,7 @@ impl From<forebay_shard::Error> for Error {
     }
 }
 
-/// Where a record is.
+/// Location of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The shard.
@@ -160,9 +161,9 @@ pub struct Place {
     pub record: u64,
     /// The record's number in the split.
     pub sample: u64,
-    /// The record's key, where the index has one.
+    /// The record's key, if the index has one.
     pub key: Option<Vec<u8>>,
-    /// Byte of the shard where the record, or the compressed block it is in, begins.
+    /// Offset in the shard of the record, or of the compressed block that contains it.
     pub offset: u64,
 }
 

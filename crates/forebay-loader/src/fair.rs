@@ -1,22 +1,25 @@
 //! Start-time fair queueing over a tree of shares (Goyal, Vin, Cheng, 1996).
 //!
-//! Each [`Share`] competes with its siblings: names with names, the clients of a name with each other, the streams of a client with
-//! each other. So a client that opens many streams divides its own share and takes nothing from other clients.
+//! Each [`Share`] competes with its siblings: dataset names with each other, the clients of a name,
+//! and the streams of a client. So a client that opens many streams divides its own share and takes
+//! nothing from other clients.
 //!
-//! The next item is found from the root down: at each level the share that used the least for its weight is next, and what the item
-//! costs is added to every share on its way. A share that had no items begins at its siblings' present place: it has nothing
+//! The queue selects the next item from the root down: at each level the share with the lowest
+//! usage relative to its weight is next, and the cost of the item is added to every share on the
+//! path. A share that was idle starts at the current usage of its siblings, so idle time is not
 //! saved up.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// The largest weight, and one over the smallest.
+/// The largest weight; its reciprocal is the smallest.
 const MOST_WEIGHT: f64 = 1e4;
 
-/// A part of the cores, or of a network, that some users have together beside those with other shares.
+/// A share of the cores, or of a network, relative to other shares.
 ///
-/// A clone is the same share. A [part](Share::part) of a share is divided among the users of that part only.
+/// A clone is the same share. A [part](Share::part) of a share competes with the other parts of
+/// that share only.
 ///
 /// ```
 /// use forebay_loader::Share;
@@ -33,13 +36,13 @@ pub struct Share(Arc<Part>);
 struct Part {
     weight: f64,
     parent: Option<Share>,
-    /// Parts of one share with the same key are the same part.
+    /// Parts of the same share with equal keys are equal.
     key: Option<Box<str>>,
 }
 
 impl Share {
-    /// A share of this weight beside others: twice the weight is twice the time on the cores, where there are too few. Weights
-    /// beyond 0.0001 to 10,000 are clamped; NaN counts as 1.
+    /// Creates a share with a weight relative to others: under contention, twice the weight means
+    /// twice the CPU time. Weights are clamped to the range 0.0001 to 10,000; NaN counts as 1.
     #[must_use]
     pub fn new(weight: f64) -> Self {
         let weight = if weight.is_nan() { 1.0 } else { weight };
@@ -51,13 +54,13 @@ impl Share {
         }))
     }
 
-    /// A part of this share, beside its other parts; each call gives another one.
+    /// Creates a new part of this share.
     #[must_use]
     pub fn part(&self) -> Share {
         self.divided(None)
     }
 
-    /// The part of this share that belongs to `key`, such as the address of a client.
+    /// Returns the part of this share that belongs to `key`, such as the address of a client.
     #[must_use]
     pub fn part_of(&self, key: &str) -> Share {
         self.divided(Some(key.into()))
@@ -71,18 +74,18 @@ impl Share {
         }))
     }
 
-    /// Its weight.
+    /// Returns its weight.
     #[must_use]
     pub fn weight(&self) -> f64 {
         self.0.weight
     }
 
-    /// Whether others than a queue that remembers it may come with it.
+    /// Returns whether the share may be used again, given that a queue still holds it.
     fn may_return(&self) -> bool {
         self.0.key.is_some() || Arc::strong_count(&self.0) > 1
     }
 
-    /// The shares from the outermost one to this one.
+    /// The path from the outermost share to this one.
     fn path(&self) -> Vec<&Share> {
         let mut path: Vec<&Share> =
             std::iter::successors(Some(self), |share| share.0.parent.as_ref()).collect();
@@ -99,7 +102,7 @@ impl Default for Share {
 }
 
 impl PartialEq for Share {
-    /// Whether it is the same one.
+    /// Returns whether both are the same share.
     fn eq(&self, other: &Self) -> bool {
         let same_part = || self.0.key.is_some() && self.0.key == other.0.key;
         Arc::ptr_eq(&self.0, &other.0) || (same_part() && self.0.parent == other.0.parent)
@@ -112,7 +115,7 @@ impl fmt::Debug for Share {
     }
 }
 
-/// Items that wait, and which of them is next; knows neither threads nor clocks.
+/// A fair queue of waiting items. It uses neither threads nor clocks.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     root: Node<T>,
@@ -120,15 +123,15 @@ pub struct FairQueue<T> {
 
 #[derive(Debug)]
 struct Node<T> {
-    /// None for the root.
+    /// `None` for the root.
     share: Option<Share>,
     /// Cost of its items so far, divided by its weight.
     used: f64,
-    /// `used` of the child that was served last: children that had nothing to do begin there.
+    /// `used` of the child that was served last; idle children start from there.
     now: f64,
-    /// Items here and below.
+    /// Number of items here and below.
     len: usize,
-    /// Users here and below, which keep it although nothing waits.
+    /// Number of users here and below, which keep it even if nothing waits.
     members: usize,
     items: VecDeque<T>,
     children: Vec<Node<T>>,
@@ -143,31 +146,32 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// Items that wait.
+    /// Returns the number of waiting items.
     #[must_use]
     pub fn len(&self) -> usize {
         self.root.len
     }
 
-    /// Whether nothing waits.
+    /// Returns whether no item waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.root.len == 0
     }
 
-    /// Whether no share is remembered.
+    /// Returns whether the usage of no share is remembered.
     #[must_use]
     pub fn is_forgotten(&self) -> bool {
         self.root.children.is_empty()
     }
 
-    /// Remembers what `share` used until it [leaves](FairQueue::leave) as often as it joined.
+    /// Remembers the usage of `share` until [`leave`](FairQueue::leave) was called as often as
+    /// `join`.
     pub fn join(&mut self, share: &Share) {
         self.root.members += 1;
         self.root.walk(&share.path(), &mut |node| node.members += 1);
     }
 
-    /// Ends what [`FairQueue::join`] began.
+    /// Reverses a call of [`FairQueue::join`].
     pub fn leave(&mut self, share: &Share) {
         let leave = &mut |node: &mut Node<T>| node.members = node.members.saturating_sub(1);
         leave(&mut self.root);
@@ -175,29 +179,29 @@ impl<T> FairQueue<T> {
         self.root.forget();
     }
 
-    /// Adds an item behind the others of its share.
+    /// Adds an item after the others of its share.
     pub fn push(&mut self, share: &Share, item: T) {
         self.root.push(&share.path(), item);
     }
 
-    /// The item that is next.
+    /// Returns the next item.
     #[must_use]
     pub fn peek(&self) -> Option<&T> {
         self.root.peek()
     }
 
-    /// Takes the item that is next, and charges its shares with what it costs.
+    /// Removes the next item, and charges its cost to its shares.
     pub fn pop(&mut self, cost: impl FnOnce(&T) -> f64) -> Option<T> {
         self.root.pop(cost).map(|(item, _)| item)
     }
 
-    /// Corrects what an item cost by so much.
+    /// Corrects the cost of an item by `cost`.
     pub fn adjust(&mut self, share: &Share, cost: f64) {
         let adjust = &mut |node: &mut Node<T>| node.used += cost / node.weight();
         self.root.walk(&share.path(), adjust);
     }
 
-    /// Takes items out of the queue of `share` that `is_given_up` names.
+    /// Removes the items of `share` for which `is_given_up` returns true.
     pub fn remove(&mut self, share: &Share, is_given_up: impl Fn(&T) -> bool) {
         self.root.remove(&share.path(), &is_given_up);
         self.root.forget();
@@ -221,7 +225,7 @@ impl<T> Node<T> {
         self.share.as_ref().map_or(1.0, Share::weight)
     }
 
-    /// The child of this share, made where there is none.
+    /// Returns the child for this share, creating it if necessary.
     fn child(&mut self, share: &Share) -> &mut Node<T> {
         let is_it = |node: &Node<T>| node.share.as_ref() == Some(share);
         let at = self.children.iter().position(is_it).unwrap_or_else(|| {
@@ -248,20 +252,21 @@ impl<T> Node<T> {
         let now = self.now;
         let child = self.child(first);
         if child.len == 0 {
-            // What it did not use before is gone.
+            // Idle time is not saved up.
             child.used = child.used.max(now);
         }
         child.push(rest, item);
     }
 
-    /// The child that is next; none where items of this share itself wait, which come before those of its parts.
+    /// Returns the next child; `None` if items of this share itself wait, which precede those of
+    /// its parts.
     fn turn(&self) -> Option<usize> {
         if !self.items.is_empty() {
             return None;
         }
         let waiting = self.children.iter().enumerate();
         let waiting = waiting.filter(|(_, child)| child.len > 0);
-        // The first one of those that are even: they are in the order in which they came.
+        // Ties go to the first child, in order of creation.
         waiting
             .reduce(|a, b| if b.1.used < a.1.used { b } else { a })
             .map(|(at, _)| at)
@@ -293,7 +298,7 @@ impl<T> Node<T> {
         Some((item, cost))
     }
 
-    /// How many items were removed.
+    /// Returns the number of removed items.
     fn remove(&mut self, path: &[&Share], is_given_up: &dyn Fn(&T) -> bool) -> usize {
         let removed = match path.split_first() {
             Some((first, rest)) => self.child(first).remove(rest, is_given_up),
@@ -323,7 +328,8 @@ impl<T> Node<T> {
 mod tests {
     use super::*;
 
-    /// How often each share is served in so many rounds, when all of them always wait and serving each costs this much.
+    /// How often each share is served in `rounds` rounds, if all of them always wait and each item
+    /// has this cost.
     fn served(shares: &[(&Share, f64)], rounds: usize) -> Vec<usize> {
         let mut queue = FairQueue::default();
         for (who, (share, _)) in shares.iter().enumerate() {
@@ -357,13 +363,13 @@ mod tests {
         let counts = served(&shares, 6000);
         assert_eq!(counts[60], 3000, "a half for each client");
         assert!(counts[..60].iter().all(|&count| count == 50), "{counts:?}");
-        // Items that cost ten times as much come a tenth as often.
+        // Items that cost ten times as much are served a tenth as often.
         for share in &mut shares[..60] {
             share.1 = 10.0;
         }
         let counts = served(&shares, 6600);
         assert!((5990..=6010).contains(&counts[60]), "{counts:?}");
-        // Streams of one address share it evenly, by what they cost.
+        // Streams of one address share it evenly, by cost.
         let counts = served(&[(&streams[0], 9.0), (&streams[1], 1.0)], 1000);
         assert!((895..=905).contains(&counts[1]), "{counts:?}");
     }
@@ -390,7 +396,7 @@ mod tests {
         queue.join(&two);
         queue.push(&one, 1);
         assert_eq!(queue.pop(|_| 100.0), Some(1));
-        // It comes back at once, as if it were another one.
+        // Returns immediately under the same key.
         queue.push(&name.part_of("1"), 1);
         for _ in 0..50 {
             queue.push(&two, 2);

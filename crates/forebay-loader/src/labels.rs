@@ -1,21 +1,23 @@
-//! How stored labels become those of batches.
+//! Conversion of stored labels to labels in batches.
 //!
-//! Shards keep the labels they were written with, TensorFlow's from 1 by default; losses count classes from 0. Owns the
-//! conversion and its refusals, for single datasets and for mixes.
+//! Shards keep the labels with which they were written, TensorFlow's from 1 by default, while
+//! losses count classes from 0. This module converts labels and refuses invalid ones, for single
+//! datasets and for mixes.
 
 use forebay_options::LabelBase;
 
-/// The conversion of the labels of one dataset. Negative labels stand for none and stay as they are.
+/// The conversion of the labels of one dataset. Negative labels mean "no label" and are unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Relabel {
     /// Adds `by` to labels of at least `lowest`.
     Shift { lowest: i64, by: i64 },
-    /// Looks labels up: that of stored label `base + i` is `labels[i]`.
+    /// Looks labels up: stored label `base + i` becomes `labels[i]`.
     Table { base: i64, labels: Vec<i64> },
 }
 
 impl Relabel {
-    /// Returns the conversion for a dataset whose first class is stored as `stored_base`; `add` is added on top.
+    /// Creates the conversion for a dataset whose first class is stored as `stored_base`; `add` is
+    /// added to the result.
     pub(crate) fn new(label_base: LabelBase, stored_base: i64, add: i64) -> Self {
         match label_base.first() {
             None => Relabel::Shift { lowest: 0, by: add },
@@ -26,7 +28,7 @@ impl Relabel {
         }
     }
 
-    /// Returns the label in batches, or why there is none.
+    /// Returns the label in batches, or the reason for refusing it.
     pub(crate) fn of(&self, stored: i64) -> Result<i64, String> {
         if stored < 0 {
             return Ok(stored);
@@ -80,7 +82,7 @@ mod tests {
             assert!(error.contains("label 0 is below 1"), "{error}");
         }
         assert_eq!(Relabel::new(LabelBase::Stored, 1, 0).of(0), Ok(0));
-        // Neither a missing label nor an overflow comes out of a sum.
+        // The sum must not become a missing label or overflow.
         assert!(Relabel::new(LabelBase::Zero, 0, -5).of(4).is_err());
         assert!(Relabel::new(LabelBase::One, 0, 0).of(i64::MAX).is_err());
         assert!(Relabel::new(LabelBase::Stored, 0, -5).of(4).is_err());

@@ -1,4 +1,4 @@
-//! The pipeline: plan, fetch, decode, transform, batch.
+//! The loader: plan, fetch, decode, transform, batch.
 //!
 //! - [`plan`]: the order of an epoch as a pure function of seed and epoch, and
 //!   which part of it each rank gets.
@@ -8,8 +8,7 @@
 //! - [`Stats`]: what each stage did with its time, and the [`Verdict`]: what holds the trainer back.
 //! - [`Options::from_spec`]: a stream that a client asks a server for.
 //!
-//! Where records are is `forebay-shard`'s business, pixels are `forebay-image`'s, and how a batch travels
-//! is `forebay-wire`'s.
+//! `forebay-shard` reads records, `forebay-image` decodes images, and `forebay-wire` sends batches.
 
 mod decode;
 mod error;

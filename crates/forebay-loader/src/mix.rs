@@ -1,7 +1,8 @@
-//! Several datasets as one: their records one after the other, and what becomes of their labels.
+//! Several datasets as one: numbering of their records, and conversion of their labels.
 //!
-//! Owns how records of a mix are numbered and what classes are called in it. How often each dataset comes is a
-//! [portion](crate::plan::Selection) of the epoch; the order is the plan's, as for one dataset.
+//! This module numbers the records of a mix and names its classes. The frequency of each dataset is
+//! a [quota](crate::plan::Selection) of the epoch; the plan determines the order, as for a single
+//! dataset.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,11 +20,12 @@ use crate::source::{Classes, MAX_GAP_BYTES, Portions, Source, SplitSource};
 
 /// Splits of several datasets that are read as one.
 ///
-/// Records are numbered through: those of the first split, then those of the second, and so on. Without
-/// weights an epoch has each record once. With weights it has as many samples as there are records, or as
-/// [`Sampling::draws`](crate::Sampling::draws) says, and of each split the share that its weight is of all weights. A split is gone through again and
-/// again, in a new order each time, and an epoch goes on where the one before ended: none of its records comes
-/// again before all others came.
+/// Records are numbered consecutively: those of the first split, then those of the second, and so
+/// on. Without weights an epoch has each record once. With weights it has as many samples as there
+/// are records, or [`Sampling::draws`](crate::Sampling::draws), and each split gets a quota in
+/// proportion to its weight. The epochs cycle through a split, in a new order each time, and each
+/// epoch continues where the previous one ended: a record repeats only after all others of its
+/// split occurred.
 ///
 /// ```no_run
 /// use forebay_image::{TrainTransform, Transform};
@@ -44,30 +46,32 @@ use crate::source::{Classes, MAX_GAP_BYTES, Portions, Source, SplitSource};
 pub struct Mix {
     /// The splits, in the order in which their records are numbered.
     pub splits: Vec<Split>,
-    /// One for each split; `None`: each record once.
+    /// One per split; `None`: each record once.
     pub weights: Option<Vec<f64>>,
-    /// What becomes of labels.
+    /// The conversion of labels.
     pub labels: MixLabels,
 }
 
-/// How the labels of a [`Mix`] follow from those of its datasets, which count from [`Options::label_base`](crate::Options::label_base).
-/// A record without a label, or with a negative one, keeps that.
+/// Conversion of the labels of the datasets in a [`Mix`], which count from
+/// [`Options::label_base`](crate::Options::label_base). A record without a label, or with a
+/// negative one, is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MixLabels {
     /// Each dataset keeps its own labels, whatever they mean in the others.
     #[default]
     Stored,
-    /// These are added to the labels of each dataset, one for each split.
+    /// Adds these numbers to the labels of each dataset, one number per split.
     Add(Vec<i64>),
-    /// The classes of each split come after those of the one before.
+    /// The classes of each split are numbered after those of the preceding one.
     Offset,
-    /// One class for each name: those of the first split, then those that only the second has, and so on.
+    /// One class per name: those of the first split, then the additional ones of the second, and so
+    /// on.
     ByName,
 }
 
 impl Mix {
-    /// Each record of these splits once, each with its own labels.
+    /// Creates a mix with each record once and unchanged labels.
     #[must_use]
     pub fn new(splits: Vec<Split>) -> Self {
         Mix {
@@ -77,7 +81,7 @@ impl Mix {
         }
     }
 
-    /// Number of the first record of each split.
+    /// Returns the number of the first record of each split.
     #[must_use]
     pub fn starts(&self) -> Vec<u64> {
         let starts = self.splits.iter().scan(0, |next, split| {
@@ -88,7 +92,7 @@ impl Mix {
         starts.collect()
     }
 
-    /// Name of the splits: the one that all have, or else all of them.
+    /// Returns the name of the splits: the common one, or else all of them.
     #[must_use]
     pub fn split(&self) -> String {
         let mut names: Vec<&str> = self.splits.iter().map(Split::name).collect();
@@ -96,13 +100,15 @@ impl Mix {
         names.join("+")
     }
 
-    /// What tells the mix apart from others: the fingerprints of its datasets, their weights, and what becomes of labels.
+    /// Returns the identity of the mix: the fingerprints of its datasets, their weights, and the
+    /// conversion of labels.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         self.identity(self.splits.iter().map(Split::fingerprint))
     }
 
-    /// The same by the samples of the datasets, if all of their manifests say: a conversion that keeps samples keeps it.
+    /// Returns its identity by samples, if all manifests have a sample fingerprint. Conversions
+    /// that keep the samples keep it.
     #[must_use]
     pub fn sample_fingerprint(&self) -> Option<String> {
         let samples: Option<Vec<&str>> =
@@ -159,7 +165,7 @@ impl Mix {
         })
     }
 
-    /// Returns what becomes of the labels of each split, and what classes are called.
+    /// Returns the conversion of labels for each split, and the names of the classes.
     fn relabel(&self, label_base: LabelBase) -> Result<Names> {
         let zeros = vec![0; self.splits.len()];
         let added = match &self.labels {
@@ -200,7 +206,8 @@ impl Mix {
                 clear &= *by_label.entry(label).or_insert(&class.name) == &class.name;
             }
         }
-        // A name stands for a label only where no other dataset has another class, or none, of that label.
+        // A name is usable for a label only if no other dataset has another class, or none, with
+        // that label.
         let names = |at: usize| lists[at].1.iter().map(|class| &class.name);
         let agree = (1..lists.len()).all(|at| lists[at].0 == lists[0].0 && names(at).eq(names(0)));
         if !agree {
@@ -226,7 +233,7 @@ impl Mix {
         })
     }
 
-    /// The same for labels by class.
+    /// The same for labels by class name.
     fn relabel_classes(&self, label_base: LabelBase) -> Result<Names> {
         let first = label_base.or_stored(self.splits.first().map_or(0, Split::label_base));
         let mut by_name = BTreeMap::new();
@@ -267,7 +274,7 @@ impl Mix {
     }
 }
 
-/// Notes that `label` is one of class `name`.
+/// Records that `label` belongs to class `name`.
 fn call(by_name: &mut BTreeMap<String, Class>, name: &str, label: i64) {
     by_name
         .entry(name.to_owned())
@@ -279,26 +286,26 @@ fn call(by_name: &mut BTreeMap<String, Class>, name: &str, label: i64) {
         .or_insert(Class::Of(label));
 }
 
-/// The labels of a mix.
+/// The labels and class names of a mix.
 struct Names {
-    /// Of each split.
+    /// One per split.
     relabel: Vec<Relabel>,
     by_name: BTreeMap<String, Class>,
     classes: Classes,
 }
 
-/// The label that a class's name stands for.
+/// The label of a class name.
 #[derive(Debug, PartialEq, Eq)]
 enum Class {
     Of(i64),
-    /// Labels of that name, or names of that label, differ from dataset to dataset.
+    /// The name has several labels, or its label several names, across datasets.
     Several,
 }
 
-/// The records of several splits, numbered through.
+/// The records of several splits, numbered consecutively.
 pub(crate) struct MixSource {
     parts: Vec<SplitSource>,
-    /// Number of the first record of each part, then of all records.
+    /// Number of the first record of each part, followed by the total number of records.
     starts: Vec<u64>,
     weights: Option<Vec<f64>>,
     by_name: BTreeMap<String, Class>,
@@ -306,7 +313,8 @@ pub(crate) struct MixSource {
 }
 
 impl MixSource {
-    /// The part of a record and where it begins. For records that there are; the last part for any other.
+    /// Returns the part of a record and its first number. The record must exist; otherwise it is
+    /// the last part.
     fn part(&self, record: u64) -> (&SplitSource, u64) {
         let after = self.starts.partition_point(|&start| start <= record);
         let at = after.saturating_sub(1).min(self.parts.len() - 1);
@@ -328,7 +336,7 @@ impl Source for MixSource {
         self.parts.iter().map(|part| part.bytes()).sum()
     }
 
-    /// The least of all parts, so that no block is too long, whichever part it is of.
+    /// The minimum over all parts, so that no block of any part is too long.
     fn block_records(&self) -> Option<u64> {
         let parts: Option<Vec<u64>> = self.parts.iter().map(|part| part.block_records()).collect();
         parts?.into_iter().min()

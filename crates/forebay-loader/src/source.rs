@@ -1,7 +1,7 @@
-//! The seam for where records come from.
+//! The interface between the loader and the sources of records.
 //!
-//! A loader asks a source for pieces of neighbouring records; what a piece is read from (a file, a cache, an
-//! object store) is the source's business.
+//! A loader requests pieces of consecutive records; the source determines how a piece is read: from
+//! a file, a cache, or an object store.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -15,62 +15,64 @@ use crate::error::{Error, Place, Result};
 use crate::labels::Relabel;
 use crate::options::{DEFAULT_READERS, PageCache};
 
-/// Records of local files further apart than this many bytes are read one by one instead of reading over what is between.
+/// Maximum gap between two records of local files, in bytes, up to which the gap is read too
+/// instead of reading the records separately.
 pub(crate) const MAX_GAP_BYTES: u64 = 64 << 10;
 
-/// Records by number, read in pieces, from several threads at once.
+/// Records by number, read in pieces, by several threads concurrently.
 pub(crate) trait Source: Send + Sync {
-    /// Number of records.
+    /// Returns the number of records.
     fn records(&self) -> u64;
 
-    /// Bytes of all records as stored.
+    /// Returns the size of all records as stored.
     fn bytes(&self) -> u64;
 
-    /// The most records that a block of a shuffled epoch may have, where a manifest says so.
+    /// Returns the maximum number of records per block of a shuffled epoch, if a manifest has one.
     fn block_records(&self) -> Option<u64> {
         None
     }
 
-    /// The part of `run` around `record` that can be read in one go.
+    /// Returns the part of `run` around `record` that can be read at once.
     fn piece(&self, run: &Range<u64>, record: u64) -> Range<u64>;
 
-    /// Bytes to read for a piece.
+    /// Returns the number of bytes to read for a piece.
     fn stored_bytes(&self, piece: &Range<u64>) -> Result<u64>;
 
-    /// Reads a piece and checks it. Record `i` of the block is record `piece.start + i`.
+    /// Reads and verifies a piece. Record `i` of the block is record `piece.start + i`.
     fn read(&self, piece: &Range<u64>, block: &mut RecordBlock) -> Result<()>;
 
-    /// Reads on their way at once that are worth it, and the bytes between two wanted records that cost less to read over than a
-    /// read of its own.
+    /// Returns the useful number of concurrent reads, and the gap in bytes between two requested
+    /// records up to which reading the gap is cheaper than a separate read.
     fn read_profile(&self) -> (usize, u64) {
         (DEFAULT_READERS, MAX_GAP_BYTES)
     }
 
-    /// The storage that the bytes come from, where a network is in between.
+    /// Returns the storage of the records, if it is remote.
     fn storage(&self) -> Option<String> {
         None
     }
 
-    /// What the storage counted so far, if it counts.
+    /// Returns the counters of the storage, if it has any.
     fn traffic(&self) -> Option<StorageStats> {
         None
     }
 
-    /// Tells whoever keeps the bytes that this piece will be read soon. Advice: nothing may come of it.
+    /// Announces that this piece will be read soon. Advisory.
     fn will_need(&self, _piece: &Range<u64>) {}
 
-    /// Where a record is, without its key: never reads.
+    /// Returns the location of a record without its key; never reads.
     fn locate(&self, record: u64) -> Place;
 
-    /// Key of a record, if there is one that can be read.
+    /// Returns the key of a record, if it exists and can be read.
     fn key(&self, record: u64) -> Option<Vec<u8>>;
 
-    /// The features that hold image and label of a record.
+    /// Returns the features that hold image and label of a record.
     fn record_features(&self, _record: u64) -> &RecordFeatures {
         RecordFeatures::standard()
     }
 
-    /// Returns the label in batches of a record that is stored with label `stored`, or why there is none.
+    /// Converts the stored label of a record to the label in batches, or returns the reason for
+    /// refusing it.
     fn relabel(&self, _record: u64, stored: i64) -> Result<i64, String> {
         Ok(stored)
     }
@@ -83,21 +85,23 @@ pub(crate) trait Source: Send + Sync {
         })
     }
 
-    /// Tells the label of each record in order, as [`label`](Source::label) has it and as far as the index knows it: never reads.
+    /// Calls `each` with the label of each record in order, as [`label`](Source::label) would
+    /// return it, if the index has it; never reads.
     fn for_each_label(&self, each: &mut dyn FnMut(u64, Option<i64>));
 
-    /// The label of the class with this name, as [`label`](Source::label) has it.
+    /// Returns the label of the class with this name, as in [`label`](Source::label).
     fn class_label(&self, name: &str) -> Result<Option<i64>>;
 
-    /// The names of classes in the order of their labels in batches, the first of which is given; as far as they are known.
+    /// Returns the known names of classes in the order of their labels in batches, with the first
+    /// label.
     fn classes(&self) -> Classes;
 
-    /// The parts that epochs have portions of, if they do.
+    /// Returns the parts with quotas of the epochs, if there are any.
     fn portions(&self) -> Option<Portions> {
         None
     }
 
-    /// Where a record is, with its key.
+    /// Returns the location of a record with its key.
     fn place(&self, record: u64) -> Place {
         Place {
             key: self.key(record),
@@ -106,27 +110,27 @@ pub(crate) trait Source: Send + Sync {
     }
 }
 
-/// The classes of a source, as batches number them.
+/// The classes of a source, numbered as in batches.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Classes {
-    /// The label of the first class; `None` where it differs from dataset to dataset.
+    /// Label of the first class; `None` if it differs between datasets.
     pub(crate) first: Option<i64>,
-    /// Their names in the order of labels; empty where they are not known, or a label has several.
+    /// Names in the order of labels; empty if unknown, or if a label has several.
     pub(crate) names: Arc<[String]>,
 }
 
-/// Parts of a source, and how much of an epoch each is.
+/// Parts of a source, with their weights in an epoch.
 pub(crate) struct Portions {
-    /// The first record of each part, then the number of all records.
+    /// First record of each part, followed by the number of all records.
     pub(crate) starts: Vec<u64>,
-    /// Bytes of each part as stored.
+    /// Stored size of each part, in bytes.
     pub(crate) bytes: Vec<u64>,
     /// Not negative.
     pub(crate) weights: Vec<f64>,
 }
 
 impl Portions {
-    /// Bytes of so many picks of each part, if its records were all of one size.
+    /// Returns the size of `counts` picks of each part, if all records had the average size.
     pub(crate) fn bytes_of(&self, counts: &[u64]) -> u64 {
         let of = |part: usize| {
             let records = self.starts[part + 1] - self.starts[part];
@@ -136,13 +140,13 @@ impl Portions {
     }
 }
 
-/// A split of a dataset, wherever that is.
+/// A split of a dataset in any storage.
 pub(crate) struct SplitSource {
     split: Split,
     bytes: u64,
     page_cache: PageCache,
     relabel: Relabel,
-    /// The label of the first class in batches.
+    /// Label of the first class in batches.
     first: i64,
 }
 
@@ -163,12 +167,12 @@ impl SplitSource {
         })
     }
 
-    /// The same source with another wish for the system's copies.
+    /// Returns the same source with another use of the system's page cache.
     pub(crate) fn keeping(self, page_cache: PageCache) -> Self {
         SplitSource { page_cache, ..self }
     }
 
-    /// The same source with labels that count from `label_base`.
+    /// Returns the same source with labels that count from `label_base`.
     pub(crate) fn counting_from(self, label_base: LabelBase) -> Self {
         let stored = self.split.label_base();
         SplitSource {
@@ -178,18 +182,18 @@ impl SplitSource {
         }
     }
 
-    /// The same source with labels of a mix.
+    /// Returns the same source with the labels of a mix.
     pub(crate) fn relabelled(self, relabel: Relabel) -> Self {
         SplitSource { relabel, ..self }
     }
 
-    /// How the storage is read, where it is far away.
+    /// Returns the profile of the storage, if it is remote.
     fn far(&self) -> Option<ReadProfile> {
         let first = self.split.shards().first()?;
         Some(first.storage().read_profile()).filter(ReadProfile::is_remote)
     }
 
-    /// The shard of a piece, and the piece's numbers there.
+    /// Returns the shard of a piece, and the piece's record numbers in it.
     fn within(&self, piece: &Range<u64>) -> Result<(&Shard, Range<u64>)> {
         let found = self.split.locate(piece.start);
         let found = found.and_then(|(shard, first)| {
@@ -263,7 +267,7 @@ impl Source for SplitSource {
 
     fn will_need(&self, piece: &Range<u64>) {
         if let Ok((shard, records)) = self.within(piece) {
-            // What cannot be opened is reported when it is read.
+            // An error here will occur again in the read, which reports it.
             let _ = shard.will_need_range(records);
         }
     }

@@ -1,11 +1,12 @@
-//! Memory that loaders leave in the allocator when they end.
+//! Returns freed memory from the allocator to the system when loaders end.
 //!
-//! glibc keeps what is freed in the arenas of the threads that asked for it. Loaders have threads of their own, so after many large
-//! ones a gigabyte may lie in arenas that no thread uses any more. It goes back to the system a moment after a loader has ended,
-//! once for all that end together. Other allocators give it back by themselves.
+//! glibc keeps freed memory in the arenas of the threads that allocated it. Loaders have their own
+//! threads, so after many large loaders, arenas that no thread uses any more may hold a gigabyte.
+//! It is returned to the system shortly after a loader has ended, once for all loaders that end
+//! together. Other allocators return memory themselves.
 //!
-//! The alternatives cost those that work: fewer arenas make decode threads wait for each other, and a lower limit for pages of their
-//! own makes the kernel clear pages for each image.
+//! The alternatives cost performance: with fewer arenas, decode threads contend for them, and with
+//! a lower mmap threshold the kernel zeroes pages for each image.
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc {
@@ -20,10 +21,10 @@ mod glibc {
         fn malloc_trim(pad: usize) -> c_int;
     }
 
-    /// How long others that end may join in.
+    /// Delay, during which other loaders that end are included.
     const DELAY: Duration = Duration::from_millis(500);
 
-    /// The process with a thread that will trim; a process that was forked from it has none.
+    /// Id of the process that has a thread about to trim; a process forked from it has none.
     static PENDING: AtomicU32 = AtomicU32::new(0);
 
     pub(super) fn soon() {
@@ -33,20 +34,20 @@ mod glibc {
         }
         let trim = || {
             thread::sleep(DELAY);
-            // What ends from here on is for another one.
+            // Loaders that end from here on need another trim.
             PENDING.store(0, Ordering::Release);
             // SAFETY: it may be called at any time from any thread.
             unsafe { malloc_trim(0) };
         };
         let name = "forebay-trim".to_owned();
         if thread::Builder::new().name(name).spawn(trim).is_err() {
-            // The next one that ends tries again.
+            // The next loader that ends tries again.
             PENDING.store(0, Ordering::Release);
         }
     }
 }
 
-/// Makes it happen when it is dropped.
+/// Schedules a trim when it is dropped.
 pub(crate) struct Soon;
 
 impl Drop for Soon {

@@ -1,4 +1,5 @@
-//! Threads and memory of a process that loads, counted from outside. One test, so that nothing else runs.
+//! Threads and memory of a process that loads, measured from outside. A single test, so that
+//! nothing else runs.
 
 #![cfg(target_os = "linux")]
 
@@ -56,7 +57,7 @@ fn threads_and_memory_are_flat_and_go_with_the_loader() {
     assert!(grown < 2 << 20, "{resident:?}");
 
     drop(loader);
-    // The kernel may list a thread for a moment after it was joined.
+    // The kernel may list a joined thread for a moment.
     let begun = Instant::now();
     while !threads().is_empty() {
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", threads());

@@ -1,15 +1,13 @@
-//! Protobuf types of Forebay, and nothing else.
+//! Protobuf types of Forebay.
 //!
-//! - [`tensorflow`]: `tensorflow.Example` and its parts, wire-compatible with
-//!   TensorFlow's own (source: `proto/example.proto`).
-//! - [`wire`]: what a client and a server say to each other (source:
-//!   `proto/wire.proto`).
+//! - [`tensorflow`]: `tensorflow.Example` and its parts, wire-compatible with TensorFlow's own
+//!   (source: `proto/example.proto`).
+//! - [`wire`]: the messages between client and server (source: `proto/wire.proto`).
 //!
-//! The code in `src/generated` is made from the `.proto` files by a compiler
-//! written in Rust, and kept in the repository: so building needs no `protoc`,
-//! so that dependents do not compile a protobuf compiler. The test `generated`
-//! generates it again and compares; `FOREBAY_REGENERATE=1 cargo test -p forebay-proto`
-//! writes it.
+//! A compiler written in Rust generates the code in `src/generated` from the `.proto` files. The
+//! code is kept in the repository, so building needs no `protoc`, and dependents do not compile a
+//! protobuf compiler. The test `generated` generates it again and compares; `FOREBAY_REGENERATE=1
+//! cargo test -p forebay-proto` writes it.
 //!
 //! ```
 //! use forebay_proto::prost::Message;

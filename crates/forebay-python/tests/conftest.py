@@ -161,7 +161,7 @@ def s3_endpoint() -> Iterator[str]:
             if found := re.search(r"http://127\.0\.0\.1:\d+", line):
                 break
         assert found is not None, f"moto_server ended with {server.wait()}"
-        # It says something of every request, and stands still if nobody reads that.
+        # It logs each request, and blocks if its output is not read.
         reader = threading.Thread(target=server.stderr.read)
         reader.start()
         url = found.group()

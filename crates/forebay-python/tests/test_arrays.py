@@ -1,4 +1,4 @@
-"""No copies: arrays and tensors are the batch's memory, which goes back when nobody looks."""
+"""No copies: arrays and tensors share the memory of the batch, which is freed after the last of them."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ LONG = 60.0
 
 @pytest.fixture
 def run(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Where a run's checkpoints belong."""
+    """The destination of a run's checkpoints."""
     return tmp_path / "slow" / "run"
 
 

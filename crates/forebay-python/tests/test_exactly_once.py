@@ -21,7 +21,7 @@ from test_loader import loader
 
 
 def digest(source: Any, world_size: int, batch_size: int, **options: Any) -> forebay.EpochDigest:
-    """Of one epoch, over all ranks."""
+    """The digest of one epoch over all ranks."""
     digests = []
     for rank in range(world_size):
         with loader(source, rank=rank, world_size=world_size, batch_size=batch_size, **options) as it:

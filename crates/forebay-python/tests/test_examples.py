@@ -28,7 +28,7 @@ def example(name: str, *args: object) -> str:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Where the example keeps its pictures, so that they are rendered once."""
+    """The directory where the example caches its images, so that they are rendered once."""
     return tmp_path_factory.mktemp("small")
 
 

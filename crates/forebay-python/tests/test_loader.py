@@ -134,7 +134,7 @@ def test_seed_and_no_shuffle(source: str) -> None:
 
 
 def test_ranks_share_the_global_batches(source: str) -> None:
-    """What all ranks get at a step does not depend on how many there are."""
+    """The samples of a step over all ranks do not depend on the number of ranks."""
 
     def steps(world: int) -> list[list[int]]:
         ranks = [epochs(source, batch_size=8 // world, rank=r, world_size=world) for r in range(world)]
@@ -260,7 +260,7 @@ def test_statistics(source: str) -> None:
     assert stats["stages"]
     for stage in stats["stages"].values():
         assert set(stage) == {"busy_s", "starved_s", "blocked_s", "threads"}
-    # Over the network too: the server is asked.
+    # The same over the network: the server answers.
     assert {"fetch", "decode", "transform", "trainer"} <= set(stats["stages"])
     assert stats["stages"]["decode"]["threads"] >= 1
     assert stats["verdict"]

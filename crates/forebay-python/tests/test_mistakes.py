@@ -176,7 +176,7 @@ def test_a_bucket_that_is_not_there(s3_endpoint: str) -> None:
         forebay.Loader("s3://nobody-has-this/imagenet", storage_options=options)
     with pytest.raises(forebay.MissingError, match="s3://bucket/nothing is not a dataset: there is no forebay.json") as missing:
         forebay.open("s3://bucket/nothing", storage_options=options)
-    # Who begins anew where there is no checkpoint yet must not do so for a wrong name.
+    # A script that starts from scratch if there is no checkpoint must not do so for a wrong name.
     with pytest.raises(forebay.CheckpointError, match="there is no such bucket") as saved:
         checkpoint.load("s3://nobody-has-this/run/step-1", storage_options=options)
     with pytest.raises(forebay.MissingCheckpointError, match="no complete checkpoint at s3://bucket/run/step-1"):

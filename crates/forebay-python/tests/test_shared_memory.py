@@ -121,7 +121,7 @@ def test_arrays_are_the_memory_itself_and_bring_it_back(
         for _ in range(20):
             for batch in it:
                 addresses.add(batch.images.__array_interface__["data"][0])
-                batch.images[...] = 7  # whoever has it may write
+                batch.images[...] = 7  # the buffer is writable
         assert len(addresses) <= 12, "slots are used again"
         maps = pathlib.Path("/proc/self/maps").read_text()
         starts = {int(line.split("-")[0], 16) for line in maps.splitlines() if "forebay-batch" in line}

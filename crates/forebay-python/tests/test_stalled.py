@@ -22,14 +22,14 @@ from forebay import checkpoint
 from test_storage import Handler, Web
 from test_waiting import HEARS
 
-# Requests have so many seconds: what ends before was told to.
+# Timeout of requests in seconds: what ends earlier was interrupted.
 PATIENT = {"timeout": "3600", "outage_timeout": "3600"}
 # Nothing takes this long unless it hangs.
 LONG = 60.0
 
 
 class StallingHandler(Handler):
-    """Says nothing while it is told to, and notices who goes away."""
+    """A server that can withhold its responses, and records clients that disconnect."""
 
     server: Stalling
 
@@ -99,7 +99,7 @@ def hears(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 def interrupted(web: Stalling, use: Callable[[], object], asks: bool = True) -> None:
-    """Ctrl-C once the store is asked, or a moment later where others have asked already."""
+    """Sends Ctrl-C at the first request to the store, or after a moment if there were requests before."""
     once = threading.Lock()
 
     def press() -> None:
@@ -179,7 +179,7 @@ def test_records_can_be_read_again(web: Stalling, packed: dict[str, pathlib.Path
         interrupted(web, lambda: next(records), asks=False)
     assert records.__length_hint__() == len(local)
     web.stall = None
-    # Nobody was told to stop.
+    # Nothing requested a stop.
     assert far[3].data == local[3].data
     assert record.key == local[0].key
     assert [record.data for record in far] == [record.data for record in local]

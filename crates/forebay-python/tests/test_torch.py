@@ -32,7 +32,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(tensor: fake_torch.Tensor) -> np.ndarray:
-    """What a kernel sees that is queued now, and runs when all is queued."""
+    """The data that a kernel reads if it is queued now and runs after everything is queued."""
     got: list[np.ndarray] = []
     array = tensor.array
     fake_torch.cuda.default.put(lambda: got.append(array.copy()))

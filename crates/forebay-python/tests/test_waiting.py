@@ -1,4 +1,4 @@
-"""Waits end: by Ctrl-C, by a time-out, by close; and a fork is told what to do."""
+"""Waits end by Ctrl-C, a timeout or close; a forked process gets an error with advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-//! Azurite: Azure's blobs in Node.
+//! Azurite: an emulator of Azure Blob Storage in Node.
 
 use crate::BUCKET;
 use crate::child::{Server, find, skipped};
@@ -7,7 +7,7 @@ use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential};
 use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
 use std::net::SocketAddr;
 
-/// The account that Azurite has, and its well-known key.
+/// Azurite's account, with its well-known key.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
@@ -20,7 +20,7 @@ pub struct Azurite {
 }
 
 impl Azurite {
-    /// Starts it and makes the container; none if it is not installed.
+    /// Starts it and creates the container; `None` if it is not installed.
     pub fn start() -> Option<Self> {
         let Some(program) = find("azurite-blob") else {
             skipped("azurite-blob");
@@ -83,17 +83,17 @@ impl Azurite {
         self.server.address
     }
 
-    /// The endpoint, with the account in it.
+    /// Returns the endpoint, with the account in it.
     pub fn url(&self) -> String {
         self.url_at(self.server.address)
     }
 
-    /// The endpoint for a proxy at `address`.
+    /// Returns the endpoint for a proxy at `address`.
     pub fn url_at(&self, address: SocketAddr) -> String {
         format!("http://{address}/{ACCOUNT}")
     }
 
-    /// Storage options that reach it, but for the endpoint.
+    /// Returns storage options for it, without the endpoint.
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         vec![
             ("azure_storage_account_name", ACCOUNT.to_owned()),

@@ -1,21 +1,21 @@
-//! Servers that are programs: found, started, waited for, and ended with us.
+//! Servers that are separate programs: finds, starts and ends them.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A Python or Node server on a busy machine takes its time.
+/// Timeout for a Python or Node server to start on a busy machine.
 const START_TIME: Duration = Duration::from_secs(120);
 
-/// A server that ends when this is dropped, and when this process dies.
+/// A server that ends when this value is dropped, or when this process ends.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
 }
 
-/// A program of that name: in the environment that `tools/test` makes, or on the PATH.
+/// Finds a program by name: in the environment that `tools/test` creates, or on the PATH.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -30,14 +30,15 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
 }
 
 impl Server {
-    /// Starts `program`, with arguments that its port is among, and waits until it listens.
+    /// Starts `program` with arguments that contain its port, and waits until it listens.
     pub(crate) fn start(program: &Path, arguments: impl Fn(u16) -> Vec<String>) -> Option<Self> {
-        // A port that is free now may be taken when the server starts.
+        // A free port may be taken before the server listens on it.
         for _ in 0..3 {
             let free = TcpListener::bind("127.0.0.1:0").ok()?;
             let address = free.local_addr().ok()?;
             drop(free);
-            // The shell ends the server when our end of its input closes, however we end.
+            // The shell ends the server when our end of its input closes, however this process
+            // ends.
             let script =
                 r#""$@" </dev/null >/dev/null 2>&1 & p=$!; cat >/dev/null; kill "$p"; wait "$p""#;
             let mut child = Command::new("sh")

@@ -1,11 +1,12 @@
-//! Replays the kept inputs of a fuzz target without a fuzzer.
+//! Replays the stored inputs of a fuzz target without a fuzzer.
 
 use std::path::Path;
 
-/// Feeds `entry` every input of a corpus directory, cuts of each, and each with single bytes changed.
+/// Passes to `entry` every input of a corpus directory, prefixes of each, and each with single
+/// bytes changed.
 ///
 /// # Panics
-/// If the directory cannot be read or is empty, and where `entry` panics.
+/// If the directory cannot be read or is empty, or `entry` panics.
 pub fn replay_corpus(corpus: &Path, entry: fn(&[u8])) {
     let mut inputs: Vec<_> = std::fs::read_dir(corpus)
         .unwrap()

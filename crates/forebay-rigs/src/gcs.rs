@@ -1,4 +1,5 @@
-//! `Gcs`: as much of Google's XML interface as clients need, in memory. Checksums are reported as Google does.
+//! `Gcs`: the parts of Google's XML interface that clients need, in memory. It reports checksums as
+//! Google does.
 
 use crate::BUCKET;
 use crate::http::{Listener, Message, range_of};
@@ -6,11 +7,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-/// The token that requests must have.
+/// The required token of requests.
 const TOKEN: &str = "rig-token";
 const PAGE: usize = 1000;
 
-/// A fake of Google Cloud Storage that listens on loopback.
+/// A fake of Google Cloud Storage on loopback.
 #[derive(Debug)]
 pub struct Gcs {
     listener: Listener,
@@ -39,7 +40,7 @@ struct Upload {
 }
 
 impl Gcs {
-    /// Starts it.
+    /// Starts the server.
     pub fn start() -> Self {
         let state = Arc::new(Mutex::new(State::default()));
         let serving = Arc::clone(&state);
@@ -59,12 +60,12 @@ impl Gcs {
         format!("http://{}", self.address())
     }
 
-    /// Storage options that reach it, but for the endpoint.
+    /// Returns storage options for it, without the endpoint.
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         vec![("google_bearer_token", TOKEN.to_owned())]
     }
 
-    /// Uploads that are open.
+    /// Returns the number of open uploads.
     pub fn open_uploads(&self) -> usize {
         self.state.lock().expect("no panic holds it").uploads.len()
     }
@@ -328,7 +329,7 @@ fn escape(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// The checksum byte by byte, so that the rig does not share its code with what it tests.
+/// The checksum, computed bytewise, so that the rig shares no code with the tested one.
 fn crc32c(bytes: &[u8]) -> u32 {
     let table: Vec<u32> = (0..256u32)
         .map(|byte| (0..8).fold(byte, |crc, _| (crc >> 1) ^ (0x82f6_3b78 * (crc & 1))))

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as the rigs need: whole messages, in memory, over blocking sockets.
+//! The parts of HTTP/1.1 that the rigs need: whole messages, in memory, over blocking sockets.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A head that is longer than this is no head.
+/// Size limit of a message head.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// A request or an answer.
+/// A request or a response.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Message {
-    /// The first line, without its end.
+    /// The first line, without its line break.
     pub(crate) first: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
@@ -66,12 +66,12 @@ impl Message {
         self.first.split(' ').nth(1).unwrap_or_default()
     }
 
-    /// The path of the target, decoded.
+    /// Returns the path of the target, decoded.
     pub(crate) fn path(&self) -> String {
         decode(self.target().split('?').next().unwrap_or_default())
     }
 
-    /// A value of the target's query, decoded; empty where the name stands alone.
+    /// Returns a value of the target's query, decoded; empty for a name without a value.
     pub(crate) fn query(&self, name: &str) -> Option<String> {
         let (_, query) = self.target().split_once('?')?;
         query.split('&').find_map(|pair| {
@@ -88,7 +88,7 @@ impl Message {
             .unwrap_or(0)
     }
 
-    /// The head as it is sent.
+    /// Returns the encoded head.
     pub(crate) fn head(&self) -> Vec<u8> {
         let mut head = format!("{}\r\n", self.first);
         for (name, value) in &self.headers {
@@ -99,7 +99,8 @@ impl Message {
     }
 }
 
-/// Reads a message. `is_answer_to` is the method of the request that it answers. None at the end of the connection.
+/// Reads a message. `is_answer_to` is the method of the request that it answers. `None` at the end
+/// of the connection.
 pub(crate) fn read_message(
     stream: &mut BufReader<TcpStream>,
     is_answer_to: Option<&str>,
@@ -169,7 +170,7 @@ fn read_chunked(stream: &mut BufReader<TcpStream>) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Sends one request on a connection of its own, and returns the answer.
+/// Sends one request on a new connection, and returns the response.
 pub(crate) fn ask(server: SocketAddr, mut request: Message) -> io::Result<Message> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_nodelay(true)?;
@@ -201,7 +202,7 @@ pub(crate) fn ask(server: SocketAddr, mut request: Message) -> io::Result<Messag
     }
 }
 
-/// A listening socket whose connections each have a thread. It closes when it is dropped.
+/// A listening socket with a thread per connection. It closes when dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     address: SocketAddr,
@@ -237,7 +238,7 @@ impl Listener {
         self.address
     }
 
-    /// Answers each request of each connection by `answer`.
+    /// Answers each request of each connection with `answer`.
     pub(crate) fn answering(answer: impl Fn(&Message) -> Message + Send + Sync + 'static) -> Self {
         Self::start(move |stream| {
             let _ = stream.set_nodelay(true);
@@ -263,7 +264,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
-        // Wakes the accept.
+        // Wakes `accept`.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -297,7 +298,7 @@ pub(crate) fn decode(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The range that a request asks for, of `len` bytes. An error where there are none.
+/// Returns the range that a request asks for, of `len` bytes. An error if it is not satisfiable.
 pub(crate) fn range_of(request: &Message, len: u64) -> Option<Result<std::ops::Range<u64>, ()>> {
     let (from, to) = request
         .header("range")?

@@ -1,16 +1,17 @@
-//! Servers to test with. Only tests depend on this crate.
+//! Test servers. Only tests depend on this crate.
 //!
-//! | rig | what it is | what it checks |
+//! | rig | server | what it verifies or provides |
 //! | --- | --- | --- |
 //! | [`S3Server`] | s3s-fs in this process | signatures, payload hashes, conditions |
-//! | [`Moto`] | `moto_server`, if it is installed | conditions, open uploads, sizes of parts |
-//! | [`Azurite`] | Azurite, if it is installed | signatures, blocks, conditions |
-//! | [`Gcs`] | a fake of our own | generations, open uploads; it reports checksums |
-//! | [`Web`] | a static file server of our own | ranges |
-//! | [`Scripted`] | answers that a test chooses | what requests look like |
-//! | [`FaultProxy`] | what stands between a client and any of them | how much a client bears |
+//! | [`Moto`] | `moto_server`, if installed | conditions, open uploads, sizes of parts |
+//! | [`Azurite`] | Azurite, if installed | signatures, blocks, conditions |
+//! | [`Gcs`] | our own fake | generations, open uploads; it reports checksums |
+//! | [`Web`] | our own static file server | ranges |
+//! | [`Scripted`] | responses that a test defines | the content of requests |
+//! | [`FaultProxy`] | a proxy in front of any of them | tolerance of faults |
 //!
-//! Rigs that are missing are `None`, and say "skipped: ..." on stderr. Everything listens on loopback and ends with its value.
+//! Rigs that are not installed are `None`, and print "skipped: ..." to stderr. All of them listen
+//! on loopback and end when dropped.
 
 mod azurite;
 mod child;
@@ -32,5 +33,5 @@ pub use s3::S3Server;
 pub use scripted::{Reply, Scripted};
 pub use web::Web;
 
-/// The bucket or container that each rig has from the start.
+/// The bucket or container that each rig creates.
 pub const BUCKET: &str = "bucket";

@@ -1,16 +1,16 @@
-//! `moto_server`: S3's semantics in Python.
+//! `moto_server`: an S3 emulator in Python.
 
 use crate::BUCKET;
 use crate::child::{Server, find, skipped};
 use crate::http::{Message, ask};
 use std::net::SocketAddr;
 
-/// A running `moto_server`. It takes any credentials.
+/// A running `moto_server`. It accepts any credentials.
 #[derive(Debug)]
 pub struct Moto(Server);
 
 impl Moto {
-    /// Starts it and makes the bucket; none if it is not installed.
+    /// Starts it and creates the bucket; `None` if it is not installed.
     pub fn start() -> Option<Self> {
         let Some(program) = find("moto_server") else {
             skipped("moto_server");
@@ -47,7 +47,7 @@ impl Moto {
         format!("http://{}", self.0.address)
     }
 
-    /// Returns how many multipart uploads are open.
+    /// Returns the number of open multipart uploads.
     ///
     /// # Panics
     /// If it does not answer.
@@ -63,7 +63,7 @@ impl Moto {
             .count()
     }
 
-    /// Storage options that reach it, but for the endpoint.
+    /// Returns storage options for it, without the endpoint.
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         vec![
             ("aws_access_key_id", "any".to_owned()),

@@ -1,4 +1,4 @@
-//! `FaultProxy`: stands between a client and a server, and makes faults that a seed decides.
+//! `FaultProxy`: a proxy between a client and a server that injects faults determined by a seed.
 
 use crate::http::{Listener, Message, ask, read_message};
 use std::collections::BTreeMap;
@@ -12,43 +12,44 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The answer is 500; the server never sees the request.
+    /// The response is 500; the server never sees the request.
     Error500,
-    /// The answer is 503 `SlowDown`; the server never sees the request.
+    /// The response is 503 `SlowDown`; the server never sees the request.
     SlowDown,
-    /// The answer is 429 with `Retry-After: 1`; the server never sees the request.
+    /// The response is 429 with `Retry-After: 1`; the server never sees the request.
     TooMany,
     /// The connection closes before the server sees the request.
     CutRequest,
-    /// The server executes the request, and the connection closes without an answer.
+    /// The server executes the request, and the connection closes without a response.
     CutAnswer,
-    /// The connection closes in the middle of the answer's body.
+    /// The connection closes in the middle of the response's body.
     CutBody,
-    /// The answer says that it is longer than it is, and the connection closes at its end.
+    /// The response claims a longer body than it has, and the connection closes at its end.
     WrongLength,
-    /// The answer lacks its last bytes and says so in its length, as a proxy does that lost its server.
+    /// The response lacks its last bytes but has a consistent length, as from a proxy that lost its
+    /// server.
     Truncated,
-    /// A byte of an object is another one when it arrives at the client.
+    /// A byte of a downloaded object is changed.
     FlipAnswer,
-    /// A byte of a `PUT` is another one when it arrives at the server.
+    /// A byte of an uploaded object is changed.
     FlipRequest,
-    /// The answer comes in small pieces, over half a second.
+    /// The response arrives in small pieces, over half a second.
     Slow,
-    /// No answer comes at all; the connection stays open until the client closes it.
+    /// No response arrives; the connection stays open until the client closes it.
     Hang,
 }
 
-/// Which faults there are, and how often.
+/// The faults to inject, and their rate.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The share of requests that have a fault, from 0 to 1.
+    /// Fraction of requests with a fault, 0 to 1.
     pub rate: f64,
-    /// The faults to choose from, each as often as the others.
+    /// The faults to choose from, with equal probability.
     pub faults: Vec<Fault>,
 }
 
 impl Plan {
-    /// Requests pass as they are.
+    /// No faults.
     pub fn none() -> Self {
         Self {
             rate: 0.0,
@@ -56,7 +57,7 @@ impl Plan {
         }
     }
 
-    /// This share of requests has one of these faults.
+    /// This fraction of requests has one of these faults.
     pub fn of(rate: f64, faults: &[Fault]) -> Self {
         Self {
             rate,
@@ -64,7 +65,7 @@ impl Plan {
         }
     }
 
-    /// Faults of bad networks and servers, except changed bytes and hanging.
+    /// Typical faults of bad networks and servers, without changed bytes and hanging.
     pub fn rough(rate: f64) -> Self {
         use Fault::*;
         Self::of(
@@ -83,7 +84,8 @@ impl Plan {
     }
 }
 
-/// A proxy in front of one server. The same seed and the same order of requests meet the same faults.
+/// A proxy in front of one server. The same seed and the same order of requests give the same
+/// faults.
 #[derive(Debug)]
 pub struct FaultProxy {
     shared: Arc<Shared>,
@@ -97,7 +99,7 @@ struct Shared {
     plan: Mutex<Plan>,
     requests: AtomicU64,
     outage: AtomicBool,
-    /// The outage begins by itself with this request.
+    /// Number of the request at which an outage begins.
     outage_at: AtomicU64,
     turned_away: AtomicU64,
     counts: Mutex<BTreeMap<Fault, u64>>,
@@ -105,7 +107,7 @@ struct Shared {
     moment: Mutex<Option<Moment>>,
 }
 
-/// An action of a test after the server executed a request, and before the client learns of it.
+/// An action after the server executed a request and before the client gets the response.
 struct Moment {
     number: u64,
     then: Box<dyn FnOnce() + Send>,
@@ -147,24 +149,25 @@ impl FaultProxy {
         format!("http://{}", self.address())
     }
 
-    /// Changes what goes wrong from now on.
+    /// Sets the faults from now on.
     pub fn set_plan(&self, plan: Plan) {
         *self.shared.plan.lock().expect("no panic holds it") = plan;
     }
 
-    /// Begins or ends an outage: connections are closed at once.
+    /// Begins or ends an outage, during which connections are closed at once.
     pub fn set_outage(&self, outage: bool) {
         self.shared.outage_at.store(u64::MAX, Ordering::SeqCst);
         self.shared.outage.store(outage, Ordering::SeqCst);
     }
 
-    /// Begins an outage after so many more requests.
+    /// Begins an outage after this many more requests.
     pub fn set_outage_after(&self, requests: u64) {
         let at = self.requests() + requests;
         self.shared.outage_at.store(at, Ordering::SeqCst);
     }
 
-    /// Calls `then` after so many more requests and one: when the server has done that one and the client does not know yet.
+    /// Calls `then` during the request after the next `requests` ones, when the server has executed
+    /// it and the client has no response yet.
     pub fn when_done(&self, requests: u64, then: impl FnOnce() + Send + 'static) {
         let moment = Moment {
             number: self.requests() + requests,
@@ -173,17 +176,17 @@ impl FaultProxy {
         *self.shared.moment.lock().expect("no panic holds it") = Some(moment);
     }
 
-    /// Connections that were closed because of outages.
+    /// Returns the number of connections that outages closed.
     pub fn turned_away(&self) -> u64 {
         self.shared.turned_away.load(Ordering::SeqCst)
     }
 
-    /// Requests so far, those with faults included.
+    /// Returns the number of requests so far, including those with faults.
     pub fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
-    /// How often each fault was made.
+    /// Returns how often each fault was injected.
     pub fn counts(&self) -> BTreeMap<Fault, u64> {
         self.shared
             .counts
@@ -192,7 +195,7 @@ impl FaultProxy {
             .clone()
     }
 
-    /// Requests that were on their way at the same moment, at most.
+    /// Returns the maximum number of concurrent requests.
     pub fn most_at_once(&self) -> u64 {
         self.shared
             .most_at_once
@@ -225,7 +228,7 @@ impl Shared {
         }
     }
 
-    /// Whether there is an outage; a connection that asks is closed then.
+    /// Returns whether there is an outage.
     fn is_away(&self) -> bool {
         let away = self.outage.load(Ordering::SeqCst)
             || self.requests.load(Ordering::SeqCst) >= self.outage_at.load(Ordering::SeqCst);
@@ -240,7 +243,7 @@ impl Shared {
         at_once.1 = at_once.1.max(at_once.0);
     }
 
-    /// Passes one request on and its answer back; false where the connection ends.
+    /// Forwards one request and its response; false if the connection ends.
     fn pass(&self, mut request: Message, client: &mut TcpStream) -> bool {
         let number = self.requests.fetch_add(1, Ordering::SeqCst);
         let fault = self.choose(number, &request);
@@ -264,7 +267,7 @@ impl Shared {
             }
             Some(Fault::CutRequest) => return false,
             Some(Fault::Hang) => {
-                // Until the client gives up.
+                // Waits until the client gives up.
                 let _ = client.set_read_timeout(Some(Duration::from_secs(120)));
                 let _ = std::io::Read::read(client, &mut [0]);
                 return false;
@@ -342,7 +345,7 @@ impl Shared {
         let fault = *plan
             .faults
             .get(mix(random) as usize % plan.faults.len().max(1))?;
-        // Bytes of objects are flipped, not the protocol's text, which clients do not verify.
+        // Only bytes of objects are changed, not protocol text, which clients do not verify.
         let is_object = !request.target().contains('?') || request.query("partNumber").is_some();
         match fault {
             Fault::FlipRequest if request.method() != "PUT" || request.body.is_empty() => None,

@@ -1,5 +1,5 @@
-//! `S3Server`: s3s-fs in this process, with what it lacks: conditions that two writers cannot both meet, and the list of
-//! uploads that are open.
+//! `S3Server`: s3s-fs in this process, with additions: atomic conditional writes and the list of
+//! open uploads.
 
 use crate::BUCKET;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -19,17 +19,18 @@ use tokio::runtime::Runtime;
 const ACCESS_KEY: &str = "RIGACCESSKEY";
 const SECRET_KEY: &str = "rig-secret-key";
 
-/// A running S3 server that checks signatures and payload hashes. Objects are files of a temporary directory.
+/// A running S3 server that verifies signatures and payload hashes. Objects are files in a
+/// temporary directory.
 #[derive(Debug)]
 pub struct S3Server {
     address: SocketAddr,
     uploads: Arc<Mutex<Uploads>>,
     dir: tempfile::TempDir,
-    /// Ends the server when it is dropped.
+    /// Stops the server when dropped.
     runtime: Option<Runtime>,
 }
 
-/// Uploads that are open: bucket, key and when they were begun, by their id.
+/// Open uploads by id: bucket, key and start time.
 type Uploads = BTreeMap<String, (String, String, SystemTime)>;
 
 impl S3Server {
@@ -38,7 +39,7 @@ impl S3Server {
         Self::start_as(true)
     }
 
-    /// Starts one that takes conditional puts and ignores the condition, as some servers do.
+    /// Starts a server that accepts conditional puts and ignores the condition, as some servers do.
     pub fn ignoring_conditions() -> Self {
         Self::start_as(false)
     }
@@ -95,12 +96,12 @@ impl S3Server {
         format!("http://{}", self.address)
     }
 
-    /// Storage options that reach it, but for the endpoint.
+    /// Returns storage options for it, without the endpoint.
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         Self::keys()
     }
 
-    /// The keys that every such server knows.
+    /// Returns the credentials that all of these servers accept.
     pub fn keys() -> Vec<(&'static str, String)> {
         vec![
             ("aws_access_key_id", ACCESS_KEY.to_owned()),
@@ -109,24 +110,24 @@ impl S3Server {
         ]
     }
 
-    /// Begins an upload as another client would, which never ends it.
+    /// Starts an upload as another client would, without ever completing it.
     pub fn begin_upload(&self, key: &str) {
         let mut uploads = self.uploads.lock().expect("no panic holds it");
         let id = format!("of-another-client-{}", uploads.len());
         uploads.insert(id, (BUCKET.to_owned(), key.to_owned(), SystemTime::now()));
     }
 
-    /// Uploads that are open.
+    /// Returns the number of open uploads.
     pub fn open_uploads(&self) -> usize {
         self.uploads.lock().expect("no panic holds it").len()
     }
 
-    /// The file that holds an object's bytes: to damage them, or to look.
+    /// Returns the file with an object's bytes, to damage or examine it.
     pub fn object_file(&self, key: &str) -> PathBuf {
         self.bucket_dir().join(key)
     }
 
-    /// The directory that holds the bucket's objects.
+    /// Returns the directory of the bucket's objects.
     pub fn bucket_dir(&self) -> PathBuf {
         self.dir.path().join(BUCKET)
     }
@@ -146,7 +147,7 @@ struct Files {
     uploads: Arc<Mutex<Uploads>>,
     /// Held during a conditional write.
     turn: tokio::sync::Mutex<()>,
-    /// Whether conditions count.
+    /// Whether conditions are enforced.
     is_heedful: bool,
 }
 
@@ -157,7 +158,7 @@ impl Files {
         self.uploads.lock().expect("no panic holds it")
     }
 
-    /// s3s-fs takes what has objects below it for a broken object.
+    /// s3s-fs reports an object with other objects below its name as broken.
     fn refuse_directory(&self, bucket: &str, key: &str) -> S3Result<()> {
         if self.dir.join(bucket).join(key).is_dir() {
             return Err(s3s::s3_error!(NoSuchKey));
@@ -177,14 +178,14 @@ impl Files {
 
     async fn list(&self, request: S3Request<ListObjectsV2Input>) -> Answer<ListObjectsV2Output> {
         let mut answer = self.files.list_objects_v2(request.clone()).await?;
-        // S3's listings tell them.
+        // S3's listings contain ETags.
         for object in answer.output.contents.iter_mut().flatten() {
             let head = request.clone().map_input(|list| HeadObjectInput {
                 bucket: list.bucket,
                 key: object.key.clone().unwrap_or_default(),
                 ..Default::default()
             });
-            // Another request may have removed it.
+            // A concurrent request may have removed it.
             if let Ok(head) = self.files.head_object(head).await {
                 object.e_tag = head.output.e_tag;
             }
@@ -199,7 +200,7 @@ impl Files {
         }
         let input = &request.input;
         let is_conditional = input.if_match.is_some() || input.if_none_match.is_some();
-        // The look and the writing are two steps of s3s-fs.
+        // s3s-fs checks and writes in two steps.
         let _turn = if is_conditional {
             Some(self.turn.lock().await)
         } else {
@@ -272,7 +273,7 @@ impl Files {
     }
 }
 
-/// The calls of the trait: each by `files` itself, or by a function above.
+/// The methods of the trait: delegated to `files`, or to a function above.
 macro_rules! answered {
     ($($name:ident: $input:ident -> $output:ident = $($by:ident).+;)*) => {
         $(

@@ -1,13 +1,13 @@
-//! `Scripted`: a server whose answers a test chooses, and which keeps what it receives.
+//! `Scripted`: a server whose responses a test defines, and which records the requests.
 
 use crate::http::{Listener, Message};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-/// An answer: status, headers, body.
+/// A response: status, headers, body.
 pub type Reply = (u16, Vec<(&'static str, String)>, Vec<u8>);
 
-/// Answers requests on loopback as a test says.
+/// Answers requests on loopback as a test defines.
 #[derive(Debug)]
 pub struct Scripted {
     listener: Listener,
@@ -15,7 +15,8 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// Answers each request by `reply`, which gets the method and the request's path with its query.
+    /// Answers each request with `reply`, which gets the method and the request's path with its
+    /// query.
     pub fn start(reply: impl Fn(&str, &str) -> Reply + Send + Sync + 'static) -> Self {
         let received = Arc::<Mutex<Vec<String>>>::default();
         let kept = Arc::clone(&received);
@@ -38,7 +39,7 @@ impl Scripted {
         self.listener.address()
     }
 
-    /// The heads of the requests that it received since the last call.
+    /// Returns the heads of the requests since the last call.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.received.lock().unwrap_or_else(|e| e.into_inner()))
     }

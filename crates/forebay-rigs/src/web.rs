@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 pub struct Web(Listener);
 
 impl Web {
-    /// Serves `dir`, with ranges or without.
+    /// Serves `dir`, with or without support for ranges.
     pub fn start(dir: &Path, ranges: bool) -> Self {
         let dir = dir.to_path_buf();
         Self(Listener::answering(move |request| {

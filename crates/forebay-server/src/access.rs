@@ -1,4 +1,4 @@
-//! Who may come in: certificates, tokens, and what each token is for.
+//! Access control: TLS certificates, tokens, and the names that each token gives access to.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,25 +13,26 @@ use forebay_wire::transport::tls::{ServerConfig, ServerTls};
 use crate::error::{Error, Result};
 use crate::watched::{Change, Watched};
 
-/// Where the tokens are that let clients in. Without any, everybody is let in.
+/// Tokens that clients authenticate with. Without any, every client is admitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tokens {
-    /// Tokens for everything.
+    /// Tokens that give access to every dataset and job.
     pub fixed: Vec<Token>,
-    /// A file with a token a line and, after a space, the names of datasets and jobs it is for, separated by commas;
-    /// none: all of them. It is read again when it changes.
+    /// A file with one token a line, optionally followed by a space and a comma-separated list of
+    /// the datasets and jobs that it gives access to (default: all). The file is read again when it
+    /// changes.
     pub file: Option<PathBuf>,
 }
 
 impl Tokens {
-    /// Whether everybody is let in.
+    /// Returns whether every client is admitted without a token.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.fixed.is_empty() && self.file.is_none()
     }
 }
 
-/// What a token is for.
+/// The names that a token gives access to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scope {
     All,
@@ -47,7 +48,7 @@ impl Scope {
     }
 }
 
-/// One token, of which no more is kept than is needed to know it again.
+/// One token. Only its hash is kept.
 #[derive(Clone)]
 struct Entry {
     digest: [u8; 32],
@@ -65,14 +66,14 @@ fn sha256(text: &str) -> [u8; 32] {
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// What a server asks of those who connect.
+/// Credentials of a server: its tokens and its TLS configuration.
 pub(crate) struct Access {
     fixed: Vec<Entry>,
     file: Option<Watched<Arc<[Entry]>>>,
     tls: Option<Watched<Arc<ServerConfig>>>,
 }
 
-/// Why somebody is not let in.
+/// The reason why a client is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     NoToken,
@@ -80,13 +81,13 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    /// For the client.
+    /// The error text that the client receives.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Refused::NoToken => {
-                "this server wants a token: give one with token_file= or FOREBAY_TOKEN"
+                "this server requires a token: give one with token_file= or FOREBAY_TOKEN"
             }
-            Refused::Unknown => "the token is none that this server knows",
+            Refused::Unknown => "this server does not know the token",
         }
     }
 }
@@ -126,7 +127,7 @@ impl Access {
         })
     }
 
-    /// What the token is for.
+    /// Returns the names that the token gives access to, and whether the token file was read again.
     pub(crate) fn admit(&self, shown: &str) -> (Result<Scope, Refused>, Option<Change>) {
         if self.fixed.is_empty() && self.file.is_none() {
             return (Ok(Scope::All), None);
@@ -140,7 +141,8 @@ impl Access {
         }
         let shown = sha256(shown);
         let mut found = None;
-        // All of them, however early one fits: the time tells nothing. A token of several lines has the names of all.
+        // Compares with every entry, so that the time taken reveals nothing. A token on several
+        // lines has the names of all of them.
         for entry in self.fixed.iter().chain(listed.iter()) {
             if verify_slices_are_equal(&shown, &entry.digest).is_ok() {
                 found = Some(match (found, &entry.scope) {
@@ -155,12 +157,12 @@ impl Access {
         (found.ok_or(Refused::Unknown), change)
     }
 
-    /// What TLS needs; none where none is spoken.
+    /// The current TLS configuration, and whether it was read again; `None` without TLS.
     pub(crate) fn tls(&self) -> Option<(Arc<ServerConfig>, Option<Change>)> {
         self.tls.as_ref().map(Watched::current)
     }
 
-    /// Reads all files again.
+    /// Reads all files again, changed or not.
     pub(crate) fn reload(&self) -> Vec<Change> {
         let tokens = self.file.as_ref().map(Watched::reload);
         let tls = self.tls.as_ref().map(Watched::reload);
@@ -172,7 +174,7 @@ fn entries(path: &std::path::Path) -> Result<Arc<[Entry]>, String> {
     let text = token::read(path).map_err(|e| e.to_string())?;
     let lines = token::lines(&text, path).map_err(|e| e.to_string())?;
     if lines.is_empty() {
-        // Nobody could come in: a file that is being written, most likely.
+        // An empty file would lock out every client; most likely it is being written.
         return Err(token::no_token(path).to_string());
     }
     let entry = |(token, names): (Token, Option<Vec<String>>)| Entry {
@@ -213,7 +215,7 @@ mod tests {
         assert_eq!(access.reload()[0].problem, None);
         assert_eq!(admit("aaaaaaaaaaaaaaaa"), Err(Refused::Unknown));
         assert_eq!(admit("dddddddddddddddd"), Ok(Scope::All));
-        // A file that was emptied by mistake lets those in who were let in before.
+        // A file that was emptied by mistake keeps the tokens that it had before.
         std::fs::write(&path, "# none\n").unwrap();
         assert!(access.reload()[0].problem.is_some());
         assert_eq!(admit("dddddddddddddddd"), Ok(Scope::All));

@@ -1,4 +1,4 @@
-//! One client: the handshake, and the thread that listens to it.
+//! One client connection: the handshake, and the thread that receives its messages.
 
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
@@ -23,18 +23,18 @@ use crate::session::{self, printable};
 use crate::source::Failure;
 use crate::stats::Counters;
 
-/// Before a client is known, its messages have this limit.
+/// Size limit of messages before the handshake is complete.
 const HELLO_BYTES: u32 = 16 << 10;
-/// How long a client that was told to go may take to close.
+/// How long a client may take to close after it was told that the connection ends.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Serves one client to its end.
+/// Serves one client until the connection ends.
 pub(crate) fn serve(server: &Shared, link: &Link) -> Ending {
     let options = &server.options;
     let tick = options.heartbeat / 2;
-    // Reads wait in `poll`; the timeout matters for what a client sends in halves.
+    // Reads wait in `poll`; this timeout applies to a message that arrives in pieces.
     if let Err(e) = link.socket.set_timeouts(tick, options.stall_timeout) {
-        return Ending::failed(format!("vanished: {e}"));
+        return Ending::failed(format!("lost the connection: {e}"));
     }
     let patient = Patient::new(
         link.socket.clone(),
@@ -59,7 +59,7 @@ pub(crate) fn serve(server: &Shared, link: &Link) -> Ending {
         Ok(Greeted::Lane) => carry(link, &mut reader),
         Err(ending) => ending,
     };
-    // Whoever noticed first was right.
+    // The first recorded ending is the cause; later ones follow from it.
     link.end(ending.clone());
     link.stop(Stop::Gone);
     link.socket.shutdown(Shutdown::Write);
@@ -67,7 +67,7 @@ pub(crate) fn serve(server: &Shared, link: &Link) -> Ending {
     link.ending().unwrap_or(ending)
 }
 
-/// The handshake of TLS, if this server speaks it.
+/// Performs the TLS handshake, if this server uses TLS.
 fn shake_hands(server: &Shared, link: &Link, patient: &mut Patient<'_>) -> Result<(), Ending> {
     let Err(e) = patient.shake_hands() else {
         return Ok(());
@@ -77,7 +77,7 @@ fn shake_hands(server: &Shared, link: &Link, patient: &mut Patient<'_>) -> Resul
         return Err(answer_http(link));
     }
     if first == Some(frame::MAGIC) {
-        // It reads frames, so it can be told in one.
+        // The client speaks the plain protocol, so the error can be a frame of it.
         let text = "this server speaks TLS: use forebays:// instead of forebay://";
         let error = wire::Error {
             kind: Kind::Protocol.into(),
@@ -99,7 +99,7 @@ fn shake_hands(server: &Shared, link: &Link, patient: &mut Patient<'_>) -> Resul
     }))
 }
 
-/// Tells a client of another protocol in that protocol where it is.
+/// Answers an HTTP client with an HTTP error that names this protocol.
 fn answer_http(link: &Link) -> Ending {
     const TEXT: &str = "This is the address of a forebay server for trainers, which speaks no HTTP.\n\
         Trainers connect with forebay://HOST:PORT/NAME, or forebays:// where the server has TLS.\n\
@@ -109,13 +109,13 @@ fn answer_http(link: &Link) -> Ending {
             "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{TEXT}",
             TEXT.len()
         );
-        // A client that is gone needs no answer.
+        // The client may be gone already, which is fine.
         let _ = socket.without_tls().write_all(answer.as_bytes());
     }
     Ending::failed("was refused: it speaks HTTP, and trainers connect with forebay://")
 }
 
-/// Tells a client that there are too many, as soon as it says who it is.
+/// Rejects a client because of a connection limit, after reading its first message.
 pub(crate) fn refuse(server: &Shared, link: &Link, why: String) {
     let options = &server.options;
     let tick = options.heartbeat / 2;
@@ -131,11 +131,11 @@ pub(crate) fn refuse(server: &Shared, link: &Link, why: String) {
     patient.linger(limit);
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 enum Greeted {
-    /// A stream of this dataset.
+    /// A stream of the named dataset or job.
     Stream(String, Served),
-    /// Parts of another connection's batches.
+    /// Carries batch slices of another connection's stream.
     Lane,
 }
 
@@ -173,7 +173,7 @@ fn handshake(
         let text = format!("expected Hello first, found {}", message.kind());
         return Err(refuse(Failure::new(Kind::Protocol, text)));
     };
-    // Before anything else of what it says is looked at.
+    // Authentication comes first: nothing else in the message is looked at before.
     let scope = server
         .admit(&hello.token)
         .map_err(|why| refuse(Failure::new(Kind::Unauthorized, why)))?;
@@ -212,7 +212,8 @@ fn handshake(
         job: served.job.as_ref().map(|job| job.to_wire()),
     };
     if !hello.join.is_empty() {
-        // Before the answer: a client grants credit when all its connections were welcomed.
+        // Registered before the answer: a client grants credit once all of its connections are
+        // welcomed.
         server
             .join(&hello.join, link)
             .map_err(|why| refuse(Failure::new(Kind::Invalid, why)))?;
@@ -221,7 +222,7 @@ fn handshake(
     if hello.hands_over {
         link.set_hands_over();
     }
-    // Before the answer, so that what a client sees after it was heard of already.
+    // Reported before the answer, so that observers know of the client before it can act.
     server.tell(&Event::Welcomed {
         connection: link.id,
         peer: link.peer,
@@ -229,7 +230,7 @@ fn handshake(
         dataset: &hello.dataset,
     });
     link.send(&welcome.into(), &[])
-        .map_err(|e| Ending::failed(format!("vanished: {e}")))?;
+        .map_err(|e| Ending::failed(format!("lost the connection: {e}")))?;
     next_message(server, reader);
     Ok(match hello.join.is_empty() {
         true => Greeted::Stream(hello.dataset, served),
@@ -237,32 +238,33 @@ fn handshake(
     })
 }
 
-/// The time of the next message begins with its first byte, which may have come with the last one.
+/// Starts the timeout of the next message at its first byte, which may have arrived with the last
+/// message.
 fn next_message(server: &Shared, reader: &mut FrameReader<Patient<'_>>) {
     let has_begun = reader.is_mid_frame();
     let limit = server.options.idle_timeout;
     reader.get_mut().next_message(limit, has_begun);
 }
 
-/// Waits for the end of a connection that carries parts of another one's batches, whose session sends them. That one
-/// ends it, too.
+/// Waits for the end of a connection that carries batch slices. The session of the main connection
+/// sends them, and also ends this connection.
 fn carry(link: &Link, reader: &mut FrameReader<Patient<'_>>) -> Ending {
     loop {
         match reader.read() {
             Ok((Message::Close(_), _)) | Err(WireError::Closed) => {
-                return Ending::clean("carried its parts");
+                return Ending::clean("carried its slices");
             }
             Ok((other, _)) => {
                 let text = format!("unexpected message {}", other.kind());
                 link.send_last(Kind::Protocol, &text);
-                return Ending::failed(format!("was thrown out: {text}"));
+                return Ending::failed(format!("was disconnected: {text}"));
             }
             Err(e) if e.is_timeout() && !reader.get_ref().overdue() => {}
-            // How the stream ended is told of its own connection.
-            Err(e) if e.is_disconnect() => return Ending::clean("carried its parts"),
+            // The main connection reports how the stream ended.
+            Err(e) if e.is_disconnect() => return Ending::clean("carried its slices"),
             Err(e) => {
                 link.send_last(Kind::Protocol, e.to_string());
-                return Ending::failed(format!("was thrown out: {e}"));
+                return Ending::failed(format!("was disconnected: {e}"));
             }
         }
     }
@@ -303,30 +305,32 @@ fn accept(served: &Served, name: &str, open: &mut wire::Open) -> Result<(), Fail
     Ok(())
 }
 
-/// The end of a connection whose messages cannot be read; the failure to report to the client, if it can be reached.
+/// The ending for a connection whose messages cannot be read; returns the failure to send, if the
+/// client can be reached.
 fn broken(link: &Link, error: WireError, streams: bool) -> Option<Failure> {
     match error {
         WireError::Closed => link.end(match streams {
-            true => Ending::failed("left without a word"),
+            true => Ending::failed("closed the connection without a Close message"),
             false => Ending::clean("closed the connection"),
         }),
-        e if e.is_disconnect() => link.end(Ending::failed(format!("vanished: {e}"))),
+        e if e.is_disconnect() => link.end(Ending::failed(format!("lost the connection: {e}"))),
         e => return Some(Failure::new(Kind::Protocol, e)),
     }
     None
 }
 
-/// How far the end of a connection has come.
+/// Progress of an orderly end of a connection.
 #[derive(Default)]
 struct Progress {
-    /// When the client was first waited for after it was told of its end.
+    /// When the wait for the client began, after the final message was sent to it.
     told: Option<Instant>,
-    /// Whether the client was asked to go on with another server.
+    /// Whether the client was asked to migrate to another server.
     leaving: bool,
 }
 
 impl Progress {
-    /// Looks after a connection on which no message came for a while; breaks with the failure to report, if any.
+    /// Checks a connection that has been silent for a tick; breaks with the failure to report, if
+    /// any.
     fn wait(
         &mut self,
         server: &Shared,
@@ -353,16 +357,16 @@ impl Progress {
             return fail(Kind::Timeout, text);
         }
         if link.unanswered_for() > limit {
-            return fail(Kind::Timeout, format!("no sign of life for {limit:?}"));
+            return fail(Kind::Timeout, format!("no message for {limit:?}"));
         }
         if let Err(e) = link.heartbeat(server.options.heartbeat / 2) {
-            link.end(Ending::failed(format!("vanished: {e}")));
+            link.end(Ending::failed(format!("lost the connection: {e}")));
             return ControlFlow::Break(None);
         }
         ControlFlow::Continue(())
     }
 
-    /// Answers any message but the first Open; breaks with the failure to report, if any.
+    /// Handles every message except the first `Open`; breaks with the failure to report, if any.
     fn answer(
         &self,
         server: &Shared,
@@ -380,7 +384,7 @@ impl Progress {
                 let mut unknown = credit.released.iter().filter(|&&slot| !link.release(slot));
                 if let Some(slot) = unknown.next() {
                     return fail(format!(
-                        "slot {slot} was released, which the client has not"
+                        "slot {slot} was released, but the client does not hold it"
                     ));
                 }
                 link.grant(credit.bytes);
@@ -400,7 +404,7 @@ impl Progress {
                     Counters::add(&server.counters.handed_over, 1);
                 }
                 link.end(Ending::clean(match self.leaving {
-                    true => "went on elsewhere",
+                    true => "migrated to another server",
                     false => "is done",
                 }));
                 link.socket.shutdown(Shutdown::Both);
@@ -417,7 +421,7 @@ impl Progress {
     }
 }
 
-/// Takes the client's messages until the connection ends.
+/// Receives the client's messages until the connection ends.
 fn listen(
     server: &Shared,
     link: &Link,
@@ -469,37 +473,37 @@ fn listen(
         let Some(failure) = failure else {
             link.stop(Stop::Gone);
             link.socket.shutdown(Shutdown::Both);
-            return Ending::failed("vanished");
+            return Ending::failed("lost the connection");
         };
         if failure.kind != Kind::Shutdown {
-            link.end(Ending::failed(format!("was thrown out: {failure}")));
+            link.end(Ending::failed(format!("was disconnected: {failure}")));
             link.stop(Stop::Gone);
         }
         if failure.kind == Kind::Timeout {
-            // Whoever does not answer does not read either: a batch that is
-            // being sent to it must not be waited for.
+            // A client that does not answer does not read either: shut down, so that a blocked send
+            // of a batch returns.
             link.socket.shutdown(Shutdown::Both);
         }
-        // The frame that is being sent comes first; a session that stops because
-        // of a shutdown says so itself, and then this is sent no more.
+        // Waits for the frame that is being sent. A session that stops because of a shutdown sends
+        // its own final message; then this one is dropped.
         if let Some(session) = session
             && session.join().is_err()
         {
-            link.end(Ending::failed("lost its thread to a bug"));
+            link.end(Ending::failed("was disconnected by a bug of the server"));
         }
         link.send_last(failure.kind, &failure.message);
-        Ending::clean(format!("was told: {failure}"))
+        Ending::clean(format!("got an error: {failure}"))
     })
 }
 
-/// A link for a connection that was just accepted.
+/// Creates the link of a connection that was just accepted.
 pub(crate) fn link(
     id: u64,
     socket: Socket,
     tls: Option<Arc<ServerConfig>>,
 ) -> std::io::Result<Link> {
     let socket = match (socket, tls) {
-        // What stays on this machine needs no encryption.
+        // Traffic that stays on this machine is not encrypted.
         (Socket::Tcp(socket), Some(config)) => {
             let tls = ServerConnection::new(config).map_err(std::io::Error::other)?;
             socket.with_tls(tls).into()

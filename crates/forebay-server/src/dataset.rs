@@ -1,4 +1,4 @@
-//! A packed dataset as a [`Source`]: each stream is a loader of its own.
+//! A packed dataset as a [`Source`]: each stream has its own loader.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use forebay_wire::wire::{self, error::Kind};
 
 use crate::source::{BatchSource, Description, Failure, Monitor, Source, StreamRequest};
 
-/// Most bytes of class names in Opened: a quarter of the largest header.
+/// Size limit of the class names in `Opened`, in bytes: a quarter of the largest header.
 const MAX_CLASS_BYTES: usize = 4 << 20;
 
-/// All splits of a dataset, open.
+/// All splits of a dataset, opened.
 pub(crate) struct DatasetSource {
     splits: Vec<Split>,
     discretion: Discretion,
@@ -88,7 +88,7 @@ impl Source for DatasetSource {
     }
 }
 
-/// What the client asks for, or else the server's limits, which are never exceeded.
+/// The image limits that the client asks for, bounded by the server's limits.
 fn limits(request: &StreamRequest<'_>) -> Result<Limits, Failure> {
     let allowed = request.image_limits;
     let asked = request.spec.decode.unwrap_or_default();
@@ -118,7 +118,7 @@ struct Batches {
 }
 
 impl Batches {
-    /// Returns the names of classes; none where they would not fit into a header that clients read.
+    /// Returns the class names; none if they do not fit into a header that clients accept.
     fn class_names(&self) -> Vec<String> {
         let names = self.loader.classes();
         match names.iter().map(String::len).sum::<usize>() {
@@ -136,7 +136,7 @@ impl BatchSource for Batches {
             records: loader.records(),
             samples: loader.epoch_samples(),
             batches_per_epoch: loader.batches_per_epoch(),
-            // The loader exists, so its batches have a size.
+            // A loader that was created has a known batch size.
             batch_bytes: loader.options().batch_bytes().unwrap_or(usize::MAX) as u64,
             label_base: loader.label_base().unwrap_or(0),
             classes: self.class_names(),
@@ -188,10 +188,10 @@ impl Monitor for Watch {
     }
 }
 
-/// Keeps the places of files on this machine from clients: they learn the names that files have in their dataset.
+/// Removes local paths from error messages: clients see file names relative to the dataset.
 #[derive(Clone)]
 struct Discretion {
-    /// What the path of every file of the dataset begins with.
+    /// The prefix that the paths of all files of the dataset share.
     directory: String,
 }
 

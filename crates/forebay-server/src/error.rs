@@ -1,4 +1,4 @@
-//! Why a server cannot start or go on.
+//! Errors of this crate: why a server cannot start or continue.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,52 +6,52 @@ use std::net::SocketAddr;
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a server cannot start or go on. What goes wrong with a client is no error
-/// of the server; it is told to the [`Observer`](crate::Observer) and to that client.
+/// Why a server cannot start or continue. Failures of single clients are not errors of the server;
+/// the [`Observer`](crate::Observer) and the client receive them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another program listens there.
+    /// Another program listens on this port.
     #[error(
         "cannot listen on {address}: the port is taken by another program; \
          choose another port, or 0 for any free one"
     )]
     PortTaken {
-        /// Where the server was to listen.
+        /// The requested address.
         address: SocketAddr,
     },
     /// The system refuses the address.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Where the server was to listen.
+        /// The requested address.
         address: SocketAddr,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// An address that other machines reach, without the option that allows it.
+    /// An address that other machines can reach, without the option that allows it.
     #[error(
         "refusing to listen on {address}, which other machines can reach, without {missing}; listen on a loopback \
          address, or allow it explicitly"
     )]
     NotLoopback {
-        /// Where the server was to listen.
+        /// The requested address.
         address: SocketAddr,
-        /// What would have to be there.
+        /// The missing option.
         missing: &'static str,
     },
-    /// A file of tokens that cannot be used. Says nothing of what is in it.
+    /// An invalid token file. The message does not reveal its content.
     #[error("{reason}")]
     Tokens {
-        /// Which file, and what is wrong.
+        /// The file, and what is wrong.
         reason: String,
     },
-    /// Certificates or a key that cannot be used.
+    /// Invalid certificates or an invalid key.
     #[error("{reason}")]
     Certificates {
-        /// Which file, and what is wrong.
+        /// The file, and what is wrong.
         reason: String,
     },
-    /// A dataset name that no URL can have.
+    /// A dataset name that is not valid in a URL.
     #[error(
         "dataset name {name:?}: expected 1 to 255 letters, digits, dots, dashes or underscores"
     )]
@@ -59,16 +59,16 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A job that cannot be.
+    /// Invalid options of a job.
     #[error("job {name}: {reason}")]
     Job {
-        /// Its name.
+        /// Name of the job.
         name: String,
-        /// What is wrong with it.
+        /// The invalid option, and why.
         reason: String,
     },
-    /// Two datasets or jobs of one name.
-    #[error("there is a dataset or job {name:?} already")]
+    /// Two datasets or jobs have the same name.
+    #[error("a dataset or job named {name:?} exists already")]
     Duplicate {
         /// The name.
         name: String,
@@ -76,9 +76,9 @@ pub enum Error {
     /// A dataset whose shards cannot be opened.
     #[error("dataset {name}: {source}")]
     Dataset {
-        /// The name it was to have.
+        /// The name under which it was to be served.
         name: String,
-        /// What is wrong with it.
+        /// The cause.
         source: forebay_shard::Error,
     },
     /// An option out of its range.
@@ -86,17 +86,17 @@ pub enum Error {
     Option {
         /// Which option.
         name: &'static str,
-        /// What is allowed.
+        /// The allowed values.
         expected: &'static str,
-        /// What was given.
+        /// The given value.
         found: String,
     },
-    /// The system refuses what every server needs: a thread, a socket pair.
+    /// The system refuses a resource that every server needs, such as a thread or a socket pair.
     #[error("{doing}: {source}")]
     System {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,7 +1,8 @@
-//! Pictures of the batch that was sent last, for somebody who looks.
+//! Image previews of sent batches, captured on demand for the dashboard.
 //!
-//! Nothing is kept while nobody asks. Whoever asks for the pictures of a name makes the next batch of it leave copies of
-//! its first samples here, at most one batch in two seconds; they become small JPEGs when they are asked for again.
+//! Nothing is captured without requests. A request for the previews of a name makes its next batch
+//! leave copies of its first samples here, at most once in two seconds; the following request
+//! encodes them as small JPEGs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,22 +14,22 @@ use forebay_image::{Decoder, Limits, RgbImage, encode_jpeg, probe, resize};
 use forebay_wire::{Batch, Dtype, Layout, wire};
 use half::{bf16, f16};
 
-/// Samples of a batch that are kept.
+/// Samples captured from a batch.
 const SAMPLES: usize = 12;
-/// Bytes of them that are kept at most, as they are in the batch.
+/// Size limit of a capture, in bytes as stored in the batch.
 const MOST_BYTES: usize = 16 << 20;
-/// Who does not ask again for so long has gone.
+/// How long a request keeps capturing enabled.
 const ATTENTION: Duration = Duration::from_secs(15);
-/// Batches are not looked at more often.
+/// Minimum time between two captures of a name.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// The longer side of a picture, in pixels.
+/// The longer side of a preview, in pixels.
 const SIDE: u32 = 128;
 const QUALITY: u8 = 82;
 
-/// The samples of one batch.
+/// The captured samples of one batch.
 #[derive(Debug)]
 pub(crate) struct Shot {
-    /// Numbers shots from 1.
+    /// Counts captures from 1.
     pub(crate) number: u64,
     pub(crate) at: SystemTime,
     pub(crate) rank: u64,
@@ -38,7 +39,7 @@ pub(crate) struct Shot {
     form: Form,
 }
 
-/// A sample as it is in its batch.
+/// A sample, with its bytes as stored in the batch.
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) sample: u64,
@@ -50,7 +51,7 @@ pub(crate) struct Sample {
     bytes: Vec<u8>,
 }
 
-/// What the bytes of a sample are.
+/// How to interpret the bytes of a sample.
 #[derive(Debug, Clone)]
 enum Form {
     Encoded,
@@ -59,15 +60,15 @@ enum Form {
         height: usize,
         layout: Layout,
         dtype: Dtype,
-        /// Mean and standard deviation of each channel, where they were applied.
+        /// Mean and standard deviation of each channel, if the batch is normalized.
         normalize: Option<([f32; 3], [f32; 3])>,
     },
 }
 
-/// What was kept, by name.
+/// The captures, by dataset or job name.
 pub(crate) struct Gallery {
     began: Instant,
-    /// Milliseconds since `began` until which anybody wants to see anything.
+    /// Milliseconds since `began` until which any capture is wanted; checked without the lock.
     until_ms: AtomicU64,
     rooms: Mutex<HashMap<String, Room>>,
 }
@@ -99,12 +100,13 @@ impl Gallery {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last shot of `name`, and a wish for a further one. The caller knows that there is such a name.
+    /// Returns the last capture of `name`, and requests another one. The caller has checked that
+    /// the name is served.
     pub(crate) fn ask(&self, name: &str) -> Option<Arc<Shot>> {
         let now = self.now_ms();
         let until = now + ATTENTION.as_millis() as u64;
         let mut rooms = self.rooms();
-        // What nobody looks at any more goes.
+        // Names without recent requests are dropped.
         rooms.retain(|known, room| known == name || room.until_ms >= now);
         let room = rooms.entry(name.to_owned()).or_default();
         room.until_ms = until;
@@ -114,7 +116,7 @@ impl Gallery {
         last
     }
 
-    /// Whether the next batch of `name` should be kept; whoever is told so does it.
+    /// Whether the caller should capture the next batch of `name`. If true, the caller must do so.
     fn wants(&self, name: &str) -> bool {
         let until = self.until_ms.load(Ordering::Relaxed);
         if until == 0 {
@@ -144,7 +146,7 @@ impl Gallery {
     }
 }
 
-/// What a stream looks through: it knows what the numbers of its batches mean.
+/// A stream's access to the previews, with the parameters that interpret its batches.
 pub(crate) struct Lens<'a> {
     gallery: &'a Gallery,
     name: String,
@@ -180,7 +182,7 @@ impl<'a> Lens<'a> {
         self.class_titles.get(usize::try_from(at).ok()?).cloned()
     }
 
-    /// Keeps copies of the first samples, if somebody wants to see them.
+    /// Captures copies of the first samples, if a preview is wanted.
     pub(crate) fn look(&self, batch: &Batch) {
         if !self.gallery.wants(&self.name) {
             return;
@@ -236,7 +238,7 @@ impl<'a> Lens<'a> {
     }
 }
 
-/// A small picture of a sample.
+/// A small image of a sample.
 pub(crate) struct Thumbnail {
     pub(crate) jpeg: Vec<u8>,
     pub(crate) width: u32,
@@ -244,7 +246,8 @@ pub(crate) struct Thumbnail {
 }
 
 impl Shot {
-    /// The picture of a sample; none where its bytes are no image within the limits.
+    /// Renders the preview of a sample; `None` if its bytes are not a valid image within the
+    /// limits.
     pub(crate) fn thumbnail(&self, sample: &Sample, limits: Limits) -> Option<Thumbnail> {
         let small = match &self.form {
             Form::Encoded => {
@@ -272,7 +275,7 @@ impl Shot {
     }
 }
 
-/// The size of the picture of an image of this size; none is enlarged.
+/// Size of the preview of an image; small images are not enlarged.
 fn fitting(width: u32, height: u32) -> Option<(u32, u32)> {
     let long = width.max(height);
     if width == 0 || height == 0 {
@@ -286,7 +289,7 @@ fn fitting(width: u32, height: u32) -> Option<(u32, u32)> {
 }
 
 impl Form {
-    /// Bytes of a batch as a picture.
+    /// Converts the bytes of a sample into an image.
     fn picture(&self, bytes: &[u8]) -> Option<RgbImage> {
         let Form::Pixels {
             width,
@@ -307,7 +310,7 @@ impl Form {
                 Some((mean, std)) => value * std[channel] + mean[channel],
                 None => value,
             };
-            // Saturates; no number is black.
+            // Saturates; NaN becomes black.
             (value * 255.0).round() as u8
         };
         let at = |i: usize, channel: usize| -> u8 {
@@ -350,7 +353,7 @@ impl Form {
 mod tests {
     use super::*;
 
-    /// A picture of 4x2 pixels, each channel of another level.
+    /// An image of 4x2 pixels with a different level in each channel.
     const LEVELS: [u8; 3] = [10, 128, 250];
 
     fn form(layout: Layout, dtype: Dtype, normalize: bool) -> Form {

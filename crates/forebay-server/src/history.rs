@@ -1,6 +1,6 @@
-//! What a server did in each of the last seconds, for rates and for lines that show how it came.
+//! Activity of a server in each of the last seconds, for current rates and for charts.
 //!
-//! Pure: it is told of surveys and of the time, and asks nobody.
+//! Pure: the caller supplies snapshots and the time.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -10,20 +10,21 @@ use forebay_wire::wire;
 use crate::stats::take_levels;
 use crate::survey::{Survey, Totals};
 
-/// From one survey to the next.
+/// Time between snapshots.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
-/// Ticks that are remembered.
+/// Ticks that are kept.
 const KEPT: usize = 300;
-/// Ticks that "now" is: batches come in bursts, and a rate should not jump with each.
+/// Ticks over which current rates are averaged: batches arrive in bursts, and a rate should not
+/// jump with each.
 const WINDOW: usize = 10;
-/// Ticks that are one point of a line.
+/// Ticks per point of a chart line.
 const TICKS_A_POINT: usize = 2;
-/// Points of a line at most.
+/// Maximum number of points of a chart line.
 pub(crate) const POINTS: usize = KEPT / TICKS_A_POINT;
-/// Ranks that are remembered; there may be any number of them.
+/// Maximum number of ranks that are tracked; clients can open any number of them.
 const MOST_RANKS: usize = 1024;
 
-/// What was done in a tick, or in several.
+/// Work done in one or several ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Did {
     pub(crate) images: u64,
@@ -70,7 +71,7 @@ impl Did {
     }
 }
 
-/// Things done each tick, the latest last.
+/// Work done in each tick, the latest last.
 #[derive(Debug, Default)]
 struct Series(VecDeque<Did>);
 
@@ -82,41 +83,41 @@ impl Series {
         self.0.push_back(did);
     }
 
-    /// Whether there was nothing for as long as is remembered.
+    /// Whether all kept ticks are empty.
     fn is_silent(&self) -> bool {
         self.0.len() == KEPT && self.0.iter().all(|did| *did == Did::default())
     }
 }
 
-/// The state at the end of a tick.
+/// State at the end of a tick.
 #[derive(Debug)]
 struct Snapshot {
     at: Instant,
     cpu_s: f64,
     totals: BTreeMap<String, Totals>,
-    /// By connection: what was done, and the seconds that its trainer was fed and hungry.
+    /// By connection: work done, and the seconds during which its trainer was fed and starved.
     streams: HashMap<u64, (Did, [f64; 2])>,
 }
 
 /// The last minutes of a server.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// Ticks so far.
+    /// Number of ticks so far.
     count: u64,
-    /// Seconds that each tick took, and seconds of all cores in it.
+    /// Duration of each tick, and CPU seconds used in it.
     seconds: VecDeque<(f64, f64)>,
     all: Series,
     names: BTreeMap<String, Series>,
     ranks: BTreeMap<(String, u64), Series>,
-    /// One more than the ticks of a window.
+    /// Snapshots at the ends of the window's ticks, one more than ticks.
     window: VecDeque<Snapshot>,
 }
 
-/// What a line shows.
+/// Selects the quantity of a chart line.
 pub(crate) type Measure = fn(&Did) -> u64;
 
 impl History {
-    /// The end of a tick.
+    /// Records the end of a tick.
     pub(crate) fn record(&mut self, at: Instant, survey: &Survey, cpu_s: f64) {
         let snapshot = Snapshot {
             at,
@@ -169,7 +170,7 @@ impl History {
         self.window.push_back(snapshot);
     }
 
-    /// Seconds that "now" is.
+    /// Seconds over which current rates are averaged.
     pub(crate) fn window_s(&self) -> f64 {
         self.last().map(|(seconds, _)| seconds).sum()
     }
@@ -178,12 +179,12 @@ impl History {
         self.seconds.iter().rev().take(WINDOW).copied()
     }
 
-    /// Cores at work now.
+    /// CPU cores in use now.
     pub(crate) fn cores(&self) -> f64 {
         per_s(self.last().map(|(_, cpu_s)| cpu_s).sum(), self.window_s())
     }
 
-    /// What was done in the window, by all, by a name, by a rank of it.
+    /// Work done in the window by all streams, by a name, or by a rank of it.
     pub(crate) fn all_now(&self) -> Did {
         self.now(Some(&self.all))
     }
@@ -220,7 +221,7 @@ impl History {
         stages.collect()
     }
 
-    /// Seconds in the window that decode threads of a name had a core, and that all threads of the process had one.
+    /// CPU seconds in the window: of decode threads of a name, and of all threads of the process.
     pub(crate) fn cpu_s(&self, name: &str) -> [f64; 2] {
         let (Some(first), Some(last)) = (self.window.front(), self.window.back()) else {
             return [0.0; 2];
@@ -235,7 +236,8 @@ impl History {
         between(Some(&of(first)), &of(last))
     }
 
-    /// What storage gave the streams of a name in the window, by how many reads of a stream were under way at once.
+    /// Storage throughput of the streams of a name in the window, by number of concurrent reads of
+    /// a stream.
     pub(crate) fn levels(&self, name: &str) -> Vec<wire::ReadLevel> {
         let of = |snapshot: Option<&Snapshot>| {
             let totals = snapshot.and_then(|snapshot| snapshot.totals.get(name));
@@ -246,20 +248,20 @@ impl History {
         levels
     }
 
-    /// Seconds in the window that the trainer of a connection had batches, and those in which it had none.
+    /// Seconds in the window during which the trainer of a connection had batches, and had none.
     pub(crate) fn fed_and_hungry(&self, connection: u64) -> Option<[f64; 2]> {
         let (_, now) = self.window.back()?.streams.get(&connection)?;
         let then = self.window.front()?.streams.get(&connection);
         Some(between(then.map(|(_, times)| times), now))
     }
 
-    /// Seconds from one point of a line to the next.
+    /// Seconds between two points of a chart line.
     pub(crate) fn step_s(&self) -> f64 {
         TICKS_A_POINT as f64 * TICK.as_secs_f64()
     }
 
-    /// The line of what all did: a rate for each point, the latest last, and always of the same points until there is a
-    /// further one.
+    /// The chart line over all streams: a rate for each point, the latest last. It does not change
+    /// until the next point is complete.
     pub(crate) fn all_line(&self, measure: Measure) -> Vec<f64> {
         self.line(Some(&self.all), measure)
     }
@@ -272,7 +274,7 @@ impl History {
         self.line(self.ranks.get(&(name.to_owned(), rank)), measure)
     }
 
-    /// The line of cores at work.
+    /// The chart line of CPU cores in use.
     pub(crate) fn cores_line(&self) -> Vec<f64> {
         let ticks = self
             .seconds
@@ -294,8 +296,8 @@ impl History {
         )
     }
 
-    /// Rates of the points that are complete: amounts and seconds of ticks, the latest last. A point counts the one before it
-    /// in, which smooths what comes in bursts.
+    /// Rates of the complete points, from amounts and seconds of ticks, the latest last. Each point
+    /// averages over the previous one too, which smooths bursts.
     fn points(&self, ticks: Vec<(f64, f64)>) -> Vec<f64> {
         let begun = usize::try_from(self.count % TICKS_A_POINT as u64).unwrap_or(0);
         let complete = &ticks[..ticks.len() - begun.min(ticks.len())];
@@ -314,7 +316,7 @@ impl History {
     }
 }
 
-/// An amount in a second; nothing where no time has passed.
+/// Amount per second; 0 if no time has passed.
 pub(crate) fn per_s(amount: f64, seconds: f64) -> f64 {
     if seconds > 0.0 { amount / seconds } else { 0.0 }
 }
@@ -329,7 +331,7 @@ fn send(stats: &wire::Stats) -> [f64; 3] {
     stage.map_or([0.0; 3], |s| [s.busy_s, s.starved_s, s.blocked_s])
 }
 
-/// Each series goes on by a tick, with nothing where it is not named.
+/// Appends a tick to each series; series without an entry get an empty tick.
 fn advance<K: Ord>(all: &mut BTreeMap<K, Series>, mut did: BTreeMap<K, Did>) {
     for (key, series) in all.iter_mut() {
         series.push(did.remove(key).unwrap_or_default());
@@ -347,7 +349,7 @@ mod tests {
     use forebay_loader::{Queues, ReadTimes};
     use forebay_wire::Peer;
 
-    /// A server that sent so many batches of ten images to its only stream.
+    /// A server that sent `batches` batches of ten images to its only stream.
     fn survey(connection: u64, batches: u64) -> Survey {
         let stats = wire::Stats {
             images: 10 * batches,
@@ -415,7 +417,7 @@ mod tests {
         );
         assert_eq!(history.rank_line("a", 3, |did| did.images), line);
         assert_eq!(history.cores_line(), [2.0; 10]);
-        // In the middle of a point the line is as it was.
+        // The line does not change in the middle of a point.
         history.record(begin + Duration::from_secs(21), &survey(1, 999), 42.0);
         assert_eq!(history.all_line(|did| did.images), line);
         assert_eq!(history.cores_line().len(), 10);
@@ -433,7 +435,7 @@ mod tests {
             history.all_line(|did| did.batches),
             [1.0; KEPT / TICKS_A_POINT]
         );
-        // A new connection of the same rank: what it did is added where the old one ended.
+        // After a reconnect of the same rank, its work continues where the old connection ended.
         history.record(begin + Duration::from_secs(1001), &survey(2, 5), 0.0);
         assert_eq!(
             history.ranks[&("a".to_owned(), 3)]

@@ -1,4 +1,4 @@
-//! Jobs: streams that the server decides about, under a name that ranks join.
+//! Jobs: named streams whose options the server defines and ranks join.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use forebay_wire::wire::{self, error::Kind};
 use crate::options::ServerOptions;
 use crate::source::{Failure, Source, StreamRequest};
 
-/// What a job is: a dataset and everything that its batches are a function of.
+/// A job: a dataset and all options that determine its batches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobOptions {
     /// Name of a dataset of the server.
@@ -19,16 +19,16 @@ pub struct JobOptions {
     pub spec: wire::StreamSpec,
 }
 
-/// Something that is served under a name.
+/// A dataset or job that is served under a name.
 #[derive(Clone)]
 pub(crate) struct Served {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) job: Option<Arc<Job>>,
-    /// Of the cores and of what is sent, for all streams of the name together.
+    /// Share of CPU and bandwidth of all streams of the name together.
     pub(crate) share: Share,
 }
 
-/// A job with every default filled in.
+/// A job with all defaults filled in.
 #[derive(Debug)]
 pub(crate) struct Job {
     /// As configured, for clients that say the same in the same words.
@@ -39,7 +39,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Opens a stream as the first rank would, to see that it can be.
+    /// Opens a stream as the first rank would, to validate the options.
     pub(crate) fn new(
         options: JobOptions,
         source: &dyn Source,
@@ -81,7 +81,7 @@ impl Job {
         })
     }
 
-    /// What clients are told.
+    /// The description that clients receive.
     pub(crate) fn to_wire(&self) -> wire::Job {
         wire::Job {
             spec: Some(self.resolved.clone()),

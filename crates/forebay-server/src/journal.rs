@@ -1,4 +1,4 @@
-//! The last events of a server, kept for whoever looks at it later.
+//! The last events of a server, kept in memory for the dashboard.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,16 +6,17 @@ use std::time::SystemTime;
 
 use crate::observer::Event;
 
-/// Events that are kept of each sort: what is usual does not push out what went wrong, nor a flood of strangers the usual.
+/// Events kept of each kind, in separate queues: routine events do not push out problems, nor
+/// rejected clients the routine events.
 const KEPT: usize = 50;
-/// Characters of an event that are kept.
+/// Maximum length of an event, in characters.
 const LONGEST: usize = 400;
 
-/// Something that happened.
+/// A recorded event.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) at: SystemTime,
-    /// Numbers events from 1.
+    /// Counts events from 1.
     pub(crate) number: u64,
     pub(crate) is_trouble: bool,
     pub(crate) text: String,
@@ -36,7 +37,8 @@ impl Journal {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps an event, unless it is the end of an epoch: small datasets have many a second, and where each rank is shows anyway.
+    /// Records an event, except the end of an epoch: small datasets finish many epochs a second,
+    /// and the report shows the position of each rank.
     pub(crate) fn note(&self, event: &Event<'_>) {
         if matches!(event, Event::EpochEnd { .. }) {
             return;
@@ -65,7 +67,7 @@ impl Journal {
         kept.push_back(entry);
     }
 
-    /// What is kept, the latest first.
+    /// Returns the recorded events, the latest first.
     pub(crate) fn read(&self) -> Vec<Entry> {
         let entries = self.lock();
         let both = entries.usual.iter().chain(&entries.trouble);

@@ -1,4 +1,4 @@
-//! The server: sessions, credits, limits.
+//! The batch server: sessions, flow control by credit, limits.
 //!
 //! A [`Server`] serves named [`Source`]s of batches to many clients at once. It
 //! holds nothing that a crash could lose: a stream is a function of its spec and

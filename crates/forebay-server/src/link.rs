@@ -1,5 +1,5 @@
-//! What the two threads of a connection, and the server, share: the writing
-//! half, the credit, and the wish to stop.
+//! State of a connection that its two threads and the server share: the writing half, the credit,
+//! and the reason to stop.
 
 use std::collections::HashMap;
 use std::net::Shutdown;
@@ -15,12 +15,12 @@ use crate::source::Monitor;
 use crate::stats::StreamStats;
 use crate::survey::Live;
 
-/// Why a stream should end before its last batch.
+/// Why a stream ends before its last batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The server stops: finish the batch that is being sent, and say so.
+    /// The server stops: finish the batch that is being sent, then send the final message.
     Shutdown,
-    /// The client left or is being thrown out: nothing that is sent now matters.
+    /// The client has left or is being disconnected: send nothing more.
     Gone,
 }
 
@@ -50,19 +50,19 @@ impl Ending {
 #[derive(Default)]
 struct Flow {
     credit: u64,
-    /// What the client had room for at first, when it had nothing.
+    /// The credit that the client granted initially: its receive capacity in bytes.
     room: u64,
-    /// What was sent beyond the credit, by a batch whose size nobody knew before.
+    /// Bytes sent beyond the credit, for batches whose size is not known in advance.
     debt: u64,
     stop: Option<Stop>,
     monitor: Option<Arc<dyn Monitor>>,
     ending: Option<Ending>,
     stats: StreamStats,
-    /// When the oldest ping without an answer was sent.
+    /// When the oldest unanswered ping was sent.
     unanswered: Option<Instant>,
-    /// The stream, once it is open; the credit in it is not kept up.
+    /// The stream, once it is open. The credit in it is not updated.
     live: Option<Live>,
-    /// Until when the server serves, if it stops.
+    /// Until when a stopping server continues to serve this client.
     leaves: Option<Instant>,
 }
 
@@ -72,36 +72,35 @@ pub(crate) struct Link {
     pub(crate) peer: Peer,
     pub(crate) began: Instant,
     pub(crate) socket: Socket,
-    /// Whether the client said who it is.
+    /// Whether the handshake is complete.
     known: AtomicBool,
-    /// Whether it goes over to another server when it is told in time.
+    /// Whether the client migrates to another server if notified in time.
     hands_over: AtomicBool,
     writer: Mutex<Sender>,
     flow: Mutex<Flow>,
     changed: Condvar,
-    /// Batches in shared memory that the client has, by slot.
+    /// Batches in shared memory that the client holds, by slot.
     lent: Mutex<HashMap<u32, Buffer>>,
-    /// Connections that joined this one, to carry parts of its batches.
+    /// Additional connections that carry slices of this connection's batches.
     lanes: Mutex<Vec<Arc<Link>>>,
 }
 
-/// Most connections that join a stream.
+/// Maximum number of additional connections of a stream.
 const MOST_LANES: usize = 15;
-/// A smaller payload stays in one piece.
+/// Smaller payloads are not split.
 const MIN_SPLIT: usize = 1 << 20;
-/// Parts are multiples of this: of pages.
+/// Slices are multiples of this size, a page.
 const PART_UNIT: usize = 4096;
 
 struct Sender {
     frames: FrameWriter<Socket>,
     last: Instant,
-    /// After the last message nothing may follow.
+    /// Set after the last message, which nothing may follow.
     closed: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A thread that panicked is reported by whoever caught it; what it left
-    // here are numbers and flags, each valid by itself.
+    // A panic is reported where it is caught. The numbers and flags here are valid individually.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -127,30 +126,30 @@ impl Link {
         }
     }
 
-    /// The client said who it is, and may stay.
+    /// Marks the handshake as complete.
     pub(crate) fn welcomed(&self) {
         self.known.store(true, Ordering::Release);
     }
 
-    /// Whether the client said who it is.
+    /// Returns whether the handshake is complete.
     pub(crate) fn is_known(&self) -> bool {
         self.known.load(Ordering::Acquire)
     }
 
-    /// The client goes over to another server when it is told in time that this one stops.
+    /// Marks a client that migrates to another server if notified in time that this one stops.
     pub(crate) fn set_hands_over(&self) {
         self.hands_over.store(true, Ordering::Release);
     }
 
-    /// Whether it does.
+    /// Returns whether the client migrates.
     pub(crate) fn hands_over(&self) -> bool {
         self.hands_over.load(Ordering::Acquire)
     }
 
-    /// Tells the client that this server stops, and that it serves until `until`.
+    /// Tells the client that this server stops and serves it until `until`.
     pub(crate) fn leave(&self, until: Instant) -> forebay_wire::Result<()> {
         lock(&self.flow).leaves = Some(until);
-        // Behind the batch that is being sent.
+        // Sent after the batch in progress.
         self.send(&self.ping().into(), &[])
     }
 
@@ -158,7 +157,7 @@ impl Link {
         let leaves = lock(&self.flow).leaves;
         let left = |until: Instant| {
             let left = until.saturating_duration_since(Instant::now());
-            // Zero would mean that it stays.
+            // 0 would mean that the server does not stop.
             u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1)
         };
         wire::Ping {
@@ -177,14 +176,14 @@ impl Link {
         let sent = writer.frames.write(message, payload);
         writer.last = Instant::now();
         if sent.is_err() {
-            // A part of a frame may be out: whatever followed would be misread.
+            // A partial frame may have been sent; anything after it would be misread.
             writer.closed = true;
         }
         sent
     }
 
-    /// Sends a batch whose payload stays where it is, in memory that the client has mapped or gets along with the
-    /// message: it is the client's until it [releases](Link::release) it.
+    /// Sends a batch whose payload stays in shared memory, which the client has mapped or maps with
+    /// this message. The client owns the slot until it [releases](Link::release) it.
     pub(crate) fn send_shared(
         &self,
         mut header: wire::Batch,
@@ -201,7 +200,7 @@ impl Link {
             capacity: file.as_ref().map_or(0, |_| capacity as u64),
             gone,
         });
-        // Before it is sent: the client may be quick.
+        // Recorded before sending, because the client may release the slot at once.
         lock(&self.lent).insert(slot, images);
         let mut writer = lock(&self.writer);
         if writer.closed {
@@ -216,7 +215,8 @@ impl Link {
         sent
     }
 
-    /// From now on `lane` carries parts of this connection's batches; false if there are too many.
+    /// Adds a connection that carries slices of this connection's batches; `false` if there are too
+    /// many.
     pub(crate) fn add_lane(&self, lane: &Arc<Link>) -> bool {
         let mut lanes = lock(&self.lanes);
         let room = lanes.len() < MOST_LANES;
@@ -226,15 +226,15 @@ impl Link {
         room
     }
 
-    /// Ends the connections that joined this one.
+    /// Ends the additional connections.
     pub(crate) fn end_lanes(&self) {
         for lane in lock(&self.lanes).drain(..) {
             lane.socket.shutdown(Shutdown::Both);
         }
     }
 
-    /// Sends a batch over this connection and those that joined it, a part over each at the same time. `checksums` says
-    /// whether parts have theirs.
+    /// Sends a batch over this connection and the additional ones, one slice over each in parallel.
+    /// `checksums` says whether each slice carries a checksum.
     pub(crate) fn send_parts(
         &self,
         mut header: wire::Batch,
@@ -267,8 +267,9 @@ impl Link {
                     };
                     let sent = lane.send(&header.into(), part);
                     if sent.is_err() {
-                        // The client misses a part: nothing that follows could be understood. What it says is
-                        // still heard: perhaps it is done.
+                        // The client misses a slice, so no later batch can be complete. Only
+                        // writing is shut down: the client may still send a message, such as that
+                        // it is finished.
                         self.socket.shutdown(Shutdown::Write);
                     }
                     sent
@@ -288,27 +289,27 @@ impl Link {
         })
     }
 
-    /// The client needs a slot no more; false if it has no such slot.
+    /// Takes back a slot from the client; `false` if the client does not hold it.
     pub(crate) fn release(&self, slot: u32) -> bool {
-        // Dropped after the lock is free.
+        // Dropped after the lock is released.
         let returned = lock(&self.lent).remove(&slot);
         returned.is_some()
     }
 
-    /// Tells the client why this is the end, and closes the sending half.
+    /// Sends the reason for ending the connection, and closes the writing half.
     pub(crate) fn send_last(&self, kind: Kind, message: impl Into<String>) {
         let error = wire::Error {
             kind: kind.into(),
             message: message.into(),
         };
-        // The client may be gone already; then there is nobody to tell.
+        // The client may be gone already; then the message is lost.
         let _ = self.send(&error.into(), &[]);
         lock(&self.writer).closed = true;
         self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Sends a ping if nothing was sent for `silence`. While another thread
-    /// is sending, the client hears enough.
+    /// Sends a ping if nothing was sent for `silence`. If another thread is sending, no ping is
+    /// needed.
     pub(crate) fn heartbeat(&self, silence: Duration) -> forebay_wire::Result<()> {
         let Ok(mut writer) = self.writer.try_lock() else {
             return Ok(());
@@ -323,25 +324,26 @@ impl Link {
         Ok(())
     }
 
-    /// Any message is as good as an answer.
+    /// Clears the pending ping: any message counts as an answer.
     pub(crate) fn heard(&self) {
         lock(&self.flow).unanswered = None;
     }
 
-    /// How long the client has owed an answer.
+    /// Returns how long a ping has been unanswered.
     pub(crate) fn unanswered_for(&self) -> Duration {
         lock(&self.flow)
             .unanswered
             .map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// The client's first credit: all the room that it has.
+    /// Sets the initial credit, which is the client's whole receive capacity.
     pub(crate) fn offer(&self, bytes: u64) {
         lock(&self.flow).room = bytes;
         self.grant(bytes);
     }
 
-    /// Whether the client has taken all that was sent, where `spent` of its credit are for what will be sent next.
+    /// Returns whether the client has consumed everything sent, given that `spent` of its credit is
+    /// reserved for the next batch.
     pub(crate) fn has_taken_all(&self, spent: u64) -> bool {
         let flow = lock(&self.flow);
         flow.debt == 0 && flow.credit.saturating_add(spent) >= flow.room
@@ -350,7 +352,7 @@ impl Link {
     /// Adds to the client's credit.
     pub(crate) fn grant(&self, bytes: u64) {
         if bytes == 0 {
-            // A message that only gives back memory wakes nobody.
+            // A message that only returns shared memory does not wake the sender.
             return;
         }
         let mut flow = lock(&self.flow);
@@ -361,7 +363,7 @@ impl Link {
         self.changed.notify_all();
     }
 
-    /// Waits until there is credit for `bytes`, and uses it up.
+    /// Waits for credit of `bytes`, and consumes it.
     pub(crate) fn spend(&self, bytes: u64) -> Result<(), Stop> {
         let mut flow = lock(&self.flow);
         loop {
@@ -379,7 +381,8 @@ impl Link {
         }
     }
 
-    /// Uses up credit for `bytes`, and more than there is: what is granted next pays for it.
+    /// Consumes credit of `bytes`, going into debt if it does not suffice; later grants pay the
+    /// debt.
     pub(crate) fn charge(&self, bytes: u64) {
         let mut flow = lock(&self.flow);
         let paid = flow.credit.min(bytes);
@@ -387,7 +390,7 @@ impl Link {
         flow.debt = flow.debt.saturating_add(bytes - paid);
     }
 
-    /// Ends the stream; the first reason counts.
+    /// Ends the stream; the first reason is kept.
     pub(crate) fn stop(&self, stop: Stop) {
         let mut flow = lock(&self.flow);
         flow.stop.get_or_insert(stop);
@@ -399,12 +402,12 @@ impl Link {
         }
     }
 
-    /// Whether, and why, the stream should end.
+    /// Returns the reason why the stream should end, if any.
     pub(crate) fn stopped(&self) -> Option<Stop> {
         lock(&self.flow).stop
     }
 
-    /// From now on stopping cancels the source, too.
+    /// From now on, stopping the stream also cancels the source.
     pub(crate) fn watch(&self, monitor: Arc<dyn Monitor>) {
         let mut flow = lock(&self.flow);
         let stopped = flow.stop.is_some();
@@ -415,39 +418,39 @@ impl Link {
         }
     }
 
-    /// Notes how the connection ends; the first to say so is right.
+    /// Records how the connection ended; the first call is kept.
     pub(crate) fn end(&self, ending: Ending) {
         lock(&self.flow).ending.get_or_insert(ending);
     }
 
-    /// How the connection ended, if somebody said so.
+    /// Returns how the connection ended, if recorded.
     pub(crate) fn ending(&self) -> Option<Ending> {
         lock(&self.flow).ending.clone()
     }
 
-    /// The handle to the stream's source, once it is open.
+    /// Returns the monitor of the stream's source, once the stream is open.
     pub(crate) fn monitor(&self) -> Option<Arc<dyn Monitor>> {
         lock(&self.flow).monitor.clone()
     }
 
-    /// Connections that joined this one.
+    /// Number of additional connections.
     pub(crate) fn lanes(&self) -> usize {
         lock(&self.lanes).len()
     }
 
-    /// A stream of `name` is open, and its first batch is `step`.
+    /// Records that a stream is open.
     pub(crate) fn opened(&self, live: Live) {
         lock(&self.flow).live = Some(live);
     }
 
-    /// Batches of all epochs before the next one.
+    /// Records the number of the next batch, counted over all epochs.
     pub(crate) fn at_step(&self, step: u64) {
         if let Some(live) = &mut lock(&self.flow).live {
             live.step = step;
         }
     }
 
-    /// The stream, if it is open.
+    /// Returns the stream, if it is open.
     pub(crate) fn live(&self) -> Option<Live> {
         let flow = lock(&self.flow);
         let live = flow.live.clone()?;
@@ -465,13 +468,14 @@ impl Link {
         lock(&self.flow).stats = stats;
     }
 
-    /// The stream's stages, the source's first; nothing but the last before a
-    /// stream is open.
+    /// Statistics of the stream's stages, the source's first; only the `send` stage before a stream
+    /// is open.
     pub(crate) fn stats_message(&self) -> wire::Stats {
         self.stats_of(|monitor| monitor.stats())
     }
 
-    /// The same for totals over all streams.
+    /// As [`Link::stats_message`], but work shared by several streams is counted in one of them
+    /// only, for totals.
     pub(crate) fn counted_stats(&self) -> wire::Stats {
         self.stats_of(|monitor| monitor.counted())
     }

@@ -1,8 +1,9 @@
-//! How much memory the pipelines of all streams may take together.
+//! A memory budget for the pipelines of all streams.
 //!
-//! Each stream knows what it plans to hold. One that fits is let in as it is; one that does not is opened once more with what is
-//! left, where it reads record by record instead of holding windows, in the same order; and where that is too little as well, the
-//! client hears that this server is busy, and asks the next one.
+//! Each stream reports the memory that it plans to hold. If that exceeds what is left of the
+//! budget, the stream is opened again with the remaining bytes as its limit; it then reads record
+//! by record instead of in windows, in the same order. If that does not fit either, the client gets
+//! a `Busy` error and tries another server.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use wire::error::Kind;
 use crate::sharing::Budget;
 use crate::source::{BatchSource, Description, Failure, Monitor, Source, StreamRequest};
 
-/// A source whose streams fit into a budget together.
+/// A source whose streams share a memory budget.
 pub(crate) struct Bounded {
     source: Arc<dyn Source>,
     budget: Arc<Budget>,
@@ -23,7 +24,7 @@ impl Bounded {
         Bounded { source, budget }
     }
 
-    /// The stream, if what it plans to hold is there.
+    /// Returns the stream if its planned memory fits into the budget.
     fn admit(&self, stream: Box<dyn BatchSource>) -> Option<Box<dyn BatchSource>> {
         let bytes = stream.memory_bytes();
         self.budget.take(bytes).then(|| {
@@ -52,13 +53,13 @@ impl Source for Bounded {
             memory_bytes: Some(left.min(request.memory_bytes.unwrap_or(left)).max(1)),
             ..request.clone()
         };
-        // It could be opened above, so what fails now is for want of memory.
+        // The same request succeeded above, so a failure here is due to the smaller memory limit.
         let stream = self.source.open(&smaller).ok();
         stream.and_then(|stream| self.admit(stream)).ok_or_else(|| {
             let most = self.budget.most();
             let text = format!(
-                "the streams of this server are to hold {} of the {most} bytes that they may hold together: there is no room \
-                 for another one with such batches; ask another server, or raise total_memory of this one",
+                "the streams of this server plan to hold {} of the {most} bytes of total_memory, which does not suffice for \
+                 another one with such batches; use another server, or raise total_memory of this one",
                 most - left
             );
             Failure::new(Kind::Busy, text)
@@ -66,7 +67,8 @@ impl Source for Bounded {
     }
 }
 
-/// A stream whose memory is counted. Fields are dropped in order: the room comes back when the stream is gone.
+/// A stream whose memory counts against the budget. Fields drop in order: the memory is returned
+/// after the stream is gone.
 struct Admitted {
     stream: Box<dyn BatchSource>,
     _room: Room,
@@ -101,8 +103,8 @@ impl BatchSource for Admitted {
     }
 }
 
-/// Memory that this process may use: of the machine, or of the control group it is in. `None` where the system does not
-/// say.
+/// Memory that this process may use: the smaller of the machine's and the control group's. `None`
+/// if the system does not report it.
 pub(crate) fn of_this_machine() -> Option<u64> {
     #[cfg(target_os = "linux")]
     {
@@ -118,7 +120,7 @@ pub(crate) fn of_this_machine() -> Option<u64> {
     None
 }
 
-/// The tightest limit of this process's control group and those above it, of either version.
+/// The tightest limit of this process's control group and its ancestors, of version 1 or 2.
 #[cfg(target_os = "linux")]
 fn control_group() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -149,7 +151,8 @@ fn control_group() -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Holds what it wants, or what it may where that is less, down to a least.
+    /// Plans to hold `wants` bytes, or the request's limit if that is lower, but no less than a
+    /// minimum.
     struct Holds {
         wants: u64,
         least: u64,

@@ -1,4 +1,4 @@
-//! What happens in a server, told to whoever wants to print or count it.
+//! Events of a server, for logging and counting.
 
 use std::fmt;
 use std::io;
@@ -9,9 +9,9 @@ use forebay_wire::Peer;
 
 use crate::stats::StreamStats;
 
-/// Hears of events, on the thread they happen on: it should be quick.
+/// Receives events, on the thread on which they occur, so it should return quickly.
 pub trait Observer: Send + Sync {
-    /// Something happened. [`Event`] prints as one line.
+    /// Called for each event. [`Event`] prints as one line.
     fn event(&self, event: &Event<'_>);
 }
 
@@ -28,105 +28,106 @@ impl<F: Fn(&Event<'_>) + Send + Sync> Observer for F {
     }
 }
 
-/// What happened. `connection` numbers the connections of a server from 1.
+/// An event. `connection` counts the connections of a server from 1.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The server takes clients from now on.
+    /// The server accepts clients from now on.
     Listening {
-        /// Where.
+        /// The bound address.
         address: SocketAddr,
     },
-    /// There is no shared memory with clients on this host; they get batches over TCP.
+    /// Shared memory is unavailable on this host; local clients get batches over TCP.
     NotLocal {
-        /// The system's answer.
+        /// The system's error.
         error: &'a io::Error,
     },
-    /// A client said who it is and was welcomed.
+    /// A client completed the handshake.
     Welcomed {
         /// Number of the connection.
         connection: u64,
         /// The client.
         peer: Peer,
-        /// Name and version the client gives.
+        /// Name and version that the client sent.
         client: &'a str,
-        /// The dataset it wants.
+        /// The requested dataset or job.
         dataset: &'a str,
     },
     /// A stream begins.
     Opened {
         /// Number of the connection.
         connection: u64,
-        /// The dataset.
+        /// The requested dataset or job.
         dataset: &'a str,
         /// The stream, defaults filled in.
         opened: &'a forebay_wire::wire::Opened,
         /// First epoch.
         epoch: u64,
-        /// Position in it.
+        /// Position in it, in samples.
         position: u64,
     },
     /// All batches of an epoch were sent.
     EpochEnd {
         /// Number of the connection.
         connection: u64,
-        /// Which epoch.
+        /// Number of the epoch.
         epoch: u64,
-        /// How many batches of it were sent.
+        /// Batches of it that were sent.
         batches: u64,
     },
-    /// A connection is over.
+    /// A connection ended.
     Closed {
         /// Number of the connection.
         connection: u64,
         /// The client.
         peer: Peer,
-        /// Why, for people.
+        /// The reason, as text.
         why: &'a str,
-        /// Whether this is how connections should end.
+        /// Whether the end was orderly.
         clean: bool,
-        /// What was sent.
+        /// Counters of its stream.
         stats: &'a StreamStats,
     },
-    /// A client was turned away because there are too many.
+    /// A client was rejected because of the limit on connections.
     Refused {
         /// The client.
         peer: Peer,
         /// The limit.
         max_connections: usize,
     },
-    /// A client was turned away because of its address: too many are from there.
+    /// A client was rejected because of the limit on connections from one address.
     RefusedAddress {
         /// Address of the client.
         peer: Peer,
         /// The limit.
         max_connections: usize,
     },
-    /// Files that count while the server runs have changed, and were read again.
+    /// Token or certificate files changed and were read again.
     Reloaded {
-        /// Which: `tokens` or `certificates`.
+        /// `tokens` or `certificates`.
         what: &'static str,
-        /// Why what was in them before still counts; `None`: what is in them counts now.
+        /// Why the previous content stays in effect; `None` if the new content is in effect.
         problem: Option<&'a str>,
     },
-    /// The system gives no further connection at the moment.
+    /// The system refused to accept a connection.
     AcceptFailed {
-        /// The system's answer.
+        /// The system's error.
         error: &'a io::Error,
         /// When the server tries again.
         retry_in: Duration,
     },
-    /// The server takes no clients any more and lets the others finish.
+    /// The server stops accepting clients and drains the others.
     Stopping {
-        /// Connections that are open.
+        /// Open connections.
         connections: usize,
     },
-    /// The server is done.
+    /// The server has stopped.
     Stopped,
 }
 
 impl Event<'_> {
-    /// Whether it should not have been: somebody was turned away or thrown out, or files could not be used.
+    /// Returns whether this is a problem: a client was rejected or disconnected, or files were
+    /// invalid.
     #[must_use]
     pub fn is_trouble(&self) -> bool {
         matches!(
@@ -224,11 +225,11 @@ impl fmt::Display for Event<'_> {
                 problem: Some(problem),
             } => write!(
                 f,
-                "new {what} cannot be used, those from before still count: {problem}"
+                "new {what} cannot be used, the previous ones stay in effect: {problem}"
             ),
             Event::AcceptFailed { error, retry_in } => write!(
                 f,
-                "cannot take another connection: {error}; trying again in {retry_in:?}"
+                "cannot accept a connection: {error}; trying again in {retry_in:?}"
             ),
             Event::Stopping { connections } => {
                 write!(f, "stopping, {connections} connections are open")

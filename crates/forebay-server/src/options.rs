@@ -1,4 +1,4 @@
-//! What a server is told, and the limits it keeps.
+//! Options of a server, with its limits.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,7 +12,7 @@ use crate::access::Tokens;
 use crate::error::{Error, Result};
 use crate::observer::{Observer, Silent};
 
-/// Options of a [`Server`](crate::Server). The defaults are meant for use.
+/// Options of a [`Server`](crate::Server). The defaults suit most uses.
 ///
 /// ```
 /// use forebay_server::ServerOptions;
@@ -25,52 +25,53 @@ use crate::observer::{Observer, Silent};
 /// ```
 #[derive(Clone)]
 pub struct ServerOptions {
-    /// Where to listen; port 0 is any free port.
+    /// The address to listen on; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Allows addresses that other machines can reach without encryption, or without anything that
-    /// keeps strangers out. This is for networks that one trusts.
+    /// Allows addresses that other machines can reach without TLS or without tokens. Only for
+    /// trusted networks.
     pub allow_remote: bool,
-    /// With what the server proves itself and encrypts; `None`: neither.
+    /// Certificate and key; `None` disables TLS.
     pub tls: Option<ServerTls>,
-    /// Who is let in.
+    /// Tokens that clients authenticate with.
     pub tokens: Tokens,
-    /// Clients at once; the next one is told that the server is busy, unless it can have the place of one that has
-    /// not said who it is.
+    /// Maximum number of connections. At the limit, a new connection replaces one that has not
+    /// completed its handshake; if there is none, the client gets a `Busy` error.
     pub max_connections: usize,
-    /// Clients at once from one address; 0: no limit but the one above. `None`: 256 from each other machine, and no limit
-    /// for this one.
+    /// Maximum number of connections from one address; 0 for no limit. `None`: 256 for each other
+    /// machine, and no limit for this one.
     pub max_connections_per_address: Option<usize>,
-    /// How long a client may take to say who it is, the handshake of TLS included.
+    /// Handshake timeout, including TLS.
     pub handshake_timeout: Duration,
-    /// The longest silence of the server towards a client, batches or not.
+    /// Interval at which the server sends a ping if it sends nothing else.
     pub heartbeat: Duration,
     /// How long a client may leave a ping unanswered.
     pub idle_timeout: Duration,
-    /// How long a client may take no byte of what is being sent to it.
+    /// How long a client may read nothing of a batch that is being sent.
     pub stall_timeout: Duration,
-    /// How long [`stop`](crate::Stopper::stop) lets batches that are being sent arrive.
+    /// How long [`stop`](crate::Stopper::stop) waits for streams to drain.
     pub drain_timeout: Duration,
-    /// Largest batch, in bytes of its payload.
+    /// Maximum batch payload, in bytes.
     pub max_batch_bytes: u64,
-    /// Largest image that is decoded; a client may ask for less, not for more.
+    /// Maximum image size to decode; a client can lower it, but not raise it.
     pub image_limits: Limits,
-    /// Memory of one stream's pipeline, in bytes; `None` leaves it to the loader.
+    /// Memory limit of one stream's pipeline, in bytes; `None` leaves it to the loader.
     pub stream_memory_bytes: Option<u64>,
-    /// Memory of the pipelines of all streams together, in bytes; `None`: half of what this process may use. A stream that does not
-    /// fit holds less, record by record, or is refused as by a server that is busy.
+    /// Memory limit of the pipelines of all streams, in bytes; `None` is half of the memory that
+    /// this process may use. A stream that does not fit is opened with less memory, reading record
+    /// by record, or rejected with a `Busy` error.
     pub total_memory_bytes: Option<u64>,
-    /// Decoding threads of one stream, at most; `None`: one a core. Streams share the cores by weight in any case, see
-    /// [`Server::set_weight`](crate::Server::set_weight).
+    /// Maximum number of decode threads per stream; `None` is one per core. Streams share the cores
+    /// by weight in any case, see [`Server::set_weight`](crate::Server::set_weight).
     pub stream_threads: Option<usize>,
-    /// Memory of one stream that is shared with a client on this host, in bytes; what does not fit travels over the
-    /// socket. 0: none is shared.
+    /// Memory per stream that is shared with a client on this host, in bytes; batches beyond it go
+    /// over the socket. 0 disables shared memory.
     pub shared_memory_bytes: u64,
-    /// Memory for batches that streams of the same options have in common, of all of them together, in bytes. 0: each stream
-    /// decodes for itself.
+    /// Memory for decoded batches that streams with the same options share, for all of them
+    /// together, in bytes. With 0 each stream decodes separately.
     pub shared_batches_bytes: u64,
-    /// Bytes a second that are sent to other machines, at most, shared by weight; 0: as many as go.
+    /// Maximum bytes per second sent to other machines, shared by weight; 0 for no limit.
     pub bandwidth: u64,
-    /// Hears what happens.
+    /// Receives events.
     pub observer: Arc<dyn Observer>,
 }
 
@@ -84,8 +85,8 @@ impl Default for ServerOptions {
             max_connections: 1024,
             max_connections_per_address: None,
             handshake_timeout: Duration::from_secs(5),
-            // A client gives up after three missed ones, so a server that hangs
-            // is noticed within ten seconds.
+            // A client gives up after three missed pings, so it notices a server that hangs within
+            // ten seconds.
             heartbeat: Duration::from_secs(3),
             idle_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(30),
@@ -103,18 +104,18 @@ impl Default for ServerOptions {
     }
 }
 
-/// Clients at once from another machine, when nothing is said: a node of many ranks has a few for each.
+/// Default limit of connections from one other machine: a node with many ranks has a few for each.
 const MAX_FROM_ELSEWHERE: usize = 256;
 
 impl ServerOptions {
-    /// Bytes that the pipelines of all streams may hold.
+    /// Memory limit of the pipelines of all streams, with the default filled in.
     #[must_use]
     pub fn total_memory(&self) -> u64 {
         let half = || crate::memory::of_this_machine().map_or(u64::MAX, |bytes| bytes / 2);
         self.total_memory_bytes.unwrap_or_else(half)
     }
 
-    /// Clients at once from this address; none for no limit.
+    /// Maximum number of connections from this address; `None` for no limit.
     pub(crate) fn most_from(&self, address: IpAddr) -> Option<usize> {
         match self.max_connections_per_address {
             None if address.is_loopback() => None,
@@ -129,10 +130,10 @@ impl ServerOptions {
                 || self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
             let missing = match (self.tls.is_some(), knows_clients) {
                 (true, true) => None,
-                (true, false) => Some("tokens, so that anybody could read what is served"),
-                (false, true) => Some("TLS, so that tokens and batches would travel unencrypted"),
+                (true, false) => Some("tokens, which would let anyone read the data"),
+                (false, true) => Some("TLS, which would send tokens and batches unencrypted"),
                 (false, false) => Some(
-                    "TLS and tokens, so that batches would travel unencrypted to anybody who asks",
+                    "TLS and tokens, which would let anyone read the data over unencrypted links",
                 ),
             };
             if let Some(missing) = missing {

@@ -1,8 +1,9 @@
-//! Addresses that count as one where clients are limited or share something.
+//! Grouping of addresses for limits and shares.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The address that limits count: of IPv6 the network, since one machine has all 2^64 addresses of it.
+/// The address that limits count. For IPv6 it is the /64 network, since one machine has all of its
+/// addresses.
 pub(crate) fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) if !v6.is_loopback() => {

@@ -1,32 +1,33 @@
-//! What leaves the server over the network, where its bandwidth is bounded: by shares, batch by batch.
+//! Egress bandwidth limit of a server, shared by weight, batch by batch.
 //!
-//! Without a bound nothing is done here: the system divides a full line among connections, whoever they belong to. With one, a
-//! batch waits until the line is free and it is its turn by the tree of shares: of the name, of the client, of the stream. Nothing
-//! is held while a batch is sent, so a client that reads slowly takes no other client's turn.
+//! Without a limit this does nothing: the operating system divides the bandwidth among connections.
+//! With a limit, a batch waits until the bytes sent before it have had their time and its stream is
+//! next in the tree of shares (name, client, stream). No lock is held while a batch is sent, so a
+//! client that reads slowly does not delay others.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_loader::{FairQueue, Share};
 
-/// How often whoever waits looks whether its stream is over.
+/// How often a waiting stream checks whether it has ended.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The line to all clients together.
+/// The limiter of the traffic to all remote clients.
 pub(crate) struct Outgoing {
-    /// Bytes a second; none for no bound.
+    /// Bytes per second; `None` for no limit.
     bandwidth: Option<f64>,
     line: Mutex<Line>,
     changed: Condvar,
 }
 
-/// Who waits for the line; knows no clock of its own.
+/// Queue of waiting batches. Takes no time itself; callers supply it.
 #[derive(Default)]
 struct Line {
-    /// When what was let through will have gone.
+    /// When the batches admitted so far will have been sent at the limit's rate.
     free_at: Option<Instant>,
     next_ticket: u64,
-    /// Tickets, each with its bytes.
+    /// Ticket number and bytes of each waiting batch.
     waiting: FairQueue<(u64, u64)>,
 }
 
@@ -38,7 +39,7 @@ impl Line {
         ticket
     }
 
-    /// Lets a ticket through if it is its turn.
+    /// Admits a ticket if it is next.
     fn pass(&mut self, ticket: u64) -> bool {
         let is_next = self.waiting.peek().is_some_and(|next| next.0 == ticket);
         if is_next {
@@ -48,7 +49,7 @@ impl Line {
     }
 }
 
-/// A stream that sends. What it had is remembered until it is dropped.
+/// A sending stream. Its usage counts in the shares until it is dropped.
 pub(crate) struct Sender<'a> {
     outgoing: &'a Outgoing,
     share: Share,
@@ -61,7 +62,7 @@ impl Drop for Sender<'_> {
 }
 
 impl Outgoing {
-    /// A line of so many bytes a second; 0 is no bound.
+    /// Creates a limiter of `bandwidth` bytes per second; 0 for no limit.
     pub(crate) fn new(bandwidth: u64) -> Self {
         Outgoing {
             bandwidth: (bandwidth > 0).then_some(bandwidth as f64),
@@ -74,7 +75,7 @@ impl Outgoing {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A stream of this share, with a part of its own.
+    /// Registers a stream under this share.
     pub(crate) fn sender(&self, share: &Share) -> Sender<'_> {
         let share = share.part();
         self.lock().waiting.join(&share);
@@ -86,7 +87,7 @@ impl Outgoing {
 }
 
 impl Sender<'_> {
-    /// Waits until so many bytes may be sent, or until `over`.
+    /// Waits until `bytes` may be sent, or `over` returns true.
     pub(crate) fn pass(&self, bytes: u64, over: impl Fn() -> bool) {
         let Some(bandwidth) = self.outgoing.bandwidth else {
             return;
@@ -105,7 +106,7 @@ impl Sender<'_> {
                 line.free_at = Some(now + takes);
                 break;
             }
-            // Whoever's turn it is waits for the line, the others for those before them.
+            // The stream that is next waits for the rate, the others for those before them.
             let wait = match free_at.saturating_duration_since(now) {
                 Duration::ZERO => LOOK,
                 left => left.min(LOOK),
@@ -125,7 +126,7 @@ impl Sender<'_> {
 mod tests {
     use super::*;
 
-    /// How many bytes go through, in order of shares that always have something to send.
+    /// Bytes admitted of each share, if all of them always have something to send.
     fn bytes(shares: &[(Share, u64)], rounds: usize) -> Vec<u64> {
         let mut line = Line::default();
         for (share, _) in shares {
@@ -148,7 +149,7 @@ mod tests {
     fn bytes_go_by_weight() {
         let sent = bytes(&[(Share::new(1.0), 10), (Share::new(3.0), 10)], 4000);
         assert!((29_000..31_000).contains(&sent[1]), "{sent:?}");
-        // Large batches come less often.
+        // Large batches are admitted less often.
         let sent = bytes(&[(Share::default(), 40), (Share::default(), 10)], 5000);
         let ratio = sent[0] as f64 / sent[1] as f64;
         assert!((0.95..1.05).contains(&ratio), "{sent:?}");

@@ -1,4 +1,4 @@
-//! Reading from a client without waiting for it longer than it deserves.
+//! Reads from a client with a deadline for each message.
 
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::BorrowedFd;
@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 use forebay_wire::Socket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Wakes up at least each `tick`, when the server stops, and when a message is
-/// not complete in time, however its bytes drip in.
+/// Returns to the caller on every `tick`, when the server stops, and when a message is incomplete
+/// at its deadline, even if its bytes keep arriving slowly.
 pub(crate) struct Patient<'a> {
     socket: Socket,
-    /// Readable from the moment the server stops.
+    /// Becomes readable when the server stops.
     stop: BorrowedFd<'a>,
     stop_seen: bool,
     tick: Duration,
-    /// When the message that is being read began.
+    /// When the first byte of the current message arrived.
     began: Option<Instant>,
     limit: Duration,
 }
 
 impl<'a> Patient<'a> {
-    /// The first message must be complete within `limit` from now.
+    /// The deadline of the first message is `limit` from now.
     pub(crate) fn new(
         socket: Socket,
         stop: BorrowedFd<'a>,
@@ -38,24 +38,25 @@ impl<'a> Patient<'a> {
         }
     }
 
-    /// A message is complete; the next one has `limit` from its first byte on, which is there if it `has_begun`.
+    /// Called when a message is complete. The deadline of the next one is `limit` after its first
+    /// byte, which has arrived already if `has_begun`.
     pub(crate) fn next_message(&mut self, limit: Duration, has_begun: bool) {
         self.began = has_begun.then(Instant::now);
         self.limit = limit;
     }
 
-    /// Whether the message that is being read should have been complete by now.
+    /// Returns whether the current message has missed its deadline.
     pub(crate) fn overdue(&self) -> bool {
         self.began
             .is_some_and(|began| began.elapsed() >= self.limit)
     }
 
-    /// Whether the server stops.
+    /// Returns whether the server stops.
     pub(crate) fn stopping(&self) -> bool {
         self.stop_seen
     }
 
-    /// The handshake of TLS, if there is TLS. It must be done before the first message is due.
+    /// Performs the TLS handshake, if TLS is used, within the deadline of the first message.
     pub(crate) fn shake_hands(&mut self) -> io::Result<()> {
         while self.socket.is_handshaking() {
             match self.ready() {
@@ -70,9 +71,9 @@ impl<'a> Patient<'a> {
         Ok(())
     }
 
-    /// Throws away what the client still sends, until it closes, `limit` passes or
-    /// it sent more than could be of use. A socket closed with unread bytes
-    /// resets the connection, and the last message to the client would be lost.
+    /// Reads and discards what the client still sends, until it closes, `limit` passes or too many
+    /// bytes arrived. Closing a socket with unread bytes resets the connection, which would lose
+    /// the last message to the client.
     pub(crate) fn linger(mut self, limit: Duration) {
         const MOST: usize = 8 << 20;
         self.began = Some(Instant::now());
@@ -92,8 +93,8 @@ impl<'a> Patient<'a> {
 }
 
 impl Patient<'_> {
-    /// Waits until there is something to read; `WouldBlock` after a tick or when the server stops, `TimedOut` when the message
-    /// is overdue.
+    /// Waits until data is readable. Returns `WouldBlock` after a tick or when the server stops,
+    /// `TimedOut` when the message has missed its deadline.
     fn ready(&mut self) -> io::Result<()> {
         let mut wait = self.tick;
         if let Some(began) = self.began {

@@ -1,11 +1,11 @@
-//! What this process takes of its machine, as the system counts it.
+//! Resource usage of this process, as the operating system reports it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The process itself. What the system does not tell is zero.
+/// Resource usage of this process. Values that the system does not report are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Process {
-    /// Seconds of all cores, in the program and in the system for it.
+    /// CPU time in seconds, user and system.
     pub(crate) cpu_s: f64,
     pub(crate) resident_bytes: u64,
     pub(crate) virtual_bytes: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Reads it; none where the system has no such files.
+    /// Reads the current values; `None` on systems without `/proc`.
     pub(crate) fn read() -> Option<Process> {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
         let tick_s = 1.0 / rustix::param::clock_ticks_per_second().max(1) as f64;
@@ -27,7 +27,7 @@ impl Process {
             line.trim().parse::<f64>().ok()
         });
         process.started_s += boot.unwrap_or(0.0);
-        // The listing itself has one open.
+        // Listing the directory opens one descriptor itself.
         let open = std::fs::read_dir("/proc/self/fd").map(|dir| dir.count() as u64);
         process.open_files = open.unwrap_or(0).saturating_sub(1);
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -36,9 +36,9 @@ impl Process {
     }
 }
 
-/// The fields of `/proc/PID/stat`, as proc(5) numbers them; `started_s` is since the system's own start.
+/// Parses `/proc/PID/stat` (see proc(5)). `started_s` is relative to the system's boot.
 fn parse(stat: &str, tick_s: f64, page_bytes: u64) -> Option<Process> {
-    // The name before it may hold anything, blanks and brackets too.
+    // The process name before this may contain spaces and parentheses.
     let rest = stat.get(stat.rfind(')')? + 1..)?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();

@@ -1,4 +1,4 @@
-//! The server: listens, keeps its limits, survives its clients, stops in order.
+//! The server: accepts connections, enforces limits, isolates failures of clients, stops in order.
 
 mod handle;
 mod places;
@@ -35,79 +35,80 @@ use crate::survey::Totals;
 use crate::witness::Witness;
 pub use handle::{Reloader, ServerHandle, Status};
 
-/// Stack of the threads that listen to clients: they parse small messages.
+/// Stack size of receiving threads, which parse small messages only.
 const LISTEN_STACK: usize = 256 << 10;
-/// Clients that are being told that there are too many, at once. What comes
-/// beyond that is closed without a word.
+/// Maximum number of concurrent rejections that send an error message. Connections beyond it are
+/// closed without one.
 const MAX_REFUSALS: usize = 64;
-/// First and longest wait after the system refused a connection.
+/// Minimum and maximum backoff after the system failed to accept a connection.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// A server that is bound to its address.
 ///
-/// Clients are served from [`Server::run`], [`Server::run_until`] or
-/// [`Server::spawn`] on; until then they wait in the system's queue.
+/// It serves clients once [`Server::run`], [`Server::run_until`] or [`Server::spawn`] is called;
+/// until then they wait in the listen queue.
 pub struct Server {
     listener: TcpListener,
-    /// For clients on this host, if there can be shared memory with them.
+    /// For clients on this host, if shared memory is available.
     local: Option<LocalListener>,
     address: SocketAddr,
     shared: Arc<Shared>,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub(crate) struct Shared {
     pub(crate) options: ServerOptions,
     pub(crate) counters: Counters,
-    /// For those who watch.
+    /// Data for the dashboard and metrics.
     pub(crate) witness: Witness,
     access: Access,
     served: BTreeMap<String, Served>,
-    /// For what streams of datasets have in common.
+    /// Budget for batches that streams share.
     shared_batches: Arc<Budget>,
-    /// What the pipelines of all streams may hold.
+    /// Budget for the pipelines of all streams.
     total_memory: Arc<Budget>,
-    /// The line to clients elsewhere.
+    /// Egress limiter for remote clients.
     pub(crate) outgoing: Outgoing,
     links: Mutex<HashMap<u64, Arc<Link>>>,
-    /// What streams that ended did, by name. Locked while `links` is, so that no stream is in both or in neither.
+    /// Totals of ended streams, by name. Locked together with `links`, so that each stream is
+    /// counted exactly once.
     ended: Mutex<BTreeMap<String, Totals>>,
     link_gone: Condvar,
     /// When the server began to stop.
     stopped_at: Mutex<Option<Instant>>,
     refusals: AtomicUsize,
     signal: Arc<StopSignal>,
-    /// Where clients on this host find shared memory.
+    /// Address of the local socket for shared memory.
     local: Option<wire::LocalSocket>,
-    /// Which connection further ones join with which key.
+    /// Connection that additional ones join, by join key.
     joins: Mutex<HashMap<Vec<u8>, u64>>,
 }
 
-/// Readable for everybody from the moment [`Stopper::stop`] is called.
+/// Becomes readable for every thread when [`Stopper::stop`] is called.
 struct StopSignal {
     readable: UnixStream,
     closes: Mutex<Option<UnixStream>>,
     stopped: AtomicBool,
 }
 
-/// Stops a server from anywhere.
+/// Stops a server from any thread.
 #[derive(Clone)]
 pub struct Stopper {
     signal: Arc<StopSignal>,
 }
 
 impl Stopper {
-    /// Makes the server stop: no new clients, batches that are being sent arrive,
-    /// then every client is told. Returns at once; calling it again does nothing.
+    /// Starts to stop the server: it accepts no more clients, drains batches that are being sent,
+    /// and then notifies every client. Returns at once; repeated calls have no effect.
     pub fn stop(&self) {
         self.signal.stopped.store(true, Ordering::Release);
-        // Closing one end makes the other readable, now and for ever.
+        // Closing one end makes the other permanently readable.
         drop(lock(&self.signal.closes).take());
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Maps and numbers, changed by single calls: valid after a panic elsewhere.
+    // Maps and numbers that single calls change: valid after a panic elsewhere.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -116,8 +117,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error::NotLoopback`], [`Error::PortTaken`], [`Error::Listen`] and
-    /// [`Error::Option`], as they say.
+    /// [`Error::NotLoopback`], [`Error::PortTaken`], [`Error::Listen`] and [`Error::Option`].
     pub fn bind(options: ServerOptions) -> Result<Server> {
         options.check()?;
         let access = Access::new(&options.tokens, options.tls.as_ref())?;
@@ -164,7 +164,7 @@ impl Server {
         })
     }
 
-    /// Where the server listens; the port is the real one.
+    /// The bound address, with the actual port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
@@ -174,7 +174,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error::Dataset`] when its shards cannot be opened, and as [`Server::add_source`].
+    /// [`Error::Dataset`] if its shards cannot be opened; otherwise as [`Server::add_source`].
     pub fn add_dataset(&mut self, name: &str, dataset: &Dataset) -> Result<()> {
         let source = DatasetSource::new(dataset).map_err(|source| Error::Dataset {
             name: name.to_owned(),
@@ -190,7 +190,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error::Name`] for a name that does not fit into a URL, [`Error::Duplicate`].
+    /// [`Error::Name`] for a name that is not valid in a URL, [`Error::Duplicate`].
     pub fn add_source(&mut self, name: &str, source: Arc<dyn Source>) -> Result<()> {
         let share = Share::default();
         self.add(
@@ -203,20 +203,21 @@ impl Server {
         )
     }
 
-    /// What the first rank of a job is told when it opens its stream: all options and what follows from them; `None` for
-    /// another name. Where the job leaves the world size open, it is 1 here.
+    /// Returns the `Opened` message of a job's first rank, with all options and derived values;
+    /// `None` for an unknown name. If the job does not fix the world size, it is 1 here.
     #[must_use]
     pub fn job(&self, name: &str) -> Option<wire::Opened> {
         let served = self.shared.served.get(name)?;
         Some(served.job.as_ref()?.opened.clone())
     }
 
-    /// Gives all streams of a dataset or job together this weight beside those of other names, of the cores and of
-    /// [`bandwidth`](ServerOptions::bandwidth); 1 where nothing is said. Matters while there is too little of either.
+    /// Sets the weight of all streams of a dataset or job together, relative to other names, for
+    /// CPU and [`bandwidth`](ServerOptions::bandwidth). The default is 1. Weights have an effect
+    /// only under contention.
     ///
     /// # Errors
     ///
-    /// [`Error::Option`] for a name that was not added, or a weight that is not positive.
+    /// [`Error::Option`] for an unknown name or a weight that is not positive.
     pub fn set_weight(&mut self, name: &str, weight: f64) -> Result<()> {
         let wrong = |expected, found: String| Error::Option {
             name: "weight",
@@ -234,11 +235,13 @@ impl Server {
         Ok(())
     }
 
-    /// Lets ranks join a job by `name`: streams of a dataset that was added before, whose options are the server's.
+    /// Adds a job that ranks join by `name`: streams of a dataset that was added before, with
+    /// options that the server defines.
     ///
     /// # Errors
     ///
-    /// [`Error::Job`] for a dataset that is not there or options that cannot be; names as in [`Server::add_source`].
+    /// [`Error::Job`] for an unknown dataset or invalid options; names as in
+    /// [`Server::add_source`].
     pub fn add_job(&mut self, name: &str, options: JobOptions) -> Result<()> {
         let failed = |reason: String| Error::Job {
             name: name.to_owned(),
@@ -273,7 +276,7 @@ impl Server {
         Ok(())
     }
 
-    /// A handle that stops this server from anywhere.
+    /// Returns a handle that stops this server from any thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper {
@@ -281,11 +284,11 @@ impl Server {
         }
     }
 
-    /// Serves on threads of its own until the handle is told to stop or dropped.
+    /// Serves on threads of its own until the handle is stopped or dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] when there is no thread to be had.
+    /// [`Error::System`] if no thread can be started.
     pub fn spawn(self) -> Result<ServerHandle> {
         let (address, shared, stopper) = (self.address, Arc::clone(&self.shared), self.stopper());
         let thread = thread::Builder::new()
@@ -303,7 +306,7 @@ impl Server {
         })
     }
 
-    /// Serves on this thread until `stop` is true, which is looked at a few times a second.
+    /// Serves on this thread until `stop` is true; it is polled a few times a second.
     pub fn run_until(self, stop: &AtomicBool) {
         self.serve(Some(stop));
     }
@@ -331,9 +334,9 @@ impl Server {
                             next_id += 1;
                         }
                     }
-                    // Whoever knocked has left.
+                    // The client disconnected before it was accepted.
                     Err(e) if is_passing(&e) => {}
-                    // No descriptors or no memory left: they come back when clients leave.
+                    // Out of file descriptors or memory: retry once clients leave.
                     Err(error) => {
                         Counters::add(&shared.counters.accept_errors, 1);
                         shared.tell(&Event::AcceptFailed {
@@ -346,14 +349,14 @@ impl Server {
                 }
             }
             self.stopper().stop();
-            // Whoever knocks now is refused by the system.
+            // From here on the system refuses new connections.
             drop((self.listener, self.local));
             shared.drain();
         });
         shared.tell(&Event::Stopped);
     }
 
-    /// The next client; none if it is gone already, or somebody who has no business here.
+    /// Accepts the next client; `None` if it has disconnected, or may not use this socket.
     fn accept(&self, door: Door) -> io::Result<Option<Socket>> {
         Ok(match (door, &self.local) {
             (Door::Local, Some(local)) => local.accept()?.map(Socket::from),
@@ -363,7 +366,7 @@ impl Server {
         })
     }
 
-    /// Waits for a client; none when the server should stop.
+    /// Waits for a client; `None` if the server should stop.
     fn wait(&self, stop: Option<&AtomicBool>) -> Option<Door> {
         const LOOK: Timespec = Timespec {
             tv_sec: 0,
@@ -374,7 +377,7 @@ impl Server {
                 return None;
             }
             let signal = self.shared.stop_signal();
-            // Without a local one the listener is watched twice.
+            // Without a local listener the TCP listener is polled twice.
             let local = self
                 .local
                 .as_ref()
@@ -384,7 +387,7 @@ impl Server {
                 PollFd::new(&signal, PollFlags::IN),
                 PollFd::new(&local, PollFlags::IN),
             ];
-            // An error here can only be an interruption.
+            // The only possible error is an interruption.
             let _ = poll(&mut fds, stop.is_some().then_some(&LOOK));
             if !fds[0].revents().is_empty() {
                 return Some(Door::Tcp);
@@ -406,14 +409,14 @@ fn is_passing(e: &io::Error) -> bool {
     )
 }
 
-/// Which of a server's sockets somebody knocks at.
+/// The listening socket that has a pending connection.
 #[derive(Clone, Copy)]
 enum Door {
     Tcp,
     Local,
 }
 
-/// Where clients on this host will find shared memory, if the options and the system have it.
+/// Opens the local socket for shared memory, if the options and the system allow it.
 fn listen_locally(options: &ServerOptions) -> Option<(LocalListener, wire::LocalSocket)> {
     if options.shared_memory_bytes == 0 {
         return None;

@@ -1,5 +1,5 @@
-//! The sending thread of a connection: opens a stream and sends its batches
-//! as far as the client's credit goes.
+//! The sending thread of a connection: opens a stream and sends its batches as far as the client's
+//! credit allows.
 
 use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,17 +20,17 @@ use crate::source::{BatchSource, Failure, Source, StreamRequest};
 use crate::stats::{Counters, StreamStats};
 use crate::survey::Live;
 
-/// Most slots of a stream: those that the loader fills ahead, those in the client's queue, and a few that it keeps.
-/// A client that keeps more gets batches over the socket meanwhile.
+/// Maximum number of shared-memory slots per stream: those that the loader fills ahead, those in
+/// the client's queue, and a few that the client keeps. A client that keeps more gets batches over
+/// the socket meanwhile.
 const MOST_SLOTS: usize = 12;
-/// Most samples of a batch: labels and numbers of so many fit into the largest header that clients read, whatever they are. However
-/// small the pictures, what a client asks for is bounded by its bytes.
+/// Maximum number of samples per batch. Labels and sample numbers of this many always fit into the
+/// largest header that clients accept, so the limit holds even for tiny images.
 const MOST_SAMPLES: u64 = 1 << 19;
-/// What is kept of the memory of such batches, in bytes.
+/// Limit of retained buffers for batches that vary in size, in bytes.
 const KEPT_BYTES: usize = 128 << 20;
 
-/// Opens and runs the stream that `open` asks for, and tells the client if that
-/// cannot be done.
+/// Opens and runs the stream that `open` requests; if that fails, sends the error to the client.
 pub(crate) fn run(
     server: &Shared,
     link: &Link,
@@ -41,7 +41,7 @@ pub(crate) fn run(
     let stream = || Session::open(server, link, dataset, source, &open)?.stream(&open);
     // A source that panics must not leave its client waiting.
     let ended = catch_unwind(AssertUnwindSafe(stream)).unwrap_or_else(|_| {
-        let text = "the server met a bug while making a batch; its log has more";
+        let text = "internal error of the server while making a batch; see its log";
         Err(End::Failure(Failure::new(Kind::Internal, text)))
     });
     let Err(end) = ended else {
@@ -50,21 +50,21 @@ pub(crate) fn run(
     match end {
         End::Failure(failure) => {
             server.witness.stream_failed(dataset, failure.kind);
-            link.end(Ending::failed(format!("was told: {failure}")));
+            link.end(Ending::failed(format!("got an error: {failure}")));
             link.send_last(failure.kind, failure.message);
         }
         End::Stop(Stop::Shutdown) => {
-            link.end(Ending::clean("was told that the server stops"));
+            link.end(Ending::clean("was notified that the server stops"));
             link.send_last(Kind::Shutdown, "the server is stopping");
         }
         End::Stop(Stop::Gone) => {}
         End::Send(e) if e.is_timeout() => {
             let stall = server.options.stall_timeout;
-            link.end(Ending::failed(format!("took nothing for {stall:?}")));
+            link.end(Ending::failed(format!("read nothing for {stall:?}")));
             link.socket.shutdown(Shutdown::Both);
         }
         End::Send(e) => {
-            link.end(Ending::failed(format!("vanished: {e}")));
+            link.end(Ending::failed(format!("lost the connection: {e}")));
             link.socket.shutdown(Shutdown::Both);
         }
     }
@@ -94,17 +94,17 @@ struct Session<'a> {
     link: &'a Link,
     source: Box<dyn BatchSource>,
     batch_bytes: u64,
-    /// Batches of an epoch.
+    /// Batches per epoch.
     per_epoch: u64,
-    /// Whether batches have sizes of their own, of which `batch_bytes` is the usual one.
+    /// Whether batches differ in size; then `batch_bytes` is the usual size.
     varies: bool,
     checksum: bool,
-    /// Of what leaves the server.
+    /// The stream's place in the egress limiter.
     sender: Sender<'a>,
-    /// With slots that the client maps, where that can be.
+    /// Buffers with slots that the client maps, if shared memory is available.
     pool: Option<BufferPool>,
     stats: StreamStats,
-    /// For those who want to see what is sent.
+    /// Captures previews of sent batches.
     lens: Lens<'a>,
 }
 
@@ -122,7 +122,7 @@ impl<'a> Session<'a> {
             return fail(
                 Kind::Mismatch,
                 format!(
-                    "dataset {dataset} is another one than before: expected fingerprint {}, found {fingerprint}",
+                    "dataset {dataset} has changed: expected fingerprint {}, found {fingerprint}",
                     printable(&open.fingerprint)
                 ),
             );
@@ -225,8 +225,8 @@ impl<'a> Session<'a> {
         };
         let mut epochs = 0;
         loop {
-            // Credit first, batch second: a client that takes nothing holds
-            // nothing here but what the pipeline prepares within its own budget.
+            // Credit comes first, then the batch: for a client that does not read, nothing
+            // accumulates here beyond the pipeline's own budget.
             let began = Instant::now();
             self.link.spend(self.needed())?;
             self.stats.blocked += began.elapsed();
@@ -269,7 +269,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The credit without which no batch is made: what one takes or, where nobody knows that before it is made, any.
+    /// The credit needed to start a batch: its size, or any credit if the size is not known in
+    /// advance.
     fn needed(&self) -> u64 {
         if self.varies { 1 } else { self.batch_bytes }
     }
@@ -283,17 +284,17 @@ impl<'a> Session<'a> {
             self.link.grant(self.needed());
             self.link.charge(payload_bytes);
         } else if payload_bytes != self.batch_bytes {
-            // The credit was for another size; no source of ours does this.
+            // The credit was granted for another size; no source in this code base does this.
             return Err(End::Failure(Failure::new(
                 Kind::Internal,
                 format!(
-                    "a batch of {payload_bytes} bytes where {} were announced",
+                    "a batch of {payload_bytes} bytes, but {} were announced",
                     self.batch_bytes
                 ),
             )));
         }
         let images = batch.len() as u64;
-        // Before it is sent: whoever has a batch and asks finds it counted.
+        // Counted before sending, so that a client that has a batch finds it in the counters.
         self.stats.batches += 1;
         self.stats.images += images;
         self.stats.payload_bytes += payload_bytes;
@@ -329,12 +330,12 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Number of a batch since epoch 0.
+/// Number of a batch, counted over all epochs.
 fn step(per_epoch: u64, epoch: u64, step: u64) -> u64 {
     epoch.saturating_mul(per_epoch).saturating_add(step)
 }
 
-/// A client's text in a message: short, and without control characters.
+/// Sanitizes a client's text for a message: short, without control characters.
 pub(crate) fn printable(text: &str) -> String {
     printable_start(text, 80).into_owned()
 }

@@ -1,8 +1,7 @@
-//! The seam between the server and whoever makes batches.
+//! The interface between the server and the producers of batches.
 //!
-//! The server knows sockets, credits and limits; a [`Source`] knows data. The
-//! loader is plugged in by `dataset.rs`; tests and measurements plug in
-//! batches out of nothing.
+//! The server handles sockets, credit and limits; a [`Source`] handles data. `dataset.rs`
+//! implements it with the loader, tests and benchmarks with synthetic batches.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,56 +10,56 @@ use forebay_image::Limits;
 use forebay_loader::{Queues, ReadTimes, Share};
 use forebay_wire::{Batch, BufferPool, wire};
 
-/// Something a server serves under a name. One for all clients, so everything
-/// that belongs to a client is in the [`BatchSource`] it opens.
+/// Produces batches that a server serves under a name. All clients share it; state of a single
+/// client is in the [`BatchSource`] that it opens.
 pub trait Source: Send + Sync {
-    /// What a client is told before it opens a stream.
+    /// Returns the description that a client receives before it opens a stream.
     fn describe(&self) -> Description;
 
     /// Opens a stream.
     ///
     /// # Errors
     ///
-    /// A [`Failure`] that is sent to the client as it is. A batch of more than
-    /// [`StreamRequest::max_batch_bytes`] must be refused before memory is taken for it.
+    /// A [`Failure`], which is sent to the client unchanged. A batch of more than
+    /// [`StreamRequest::max_batch_bytes`] must be refused before memory is allocated for it.
     fn open(&self, request: &StreamRequest<'_>) -> Result<Box<dyn BatchSource>, Failure>;
 }
 
-/// What a client is told about a [`Source`].
+/// Description of a [`Source`] for clients.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Description {
-    /// Tells datasets apart; clients that resume hold it against theirs.
+    /// Identifies the dataset; clients that resume compare it with theirs.
     pub fingerprint: String,
-    /// The identity of its samples' keys, labels and order; `None` where that is not known.
+    /// Fingerprint of the keys, labels and order of its samples; `None` if unknown.
     pub sample_fingerprint: Option<String>,
-    /// What can be streamed.
+    /// The available splits.
     pub splits: Vec<wire::SplitInfo>,
     /// The label of the first class as stored.
     pub label_base: u32,
-    /// The title of each class in the order of labels; empty if the dataset does not name its classes.
+    /// Title of each class in the order of labels; empty if the dataset does not name its classes.
     pub class_titles: Arc<[String]>,
 }
 
-/// What a client asked for, and what the server allows it.
+/// A client's request, with the limits of the server.
 #[derive(Debug, Clone)]
 pub struct StreamRequest<'a> {
     /// As the client sent it: nothing in it was checked.
     pub spec: &'a wire::StreamSpec,
     /// Epoch of the first batch.
     pub epoch: u64,
-    /// Where in the epoch to begin, in samples of all ranks together.
+    /// Start position in the epoch, in samples of all ranks together.
     pub position: u64,
-    /// Largest batch.
+    /// Maximum batch size, in bytes.
     pub max_batch_bytes: u64,
-    /// Largest image that may be decoded.
+    /// Maximum image size to decode.
     pub image_limits: Limits,
-    /// Memory for the stream; `None`: the source's default.
+    /// Memory limit of the stream in bytes; `None` for the source's default.
     pub memory_bytes: Option<u64>,
-    /// Decoding threads; `None`: the source's default.
+    /// Decode threads; `None` for the source's default.
     pub threads: Option<usize>,
-    /// Which part of the server's cores the stream has, together with others of its name; `None`: one of its own.
+    /// CPU share of the stream, as part of the share of its name; `None` for a share of its own.
     pub share: Option<Share>,
-    /// Where the memory of batches comes from; `None`: a pool of the source's own.
+    /// Allocates the memory of batches; `None` for a pool of the source's own.
     pub pool: Option<BufferPool>,
 }
 
@@ -69,17 +68,17 @@ pub trait BatchSource: Send {
     /// The spec with every default filled in, and the numbers that follow from it.
     fn opened(&self) -> wire::Opened;
 
-    /// The next batch; `None` at the end of an epoch, after which the next epoch begins.
+    /// Returns the next batch; `None` at the end of an epoch, after which the next epoch begins.
     ///
     /// # Errors
     ///
-    /// A [`Failure`] that is sent to the client as it is; the stream ends with it.
+    /// A [`Failure`], which is sent to the client unchanged; the stream ends with it.
     fn next_batch(&mut self) -> Result<Option<Batch>, Failure>;
 
-    /// A handle for other threads.
+    /// Returns a handle for other threads.
     fn monitor(&self) -> Arc<dyn Monitor>;
 
-    /// Bytes that the stream plans to hold, batches that were handed out left aside; 0 where that is next to nothing.
+    /// Bytes that the stream plans to hold, without batches already handed out; 0 if negligible.
     fn memory_bytes(&self) -> u64 {
         0
     }
@@ -87,39 +86,40 @@ pub trait BatchSource: Send {
 
 /// A handle to a [`BatchSource`] for other threads.
 pub trait Monitor: Send + Sync {
-    /// Makes a `next_batch` that waits, and every later one, return an error soon.
+    /// Cancels the stream: a waiting `next_batch` and every later one return an error soon.
     fn cancel(&self);
 
-    /// Where the time went so far, as this stream sees it.
+    /// Returns the time and work so far, as this stream sees it.
     fn stats(&self) -> wire::Stats;
 
-    /// What waits on its way to the client right now; nothing where batches come out of nothing.
+    /// Returns the current queue lengths; all zero for synthetic batches.
     fn queues(&self) -> Queues {
         Queues::default()
     }
 
-    /// How long reads took so far.
+    /// Returns the histogram of read times so far.
     fn reads(&self) -> ReadTimes {
         ReadTimes::default()
     }
 
-    /// The same for totals over streams: work that several streams have in common is told by one of them.
+    /// Returns statistics for totals over streams: work that several streams share is reported by
+    /// one of them only.
     fn counted(&self) -> wire::Stats {
         self.stats()
     }
 }
 
-/// Why there is no batch, as the client will read it.
+/// An error that is sent to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What a client may act on.
+    /// The kind, which a client may act on.
     pub kind: wire::error::Kind,
-    /// What, where (shard, record, offset), expected and found.
+    /// The failure and its location (shard, record, offset), with expected and found values.
     pub message: String,
 }
 
 impl Failure {
-    /// A failure of a kind.
+    /// Creates a failure.
     pub fn new(kind: wire::error::Kind, message: impl fmt::Display) -> Self {
         Failure {
             kind,

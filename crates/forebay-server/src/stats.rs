@@ -1,31 +1,32 @@
-//! What a server sent and where its time went.
+//! Counters of sent batches and of time spent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_wire::wire;
 
-/// One stream.
+/// Counters of one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StreamStats {
     /// Batches sent.
     pub batches: u64,
     /// Samples sent, padding included.
     pub images: u64,
-    /// Bytes of their pixels.
+    /// Payload bytes.
     pub payload_bytes: u64,
     /// Time spent sending.
     pub sending: Duration,
     /// Time spent waiting for a batch to be made.
     pub starved: Duration,
-    /// Time spent waiting for the client to take what it has.
+    /// Time spent waiting for the client's credit.
     pub blocked: Duration,
-    /// Part of the time spent sending and waiting for a batch: while the client had taken all that was sent before.
+    /// The part of `sending` and `starved` during which the client had consumed everything sent
+    /// before.
     pub hungry: Duration,
 }
 
 impl StreamStats {
-    /// As a stage of the pipeline, the last one.
+    /// As the last stage of the pipeline, `send`.
     pub(crate) fn stage(&self) -> wire::Stage {
         wire::Stage {
             name: "send".to_owned(),
@@ -37,7 +38,7 @@ impl StreamStats {
     }
 }
 
-/// Adds what storage gave another stream, by how many reads were under way at once.
+/// Adds the storage throughput of another stream, by number of concurrent reads.
 pub(crate) fn add_levels(one: &mut Vec<wire::ReadLevel>, other: &[wire::ReadLevel]) {
     for (at, level) in other.iter().enumerate() {
         match one.get_mut(at) {
@@ -50,7 +51,7 @@ pub(crate) fn add_levels(one: &mut Vec<wire::ReadLevel>, other: &[wire::ReadLeve
     }
 }
 
-/// Takes away what was known before.
+/// Subtracts an earlier reading.
 pub(crate) fn take_levels(now: &mut [wire::ReadLevel], before: &[wire::ReadLevel]) {
     for (level, known) in now.iter_mut().zip(before) {
         level.seconds = (level.seconds - known.seconds).max(0.0);
@@ -58,22 +59,22 @@ pub(crate) fn take_levels(now: &mut [wire::ReadLevel], before: &[wire::ReadLevel
     }
 }
 
-/// All connections of a server together.
+/// Counters over all connections of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerStats {
     /// Connections open now.
     pub connections: u64,
-    /// Connections taken so far.
+    /// Connections accepted so far.
     pub accepted: u64,
-    /// Connections turned away because there were too many.
+    /// Connections rejected because of a limit.
     pub refused: u64,
-    /// Times the system gave no further connection.
+    /// Failures of the system to accept a connection.
     pub accept_errors: u64,
-    /// Clients that had no token, or one that is not known or for other names.
+    /// Clients without a token, or with one that is unknown or for other names.
     pub unauthorized: u64,
-    /// Connections that ended otherwise than by their client's wish.
+    /// Connections that did not end by their client's choice.
     pub failed: u64,
-    /// Streams that went on elsewhere when the server was to stop.
+    /// Streams that migrated to another server when this one stopped.
     pub handed_over: u64,
     /// Streams opened.
     pub streams: u64,
@@ -81,7 +82,7 @@ pub struct ServerStats {
     pub batches: u64,
     /// Samples sent, padding included.
     pub images: u64,
-    /// Bytes of their pixels.
+    /// Payload bytes.
     pub payload_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a server lives in: its process, its cache, the stores that it reads.
+//! Environment of a server: its process, its cache, the stores that it reads.
 
 use forebay_cache::{Cache, CacheStats};
 use forebay_store::Traffic;
@@ -8,7 +8,7 @@ use crate::process::Process;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Surroundings {
     pub(crate) process: Option<Process>,
-    /// None where nothing is read through a cache.
+    /// `None` without a cache.
     pub(crate) cache: Option<CacheStats>,
     pub(crate) stores: Vec<Traffic>,
 }

@@ -1,4 +1,4 @@
-//! One look at a server: everything that metrics, the dashboard and scripts are told of it.
+//! A snapshot of a server: the data behind metrics, the dashboard and the report.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use crate::link::Link;
 use crate::source::Monitor;
 use crate::stats::{ServerStats, add_levels};
 
-/// A server at one moment.
+/// State of a server at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Survey {
     pub(crate) server: ServerStats,
     pub(crate) ready: bool,
     pub(crate) max_connections: u64,
-    /// What is served, by name; the dataset, where it is a job.
+    /// Names that are served; for a job, with its dataset.
     pub(crate) served: BTreeMap<String, Option<String>>,
-    /// What the streams of a name did, those that are open included.
+    /// Totals of each name, including open streams.
     pub(crate) totals: BTreeMap<String, Totals>,
     pub(crate) streams: Vec<Stream>,
 }
 
-/// What the streams of one name did, those that ended and those that go on.
+/// Totals of the streams of one name, ended or open.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Totals {
     pub(crate) streams: u64,
@@ -34,19 +34,19 @@ pub(crate) struct Totals {
     pub(crate) failed: u64,
     /// Busy, starved and blocked seconds of each stage.
     pub(crate) stages: BTreeMap<String, [f64; 3]>,
-    /// Seconds that decode threads had a core.
+    /// CPU seconds of decode threads.
     pub(crate) decode_cpu_s: f64,
     pub(crate) reads: ReadTimes,
-    /// What storage gave with one read of a stream at a time, with two at once, and so on.
+    /// Storage throughput with one concurrent read of a stream, with two, and so on.
     pub(crate) levels: Vec<wire::ReadLevel>,
-    /// Seconds in which trainers had taken all that was sent, and there was no more.
+    /// Seconds during which trainers had consumed everything sent.
     pub(crate) hungry_s: f64,
     /// Streams that ended with an error, by its kind.
     pub(crate) failures: BTreeMap<&'static str, u64>,
 }
 
 impl Totals {
-    /// Adds a stream.
+    /// Adds the statistics of a stream.
     pub(crate) fn add(&mut self, stats: &wire::Stats, reads: &ReadTimes) {
         self.streams += 1;
         self.batches += stats.batches;
@@ -77,7 +77,7 @@ impl Totals {
     }
 }
 
-/// A stream that is open, as far as its connection knows it.
+/// An open stream, as its connection knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Live {
     pub(crate) name: String,
@@ -86,13 +86,13 @@ pub(crate) struct Live {
     pub(crate) rank: u64,
     pub(crate) world_size: u64,
     pub(crate) batch_size: u64,
-    /// Of every batch; with encoded images, what one has on average.
+    /// Size of a batch; for encoded images, the average.
     pub(crate) batch_bytes: u64,
-    /// Batches of an epoch.
+    /// Batches per epoch.
     pub(crate) per_epoch: u64,
-    /// Batches of all epochs before the next one.
+    /// Number of the next batch, counted over all epochs.
     pub(crate) step: u64,
-    /// What its client has room for.
+    /// Credit of its client, in bytes.
     pub(crate) credit_bytes: u64,
 }
 
@@ -115,7 +115,7 @@ impl Live {
     }
 }
 
-/// A stream that is open, with what it did.
+/// An open stream, with its statistics.
 #[derive(Debug, Clone)]
 pub(crate) struct Stream {
     pub(crate) connection: u64,
@@ -125,16 +125,16 @@ pub(crate) struct Stream {
     pub(crate) connections: u64,
     pub(crate) live: Live,
     pub(crate) stats: wire::Stats,
-    /// What of it counts for totals: work that streams have in common is one stream's.
+    /// Statistics for totals: work shared by several streams counts in one of them only.
     pub(crate) counted: wire::Stats,
-    /// Seconds in which its trainer had taken all that was sent, and there was no more.
+    /// Seconds during which its trainer had consumed everything sent.
     pub(crate) hungry_s: f64,
     pub(crate) queues: Queues,
     pub(crate) reads: ReadTimes,
 }
 
 impl Stream {
-    /// The stream of a connection, if it is open.
+    /// Reads the stream of a connection, if it is open.
     pub(crate) fn of(link: &Link) -> Option<Stream> {
         let live = link.live()?;
         let monitor: Option<Arc<dyn Monitor>> = link.monitor();

@@ -1,7 +1,6 @@
-//! Batches out of nothing: is it the storage, or is it the network?
+//! A synthetic source, to measure the cost of serving alone.
 //!
-//! A [`Synthetic`] source behaves like a dataset of any size, without reading or
-//! decoding anything, so that what remains is the cost of serving.
+//! A [`Synthetic`] source behaves like a dataset of any size, but reads and decodes nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,18 +18,18 @@ const DEFAULT_SIDE: u64 = 224;
 /// Largest side.
 const MAX_SIDE: u64 = 16_384;
 
-/// What the pixels are.
+/// Content of the pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pixels {
-    /// A function of the sample's number, see [`Synthetic::pixel`].
+    /// A function of the sample number, see [`Synthetic::pixel`].
     #[default]
     Pattern,
-    /// Whatever is in the memory: nothing is written, for measuring.
+    /// Uninitialized: nothing is written, for benchmarks.
     Arbitrary,
 }
 
-/// A source of images that were never anywhere. They come in the order of their
-/// numbers; label and pixels are functions of the number.
+/// A source of generated images, in the order of their numbers. Label and pixels are functions of
+/// the number.
 #[derive(Debug, Clone)]
 pub struct Synthetic {
     records: u64,
@@ -38,19 +37,19 @@ pub struct Synthetic {
 }
 
 impl Synthetic {
-    /// A source with one split, `train`, of `records` samples.
+    /// Creates a source with one split, `train`, of `records` samples.
     #[must_use]
     pub fn new(records: u64, pixels: Pixels) -> Self {
         Synthetic { records, pixels }
     }
 
-    /// Byte `i` of sample `sample` under [`Pixels::Pattern`], whatever the layout.
+    /// Returns byte `i` of sample `sample` under [`Pixels::Pattern`], in any layout.
     #[must_use]
     pub fn pixel(sample: u64, i: usize) -> u8 {
         (sample.wrapping_mul(31) as usize).wrapping_add(i) as u8
     }
 
-    /// Label of sample `sample`, counted from 0.
+    /// Returns the label of sample `sample`, counted from 0.
     #[must_use]
     pub fn label(sample: u64) -> i64 {
         (sample % 1000) as i64
@@ -151,7 +150,7 @@ impl Source for Synthetic {
             first_label,
             spec,
             pixels: self.pixels,
-            // One batch is being sent at a time.
+            // Only one batch is sent at a time.
             pool: request
                 .pool
                 .clone()

@@ -1,14 +1,14 @@
-//! Files whose content counts while a server runs: certificates and tokens are replaced without a restart.
+//! Files that are reloaded when they change while a server runs: certificates and tokens.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often files are looked at, at most.
+/// Minimum time between two checks of the files.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What tells two states of a file apart without reading it.
+/// Metadata that reveals a change of a file without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     file: (u64, u64),
@@ -25,7 +25,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
     })
 }
 
-/// What was read from files, and is read again when they change.
+/// A value that is read from files, and read again when they change.
 pub(crate) struct Watched<T> {
     what: &'static str,
     files: Vec<PathBuf>,
@@ -39,22 +39,22 @@ struct State<T> {
     looked: Instant,
 }
 
-/// What became of files that have changed.
+/// Result of reloading changed files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) what: &'static str,
-    /// Why what was there before still counts.
+    /// Why the previous value stays in effect; `None` if the new one is in effect.
     pub(crate) problem: Option<String>,
 }
 
 impl<T: Clone> Watched<T> {
-    /// Reads for the first time.
+    /// Reads the value for the first time.
     pub(crate) fn new(
         what: &'static str,
         files: Vec<PathBuf>,
         load: impl Fn() -> Result<T, String> + Send + Sync + 'static,
     ) -> Result<Self, String> {
-        // Before reading: what changes meanwhile is read once more.
+        // Taken before reading: a change during the read causes another reload.
         let stamps = files.iter().map(|path| stamp(path)).collect();
         Ok(Watched {
             state: Mutex::new(State {
@@ -73,8 +73,8 @@ impl<T: Clone> Watched<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What counts now, and what became of files that have changed since somebody asked. Files are looked at once a
-    /// second at most.
+    /// Returns the current value, and the result of a reload if one happened. Checks the files at
+    /// most once a second.
     pub(crate) fn current(&self) -> (T, Option<Change>) {
         let mut state = self.state();
         if state.looked.elapsed() < INTERVAL {
@@ -89,7 +89,7 @@ impl<T: Clone> Watched<T> {
         (state.value.clone(), change)
     }
 
-    /// Reads again, whether anything seems to have changed or not.
+    /// Reloads the files, changed or not.
     pub(crate) fn reload(&self) -> Change {
         let mut state = self.state();
         state.stamps = self.files.iter().map(|path| stamp(path)).collect();

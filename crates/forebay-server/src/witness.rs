@@ -1,4 +1,4 @@
-//! What a server keeps for those who watch it, besides what it counts anyway.
+//! Data that a server keeps for the dashboard and metrics, besides its counters.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -16,21 +16,21 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// A stream of `name` ended with an error.
+    /// Counts a stream of `name` that ended with an error.
     pub(crate) fn stream_failed(&self, name: &str, kind: Kind) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let of_name = failures.entry(name.to_owned()).or_default();
         *of_name.entry(kind_name(kind)).or_default() += 1;
     }
 
-    /// Streams that ended with an error, by name and kind.
+    /// Counts of streams that ended with an error, by name and kind.
     pub(crate) fn failures(&self) -> BTreeMap<String, BTreeMap<&'static str, u64>> {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.clone()
     }
 }
 
-/// `data` for `KIND_DATA`: a label's value.
+/// Label value of an error kind, such as `data` for `KIND_DATA`.
 fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Unspecified => "unspecified",

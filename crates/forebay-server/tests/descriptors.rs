@@ -1,5 +1,5 @@
-//! What a server does when the process has no file descriptors left, and that
-//! it leaves nothing behind. Alone in its process, because it changes a limit of it.
+//! Behavior of a server when the process runs out of file descriptors, and absence of leaks. The
+//! test runs alone in its process, because it changes a limit of the process.
 
 #[path = "it/support/mod.rs"]
 mod support;
@@ -29,17 +29,17 @@ fn running_out_of_descriptors_is_survived_and_nothing_is_left_behind() {
         },
     )
     .unwrap();
-    // All are taken, but for one that the client's end of a connection needs: the server's
-    // end, in the same process, finds none.
+    // Take all descriptors except one, which the client's end of a connection needs. The server's
+    // end, in the same process, gets none.
     let mut taken = Vec::new();
     while let Ok(file) = fs::File::open("/dev/null") {
         taken.push(file);
     }
     taken.pop().expect("there were twenty");
     let socket = TcpStream::connect(server.addr()).unwrap();
-    log.wait_for("cannot take another connection: Too many open files");
+    log.wait_for("cannot accept a connection: Too many open files");
     drop((taken, socket));
-    // The limit stays, and the server goes on.
+    // The limit stays in place, and the server keeps running.
     let began = std::time::Instant::now();
     let client = loop {
         let url = support::url(server.addr());
@@ -53,7 +53,7 @@ fn running_out_of_descriptors_is_survived_and_nothing_is_left_behind() {
     drop((stream, client));
     setrlimit(Resource::Nofile, limit).unwrap();
 
-    // Hundreds of clients of every kind, then nobody.
+    // Hundreds of clients of every kind, then none.
     for i in 0..300 {
         match i % 3 {
             0 => drop(Raw::connect(server.addr())),
@@ -66,7 +66,7 @@ fn running_out_of_descriptors_is_survived_and_nothing_is_left_behind() {
         }
     }
     assert_eq!(server.shutdown().connections, 0);
-    // A joined thread may show for a moment longer.
+    // The thread of a joined client may remain visible for a moment.
     let began = std::time::Instant::now();
     while (count("fd"), count("task")) != before {
         let now = (count("fd"), count("task"));

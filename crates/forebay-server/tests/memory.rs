@@ -1,4 +1,4 @@
-//! Memory of greedy streams goes back to the system when they end.
+//! The memory of large streams returns to the system when they end.
 
 #[path = "it/support/mod.rs"]
 mod support;
@@ -17,7 +17,7 @@ use forebay_shard::Dataset;
 use support::{LONG, Log, options, over, resident_bytes, url};
 
 const STREAMS: u64 = 24;
-/// Bytes that may stay resident.
+/// Limit of memory that may stay resident, in bytes.
 const STAYS: u64 = 64 << 20;
 
 #[test]
@@ -46,7 +46,7 @@ fn memory_of_greedy_streams_goes_back() {
         let client = Client::connect(&url(server.addr()), over(Transport::Tcp)).unwrap();
         client.open(OpenOptions::from(spec)).unwrap()
     };
-    // What is made once stays.
+    // Warm up: one-time allocations stay.
     stream(8, 0, false).next_batch().unwrap().unwrap();
     let before = resident_bytes();
     let all_hold = Barrier::new(STREAMS as usize + 1);

@@ -1,4 +1,4 @@
-//! Batches in memory that server and client share: when that is so, and that neither can hurt the other by it.
+//! Batches in shared memory: when it is used, and that neither side can harm the other through it.
 #![cfg(target_os = "linux")]
 
 #[path = "it/support/mod.rs"]
@@ -39,13 +39,13 @@ fn whole_epoch(stream: &mut Stream) {
     assert_eq!(batches, 12);
 }
 
-/// Tests that look at the whole process take turns with those that would be seen there.
+/// Serializes the tests that measure the whole process with those that would disturb them.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Maps of batches' memory in this process, and open files.
+/// Counts mappings of batch memory and open files of this process.
 fn traces() -> (usize, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let files = std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -104,7 +104,7 @@ fn a_client_that_keeps_every_slot_stops_nobody_and_loses_nothing() {
         .unwrap();
     whole_epoch(&mut other);
     assert_eq!(other.stats().shared, 12);
-    // No slot was used again while its batch was kept.
+    // No slot was reused while its batch was held.
     kept.iter().for_each(check);
     drop(kept);
     let before = greedy.stats();
@@ -150,12 +150,12 @@ fn what_was_handed_out_is_readable_when_all_else_is_gone() {
     kept.iter().for_each(check);
     drop(stream);
     kept.iter().for_each(check);
-    // And it may be written to.
+    // The memory is writable.
     kept[0].images.fill(3);
     assert!(kept[0].images.iter().all(|&byte| byte == 3));
     drop(kept);
     let began = Instant::now();
-    // A joined thread's files may show for a moment longer.
+    // Files of a joined thread may remain visible for a moment.
     while traces().0 > before.0 || traces().1 >= before.1 {
         assert!(began.elapsed() < LONG, "{:?} is not {before:?}", traces());
     }
@@ -185,7 +185,7 @@ fn checksums_in_shared_memory_are_held_against_it() {
     );
 }
 
-/// A client of the local socket that says what it is told to.
+/// A client of the local socket that sends arbitrary messages.
 fn raw_local(
     addr: SocketAddr,
     change: fn(&mut wire::Hello),
@@ -213,7 +213,7 @@ fn raw_local(
     (FrameReader::new(socket, limits), writer)
 }
 
-/// The server's last word.
+/// Reads the server's final message.
 fn last_word(reader: &mut FrameReader<Socket>) -> (Kind, String) {
     loop {
         if let (Message::Error(error), _) = reader.read().unwrap() {
@@ -226,7 +226,8 @@ fn last_word(reader: &mut FrameReader<Socket>) -> (Kind, String) {
 fn strangers_and_those_who_release_what_they_have_not_are_thrown_out() {
     let _turn = alone();
     let (server, _) = plain();
-    // One that was not sent by this server, and one that says so.
+    // A client that the server did not refer to the local socket: without a key, and with a wrong
+    // key.
     for change in [
         (|hello| hello.local_key.clear()) as fn(&mut wire::Hello),
         |hello| hello.local_key = vec![0; 16].into(),
@@ -266,12 +267,12 @@ fn strangers_and_those_who_release_what_they_have_not_are_thrown_out() {
     let (kind, message) = last_word(&mut reader);
     assert_eq!(kind, Kind::Protocol);
     assert!(
-        message.contains("was released, which the client has not"),
+        message.contains("was released, but the client does not hold it"),
         "{message}"
     );
 }
 
-/// A server that lies about shared memory.
+/// A server that violates the shared-memory protocol.
 struct Lie {
     socket: Socket,
     writer: FrameWriter<Socket>,
@@ -303,7 +304,7 @@ impl Lie {
         let _ = self.writer.write(&header.into(), payload);
     }
 
-    /// A proper slot of 4,096 bytes.
+    /// A valid slot of 4,096 bytes.
     fn slot(&self) -> OwnedFd {
         let pool = BufferPool::with_slots(1, 4096, 0);
         pool.take(4096).take_slot_file().unwrap()
@@ -330,7 +331,8 @@ fn announced(slot: u32, bytes: u64) -> wire::SharedPayload {
     }
 }
 
-/// What a client without patience says about a server that lies after the stream is open.
+/// The error of a client without retries when the server violates the protocol after opening the
+/// stream.
 fn told(act: impl FnOnce(&mut Lie) + Send + 'static) -> Error {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let local = LocalListener::bind().unwrap();
@@ -456,7 +458,7 @@ fn servers_that_lie_about_memory_are_found_out() {
         },
         "found both",
     );
-    // A size that the stream excludes, before anything is mapped.
+    // A size that contradicts the stream is rejected before anything is mapped.
     lies(
         |lie| lie.send(announced(0, 5000), None, &[]),
         "bytes of a batch",
@@ -469,7 +471,7 @@ fn a_slot_that_is_out_is_not_given_twice() {
     let e = told(|lie| {
         let mut batch = lie.batch();
         lie.send_in_slot(batch.clone(), &[7; BATCH_BYTES as usize]);
-        // The client's queue has the first one, or its caller.
+        // The first batch is in the client's queue or with its caller.
         batch.position = 8;
         batch.step = 1;
         batch.samples = (8..16).collect();

@@ -4,8 +4,8 @@
 //! cargo bench -p forebay-shard --bench shards
 //! ```
 //!
-//! Files are in the page cache, records 110 KB as ImageNet's median, and both
-//! checksums of every record are verified.
+//! Files are in the page cache, records have 110 KB as ImageNet's median, and both checksums of
+//! every record are verified.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -127,7 +127,7 @@ fn write(criterion: &mut Criterion, directory: &Path, records: &[Vec<u8>]) {
     group.finish();
 }
 
-/// Tiny records, to measure the cost of each.
+/// Tiny records, to measure the cost per record.
 fn tiny(criterion: &mut Criterion, directory: &Path) {
     const COUNT: u64 = 100_000;
     let path = directory.join("tiny.fbs");

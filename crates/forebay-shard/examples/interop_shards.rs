@@ -1,5 +1,5 @@
-//! Writes TFRecords of every kind into a directory, with what is in them, for
-//! another implementation to read (tools/tf_interop.py).
+//! Writes TFRecords of every kind and a description of their content into a directory, for another
+//! implementation to read (tools/tf_interop.py).
 //!
 //! ```text
 //! cargo run -p forebay-shard --example interop_shards -- DIRECTORY
@@ -79,7 +79,7 @@ fn write(path: &Path, compression: Compression, records: &[Record]) -> Result<()
     Ok(())
 }
 
-/// Bytes in hex, floats by their bits: JSON has neither infinities nor bytes.
+/// Bytes as hex, floats by their bits, since JSON has neither infinities nor bytes.
 fn expected(record: &Record) -> Value {
     let hex = |bytes: &Vec<u8>| {
         bytes
@@ -131,7 +131,7 @@ fn image(number: i64) -> Record {
     ]
 }
 
-/// Values at the ends of their ranges, empty lists, odd names.
+/// Values at the ends of their ranges, empty lists, unusual names.
 fn edges() -> Record {
     let ints = vec![0, 1, -1, 127, 128, i64::MAX, i64::MIN];
     let floats = vec![

@@ -1,9 +1,9 @@
-//! The properties of each parser for any bytes at all: no panic, no endless
-//! loop, and everything that it accepts is consistent. The fuzz targets check
-//! them, and so does the test `corpus`, which needs no fuzzer.
+//! Properties of each parser for arbitrary input: no panic, no endless loop, and everything it
+//! accepts is consistent. The fuzz targets check them, and so does the test `corpus`, without a
+//! fuzzer.
 //!
-//! A fuzzer does not guess checksums. So each input is tried twice: as it is,
-//! and with its checksums made right.
+//! A fuzzer does not guess checksums. So each input is tried twice: unchanged, and with corrected
+//! checksums.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,8 +19,7 @@ use forebay_shard::{
 };
 use prost::Message;
 
-/// Small limits: an input of some KiB that makes a reader take more memory is
-/// a finding.
+/// Small limits: an input of some KiB that makes a reader allocate more memory is a finding.
 const MAX_RECORD: u64 = 1 << 20;
 
 /// TFRecord frames, plain and compressed, strict and salvaging.
@@ -58,7 +57,7 @@ fn read_frames(bytes: &[u8]) {
     }
 }
 
-/// Makes the checksums of what looks like frames right.
+/// Corrects the checksums of everything that looks like a frame.
 fn seal_frames(bytes: &mut [u8]) {
     let mut at = 0;
     while let Some(head) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
@@ -103,7 +102,7 @@ fn open(kind: FileKind, bytes: &[u8]) {
         Ok(Found::Need(_)) => panic!("the whole file is there"),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
-    // From less than all it asks for more, or says the same.
+    // With a part of the bytes, the parser asks for more or gives the same result.
     let half = &bytes[bytes.len() / 2..];
     if let Ok(Found::Need(range)) = parse_suffix(path, kind, len, MAX_RECORD, half) {
         assert!(range.end == len && range.start < len - half.len() as u64 || half.len() < 64);
@@ -141,7 +140,7 @@ fn walk(kind: FileKind, index: Index, bytes: &[u8]) {
     let _ = shard.read_range(0..records, &mut block);
 }
 
-/// Makes the checksums of trailer and index right, and the file's length.
+/// Corrects the checksums of trailer and index, and the file's length.
 fn seal_index(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let Some(at) = bytes.len().checked_sub(64) else {
@@ -165,7 +164,7 @@ fn seal_index(bytes: &[u8]) -> Vec<u8> {
 
 /// DALI's text index.
 pub(crate) fn text_index(bytes: &[u8]) {
-    // The length that the last line speaks of, so that something is accepted.
+    // The length that the last line implies, so that some inputs are accepted.
     let text = String::from_utf8_lossy(bytes);
     let last = text.lines().last().and_then(|line| line.split_once(' '));
     let sum =
@@ -182,7 +181,7 @@ pub(crate) fn manifest(bytes: &[u8]) {
     parse_manifest(&seal_manifest(bytes));
 }
 
-/// Makes the checksum at the end of a manifest right, if there is room for one.
+/// Corrects the checksum at the end of a manifest, if there is space for one.
 fn seal_manifest(bytes: &[u8]) -> Vec<u8> {
     let mut sealed = bytes.to_vec();
     if let Some(at) = sealed.len().checked_sub("00000000\"\n}\n".len()) {
@@ -228,8 +227,8 @@ pub(crate) fn example(bytes: &[u8]) {
     );
 }
 
-/// The generated parser skips groups, and takes entries of a map for what
-/// they are whatever their wire type says. The view refuses both.
+/// The generated parser skips groups, and reads map entries regardless of their wire type. The view
+/// refuses both.
 fn assert_stricter(error: &ExampleError) {
     assert!(error.to_string().contains("wire type"), "{error}");
 }
@@ -254,7 +253,7 @@ fn values(feature: FeatureView<'_>) -> Result<Option<Kind>, ExampleError> {
     })
 }
 
-/// Floats by their bits: NaN is equal to itself.
+/// Floats by their bits, so that NaN equals itself.
 fn bits(kind: Option<Kind>) -> (Option<Vec<u32>>, Option<Kind>) {
     match kind {
         Some(Kind::FloatList(list)) => (

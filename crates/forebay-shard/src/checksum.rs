@@ -1,19 +1,18 @@
-//! CRC32C: TensorFlow's masked form, and the sum of joined pieces from the
-//! sums of the pieces.
+//! CRC32C: TensorFlow's masked form, and combination of the checksums of consecutive pieces.
 //!
-//! A shard's whole-file checksum costs nothing because each payload is summed
-//! once, for its own frame, and that sum is folded into the file's by
-//! [`Crc32c::combine`] with arithmetic on polynomials instead of on bytes.
+//! A shard's whole-file checksum is nearly free: each payload is summed once, for its own frame,
+//! and [`Crc32c::combine`] merges that checksum into the file's with polynomial arithmetic instead
+//! of reading the bytes again.
 
 /// The reflected CRC32C (Castagnoli) polynomial.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
-/// TensorFlow's constant, so that a checksum of data that holds checksums
-/// does not degenerate (tensorflow/core/lib/hash/crc32c.h).
+/// TensorFlow's constant. It keeps the checksum of data that contain checksums from degenerating
+/// (tensorflow/core/lib/hash/crc32c.h).
 const MASK_DELTA: u32 = 0xa282_ead8;
-/// Below this many bytes summing again is cheaper than joining.
+/// Below this length, summing again is cheaper than combining.
 const JOIN_FROM: usize = 2048;
 
-/// CRC32C of `bytes`.
+/// Returns the CRC32C of `bytes`.
 ///
 /// ```
 /// assert_eq!(forebay_shard::checksum::crc32c(b"123456789"), 0xe306_9283);
@@ -22,17 +21,17 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     ::crc32c::crc32c(bytes)
 }
 
-/// TensorFlow's masked form of a CRC32C, as stored in TFRecord frames.
+/// Converts a CRC32C to TensorFlow's masked form, as stored in TFRecord frames.
 pub fn mask(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(MASK_DELTA)
 }
 
-/// The CRC32C behind a masked one.
+/// Converts a masked CRC32C back.
 pub fn unmask(masked: u32) -> u32 {
     masked.wrapping_sub(MASK_DELTA).rotate_left(15)
 }
 
-/// A running CRC32C that takes bytes, or pieces that are summed already.
+/// A running CRC32C over bytes, or over pieces whose checksums are known.
 ///
 /// ```
 /// use forebay_shard::checksum::{Crc32c, crc32c};
@@ -49,34 +48,34 @@ pub struct Crc32c {
 }
 
 impl Crc32c {
-    /// The checksum of everything so far.
+    /// Returns the checksum of everything so far.
     pub fn value(self) -> u32 {
         self.value
     }
 
-    /// How many bytes it covers.
+    /// Returns the number of bytes covered.
     pub fn len(self) -> u64 {
         self.len
     }
 
-    /// Whether it covers nothing yet.
+    /// Returns whether it covers nothing yet.
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.value = ::crc32c::crc32c_append(self.value, bytes);
         self.len += bytes.len() as u64;
     }
 
-    /// Takes the next `len` bytes, whose checksum is `crc`.
+    /// Adds the next `len` bytes, whose checksum is `crc`.
     pub fn combine(&mut self, crc: u32, len: u64) {
         self.value = combine(self.value, crc, len);
         self.len += len;
     }
 
-    /// Takes the next bytes, whose checksum is `crc`, in the cheaper way.
+    /// Adds the next bytes, whose checksum is `crc`, in the cheaper of the two ways.
     pub(crate) fn join_bytes(&mut self, crc: u32, bytes: &[u8]) {
         if bytes.len() < JOIN_FROM {
             self.update(bytes);
@@ -86,11 +85,11 @@ impl Crc32c {
     }
 }
 
-/// CRC32C of two joined pieces, from the sum of each and the length of the
+/// Returns the CRC32C of two consecutive pieces, from the checksum of each and the length of the
 /// second.
 ///
-/// In GF(2)\[x\]: appending `len` bytes multiplies the first sum by x^(8 len)
-/// modulo the polynomial; the inversions before and after a CRC cancel out.
+/// In GF(2)\[x\]: appending `len` bytes multiplies the first checksum by x^(8 len) modulo the
+/// polynomial; the inversions before and after a CRC cancel out.
 pub fn combine(first: u32, second: u32, second_len: u64) -> u32 {
     multiply(x_to_the_bytes(second_len), first) ^ second
 }

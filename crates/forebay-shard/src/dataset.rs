@@ -13,8 +13,8 @@ use crate::parallel::map_parallel;
 use crate::shard::{OpenOptions, Shard, ShardFormat, find_sidecar_in};
 use crate::storage::{self, LocalFiles, Storage};
 
-/// The directory of sidecar indexes, in the dataset's. Never beside the
-/// shards: readers take `train-*` for data.
+/// Subdirectory of a dataset for sidecar indexes. They are not beside the shards, because some
+/// readers take every `train-*` file for data.
 pub const INDEX_DIRECTORY: &str = "index";
 
 /// An open dataset.
@@ -67,7 +67,7 @@ impl DatasetOptions {
         self
     }
 
-    /// Sets whether payloads are compared with their checksums on every read, as they are by default.
+    /// Sets whether payloads are verified against their checksums on every read; true by default.
     #[must_use]
     pub fn verify(mut self, verify: bool) -> Self {
         self.shards.verify = verify;
@@ -105,11 +105,11 @@ impl DatasetOptions {
 }
 
 impl Dataset {
-    /// Opens the dataset in a directory: reads its manifest. Shards are
-    /// opened with the [`split`](Self::split) they are in.
+    /// Opens the dataset in a directory and reads its manifest. [`split`](Self::split) opens the
+    /// shards of a split.
     ///
     /// # Errors
-    /// When there is no manifest, or it is not one that this release knows.
+    /// If there is no manifest, or this release does not support it.
     pub fn open(root: impl AsRef<Path>) -> Result<Self> {
         Self::options().open(root)
     }
@@ -119,32 +119,33 @@ impl Dataset {
         DatasetOptions::default()
     }
 
-    /// Its directory.
+    /// Returns the directory.
     pub fn root(&self) -> &Path {
         &self.inner.root
     }
 
-    /// The storage that it is in.
+    /// Returns the storage of the dataset.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.inner.storage
     }
 
-    /// Its manifest.
+    /// Returns the manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.inner.manifest
     }
 
-    /// Identity of the dataset.
+    /// Returns the identity of the dataset.
     pub fn fingerprint(&self) -> &str {
         &self.inner.manifest.fingerprint
     }
 
-    /// Identity of its samples, if the manifest says: the same after a conversion that keeps them.
+    /// Returns the identity of its samples, if the manifest has one. A conversion that keeps the
+    /// samples keeps it.
     pub fn sample_fingerprint(&self) -> Option<&str> {
         self.inner.manifest.sample_fingerprint.as_deref()
     }
 
-    /// Names of the splits.
+    /// Returns the names of the splits.
     pub fn splits(&self) -> impl Iterator<Item = &str> {
         self.inner
             .manifest
@@ -153,12 +154,11 @@ impl Dataset {
             .map(|split| split.name.as_str())
     }
 
-    /// Opens a split: all its shards' indexes are read, by several threads,
-    /// and compared with the manifest. A second call gives the same one.
+    /// Opens a split: reads the indexes of all its shards with several threads and compares them
+    /// with the manifest. Repeated calls return the same split.
     ///
     /// # Errors
-    /// When there is no such split, or a shard cannot be opened or is not the
-    /// one that the manifest means.
+    /// If the split does not exist, or a shard cannot be opened or does not match the manifest.
     pub fn split(&self, name: &str) -> Result<Split> {
         let inner = &*self.inner;
         let at = inner
@@ -183,8 +183,8 @@ impl Dataset {
     }
 }
 
-/// An open split: its records are numbered through all its shards. Cloning is
-/// cheap, and threads may share it.
+/// An open split, with its records numbered consecutively over all shards. Cloning is cheap, and
+/// threads may share it.
 #[derive(Debug, Clone)]
 pub struct Split {
     inner: Arc<SplitInner>,
@@ -200,7 +200,7 @@ struct SplitInner {
     classes: Vec<ClassEntry>,
     record_features: RecordFeatures,
     shards: Vec<Shard>,
-    /// Number of the first record of each shard, then of all records.
+    /// Number of the first record of each shard, followed by the total number of records.
     starts: Vec<u64>,
 }
 
@@ -229,63 +229,64 @@ impl Split {
         })
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Number of records.
+    /// Returns the number of records.
     pub fn len(&self) -> u64 {
         self.inner.starts.last().copied().unwrap_or(0)
     }
 
-    /// Whether there are none.
+    /// Returns whether it has no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Identity of the dataset that it is a part of.
+    /// Returns the identity of its dataset.
     pub fn fingerprint(&self) -> &str {
         &self.inner.fingerprint
     }
 
-    /// Identity of the samples of the dataset that it is a part of, if the manifest says.
+    /// Returns the identity of the samples of its dataset, if the manifest has one.
     pub fn sample_fingerprint(&self) -> Option<&str> {
         self.inner.sample_fingerprint.as_deref()
     }
 
-    /// The largest block of neighboring records in a shuffled epoch, if the manifest says.
+    /// Returns the maximum number of consecutive records per block in a shuffled epoch, if the
+    /// manifest has one.
     pub fn block_records(&self) -> Option<u64> {
         self.inner.block_records
     }
 
-    /// The label of the dataset's first class.
+    /// Returns the label of the dataset's first class.
     pub fn label_base(&self) -> i64 {
         self.inner.label_base
     }
 
-    /// The dataset's classes in the order of their labels; empty if the manifest has none.
+    /// Returns the dataset's classes in the order of their labels; empty if the manifest has none.
     pub fn classes(&self) -> &[ClassEntry] {
         &self.inner.classes
     }
 
-    /// The features that hold image and label of its records.
+    /// Returns the names of the features that hold image and label.
     pub fn record_features(&self) -> &RecordFeatures {
         &self.inner.record_features
     }
 
-    /// The shards in order.
+    /// Returns the shards in order.
     pub fn shards(&self) -> &[Shard] {
         &self.inner.shards
     }
 
-    /// Number, in the split, of a shard's first record; for the number of
-    /// shards, how many records there are.
+    /// Returns the number, in the split, of a shard's first record; for the number of shards, the
+    /// number of records.
     pub fn shard_start(&self, shard: usize) -> Option<u64> {
         self.inner.starts.get(shard).copied()
     }
 
-    /// The shard of a record, and its number there; `None` beyond the last.
+    /// Returns the shard of a record, and its number there; `None` beyond the last record.
     pub fn locate(&self, record: u64) -> Option<(usize, u64)> {
         let shard = self
             .inner
@@ -306,13 +307,13 @@ impl Split {
         })
     }
 
-    /// The label of a record, if the index knows one.
+    /// Returns the label of a record, if the index has one.
     pub fn label(&self, record: u64) -> Option<i64> {
         let (shard, at) = self.find(record).ok()?;
         shard.label(at)
     }
 
-    /// The key of a record, read from disk; empty if there are none.
+    /// Returns the key of a record, read from storage; empty if records have no keys.
     ///
     /// # Errors
     /// As [`Shard::key`].
@@ -321,10 +322,10 @@ impl Split {
         shard.key(at)
     }
 
-    /// The first record with this key.
+    /// Returns the first record with this key.
     ///
     /// # Errors
-    /// When a page of keys cannot be read.
+    /// If a page of keys cannot be read.
     pub fn find_key(&self, key: &[u8]) -> Result<Option<u64>> {
         for (shard, start) in self.inner.shards.iter().zip(&self.inner.starts) {
             if let Some(at) = shard.find_key(key)? {
@@ -349,15 +350,15 @@ pub fn sidecar_path(root: &Path, shard: &str) -> PathBuf {
     root.join(INDEX_DIRECTORY).join(format!("{shard}.fbi"))
 }
 
-/// The files beside the shards that may be their indexes.
+/// Sidecar indexes of a dataset's shards.
 #[derive(Debug, Default)]
 pub(crate) struct Sidecars {
-    /// Their names; none where they cannot be listed, and each has to be asked for.
+    /// File names; `None` if the directory cannot be listed, so that each file has to be looked up.
     names: Option<HashSet<OsString>>,
 }
 
 impl Sidecars {
-    /// Looks for those of so many shards of a dataset, with one question where that is possible.
+    /// Finds the sidecars of a dataset with `shards` shards, with a single listing if possible.
     pub(crate) fn of(root: &Path, storage: &dyn Storage, shards: usize) -> Self {
         let dir = root.join(INDEX_DIRECTORY);
         let names = match storage.list(&dir) {
@@ -371,7 +372,7 @@ impl Sidecars {
         Self { names }
     }
 
-    /// The sidecar of the shard at `path`.
+    /// Returns the sidecar of the shard at `path`.
     pub(crate) fn find(&self, path: &Path, storage: &dyn Storage) -> Option<PathBuf> {
         find_sidecar_in(path, &|sidecar| match (&self.names, sidecar.file_name()) {
             (Some(names), Some(name)) => names.contains(name),
@@ -380,7 +381,7 @@ impl Sidecars {
     }
 }
 
-/// Opens shards with several threads: most of it is waiting for storage.
+/// Opens shards with several threads, since most of the time is spent waiting for storage.
 fn open_all(dataset: &Inner, entries: &[ShardEntry]) -> Result<Vec<Shard>> {
     dataset.storage.expect(&dataset.root, entries.len());
     let sidecars = match dataset.manifest.shard_format {
@@ -427,7 +428,7 @@ fn open_one(dataset: &Inner, entry: &ShardEntry, sidecars: &Sidecars) -> Result<
             found,
         );
     }
-    // The index knows the whole file's sum: an index of other data shows.
+    // If the index has the whole file's checksum, this detects an index of other data.
     match shard.index().shard_crc32c() {
         Some(crc) if crc != entry.crc32c => {
             let (expected, found) = (format!("{:08x}", entry.crc32c), format!("{crc:08x}"));

@@ -1,8 +1,7 @@
-//! Errors of shards, with the place of each.
+//! Errors of shards, each with its location.
 //!
-//! One enum for the crate. A variant exists where a caller would act on it;
-//! damage is always a [`Corruption`], which names the shard, the record, the
-//! byte and what was expected there.
+//! One enum for the crate. A variant exists if a caller would act on it; damage is always a
+//! [`Corruption`], which names the shard, the record, the byte, and the expected value.
 
 use std::fmt;
 use std::io;
@@ -10,27 +9,27 @@ use std::path::{Path, PathBuf};
 
 use crate::example::ExampleError;
 
-/// The result of everything fallible here.
+/// The result of all fallible functions here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of a shard, an index, a manifest or a dataset.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused a read, a write or an open.
+    /// The system refused to open, read or write a file.
     #[error("{}: cannot {op}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// The operation: "open", "read", "write".
         op: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// Bytes are not what their checksum or their format says.
+    /// Bytes contradict their checksum or their format.
     #[error(transparent)]
     Corrupt(Box<Corruption>),
-    /// A record is intact but is not a `tensorflow.Example`.
+    /// A record is intact, but it is not a `tensorflow.Example`.
     #[error("shard {}: record {record}: not a tensorflow.Example: {source}", shard.display())]
     Example {
         /// The shard.
@@ -40,7 +39,7 @@ pub enum Error {
         /// The error of the parser.
         source: ExampleError,
     },
-    /// The file is of a format version that this release does not know.
+    /// The file has a format version that this release does not know.
     #[error("{}: {what} version {found} is not known to this release, which reads version {supported}: a newer forebay wrote it", path.display())]
     Version {
         /// The file.
@@ -70,11 +69,10 @@ pub enum Error {
         /// The Cargo feature to enable.
         feature: &'static str,
     },
-    /// Two files that should belong together do not: a stale index, a
-    /// manifest of other shards.
+    /// Two files that should belong together do not: a stale index, or a manifest of other shards.
     #[error("{}: {what}: expected {expected}, found {found}", path.display())]
     Mismatch {
-        /// The file that does not fit.
+        /// The file that does not match.
         path: PathBuf,
         /// The property that was compared.
         what: String,
@@ -83,7 +81,7 @@ pub enum Error {
         /// The value in this file.
         found: String,
     },
-    /// A manifest that cannot be understood.
+    /// An invalid manifest.
     #[error("{}: {problem}", path.display())]
     Manifest {
         /// The manifest.
@@ -91,12 +89,12 @@ pub enum Error {
         /// The problem, with line and column for JSON.
         problem: String,
     },
-    /// The dataset does not have the split.
+    /// The dataset does not have the requested split.
     #[error("{}: there is no split {split:?}: it has {}", dataset.display(), splits.join(", "))]
     NoSuchSplit {
         /// The directory of the dataset.
         dataset: PathBuf,
-        /// The split that was asked for.
+        /// The requested split.
         split: String,
         /// The splits that the dataset has.
         splits: Vec<String>,
@@ -104,22 +102,22 @@ pub enum Error {
     /// A record number beyond the last record.
     #[error("{within}: there is no record {record}: it has {records}")]
     OutOfRange {
-        /// The records that were numbered.
+        /// The set of records.
         within: Records,
-        /// The first record that was asked for and is not there.
+        /// The first requested record that does not exist.
         record: u64,
-        /// How many there are.
+        /// The number of records.
         records: u64,
     },
-    /// Something that the format, or this way of reading it, cannot do.
+    /// An operation that the format, or this way of reading it, does not support.
     #[error("{}: {problem}", path.display())]
     Unsupported {
         /// The file.
         path: PathBuf,
-        /// The operation that is not possible, and the alternative.
+        /// The unsupported operation, and the alternative.
         problem: String,
     },
-    /// An argument that cannot be: a record too long, an option out of range.
+    /// An invalid argument: a record that is too long, an option out of range.
     #[error("{problem}")]
     Invalid {
         /// The problem.
@@ -147,7 +145,7 @@ impl Error {
         }
     }
 
-    /// The damage that this error tells of, if it tells of damage.
+    /// Returns the damage, if this error is about damage.
     pub fn corruption(&self) -> Option<&Corruption> {
         match self {
             Self::Corrupt(corruption) => Some(corruption),
@@ -156,13 +154,13 @@ impl Error {
     }
 }
 
-/// Records that are numbered from 0.
+/// A set of records, numbered from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Records {
     /// The records of a shard, or of its index.
     Shard(PathBuf),
-    /// The records of a split, numbered through all its shards.
+    /// The records of a split, numbered over all its shards.
     Split(String),
 }
 
@@ -179,17 +177,17 @@ impl fmt::Display for Records {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CorruptionKind {
-    /// Bytes do not have their checksum.
+    /// Bytes do not match their checksum.
     Checksum,
-    /// The file ends too early.
+    /// The file is truncated.
     Truncated,
     /// The index contradicts itself.
     Index,
-    /// Bytes are not what the format says: a magic number, a length, padding, a compressed block.
+    /// Bytes violate the format: a magic number, a length, padding, a compressed block.
     Format,
 }
 
-/// Damage: what was expected at a place, and what was found.
+/// Damage: location, expected and found value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Corruption {
@@ -197,9 +195,9 @@ pub struct Corruption {
     pub kind: CorruptionKind,
     /// The file.
     pub shard: PathBuf,
-    /// The record's number in the shard, where the damage is in a record.
+    /// The record's number in the shard, if the damage is in a record.
     pub record: Option<u64>,
-    /// The byte of the file where the damaged piece starts.
+    /// Offset in the file at which the damaged piece starts.
     pub offset: u64,
     /// The damaged piece: "payload crc32c", "length", "padding".
     pub what: String,

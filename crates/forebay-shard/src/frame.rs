@@ -1,24 +1,23 @@
 //! The frame around a record, the same in both formats: TFRecord's.
 //!
-//! `u64 length | u32 masked crc32c of the length | payload | u32 masked
-//! crc32c of the payload`, little-endian. This file owns those bytes; where
-//! frames lie is the business of the readers.
+//! `u64 length | u32 masked crc32c of the length | payload | u32 masked crc32c of the payload`,
+//! little-endian. This file encodes and checks frames; the readers know their positions.
 
 use std::io::{self, Read};
 
 use crate::checksum::{Crc32c, crc32c, mask};
 use crate::error::Corruption;
 
-/// Bytes before the payload: its length and that length's checksum.
+/// Bytes before the payload: its length and the checksum of the length.
 pub(crate) const HEAD_BYTES: usize = 12;
 /// Bytes after the payload: its checksum.
 pub(crate) const TAIL_BYTES: usize = 4;
 /// Bytes that a frame adds to its payload.
 pub const OVERHEAD_BYTES: usize = HEAD_BYTES + TAIL_BYTES;
-/// The longest record that is written, and by default the longest read.
+/// The longest record that is written, and the default limit when reading.
 pub const MAX_RECORD_BYTES: u64 = 256 << 20;
 
-/// The head of a frame with a payload of `len` bytes.
+/// Encodes the head of a frame with a payload of `len` bytes.
 pub(crate) fn encode_head(len: u64) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     head[..8].copy_from_slice(&len.to_le_bytes());
@@ -27,8 +26,7 @@ pub(crate) fn encode_head(len: u64) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// The payload length that a head tells, once its checksum is right. `offset`
-/// is the head's place, for the error.
+/// Verifies a head and returns its payload length. `offset` is the head's position, for the error.
 pub(crate) fn decode_head(head: &[u8; HEAD_BYTES], offset: u64) -> Result<u64, Corruption> {
     let (length, stored) = split_head(head);
     let found = mask(crc32c(&head[..8]));
@@ -38,7 +36,7 @@ pub(crate) fn decode_head(head: &[u8; HEAD_BYTES], offset: u64) -> Result<u64, C
     Ok(length)
 }
 
-/// Length and checksum fields of a head, unchecked.
+/// Length and checksum fields of a head, not verified.
 pub(crate) fn split_head(head: &[u8; HEAD_BYTES]) -> (u64, u32) {
     let [a, b, c, d, e, f, g, h, i, j, k, l] = *head;
     (
@@ -47,8 +45,8 @@ pub(crate) fn split_head(head: &[u8; HEAD_BYTES]) -> (u64, u32) {
     )
 }
 
-/// Checks a payload against the four bytes after it. `offset` is the frame's
-/// place, for the error.
+/// Verifies a payload against the four bytes after it. `offset` is the frame's position, for the
+/// error.
 pub(crate) fn check_payload(
     payload: &[u8],
     tail: [u8; TAIL_BYTES],
@@ -67,7 +65,7 @@ pub(crate) fn check_payload(
     Ok(())
 }
 
-/// Checks a whole frame, whose length the index knows, and gives its payload.
+/// Verifies a whole frame, whose length is known from the index, and returns its payload.
 pub(crate) fn check(frame: &[u8], offset: u64, verify: bool) -> Result<&[u8], Corruption> {
     let (Some((head, rest)), true) = (frame.split_first_chunk(), frame.len() >= OVERHEAD_BYTES)
     else {
@@ -105,23 +103,23 @@ pub(crate) fn check(frame: &[u8], offset: u64, verify: bool) -> Result<&[u8], Co
     Ok(payload)
 }
 
-/// A buffer in which frames are put together, each payload in its final place.
+/// A buffer in which frames are built, each payload in its final position.
 ///
-/// Everything that is written lives here once: a payload is appended (or read
-/// straight from a file) behind the room for its head, then head and tail are
-/// filled in, and the sum of all frames is kept by joining their own.
+/// Written data is held only here: a payload is appended (or read directly from a file) after space
+/// for its head, then head and tail are filled in, and the checksum of all frames is updated by
+/// combining theirs.
 #[derive(Debug, Default)]
 pub(crate) struct FrameBuffer {
     bytes: Vec<u8>,
     /// The start of the open frame.
     open: Option<usize>,
-    /// Sum of the finished frames since the last `reset`.
+    /// Checksum of the finished frames since the last `reset`.
     sum: Crc32c,
 }
 
 impl FrameBuffer {
-    /// Empties the buffer, leaving `reserve` zero bytes at its start for
-    /// something that is not a frame and not in the sum.
+    /// Empties the buffer, leaving `reserve` zero bytes at its start for data that is not a frame
+    /// and not in the checksum.
     pub(crate) fn reset(&mut self, reserve: usize) {
         self.bytes.clear();
         self.bytes.resize(reserve, 0);
@@ -129,7 +127,7 @@ impl FrameBuffer {
         self.sum = Crc32c::default();
     }
 
-    /// Everything in the buffer: the reserved bytes, then finished frames.
+    /// The whole buffer: the reserved bytes, then finished frames.
     pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -142,7 +140,7 @@ impl FrameBuffer {
         self.sum
     }
 
-    /// Opens a frame; one that was open and not closed is dropped.
+    /// Opens a frame and drops one that was not closed.
     pub(crate) fn begin(&mut self) -> Payload<'_> {
         self.rollback();
         let open = self.bytes.len();
@@ -161,14 +159,14 @@ impl FrameBuffer {
         }
     }
 
-    /// Takes over finished frames with their sum.
+    /// Appends finished frames with their checksum.
     pub(crate) fn append(&mut self, frames: &[u8], sum: Crc32c) {
         self.rollback();
         self.bytes.extend_from_slice(frames);
         self.sum.combine(sum.value(), sum.len());
     }
 
-    /// Bytes of the open payload.
+    /// Length of the open payload.
     pub(crate) fn open_len(&self) -> Option<u64> {
         self.open
             .map(|open| (self.bytes.len() - open - HEAD_BYTES) as u64)
@@ -189,8 +187,7 @@ impl FrameBuffer {
     }
 }
 
-/// The payload of a record while it is put together, in the buffer that will
-/// be written.
+/// The payload of a record under construction, in the buffer that will be written.
 #[derive(Debug)]
 pub struct Payload<'a> {
     bytes: &'a mut Vec<u8>,
@@ -203,12 +200,12 @@ impl Payload<'_> {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Appends exactly `len` bytes from a reader, straight into place.
+    /// Appends exactly `len` bytes from a reader, directly into place.
     ///
     /// # Errors
-    /// The reader's own, and `UnexpectedEof` when it ends before `len` bytes.
+    /// The reader's error, or `UnexpectedEof` if it ends before `len` bytes.
     pub fn read_from(&mut self, reader: impl Read, len: u64) -> io::Result<()> {
-        // Room is made as the data arrives, beyond what a file would say.
+        // The buffer grows as data arrives, not by the claimed length.
         self.bytes
             .reserve(usize::try_from(len.min(MAX_RECORD_BYTES)).unwrap_or(0));
         let read = reader.take(len).read_to_end(self.bytes)? as u64;
@@ -221,33 +218,33 @@ impl Payload<'_> {
         Ok(())
     }
 
-    /// The buffer that the payload grows in, for reads that fill spare
-    /// capacity. What is in it already is not the caller's: only append.
+    /// Returns the buffer that contains the payload, for reads into spare capacity. The caller must
+    /// only append: earlier bytes belong to other records.
     pub fn buffer_mut(&mut self) -> &mut Vec<u8> {
         self.bytes
     }
 
-    /// Drops the bytes so far, so that the payload starts again.
+    /// Removes the bytes so far, to start the payload again.
     pub fn clear(&mut self) {
         self.bytes.truncate(self.start);
     }
 
-    /// Bytes so far.
+    /// Returns the number of bytes so far.
     pub fn len(&self) -> usize {
         self.bytes.len() - self.start
     }
 
-    /// Whether there are none yet.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes so far, to overwrite some of them in place.
+    /// Returns the bytes so far, to overwrite some of them in place.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..]
     }
 
-    /// The bytes so far.
+    /// Returns the bytes so far.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[self.start..]
     }

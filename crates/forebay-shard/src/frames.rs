@@ -1,7 +1,8 @@
-//! Records that are put together apart from any shard, to be appended to one as they are.
+//! Records that are framed apart from any shard, and then appended to one unchanged.
 //!
-//! A shard is one sequence, but its records can be read, checked and framed on several threads at once: each fills
-//! [`Frames`] of its own, and the thread with the shard's writer appends them in order, without copying them.
+//! A shard is one sequence, but several threads can read, check and frame its records concurrently:
+//! each fills its own [`Frames`], and the thread with the shard's writer appends them in order,
+//! without copying.
 
 use std::ops::Range;
 
@@ -10,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::frame::{FrameBuffer, MAX_RECORD_BYTES, OVERHEAD_BYTES, Payload};
 use crate::writer::too_long;
 
-/// Finished frames in a buffer that is used again and again.
+/// Finished frames in a reusable buffer.
 ///
 /// ```
 /// use forebay_shard::{Frames, RecordMeta, tfrecord};
@@ -28,17 +29,17 @@ use crate::writer::too_long;
 #[derive(Debug, Default)]
 pub struct Frames {
     buffer: FrameBuffer,
-    /// The end of each frame, and the checksum of all bytes before it.
+    /// The end of each frame, and the checksum of all bytes up to there.
     ends: Vec<(usize, u32)>,
 }
 
 impl Frames {
-    /// No records yet.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Starts a record. One that was started and not committed is dropped.
+    /// Starts a record and drops one that was not committed.
     pub fn begin(&mut self) -> Payload<'_> {
         self.buffer.begin()
     }
@@ -46,7 +47,7 @@ impl Frames {
     /// Ends the record that was started last.
     ///
     /// # Errors
-    /// When none was started, or it is longer than 256 MiB (it is dropped then).
+    /// If none was started, or it is longer than 256 MiB (it is dropped then).
     pub fn commit(&mut self) -> Result<()> {
         let len = self.buffer.open_len();
         let len = len.ok_or_else(|| Error::invalid("no record was started"))?;
@@ -60,29 +61,29 @@ impl Frames {
         Ok(())
     }
 
-    /// Drops the record that was started and not committed, if there is one.
+    /// Drops the record that was started and not committed, if any.
     pub fn rollback(&mut self) {
         self.buffer.rollback();
     }
 
-    /// Records in it.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether it has no records.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Drops all records. The buffer is kept, but of one that grew beyond `keep_bytes` only so much.
+    /// Removes all records. The buffer is kept, up to `keep_bytes` of it.
     pub fn clear(&mut self, keep_bytes: usize) {
         self.buffer.reset(0);
         self.buffer.bytes_mut().shrink_to(keep_bytes);
         self.ends.clear();
     }
 
-    /// Payload bytes of a record.
+    /// Payload length of a record.
     pub(crate) fn record_len(&self, record: usize) -> Option<u64> {
         let end = self.ends.get(record)?.0;
         (end.checked_sub(self.start(record).0)?
@@ -96,13 +97,15 @@ impl Frames {
         before.copied().unwrap_or((0, 0))
     }
 
-    /// The frames of some records and their sum, which costs the same for one and for a thousand of them.
+    /// Returns the frames of a range of records with their checksum, at a cost independent of their
+    /// number.
     pub(crate) fn part(&self, records: Range<usize>) -> (&[u8], Crc32c) {
         let ((from, before), (to, after)) = (self.start(records.start), self.start(records.end));
         let bytes = self.buffer.bytes().get(from..to).unwrap_or_default();
         let len = bytes.len() as u64;
         let mut sum = Crc32c::default();
-        // The sum of the whole is that of its start, shifted, plus that of the rest: the same backwards.
+        // The checksum of the whole is the shifted one of its start plus that of the rest, so it
+        // can be solved for the rest.
         sum.combine(combine(before, after, len), len);
         (bytes, sum)
     }

@@ -1,9 +1,9 @@
-//! Keys as text: any bytes, written so that people and JSON can take them.
+//! Keys as text: encodes arbitrary bytes for display and JSON.
 
 use std::fmt;
 
-/// A key for people and JSON: bytes that are not UTF-8 become `\xNN`, a
-/// backslash becomes `\\`.
+/// Encodes a key for display and JSON: bytes that are not UTF-8 become `\xNN`, a backslash becomes
+/// `\\`.
 ///
 /// ```
 /// use forebay_shard::manifest::{escape_key, unescape_key};
@@ -33,7 +33,7 @@ pub fn escape_key(key: &[u8]) -> impl fmt::Display + '_ {
     Escaped(key)
 }
 
-/// The key that [`escape_key`] wrote; `None` for anything else.
+/// Decodes a key that [`escape_key`] wrote; `None` for any other text.
 pub fn unescape_key(text: &str) -> Option<Vec<u8>> {
     let mut key = Vec::new();
     let mut rest = text.as_bytes();

@@ -1,21 +1,19 @@
-//! Reader and writer of Forebay's shards.
+//! Reads and writes Forebay's shards.
 //!
-//! - [`tfrecord`]: TFRecord files, exactly as TensorFlow's, plain or
-//!   compressed as a whole, strict or salvaging.
-//! - [`indexed`]: the indexed shard `.fbs`: the same records in checksummed
-//!   blocks, with an index in the file.
-//! - [`index`]: that index, also as a sidecar for TFRecord files, and DALI's
-//!   text index.
+//! - [`tfrecord`]: TFRecord files, exactly as TensorFlow's, plain or compressed as a whole, strict
+//!   or salvaging.
+//! - [`indexed`]: the indexed shard `.fbs`: the same records in checksummed blocks, with an index
+//!   in the file.
+//! - [`index`]: that index, also as a sidecar for TFRecord files, and DALI's text index.
 //! - [`Shard`]: random access to one shard of either format.
-//! - [`Dataset`], [`Split`], [`manifest`]: the shards that belong together.
+//! - [`Dataset`], [`Split`], [`manifest`]: the shards of a dataset.
 //! - [`ExampleView`], [`ExampleBuilder`]: `tensorflow.Example` without copies.
-//! - [`mod@verify`]: is every byte what it was written as?
+//! - [`mod@verify`]: verification of every byte.
+//! - [`storage`]: the interface to the places where files are. Local files are built in; implement
+//!   [`Storage`] for others.
 //!
-//! - [`storage`]: the seam for where bytes are. Local files are built in;
-//!   who knows another place implements [`Storage`] for it.
-//!
-//! FORMAT.md has the bytes. Blocking positioned reads are on top of functions
-//! from bytes to records.
+//! FORMAT.md specifies the bytes. Functions from bytes to records do no IO; blocking positioned
+//! reads are built on top of them.
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,9 +1,8 @@
-//! The manifest `forebay.json`: which shards make a dataset, and how to tell
-//! that they are those.
+//! The manifest `forebay.json`: the list of a dataset's shards, with sizes and checksums.
 //!
-//! It is published last, so a dataset with a manifest is complete. Equal
-//! datasets have equal manifests: fields come in a fixed order, maps sorted,
-//! and nothing in it depends on time or machine.
+//! It is published last, so a dataset with a manifest is complete. Equal datasets have equal
+//! manifests: fields are in a fixed order, maps are sorted, and no field depends on time or
+//! machine.
 
 mod fingerprint;
 mod salvage;
@@ -27,36 +26,36 @@ pub use crate::key::{escape_key, unescape_key};
 pub const FILE_NAME: &str = "forebay.json";
 /// The value of its field `format`.
 pub const FORMAT: &str = "forebay-dataset";
-/// The version that is written, and the newest that is read.
+/// The version that is written, and the newest that is supported.
 pub const VERSION: u64 = 2;
-/// The oldest version that is read. It has no checksum.
+/// The oldest supported version. It has no checksum.
 pub const OLDEST_VERSION: u64 = 1;
-/// The features that [`Manifest::requires`] may name.
+/// The features that [`Manifest::requires`] may list.
 const KNOWN_FEATURES: [&str; 1] = [RECORD_FEATURES];
-/// The feature of a manifest whose records have images and labels under other names than the default ones.
+/// The feature of a manifest whose records have images and labels under other than the default
+/// names.
 const RECORD_FEATURES: &str = "record-features";
-/// Upper bound of a block of neighboring records in an epoch, in bytes of the records as stored.
+/// Upper bound of a block of consecutive records in an epoch, in stored bytes.
 pub const EPOCH_BLOCK_BYTES: u64 = 4 << 20;
-/// The longest manifest that is read.
+/// Size limit of a manifest, in bytes.
 pub const MAX_BYTES: u64 = 64 << 20;
 
-/// A dataset: its splits, their shards, and what its records are.
+/// A dataset: its splits, their shards, and the structure of its records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Always [`FORMAT`].
     pub format: String,
     /// Format version.
     pub version: u64,
-    /// Names of features that a reader must know to read the dataset right:
-    /// a manifest that names an unknown one is refused. `to_json` adds
-    /// "record-features" where [`record_features`](Self::record_features) are not
-    /// the default ones.
+    /// Names of features that a reader must know to read the dataset correctly; a manifest that
+    /// lists an unknown one is refused. `to_json` adds "record-features" if
+    /// [`record_features`](Self::record_features) are not the default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
     /// Identity of the dataset: see [`Manifest::fingerprint`].
     pub fingerprint: String,
-    /// Identity of the samples: their keys, labels and order, whatever their
-    /// bytes, shards and format. Absent in version 1, and where a record has no key.
+    /// Identity of the samples: their keys, labels and order, independent of their bytes, shards
+    /// and format. Absent in version 1, and if a record has no key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_fingerprint: Option<String>,
     /// Format of all shards.
@@ -66,35 +65,35 @@ pub struct Manifest {
     pub compression: Compression,
     /// The label of the first class: 0 or 1.
     pub label_base: i64,
-    /// The parameters of epochs that do not follow from the samples. Absent in version 1.
+    /// Parameters of epochs that do not follow from the samples. Absent in version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<EpochOrder>,
-    /// The splits, in the order of their names.
+    /// The splits, sorted by name.
     pub splits: Vec<SplitEntry>,
-    /// The features that hold image and label; left out where they have the default names.
+    /// The features that hold image and label; omitted in the file if they have the default names.
     #[serde(default, skip_serializing_if = "RecordFeatures::is_standard")]
     pub record_features: RecordFeatures,
-    /// The features of a record, in the order of their names.
+    /// The features of a record, sorted by name.
     #[serde(default)]
     pub features: Vec<FeatureEntry>,
     /// The classes in the order of their labels.
     #[serde(default)]
     pub classes: Vec<ClassEntry>,
-    /// How the dataset was packed: what is needed to pack it again.
+    /// The options with which the dataset was packed: everything needed to pack it again.
     #[serde(default)]
     pub pack: BTreeMap<String, serde_json::Value>,
 }
 
-/// The parameters of epochs that do not follow from the samples. A conversion
-/// that keeps the samples keeps them, so that runs go on with the same epoch.
+/// Parameters of epochs that do not follow from the samples. A conversion that keeps the samples
+/// keeps them, so that runs continue with the same epochs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochOrder {
-    /// For each split, how many neighboring records a shuffled epoch reads
-    /// together at most: a power of two, see [`block_records`].
+    /// For each split, the maximum number of consecutive records that a shuffled epoch reads
+    /// together: a power of two, see [`block_records`].
     pub block_records: BTreeMap<String, u64>,
 }
 
-/// The largest power of two of records that fit into [`EPOCH_BLOCK_BYTES`] on average.
+/// Returns the largest power of two of records whose average size fits into [`EPOCH_BLOCK_BYTES`].
 pub fn block_records(records: u64, bytes: u64) -> u64 {
     let mean = (bytes / records.max(1)).max(1);
     match EPOCH_BLOCK_BYTES / mean {
@@ -106,11 +105,11 @@ pub fn block_records(records: u64, bytes: u64) -> u64 {
 /// One split of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SplitEntry {
-    /// Its name: "train", "validation".
+    /// Name: "train", "validation".
     pub name: String,
-    /// Records in all its shards.
+    /// Number of records in all its shards.
     pub records: u64,
-    /// Bytes of all its shards.
+    /// Size of all its shards, in bytes.
     pub bytes: u64,
     /// The shards in order.
     pub shards: Vec<ShardEntry>,
@@ -121,14 +120,14 @@ pub struct SplitEntry {
 pub struct ShardEntry {
     /// File name in the dataset's directory.
     pub name: String,
-    /// Records in it.
+    /// Number of records.
     pub records: u64,
-    /// Bytes of the file.
+    /// Size of the file, in bytes.
     pub bytes: u64,
     /// CRC32C of the file, eight hexadecimal digits.
     #[serde(with = "hex32")]
     pub crc32c: u32,
-    /// BLAKE3 of the file, if it was asked for, 64 hexadecimal digits.
+    /// BLAKE3 of the file, if requested, 64 hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blake3: Option<String>,
 }
@@ -136,7 +135,7 @@ pub struct ShardEntry {
 /// One feature of the records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeatureEntry {
-    /// Its name: "image/encoded".
+    /// Name: "image/encoded".
     pub name: String,
     /// "bytes", "float" or "int64".
     #[serde(with = "kind")]
@@ -148,7 +147,7 @@ pub struct FeatureEntry {
 /// One class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassEntry {
-    /// Its name: the synset or directory.
+    /// Name: the synset or directory.
     pub name: String,
     /// A description in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,7 +155,7 @@ pub struct ClassEntry {
 }
 
 impl ClassEntry {
-    /// Returns what people call the class: the first of the words for it, or else its name.
+    /// Returns the display name of the class: the first term of its description, or else its name.
     #[must_use]
     pub fn title(&self) -> &str {
         let words = self.text.as_deref().unwrap_or_default();
@@ -168,9 +167,8 @@ impl ClassEntry {
 }
 
 impl Manifest {
-    /// A manifest without classes, features and pack options, which are
-    /// public fields to fill in. [`to_json`](Self::to_json) sees to the
-    /// fingerprint.
+    /// Creates a manifest without classes, features and pack options, which are public fields to
+    /// fill in. [`to_json`](Self::to_json) computes the fingerprint.
     pub fn new(shard_format: ShardFormat, label_base: i64, splits: Vec<SplitEntry>) -> Self {
         let mut manifest = Self {
             format: FORMAT.to_owned(),
@@ -192,10 +190,10 @@ impl Manifest {
         manifest
     }
 
-    /// Reads `forebay.json` of a dataset's directory.
+    /// Reads `forebay.json` from a dataset's directory.
     ///
     /// # Errors
-    /// When it cannot be read, or is not a manifest that this release knows.
+    /// If it cannot be read, or this release does not support it.
     pub fn load(root: impl AsRef<Path>) -> Result<Self> {
         Self::load_in(root, &LocalFiles::new(1))
     }
@@ -210,12 +208,11 @@ impl Manifest {
         Self::parse(&path, &bytes)
     }
 
-    /// Parses and checks a manifest; `path` is what errors call it.
+    /// Parses and validates a manifest; `path` is its name in errors.
     ///
     /// # Errors
-    /// [`Error::Version`] and [`Error::Feature`] when a newer release wrote
-    /// it, [`Error::Mismatch`] when its checksum is wrong, [`Error::Manifest`]
-    /// when it is broken or contradicts itself.
+    /// [`Error::Version`] and [`Error::Feature`] if a newer release wrote it, [`Error::Mismatch`]
+    /// if its checksum is wrong, [`Error::Manifest`] if it is invalid or contradicts itself.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
         let problem = |problem: String| Error::Manifest {
             path: path.to_owned(),
@@ -263,12 +260,12 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The file's content: the same for the same dataset, with a newline at
-    /// its end, the right fingerprint and, from version 2 on, the right checksum.
+    /// Returns the file's content: deterministic, with a newline at the end, the correct
+    /// fingerprint and, from version 2 on, the correct checksum.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the manifest contradicts itself, so that none
-    /// is written that could not be read. [`Error::NotBuilt`] without the feature `blake3`.
+    /// [`Error::Invalid`] if the manifest contradicts itself, so that an unreadable one is never
+    /// written. [`Error::NotBuilt`] without the feature `blake3`.
     pub fn to_json(&self) -> Result<String> {
         self.check().map_err(Error::invalid)?;
         let mut manifest = self.clone();
@@ -285,7 +282,7 @@ impl Manifest {
             json.push('\n');
             return Ok(json);
         }
-        // The checksum is the last field, whatever fields are added before it.
+        // The checksum is always the last field.
         json.truncate(json.len().saturating_sub("\n}".len()));
         json.push_str(",\n");
         let zeroed = format!("{json}{}", sum_field(0));
@@ -293,8 +290,8 @@ impl Manifest {
         Ok(json + &sum)
     }
 
-    /// The sample fingerprint that follows from the digest of each shard, which `digest` gives by
-    /// the shard's name; `None` where a digest is unknown or a sample has no key.
+    /// Computes the sample fingerprint from the digest of each shard, which `digest` returns for
+    /// the shard's name; `None` if a digest is unknown or a sample has no key.
     pub fn sample_fingerprint_of(
         &self,
         digest: impl Fn(&str) -> Option<SampleDigest>,
@@ -310,12 +307,13 @@ impl Manifest {
         samples::fingerprint(self.label_base, splits.into_iter())
     }
 
-    /// The largest block of neighboring records in a shuffled epoch of this split, if the manifest says.
+    /// Returns the maximum number of consecutive records per block in a shuffled epoch of this
+    /// split, if the manifest has one.
     pub fn block_records(&self, split: &str) -> Option<u64> {
         self.order.as_ref()?.block_records.get(split).copied()
     }
 
-    /// The split of this name.
+    /// Returns the split with this name.
     pub fn split(&self, name: &str) -> Option<&SplitEntry> {
         self.splits.iter().find(|split| split.name == name)
     }
@@ -376,7 +374,7 @@ impl Manifest {
 }
 
 impl SplitEntry {
-    /// A split of these shards.
+    /// Creates a split of these shards.
     pub fn new(name: impl Into<String>, shards: Vec<ShardEntry>) -> Self {
         let records = shards.iter().map(|shard| shard.records).sum();
         let bytes = shards.iter().map(|shard| shard.bytes).sum();
@@ -423,7 +421,7 @@ impl SplitEntry {
     }
 }
 
-/// The last field of a manifest and the end of the file.
+/// The last field of a manifest, and the end of the file.
 fn sum_field(crc32c: u32) -> String {
     format!("{SUM_FIELD}{crc32c:08x}{SUM_END}")
 }
@@ -431,9 +429,9 @@ fn sum_field(crc32c: u32) -> String {
 const SUM_FIELD: &str = "  \"crc32c\": \"";
 const SUM_END: &str = "\"\n}\n";
 
-/// Checks the checksum at the end of a manifest: that of the whole file with
-/// its own eight digits as zeros. A manifest of version 1 has none. If it has
-/// one all the same, its version is what was damaged.
+/// Verifies the checksum at the end of a manifest: that of the whole file with the eight digits of
+/// the checksum as zeros. A manifest of version 1 has none; if one claims version 1 and has a
+/// checksum, its version is damaged.
 fn check_sum(path: &Path, bytes: &[u8], version: u64) -> Result<()> {
     let digits = bytes
         .strip_suffix(SUM_END.as_bytes())
@@ -473,7 +471,7 @@ fn check_sum(path: &Path, bytes: &[u8], version: u64) -> Result<()> {
     })
 }
 
-/// Names go into paths: they stay in the dataset's directory.
+/// Names become parts of paths, so they must stay in the dataset's directory.
 fn check_name(name: &str) -> Result<(), &'static str> {
     if name.is_empty() || name.len() > 200 {
         return Err("a name has 1 to 200 bytes");

@@ -1,8 +1,9 @@
 //! Memory that stored bytes are read into.
 //!
-//! Blocks of a few megabytes that one thread allocates and another one frees, each of another size, leave an allocator's heap full of
-//! holes: a process that read shards for hours held twice what it used. So large ones are pages of their own, which go
-//! back to the system whole.
+//! If one thread allocates blocks of a few megabytes in varying sizes and another one frees them,
+//! the allocator's heap becomes fragmented: a process that read shards for hours held twice the
+//! memory that it used. So large blocks are separate mappings, which return to the system as a
+//! whole.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -10,15 +11,15 @@ use std::ops::{Deref, DerefMut};
 #[cfg(feature = "mmap")]
 use memmap2::{MmapMut, MmapOptions};
 
-/// From here on memory is pages of its own.
+/// From this size on, memory is a separate mapping.
 #[cfg(feature = "mmap")]
 const PAGES_FROM: usize = 512 << 10;
-/// Sizes of pages are rounded up to this part of the next power of two, so that blocks of about one size can take each other's
-/// place.
+/// Sizes of mappings are rounded up to a multiple of the next power of two divided by this, so that
+/// blocks of similar sizes can reuse each other's mapping.
 #[cfg(feature = "mmap")]
 const STEPS: usize = 8;
 
-/// Bytes that grow and never shrink.
+/// A byte buffer that grows and never shrinks.
 pub(crate) enum Memory {
     Heap(Vec<u8>),
     #[cfg(feature = "mmap")]
@@ -26,12 +27,12 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
-    /// Makes room for at least `len` bytes. What was there is gone if there was not room already.
+    /// Ensures space for at least `len` bytes. The content is lost if the buffer has to grow.
     pub(crate) fn reserve(&mut self, len: usize) {
         if self.len() >= len {
             return;
         }
-        // The old one first: both together are never needed.
+        // Freed first, so that both are never held together.
         *self = Self::default();
         *self = Self::new(len);
     }

@@ -1,7 +1,8 @@
-//! Opening files that a user names: never one that waits.
+//! Opens files that a user names, without blocking on the open.
 //!
-//! Opening a FIFO waits for its writer, which may never come, and reading a terminal waits for its user. A
-//! dataset is a directory that may come from elsewhere, so a FIFO named like one of its files must be an error.
+//! Opening a FIFO blocks until it has a writer, and reading a terminal blocks until its user types.
+//! A dataset's directory may come from elsewhere, so a FIFO with the name of one of its files must
+//! be an error.
 
 use rustix::fs::OFlags;
 use std::fs::{File, FileType, OpenOptions};
@@ -9,10 +10,10 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Opens a regular file or a block device to read.
+/// Opens a regular file or a block device for reading.
 ///
 /// # Errors
-/// Besides those of the system: anything else is refused, without waiting.
+/// Errors of the system. Other kinds of files are refused without blocking.
 ///
 /// ```
 /// let error = forebay_shard::open_file(std::path::Path::new("/dev/null")).unwrap_err();
@@ -24,16 +25,17 @@ pub fn open_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a small text to read: as [`open_file`], and also a pipe, such as a shell's `<(command)` is.
+/// Opens a small text for reading: as [`open_file`], but accepts a pipe too, such as a shell's
+/// `<(command)`.
 ///
 /// # Errors
-/// As of [`open_file`].
+/// As [`open_file`].
 pub fn open_input(path: &Path) -> io::Result<File> {
     let file = open_now(path)?;
     let kind = file.metadata()?.file_type();
     refuse(kind, true)?;
     if kind.is_fifo() {
-        // Reads wait for the writers there are; without any, the pipe is empty.
+        // From here on reads block until a writer sends data; without a writer, the pipe is empty.
         let flags = rustix::fs::fcntl_getfl(&file)?;
         rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
     }
@@ -43,7 +45,7 @@ pub fn open_input(path: &Path) -> io::Result<File> {
 /// Reads a whole regular file.
 ///
 /// # Errors
-/// As of [`open_file`].
+/// As [`open_file`].
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = open_file(path)?;
     let mut bytes = Vec::new();
@@ -123,7 +125,7 @@ mod tests {
     fn small_inputs_may_be_pipes() {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path());
-        // No writer: at its end at once.
+        // Without a writer: at its end at once.
         let mut text = String::new();
         open_input(&path)
             .unwrap()

@@ -1,18 +1,18 @@
-//! The one way to work on many things at once: a rayon pool for each call.
+//! Parallel work on many items, with a separate rayon pool for each call.
 //!
-//! A pool of its own, since work that waits for storage must not hold up other work of the process. Items are begun in
-//! their order, so a source that is read from front to back stays sequential, and an item that takes long delays no
-//! other.
+//! The pool is separate because work that waits for storage must not block other work of the
+//! process. Items are started in order, so a source that is read from front to back stays
+//! sequential, and a slow item delays no other.
 
 use rayon::iter::{ParallelBridge, ParallelIterator};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::io;
 
-/// Runs `work` on each item, `jobs` items at once, and begins items in their order. Each thread has a `state`, such as
-/// a buffer.
+/// Runs `work` on each item, `jobs` items at a time, and starts items in order. Each thread has a
+/// `state`, such as a buffer.
 ///
 /// # Errors
-/// The first error; threads finish the item that they have and begin no further one.
+/// The first error; threads finish their current item and start no further one.
 pub fn for_each_parallel<I, S, E>(
     items: I,
     jobs: usize,
@@ -25,7 +25,7 @@ where
 {
     let mut items = items.into_iter();
     let jobs = items.size_hint().1.map_or(jobs, |most| jobs.min(most));
-    // Where the system has no further threads, this one does all.
+    // If the system cannot start threads, this thread does all of the work.
     match (jobs > 1).then(|| pool(jobs)).and_then(Result::ok) {
         Some(pool) => pool.install(|| items.par_bridge().try_for_each_init(state, work)),
         None => {
@@ -35,8 +35,8 @@ where
     }
 }
 
-/// As [`for_each_parallel`], and returns the results in the order of the items: `None` for each item that was not begun
-/// before `stopped` said so.
+/// As [`for_each_parallel`], and returns the results in the order of the items: `None` for each
+/// item that was not started before `stopped` returned true.
 pub fn map_parallel<T: Sync, S, R: Send>(
     items: &[T],
     jobs: usize,
@@ -53,15 +53,16 @@ pub fn map_parallel<T: Sync, S, R: Send>(
         *slot = Some(work(state, item));
         Ok(())
     });
-    // A stop shows in the slots that stayed empty.
+    // A stop is visible as slots that stayed empty.
     let (Ok(()) | Err(())) = ended;
     results
 }
 
-/// Runs all `workers` at once, which may wait for one another, and `here` on this thread meanwhile.
+/// Runs all `workers` in parallel, which may wait for one another, and `here` on this thread
+/// meanwhile.
 ///
 /// # Errors
-/// When the system has no threads for them; then nothing was run.
+/// If the system cannot start threads for them; then nothing was run.
 pub fn run_beside<W: FnOnce() + Send, R>(
     workers: Vec<W>,
     here: impl FnOnce() -> R,

@@ -1,25 +1,24 @@
-//! Records that were read together, in buffers that are used again.
+//! Records that were read together, in reusable buffers.
 
 use std::ops::Range;
 
 use crate::memory::Memory;
 
-/// A run of neighbouring records. Reading the next run into the same block
-/// reuses its memory.
+/// A range of consecutive records. Reading the next range into the same block reuses its memory.
 #[derive(Debug, Default)]
 pub struct RecordBlock {
-    /// As read from the file; longer than what was read last.
+    /// Bytes as read from the file; may be longer than the last read.
     pub(crate) stored: Memory,
     pub(crate) stored_len: usize,
     /// Frames of compressed blocks, expanded.
     pub(crate) expanded: Vec<u8>,
-    /// A block on its way to `expanded`.
+    /// A block before its records are copied to `expanded`.
     pub(crate) scratch: Vec<u8>,
     pub(crate) records: Vec<Place>,
     pub(crate) first: u64,
 }
 
-/// The buffer and the bytes of a payload.
+/// Location of a payload in the buffers.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) expanded: bool,
@@ -27,25 +26,25 @@ pub(crate) struct Place {
 }
 
 impl RecordBlock {
-    /// Number of records.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether it has no records.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Number, in the shard, of the first record.
+    /// Returns the number, in the shard, of the first record.
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// Payload of the `i`th record of this block.
+    /// Returns the payload of the `i`th record of this block.
     ///
     /// # Panics
-    /// When there are no more than `i` records.
+    /// If `i` is not less than the number of records.
     pub fn get(&self, i: usize) -> &[u8] {
         let place = &self.records[i];
         let buffer: &[u8] = if place.expanded {
@@ -56,18 +55,18 @@ impl RecordBlock {
         &buffer[place.bytes.clone()]
     }
 
-    /// The payloads in order.
+    /// Returns the payloads in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).map(|i| self.get(i))
     }
 
-    /// Bytes of memory that the buffers hold.
+    /// Returns the memory of the buffers in bytes.
     pub fn memory_bytes(&self) -> usize {
         let places = self.records.capacity() * std::mem::size_of::<Place>();
         self.stored.len() + self.expanded.capacity() + self.scratch.capacity() + places
     }
 
-    /// Room for `len` stored bytes, to be filled before
+    /// Returns a buffer for `len` stored bytes, to be filled before
     /// [`Shard::decode`](crate::Shard::decode).
     pub fn stored_mut(&mut self, len: usize) -> &mut [u8] {
         self.stored.reserve(len);

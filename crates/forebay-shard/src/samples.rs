@@ -1,10 +1,11 @@
-//! The identity of samples: their keys, labels and order, whatever their bytes, shards and format.
+//! The identity of samples: their keys, labels and order, independent of their bytes, shards and
+//! format.
 //!
-//! A dataset keeps its samples when it is converted to another format or cut into other shards.
-//! [`SampleDigest`] therefore joins: the digest of a split is that of its shards in order,
-//! wherever one shard ends and the next begins. Each sample is hashed to a number *e*, and a
-//! sequence of samples is the polynomial `e1 * G^(n-1) + ... + en` modulo 2^127 - 1, which two
-//! multiplications append to.
+//! A dataset keeps its samples when it is converted to another format or divided into other shards.
+//! [`SampleDigest`] therefore can be concatenated: the digest of a split is that of its shards in
+//! order, independent of the boundaries between shards. Each sample is hashed to a number *e*, and
+//! a sequence of samples is the polynomial `e1 * G^(n-1) + ... + en` modulo 2^127 - 1; appending to
+//! it takes two multiplications.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,9 +15,9 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "blake3")]
 use crate::index::NO_LABEL;
 
-/// The modulus: a Mersenne prime, so that reducing is shifting.
+/// The modulus: a Mersenne prime, so that reduction needs shifts only.
 const MODULUS: u128 = (1 << 127) - 1;
-/// The factor of the polynomial. Any number serves that is not small and has no pattern.
+/// The base of the polynomial. Any large number without a pattern would do.
 const FACTOR: u128 = 0x5851_f42d_4c95_7f2d_1405_7b7e_f767_814f;
 /// The key of the hash of a sample.
 #[cfg(feature = "blake3")]
@@ -24,13 +25,13 @@ const HASH_KEY: &[u8; 32] = b"forebay samples: labels and keys";
 /// The context of the hash of a dataset.
 #[cfg(feature = "blake3")]
 const CONTEXT: &str = "forebay sample fingerprint v1";
-/// Labels and keys up to this many bytes are put together on the stack.
+/// Labels and keys up to this many bytes are concatenated on the stack.
 #[cfg(feature = "blake3")]
 const SHORT_BYTES: usize = 256;
 
-/// Digest of the labels and keys of consecutive samples. It exists only where every sample has a
-/// key: without keys, different samples would look the same. It needs the feature `blake3`;
-/// without it, the digest of samples is never known.
+/// Digest of the labels and keys of consecutive samples. It is known only if every sample has a
+/// key, because without keys different samples could look the same. Needs the feature `blake3`;
+/// without it, the digest is never known.
 ///
 /// ```
 /// use forebay_shard::SampleDigest;
@@ -51,7 +52,7 @@ const SHORT_BYTES: usize = 256;
 #[serde(into = "String", try_from = "String")]
 pub struct SampleDigest {
     records: u64,
-    /// `None` once a sample had no key.
+    /// `None` after a sample without a key.
     value: Option<u128>,
 }
 
@@ -85,12 +86,12 @@ impl SampleDigest {
         };
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Whether every sample so far has a key.
+    /// Returns whether every sample so far has a key.
     pub fn is_known(&self) -> bool {
         self.value.is_some()
     }
@@ -138,8 +139,8 @@ impl TryFrom<String> for SampleDigest {
     }
 }
 
-/// The sample fingerprint of a dataset: 32 hexadecimal digits, or `None` where a sample has no
-/// key. `splits` come in the order of their names.
+/// Computes the sample fingerprint of a dataset: 32 hexadecimal digits, or `None` if a sample has
+/// no key. `splits` are sorted by name.
 #[cfg(feature = "blake3")]
 pub(crate) fn fingerprint<'a>(
     label_base: i64,
@@ -168,7 +169,7 @@ pub(crate) fn fingerprint<'a>(
     None
 }
 
-/// The number of a sample.
+/// Hashes a sample to a number.
 #[cfg(feature = "blake3")]
 fn element(label: Option<i64>, key: &[u8]) -> Option<u128> {
     let label = label.unwrap_or(NO_LABEL).to_le_bytes();
@@ -191,7 +192,7 @@ fn element(_label: Option<i64>, _key: &[u8]) -> Option<u128> {
     None
 }
 
-/// `value` modulo 2^127 - 1.
+/// Returns `value` modulo 2^127 - 1.
 fn reduce(value: u128) -> u128 {
     let folded = (value & MODULUS) + (value >> 127);
     if folded >= MODULUS {
@@ -205,7 +206,7 @@ fn add(a: u128, b: u128) -> u128 {
     reduce(a + b)
 }
 
-/// The product of two reduced numbers, by halves of 64 bits: 2^127 is 1, so 2^128 is 2.
+/// Returns the product of two reduced numbers, by halves of 64 bits: 2^127 is 1, so 2^128 is 2.
 fn multiply(a: u128, b: u128) -> u128 {
     const LOW: u128 = u64::MAX as u128;
     let (a_high, a_low, b_high, b_low) = (a >> 64, a & LOW, b >> 64, b & LOW);
@@ -215,7 +216,7 @@ fn multiply(a: u128, b: u128) -> u128 {
     add(add(high, middle), reduce(a_low * b_low))
 }
 
-/// The factor to the power of `exponent`.
+/// Returns the base to the power of `exponent`.
 fn power(mut exponent: u64) -> u128 {
     let (mut result, mut square) = (1, FACTOR);
     while exponent > 0 {
@@ -300,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Numbers from a computation in Python that shares no code with this one.
+    /// Expected values come from an independent computation in Python.
     #[test]
     fn arithmetic_is_modulo_2_to_the_127_less_1() {
         let large = MODULUS - 1;

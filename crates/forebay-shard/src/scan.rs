@@ -1,4 +1,4 @@
-//! Walking the records of a shard in order, with large reads.
+//! Reads the records of a shard in order, with large reads.
 
 use std::ops::Range;
 
@@ -8,11 +8,10 @@ use crate::shard::Shard;
 use crate::storage::Ahead;
 use crate::tfrecord::{Record, RecordInfo};
 
-/// Bytes to read at a time. Small enough to stay in a core's cache between
-/// the read and the checksum.
+/// Bytes per read. Small enough to stay in a core's cache between the read and the checksum.
 const READ_BYTES: u64 = 512 << 10;
 
-/// Walks the records of a shard, in buffers that are used again.
+/// Iterates over the records of a shard, in reusable buffers.
 ///
 /// ```
 /// # use forebay_shard::{Shard, tfrecord};
@@ -34,7 +33,7 @@ pub struct Scan {
     rest: Range<u64>,
     block: RecordBlock,
     at: usize,
-    /// None before the first read.
+    /// `None` before the first read.
     ahead: Option<Ahead>,
 }
 
@@ -49,7 +48,7 @@ impl Scan {
         }
     }
 
-    /// The next record, in the scan's buffer; `None` after the last.
+    /// Returns the next record, in the scan's buffer; `None` after the last.
     ///
     /// # Errors
     /// As [`Shard::read_range`]; after an error there are no more records.
@@ -81,12 +80,12 @@ impl Scan {
         Ok(Some(Record { info, bytes }))
     }
 
-    /// Tells the storage what comes, as far ahead as it wants to know.
+    /// Announces the next reads to the storage, up to its readahead.
     fn tell(&mut self, run: &Range<u64>) {
         let ahead = self.ahead.get_or_insert_with(|| {
             let profile = self.shard.storage().read_profile();
             let records = self.rest.start..self.rest.end.min(self.shard.len());
-            // What cannot be told is met by the read itself.
+            // An error here will occur again in the read itself, which reports it.
             match (self.shard.byte_range(records), self.shard.file()) {
                 (Ok(bytes), Ok(file)) if profile.readahead_bytes > 0 => {
                     Ahead::new(&file, profile, bytes.start, bytes.end)
@@ -101,8 +100,8 @@ impl Scan {
         }
     }
 
-    /// As many of the remaining records as one read is worth; whole blocks
-    /// where these are compressed, so that none is expanded twice.
+    /// As many of the remaining records as fit into one read; whole blocks if these are compressed,
+    /// so that none is expanded twice.
     fn next_run(&self) -> Range<u64> {
         let index = self.shard.index();
         let first = self.rest.start;
@@ -115,7 +114,7 @@ impl Scan {
             .start(first)
             .unwrap_or(0)
             .saturating_add(READ_BYTES);
-        // The last record that starts below the limit, by bisection.
+        // Finds the last record that starts below the limit, by bisection.
         let (mut low, mut high) = (first + 1, self.rest.end);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -133,7 +132,7 @@ impl Scan {
 impl Iterator for Scan {
     type Item = Result<Vec<u8>>;
 
-    /// The next record, copied into a vector of its own.
+    /// Returns the next record, copied into a new vector.
     fn next(&mut self) -> Option<Self::Item> {
         self.next_record()
             .map(|record| record.map(|record| record.bytes.to_vec()))

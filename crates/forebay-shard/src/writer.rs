@@ -1,4 +1,4 @@
-//! One writer for either format, for code that does not care which.
+//! A writer of either format, for code that does not depend on it.
 
 use std::io::{self, Write};
 
@@ -11,19 +11,18 @@ use crate::samples::SampleDigest;
 use crate::tfrecord::RecordInfo;
 use crate::{indexed, tfrecord};
 
-/// A description of the shard that was written.
+/// Summary of a written shard.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ShardSummary {
-    /// Records in the shard.
+    /// Number of records.
     pub records: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
     /// CRC32C of the whole file.
     pub crc32c: u32,
-    /// The index: for a TFRecord file what a sidecar is made of
-    /// ([`IndexBuilder::to_fbi`], [`IndexBuilder::to_idx`]); `None` for one
-    /// that is compressed as a whole.
+    /// The index; for a TFRecord file it can be written as a sidecar ([`IndexBuilder::to_fbi`],
+    /// [`IndexBuilder::to_idx`]). `None` for a file that is compressed as a whole.
     pub index: Option<IndexBuilder>,
     /// Digest of the records' labels and keys.
     pub samples: SampleDigest,
@@ -32,16 +31,16 @@ pub struct ShardSummary {
 }
 
 impl ShardSummary {
-    /// The sidecar `.fbi` of a TFRecord file.
+    /// Returns the sidecar `.fbi` of a TFRecord file.
     pub fn to_fbi(&self) -> Option<Vec<u8>> {
         self.index.as_ref().map(|index| index.to_fbi(self.crc32c))
     }
 
-    /// Writes that sidecar, without putting it together in memory first.
-    /// Gives the sum of its bytes; `None` where there is no index.
+    /// Writes that sidecar without building it in memory. Returns the checksum of its bytes; `None`
+    /// without an index.
     ///
     /// # Errors
-    /// The writer's own.
+    /// Errors of the writer.
     pub fn write_fbi(&self, out: &mut impl Write) -> io::Result<Option<Crc32c>> {
         let index = self.index.as_ref();
         index
@@ -52,13 +51,13 @@ impl ShardSummary {
     /// Writes the text index `.idx` of a TFRecord file, in the same way.
     ///
     /// # Errors
-    /// The writer's own.
+    /// Errors of the writer.
     pub fn write_idx(&self, out: &mut impl Write) -> io::Result<Option<Crc32c>> {
         let index = self.index.as_ref();
         index.map(|index| index.write_idx(out)).transpose()
     }
 
-    /// The text index `.idx` of a TFRecord file.
+    /// Returns the text index `.idx` of a TFRecord file.
     pub fn to_idx(&self) -> Option<String> {
         self.index.as_ref().map(IndexBuilder::to_idx)
     }
@@ -70,8 +69,8 @@ pub(crate) fn too_long(len: u64) -> Error {
     ))
 }
 
-/// The most bytes that a reused buffer keeps: a giant record among small ones
-/// must not hold its memory until the end.
+/// Maximum capacity that a reused buffer keeps: one huge record must not hold its memory until the
+/// end.
 pub(crate) const KEEP_BYTES: usize = 4 << 20;
 
 /// Adds the records of `frames` to an index.
@@ -119,8 +118,7 @@ impl<W: Write> ShardWriter<W> {
     /// Writes a record.
     ///
     /// # Errors
-    /// When it is longer than 256 MiB, its key cannot be indexed, or writing
-    /// fails.
+    /// If it is longer than 256 MiB, its key cannot be indexed, or writing fails.
     pub fn append(&mut self, record: &[u8], meta: &RecordMeta<'_>) -> Result<RecordInfo> {
         match self {
             Self::TfRecord(writer) => writer.append(record, meta),
@@ -128,8 +126,7 @@ impl<W: Write> ShardWriter<W> {
         }
     }
 
-    /// Starts a record in the writer's buffer; see
-    /// [`tfrecord::Writer::begin`].
+    /// Starts a record in the writer's buffer; see [`tfrecord::Writer::begin`].
     pub fn begin(&mut self) -> Payload<'_> {
         match self {
             Self::TfRecord(writer) => writer.begin(),
@@ -148,7 +145,7 @@ impl<W: Write> ShardWriter<W> {
         }
     }
 
-    /// Makes room in the index; see [`IndexBuilder::reserve`].
+    /// Reserves memory in the index; see [`IndexBuilder::reserve`].
     pub fn reserve(&mut self, records: u64, key_bytes: u64) {
         match self {
             Self::TfRecord(writer) => writer.reserve(records, key_bytes),
@@ -156,11 +153,10 @@ impl<W: Write> ShardWriter<W> {
         }
     }
 
-    /// Appends records that were put together elsewhere; see
-    /// [`tfrecord::Writer::append_frames`].
+    /// Appends records that were framed elsewhere; see [`tfrecord::Writer::append_frames`].
     ///
     /// # Errors
-    /// As there.
+    /// As in that function.
     pub fn append_frames<'m>(
         &mut self,
         frames: Frames,
@@ -172,7 +168,7 @@ impl<W: Write> ShardWriter<W> {
         }
     }
 
-    /// Records written so far.
+    /// Returns the number of records written so far.
     pub fn records(&self) -> u64 {
         match self {
             Self::TfRecord(writer) => writer.records(),
@@ -180,11 +176,10 @@ impl<W: Write> ShardWriter<W> {
         }
     }
 
-    /// Writes what is left. Gives the inner writer back, flushed, and what
-    /// was written.
+    /// Writes pending data. Returns the inner writer, flushed, and a summary.
     ///
     /// # Errors
-    /// When writing fails.
+    /// If writing fails.
     pub fn finish(self) -> Result<(W, ShardSummary)> {
         match self {
             Self::TfRecord(writer) => writer.finish(),

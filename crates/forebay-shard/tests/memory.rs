@@ -1,4 +1,4 @@
-//! An open index takes at most 16 bytes a record for offsets and labels.
+//! An open index uses at most 16 bytes per record for offsets and labels.
 
 use forebay_shard::{RecordMeta, Shard, indexed, tfrecord};
 
@@ -35,7 +35,7 @@ fn sixteen_bytes_a_record() {
     }
 }
 
-/// Records of a usual size: the table of blocks counts too.
+/// Records of a typical size, because the table of blocks counts too.
 #[test]
 fn blocks_are_few() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! A build with no default features reads plain shards and names the feature that a file needs.
+//! A build without default features reads plain shards, and names the feature that other files
+//! need.
 
 #![cfg(not(any(feature = "blake3", feature = "gzip", feature = "zstd")))]
 

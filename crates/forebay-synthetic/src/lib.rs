@@ -1,14 +1,15 @@
-//! Datasets that are nowhere: `synthetic://imagenet?records=1000000`.
+//! Synthetic datasets: `synthetic://imagenet?records=1000000`.
 //!
-//! Who wants to know whether storage, processor or network holds a training back takes one of the three away. A synthetic
-//! dataset takes storage away, or puts a storage in its place whose latency, bandwidth and faults are known: its files are made
-//! as they are read. They are whole datasets all the same, manifest, TFRecord shards, indexes and checksums, so that
-//! everything that reads a dataset reads them: the seam is [`forebay_shard::Storage`].
+//! To find out whether storage, processor or network limits a training, replace one of the three. A
+//! synthetic dataset replaces storage by none, or by a storage with known latency, bandwidth and
+//! faults: its files are generated as they are read. It is a complete dataset with manifest,
+//! TFRecord shards, indexes and checksums, so every reader of datasets can read it, through
+//! [`forebay_shard::Storage`].
 //!
-//! - [`Recipe`]: what a URL asks for.
+//! - [`Recipe`]: the options in a URL.
 //! - `pictures`: baseline JPEGs with the sizes of ImageNet's.
-//! - `shard`: a shard's bytes, put together from few pictures.
-//! - `storage`: the files, and the delays and faults of reading them.
+//! - `shard`: a shard's bytes, composed of few images.
+//! - `storage`: the files, with delays and faults of reads.
 //!
 //! ```
 //! use forebay_synthetic::Recipe;

@@ -1,18 +1,21 @@
-//! Pictures with the sizes of ImageNet's: noise of all scales, some of it smooth, as baseline JPEGs.
+//! Images with the sizes of ImageNet's: noise of all scales, partly smooth, as baseline JPEGs.
 //!
-//! What a JPEG costs to decode goes by its pixels and, half of it, by its bytes. Both follow ImageNet: a picture is drawn for
-//! each of equally spaced parts of the distribution of file sizes, and its contrast is chosen so that it has that size. Only
-//! additions and multiplications are used, so pictures are the same bytes on every machine.
+//! The cost of decoding a JPEG depends on its pixels and, about equally, on its bytes. Both follow
+//! ImageNet: one image is generated for each of equally spaced quantiles of the distribution of
+//! file sizes, and its contrast is chosen so that it has that size. Only additions and
+//! multiplications are used, so images have the same bytes on every machine.
 
 use forebay_image::{RgbImage, SeekDensity, SeekPointBuilder, encode_jpeg};
 use forebay_shard::{Error, Result};
 
-/// File sizes of ImageNet's training images, in bytes: of every twentieth of them, from the smallest to the largest.
+/// File sizes of ImageNet's training images, in bytes: every twentieth quantile, from the smallest
+/// to the largest.
 const SIZES: [u32; 21] = [
     2_200, 11_300, 23_400, 31_100, 40_200, 57_000, 71_200, 82_900, 91_200, 98_600, 105_600,
     113_800, 121_800, 131_200, 139_700, 148_000, 158_300, 171_700, 184_600, 209_600, 611_700,
 ];
-/// Widths and heights of pictures up to so many bytes: half of ImageNet's are 500 by 375, and small files are small pictures.
+/// Widths and heights of images up to a file size: half of ImageNet's are 500 by 375, and small
+/// files have fewer pixels.
 const SHAPES: [(u32, (u32, u32)); 5] = [
     (5_000, (110, 84)),
     (20_000, (220, 165)),
@@ -20,14 +23,14 @@ const SHAPES: [(u32, (u32, u32)); 5] = [
     (240_000, (500, 375)),
     (u32::MAX, (960, 720)),
 ];
-/// Chroma subsampling that cameras use.
+/// Quality of the JPEG encoder.
 const QUALITY: u8 = 96;
-/// Tries for the contrast that gives a size.
+/// Attempts to find the contrast for a size.
 const TRIES: usize = 6;
-/// The root of the most contrast there is: noise from black to white.
+/// Square root of the maximum contrast: noise from black to white.
 const MOST_CONTRAST: f32 = 3.0;
 
-/// A JPEG, and what is stored with it.
+/// A JPEG, with its seek points.
 pub(crate) struct Picture {
     pub(crate) jpeg: Vec<u8>,
     pub(crate) seek_points: Option<Vec<u8>>,
@@ -35,7 +38,7 @@ pub(crate) struct Picture {
     pub(crate) height: u32,
 }
 
-/// `count` different pictures, in the order of their sizes. They are drawn on as many threads as there are cores.
+/// Generates `count` different images, in the order of their sizes, with a thread per core.
 pub(crate) fn draw(count: u64, seed: u64, seek_points: bool) -> Result<Vec<Picture>> {
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let threads = threads.min(count).max(1);
@@ -68,7 +71,7 @@ fn one(number: u64, count: u64, seed: u64, seek_points: bool) -> Result<Picture>
         .find(|(most, _)| wanted <= f64::from(*most))
         .map_or((500, 375), |(_, shape)| *shape);
     let mut random = Random::new(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    // A quarter of photographs is upright; a third of the others is wider.
+    // A quarter of photographs is in portrait format; a third of the others is wider.
     match random.next() % 12 {
         0..3 => (width, height) = (height, width),
         3..6 => height = height * 8 / 9,
@@ -78,8 +81,8 @@ fn one(number: u64, count: u64, seed: u64, seek_points: bool) -> Result<Picture>
     let invalid = |error: forebay_image::ImageError| Error::Invalid {
         problem: format!("drawing a picture: {error}"),
     };
-    // Bytes grow with contrast, so a search between a limit that is too low and one that is too high comes near. It is the root
-    // that is searched for: small files differ by little contrast.
+    // Bytes grow with contrast, so a bisection converges. It searches for the square root, because
+    // small files differ by little contrast.
     let (mut low, mut high) = (0.0f32, MOST_CONTRAST);
     let mut best: Option<Vec<u8>> = None;
     for _ in 0..TRIES {
@@ -107,7 +110,7 @@ fn one(number: u64, count: u64, seed: u64, seek_points: bool) -> Result<Picture>
     })
 }
 
-/// The file size at a part of the distribution, 0 to 1.
+/// Returns the file size at a quantile, 0 to 1.
 fn size_at(part: f64) -> f64 {
     let at = part * (SIZES.len() - 1) as f64;
     let (low, within) = (at as usize, at.fract());
@@ -115,13 +118,13 @@ fn size_at(part: f64) -> f64 {
     size(low) * (1.0 - within) + size(low + 1) * within
 }
 
-/// The content of a picture, apart from its contrast.
+/// The content of an image, apart from its contrast.
 struct Scene {
     width: u32,
     height: u32,
-    /// Coarse: what is left without any contrast. One number for each pixel and channel.
+    /// Coarse structure, independent of contrast. One number for each pixel and channel.
     ground: Vec<f32>,
-    /// Fine, of all channels alike, as light is.
+    /// Fine structure, equal in all channels, like brightness.
     detail: Vec<f32>,
 }
 
@@ -143,7 +146,7 @@ impl Scene {
         for (cell, amount) in [(16, 26.0), (8, 22.0), (4, 20.0), (2, 18.0), (1, 14.0)] {
             add_noise(&mut detail, width, cell, amount, random);
         }
-        // Some parts of a picture are sky, others leaves.
+        // Some parts of a photograph are smooth like sky, others detailed like leaves.
         plane.fill(0.0);
         add_noise(&mut plane, width, 96, 1.0, random);
         for (value, mask) in detail.iter_mut().zip(&plane) {
@@ -171,7 +174,8 @@ impl Scene {
     }
 }
 
-/// Adds noise from -`amount` to `amount` whose values are `cell` pixels apart, with straight lines between them.
+/// Adds noise from -`amount` to `amount` whose values are `cell` pixels apart, interpolated
+/// linearly.
 fn add_noise(plane: &mut [f32], width: u32, cell: usize, amount: f32, random: &mut Random) {
     let width = width as usize;
     let columns = width / cell + 2;
@@ -198,7 +202,7 @@ fn add_noise(plane: &mut [f32], width: u32, cell: usize, amount: f32, random: &m
     }
 }
 
-/// Numbers that only look random (SplitMix64).
+/// A pseudorandom sequence (SplitMix64).
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -214,12 +218,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From -1 to 1.
+    /// Returns a number from -1 to 1.
     fn unit(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
-    /// Whether an event of this probability happens.
+    /// Returns whether an event of this probability happens.
     pub(crate) fn happens(&mut self, part: f64) -> bool {
         ((self.next() >> 11) as f64) < part * (1u64 << 53) as f64
     }
@@ -273,11 +277,12 @@ mod tests {
         let first = sum(&draw(3, 0, false).unwrap());
         assert_eq!(sum(&draw(3, 0, true).unwrap()), first);
         assert_ne!(sum(&draw(3, 1, false).unwrap()), first);
-        // The same bytes on every machine and with every release: a changed picture changes fingerprints.
+        // The same bytes on every machine and in every release: a changed image changes
+        // fingerprints.
         assert_eq!(first, GOLDEN);
     }
 
-    /// Checksums of the first three pictures.
+    /// Checksums of the first three images.
     const GOLDEN: [u32; 3] = [3_555_682_128, 2_495_409_577, 1_607_602_120];
 
     #[test]

@@ -1,6 +1,7 @@
 //! Parses the options of a URL: `synthetic://imagenet?records=1000&latency=5ms`.
 //!
-//! A URL is everything that a synthetic dataset is: two processes that are given the same one have the same bytes.
+//! The URL defines a synthetic dataset completely: two processes with the same URL have the same
+//! bytes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,19 +11,20 @@ use forebay_shard::{Dataset, Storage};
 
 use crate::storage::SyntheticStorage;
 
-/// How a synthetic dataset's URL begins.
+/// URL scheme of synthetic datasets.
 const SCHEME: &str = "synthetic://";
-/// The one dataset there is to imitate.
+/// The only dataset that is imitated.
 const NAME: &str = "imagenet";
-/// Records of ImageNet's training split, for who does not say.
+/// Default number of records: that of ImageNet's training split.
 const RECORDS: u64 = 1_281_167;
-/// Most records. A manifest has a line for each thousand.
+/// Maximum number of records. A manifest has a line for each thousand.
 pub const MAX_RECORDS: u64 = 50_000_000;
-/// Different pictures, for who does not say: enough that the caches of a processor see no picture twice in a row.
+/// Default number of different images: enough that processor caches do not hold the same image
+/// twice in a row.
 const PICTURES: u64 = 32;
-/// Most different pictures: they are kept in memory.
+/// Maximum number of different images, which are kept in memory.
 const MAX_PICTURES: u64 = 1024;
-/// Longest delay.
+/// Maximum delay.
 const MAX_DELAY: Duration = Duration::from_secs(3600);
 /// All keys, for hints.
 const KEYS: [&str; 10] = [
@@ -38,7 +40,7 @@ const KEYS: [&str; 10] = [
     "decode",
 ];
 
-/// A URL that cannot be, and what could have been meant.
+/// An invalid URL, with a hint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct Error {
@@ -57,42 +59,43 @@ impl Error {
     }
 }
 
-/// Whether a location names a synthetic dataset.
+/// Returns whether a location names a synthetic dataset.
 #[must_use]
 pub fn is_synthetic(text: &str) -> bool {
     text.get(..SCHEME.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(SCHEME))
 }
 
-/// A synthetic dataset, and how slow and how faulty the storage is that it pretends to be in.
+/// A synthetic dataset, with the delays and faults of its simulated storage.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Recipe {
-    /// Records of its one split, `train`.
+    /// Number of records in its only split, `train`.
     pub records: u64,
-    /// Seed of the pictures, and of the reads that meet a fault.
+    /// Seed of the images, and of the reads that fail.
     pub seed: u64,
-    /// Different pictures that the records are made of.
+    /// Number of different images.
     pub pictures: u64,
-    /// Whether seek points are stored with the pictures, as `forebay pack` does.
+    /// Whether seek points are stored with the images, as `forebay pack` does.
     pub seek_points: bool,
-    /// How long a read waits before its first byte.
+    /// Delay before the first byte of a read.
     pub latency: Duration,
-    /// Bytes a second of all reads together; none for as fast as memory is.
+    /// Bytes per second of all reads together; `None` for no limit.
     pub bandwidth: Option<u64>,
-    /// The part of reads that take longer, and by how much.
+    /// Fraction of reads that take longer, and their additional delay.
     pub stall: Option<(f64, Duration)>,
-    /// The part of reads that fail.
+    /// Fraction of reads that fail.
     pub fail: f64,
-    /// The part of records that have a wrong byte.
+    /// Fraction of records with a wrong byte.
     pub damage: f64,
-    /// Whether there is anything to decode. Without it a server hands out batches that cost nothing to make, which are no dataset.
+    /// Whether images are decoded. If not, a server sends synthetic batches, which are not a
+    /// dataset.
     pub decode: bool,
     url: String,
 }
 
 impl Recipe {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
     /// Returns an error for another name, unknown keys and invalid values.
@@ -200,22 +203,22 @@ impl Recipe {
         }
     }
 
-    /// The URL as it was given.
+    /// Returns the URL as given.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// A name for it where it is served.
+    /// Returns its default name when served.
     #[must_use]
     pub fn name(&self) -> &'static str {
         NAME
     }
 
-    /// Makes the pictures, and gives the files as a storage with its root.
+    /// Generates the images, and returns the files as a storage with its root.
     ///
     /// # Errors
-    /// `decode=off`, of which there are no files; what makes pictures fail.
+    /// `decode=off`, which has no files; errors of generating images.
     pub fn storage(&self) -> forebay_shard::Result<(PathBuf, Arc<dyn Storage>)> {
         if !self.decode {
             return Err(forebay_shard::Error::Invalid {
@@ -295,11 +298,12 @@ fn bandwidth(text: &str) -> Option<u64> {
         .into_iter()
         .find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, bytes)))?;
     let bytes = number.trim().parse::<f64>().ok()? * unit;
-    // Casting saturates; at less than a byte a second nothing would ever come.
+    // Casting saturates; with less than a byte per second no read would ever end.
     (bytes.is_finite() && bytes >= 1.0).then_some(bytes as u64)
 }
 
-/// Whether one word may be a slip of the other: the same beginning, or all but two of its letters in their order.
+/// Returns whether one word may be a typo of the other: the same prefix, or all but two of its
+/// letters in the same order.
 fn is_near(found: &str, known: &str) -> bool {
     let mut letters = known.chars();
     let common = found

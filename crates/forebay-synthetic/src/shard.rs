@@ -1,8 +1,8 @@
-//! The bytes of a shard, put together when they are read.
+//! The bytes of a shard, composed when they are read.
 //!
-//! All shards of a dataset but the last are the same thousand records: what differs from record to record is the label, and
-//! which of few pictures it has. So a dataset of any size is known by the heads and tails of a thousand frames, and its
-//! checksums, which the manifest has, are those of one shard.
+//! All shards of a dataset except the last consist of the same thousand records, which differ in
+//! their label and in which of the few images they use. So the heads and tails of a thousand frames
+//! determine a dataset of any size, and its checksums in the manifest are those of one shard.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use forebay_shard::{ExampleBuilder, IndexBuilder, RecordMeta, Result};
 
 use crate::pictures::Picture;
 
-/// Classes, and records of a shard: each class is once in it.
+/// Number of classes, and of records per shard, which has each class once.
 pub(crate) const CLASSES: u64 = 1000;
-/// Labels count from here, as TensorFlow's do.
+/// The first label, as in TensorFlow.
 pub(crate) const LABEL_BASE: i64 = 1;
 
 /// The records of a shard.
 pub(crate) struct Body {
     pictures: Arc<Vec<Picture>>,
     frames: Vec<Frame>,
-    /// Bytes of the file.
+    /// Length of the file.
     len: u64,
     crc32c: u32,
     index: Vec<u8>,
 }
 
-/// One record: its bytes are `before`, the picture, `after`.
+/// One record: its bytes are `before`, the image, `after`.
 struct Frame {
     start: u64,
     picture: usize,
-    /// Bytes of the frame and of the Example.
+    /// Bytes of the frame and of the Example before the image.
     before: Vec<u8>,
     after: Vec<u8>,
 }
@@ -44,7 +44,7 @@ impl Body {
         let mut sum = Crc32c::default();
         let mut index = IndexBuilder::new();
         for record in 0..records {
-            // Neither labels nor pictures come in order, and each label meets many pictures.
+            // Neither labels nor images are in order, and each label occurs with many images.
             let label = (record * 389 + 7) % CLASSES;
             let number = (record * 13 + record / 32) as usize % pictures.len();
             let frame = Frame::new(sum.len(), &pictures[number], number, label);
@@ -77,12 +77,12 @@ impl Body {
         self.crc32c
     }
 
-    /// The file beside it that tells where records are.
+    /// Returns its sidecar index.
     pub(crate) fn index(&self) -> &[u8] {
         &self.index
     }
 
-    /// The records that have bytes in a range.
+    /// Returns the records that overlap a byte range.
     pub(crate) fn records_in(&self, bytes: &Range<u64>) -> Range<u64> {
         let first = self
             .frames
@@ -91,14 +91,14 @@ impl Body {
         (first.saturating_sub(1) as u64)..end as u64
     }
 
-    /// Returns the file offset of the middle of a record's picture.
+    /// Returns the file offset of the middle of a record's image.
     pub(crate) fn middle_of(&self, record: u64) -> u64 {
         let frame = &self.frames[record as usize];
         let picture = self.pictures[frame.picture].jpeg.len() as u64;
         frame.start + frame.before.len() as u64 + picture / 2
     }
 
-    /// Fills `buf` with what begins at `offset`; all of it is within the file.
+    /// Fills `buf` with the bytes from `offset` on, all of which are within the file.
     pub(crate) fn read(&self, buf: &mut [u8], offset: u64) {
         let wanted = offset..offset + buf.len() as u64;
         for record in self.records_in(&wanted) {
@@ -143,7 +143,7 @@ impl Frame {
         for piece in [&head[..], &picture.jpeg, &after] {
             sum.update(piece);
         }
-        // As FORMAT.md has it: length, its masked checksum, payload, its masked checksum.
+        // As specified in FORMAT.md: length, its masked checksum, payload, its masked checksum.
         let len = sum.len().to_le_bytes();
         let mut before = Vec::with_capacity(12 + head.len());
         before.extend_from_slice(&len);
@@ -159,7 +159,7 @@ impl Frame {
     }
 }
 
-/// The name of a class, by its number from 0.
+/// Returns the name of a class, by its number from 0.
 pub(crate) fn class_name(class: u64) -> String {
     format!("class_{class:03}")
 }

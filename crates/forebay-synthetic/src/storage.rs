@@ -1,7 +1,7 @@
-//! The files of a synthetic dataset, and how reading them goes: delays and faults, where they were asked for.
+//! The files of a synthetic dataset, and the requested delays and faults of reads.
 //!
-//! Faults are a function of the seed and of the number of the read, so a run meets about as many as another one. Damage is
-//! a function of the record: each read of it finds the same wrong byte.
+//! Faults are a function of the seed and of the number of the read, so all runs have about the same
+//! number of them. Damage is a function of the record: each read of it returns the same wrong byte.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -19,7 +19,8 @@ use crate::pictures::{self, Random};
 use crate::recipe::Recipe;
 use crate::shard::{Body, CLASSES, LABEL_BASE, class_name};
 
-/// With delays, reads go as they go to a store: this many at a time, and one for what is no further apart than this.
+/// With delays the storage has the read profile of a store: this many concurrent reads, and one
+/// read for ranges closer than this.
 const FAR_PARALLEL: usize = 32;
 const FAR_GAP_BYTES: u64 = 512 << 10;
 const FAR_TAIL_BYTES: u64 = 64 << 10;
@@ -30,14 +31,14 @@ pub struct SyntheticStorage {
     root: PathBuf,
     shards: u64,
     manifest: Arc<Vec<u8>>,
-    /// Records of all shards but the last.
+    /// Records of all shards except the last.
     body: Arc<Body>,
     last: Arc<Body>,
     weather: Arc<Weather>,
 }
 
 impl SyntheticStorage {
-    /// Draws the pictures and sums up what the manifest says.
+    /// Generates the images and computes the content of the manifest.
     pub(crate) fn new(recipe: &Recipe) -> Result<Self> {
         let pictures = pictures::draw(recipe.pictures, recipe.seed, recipe.seek_points)?;
         let pictures = Arc::new(pictures);
@@ -154,7 +155,7 @@ impl Storage for SyntheticStorage {
 enum File {
     Whole(Arc<Vec<u8>>),
     Index(Arc<Body>),
-    /// With the shard's number.
+    /// A shard with its number.
     Shard(Arc<Body>, u64),
 }
 
@@ -191,7 +192,7 @@ impl ReadAt for OpenFile {
         }
         let is_data = matches!(self.file, File::Shard(..));
         self.weather.weather(buf.len() as u64, is_data)?;
-        // What is within a file is within memory, or within a shard.
+        // A range within a file is within memory, or within a shard.
         let whole = |bytes: &[u8], buf: &mut [u8]| {
             buf.copy_from_slice(&bytes[offset as usize..offset as usize + buf.len()]);
         };
@@ -207,7 +208,7 @@ impl ReadAt for OpenFile {
     }
 }
 
-/// A cause of slow or failed reads.
+/// Simulated delays and failures of reads.
 #[derive(Debug)]
 struct Weather {
     latency: Duration,
@@ -217,7 +218,7 @@ struct Weather {
     damage: f64,
     seed: u64,
     reads: AtomicU64,
-    /// When the line is free again.
+    /// When the simulated connection is free again.
     line: Mutex<Option<Instant>>,
 }
 
@@ -235,12 +236,12 @@ impl Weather {
         }
     }
 
-    /// Whether reading is worth being done as from a store.
+    /// Returns whether it should be read like a remote store.
     fn is_remote(&self) -> bool {
         !self.latency.is_zero() || self.bandwidth.is_some() || self.stall.is_some()
     }
 
-    /// Lets one read wait as long as it has to, or fail. Only records fail, so that a dataset can be opened.
+    /// Delays one read, or fails it. Only reads of records fail, so that a dataset can be opened.
     fn weather(&self, bytes: u64, is_data: bool) -> io::Result<()> {
         let read = self.reads.fetch_add(1, Ordering::Relaxed);
         let mut random = Random::new(self.seed ^ read.wrapping_mul(0xd6e8_feb8_6659_fd93));
@@ -263,7 +264,7 @@ impl Weather {
         Ok(())
     }
 
-    /// How long bytes take that go over the line behind all that were there before.
+    /// Returns the transfer time of bytes that queue after all earlier ones.
     fn queue(&self, bytes: u64, bandwidth: u64, now: Instant) -> Duration {
         let takes = Duration::from_secs_f64(bytes as f64 / bandwidth as f64);
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,7 +273,7 @@ impl Weather {
         free - now
     }
 
-    /// Changes the byte in the middle of each picture that is to be damaged.
+    /// Changes the byte in the middle of each image that is to be damaged.
     fn damage(&self, body: &Body, shard: u64, buf: &mut [u8], offset: u64) {
         if self.damage <= 0.0 {
             return;
@@ -322,7 +323,7 @@ mod tests {
             *labels.entry(split.label(number).unwrap()).or_insert(0) += 1;
         }
         assert!(labels.len() == 1000 && labels.values().all(|&count| count == 2));
-        // Every byte, against the checksums of the manifest.
+        // Every byte, compared with the checksums of the manifest.
         let scan = split.shards()[2].scan(0..100);
         assert_eq!(scan.count(), 100);
     }

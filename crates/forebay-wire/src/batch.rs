@@ -1,4 +1,4 @@
-//! A batch as the header of its frame, and back.
+//! Conversion between a batch and the header of its frame.
 
 use forebay_batch::{Batch, Buffer, Dtype, EncodedImages, Layout, Mixed};
 use forebay_proto::prost::bytes::Bytes;
@@ -36,7 +36,7 @@ pub fn dtype_to_wire(dtype: Dtype) -> wire::Dtype {
     }
 }
 
-/// The type of a number on the wire; unspecified is [`Dtype::Uint8`].
+/// Converts a number on the wire to a type; unspecified is [`Dtype::Uint8`].
 #[must_use]
 pub fn dtype_from_wire(number: i32) -> Option<Dtype> {
     Some(match wire::Dtype::try_from(number).ok()? {
@@ -87,19 +87,19 @@ pub fn to_header(batch: &Batch, payload_crc32c: Option<u32>) -> wire::Batch {
         offsets: encoded.offsets,
         widths: encoded.widths,
         heights: encoded.heights,
-        // Where the payload is, is said where it is sent.
+        // The sender sets the location of the payload.
         shared: None,
         parts: Vec::new(),
     }
 }
 
-/// A batch from a header and the payload that came after it. The payload's
-/// checksum is the reader's to check, the digest the client's.
+/// Creates a batch from a header and its payload. The reader verifies the checksum of the payload,
+/// the client the digest.
 ///
 /// # Errors
 ///
-/// [`Error::Invalid`] for a shape or a type that is none, [`Error::Uneven`] when the
-/// parts disagree.
+/// [`Error::Invalid`] for an invalid shape or type, [`Error::Uneven`] if the fields disagree about
+/// the number of samples.
 pub fn from_header(header: wire::Batch, layout: Layout, images: Buffer) -> Result<Batch> {
     let shape = shape(&header)?;
     let batch = Batch {
@@ -139,7 +139,7 @@ fn shape(header: &wire::Batch) -> Result<[usize; 4]> {
         what,
     };
     if !header.offsets.is_empty() {
-        // Encoded images are bytes, and cannot have been mixed.
+        // Encoded images are bytes, and are never mixed.
         let plain = header.dtype <= i32::from(wire::Dtype::Uint8) && header.lam.is_empty();
         return match header.shape[..] {
             [samples] if plain => Ok([usize::try_from(samples).unwrap_or(usize::MAX), 0, 0, 0]),

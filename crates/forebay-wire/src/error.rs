@@ -1,4 +1,4 @@
-//! What can be wrong with what a peer sent.
+//! Errors in frames and messages from a peer.
 
 use std::io;
 
@@ -14,29 +14,28 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The connection itself failed, or a timeout set on it passed; see
-    /// [`Error::is_timeout`].
+    /// The connection failed, or its timeout passed; see [`Error::is_timeout`].
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The peer closed the connection between two frames.
     #[error("the peer closed the connection")]
     Closed,
-    /// The connection ended inside of a frame.
+    /// The connection ended inside a frame.
     #[error("the connection ended inside of a frame: {found} of {expected} bytes of its {what}")]
     Truncated {
         /// Part of the frame.
         what: &'static str,
-        /// Bytes it should have.
+        /// Its expected length, in bytes.
         expected: u64,
-        /// Bytes that came.
+        /// Bytes received.
         found: u64,
     },
-    /// The first bytes are not those of a frame: the peer speaks something else.
+    /// The first bytes are not those of a frame: the peer speaks another protocol.
     #[error(
         "expected a frame, which begins with 46 42 52 59 (FBRY), found {}{}",
         Hex(.found),
@@ -49,73 +48,73 @@ pub enum Error {
         /// The first four bytes.
         found: [u8; 4],
     },
-    /// A frame of another layout.
+    /// An unknown frame layout.
     #[error("expected frame layout {expected}, found {found}: the peer is of another time")]
     Version {
-        /// The layout this crate reads.
+        /// The layout of this version.
         expected: u8,
-        /// The frame's.
+        /// The layout of the frame.
         found: u8,
     },
-    /// A kind of message this version does not know, or reserved bits that are set.
+    /// A message kind that this version does not know, or reserved bits that are set.
     #[error("expected a known {what}, found {found}")]
     Unknown {
-        /// Which field.
+        /// The field.
         what: &'static str,
         /// Its value.
         found: u32,
     },
-    /// A message that this side never sends, or not now.
+    /// A message that this side may not send, or not now.
     #[error("unexpected message {found}: expected {expected}")]
     Unexpected {
-        /// What may come.
+        /// The messages that are allowed.
         expected: &'static str,
-        /// What came.
+        /// The message received.
         found: Kind,
     },
-    /// A length beyond the limit for it, refused before anything was allocated.
+    /// A length above its limit, refused before any allocation.
     #[error("{what} of {found} is more than the limit of {limit}")]
     TooLarge {
-        /// What has the length.
+        /// The part with this length.
         what: &'static str,
-        /// The most that is accepted.
+        /// The limit.
         limit: u64,
-        /// What the frame says.
+        /// The length in the frame.
         found: u64,
     },
-    /// Bytes changed on the way.
+    /// A checksum does not match.
     #[error("the checksum of the {what} is wrong: expected {expected:08x}, found {found:08x}")]
     Checksum {
-        /// What was checked.
+        /// The part that was verified.
         what: &'static str,
-        /// The checksum that came along.
+        /// The checksum in the frame.
         expected: u32,
-        /// The checksum of what came.
+        /// The checksum of the received bytes.
         found: u32,
     },
-    /// A message that is no valid protobuf.
+    /// A header that is not valid protobuf.
     #[error("message {kind} cannot be read: {source}")]
     Message {
         /// Kind of the message.
         kind: Kind,
-        /// What protobuf says.
+        /// The error of the decoder.
         source: DecodeError,
     },
-    /// A message with a field that makes no sense.
+    /// A message with an invalid field.
     #[error("message {kind}: {what}")]
     Invalid {
         /// Kind of the message.
         kind: Kind,
-        /// Which field, what was expected and found.
+        /// The field, with expected and found values.
         what: String,
     },
-    /// A batch whose parts disagree.
+    /// A batch whose fields disagree about the number of samples.
     #[error(transparent)]
     Uneven(#[from] Uneven),
 }
 
 impl Error {
-    /// The protocol that the peer speaks instead, where that is known.
+    /// Returns the protocol that the peer speaks instead, if known.
     #[must_use]
     pub fn foreign(&self) -> Option<Foreign> {
         match self {
@@ -128,7 +127,7 @@ impl Error {
         move |source| Error::Io { doing, source }
     }
 
-    /// Whether a timeout passed without a single byte: reading may go on.
+    /// Returns whether a timeout passed before any byte arrived, so that reading can continue.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self, Error::Io { source, .. } if matches!(
@@ -137,8 +136,8 @@ impl Error {
         ))
     }
 
-    /// Whether the connection failed or ended, rather than that something wrong
-    /// came through it: connecting again may help.
+    /// Returns whether the connection failed or ended, as opposed to invalid data: reconnecting may
+    /// help.
     #[must_use]
     pub fn is_disconnect(&self) -> bool {
         matches!(
@@ -148,19 +147,19 @@ impl Error {
     }
 }
 
-/// Another protocol, by the first bytes of what a peer sent.
+/// Another protocol, recognized by the first bytes from the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Foreign {
-    /// A request of HTTP.
+    /// An HTTP request.
     HttpRequest,
-    /// An answer of HTTP, or the page that some servers send without one.
+    /// An HTTP response, or an HTML page that some servers send without a status line.
     HttpAnswer,
-    /// A record of TLS.
+    /// A TLS record.
     Tls,
 }
 
 impl Foreign {
-    /// The protocol that begins so, if it is one that is known.
+    /// Recognizes a protocol by its first four bytes.
     #[must_use]
     pub fn of(first: [u8; 4]) -> Option<Foreign> {
         const METHODS: [&[u8; 4]; 9] = [
@@ -169,13 +168,13 @@ impl Foreign {
         match &first {
             method if METHODS.contains(&method) => Some(Foreign::HttpRequest),
             b"HTTP" | b"<!DO" | b"<!do" | b"<htm" | b"<HTM" => Some(Foreign::HttpAnswer),
-            // A handshake or an alert, of SSL 3 or TLS.
+            // A handshake or alert record, of SSL 3 or TLS.
             [0x15 | 0x16, 3, 0..=4, _] => Some(Foreign::Tls),
             _ => None,
         }
     }
 
-    /// Its name in a message.
+    /// Name of the protocol in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,40 +1,40 @@
-//! Frames as bytes, without IO: `docs/wire.md` has the field table.
+//! Encoding and decoding of frames, without IO. `docs/wire.md` has the table of fields.
 //!
 //! ```text
 //! head (24 bytes) | header: one protobuf message | payload: raw pixels
 //! ```
 //!
-//! Owns the head, its checksum and the limits, which are checked before anything
-//! is allocated. Reading and writing sockets is [`crate::stream`]'s.
+//! Owns the head, its checksum and the limits, which are checked before any allocation.
+//! [`crate::stream`] reads and writes sockets.
 
 use crate::error::{Error, Result};
 use crate::message::{Kind, Message, Side};
 
-/// The first bytes of every frame.
+/// The first four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"FBRY";
-/// The layout of frames, in the head's fifth byte. Messages have a version of
-/// their own, which `Hello` and `Welcome` agree on.
+/// Version of the frame layout, in the head's fifth byte. Messages have a separate version, which
+/// `Hello` and `Welcome` negotiate.
 pub const FRAME_LAYOUT: u8 = 1;
 /// The versions of the protocol this crate speaks, both included.
 pub const PROTOCOL_VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;
 /// Bytes of a frame's head.
 pub const HEAD_LEN: usize = 24;
-/// Where the head's checksum is; it covers what is before it, and the header.
+/// Offset of the checksum in the head. It covers the preceding bytes and the header.
 const CHECKSUM_AT: usize = 20;
 
-/// The most that a reader accepts, and from whom.
+/// Limits of a reader, and the expected sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Who sends the frames that are read.
+    /// The side that sends the frames.
     pub from: Side,
-    /// Bytes of an encoded message.
+    /// Maximum length of an encoded message, in bytes.
     pub header_bytes: u32,
-    /// Bytes of a payload.
+    /// Maximum length of a payload, in bytes.
     pub payload_bytes: u64,
 }
 
 impl Limits {
-    /// For a server: messages of up to 1 MiB, and never a payload.
+    /// Limits of a server: messages of up to 1 MiB, no payload.
     #[must_use]
     pub const fn from_client() -> Self {
         Limits {
@@ -44,8 +44,8 @@ impl Limits {
         }
     }
 
-    /// For a client: payloads of up to `payload_bytes`, and messages of up to
-    /// 16 MiB, which is room for half a million labels and sample numbers.
+    /// Limits of a client: payloads of up to `payload_bytes`, and messages of up to 16 MiB, enough
+    /// for half a million labels and sample numbers.
     #[must_use]
     pub const fn from_server(payload_bytes: u64) -> Self {
         Limits {
@@ -56,28 +56,28 @@ impl Limits {
     }
 }
 
-/// A frame's head, checked against limits; the checksum can only be checked
-/// with the header, in [`Head::message`].
+/// A frame's head, checked against limits. Its checksum covers the header too, so [`Head::message`]
+/// verifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// Which message the header is.
+    /// Kind of the message in the header.
     pub kind: Kind,
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub header_len: u32,
-    /// Bytes of the payload after it.
+    /// Length of the payload in bytes.
     pub payload_len: u64,
     checksum: u32,
-    /// Of the head's own bytes.
+    /// Checksum of the head's own bytes.
     partial: u32,
 }
 
 impl Head {
-    /// Reads a head and holds it against `limits`.
+    /// Parses a head and checks it against `limits`.
     ///
     /// # Errors
     ///
-    /// What is wrong with the first field that is: not a frame, another layout,
-    /// an unknown kind, a message that side never sends, a length beyond its limit.
+    /// The first violation: not a frame, another layout, an unknown kind, a message that the side
+    /// may not send, or a length above its limit.
     pub fn parse(bytes: &[u8; HEAD_LEN], limits: &Limits) -> Result<Head> {
         let found = field::<4>(bytes, 0);
         if found != MAGIC {
@@ -129,11 +129,11 @@ impl Head {
         })
     }
 
-    /// Checks the checksum over head and header and decodes the message.
+    /// Verifies the checksum over head and header, and decodes the message.
     ///
     /// # Errors
     ///
-    /// [`Error::Checksum`], or [`Error::Message`] if the header is no such message.
+    /// [`Error::Checksum`], or [`Error::Message`] if the header is not such a message.
     pub fn message(&self, header: &[u8]) -> Result<Message> {
         let found = crc32c::crc32c_append(self.partial, header);
         if found != self.checksum {
@@ -147,12 +147,12 @@ impl Head {
     }
 }
 
-/// The `N` bytes from `at` on. Callers stay within the head.
+/// Returns the `N` bytes at an offset, which must lie in the head.
 fn field<const N: usize>(bytes: &[u8; HEAD_LEN], at: usize) -> [u8; N] {
     std::array::from_fn(|i| bytes[at + i])
 }
 
-/// Replaces `out` by head and header of a frame; the payload follows as it is.
+/// Replaces `out` by head and header of a frame; the payload follows separately.
 ///
 /// # Errors
 ///
@@ -180,8 +180,8 @@ pub fn encode(message: &Message, payload_len: u64, out: &mut Vec<u8>) -> Result<
     Ok(())
 }
 
-/// The first frame of `bytes`: its message, its payload and the bytes after it;
-/// `None` if `bytes` is only the beginning of a frame.
+/// Decodes the first frame of `bytes`: its message, its payload and the remaining bytes; `None` if
+/// the frame is incomplete.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What server and client say to each other: messages, frames and transports.
+//! The protocol between server and client: messages, frames and transports.
 //!
 //! - [`batch`]: a batch as the header of its frame.
 //! - [`frame`]: frames as bytes, with their limits and checksums, without IO.
@@ -9,7 +9,7 @@
 //! - [`transport`]: the sockets below, and TLS.
 //! - [`token`]: the secrets that let clients in.
 //!
-//! `docs/wire.md` describes the protocol, with worked bytes.
+//! `docs/wire.md` describes the protocol, with examples as bytes.
 //!
 //! ```
 //! use forebay_wire::frame::{self, Limits};

@@ -1,6 +1,4 @@
-//! The messages, and who may send which.
-//!
-//! Owns the table of kinds; what a message contains is in `proto/wire.proto`.
+//! The kinds of messages, and which side may send each. `proto/wire.proto` defines their content.
 
 use std::fmt;
 
@@ -9,10 +7,10 @@ use forebay_proto::wire;
 
 use crate::error::{Error, Result};
 
-/// One of the two ends of a connection.
+/// A side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Asks for batches.
+    /// Requests batches.
     Client,
     /// Sends batches.
     Server,
@@ -20,7 +18,7 @@ pub enum Side {
 
 macro_rules! messages {
     ($($kind:ident = $number:literal $client:literal $server:literal,)*) => {
-        /// Which message a frame carries; the number is in the frame's head.
+        /// The kind of a message. Its number is in the frame's head.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Kind {
@@ -28,10 +26,10 @@ macro_rules! messages {
         }
 
         impl Kind {
-            /// All kinds, in the order of their numbers.
+            /// All kinds, ordered by number.
             pub const ALL: &'static [Kind] = &[$(Kind::$kind,)*];
 
-            /// The kind with this number.
+            /// Returns the kind with this number.
             #[must_use]
             pub fn from_number(number: u8) -> Option<Kind> {
                 match number {
@@ -40,7 +38,7 @@ macro_rules! messages {
                 }
             }
 
-            /// Whether `side` ever sends it.
+            /// Returns whether `side` may send this kind.
             #[must_use]
             pub fn is_sent_by(self, side: Side) -> bool {
                 let (client, server) = match self {
@@ -68,7 +66,7 @@ macro_rules! messages {
         }
 
         impl Message {
-            /// Its kind.
+            /// Returns the kind of the message.
             #[must_use]
             pub fn kind(&self) -> Kind {
                 match self {
@@ -76,7 +74,7 @@ macro_rules! messages {
                 }
             }
 
-            /// Bytes of the encoded message.
+            /// Returns the length of the encoded message in bytes.
             #[must_use]
             pub fn encoded_len(&self) -> usize {
                 match self {

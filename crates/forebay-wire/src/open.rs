@@ -1,4 +1,4 @@
-//! Opening small files that a user names: never one that waits.
+//! Opens small files that a user names, without ever blocking on the open.
 
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
@@ -6,10 +6,11 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Opens a regular file to read, or a pipe, such as a shell's `<(command)` is. A named pipe without a writer is empty.
+/// Opens a regular file or a pipe, such as a shell's `<(command)`, for reading. A named pipe
+/// without a writer reads as empty.
 ///
 /// # Errors
-/// Besides those of the system: directories, devices and sockets are refused, without waiting.
+/// Errors of the system. Directories, devices and sockets are refused without blocking.
 pub fn open_input(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     let file = OpenOptions::new()
@@ -18,7 +19,7 @@ pub fn open_input(path: &Path) -> io::Result<File> {
         .open(path)?;
     let kind = file.metadata()?.file_type();
     if kind.is_fifo() {
-        // Reads wait for the writers there are.
+        // From here on reads block until the writer sends data or closes.
         let flags = rustix::fs::fcntl_getfl(&file)?;
         rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
     } else if !kind.is_file() {
@@ -46,7 +47,7 @@ mod tests {
         assert_eq!(text, "");
         assert!(open_input(Path::new("/dev/zero")).is_err());
         assert!(open_input(dir.path()).is_err());
-        // Each reader of tokens and keys opens its file so.
+        // Readers of tokens and keys open their files with this function.
         assert!(crate::token::read(&path).unwrap().is_empty());
     }
 }

@@ -1,9 +1,8 @@
-//! Frames through a blocking stream.
+//! Frames over a blocking stream.
 //!
-//! [`FrameReader`] keeps what it has of a frame when a timeout of the stream
-//! passes, so that a server can do other things between two bytes of a slow
-//! client. Payloads are read straight into the caller's buffer and written
-//! straight from it, together with their header.
+//! [`FrameReader`] keeps a partial frame when a timeout of the stream passes, so that a server can
+//! do other work between two bytes of a slow client. Payloads are read directly into the caller's
+//! buffer, and written directly from it together with their header.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 
@@ -11,38 +10,38 @@ use crate::error::{Error, Result};
 use crate::frame::{self, HEAD_LEN, Head, Limits};
 use crate::message::Message;
 
-/// Headers grow by this much as their bytes arrive, so that a length alone
-/// never makes a reader allocate.
+/// Header buffers grow by this much as bytes arrive, so that a length alone does not cause a large
+/// allocation.
 const GROW: usize = 64 << 10;
-/// Asked for at once where frames are [read ahead](FrameReader::read_ahead): head and message of a batch of some hundred
-/// samples, or several small frames.
+/// Bytes requested at once if frames are [read ahead](FrameReader::read_ahead): enough for head and
+/// message of a batch of some hundred samples, or for several small frames.
 const AHEAD: usize = 4 << 10;
-/// A payload with a checksum is read in pieces of this size, so that a part of
-/// each is still in cache when it is summed up; one without, all at once. Each
-/// wake-up of the reader costs, so pieces are not small.
+/// A payload with a checksum is read in pieces of this size, so that part of each is still in cache
+/// when it is summed; a payload without one is read at once. Each wake-up of the reader costs time,
+/// so pieces are not small.
 const CHECKED_PIECE: usize = 4 << 20;
-/// Payloads are handed to the system in pieces of this size: with larger ones
-/// the sender runs further ahead of the receiver than the caches reach.
+/// Payloads are written in pieces of this size; with larger ones the sender runs further ahead of
+/// the receiver than the caches reach.
 const SENT_PIECE: usize = 1 << 20;
 
-/// Reads frames.
+/// Reads frames from a stream.
 #[derive(Debug)]
 pub struct FrameReader<R> {
     inner: R,
     limits: Limits,
-    /// Head and header of the frame being read, and what came with them.
+    /// Head and header of the current frame, and bytes read ahead.
     bytes: Vec<u8>,
     filled: usize,
-    /// Bytes that are asked for at once, whatever is needed.
+    /// Minimum number of bytes to request at once.
     ahead: usize,
     head: Option<Head>,
-    /// Bytes of payload of the last message that were not read yet.
+    /// Unread bytes of the last message's payload.
     payload_left: u64,
 }
 
 impl<R: Read> FrameReader<R> {
-    /// Reads frames that keep within `limits`. Where those allow no payload, frames are
-    /// [read ahead](FrameReader::read_ahead).
+    /// Creates a reader that enforces `limits`. If they allow no payload, frames are [read
+    /// ahead](FrameReader::read_ahead).
     pub fn new(inner: R, limits: Limits) -> Self {
         FrameReader {
             inner,
@@ -55,47 +54,48 @@ impl<R: Read> FrameReader<R> {
         }
     }
 
-    /// From now on asks for what may follow a head together with it: a call of the system less for each frame. Where
-    /// payloads are usual it costs more than it saves, as what came of them has to be copied.
+    /// Requests bytes beyond the head together with it, which saves a system call per frame. With
+    /// frequent payloads this costs more than it saves, because payload bytes that were read ahead
+    /// have to be copied.
     #[must_use]
     pub fn read_ahead(mut self) -> Self {
         self.ahead = AHEAD;
         self
     }
 
-    /// Changes the limits for the frames to come.
+    /// Sets the limits of subsequent frames.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
 
-    /// The stream itself.
+    /// Returns the underlying stream.
     pub fn get_ref(&self) -> &R {
         &self.inner
     }
 
-    /// The stream itself, to change it. Reading from it loses frames.
+    /// Returns the underlying stream for changes. Reading from it loses frames.
     pub fn get_mut(&mut self) -> &mut R {
         &mut self.inner
     }
 
-    /// The stream itself; what was read of frames and not asked for yet is lost.
+    /// Returns the underlying stream and discards buffered bytes.
     pub fn into_inner(self) -> R {
         self.inner
     }
 
-    /// Whether something was read of the frame that comes next, or all of it.
+    /// Returns whether the next frame has arrived in part or in full.
     #[must_use]
     pub fn is_mid_frame(&self) -> bool {
         self.filled > 0 || self.payload_left > 0
     }
 
-    /// The next message and the length of the payload that follows it, which
-    /// must be read by [`FrameReader::read_payload`] before the next call.
+    /// Reads the next message. Returns it with the length of its payload, which must be read with
+    /// [`FrameReader::read_payload`] before the next call.
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`] at the end of the stream; when [`Error::is_timeout`],
-    /// another call goes on where this one stopped; everything else is final.
+    /// [`Error::Closed`] at the end of the stream. After an error with [`Error::is_timeout`],
+    /// another call continues; all other errors are final.
     pub fn read(&mut self) -> Result<(Message, u64)> {
         debug_assert_eq!(self.payload_left, 0, "the payload was not read");
         self.fill(HEAD_LEN, "head")?;
@@ -118,7 +118,7 @@ impl<R: Read> FrameReader<R> {
         Ok((message, head.payload_len))
     }
 
-    /// The first `n` of what was read are done with.
+    /// Drops the first `n` buffered bytes.
     fn taken(&mut self, n: usize) {
         self.bytes.copy_within(n..self.filled, 0);
         self.filled -= n;
@@ -143,7 +143,8 @@ impl<R: Read> FrameReader<R> {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(Error::io("reading a message")(e)),
             }
-            // A peer that speaks something else may have nothing more to say, and wait for an answer.
+            // Checked as early as possible: a peer of another protocol may send nothing more and
+            // wait for an answer.
             if self.head.is_none()
                 && let Some(first) = self.bytes[..self.filled].first_chunk()
                 && *first != frame::MAGIC
@@ -154,13 +155,11 @@ impl<R: Read> FrameReader<R> {
         Ok(())
     }
 
-    /// Fills `out`, whose length is that of the payload, and holds it against
-    /// its checksum, if there is one.
+    /// Fills `out`, whose length must be that of the payload, and verifies the checksum, if any.
     ///
     /// # Errors
     ///
-    /// [`Error::Truncated`], [`Error::Checksum`], or [`Error::Io`]; here a
-    /// timeout is final too.
+    /// [`Error::Truncated`], [`Error::Checksum`], or [`Error::Io`]; timeouts are final here.
     pub fn read_payload(&mut self, out: &mut [u8], crc32c: Option<u32>) -> Result<()> {
         debug_assert_eq!(self.payload_left, out.len() as u64);
         let expected = out.len() as u64;
@@ -170,7 +169,7 @@ impl<R: Read> FrameReader<R> {
             None => out.len().max(1),
         };
         for piece in out.chunks_mut(piece_len) {
-            // What came together with the message.
+            // Bytes that arrived together with the message.
             let mut filled = piece.len().min(self.filled);
             piece[..filled].copy_from_slice(&self.bytes[..filled]);
             self.taken(filled);
@@ -204,7 +203,7 @@ impl<R: Read> FrameReader<R> {
     }
 }
 
-/// Holds a payload that is all there against its checksum, if there is one.
+/// Verifies the checksum of a complete payload, if any.
 ///
 /// # Errors
 ///
@@ -224,7 +223,7 @@ pub fn check_payload(payload: &[u8], crc32c: Option<u32>) -> Result<()> {
     Ok(())
 }
 
-/// Writes frames.
+/// Writes frames to a stream.
 #[derive(Debug)]
 pub struct FrameWriter<W> {
     inner: W,
@@ -232,8 +231,8 @@ pub struct FrameWriter<W> {
 }
 
 impl<W: Write> FrameWriter<W> {
-    /// Writes frames to `inner`, which should not buffer: a small frame is one
-    /// call, a large one few.
+    /// Creates a writer. `inner` should not buffer: a small frame is one system call, a large one
+    /// few.
     pub fn new(inner: W) -> Self {
         FrameWriter {
             inner,
@@ -241,7 +240,7 @@ impl<W: Write> FrameWriter<W> {
         }
     }
 
-    /// The stream itself.
+    /// Returns the underlying stream.
     pub fn get_ref(&self) -> &W {
         &self.inner
     }
@@ -249,7 +248,7 @@ impl<W: Write> FrameWriter<W> {
     fn write_all(inner: &mut W, parts: [&[u8]; 2]) -> Result<()> {
         let mut slices = parts.map(IoSlice::new);
         let mut left = &mut slices[..];
-        // Drops empty parts, which would look like a stream that takes no more.
+        // Removes empty slices, which would look like a stream that accepts no more.
         IoSlice::advance_slices(&mut left, 0);
         while !left.is_empty() {
             match inner.write_vectored(left) {
@@ -266,8 +265,8 @@ impl<W: Write> FrameWriter<W> {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]; a part of the frame may have been written, so the stream is
-    /// of no further use.
+    /// [`Error::Io`]. Part of the frame may have been written, so the stream cannot be used any
+    /// more.
     pub fn write(&mut self, message: &Message, payload: &[u8]) -> Result<()> {
         frame::encode(message, payload.len() as u64, &mut self.scratch)?;
         let (first, rest) = payload.split_at(payload.len().min(SENT_PIECE));

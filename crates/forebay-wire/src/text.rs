@@ -1,13 +1,14 @@
-//! Text that others wrote, made safe for a terminal.
+//! Escaping of untrusted text for terminals.
 //!
-//! Messages of a peer, keys of records, names of classes and files can hold anything: sequences that a terminal obeys, newlines that
-//! forge lines of a log, characters that turn the direction of what follows. Such text goes through [`printable`] where it enters a
-//! message, and messages go through [`printable_lines`] where they are shown.
+//! Messages of a peer, keys of records, names of classes and files can hold anything: terminal
+//! control sequences, newlines that forge log lines, characters that change the text direction.
+//! Such text goes through [`printable`] when it becomes part of a message, and messages go through
+//! [`printable_lines`] when they are shown.
 
 use std::borrow::Cow;
 
-/// Text with every character escaped that a terminal or a reader could take for something else: control characters, line
-/// separators, marks that change the direction of text.
+/// Escapes every character that could mislead a terminal or a reader: control characters, line
+/// separators, and marks that change the text direction.
 ///
 /// ```
 /// use forebay_wire::text::printable;
@@ -20,13 +21,13 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escape(text, is_unsafe)
 }
 
-/// The same for a text of several lines.
+/// As [`printable`], but keeps line breaks.
 #[must_use]
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| is_unsafe(c) && c != '\n')
 }
 
-/// As [`printable`], with what is beyond `most` characters cut off.
+/// As [`printable`], truncated to `most` characters.
 #[must_use]
 pub fn printable_start(text: &str, most: usize) -> Cow<'_, str> {
     match text.char_indices().nth(most) {
@@ -35,7 +36,7 @@ pub fn printable_start(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
-/// Whether a character is more than what it looks like.
+/// Returns whether a character must be escaped.
 #[must_use]
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()

@@ -1,59 +1,59 @@
-//! Bearer tokens: secrets that let clients in, and how little is ever said about them.
+//! Bearer tokens of clients. Tokens never appear in logs or errors.
 
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Shorter ones can be guessed.
+/// Shorter tokens can be guessed.
 const MIN_LEN: usize = 16;
-/// Room for a signed token of somebody's identity service; a client's first message has more.
+/// Enough for a signed token of an identity provider; a client's first message may be larger.
 const MAX_LEN: usize = 4096;
-/// A file of tokens that is larger is something else.
+/// A larger file is not a token file.
 const MAX_FILE: u64 = 1 << 20;
 
-/// A token. It is printed as `***`, whoever prints it.
+/// A token. Prints as `***`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// A line of a file of tokens: the token, and the names it is for; none: all.
+/// A line of a token file: the token, and the names that it gives access to; `None` for all.
 pub type Line = (Token, Option<Vec<String>>);
 
-/// Why something is no token. Says nothing of what it was.
+/// Why a token is invalid. Messages do not contain the token.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// Too short, too long, or with characters that have no place in one.
+    /// Too short, too long, or with invalid characters.
     #[error(
         "{from} is no token: {what}; expected {MIN_LEN} to {MAX_LEN} printable ASCII characters without spaces"
     )]
     Invalid {
-        /// Where it comes from.
+        /// The source of the token.
         from: String,
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
     },
-    /// A file that cannot be read.
+    /// An unreadable file.
     #[error("cannot read the token file {}: {source}", .path.display())]
     Read {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// A file without a token.
     #[error("the token file {} holds {found}: expected {expected}", .path.display())]
     File {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// What is in it.
+        /// Its content, described without secrets.
         found: String,
-        /// What should be.
+        /// The expected content.
         expected: &'static str,
     },
 }
 
 impl Token {
-    /// Takes `text` for a token; `from` says where it comes from, for the error.
+    /// Creates a token from `text`; `from` names its source in errors.
     ///
     /// # Errors
     ///
@@ -74,11 +74,11 @@ impl Token {
         })
     }
 
-    /// The first token of a file as [`lines`] reads it: what a client shows.
+    /// Reads the first token of a file, in the format of [`lines`]; used by clients.
     ///
     /// # Errors
     ///
-    /// As [`read`] and [`lines`], and for a file without a token.
+    /// As [`read`] and [`lines`]; also for a file without a token.
     pub fn from_file(path: &Path) -> Result<Token, TokenError> {
         let text = read(path)?;
         match lines(&text, path)?.into_iter().next() {
@@ -87,7 +87,7 @@ impl Token {
         }
     }
 
-    /// The secret itself: for the wire and for comparing, never for people.
+    /// Returns the secret itself, for sending and comparing only, never for display.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -100,7 +100,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Reads a file of tokens, if it is of a size that such a file can have.
+/// Reads a token file, after checking its size.
 ///
 /// # Errors
 ///
@@ -129,14 +129,14 @@ pub fn read(path: &Path) -> Result<String, TokenError> {
     })
 }
 
-/// The tokens of a file's text, each with the names it is for, or none for all.
+/// Parses a token file: each token, with the names that it gives access to, or `None` for all.
 ///
-/// A line is a token and, after a space, the names it is for, separated by commas. Empty
+/// A line is a token, optionally followed by a space and a comma-separated list of names. Empty
 /// lines and lines that begin with `#` are skipped.
 ///
 /// # Errors
 ///
-/// The number of the line that is wrong, never what is in it.
+/// The number of the invalid line, never its content.
 pub fn lines(text: &str, path: &Path) -> Result<Vec<Line>, TokenError> {
     let mut all = Vec::new();
     for (i, line) in text.lines().enumerate() {
@@ -166,7 +166,7 @@ pub fn lines(text: &str, path: &Path) -> Result<Vec<Line>, TokenError> {
     Ok(all)
 }
 
-/// A file that lets nobody in.
+/// The error for a file without tokens, which would admit no client.
 #[must_use]
 pub fn no_token(path: &Path) -> TokenError {
     TokenError::File {

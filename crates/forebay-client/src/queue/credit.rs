@@ -1,6 +1,5 @@
-//! What the server may send: the room that it is granted, and the messages that say so.
-//!
-//! Owns the writing half of the connection.
+//! Flow control: grants the server credit for the free space in the queue. Owns the writing half of
+//! the connection.
 
 use std::time::Instant;
 
@@ -18,7 +17,8 @@ fn credit(bytes: u64) -> wire::Credit {
 }
 
 impl Queue {
-    /// A connection on which a stream is open: grants it all the room there is. Tells its number.
+    /// Registers a connection with an open stream and grants all free space as its credit. Returns
+    /// its number.
     pub(crate) fn connected(
         &self,
         server: &str,
@@ -26,8 +26,8 @@ impl Queue {
         lanes: Vec<Socket>,
         budget: u64,
     ) -> forebay_wire::Result<u64> {
-        // Whoever takes a batch meanwhile waits for the writer and then finds
-        // that its credit belonged to an older connection.
+        // Locked first: a consumer that takes a batch meanwhile waits here, then finds that its
+        // credit belonged to an older connection.
         let mut slot = lock(&self.writer);
         let (connection, room) = {
             let mut state = self.state();
@@ -51,7 +51,7 @@ impl Queue {
         Ok(connection)
     }
 
-    /// The connection is gone: credits have nowhere to go.
+    /// Unregisters the connection; credit is not sent until there is a new one.
     pub(crate) fn disconnected(&self) {
         *lock(&self.writer) = None;
         let mut state = self.state();
@@ -59,8 +59,7 @@ impl Queue {
         state.lanes.clear();
     }
 
-    /// Sends a message if there is a connection. A failure shows where the
-    /// connection is read.
+    /// Sends a message if there is a connection. Errors surface where the connection is read.
     pub(crate) fn send(&self, message: &Message) {
         if let Some((_, writer)) = &mut *lock(&self.writer) {
             let _ = writer.write(message, &[]);
@@ -76,8 +75,8 @@ impl Queue {
         }
     }
 
-    /// Whether the server may send `bytes`; uses that up, and `next` follows. Where sizes vary it may if it may send
-    /// anything.
+    /// Consumes credit for `bytes` and advances to `next`; false if the server has no such credit.
+    /// If sizes vary, any remaining credit suffices.
     pub(crate) fn expect(&self, bytes: u64, varies: bool, next: Place) -> bool {
         let mut state = self.state();
         let needed = if varies { 1 } else { bytes };
@@ -89,7 +88,7 @@ impl Queue {
         may
     }
 
-    /// Room for another batch, unless the connection it was taken from is gone.
+    /// Grants the credit of a taken batch, unless its connection is gone.
     pub(super) fn give_back(&self, connection: u64, bytes: u64) {
         let mut slot = lock(&self.writer);
         let Some((current, writer)) = &mut *slot else {
@@ -101,7 +100,7 @@ impl Queue {
         let bytes = {
             let mut state = self.state();
             if state.switch_at.is_some() {
-                // The next server gets it.
+                // Granted to the next server instead.
                 state.held_back += bytes;
                 return;
             }
@@ -115,7 +114,7 @@ impl Queue {
         }
     }
 
-    /// Tells the server that a batch in shared memory is needed no more, unless the connection it came over is gone.
+    /// Tells the server that a batch in shared memory is released, unless its connection is gone.
     pub(crate) fn release(&self, connection: u64, slot: u32) {
         if let Some((current, writer)) = &mut *lock(&self.writer)
             && *current == connection

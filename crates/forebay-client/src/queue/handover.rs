@@ -1,9 +1,10 @@
-//! From one connection to the next without a gap: the old one sends what it has credit for, the next one what follows.
+//! Switches from one connection to the next without a gap: the old one sends what it has credit
+//! for, the next one continues after it.
 //!
-//! The thread that looks for the next server freezes the credit, which fixes the place where the old one will have nothing
-//! left to send, and opens the stream there. The receiving thread goes over when it has come to that place and
-//! not before. What was taken from the queue meanwhile becomes credit of the next server, so neither gets
-//! more than the budget allows.
+//! The searching thread freezes the credit, which fixes the position at which the old connection
+//! has nothing left to send, and opens the stream there on the next connection. The receiving
+//! thread switches when it reaches that position. Space that becomes free meanwhile is granted to
+//! the next server, so both together never exceed the budget.
 
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
@@ -16,13 +17,12 @@ use crate::error::{Error, Result};
 use crate::sequence::{Place, Sequence};
 
 impl Queue {
-    /// Number of the present connection: what is done for another one is not done.
+    /// Number of the current connection; operations for another number are ignored.
     pub(crate) fn connection(&self) -> u64 {
         self.state().connection
     }
 
-    /// One thread may look for another server from now on, unless one does already: to replace the connection of this
-    /// number, to this server.
+    /// Starts a search if none is in progress; returns the connection to replace, and its server.
     pub(crate) fn begin_move(&self) -> Option<(u64, String)> {
         let mut state = self.state();
         if state.moving || state.interrupted {
@@ -32,7 +32,7 @@ impl Queue {
         Some((state.connection, state.server.clone()))
     }
 
-    /// From now on an interruption ends what happens on `socket` as well.
+    /// Registers the socket of the next connection, so that an interruption shuts it down too.
     pub(crate) fn adopt_spare(&self, socket: &Socket) -> Result<()> {
         let mut state = self.state();
         if state.interrupted {
@@ -42,8 +42,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Gives the server of this `connection` no further credit. Tells the place that it will have reached when it has used up what it
-    /// has: the end of the epoch at most. None if there is another connection by now.
+    /// Stops granting credit to `connection`. Returns the position at which its credit is used up,
+    /// at most the end of the epoch; `None` if it is no longer the current connection.
     pub(crate) fn freeze(&self, connection: u64, sequence: &Sequence) -> Option<Place> {
         let mut state = self.state();
         if state.connection != connection || state.interrupted {
@@ -51,19 +51,20 @@ impl Queue {
         }
         let owed = u64::try_from(state.outstanding).unwrap_or(0);
         let batches = match sequence.is_raw() {
-            // It may send one if it may send anything.
+            // With varying sizes, any remaining credit allows one batch.
             true => u64::from(owed > 0),
             false => owed / sequence.batch_bytes().max(1),
         };
         let at = sequence.ahead(state.next, batches);
         state.switch_at = Some(at);
         drop(state);
-        // The receiving thread may be waiting for a batch that will not come: the answer wakes it.
+        // Wakes the receiving thread, which may be waiting for a batch that will not come, through
+        // the answer to this ping.
         self.send(&wire::Ping::default().into());
         Some(at)
     }
 
-    /// Gives up going over: the server gets its credit again.
+    /// Cancels the migration: the current server gets its credit again.
     pub(crate) fn thaw(&self, connection: u64) {
         let mut state = self.state();
         if state.connection != connection || state.switch_at.take().is_none() {
@@ -77,7 +78,8 @@ impl Queue {
         self.give_back(connection, bytes);
     }
 
-    /// The connection to go over to, its stream open at the place that [`Queue::freeze`] told.
+    /// Offers the next connection, with its stream open at the position that [`Queue::freeze`]
+    /// returned.
     pub(crate) fn offer(&self, connection: u64, next: Connection) {
         let mut state = self.state();
         if state.connection == connection && state.switch_at.is_some() && !state.interrupted {
@@ -87,7 +89,7 @@ impl Queue {
         }
     }
 
-    /// Looking for another server is over.
+    /// Ends the search.
     pub(crate) fn moved(&self, connection: u64, nowhere: bool) {
         let mut state = self.state();
         state.moving = false;
@@ -100,8 +102,8 @@ impl Queue {
         }
     }
 
-    /// The connection to go over to, if its place is `place`: then it is waited for, for at most `patience`. One that takes
-    /// longer is not wanted any more.
+    /// Takes the next connection if `place` is the switch position, waiting for it up to
+    /// `patience`. If it takes longer, the migration is cancelled.
     pub(crate) fn take_offer(&self, place: Place, patience: Duration) -> Option<Connection> {
         let began = Instant::now();
         let mut state = self.state();

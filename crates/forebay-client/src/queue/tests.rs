@@ -1,4 +1,4 @@
-//! The queue, its credit, and what becomes of both when something ends.
+//! The queue and its credit, and how both end.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -30,7 +30,7 @@ fn batch(bytes: usize) -> Item {
     })
 }
 
-/// A new connection of the queue, and what its other end reads.
+/// Connects a new connection to the queue and returns the reader of its other end.
 fn connect(queue: &Queue, budget: u64) -> FrameReader<TcpStream> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -108,7 +108,7 @@ fn what_is_queued_beyond_the_budget_is_not_granted_again() {
         assert!(queue.expect(bytes, true, (0, 1)));
         queue.push(batch(bytes as usize), |_| {});
     }
-    // The next server knows nothing of the 240 that are owed.
+    // The 240 bytes owed by the old server do not affect the next one.
     let mut far = connect(&queue, 100);
     assert_eq!(credit(&mut far), 0);
     assert!(!queue.expect(1, true, (0, 1)));
@@ -137,17 +137,17 @@ fn what_is_taken_while_the_next_server_is_prepared_is_credit_of_that_one() {
     assert_eq!(credit(&mut far), 100);
     assert!(queue.expect(30, false, (0, 2)));
     queue.push(batch(30), |_| {});
-    // 70 bytes are two batches more.
+    // 70 bytes allow two more batches.
     let first = queue.connection();
     assert_eq!(queue.freeze(first, &sequence), Some((0, 6)));
     assert!(matches!(far.read().unwrap(), (Message::Ping(_), 0)));
     assert!(queue.take_offer((0, 2), Duration::ZERO).is_none());
     pop(&queue);
-    // Nobody else was found: the credit comes back.
+    // No other server was found: the credit returns.
     queue.thaw(first);
     assert_eq!(credit(&mut far), 30);
     assert_eq!(queue.freeze(first, &sequence), Some((0, 8)));
-    // There are no more in the epoch.
+    // The epoch ends before.
     assert!(queue.expect(30, false, (0, 8)));
     queue.push(batch(30), |_| {});
     queue.thaw(first);

@@ -1,5 +1,6 @@
-//! Any bytes through the decoders: an image or an error, never a panic, and a region never differs from the whole.
-//! `tools/fuzz forebay-image decode`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run decode` in crates/forebay-image.
+//! Decoders with arbitrary bytes: an image or an error, never a panic, and a region always equals
+//! the same part of the whole image. `tools/fuzz forebay-image decode`, or `RUSTC_BOOTSTRAP=1 cargo
+//! fuzz run decode` in crates/forebay-image.
 #![no_main]
 
 use forebay_image::{
@@ -19,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
         !matches!(whole, Err(ImageError::Decoder { .. })),
         "{whole:?}"
     );
-    // Turned and scaled: EXIF of any bytes, and the smaller transforms.
+    // Oriented and scaled: arbitrary EXIF, and the smaller transforms.
     let mut options = DecodeOptions::new(limits);
     (options.exif, options.scaled) = (true, true);
     let mut turned = Decoder::with_options(options);

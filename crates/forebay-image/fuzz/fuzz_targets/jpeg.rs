@@ -1,9 +1,9 @@
-//! A JPEG of any bytes, with seek points of any bytes: the decoder of regions gives the pixels of the general
-//! decoder or none, and points never change them (but for forged ones, which a fuzzer can make: they must only do
-//! no harm).
-//! `tools/fuzz forebay-image jpeg`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run jpeg` in crates/forebay-image.
+//! JPEGs of arbitrary bytes, with seek points of arbitrary bytes: the region decoder gives the
+//! pixels of the general decoder or an error, and points never change pixels (except forged ones,
+//! which a fuzzer can create: they must only be harmless). `tools/fuzz forebay-image jpeg`, or
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run jpeg` in crates/forebay-image.
 //!
-//! The input is a length (one byte), so many bytes of seek points, and the JPEG.
+//! The input is a length (one byte), that many bytes of seek points, and the JPEG.
 #![no_main]
 
 #[path = "../quiet.rs"]
@@ -62,7 +62,7 @@ fuzz_target!(|input: &[u8]| {
             assert!(again.is_err() || other == plain);
         }
     }
-    // Of the other kinds the library reads fewer, and estimates nothing where scans are missing.
+    // The library supports fewer of the other kinds, and does not estimate missing scans.
     if !builder.has_read_all() {
         return;
     }

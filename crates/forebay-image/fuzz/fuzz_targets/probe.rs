@@ -1,5 +1,6 @@
-//! Headers of any bytes: no panic, and a prefix never says something else than the whole.
-//! `tools/fuzz forebay-image probe`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run probe` in crates/forebay-image.
+//! Headers of arbitrary bytes: no panic, and a prefix never gives another result than the whole.
+//! `tools/fuzz forebay-image probe`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run probe` in
+//! crates/forebay-image.
 #![no_main]
 
 use forebay_image::{ImageError, Limits, probe, trailing_bytes};

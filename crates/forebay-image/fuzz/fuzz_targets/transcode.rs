@@ -1,7 +1,8 @@
-//! Any JPEG made baseline and back; any recipe with any JPEG: the original or an error, never a panic.
-//! `tools/fuzz forebay-image transcode`, or `RUSTC_BOOTSTRAP=1 cargo fuzz run transcode` in crates/forebay-image.
+//! Round trips of arbitrary JPEGs through baseline, and arbitrary recipes with arbitrary JPEGs: the
+//! original or an error, never a panic. `tools/fuzz forebay-image transcode`, or `RUSTC_BOOTSTRAP=1
+//! cargo fuzz run transcode` in crates/forebay-image.
 //!
-//! The input is a length (two bytes, the higher first), so many bytes of a recipe, and the JPEG.
+//! The input is a length (two bytes, big-endian), that many bytes of a recipe, and the JPEG.
 #![no_main]
 
 #[path = "../quiet.rs"]
@@ -26,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
     if let Some(new) = progressive_to_baseline(jpeg, &limits) {
         let restored = restore_progressive(&new.jpeg, &new.recipe, &limits);
         assert!(restored.as_deref() == Ok(jpeg));
-        // A recipe of another file.
+        // The recipe of another file.
         if let Ok(other) = restore_progressive(&new.jpeg, recipe, &limits) {
             assert!(recipe.ends_with(&crc32c(&other).to_le_bytes()));
         }

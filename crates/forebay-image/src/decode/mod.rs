@@ -1,7 +1,9 @@
-//! The decoder of all formats: regions of images to RGB, by the decoders of each format's file.
+//! The decoder of all formats: decodes regions of images to RGB, with the decoders in each format's
+//! file.
 //!
-//! Format decoders are not trusted: limits are checked on our own reading of the header first, a panic is caught and becomes an
-//! error for that image alone, and the size of what they deliver is checked.
+//! Format decoders are not trusted: limits are checked first on our own reading of the header, a
+//! panic is caught and becomes an error for that image alone, and the size of the decoder's result
+//! is checked.
 
 mod picture;
 
@@ -19,31 +21,31 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// Decodes images to RGB. One per thread: it keeps its memory from image to image.
+/// Decodes images to RGB. Use one per thread: it reuses its memory from image to image.
 ///
-/// Colors follow `tf.io.decode_image(channels=3)` where that is defined:
-/// gray is repeated in the three channels; alpha is dropped, not blended; palettes are looked up; 16-bit
-/// channels keep their high byte; CMYK and YCCK become `(255 - ink) * (255 - black) / 255`, where files
-/// store `255 - ink`. ICC profiles are ignored, and EXIF orientation too
-/// unless [`DecodeOptions::exif`] is set.
+/// Colors follow `tf.io.decode_image(channels=3)` where that is defined: gray is repeated in the
+/// three channels; alpha is dropped, not blended; palettes are looked up; 16-bit channels keep
+/// their high byte; CMYK and YCCK become `(255 - ink) * (255 - black) / 255`, where files store
+/// `255 - ink`. ICC profiles are ignored, and so is EXIF orientation unless [`DecodeOptions::exif`]
+/// is set.
 #[derive(Debug, Default)]
 pub struct Decoder {
     options: DecodeOptions,
     scratch: Scratch,
     pub(crate) canvas: Canvas,
     pub(crate) resizer: Resizer,
-    /// The resized picture, where it is not yet what goes into the batch.
+    /// The resized image, while it is not yet in the batch.
     pub(crate) picture: Picture,
     pub(crate) converter: Converter,
 }
 
 impl Decoder {
-    /// A decoder with default options that refuses images over `limits`.
+    /// Creates a decoder with default options that refuses images over `limits`.
     pub fn new(limits: Limits) -> Self {
         Self::with_options(DecodeOptions::new(limits))
     }
 
-    /// A decoder with options.
+    /// Creates a decoder with options.
     pub fn with_options(options: DecodeOptions) -> Self {
         let mut decoder = Self {
             options,
@@ -53,20 +55,20 @@ impl Decoder {
         decoder
     }
 
-    /// The limits it was made with.
+    /// Returns the limits.
     pub fn limits(&self) -> &Limits {
         &self.options.limits
     }
 
-    /// The options it was made with.
+    /// Returns the options.
     pub fn options(&self) -> &DecodeOptions {
         &self.options
     }
 
-    /// Decodes a whole image at its full size, turned as EXIF says if that is an option.
+    /// Decodes a whole image at full size, applying its EXIF orientation if the options say so.
     ///
     /// # Errors
-    /// Every [`ImageError`]; a file that is cut short is an error, never a partly gray image.
+    /// Every [`ImageError`]. A truncated file is an error, never a partly gray image.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<RgbImage> {
         let picture = self.open(bytes)?;
         let (width, height) = picture.size();
@@ -76,8 +78,8 @@ impl Decoder {
         Ok(self.canvas.cut(&region))
     }
 
-    /// Checks that an image can be decoded, without making pixels: of a JPEG the codes of all scans are read. Of other formats nothing
-    /// but the header is looked at.
+    /// Checks that an image can be decoded, without producing pixels. For a JPEG this reads the
+    /// entropy-coded data of all scans; for other formats only the header.
     ///
     /// # Errors
     /// As [`Decoder::decode`].
@@ -93,8 +95,9 @@ impl Decoder {
         guarded(format, check).map(drop)
     }
 
-    /// Decodes a region of the stored picture (not turned, at its full size): exactly the pixels that a full decode has there, but only the work it needs.
-    /// `probe` is what [`probe`](crate::probe()) said about these bytes.
+    /// Decodes a region of the stored image (not oriented, at full size). The pixels equal those of
+    /// a full decode, but only the necessary work is done. `probe` is the result of
+    /// [`probe`](crate::probe()) for these bytes.
     ///
     /// # Errors
     /// As [`Decoder::decode`], and [`ImageError::Region`].
@@ -108,13 +111,13 @@ impl Decoder {
         Ok(self.canvas.cut(&region))
     }
 
-    /// As [`Decoder::decode_region`], into a buffer that is used again and again: `out` becomes the rows of the
+    /// As [`Decoder::decode_region`], into a buffer for reuse: `out` becomes the rows of the
     /// region, `3 * width * height` bytes. With the image's seek points (see
-    /// [`build_seek_points`](crate::build_seek_points)) a region is reached without decoding what lies above it;
-    /// points that do not belong to these bytes are ignored.
+    /// [`build_seek_points`](crate::build_seek_points)), the decoder reaches a region without
+    /// decoding the rows above it; points that do not belong to these bytes are ignored.
     ///
     /// # Errors
-    /// As [`Decoder::decode_region`]; `out` is then of no use.
+    /// As [`Decoder::decode_region`]; the content of `out` is then undefined.
     pub fn decode_region_into(
         &mut self,
         bytes: &[u8],
@@ -123,7 +126,7 @@ impl Decoder {
         seek_points: Option<&[u8]>,
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        // The canvas borrows the buffer, so that decoders can write straight into it.
+        // The canvas borrows the buffer, so that decoders write directly into it.
         std::mem::swap(&mut self.canvas.data, out);
         let outcome = self.fill_canvas(bytes, probe, region, seek_points);
         std::mem::swap(&mut self.canvas.data, out);
@@ -140,7 +143,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes a region of the stored picture into `self.canvas`.
+    /// Decodes a region of the stored image into `self.canvas`.
     pub(crate) fn fill_canvas(
         &mut self,
         bytes: &[u8],
@@ -152,7 +155,7 @@ impl Decoder {
         self.fill_scaled(bytes, probe, 1, region, seek_points, decoders)
     }
 
-    /// As [`Decoder::fill_canvas`], at a scale and by some of the decoders.
+    /// As [`Decoder::fill_canvas`], at a scale, with a subset of the decoders.
     fn fill_scaled(
         &mut self,
         bytes: &[u8],
@@ -186,8 +189,9 @@ impl Decoder {
         Err(ImageError::unsupported(format, "no decoder in this build"))
     }
 
-    /// Decodes a region at a scale and resizes it as the resizer has it planned, row by row, if the first decoder of the format can do so
-    /// and does not decline. Gives the time that resizing took; what is in `out` otherwise is left over.
+    /// Decodes a region at a scale and resizes it as planned, row by row, if the first decoder of
+    /// the format supports this and does not decline. Returns the time spent on resizing. If it
+    /// declines, the content of `out` is undefined.
     fn stream(
         &mut self,
         bytes: &[u8],
@@ -218,7 +222,8 @@ impl Decoder {
     }
 }
 
-/// Runs a decoder. A panic becomes an error: whatever state it leaves things in, all is overwritten by the next image.
+/// Runs a decoder and converts a panic to an error. The next image overwrites all state that a
+/// panic may leave behind.
 fn guarded(format: Format, decode: impl FnOnce() -> Result<Outcome>) -> Result<Outcome> {
     let outcome = catch_unwind(AssertUnwindSafe(decode));
     outcome.unwrap_or_else(|panic| Err(panicked(format, &*panic)))

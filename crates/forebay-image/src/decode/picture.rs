@@ -1,4 +1,4 @@
-//! A picture as it is looked at: its header, how it is turned, and at which scale it is decoded.
+//! The geometry of an image before it is decoded: its header, orientation, and decode scale.
 
 use super::Decoder;
 use crate::error::Result;
@@ -9,20 +9,20 @@ use crate::region::Region;
 use crate::resize::{ResizePlan, Source};
 use std::time::{Duration, Instant};
 
-/// Scales of formats that scale, the smallest picture first.
+/// Scales of formats with scaled decoding, the smallest result first.
 const SCALES: [u32; 3] = [8, 4, 2];
 
-/// A picture before it is decoded.
+/// An image before it is decoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Picture {
     pub(crate) probe: Probe,
     orientation: Orientation,
-    /// It is decoded at one part in so many of its width and height.
+    /// Width and height are divided by this number when decoding.
     scale: u32,
 }
 
 impl Picture {
-    /// As it is stored, at its full size.
+    /// The image as stored, at full size.
     pub(crate) fn stored(probe: Probe) -> Self {
         Self {
             probe,
@@ -31,23 +31,23 @@ impl Picture {
         }
     }
 
-    /// Width and height as it is looked at.
+    /// Width and height after orientation.
     pub(crate) fn size(&self) -> (u32, u32) {
         let Probe { width, height, .. } = self.probe;
         self.orientation.size(width, height)
     }
 
-    /// Width and height of what is decoded, as it is stored.
+    /// Width and height of the decoded image before orientation.
     fn decoded(&self) -> (u32, u32) {
         let Probe { width, height, .. } = self.probe;
         (width.div_ceil(self.scale), height.div_ceil(self.scale))
     }
 
-    /// The place of `length` pixels from `start` of an axis of `whole` ones in the decoded picture.
+    /// Maps `length` pixels from `start` of an axis with `whole` pixels to the decoded image.
     fn source(&self, start: u32, length: u32, whole: u32, mirrored: bool) -> Source {
         let scaled = |x: u32| f64::from(x) / f64::from(self.scale);
         let limit = whole.div_ceil(self.scale);
-        // The last decoded pixel may stand for fewer stored ones; mirrored, it comes first.
+        // The last decoded pixel may cover fewer stored pixels; if mirrored, it comes first.
         let shift = if mirrored {
             f64::from(limit) - scaled(whole)
         } else {
@@ -62,7 +62,7 @@ impl Picture {
 }
 
 impl Decoder {
-    /// Reads what must be known of a picture to plan a crop.
+    /// Reads the properties of an image that are needed to plan a crop.
     pub(crate) fn open(&self, bytes: &[u8]) -> Result<Picture> {
         let probe = probe(bytes, &self.options.limits)?;
         let orientation = if self.options.exif {
@@ -77,7 +77,8 @@ impl Decoder {
         })
     }
 
-    /// Plans the resize of a crop that begins at `origin`, and the scale of the decode; gives the region to be decoded.
+    /// Plans the resize of a crop that begins at `origin`, and the decode scale; returns the region
+    /// to decode.
     pub(crate) fn plan(
         &mut self,
         picture: &mut Picture,
@@ -105,8 +106,8 @@ impl Decoder {
         self.resizer.plan_part(columns, rows, resize)
     }
 
-    /// Decodes a region that [`Decoder::plan`] gave and resizes it into `out`, three bytes for each pixel of the window. Gives the time
-    /// that resizing took.
+    /// Decodes a region from [`Decoder::plan`] and resizes it into `out`, three bytes per pixel of
+    /// the window. Returns the time spent on resizing.
     pub(crate) fn resize(
         &mut self,
         bytes: &[u8],
@@ -137,7 +138,7 @@ impl Decoder {
         Ok(begun.elapsed())
     }
 
-    /// Decodes a region that [`Decoder::plan`] gave; `self.canvas` then begins with it, as it is looked at.
+    /// Decodes a region from [`Decoder::plan`] into the beginning of `self.canvas`, oriented.
     pub(super) fn fill(
         &mut self,
         bytes: &[u8],

@@ -1,11 +1,11 @@
-//! Every decoder against the reference of its format, region by region.
+//! Compares every decoder with the reference decoder of its format, region by region.
 
 use super::*;
 use crate::format::jpeg::build_seek_points;
 use crate::format::probe;
 use std::path::{Path, PathBuf};
 
-/// The images the project ships, and those in `$FOREBAY_BENCH_IMAGES`.
+/// The images in the repository, and those in `$FOREBAY_BENCH_IMAGES`.
 fn images() -> Vec<PathBuf> {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
     let mut folders = vec![shipped];
@@ -41,17 +41,17 @@ fn jpeg() -> &'static [FormatDecoder] {
     Format::Jpeg.imp().decoders()
 }
 
-/// The fast decoder of JPEG.
+/// The fast JPEG decoder.
 fn baseline(job: &DecodeJob<'_>, scratch: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
     (jpeg()[0].decode)(job, scratch, canvas)
 }
 
-/// The decoder of all other JPEGs.
+/// The decoder for all JPEGs.
 fn general(job: &DecodeJob<'_>, scratch: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
     (jpeg()[1].decode)(job, scratch, canvas)
 }
 
-/// Decodes with one decoder, or says that it declined.
+/// Decodes with one decoder; `None` if it declines.
 fn with(
     decode: fn(&DecodeJob<'_>, &mut Scratch, &mut Canvas) -> Result<Outcome>,
     scratch: &mut Scratch,
@@ -120,7 +120,7 @@ fn regions_are_cut_from_the_full_picture() {
     for path in images() {
         let bytes = std::fs::read(&path).unwrap();
         let probe = probe(&bytes, &Limits::default()).unwrap();
-        // The last decoder of a format declines nothing.
+        // The last decoder of a format never declines.
         let last = probe.format.imp().decoders().last().unwrap();
         let reference = with(last.decode, &mut scratch, &bytes, None).unwrap();
         for region in regions(probe.width, probe.height, 12) {
@@ -144,7 +144,7 @@ fn regions_are_cut_from_the_full_picture() {
     );
 }
 
-/// Smooth color with noise, so that there are long and short codes.
+/// Smooth color with noise, to get short and long codes.
 fn picture(width: usize, height: usize) -> Vec<u8> {
     let mut state = (width * 7919 + height) as u32;
     (0..width * height * 3)
@@ -192,7 +192,7 @@ fn generated_pictures_of_every_sampling_equal_the_reference() {
             for region in regions(width as u32, height as u32, 8) {
                 let expected = cut(&reference, &region);
                 let got = with(baseline, &mut scratch, &bytes, Some(region));
-                // Rows of one or two chroma samples are left to the reference.
+                // Rows of one or two chroma samples are left to the reference decoder.
                 assert!(
                     got.is_some() || !supported || width < 5,
                     "{case} was declined"
@@ -236,7 +236,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-/// testdata/formats/scaled.txt has what libjpeg's scaled transforms give.
+/// testdata/formats/scaled.txt has the results of libjpeg's scaled transforms.
 #[test]
 fn scaled_pictures_are_libjpegs() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/formats");
@@ -286,7 +286,8 @@ fn scaled_pictures_are_libjpegs() {
     assert_eq!(own, 18 * 23, "regions that went through the faster decoder");
 }
 
-/// Every sampling, small sizes and damaged edges: the own decoder against the general one, at every scale.
+/// Every sampling, small sizes and damaged edges: the baseline decoder against the general one, at
+/// every scale.
 #[test]
 fn scaled_generated_pictures_equal_the_reference() {
     use libjpeg_turbo_rs::{Encoder, Subsampling};

@@ -11,11 +11,11 @@ use crate::rows::Rows;
 pub(crate) struct FormatDecoder {
     /// Decodes the region of a job onto the canvas.
     pub(crate) decode: fn(&DecodeJob<'_>, &mut Scratch, &mut Canvas) -> Result<Outcome>,
-    /// Decodes it row by row, where the decoder can.
+    /// Decodes it row by row, if the decoder supports this.
     pub(crate) stream: Option<Stream>,
 }
 
-/// Decodes row by row. [`Outcome::Declined`] may come after some of the rows.
+/// Decodes row by row. It may return [`Outcome::Declined`] after some of the rows.
 pub(crate) type Stream = fn(&DecodeJob<'_>, &mut Scratch, &mut dyn Rows) -> Result<Outcome>;
 
 /// Whether a decoder accepted an image.
@@ -23,11 +23,11 @@ pub(crate) type Stream = fn(&DecodeJob<'_>, &mut Scratch, &mut dyn Rows) -> Resu
 pub(crate) enum Outcome {
     /// The region is on the canvas.
     Done,
-    /// Another kind of file, for the next decoder of the format.
+    /// The decoder does not support this kind of file; the next decoder of the format is tried.
     Declined,
 }
 
-/// Memory that decoders keep from image to image.
+/// Memory that decoders reuse from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(super) jpeg: jpeg::Scratch,
@@ -37,44 +37,45 @@ pub(crate) struct Scratch {
 pub(crate) struct DecodeJob<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) probe: &'a Probe,
-    /// Width and height are divided by this: 1, or 2, 4 or 8 for a format that [scales](super::ImageFormat::scales).
+    /// Divisor of width and height: 1, or 2, 4 or 8 for a format with [scaled
+    /// decoding](super::ImageFormat::scales).
     pub(crate) scale: u32,
-    /// A region of the picture at that scale.
+    /// The region, in the scaled image.
     pub(crate) region: Region,
     pub(crate) limits: &'a Limits,
-    /// The image's seek points, unchecked.
+    /// The image's seek points, not validated.
     pub(crate) seek_points: Option<&'a [u8]>,
 }
 
-/// Memory for the pixels of a region. A decoder may deliver more columns and rows than asked for.
+/// Memory for the pixels of a region. A decoder may write more columns and rows than requested.
 #[derive(Debug, Default)]
 pub(crate) struct Canvas {
     /// RGB rows.
     pub(crate) data: Vec<u8>,
-    /// Bytes from a row to the next.
+    /// Bytes from one row to the next.
     pub(crate) stride: usize,
     /// Offset of the region's first pixel.
     pub(crate) start: usize,
-    /// Room for turned pictures.
+    /// Buffer for oriented images.
     pub(crate) turned: Vec<u8>,
 }
 
 impl Canvas {
-    /// Bytes that are readable past the last row, so that SIMD may load whole vectors.
+    /// Readable bytes past the last row, so that SIMD code can load whole vectors.
     pub(crate) const TAIL: usize = 64;
 
-    /// Makes room for rows of exactly a region's width; what is in it is left over.
+    /// Resizes for rows of exactly a region's width; the content is undefined.
     pub(crate) fn reset(&mut self, width: usize, height: usize) {
         self.stride = width * 3;
         self.start = 0;
         let size = self.stride * height + Self::TAIL;
-        // Never shorter: growing again would write zeros over what is written over anyway.
+        // Never shrinks: growing again would zero bytes that are overwritten anyway.
         if self.data.len() < size {
             self.data.resize(size, 0);
         }
     }
 
-    /// Checks that the region is really there: decoders are not trusted.
+    /// Checks that the canvas contains the region, since decoders are not trusted.
     pub(crate) fn holds(&self, region: &Region) -> bool {
         let row = region.width as usize * 3;
         let last = (region.height as usize - 1)
@@ -84,7 +85,7 @@ impl Canvas {
         row <= self.stride && last.is_some_and(|end| end <= self.data.len())
     }
 
-    /// The region alone.
+    /// Copies the region.
     pub(crate) fn cut(&self, region: &Region) -> RgbImage {
         let row = region.width as usize * 3;
         let mut data = Vec::with_capacity(row * region.height as usize);
@@ -102,7 +103,7 @@ impl Canvas {
         }
     }
 
-    /// From the region's first pixel on: its rows, and whatever lies beside them.
+    /// Returns the bytes from the region's first pixel on, including columns beside the region.
     pub(crate) fn rows_from(&self) -> &[u8] {
         &self.data[self.start..]
     }

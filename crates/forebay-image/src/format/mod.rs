@@ -1,10 +1,12 @@
-//! Image formats. One file and one line of the table for each.
+//! Image formats, with one file and one line of the table for each.
 //!
-//! The file of a format owns all that is particular to it ([`ImageFormat`]): names, signature, header, end, EXIF data, decoders. Everything
-//! else asks the table: by content ([`sniff`], [`probe`]) or by a file's name ([`Format::from_extension`]).
+//! A format's file contains everything specific to it ([`ImageFormat`]): names, signature, header,
+//! end, EXIF data, decoders. All other code uses the table: by content ([`sniff`], [`probe`]) or by
+//! file extension ([`Format::from_extension`]).
 //!
-//! Headers are read without decoding and without trust. [`probe`] works on any prefix of a file: it allocates nothing, reads each header byte
-//! once and says how many bytes it needs when the prefix ends too early, so that a packer can probe from the first few KiB.
+//! Headers are read without decoding and are not trusted. [`probe`] works on any prefix of a file:
+//! it allocates nothing, reads each header byte once, and says how many bytes it needs if the
+//! prefix is too short, so that a packer can probe the first few KiB.
 
 mod decoding;
 pub(crate) mod jpeg;
@@ -20,38 +22,38 @@ use std::fmt;
 
 /// The definition of a format, in its file.
 pub(crate) trait ImageFormat {
-    /// The name as TensorFlow writes it into `image/format`, or would.
+    /// The name that TensorFlow writes into `image/format`, or would write.
     fn name(&self) -> &'static str;
 
-    /// Endings of file names, in lower case, the usual one first.
+    /// File extensions in lower case, the most common one first.
     fn extensions(&self) -> &'static [&'static str];
 
-    /// Tells whether a file begins with `head`.
+    /// Tests whether a file begins like this format.
     fn sniff(&self, head: &[u8]) -> Sniff;
 
     /// Reads the header from the whole file or a prefix.
     fn probe(&self, bytes: &[u8]) -> Result<Probe>;
 
-    /// Bytes a pixel that decoding takes in all: RGB output, and what the decoder holds beside it.
+    /// Total memory for decoding in bytes per pixel: RGB output, and the decoder's own buffers.
     fn decoded_bytes_per_pixel(&self, probe: &Probe) -> u64;
 
-    /// The decoders, by priority: each may decline. Only the first may stream.
+    /// The decoders by priority; each may decline. Only the first one may stream.
     fn decoders(&self) -> &'static [FormatDecoder];
 
-    /// Offset just past the image, or `None` if it does not end within `bytes`. Decodes nothing.
+    /// Offset after the image, or `None` if it does not end within `bytes`. Decodes nothing.
     fn end(&self, bytes: &[u8]) -> Option<usize>;
 
-    /// How a whole file ends; faster than [`end`](Self::end) where the last bytes tell.
+    /// How a whole file ends; faster than [`end`](Self::end) if the last bytes suffice.
     fn ending(&self, bytes: &[u8], _: &Probe) -> Ending {
         Ending::at(self.end(bytes), bytes)
     }
 
-    /// The TIFF structure of the EXIF data, if there is one.
+    /// The TIFF structure of the EXIF data, if any.
     fn exif<'a>(&self, _: &'a [u8]) -> Option<&'a [u8]> {
         None
     }
 
-    /// Checks that the file is of a kind that is decoded, as far as its structure tells.
+    /// Checks by its structure that the file is of a supported kind.
     fn check_structure(&self, _: &[u8], _: &Limits) -> Result<()> {
         Ok(())
     }
@@ -61,18 +63,18 @@ pub(crate) trait ImageFormat {
         Ok(())
     }
 
-    /// Whether the decoders can decode at 1/2, 1/4 and 1/8 of the size.
+    /// Returns whether the decoders can decode at 1/2, 1/4 and 1/8 of the size.
     fn scales(&self) -> bool {
         false
     }
 }
 
-/// The verdict of the first bytes of a file.
+/// Result of examining the first bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sniff {
     Yes,
     No,
-    /// It may be, but the bytes end too early; so many are needed for the header.
+    /// Undecided, because the bytes end too early; the header needs this many.
     More(u64),
 }
 
@@ -92,7 +94,7 @@ impl Sniff {
 /// Declares [`Format`].
 macro_rules! table {
     ($($(#[$doc:meta])* $format:ident => $imp:expr,)*) => {
-        /// Container format, told by content and never by a file's name.
+        /// Container format, detected from content and never from a file's name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Format {
@@ -119,28 +121,29 @@ table! {
     Png => png::Png,
     /// WebP, lossy or lossless; animations are refused.
     WebP => webp::WebP,
-    /// TIFF, the first image of a file, with 8 or 16 bits a channel.
+    /// TIFF: the first image of a file, with 8 or 16 bits per channel.
     Tiff => tiff::Tiff,
 }
 
 impl Format {
-    /// The name as TensorFlow writes it into `image/format`: `JPEG`, `PNG`; others, as `WEBP`, in the same way.
+    /// Returns the name that TensorFlow writes into `image/format`: `JPEG`, `PNG`; others follow
+    /// the same pattern, such as `WEBP`.
     pub fn name(self) -> &'static str {
         self.imp().name()
     }
 
-    /// The usual ending of file names.
+    /// Returns the most common file extension.
     pub fn extension(self) -> &'static str {
         self.imp().extensions()[0]
     }
 
-    /// The format of a [name](Self::name), in any case.
+    /// Returns the format with a [name](Self::name), in any case.
     pub fn from_name(name: &[u8]) -> Option<Self> {
         let mut all = Self::ALL.iter().copied();
         all.find(|format| name.eq_ignore_ascii_case(format.name().as_bytes()))
     }
 
-    /// The format that an ending of a file name claims, in any case: `jpg`, `PNG`.
+    /// Returns the format of a file extension, in any case: `jpg`, `PNG`.
     pub fn from_extension(extension: &[u8]) -> Option<Self> {
         let has = |name: &&str| extension.eq_ignore_ascii_case(name.as_bytes());
         let mut all = Self::ALL.iter().copied();
@@ -154,7 +157,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// How the file stores color. Decoding always gives RGB; see [`crate::Decoder`] for how.
+/// Color model of the stored image. Decoding always gives RGB; see [`crate::Decoder`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Color {
@@ -162,13 +165,13 @@ pub enum Color {
     Gray,
     /// Gray with alpha (PNG).
     GrayAlpha,
-    /// Red, green, blue, as they are.
+    /// Red, green, blue.
     Rgb,
     /// RGB with alpha (PNG, WebP).
     Rgba,
     /// Indices into a color table (PNG).
     Palette,
-    /// Brightness and two color differences (nearly every JPEG, lossy WebP).
+    /// Luma and two color differences (nearly every JPEG, lossy WebP).
     YCbCr,
     /// Four inks (JPEG).
     Cmyk,
@@ -182,24 +185,24 @@ pub enum Color {
 pub struct Probe {
     /// Container format.
     pub format: Format,
-    /// Columns, in pixels.
+    /// Width in pixels.
     pub width: u32,
-    /// Rows, in pixels.
+    /// Height in pixels.
     pub height: u32,
-    /// Channels stored (a palette counts as one).
+    /// Number of stored channels (a palette counts as one).
     pub channels: u8,
-    /// Bits of each channel.
+    /// Bits per channel.
     pub bits: u8,
-    /// How color is stored.
+    /// Color model.
     pub color: Color,
     /// Progressive JPEG or interlaced PNG.
     pub progressive: bool,
-    /// Offset just past what was read: the first scan (JPEG) the first chunk after IHDR (PNG), or
-    /// the size in the first chunk (WebP).
+    /// Offset after the bytes that were read: up to the first scan (JPEG), the first chunk after
+    /// IHDR (PNG), or the size in the first chunk (WebP).
     pub header_bytes: u64,
 }
 
-/// Tells the format by its first bytes, or `None`.
+/// Detects the format from the first bytes.
 ///
 /// ```
 /// use forebay_image::{Format, sniff};
@@ -214,9 +217,9 @@ pub fn sniff(bytes: &[u8]) -> Option<Format> {
 /// Reads the header of an image from the whole file or any prefix of it.
 ///
 /// # Errors
-/// [`ImageError::Incomplete`] if the bytes end before the header does (it says how many are needed),
-/// [`ImageError::UnknownFormat`], [`ImageError::OverLimit`], [`ImageError::Corrupt`] and
-/// [`ImageError::Unsupported`] as their names say.
+/// [`ImageError::Incomplete`] if the bytes end before the header does (it says how many are
+/// needed), [`ImageError::UnknownFormat`], [`ImageError::OverLimit`], [`ImageError::Corrupt`] and
+/// [`ImageError::Unsupported`].
 pub fn probe(bytes: &[u8], limits: &Limits) -> Result<Probe> {
     let format = sniff(bytes).ok_or_else(|| unknown(bytes))?.imp();
     let probe = format.probe(bytes)?;
@@ -225,26 +228,27 @@ pub fn probe(bytes: &[u8], limits: &Limits) -> Result<Probe> {
     Ok(probe)
 }
 
-/// Bytes after the end of the image (some ImageNet files have them; decoders ignore them), or `None` if
-/// the image does not end within `bytes`. Walks markers and chunks only; decodes nothing.
+/// Returns the number of bytes after the end of the image (some ImageNet files have them; decoders
+/// ignore them), or `None` if the image does not end within `bytes`. Walks markers and chunks only;
+/// decodes nothing.
 pub fn trailing_bytes(bytes: &[u8]) -> Option<u64> {
     let end = sniff(bytes)?.imp().end(bytes)?;
     Some((bytes.len() - end) as u64)
 }
 
-/// How a file ends, as far as can be told without decoding.
+/// How a file ends, as far as is known without decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// With the image.
+    /// The file ends with the image.
     Whole,
-    /// So many bytes after the image.
+    /// This many bytes follow the image.
     Trailing(u64),
-    /// Before the image does: the rest is missing, or so damaged that its end cannot be found.
+    /// The file ends before the image: the rest is missing, or damage hides its end.
     Cut,
 }
 
 impl Ending {
-    /// With an image that ends at an offset, if it does.
+    /// The ending of a file whose image ends at an offset, if known.
     fn at(end: Option<usize>, bytes: &[u8]) -> Self {
         match end.map(|end| bytes.len() - end) {
             Some(0) => Self::Whole,
@@ -254,24 +258,27 @@ impl Ending {
     }
 }
 
-/// Tells how a whole file ends. `probe` is what [`probe`](probe()) said about these bytes.
+/// Determines how a whole file ends. `probe` is the result of [`probe`](probe()) for these bytes.
 ///
-/// A JPEG or PNG whose last bytes end an image counts as whole: of several pictures in one file (MPO) the last one counts. Otherwise a JPEG's
-/// end-of-image marker is looked for, a PNG's chunks are followed to the last one, and of a WebP the length in its first bytes counts. Damage
+/// A JPEG or PNG whose last bytes end an image counts as whole; in a file with several images
+/// (MPO), the last one counts. Otherwise this searches a JPEG for its end-of-image marker, follows
+/// a PNG's chunks to the last one, and uses the length in a WebP's first bytes. Only decoding
+/// detects damage that leaves the end in place.
 /// before the end that leaves the end in place is found by decoding only.
 pub fn ending(bytes: &[u8], probe: &Probe) -> Ending {
     probe.format.imp().ending(bytes, probe)
 }
 
-/// Whether a whole file ends with these bytes, somewhere after its header.
+/// Returns whether a whole file contains these bytes somewhere after its header.
 fn ends_with(bytes: &[u8], probe: &Probe, end: &[u8]) -> bool {
     let header = usize::try_from(probe.header_bytes).unwrap_or(usize::MAX);
     let rest = bytes.get(header..).unwrap_or_default();
     rest.ends_with(end)
 }
 
-/// Checks that an image is of a kind that [`Decoder`](crate::Decoder) reads, by its structure alone: nothing is decoded and nothing allocated
-/// for it. Of a JPEG with several scans the markers of all of them are checked, of other files the header.
+/// Checks by its structure that an image is of a kind that [`Decoder`](crate::Decoder) supports,
+/// without decoding or allocating for it. For a JPEG with several scans this checks the markers of
+/// all of them, for other files the header.
 ///
 /// # Errors
 /// As [`Decoder::decode`](crate::Decoder::decode), except for damage to the image data.
@@ -281,7 +288,7 @@ pub fn check_structure(bytes: &[u8], limits: &Limits) -> Result<()> {
 }
 
 fn unknown(bytes: &[u8]) -> ImageError {
-    // A prefix too short to tell: say what the format that it may be would need.
+    // The prefix is too short to tell: report what the possible format needs.
     for &format in Format::ALL {
         if let Sniff::More(needed) = format.imp().sniff(bytes) {
             return ImageError::Incomplete {

@@ -1,6 +1,8 @@
-//! PNG: the header and the chunks here, pixels through the `png` crate, normalized to 8-bit RGB.
+//! PNG: reads the header and the chunks here, decodes pixels with the `png` crate, normalized to
+//! 8-bit RGB.
 //!
-//! Rows depend on the rows above them, so everything down to the region's last row is inflated, and rows below it are not.
+//! Rows depend on the rows above them, so everything down to the region's last row is inflated;
+//! rows below it are not.
 
 use super::decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
 use super::{Color, Ending, Format, ImageFormat, Probe, Sniff, ends_with};
@@ -59,7 +61,8 @@ impl ImageFormat for Png {
 const MAGIC: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 /// The last chunk: length 0, type, no data, checksum.
 const IEND: [u8; 12] = *b"\0\0\0\0IEND\xae\x42\x60\x82";
-/// Signature, then length, type, 13 bytes and checksum of IHDR, which must be the first chunk.
+/// Signature, followed by length, type, 13 bytes and checksum of IHDR, which must be the first
+/// chunk.
 const HEADER_BYTES: usize = 8 + 4 + 4 + 13 + 4;
 
 fn be32(bytes: &[u8]) -> u32 {
@@ -112,7 +115,7 @@ fn probe(bytes: &[u8]) -> Result<Probe> {
     })
 }
 
-/// The payload of the first chunk of a name; chunks are walked by their lengths.
+/// The payload of the first chunk with a name; follows the lengths of chunks.
 fn find<'a>(bytes: &'a [u8], name: &[u8; 4]) -> Option<&'a [u8]> {
     let mut found = None;
     walk(bytes, |chunk, payload| {
@@ -124,7 +127,7 @@ fn find<'a>(bytes: &'a [u8], name: &[u8; 4]) -> Option<&'a [u8]> {
     found
 }
 
-/// Walks to IEND, or to the chunk at which `stop` says so; the offset just past it.
+/// Walks to IEND, or to the chunk at which `stop` returns true; returns the offset after it.
 fn walk<'a>(bytes: &'a [u8], mut stop: impl FnMut(&[u8], &'a [u8]) -> bool) -> Option<usize> {
     let mut at = MAGIC.len();
     loop {
@@ -145,12 +148,12 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
     let limit = usize::try_from(job.limits.max_decoded_bytes).unwrap_or(usize::MAX);
     let mut decoder =
         png::Decoder::new_with_limits(Cursor::new(job.bytes), Limits { bytes: limit });
-    // Text and profiles are never inflated: a small zTXt can hold gigabytes.
+    // Text and profiles are not inflated: a small zTXt chunk can expand to gigabytes.
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
     decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
     let mut reader = decoder.read_info().map_err(refuse)?;
-    // The palette's expansion panics on a part of an entry.
+    // The palette's expansion panics on an incomplete entry.
     if reader
         .info()
         .palette
@@ -195,7 +198,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
     };
     let rows = region.y..region.y + region.height;
     if reader.info().interlaced {
-        // Interlaced rows are scattered over the file: the whole image is needed.
+        // Interlaced rows are spread over the file, so the whole image is needed.
         let size = reader.output_buffer_size().ok_or(ImageError::OverLimit {
             what: "bytes when decoded",
             found: u64::MAX,

@@ -1,7 +1,8 @@
-//! TIFF: the first image of a file, with 8 or 16 bits a channel, uncompressed or compressed without loss. The header is read here, pixels are
-//! made by the `tiff` crate.
+//! TIFF: the first image of a file, with 8 or 16 bits per channel, uncompressed or with lossless
+//! compression. This file reads the header; the `tiff` crate decodes pixels.
 //!
-//! The directory of tags may be anywhere in the file, often at its end: a prefix may be too short to probe.
+//! The directory of tags may be anywhere in the file, often at its end, so a prefix may be too
+//! short to probe.
 
 use super::decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
 use super::{Color, Format, ImageFormat, Probe, Sniff};
@@ -16,9 +17,9 @@ pub(super) struct Tiff;
 /// Byte order and version of little-endian and big-endian files.
 const LITTLE: [u8; 4] = *b"II*\0";
 const BIG: [u8; 4] = *b"MM\0*";
-/// Signature and the offset of the first directory.
+/// Signature, and the offset of the first directory.
 const START: usize = 8;
-/// Tag, type, count, and value or its offset.
+/// Tag, type, count, and the value or its offset.
 const ENTRY: usize = 12;
 
 /// Numbers of tags.
@@ -66,7 +67,7 @@ impl ImageFormat for Tiff {
     }
 
     fn decoded_bytes_per_pixel(&self, probe: &Probe) -> u64 {
-        // The samples, and a copy of the file of a palette.
+        // The samples, and for a palette a copy of the file.
         3 + u64::from(probe.channels) * u64::from(probe.bits / 8) + 1
     }
 
@@ -78,7 +79,7 @@ impl ImageFormat for Tiff {
     }
 
     fn end(&self, bytes: &[u8]) -> Option<usize> {
-        // The parts of a file are in any order: a file that has them all ends where it ends.
+        // The parts of a file may be in any order: a file that contains all of them is complete.
         let directory = Directory::read(bytes).ok()?;
         directory.holds_pixels().then_some(bytes.len())
     }
@@ -144,7 +145,7 @@ impl<'a> Directory<'a> {
         self.entries.iter().find(has)
     }
 
-    /// The values of a tag of whole numbers; nothing for a tag that is absent or of another type.
+    /// The values of an integer tag; empty if the tag is absent or of another type.
     fn values(&self, tag: u16) -> impl Iterator<Item = u32> {
         let entry = self.entry(tag);
         let size = match entry.map(|entry| self.number(&entry[2..4])) {
@@ -170,7 +171,7 @@ impl<'a> Directory<'a> {
         self.values(tag).next()
     }
 
-    /// Whether all strips or tiles lie within the bytes, and the palette of an image that has one.
+    /// Returns whether all strips or tiles, and the palette if any, lie within the bytes.
     fn holds_pixels(&self) -> bool {
         if self.value(tag::PHOTOMETRIC) == Some(PALETTE) && self.palette().is_err() {
             return false;
@@ -191,7 +192,7 @@ impl<'a> Directory<'a> {
         any
     }
 
-    /// The colors of a palette: their high bytes, as Pillow takes them.
+    /// The colors of a palette: their high bytes, as in Pillow.
     fn palette(&self) -> Result<Vec<[u8; 3]>> {
         let values: Vec<u8> = self
             .values(tag::COLOR_MAP)
@@ -274,7 +275,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
         Color::Palette => Some(directory.palette()?),
         _ => None,
     };
-    // The crate decodes no palettes: it is shown a gray image, whose values are the indices.
+    // The crate does not decode palettes: it gets a gray image whose values are the indices.
     let shown = palette.is_some().then(|| directory.as_gray());
     let mut decoder = Decoder::new(Cursor::new(shown.as_deref().unwrap_or(job.bytes)))
         .map_err(refuse)?
@@ -290,7 +291,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
     decoder.read_image_bytes(&mut samples).map_err(refuse)?;
     let region = job.region;
     canvas.reset(region.width as usize, region.height as usize);
-    // Samples of two bytes have the processor's order.
+    // Two-byte samples are in native byte order.
     let high = if cfg!(target_endian = "little") {
         sample - 1
     } else {
@@ -316,7 +317,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
 }
 
 impl Directory<'_> {
-    /// The file with its palette interpreted as gray.
+    /// The file with its palette declared as gray.
     fn as_gray(&self) -> Vec<u8> {
         let mut bytes = self.bytes.to_vec();
         let has = |entry: &[u8; ENTRY]| self.number(&entry[..2]) == u32::from(tag::PHOTOMETRIC);

@@ -1,6 +1,8 @@
-//! WebP, lossy and lossless: a RIFF container, whose first chunk is a picture (`VP8 `, `VP8L`) or an extended header (`VP8X`).
+//! WebP, lossy and lossless: a RIFF container, whose first chunk is an image (`VP8 `, `VP8L`) or an
+//! extended header (`VP8X`).
 //!
-//! Pixels are made by the `image-webp` crate. Pictures are decoded whole: both codings depend on everything above and left of a pixel.
+//! The `image-webp` crate decodes pixels. Images are decoded whole: in both encodings a pixel
+//! depends on everything above it and to its left.
 
 use super::decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
 use super::{Color, Format, ImageFormat, Probe, Sniff, jpeg};
@@ -34,7 +36,8 @@ impl ImageFormat for WebP {
     }
 
     fn decoded_bytes_per_pixel(&self, probe: &Probe) -> u64 {
-        // Planes at half chroma; or four channels twice and what transforms keep; or any of it with alpha.
+        // Planes at half chroma; or four channels twice plus buffers of transforms; or any of it
+        // with alpha.
         3 + if probe.color == Color::YCbCr { 3 } else { 13 }
     }
 
@@ -50,7 +53,7 @@ impl ImageFormat for WebP {
     }
 
     fn exif<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        // Some writers keep JPEG's prefix.
+        // Some writers keep the prefix that JPEG uses.
         let data = find(bytes, b"EXIF")?;
         Some(data.strip_prefix(&jpeg::markers::EXIF[..]).unwrap_or(data))
     }
@@ -79,7 +82,7 @@ fn number(bytes: &[u8]) -> u32 {
         .fold(0, |sum, &byte| sum << 8 | u32::from(byte))
 }
 
-/// A chunk, whose payload may be cut short by the end of the bytes.
+/// A chunk, whose payload may be truncated at the end of the bytes.
 struct Chunk<'a> {
     name: [u8; 4],
     payload: &'a [u8],
@@ -101,7 +104,7 @@ fn chunk(bytes: &[u8], at: usize) -> Option<Chunk<'_>> {
     })
 }
 
-/// Width and height of a picture chunk, from its own first bytes; `None` if they are not there.
+/// Width and height from the first bytes of an image chunk; `None` if they are missing.
 fn picture_size(chunk: &Chunk<'_>) -> Result<Option<(u32, u32)>> {
     match &chunk.name {
         b"VP8 " => {
@@ -182,14 +185,15 @@ fn probe(bytes: &[u8]) -> Result<Probe> {
     })
 }
 
-/// Offset just past the file, as its first bytes give it.
+/// Offset after the file, from the length in its first bytes.
 fn end(bytes: &[u8]) -> Option<usize> {
     let length = usize::try_from(number(bytes.get(4..8)?)).ok()?;
     let end = length.checked_add(8)?;
     (end <= bytes.len()).then_some(end)
 }
 
-/// Checks that every picture in the file has the size that its header says: decoders allocate what a picture asks for.
+/// Checks that every image in the file has the size in its header, because decoders allocate by the
+/// former.
 fn check_pictures(bytes: &[u8], width: u32, height: u32) -> Result<()> {
     let mut at = FIRST_CHUNK;
     while let Some(chunk) = chunk(bytes, at) {
@@ -206,7 +210,7 @@ fn check_pictures(bytes: &[u8], width: u32, height: u32) -> Result<()> {
     Ok(())
 }
 
-/// The payload of the first chunk of a name, anywhere in the file.
+/// The payload of the first chunk with a name, anywhere in the file.
 fn find<'a>(bytes: &'a [u8], name: &[u8; 4]) -> Option<&'a [u8]> {
     let mut at = FIRST_CHUNK;
     loop {

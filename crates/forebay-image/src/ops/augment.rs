@@ -5,19 +5,19 @@ use crate::error::{Result, invalid};
 use crate::pixels::{AffineParams, Interpolation, Picture};
 use crate::random::Draws;
 
-/// How shearing, shifting and rotating interpolate.
+/// Interpolation of shear, translation and rotation.
 pub(super) const INTERPOLATION: Parameter = Parameter::new(
     "interpolation",
     ParameterKind::Choice(&Interpolation::NAMES),
     "Interpolation of operations that shear, shift and rotate.",
 );
-/// The fill of shearing, shifting and rotating.
+/// Fill of shear, translation and rotation.
 pub(super) const FILL: Parameter = Parameter::new(
     "fill",
     ParameterKind::Color,
     "Color that these operations bring in from outside the image.",
 );
-/// How many bins there are.
+/// Number of bins.
 pub(super) const BINS: Parameter = Parameter::new(
     "num_magnitude_bins",
     ParameterKind::Integer,
@@ -46,7 +46,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Those of RandAugment and TrivialAugmentWide, in the order in which they are drawn.
+    /// The operations of RandAugment and TrivialAugmentWide, in the order of their indices.
     pub(crate) const DRAWN: [Self; 14] = [
         Self::Identity,
         Self::ShearX,
@@ -64,7 +64,7 @@ impl Operation {
         Self::Equalize,
     ];
 
-    /// Whether a magnitude is taken as negative half of the time.
+    /// Returns whether a magnitude is negated half of the time.
     fn is_signed(self) -> bool {
         !matches!(
             self,
@@ -87,7 +87,7 @@ impl Operation {
             Self::Identity => {}
             Self::ShearX => picture.shear_x(magnitude, affine),
             Self::ShearY => picture.shear_y(magnitude, affine),
-            // Truncated, as there.
+            // Truncated, as in torchvision.
             Self::TranslateX => picture.translate(magnitude as i64, 0, affine),
             Self::TranslateY => picture.translate(0, magnitude as i64, affine),
             Self::Rotate => picture.rotate(magnitude, affine),
@@ -104,7 +104,7 @@ impl Operation {
     }
 }
 
-/// How strong the strongest bin of each operation is.
+/// Range of magnitudes of each operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Space {
     RandAugment,
@@ -112,8 +112,8 @@ pub(crate) enum Space {
 }
 
 impl Space {
-    /// Magnitude of a bin out of `bins`, for a picture of that size. In binary32, with the roundings of
-    /// `torch.linspace` (on processors with fused multiplication and addition).
+    /// Magnitude of a bin out of `bins`, for an image of that size. In binary32, with the rounding
+    /// of `torch.linspace` (on processors with fused multiply-add).
     pub(crate) fn magnitude(
         self,
         operation: Operation,
@@ -173,7 +173,8 @@ impl Space {
     }
 }
 
-/// Most bins of magnitudes: more have no use, and an unauthenticated spec must not ask for hours.
+/// Maximum number of bins: more have no use, and an unauthenticated spec must not cause hours of
+/// work.
 const MAX_BINS: u32 = 1000;
 
 pub(super) fn check_bins(name: &str, bins: u32) -> Result<()> {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 const PURPOSE: Purpose = Purpose(12);
 
-/// Bins of magnitudes.
+/// Number of bins of magnitudes.
 const BINS: u32 = 10;
 
 /// One of 25 learned pairs of operations, each operation with its own probability and magnitude.
@@ -20,16 +20,16 @@ const BINS: u32 = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AutoAugment {
-    /// The dataset whose pairs are taken.
+    /// The dataset on which the policy was learned.
     pub policy: Policy,
-    /// For shearing, shifting and rotating.
+    /// Interpolation of shear, translation and rotation.
     pub interpolation: Interpolation,
-    /// Fill from outside: red, green, blue.
+    /// Fill outside of the image: red, green, blue.
     #[serde(deserialize_with = "parameters::color")]
     pub fill: [u8; 3],
 }
 
-/// A dataset for which pairs of operations were learned.
+/// A dataset for which a policy was learned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
@@ -42,7 +42,7 @@ pub enum Policy {
     Svhn,
 }
 
-/// An operation, the probability in tenths, and the bin of its magnitude.
+/// An operation, its probability in tenths, and the bin of its magnitude.
 type Choice = (Operation, u8, u32);
 
 impl Policy {
@@ -93,7 +93,7 @@ impl Pixels for AutoAugment {
         let pairs = self.policy.pairs();
         let pair = pairs[draws.below(pairs.len() as u32) as usize];
         for (operation, tenths, bin) in pair {
-            // Both are drawn, so that one that is left out does not change the others.
+            // Both are drawn, so that skipping one does not change the others.
             let applies = draws.unit() < f64::from(tenths) / 10.0;
             let negative = draws.unit() < 0.5;
             if applies {

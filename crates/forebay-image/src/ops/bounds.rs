@@ -1,8 +1,8 @@
-//! Bounds that parameters share.
+//! Bounds shared by several parameters.
 
 use crate::error::{Result, invalid};
 
-/// Longest side of an output, in pixels: a mistyped option must not ask for gigabytes a sample.
+/// Longest side of an output, in pixels: a mistyped option must not allocate gigabytes per sample.
 const MAX_SIDE: u32 = 8192;
 
 pub(crate) fn check_probability(name: &str, p: f64) -> Result<()> {

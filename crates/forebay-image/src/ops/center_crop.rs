@@ -1,4 +1,4 @@
-//! The middle of the image, as torchvision cuts it.
+//! Center crop, as in torchvision.
 
 use super::bounds::check_size;
 use super::parameters::{self, Parameter, ParameterKind, Size};
@@ -8,7 +8,8 @@ use crate::random::SampleSeed;
 use crate::region::Region;
 use serde::{Deserialize, Serialize};
 
-/// The middle, of this height and width: of the image, or of what a resize leaves. Where that is smaller, it is black around it.
+/// Crops the center, with this height and width, of the image or of the preceding resize. If that
+/// is smaller, the border is black.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CenterCrop {
@@ -47,13 +48,13 @@ impl Geometry for CenterCrop {
     fn frame(&self, frame: Frame, _: SampleSeed) -> Frame {
         let (height, width) = self.size;
         let (w, h) = frame.output;
-        // As far as there is any: the rest is black.
+        // The part that exists; the rest is black.
         let window = middle(frame.output, (width.min(w), height.min(h)));
         Frame { window, ..frame }
     }
 }
 
-/// The middle of a picture; both sizes as width and height, the second not the larger one.
+/// The center of an image; both sizes are width and height, and the second is not larger.
 pub(crate) fn middle(whole: (u32, u32), part: (u32, u32)) -> Region {
     // Python's round((length - crop) / 2): ties to even.
     let start = |whole: u32, part: u32| (f64::from(whole - part) / 2.0).round_ties_even() as u32;

@@ -16,7 +16,7 @@ const PURPOSE: Purpose = Purpose(4);
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ColorJitter {
-    /// Factor: 0 is black, 1 no change. `None` does not change it.
+    /// Factor: 0 is black, 1 no change. `None` leaves it unchanged.
     #[serde(deserialize_with = "parameters::around_one")]
     pub brightness: Option<Bounds>,
     /// Factor: 0 is the mean gray, 1 no change.
@@ -25,7 +25,7 @@ pub struct ColorJitter {
     /// Factor: 0 is gray, 1 no change.
     #[serde(deserialize_with = "parameters::around_one")]
     pub saturation: Option<Bounds>,
-    /// Part of a turn of the color circle: -0.5 to 0.5, 0 is no change.
+    /// Fraction of a turn of the color circle: -0.5 to 0.5, 0 is no change.
     #[serde(deserialize_with = "parameters::around_zero")]
     pub hue: Option<Bounds>,
 }

@@ -1,5 +1,5 @@
-//! Lists of ops, compiled: one geometry that decides which part of the image is decoded, then changes of bytes, the output,
-//! and ops on the finished sample.
+//! Compiled lists of ops: a geometry that determines which part of the image is decoded, then ops
+//! on pixels, the output conversion, and ops on the finished sample.
 
 use super::{Frame, Op, Part, Size};
 use crate::error::{Result, invalid};
@@ -9,24 +9,26 @@ use crate::random::{Draws, Purpose, SampleSeed};
 use crate::region::Region;
 use crate::resize::ResizePlan;
 
-/// Most ops of a list: more have no use, and an unauthenticated spec must not ask for hours.
+/// Maximum number of ops in a list: more have no use, and an unauthenticated spec must not cause
+/// hours of work.
 const MAX_OPS: usize = 32;
 
-/// How a list begins.
+/// The required beginning of a list.
 const BEGIN: &str = "begin with RandomResizedCrop(size), or with Resize(size) and CenterCrop(size)";
 
-/// An op that changes bytes, and how many of its kind come before it: the second draws other numbers than the first.
+/// An op on pixels, and the number of preceding ops of its kind: the second one draws other random
+/// numbers than the first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Change {
     op: Op,
     before: u64,
 }
 
-/// Ops one after the other, checked and compiled.
+/// A validated and compiled list of ops.
 ///
-/// The order is: [`RandomResizedCrop`](super::RandomResizedCrop), or [`Resize`](super::Resize), [`CenterCrop`](super::CenterCrop) or
-/// one after the other; then flips and changes of color in any order and number; [`Normalize`];
-/// [`RandomErasing`](super::RandomErasing) last.
+/// The order is: [`RandomResizedCrop`](super::RandomResizedCrop), or [`Resize`](super::Resize),
+/// [`CenterCrop`](super::CenterCrop) or one after the other; then flips and color changes in any
+/// order and number; [`Normalize`]; [`RandomErasing`](super::RandomErasing) last.
 ///
 /// ```
 /// use forebay_image::{Compose, ops};
@@ -43,10 +45,10 @@ struct Change {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compose {
     ops: Vec<Op>,
-    /// How many ops at the front choose the pixels.
+    /// Number of ops at the front that select pixels.
     geometry: usize,
     size: Size,
-    /// Probability of a flip that the resize does on the way.
+    /// Probability of a flip that is part of the resize.
     mirror: f64,
     changes: Vec<Change>,
     normalize: Option<Normalize>,
@@ -55,11 +57,11 @@ pub struct Compose {
 }
 
 impl Compose {
-    /// Checks and compiles a list.
+    /// Validates and compiles a list.
     ///
     /// # Errors
-    /// [`ImageError::Transform`](crate::ImageError::Transform): an op with parameters out of bounds, or an order that does not
-    /// work, with one that does.
+    /// [`ImageError::Transform`](crate::ImageError::Transform): an op with parameters out of
+    /// bounds, or an invalid order; the message contains a valid one.
     pub fn new(ops: Vec<Op>) -> Result<Self> {
         if ops.len() > MAX_OPS {
             return Err(invalid(format!(
@@ -89,7 +91,7 @@ impl Compose {
         Ok(Self { ops, ..list })
     }
 
-    /// Adds an op after those that choose pixels; `purposes` are those of the ops before it.
+    /// Adds an op after those that select pixels; `purposes` are those of the preceding ops.
     fn push(&mut self, op: Op, purposes: &mut Vec<Purpose>) -> Result<()> {
         let name = op.name();
         if let Some(last) = self
@@ -110,7 +112,7 @@ impl Compose {
             }
             Part::Pixels(purpose, pixels) => {
                 match pixels.mirrors() {
-                    // A flip next to the resize costs nothing there.
+                    // A flip directly after the resize is free as part of it.
                     Some(p) if purposes.is_empty() => self.mirror = p,
                     _ => {
                         let before = purposes.iter().filter(|&&other| other == purpose);
@@ -137,22 +139,22 @@ impl Compose {
         Ok(())
     }
 
-    /// The ops, as given.
+    /// Returns the ops, as given.
     pub fn ops(&self) -> &[Op] {
         &self.ops
     }
 
-    /// The normalization in the list. It belongs into [`Output::normalize`], which does it.
+    /// Returns the normalization in the list, which has to be set as [`Output::normalize`].
     pub fn normalize(&self) -> Option<Normalize> {
         self.normalize
     }
 
-    /// Height and width of what comes out, in pixels.
+    /// Returns height and width of the output, in pixels.
     pub fn output_size(&self) -> Size {
         self.size
     }
 
-    /// Whether bytes are changed after the resize.
+    /// Returns whether pixels are changed after the resize.
     pub(crate) fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
@@ -185,7 +187,7 @@ impl Compose {
         ((frame.crop.x, frame.crop.y), resize)
     }
 
-    /// Flips and changes of color.
+    /// Applies the ops on pixels.
     pub(crate) fn change(&self, picture: &mut Picture, seed: SampleSeed) {
         for change in &self.changes {
             if let Part::Pixels(purpose, pixels) = change.op.part() {
@@ -194,7 +196,7 @@ impl Compose {
         }
     }
 
-    /// The op on the finished sample.
+    /// Applies the op on the finished sample.
     pub(crate) fn finish(&self, output: &Output, seed: SampleSeed, out: &mut [u8]) {
         if let Some(Part::Sample(sample)) = self.last.as_ref().map(Op::part) {
             let (height, width) = self.size;
@@ -203,7 +205,7 @@ impl Compose {
     }
 }
 
-/// Checks the ops that choose pixels, and gives the size of what comes out of them.
+/// Validates the ops that select pixels, and returns the size of their output.
 fn output_size(ops: &[Op], geometry: usize) -> Result<Size> {
     for pair in ops[..geometry].windows(2) {
         if let Part::Geometry(next) = pair[1].part()

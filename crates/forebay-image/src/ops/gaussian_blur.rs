@@ -1,4 +1,4 @@
-//! Gaussian blur, of a random width.
+//! Gaussian blur with a random standard deviation.
 
 use super::bounds::check_range;
 use super::parameters::{self, Bounds, Parameter, ParameterKind};
@@ -11,7 +11,7 @@ use serde_json::json;
 
 const PURPOSE: Purpose = Purpose(11);
 
-/// Largest side of a kernel: more have no use, and an unauthenticated spec must not ask for hours.
+/// Maximum kernel size: more has no use, and an unauthenticated spec must not cause hours of work.
 const MAX_KERNEL: u32 = 255;
 
 /// Blurs with a Gaussian kernel whose standard deviation is drawn uniformly.

@@ -1,4 +1,4 @@
-//! Gray pictures.
+//! Conversion to gray.
 
 use super::parameters::Parameter;
 use super::{Definition, Part, Pixels};
@@ -7,10 +7,10 @@ use crate::pixels::Picture;
 use crate::random::{Draws, Purpose};
 use serde::{Deserialize, Serialize};
 
-/// `RandomGrayscale` has the same: a list counts the two as one kind.
+/// Shared with `RandomGrayscale`: a list counts the two as one kind.
 pub(super) const PURPOSE: Purpose = Purpose(5);
 
-/// Makes the picture gray: luma in all three channels.
+/// Makes the image gray: luma in all three channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grayscale {}

@@ -1,10 +1,11 @@
-//! Ops: the transforms that a list can hold. One file and one line of the table for each.
+//! Ops: the transforms that a list can contain, with one file and one line of the table for each.
 //!
-//! The file of an op owns its parameters (`Definition`): names, types, defaults, bounds, JSON form, the number of its random decisions
-//! (`Purpose`), and what it does (`Part`). Everything else (the wire, the command line, the Python package) knows ops
-//! by name and parameters: [`parse`], [`Op::name`], [`Op::params`], [`schemas`].
+//! An op's file contains its parameters (`Definition`): names, types, defaults, bounds, JSON form,
+//! the number of its random decisions (`Purpose`), and its implementation (`Part`). All other code
+//! (the wire, the command line, the Python package) knows ops by name and parameters: [`parse`],
+//! [`Op::name`], [`Op::params`], [`schemas`].
 //!
-//! [`Compose`] checks the order of a list and runs it.
+//! [`Compose`] validates the order of a list and runs it.
 
 mod augment;
 mod auto_augment;
@@ -71,7 +72,7 @@ pub(crate) trait Definition: Serialize + DeserializeOwned {
     /// The fields, in order.
     const PARAMETERS: &'static [Parameter];
 
-    /// The values of parameters that are left out; `None` if one is required.
+    /// Values of omitted parameters; `None` if one is required.
     fn defaults() -> Option<Self> {
         None
     }
@@ -79,15 +80,15 @@ pub(crate) trait Definition: Serialize + DeserializeOwned {
     /// Checks the bounds of the parameters.
     fn check(&self) -> Result<()>;
 
-    /// The part of the work that it does.
+    /// The implementation.
     fn part(&self) -> Part<'_>;
 }
 
-/// The work of an op. The variants are in the order in which they stand in a list.
+/// The implementation of an op. The variants are in their order in a list.
 pub(crate) enum Part<'a> {
-    /// Chooses which pixels of the image become the output.
+    /// Selects the pixels of the image that become the output.
     Geometry(&'a dyn Geometry),
-    /// Changes the resized picture, with random numbers of its own.
+    /// Changes the resized image, with its own random numbers.
     Pixels(Purpose, &'a dyn Pixels),
     /// Normalizes the values.
     Normalize(Normalize),
@@ -95,7 +96,8 @@ pub(crate) enum Part<'a> {
     Sample(&'a dyn Sample),
 }
 
-/// Which part of an image becomes which picture: `crop` is resized to `output`, and `window` of that is kept.
+/// The mapping from an image to the output: `crop` is resized to `output`, and `window` of the
+/// result is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frame {
     /// In the image.
@@ -106,26 +108,27 @@ pub(crate) struct Frame {
     pub(crate) window: Region,
 }
 
-/// An op that chooses pixels.
+/// An op that selects pixels.
 pub(crate) trait Geometry {
-    /// Height and width of every output; an error where they depend on the image.
+    /// Height and width of every output; an error if they depend on the image.
     fn output_size(&self) -> Result<Size>;
 
-    /// Whether it may stand right after `before`, another op of geometry.
+    /// Returns whether it may follow directly after `before`, another op of geometry.
     fn follows(&self, _before: &Op) -> bool {
         false
     }
 
-    /// Narrows or resizes what the op before it left, at first the whole image.
+    /// Narrows or resizes the result of the preceding op, initially the whole image.
     fn frame(&self, frame: Frame, seed: SampleSeed) -> Frame;
 }
 
-/// An op on the pixels of the resized picture.
+/// An op on the pixels of the resized image.
 pub(crate) trait Pixels {
-    /// Changes the picture.
+    /// Changes the image.
     fn apply(&self, picture: &mut Picture, draws: &mut Draws);
 
-    /// The probability of a mirror image, for an op that does nothing else: right after the resize it is part of it.
+    /// Probability of a horizontal flip, for an op that does nothing else: directly after the
+    /// resize it becomes part of it.
     fn mirrors(&self) -> Option<f64> {
         None
     }
@@ -152,24 +155,25 @@ macro_rules! table {
         pub const NAMES: &[&str] = &[$(stringify!($op)),*];
 
         impl Op {
-            /// The name that users know it by.
+            /// Returns the public name.
             pub const fn name(&self) -> &'static str {
                 match self {
                     $(Self::$op(_) => stringify!($op),)*
                 }
             }
 
-            /// Its parameters as a JSON object, such that [`parse`] gives the same op.
+            /// Returns its parameters as a JSON object that [`parse`] converts to the same op.
             pub fn params(&self) -> Value {
                 match self {
                     $(Self::$op(op) => parameters::to_json(op),)*
                 }
             }
 
-            /// Checks its parameters; whether it fits into a list is for [`Compose::new`].
+            /// Validates its parameters; [`Compose::new`] validates its place in a list.
             ///
             /// # Errors
-            /// [`ImageError::Transform`](crate::ImageError::Transform) says what is wrong and what is allowed.
+            /// [`ImageError::Transform`](crate::ImageError::Transform) with the invalid value and
+            /// the allowed ones.
             pub fn validate(&self) -> Result<()> {
                 match self {
                     $(Self::$op(op) => op.check(),)*
@@ -189,11 +193,12 @@ macro_rules! table {
             }
         })*
 
-        /// The op of a name, from its parameters as a JSON object; those left out have their defaults.
+        /// Creates an op from its name and its parameters as a JSON object; omitted parameters get
+        /// their defaults.
         ///
         /// # Errors
-        /// [`ImageError::Transform`](crate::ImageError::Transform): no such op, a parameter that is missing, unknown or of the wrong
-        /// type, a value out of bounds.
+        /// [`ImageError::Transform`](crate::ImageError::Transform): an unknown op, a parameter that
+        /// is missing, unknown or of the wrong type, a value out of bounds.
         ///
         /// ```
         /// use forebay_image::ops;
@@ -217,7 +222,7 @@ macro_rules! table {
             Ok(op)
         }
 
-        /// The parameters of all ops: for documentation and generated code.
+        /// Returns the parameters of all ops, for documentation and generated code.
         pub fn schemas() -> Vec<OpSchema> {
             vec![$(OpSchema::of::<$op>(stringify!($op))),*]
         }
@@ -248,7 +253,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Parameters that are required, for an op of each name.
+    /// Required parameters, for an op of each name.
     fn required(schema: &OpSchema) -> Value {
         let missing = schema.parameters.iter().filter(|p| p.default.is_none());
         missing.map(|p| (p.name.to_owned(), json!(63))).collect()

@@ -1,4 +1,4 @@
-//! Normalization, as an op: the arithmetic is the output's.
+//! Normalization as an op; `Output` does the arithmetic.
 
 use super::parameters::{Parameter, ParameterKind};
 use super::{Definition, Part};

@@ -10,30 +10,31 @@ use serde::{Deserialize, Serialize};
 
 const PURPOSE: Purpose = Purpose(6);
 
-/// Most operations one after the other: more have no use, and an unauthenticated spec must not ask for hours.
+/// Maximum number of operations: more have no use, and an unauthenticated spec must not cause hours
+/// of work.
 const MAX_OPERATIONS: u32 = 16;
 
-/// Several operations drawn from fourteen, all of one magnitude.
+/// Several operations drawn from fourteen, all with the same magnitude.
 ///
 /// Cubuk, Zoph, Shlens, Le: "RandAugment: Practical automated data augmentation with a reduced search space", 2019.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandAugment {
-    /// How many operations, one after the other.
+    /// Number of operations, applied one after the other.
     pub num_ops: u32,
-    /// Which bin of magnitudes, from 0.
+    /// Bin of the magnitude, from 0.
     pub magnitude: u32,
-    /// Bins of magnitudes, at least 2.
+    /// Number of bins of magnitudes, at least 2.
     pub num_magnitude_bins: u32,
-    /// For shearing, shifting and rotating.
+    /// Interpolation of shear, translation and rotation.
     pub interpolation: Interpolation,
-    /// Fill from outside: red, green, blue.
+    /// Fill outside of the image: red, green, blue.
     #[serde(deserialize_with = "parameters::color")]
     pub fill: [u8; 3],
 }
 
 impl Default for RandAugment {
-    /// torchvision's: two operations of magnitude 9 out of 31.
+    /// As in torchvision: two operations of magnitude 9 out of 31.
     fn default() -> Self {
         Self {
             num_ops: 2,

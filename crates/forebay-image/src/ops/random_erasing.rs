@@ -1,4 +1,4 @@
-//! RandomErasing: a random rectangle of the finished sample is written over.
+//! RandomErasing: overwrites a random rectangle of the finished sample.
 
 use std::sync::OnceLock;
 
@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "WrittenFill", into = "WrittenFill")]
 pub enum Fill {
-    /// A number for each channel, in the units of the output: 0 to 255 for bytes (others saturate), and as it stands after
-    /// normalization otherwise.
+    /// A number for each channel, in the units of the output: 0 to 255 for bytes (others saturate),
+    /// otherwise as after normalization.
     Value([f32; 3]),
-    /// Noise: any byte, or the standard normal distribution in a floating-point type.
+    /// Noise: uniform bytes, or the standard normal distribution in a floating-point type.
     Random,
 }
 
-/// A fill as JSON has it.
+/// The JSON form of a fill.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a number, three numbers or \"random\"")]
 enum WrittenFill {
@@ -30,7 +30,7 @@ enum WrittenFill {
     Name(String),
 }
 
-/// The name of noise.
+/// The name of noise in JSON.
 const RANDOM: &str = "random";
 
 impl TryFrom<WrittenFill> for Fill {
@@ -57,18 +57,19 @@ impl From<Fill> for WrittenFill {
     }
 }
 
-/// Writes over a random rectangle, in some of the samples.
+/// Overwrites a random rectangle, in some of the samples.
 ///
-/// The rectangle is chosen as `torchvision.transforms.RandomErasing` does, with ten tries; when none fits, the sample is
-/// left as it is. Zhong, Zheng, Kang, Li, Yang: "Random Erasing Data Augmentation", 2017.
+/// The rectangle is chosen as in `torchvision.transforms.RandomErasing`, with ten attempts; if none
+/// fits, the sample is unchanged. Zhong, Zheng, Kang, Li, Yang: "Random Erasing Data Augmentation",
+/// 2017.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomErasing {
     /// Probability.
     pub p: f64,
-    /// Least and greatest area of the rectangle, as a part of the sample's.
+    /// Minimum and maximum area of the rectangle, as a fraction of the sample's.
     pub scale: Bounds,
-    /// Least and greatest height / width of the rectangle.
+    /// Minimum and maximum height / width of the rectangle.
     pub ratio: Bounds,
     /// The fill.
     pub value: Fill,
@@ -120,7 +121,8 @@ impl RandomErasing {
         None
     }
 
-    /// Erases in a finished sample of `width` by `height` pixels. `draws` decide where, `noise` with what.
+    /// Erases in a finished sample of `width` by `height` pixels. `draws` choose the rectangle,
+    /// `noise` its content.
     fn erase(
         &self,
         output: &Output,
@@ -230,10 +232,10 @@ impl Sample for RandomErasing {
     }
 }
 
-/// Number of equally probable values that noise is drawn from.
+/// log2 of the number of equally probable values that noise is drawn from.
 const QUANTILE_BITS: u32 = 12;
 
-/// Numbers that fill a rectangle, twelve random bits each.
+/// The numbers that fill a rectangle, twelve random bits each.
 struct Noise<'a> {
     draws: &'a mut Draws,
     bits: u64,
@@ -255,8 +257,9 @@ impl Noise<'_> {
     }
 }
 
-/// The quantiles (i + 1/2) / 4096 of the standard normal distribution: an even draw from them is a normal number to three
-/// places, for the price of a look-up, and with the same bits everywhere.
+/// The quantiles (i + 1/2) / 4096 of the standard normal distribution: a uniform draw from them is
+/// a normal variate to three places, for the cost of a lookup, and with the same bits on every
+/// platform.
 fn quantiles() -> &'static [f32] {
     static TABLE: OnceLock<Vec<f32>> = OnceLock::new();
     TABLE.get_or_init(|| {
@@ -264,7 +267,7 @@ fn quantiles() -> &'static [f32] {
         let mut table = vec![0.0; count];
         let mut x = 0.0;
         for i in 0..count / 2 {
-            // From the middle outwards, so that Newton's steps begin near the root.
+            // From the middle outwards, so that Newton's method starts near the root.
             let p = 0.5 + (i as f64 + 0.5) / count as f64;
             for _ in 0..8 {
                 x -= (normal_cdf(x) - p) / normal_density(x);
@@ -280,7 +283,7 @@ fn normal_density(x: f64) -> f64 {
     exp(-x * x / 2.0) * 0.398_942_280_401_432_7
 }
 
-/// By its series at 0; for 0 <= x < 4.
+/// The normal CDF by its series at 0, for 0 <= x < 4.
 fn normal_cdf(x: f64) -> f64 {
     let (mut term, mut sum) = (x, x);
     let mut n = 3.0;
@@ -310,7 +313,7 @@ mod tests {
     fn quantiles_are_those_of_the_normal_distribution() {
         let table = quantiles();
         assert!(table.windows(2).all(|pair| pair[0] < pair[1]));
-        // Known quantiles: 0.5 + 0.5/4096, and the 0.975 that every table has, between its neighbors.
+        // Known quantiles: 0.5 + 0.5/4096, and the tabulated 0.975, between its neighbors.
         assert!((f64::from(table[2048]) - 0.000_305_985).abs() < 1e-8);
         let near = 0.975 * 4096.0;
         let (below, above) = (table[near as usize - 1], table[near as usize + 1]);

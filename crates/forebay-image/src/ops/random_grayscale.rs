@@ -1,4 +1,4 @@
-//! Gray pictures, in some of the samples.
+//! Conversion to gray, in some of the samples.
 
 use super::grayscale::PURPOSE;
 use super::parameters::{Parameter, ParameterKind};
@@ -8,7 +8,7 @@ use crate::pixels::Picture;
 use crate::random::Draws;
 use serde::{Deserialize, Serialize};
 
-/// Makes the picture gray, with probability `p`.
+/// Makes the image gray, with probability `p`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomGrayscale {

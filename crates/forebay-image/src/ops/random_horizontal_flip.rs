@@ -1,4 +1,4 @@
-//! Left becomes right, in some of the samples.
+//! Horizontal flip, in some of the samples.
 
 use super::parameters::{Parameter, ParameterKind};
 use super::{Definition, Part, Pixels, check_probability};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 const PURPOSE: Purpose = Purpose::FLIP;
 
-/// Mirrors left to right, with probability `p`.
+/// Flips left to right, with probability `p`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomHorizontalFlip {

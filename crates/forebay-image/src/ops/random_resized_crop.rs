@@ -1,4 +1,4 @@
-//! A random part of the image, as torchvision chooses it.
+//! A random crop, chosen as in torchvision.
 
 use super::bounds::check_size;
 use super::parameters::{self, Bounds, Parameter, ParameterKind, Size};
@@ -8,24 +8,24 @@ use crate::random::{Draws, Purpose, SampleSeed, exp, ln};
 use crate::region::Region;
 use serde::{Deserialize, Serialize};
 
-/// A random part of the image, resized to `size`.
+/// A random crop, resized to `size`.
 ///
-/// It is chosen as `torchvision.transforms.RandomResizedCrop` does: ten tries of a random area and a log-uniform aspect
-/// ratio, then the largest center crop within the ratio's bounds.
+/// It is chosen as in `torchvision.transforms.RandomResizedCrop`: ten attempts with a random area
+/// and a log-uniform aspect ratio, then the largest center crop within the ratio's bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomResizedCrop {
     /// Height and width of the output, in pixels.
     #[serde(deserialize_with = "parameters::size")]
     pub size: Size,
-    /// Bounds of the crop's area, as a part of the image's.
+    /// Bounds of the crop's area, as a fraction of the image's.
     pub scale: Bounds,
     /// Bounds of the crop's width / height.
     pub ratio: Bounds,
 }
 
 impl Default for RandomResizedCrop {
-    /// torchvision's bounds, and 224 pixels a side.
+    /// torchvision's bounds, and 224 pixels per side.
     fn default() -> Self {
         Self {
             size: (224, 224),

@@ -1,4 +1,4 @@
-//! Top becomes bottom, in some of the samples.
+//! Vertical flip, in some of the samples.
 
 use super::parameters::{Parameter, ParameterKind};
 use super::{Definition, Part, Pixels, check_probability};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 const PURPOSE: Purpose = Purpose(3);
 
-/// Mirrors top to bottom, with probability `p`.
+/// Flips top to bottom, with probability `p`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomVerticalFlip {

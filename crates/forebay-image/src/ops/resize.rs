@@ -1,4 +1,4 @@
-//! The whole image, resized.
+//! Resize of the whole image.
 
 use super::bounds::check_size;
 use super::parameters::{Parameter, ParameterKind, Size};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resize {
-    /// The size afterwards.
+    /// The size after the resize.
     pub size: ResizeTo,
 }
 
@@ -20,9 +20,10 @@ pub struct Resize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, from = "Given")]
 pub enum ResizeTo {
-    /// The short side in pixels; the other side follows, rounded down. A center crop has to come after it.
+    /// Length of the short side in pixels; the other side keeps the aspect ratio, rounded down. A
+    /// center crop has to follow.
     Short(u32),
-    /// Height and width, whatever the image's.
+    /// Height and width, ignoring the image's aspect ratio.
     Exact(Size),
 }
 
@@ -92,7 +93,7 @@ impl Geometry for Resize {
     }
 }
 
-/// Width and height of an image whose short side becomes `short`.
+/// Width and height of an image after its short side becomes `short`.
 pub(crate) fn resized(short: u32, width: u32, height: u32) -> (u32, u32) {
     let long = |long: u32, other: u32| {
         let side = u64::from(short) * u64::from(long) / u64::from(other);

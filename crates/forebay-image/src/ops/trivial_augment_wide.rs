@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 
 const PURPOSE: Purpose = Purpose(7);
 
-/// One operation drawn from fourteen, of a random magnitude from a wide range.
+/// One operation drawn from fourteen, with a random magnitude from a wide range.
 ///
 /// Müller, Hutter: "TrivialAugment: Tuning-free yet state-of-the-art data augmentation", 2021.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrivialAugmentWide {
-    /// Bins of magnitudes, at least 2.
+    /// Number of bins of magnitudes, at least 2.
     pub num_magnitude_bins: u32,
-    /// For shearing, shifting and rotating.
+    /// Interpolation of shear, translation and rotation.
     pub interpolation: Interpolation,
-    /// Fill from outside: red, green, blue.
+    /// Fill outside of the image: red, green, blue.
     #[serde(deserialize_with = "parameters::color")]
     pub fill: [u8; 3],
 }
 
 impl Default for TrivialAugmentWide {
-    /// torchvision's: 31 bins.
+    /// As in torchvision: 31 bins.
     fn default() -> Self {
         Self {
             num_magnitude_bins: 31,

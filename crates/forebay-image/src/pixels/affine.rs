@@ -1,31 +1,32 @@
-//! Affine operations: the interpolation between pixels and the fill outside of the picture, as Pillow computes them.
+//! Affine operations: interpolation between pixels and the fill outside of the image, as Pillow
+//! computes them.
 
 use serde::{Deserialize, Serialize};
 
-/// Whose color a moved pixel has.
+/// Interpolation between pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interpolation {
-    /// The pixel that is there.
+    /// The nearest pixel.
     #[default]
     Nearest,
-    /// The four around it, by distance.
+    /// The four surrounding pixels, weighted by distance.
     Bilinear,
-    /// The sixteen around it, on a cubic curve with a slope of -1: Pillow's.
+    /// The sixteen surrounding pixels, with Pillow's cubic of slope -1.
     Bicubic,
 }
 
 impl Interpolation {
-    /// Their names, which are those of torchvision's `InterpolationMode`.
+    /// Their names, as in torchvision's `InterpolationMode`.
     pub const NAMES: [&'static str; 3] = ["nearest", "bilinear", "bicubic"];
 }
 
-/// How pictures are moved.
+/// Parameters of affine operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct AffineParams {
     /// Between pixels.
     pub interpolation: Interpolation,
-    /// Fill from outside: red, green, blue.
+    /// Fill outside of the image: red, green, blue.
     pub fill: [u8; 3],
 }
 
@@ -35,15 +36,15 @@ impl AffineParams {
     }
 }
 
-/// The color at a place of a picture, where the middle of the first pixel is (0.5, 0.5). In binary64, as Pillow computes it;
-/// what is left of a fraction is cut off.
+/// The color at a position, where the center of the first pixel is (0.5, 0.5). In binary64 as in
+/// Pillow; fractions are truncated.
 pub(super) fn sample(
     source: &[[u8; 3]],
     (width, height): (usize, usize),
     (x, y): (f64, f64),
     affine: &AffineParams,
 ) -> [u8; 3] {
-    // Also where it is no number.
+    // False for NaN too.
     let inside = x >= 0.0 && x < width as f64 && y >= 0.0 && y < height as f64;
     if !inside {
         return affine.fill;
@@ -82,7 +83,7 @@ pub(super) fn sample(
     }
 }
 
-/// The curve through the two in the middle, at `d` between them.
+/// The cubic through the two middle values, at `d` between them.
 fn cubic([before, from, to, after]: [f64; 4], d: f64) -> f64 {
     let slope = to - before;
     let square = 2.0 * (before - from) + to - after;

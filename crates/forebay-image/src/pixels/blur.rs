@@ -4,10 +4,12 @@ use super::Picture;
 use crate::random::exp;
 
 impl Picture {
-    /// `gaussian_blur(picture, kernel_size, sigma)`: width and height of the kernel are odd; the picture is reflected at its border.
+    /// `gaussian_blur(image, kernel_size, sigma)`: width and height of the kernel are odd; the
+    /// image is reflected at its border.
     ///
-    /// torchvision adds the products of a two-dimensional kernel in binary32, in an order that depends on the processor. Here the
-    /// two axes are passes of their own, so a value that lies next to a half may round the other way.
+    /// torchvision adds the products of a two-dimensional kernel in binary32, in an order that
+    /// depends on the processor. Here the two axes are separate passes, so a value close to a half
+    /// may round differently.
     pub(crate) fn gaussian_blur(&mut self, (kernel_width, kernel_height): (u32, u32), sigma: f64) {
         let (width, height) = (self.width, self.height);
         if width == 0 || height == 0 {
@@ -57,14 +59,15 @@ fn add(sums: &mut [f32], values: &[f32], weight: f32) {
 /// The weights of a kernel, whose sum is 1.
 fn kernel(size: u32, sigma: f64) -> Vec<f32> {
     let middle = f64::from(size - 1) / 2.0;
-    // Below the least binary32 number all exponents are alike.
+    // Clamped to the range of `exp`: smaller weights are zero in binary32.
     let weight = |at: u32| exp((-0.5 * ((f64::from(at) - middle) / sigma).powi(2)).max(-600.0));
     let weights: Vec<f64> = (0..size).map(weight).collect();
     let sum: f64 = weights.iter().sum();
     weights.iter().map(|weight| (weight / sum) as f32).collect()
 }
 
-/// The positions of an axis with `margin` reflected ones on each side; the outermost is not repeated.
+/// The positions of an axis with `margin` reflected ones on each side; the border pixel is not
+/// repeated.
 fn reflected(length: usize, margin: usize) -> Vec<usize> {
     let period = (2 * length - 2).max(1) as i64;
     let position = |at: i64| {

@@ -1,5 +1,5 @@
-//! The resized picture while transforms of bytes work on it: rows of RGB pixels without gaps, and how it is moved
-//! (mirrored, shifted, sheared, turned), as Pillow does it.
+//! The resized image while ops on pixels change it: rows of RGB pixels without gaps, and geometric
+//! operations on it (mirror, translate, shear, rotate) as in Pillow.
 
 mod affine;
 mod blur;
@@ -11,7 +11,7 @@ pub use affine::Interpolation;
 use crate::random::sin_cos;
 use affine::sample;
 
-/// A picture in the works, and room for a second one. Kept from image to image.
+/// An image, and memory for a second one. Reused from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Picture {
     pub(crate) width: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// Makes it `width` by `height`; what is in it is left over.
+    /// Resizes it to `width` by `height`; the content is undefined.
     pub(crate) fn reset(&mut self, width: usize, height: usize) -> &mut [u8] {
         (self.width, self.height) = (width, height);
         self.data.resize(3 * width * height, 0);
@@ -40,14 +40,14 @@ impl Picture {
         self.data.as_chunks_mut().0
     }
 
-    /// The picture to write to, and a copy of it as it is.
+    /// The image to write to, and a copy of its content.
     pub(crate) fn with_copy(&mut self) -> (&mut [u8], &[u8]) {
         self.spare.clear();
         self.spare.extend_from_slice(&self.data);
         (&mut self.data, &self.spare)
     }
 
-    /// Left becomes right.
+    /// Mirrors left to right.
     pub(crate) fn mirror(&mut self) {
         let width = self.width.max(1);
         self.pixels_mut()
@@ -55,7 +55,7 @@ impl Picture {
             .for_each(<[[u8; 3]]>::reverse);
     }
 
-    /// Top becomes bottom.
+    /// Mirrors top to bottom.
     pub(crate) fn upside_down(&mut self) {
         let stride = self.width * 3;
         let half = self.height / 2;
@@ -67,10 +67,10 @@ impl Picture {
         }
     }
 
-    /// Puts it into the middle of a larger picture, black around it: torchvision's `CenterCrop` of less than it wants.
+    /// Pads with black around the center: torchvision's `CenterCrop` of an image that is too small.
     pub(crate) fn pad(&mut self, width: usize, height: usize) {
         let (old_width, old_height) = (self.width, self.height);
-        // Where an odd number is missing, there is one more to the right and below.
+        // An odd difference adds one more pixel to the right and below.
         let (left, top) = (
             width.saturating_sub(old_width) / 2,
             height.saturating_sub(old_height) / 2,
@@ -88,28 +88,29 @@ impl Picture {
         (self.width, self.height) = (width, height);
     }
 
-    /// Moves the picture by whole pixels, right and down.
+    /// Translates the image by whole pixels, right and down.
     pub(crate) fn translate(&mut self, x: i64, y: i64, affine: &AffineParams) {
         self.transform([1.0, 0.0, -(x as f64), 0.0, 1.0, -(y as f64)], affine);
     }
 
-    /// Each row moves left by `slope` times its number.
+    /// Shifts each row left by `slope` times its number.
     pub(crate) fn shear_x(&mut self, slope: f64, affine: &AffineParams) {
         self.transform([1.0, slope, 0.0, 0.0, 1.0, 0.0], affine);
     }
 
-    /// Each column moves up by `slope` times its number.
+    /// Shifts each column up by `slope` times its number.
     pub(crate) fn shear_y(&mut self, slope: f64, affine: &AffineParams) {
         self.transform([1.0, 0.0, 0.0, slope, 1.0, 0.0], affine);
     }
 
-    /// Turns it about its middle, counter-clockwise, by an angle in degrees.
+    /// Rotates about the center, counter-clockwise, by an angle in degrees.
     pub(crate) fn rotate(&mut self, degrees: f64, affine: &AffineParams) {
         let degrees = degrees.rem_euclid(360.0);
         if degrees == 0.0 {
             return;
         }
-        // Pillow rounds to 15 places, so that right angles are exact. What the product loses decides for the sine of 45 degrees.
+        // Pillow rounds to 15 places, so that right angles are exact. The rounding error of the
+        // product decides the sine of 45 degrees.
         let places = |v: f64| {
             let many = v * 1e15;
             let lost = v.mul_add(1e15, -many);
@@ -143,7 +144,7 @@ impl Picture {
         }
     }
 
-    /// The nearest pixel, in Pillow's 16 bits of fraction; `fill` where that is outside.
+    /// The nearest pixel, with Pillow's 16 fractional bits; `fill` outside of the image.
     fn transform_nearest(&mut self, [a, b, c, d, e, f]: [f64; 6], fill: [u8; 3]) {
         let (width, height) = (self.width, self.height);
         let fixed = |v: f64| (v * 65536.0 + 0.5).floor() as i64;
@@ -157,7 +158,7 @@ impl Picture {
         for row in pixels.chunks_exact_mut(width.max(1)) {
             let (mut x, mut y) = (row_x, row_y);
             for pixel in row {
-                // A negative number is beyond every side.
+                // A negative number becomes larger than any side.
                 let (column, line) = ((x >> 16) as usize, (y >> 16) as usize);
                 *pixel = if column < width && line < height {
                     source[line * width + column]

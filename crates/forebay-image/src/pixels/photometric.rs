@@ -1,14 +1,15 @@
-//! Changes of color, with the arithmetic of Pillow on 8-bit RGB, bit for bit.
+//! Color operations with Pillow's arithmetic on 8-bit RGB, bit for bit.
 //!
-//! Pillow's functions of a pixel's value alone are tables here; its floating-point arithmetic is repeated in the
-//! same order and precision. `transform/tests.rs` compares with what torchvision gave on PIL images.
+//! Functions of a single value are tables here; Pillow's floating-point arithmetic is repeated in
+//! the same order and precision. `transform/tests.rs` compares with results of torchvision on PIL
+//! images.
 
 use super::Picture;
 
 /// A table of 256 values for each channel.
 type Tables = [[u8; 256]; 3];
 
-/// Luma as Pillow's conversion to "L" rounds it (ITU-R 601-2 in 16 bits of fraction).
+/// Luma, rounded as in Pillow's conversion to "L" (ITU-R 601-2 with 16 fractional bits).
 fn luma([r, g, b]: [u8; 3]) -> u8 {
     ((u32::from(r) * 19_595 + u32::from(g) * 38_470 + u32::from(b) * 7_471 + 0x8000) >> 16) as u8
 }
@@ -44,13 +45,13 @@ impl Picture {
         all
     }
 
-    /// `ImageEnhance.Brightness`: 0 is black, 1 the picture.
+    /// `ImageEnhance.Brightness`: 0 is black, 1 the original.
     pub(crate) fn brightness(&mut self, factor: f64) {
         let factor = factor as f32;
         self.map_all(|v| blend(0, v, factor));
     }
 
-    /// `ImageEnhance.Contrast`: 0 is the mean luma everywhere, 1 the picture.
+    /// `ImageEnhance.Contrast`: 0 is the mean luma everywhere, 1 the original.
     pub(crate) fn contrast(&mut self, factor: f64) {
         let factor = factor as f32;
         let sum: u64 = self.pixels().iter().map(|&p| u64::from(luma(p))).sum();
@@ -58,7 +59,7 @@ impl Picture {
         self.map_all(|v| blend(mean, v, factor));
     }
 
-    /// `ImageEnhance.Color`: 0 is gray, 1 the picture.
+    /// `ImageEnhance.Color`: 0 is gray, 1 the original.
     pub(crate) fn saturation(&mut self, factor: f64) {
         let factor = factor as f32;
         for pixel in self.pixels_mut() {
@@ -67,7 +68,7 @@ impl Picture {
         }
     }
 
-    /// torchvision's `adjust_hue`: turns Pillow's 8-bit hue by `turn` of a whole turn, -0.5 to 0.5.
+    /// torchvision's `adjust_hue`: shifts Pillow's 8-bit hue by `turn` of a full turn, -0.5 to 0.5.
     pub(crate) fn hue(&mut self, turn: f64) {
         let shift = (turn * 255.0) as i32 as u8; // modulo 256, as numpy's
         for pixel in self.pixels_mut() {
@@ -83,7 +84,8 @@ impl Picture {
         }
     }
 
-    /// `ImageEnhance.Sharpness`: 0 is `ImageFilter.SMOOTH`, 1 the picture. The border stays as it is.
+    /// `ImageEnhance.Sharpness`: 0 is `ImageFilter.SMOOTH`, 1 the original. The border is
+    /// unchanged.
     pub(crate) fn sharpness(&mut self, factor: f64) {
         let (width, height) = (self.width, self.height);
         if width < 3 || height < 3 {
@@ -100,7 +102,8 @@ impl Picture {
                     |row: &[u8]| u32::from(row[i]) + u32::from(row[i + 3]) + u32::from(row[i + 6]);
                 let center = here[i + 3];
                 let sum = three(above) + three(here) + three(below) + 4 * u32::from(center);
-                // Pillow adds thirteenths in binary32; a thirteenth is never near a half, so this rounds alike.
+                // Pillow adds thirteenths in binary32; a thirteenth is never near a half, so this
+                // rounds equally.
                 let smooth = ((2 * sum + 13) / 26) as u8;
                 *out = blend(smooth, center, factor);
             }
@@ -113,7 +116,7 @@ impl Picture {
         self.map_all(|v| v & mask);
     }
 
-    /// `ImageOps.solarize`: inverts what is at or above `threshold`.
+    /// `ImageOps.solarize`: inverts values at or above `threshold`.
     pub(crate) fn solarize(&mut self, threshold: f64) {
         self.map_all(|v| if f64::from(v) < threshold { v } else { 255 - v });
     }
@@ -123,7 +126,7 @@ impl Picture {
         self.map_all(|v| 255 - v);
     }
 
-    /// `ImageOps.autocontrast`: spreads each channel over 0 to 255.
+    /// `ImageOps.autocontrast`: stretches each channel to 0 to 255.
     pub(crate) fn autocontrast(&mut self) {
         let tables = self.histograms().map(|histogram| {
             let used = |&v: &usize| histogram[v] > 0;
@@ -142,7 +145,7 @@ impl Picture {
         self.map(&tables);
     }
 
-    /// `ImageOps.equalize`: makes the histogram of each channel even.
+    /// `ImageOps.equalize`: equalizes the histogram of each channel.
     pub(crate) fn equalize(&mut self) {
         let tables = self.histograms().map(|histogram| {
             let total: u32 = histogram.iter().sum();
@@ -161,7 +164,7 @@ impl Picture {
     }
 }
 
-/// Pillow's conversion to HSV: mixed precision, each step as there.
+/// Pillow's conversion to HSV, with its mixed precision in each step.
 fn to_hsv([r, g, b]: [u8; 3]) -> [u8; 3] {
     let (high, low) = (r.max(g).max(b), r.min(g).min(b));
     if high == low {

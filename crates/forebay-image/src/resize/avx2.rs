@@ -1,5 +1,5 @@
-//! The two passes with AVX2. A weight has 23 bits and `vpmaddwd` takes 16, so it is applied in two halves;
-//! the sums are exact and the result is that of the portable passes, bit for bit.
+//! The two passes with AVX2. A weight has 23 bits and `vpmaddwd` takes 16, so it is applied in two
+//! halves; the sums are exact and the result equals that of the portable passes, bit for bit.
 #![allow(unsafe_code)] // intrinsics and unchecked loads; every bound is asserted in `resize`
 
 use super::axis::{Axis, GROUP, LOW_BITS};
@@ -7,17 +7,17 @@ use super::{HALF, Middle, PRECISION_BITS};
 use crate::output::Layout;
 use std::arch::x86_64::*;
 
-/// Source rows that share the loading of weights.
+/// Source rows that share one load of the weights.
 const ROWS: usize = 4;
-/// A load of a group of pixels reads this many bytes, of which it uses `3 * GROUP`.
+/// Bytes that a load of a group of pixels reads; it uses `3 * GROUP` of them.
 const LOAD: usize = 16;
 
-/// Bytes from a row of `width` pixels to the next, so that the last group of a row may be loaded.
+/// Bytes from one row of `width` pixels to the next, so that the last group of a row can be loaded.
 pub(super) fn row_stride(width: usize) -> usize {
     (width + GROUP) * 3 + LOAD
 }
 
-/// `count` rows of pixels, [`row_stride`] bytes apart, to rows between the passes.
+/// First pass: `count` rows of pixels, [`row_stride`] bytes apart, to intermediate rows.
 ///
 /// # Panics
 /// If a buffer is too short for the plan, or the processor has no AVX2.
@@ -35,7 +35,8 @@ pub(super) fn horizontal(
         // Rows past the last one repeat it, so that there are always `ROWS` of them.
         let last = (y + ROWS).min(count) - 1;
         let into = &mut rows[y * middle.stride..][..(last - y + 1) * middle.stride];
-        // SAFETY: AVX2 is there; each of the rows y..=last has `stride` bytes, which is what a group may need.
+        // SAFETY: AVX2 is available; each of the rows y..=last has `stride` bytes, as much as a
+        // group may need.
         unsafe {
             four(
                 columns,
@@ -49,7 +50,7 @@ pub(super) fn horizontal(
     }
 }
 
-/// Rows between the passes to row `y` of the output.
+/// Second pass: intermediate rows to row `y` of the output.
 ///
 /// # Panics
 /// If a buffer is too short for the plan, or the processor has no AVX2.
@@ -57,7 +58,7 @@ pub(super) fn vertical(axis: &Axis, y: usize, rows: &[u8], middle: Middle, out: 
     assert!(is_x86_feature_detected!("avx2"));
     assert!(rows.len() >= middle.ring * middle.stride);
     for (at, length, to) in middle.runs(y, axis.len()) {
-        // SAFETY: AVX2 is there, and rows are inside of the ring.
+        // SAFETY: AVX2 is available, and rows are inside of the ring.
         unsafe { run(axis, y, rows, at, middle, &mut out[to..to + length]) };
     }
 }
@@ -104,7 +105,8 @@ unsafe fn four(
             let groups = high.chunks(GROUP / 2).zip(low.chunks(GROUP / 2));
             for (group, (high, low)) in groups.enumerate() {
                 let at = (start + group * GROUP) * 3;
-                // SAFETY: the group begins before the end of the inputs, so at + LOAD is within the reach the caller guarantees.
+                // SAFETY: the group begins before the end of the inputs, so at + LOAD is within the
+                // length that the caller guarantees.
                 let load = |i: usize| unsafe { _mm_loadu_si128(row[i].add(at).cast()) };
                 let a = _mm256_inserti128_si256(_mm256_castsi128_si256(load(0)), load(1), 1);
                 let b = _mm256_inserti128_si256(_mm256_castsi128_si256(load(2)), load(3), 1);
@@ -144,7 +146,7 @@ unsafe fn four(
                 }
                 let to = i * middle.stride;
                 match middle.layout {
-                    // Up to 13 bytes past the run's end, where nothing is kept.
+                    // Writes up to 13 bytes past the run's end, into padding.
                     Layout::Nhwc => store(bytes, &mut out[to + x * 3..][..LOAD]),
                     Layout::Nchw => {
                         let channels = [
@@ -164,7 +166,7 @@ unsafe fn four(
     }
 }
 
-/// One run of one output row: the one that begins `at` bytes into each row between the passes.
+/// One run of one output row: the one that begins `at` bytes into each intermediate row.
 ///
 /// SAFETY: `rows` must hold the whole ring.
 #[target_feature(enable = "avx2")]
@@ -184,9 +186,10 @@ unsafe fn run(axis: &Axis, y: usize, rows: &[u8], at: usize, middle: Middle, out
         let mut sums_low = [half; 4];
         let mut row = first;
         for (&high, &low) in high.iter().zip(low) {
-            // Past the last row that is wanted come others, with weights of 0.
+            // Past the last input row, other rows are read with weights of 0.
             let [a, b] = [(); 2].map(|()| {
-                // SAFETY: rows begin inside of the ring, and what is read of one was asserted to be within it.
+                // SAFETY: rows begin inside of the ring, and the assertion bounds the bytes read of
+                // one.
                 let bytes = unsafe { _mm256_loadu_si256(source.add(row + chunk * 32).cast()) };
                 row += middle.stride;
                 if row == end {

@@ -1,10 +1,12 @@
-//! The two passes with AVX-512 and its dot products of bytes (VNNI). A weight has 23 bits and the products take 8, so it is
-//! applied in three digits; the sums are exact and the result is that of the portable passes, bit for bit.
+//! The two passes with AVX-512 and its dot products of bytes (VNNI). A weight has 23 bits and the
+//! products take 8, so it is applied in three digits; the sums are exact and the result equals that
+//! of the portable passes, bit for bit.
 //!
-//! A dot product mixes the four bytes of an integer, so both passes want four neighbors in one integer: four columns of a row for
-//! the first, four rows of a column for the second. Rows are therefore taken sixteen at a time, channel by channel, and
-//! turned into [`Line`]s of four columns by sixteen rows. What the first pass makes of them are sixteen rows of a column, which
-//! are integers of four rows already. So the passes are one piece of code, [`mix`], and load nothing twice.
+//! A dot product combines the four bytes of an integer, so both passes need four neighbors in one
+//! integer: four columns of a row for the first, four rows of a column for the second. Rows are
+//! therefore processed sixteen at a time, channel by channel, and transposed into [`Line`]s of four
+//! columns by sixteen rows. The first pass turns them into sixteen rows of a column, which already
+//! are integers of four rows. So both passes share their code, [`mix`], and load nothing twice.
 #![allow(unsafe_code)] // intrinsics; loads and stores are of whole arrays
 
 use super::STRIP;
@@ -13,14 +15,14 @@ use super::{HALF, PRECISION_BITS};
 use crate::output::Layout;
 use std::arch::x86_64::*;
 
-/// Columns of the output in a line.
+/// Columns of the output per line.
 const COLUMNS: usize = 16;
 const CHANNELS: usize = 3;
-/// Columns of the input that are turned into lines at once.
+/// Columns of the input that are transposed into lines at once.
 const BLOCK: usize = GROUP * COLUMNS;
 const _: () = assert!(STRIP == 4 * GROUP);
 
-/// A register in memory: sixteen integers, each four bytes that belong together.
+/// A register in memory: sixteen integers of four bytes, each a group of neighbors.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Line([u8; 64]);
@@ -36,20 +38,20 @@ pub(super) struct Lines {
     ring: usize,
 }
 
-/// Whether this processor can do it.
+/// Returns whether this processor supports it.
 pub(super) fn is_there() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vnni")
 }
 
-/// Bytes from a row of one channel to the next.
+/// Bytes from one row of a channel to the next.
 pub(super) fn row_stride(width: usize) -> usize {
     width.next_multiple_of(BLOCK)
 }
 
 impl Lines {
-    /// Makes room for a resize, with a ring of `ring` rows between the passes.
+    /// Allocates memory for a resize, with a ring of `ring` intermediate rows.
     pub(super) fn set(&mut self, columns: &Axis, ring: usize) {
         let groups = row_stride(columns.span().len()) / GROUP;
         let grow = |lines: &mut Vec<Line>, count: usize| {
@@ -62,27 +64,29 @@ impl Lines {
         grow(&mut self.between, self.ring * lines_in_group(columns));
     }
 
-    /// The first pass of a strip of rows, of which the first is `row`: [`STRIP`] rows of each channel, one channel after the other. The axis must
-    /// have digits.
+    /// The first pass of a strip of rows that begins with `row`: [`STRIP`] rows of each channel,
+    /// one channel after the other. The axis must have digits.
     ///
     /// # Panics
-    /// If a buffer is too short for the plan, or the processor has not what [`is_there`] asks for.
+    /// If a buffer is too short for the plan, or the processor lacks the features that [`is_there`]
+    /// checks.
     pub(super) fn horizontal(&mut self, columns: &Axis, rows: &[u8], row: usize) {
         assert!(is_there() && row.is_multiple_of(STRIP));
         let stride = row_stride(columns.span().len());
-        // SAFETY: the processor has what it takes.
+        // SAFETY: the processor has the features.
         unsafe { turn(rows, stride, &mut self.source) };
         let in_group = lines_in_group(columns);
         let first = row / GROUP % self.ring * in_group;
         let between = &mut self.between[first..][..STRIP / GROUP * in_group];
-        // SAFETY: the processor has what it takes.
+        // SAFETY: the processor has the features.
         unsafe { across(columns, &self.source, between, in_group) };
     }
 
-    /// Row `y` of the output. The axis must have digits.
+    /// The second pass for row `y` of the output. The axis must have digits.
     ///
     /// # Panics
-    /// If a buffer is too short for the plan, or the processor has not what [`is_there`] asks for.
+    /// If a buffer is too short for the plan, or the processor lacks the features that [`is_there`]
+    /// checks.
     pub(super) fn vertical(
         &self,
         rows: &Axis,
@@ -108,7 +112,7 @@ impl Lines {
         match layout {
             Layout::Nhwc => {
                 let out = &mut out[y * width * CHANNELS..][..width * CHANNELS];
-                // SAFETY: the processor has what it takes.
+                // SAFETY: the processor has the features.
                 unsafe { down(digits, lines, Pixels(out)) };
             }
             Layout::Nchw => {
@@ -116,14 +120,14 @@ impl Lines {
                 let (red, rest) = out.split_at_mut(plane);
                 let (green, blue) = rest.split_at_mut(plane);
                 let out = [red, green, blue].map(|plane| &mut plane[y * width..][..width]);
-                // SAFETY: the processor has what it takes.
+                // SAFETY: the processor has the features.
                 unsafe { down(digits, lines, Planes(out)) };
             }
         }
     }
 }
 
-/// Lines between the passes for a group of rows.
+/// Intermediate lines per group of rows.
 fn lines_in_group(columns: &Axis) -> usize {
     columns.len().div_ceil(COLUMNS) * CHANNELS
 }
@@ -167,7 +171,7 @@ impl Sums {
     }
 }
 
-/// Mixes groups: the lines of the three channels, each group times its digits.
+/// Weighted sums: the lines of the three channels, each group times its digits.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
 fn mix<'a>(groups: impl Iterator<Item = (&'a [Line; CHANNELS], &'a [i32; 3])>) -> [__m512i; 3] {
@@ -187,7 +191,8 @@ fn mix<'a>(groups: impl Iterator<Item = (&'a [Line; CHANNELS], &'a [i32; 3])>) -
     [red.join(), green.join(), blue.join()]
 }
 
-/// Four quarters of a register of each of four registers, turned: quarter `i` of register `j` becomes quarter `j` of register `i`.
+/// Transposes quarters of four registers: quarter `i` of register `j` becomes quarter `j` of
+/// register `i`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn turn_quarters([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
@@ -203,7 +208,7 @@ fn turn_quarters([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
     ]
 }
 
-/// The same with the integers of each quarter.
+/// The same for the integers of each quarter.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn turn_integers([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
@@ -219,7 +224,7 @@ fn turn_integers([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
     ]
 }
 
-/// Rows of channels to lines: integers, which are groups of four columns, are transposed.
+/// Transposes rows of channels to lines; the elements are integers of four columns.
 #[target_feature(enable = "avx512f")]
 fn turn(rows: &[u8], stride: usize, lines: &mut [Line]) {
     let (lines, _) = lines.as_chunks_mut::<CHANNELS>();
@@ -249,7 +254,7 @@ fn turn(rows: &[u8], stride: usize, lines: &mut [Line]) {
     }
 }
 
-/// Lines of the source to lines between the passes, `in_group` for each group of rows.
+/// Source lines to intermediate lines, `in_group` for each group of rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn across(columns: &Axis, source: &[Line], between: &mut [Line], in_group: usize) {
     let (source, _) = source.as_chunks::<CHANNELS>();
@@ -284,15 +289,15 @@ fn across(columns: &Axis, source: &[Line], between: &mut [Line], in_group: usize
     }
 }
 
-/// Takes the columns of a row of the output.
+/// Receives the columns of an output row.
 trait Sink {
-    /// Sixteen columns from `x` on, or as many as are left: values of red, green and blue.
+    /// Sixteen columns from `x` on, or as many as remain: values of red, green and blue.
     ///
     /// SAFETY: the processor must have AVX-512 F and BW.
     unsafe fn put(&mut self, x: usize, values: [__m512i; CHANNELS]);
 }
 
-/// Lines between the passes to a row of the output.
+/// Intermediate lines to an output row.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn down<'a>(digits: &[[i32; 3]], lines: impl Fn(usize) -> &'a [Line], mut out: impl Sink) {
@@ -303,7 +308,7 @@ fn down<'a>(digits: &[[i32; 3]], lines: impl Fn(usize) -> &'a [Line], mut out: i
             lines.first_chunk().expect("a slice of three lines")
         };
         let values = mix((0..digits.len()).map(part).zip(digits));
-        // SAFETY: the processor has it, or this would not be running.
+        // SAFETY: this code only runs on such a processor.
         unsafe { out.put(chunk * COLUMNS, values) };
     }
 }
@@ -321,7 +326,7 @@ impl Sink for Pixels<'_> {
         let green = _mm512_slli_epi32::<8>(_mm512_min_epi32(green, most));
         let blue = _mm512_slli_epi32::<16>(_mm512_min_epi32(blue, most));
         let pixels = _mm512_or_si512(_mm512_or_si512(red, green), blue);
-        // Four bytes a pixel to three: in each quarter, then the quarters.
+        // Four bytes per pixel to three: in each quarter, then across quarters.
         let order = _mm512_broadcast_i32x4(_mm_setr_epi8(
             0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,
         ));

@@ -1,18 +1,18 @@
-//! Weights of one axis, computed in the order and with the roundings of Pillow.
+//! Filter weights of one axis, computed in the order and with the rounding of Pillow.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // halves and digits are for AVX2 and AVX-512
 
 use super::PRECISION_BITS;
 use std::ops::Range;
 
-/// Weights are stored in groups of this many, zero past the last.
+/// Weights are stored in groups of this size, padded with zeros.
 pub(super) const GROUP: usize = 4;
 /// A weight is `high << LOW_BITS | low`, two halves that fit 16-bit multiplications.
 pub(super) const LOW_BITS: u32 = 11;
-/// Or it is three signed digits of this many bits, which fit 8-bit multiplications.
+/// Alternatively, it is three signed digits of this many bits, which fit 8-bit multiplications.
 pub(super) const DIGIT_BITS: u32 = 8;
 
-/// The resized part of an axis: `length` positions from `start`, out of `limit`. Filters reach past the
-/// resized part, but not past `limit`.
+/// The resized part of an axis: `length` positions from `start`, out of `limit`. Filters may read
+/// past the resized part, but not past `limit`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Source {
     pub(crate) start: f64,
@@ -21,7 +21,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// All of it.
+    /// The whole axis.
     pub(super) fn whole(length: u32) -> Self {
         Self {
             start: 0.0,
@@ -31,18 +31,20 @@ impl Source {
     }
 }
 
-/// For each wanted output position: which inputs it mixes and how much of each.
+/// For each wanted output position: its input positions and their weights.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
     /// First input (absolute) and number of inputs, for each output.
     taps: Vec<(u32, u32)>,
     /// `stride` weights for each output.
     weights: Vec<i32>,
-    /// The halves of the weights, two neighbors in an integer: the high ones, then the low ones, for each output.
+    /// The halves of the weights, two neighbors per integer: the high ones, then the low ones, for
+    /// each output.
     halves: Vec<i32>,
     /// The digits of the weights by group of inputs; see [`Axis::digits`].
     digits: Vec<[i32; 3]>,
-    /// For each output the first group of its inputs, and where its groups begin in `digits`; then where the last one's end.
+    /// For each output the first group of its inputs, and the start of its groups in `digits`;
+    /// followed by the end of the last one's.
     groups: Vec<(u32, u32)>,
     stride: usize,
     span: Range<u32>,
@@ -50,8 +52,8 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Weights for the outputs in `window` when `input` becomes `output` positions; in reverse order if
-    /// `reverse`.
+    /// Computes weights for the outputs in `window` when `input` becomes `output` positions; in
+    /// reverse order if `reverse`.
     pub(super) fn fill(&mut self, input: Source, output: u32, window: Range<u32>, reverse: bool) {
         let scale = input.length / f64::from(output);
         let filter_scale = scale.max(1.0);
@@ -87,7 +89,7 @@ impl Axis {
                 let weight = if sum != 0.0 { weight / sum } else { weight };
                 *fixed = (0.5 + weight * one) as i32;
             }
-            // Weights of zero at the ends would require needless pixels.
+            // Zero weights at the ends would require needless pixels.
             let zeros = row.iter().take_while(|&&w| w == 0).count().min(taps - 1);
             row.rotate_left(zeros);
             let tail = row[..taps - zeros]
@@ -103,7 +105,7 @@ impl Axis {
         self.span = low..high;
     }
 
-    /// Makes what [`Axis::halves`] gives.
+    /// Computes the values of [`Axis::halves`].
     pub(super) fn make_halves(&mut self) {
         let side_by_side = |[a, b]: [i32; 2]| (a & 0xffff) | b << 16;
         self.halves.clear();
@@ -118,7 +120,7 @@ impl Axis {
         }
     }
 
-    /// Makes what [`Axis::digits`] gives.
+    /// Computes the values of [`Axis::digits`].
     pub(super) fn make_digits(&mut self) {
         self.digits.clear();
         self.groups.clear();
@@ -144,17 +146,17 @@ impl Axis {
         self.groups.push((0, self.digits.len() as u32));
     }
 
-    /// Wanted outputs.
+    /// Number of wanted outputs.
     pub(super) fn len(&self) -> usize {
         self.taps.len()
     }
 
-    /// The inputs that are needed, absolute.
+    /// The required inputs, in absolute positions.
     pub(super) fn span(&self) -> Range<u32> {
         self.span.clone()
     }
 
-    /// For each output: its first input counted from the span's start, and its weights.
+    /// For each output: its first input relative to the span's start, and its weights.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &[i32])> {
         let low = self.span.start;
         let weights = self.weights.chunks_exact(self.stride);
@@ -166,7 +168,8 @@ impl Axis {
             })
     }
 
-    /// For one output: its first input counted from the span's start, and its weights in whole groups.
+    /// For one output: its first input relative to the span's start, and its weights in whole
+    /// groups.
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
     pub(super) fn whole_groups(&self, i: usize) -> (usize, &[[i32; GROUP]]) {
         let (start, taps) = self.taps[i];
@@ -175,8 +178,8 @@ impl Axis {
         ((start - self.span.start) as usize, groups)
     }
 
-    /// For one output: its first input counted from the span's start, and the high and low halves of its weights, two neighbors in an
-    /// integer; if their number is odd, a weight of 0 follows.
+    /// For one output: its first input relative to the span's start, and the high and low halves of
+    /// its weights, two neighbors per integer; an odd number is padded with a weight of 0.
     #[inline(always)]
     pub(super) fn halves(&self, i: usize) -> (usize, &[i32], &[i32]) {
         let (start, taps) = self.taps[i];
@@ -189,14 +192,14 @@ impl Axis {
         )
     }
 
-    /// For one output: where its inputs end, counted from the span's start. No output's inputs end before those of the one
-    /// before it, unless the outputs are in reverse order.
+    /// For one output: the end of its inputs, relative to the span's start. It never decreases from
+    /// output to output, unless the outputs are in reverse order.
     pub(super) fn end(&self, i: usize) -> usize {
         let (start, taps) = self.taps[i];
         (start + taps - self.span.start) as usize
     }
 
-    /// The most inputs that an output has.
+    /// The largest number of inputs of an output.
     pub(super) fn most_inputs(&self) -> usize {
         self.taps
             .iter()
@@ -205,16 +208,16 @@ impl Axis {
             .unwrap_or(0)
     }
 
-    /// For one output: its first input counted from the span's start, and its weights.
+    /// For one output: its first input relative to the span's start, and its weights.
     pub(super) fn weights(&self, i: usize) -> (usize, &[i32]) {
         let (start, taps) = self.taps[i];
         let weights = &self.weights[i * self.stride..][..taps as usize];
         ((start - self.span.start) as usize, weights)
     }
 
-    /// For one output: the first of the groups of inputs that it mixes, where groups are counted from the span's start, and the
-    /// digits of its weights in each of its groups. Digits of a group are the bytes of an integer each, the highest digit first; inputs
-    /// of a group that are not the output's have weight 0.
+    /// For one output: the first group of its inputs, counted from the span's start, and the digits
+    /// of its weights in each of its groups. The digits of a group are the bytes of three integers,
+    /// the highest digit first; inputs of a group that do not belong to the output have weight 0.
     #[inline(always)]
     pub(super) fn digits(&self, i: usize) -> (usize, &[[i32; 3]]) {
         let (first, from) = self.groups[i];
@@ -223,10 +226,12 @@ impl Axis {
     }
 }
 
-/// The digits of four weights. A weight is `(((high << DIGIT_BITS) + middle) << DIGIT_BITS) + low`, each a signed byte. Weights have up to
-/// 22 bits and are not negative, so the high digit is at most 65.
+/// The digits of four weights. A weight is `(((high << DIGIT_BITS) + middle) << DIGIT_BITS) + low`,
+/// each a signed byte. Weights have up to 22 bits and are not negative, so the high digit is at
+/// most 65.
 fn digits_of(weights: [i32; GROUP]) -> [i32; 3] {
-    // With 128 added to each digit none is negative, and they are the weight's bytes; flipping the top bits takes the 128 off.
+    // Adding 128 to each digit makes all of them nonnegative, so they are the weight's bytes;
+    // flipping the top bits subtracts the 128.
     const BIAS: i32 = 0x0080_8080;
     let [a, b, c, d] = weights.map(|weight| (weight.wrapping_add(BIAS) ^ BIAS) as u32);
     [16, 8, 0].map(|shift| {

@@ -1,15 +1,18 @@
-//! Resizing from the two nearest pixels of each direction, as OpenCV and TensorFlow do it by default.
+//! Bilinear resize from the two nearest pixels in each direction, the default of OpenCV and
+//! TensorFlow.
 //!
-//! Both put the center of output pixel `x` at `(x + 1/2) * scale - 1/2` of the input and mix the pixels at either side; they
-//! differ in arithmetic, and each is followed to the bit:
+//! Both put the center of output pixel `x` at `(x + 1/2) * scale - 1/2` of the input and
+//! interpolate between the pixels at either side. They differ in arithmetic, which is reproduced
+//! bit for bit:
 //!
-//! - OpenCV (`cv2.resize(..., INTER_LINEAR)` on bytes): positions in single precision from a scale in double, weights of 11 bits,
-//!   sums of which the vertical pass drops 4 bits before and 16 after multiplying. Halving both sides is its one special case:
-//!   the mean of four pixels.
-//! - TensorFlow (`tf.image.resize` with `antialias=False`): all in single precision. Its output are floats; here they are rounded
-//!   to the nearest byte, halves to even.
+//! - OpenCV (`cv2.resize(..., INTER_LINEAR)` on bytes): positions in single precision from a scale
+//!   in double precision, weights of 11 bits, sums of which the vertical pass drops 4 bits before
+//!   and 16 after multiplying. Its one special case is halving both sides: the mean of four pixels.
+//! - TensorFlow (`tf.image.resize` with `antialias=False`): all in single precision. Its outputs
+//!   are floats; here they are rounded to the nearest byte, halves to even.
 //!
-//! Fused multiply-add would change bits, so there is none. The same loops are compiled twice on x86-64, once for AVX2.
+//! Fused multiply-add would change bits, so it is not used. On x86-64 the same loops are compiled
+//! twice, once for AVX2.
 #![allow(unsafe_code)] // calls of the loops that are compiled for AVX2
 
 use super::{ResizePlan, Source};
@@ -25,30 +28,30 @@ const ONE: f32 = 2048.0;
 struct Tap {
     /// Absolute positions.
     inputs: [u32; 2],
-    /// Part of the second, in single precision.
+    /// Weight of the second, in single precision.
     part: f32,
-    /// Parts of both in OpenCV's fixed point.
+    /// Weights of both in OpenCV's fixed point.
     fixed: [i32; 2],
 }
 
-/// Which arithmetic.
+/// The arithmetic to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Kind {
     #[default]
     Fixed,
-    /// OpenCV's halving.
+    /// OpenCV's special case of halving.
     Mean,
     Float,
 }
 
-/// The plan of one resize, and the lines between the passes.
+/// The plan of a resize, and the intermediate rows.
 #[derive(Debug, Default)]
 pub(super) struct Linear {
     kind: Kind,
     columns: Vec<Tap>,
     rows: Vec<Tap>,
     span: [Range<u32>; 2],
-    /// For each row of the span, whether an output row is made of it.
+    /// For each row of the span, whether an output row depends on it.
     wanted: Vec<bool>,
     integers: [Vec<i32>; 2],
     floats: [Vec<f32>; 2],
@@ -57,7 +60,7 @@ pub(super) struct Linear {
     next: usize,
 }
 
-/// Arithmetic of one kind: across gives what is kept between the passes.
+/// The arithmetic of one library. `across` computes intermediate values.
 trait Arithmetic {
     type Sum: Copy + Default;
 
@@ -111,7 +114,7 @@ impl Arithmetic for Float {
 
     #[inline(always)]
     fn down(a: f32, b: f32, tap: &Tap) -> u8 {
-        // Adding and taking away 2^23 rounds to an integer, halves to even; the cast is then exact.
+        // Adding and subtracting 2^23 rounds to an integer, halves to even; the cast is then exact.
         const ROUND: f32 = 8_388_608.0;
         (a + (b - a) * tap.part + ROUND - ROUND) as i32 as u8
     }
@@ -160,7 +163,7 @@ fn half(x: u32) -> Tap {
 }
 
 impl Linear {
-    /// As [`Resizer::plan_part`](super::Resizer::plan_part): which columns and rows are needed.
+    /// As [`Resizer::plan_part`](super::Resizer::plan_part): returns the required columns and rows.
     pub(super) fn plan(
         &mut self,
         profile: Profile,
@@ -201,7 +204,7 @@ impl Linear {
         self.span.clone()
     }
 
-    /// Before the first row of an image.
+    /// Resets the state before the first row of an image.
     pub(super) fn begin(&mut self) {
         self.next = 0;
     }
@@ -215,12 +218,13 @@ impl Linear {
         )
     }
 
-    /// Whether the output depends on a row of the span.
+    /// Returns whether the output depends on a row of the span.
     pub(super) fn wants(&self, row: usize) -> bool {
         self.wanted.get(row) == Some(&true)
     }
 
-    /// Takes a row of the span, the next one that is wanted, and makes the rows of the output that are then complete.
+    /// Processes the next wanted row of the span, and produces the output rows that are then
+    /// complete.
     pub(super) fn take(
         &mut self,
         row: usize,
@@ -267,9 +271,9 @@ fn span(taps: &[Tap]) -> Range<u32> {
 struct Job<'a> {
     columns: &'a [Tap],
     rows: &'a [Tap],
-    /// First column that `source` has.
+    /// Number of the first column in `source`.
     first: u32,
-    /// Which row it is.
+    /// Number of the row.
     at: u32,
     source: &'a [u8],
     layout: Layout,
@@ -317,7 +321,7 @@ impl Job<'_> {
         lines.swap(0, 1);
         lines[1].resize(width * 3, A::Sum::default());
         self.across::<A>(&mut lines[1]);
-        // Both inputs of an output are neighbors, so they are the last two rows that were wanted.
+        // Both inputs of an output are neighbors, so they are the last two wanted rows.
         while let Some(tap) = self.rows.get(*next)
             && tap.inputs[1] <= self.at
         {
@@ -342,7 +346,7 @@ impl Job<'_> {
         }
     }
 
-    /// The row, resized across.
+    /// Interpolates the row horizontally.
     #[inline(always)]
     fn across<A: Arithmetic>(self, line: &mut [A::Sum]) {
         for (tap, sums) in self.columns.iter().zip(line.chunks_exact_mut(3)) {

@@ -1,15 +1,17 @@
-//! Resizing: antialiased as Pillow's `Image.resize(..., BILINEAR)` does it on 8-bit images, bit for bit (here), or from the
-//! nearest pixels as OpenCV and TensorFlow do it ([`linear`]).
+//! Resizing: antialiased, as in Pillow's `Image.resize(..., BILINEAR)` on 8-bit images, bit for bit
+//! (here), or from the nearest pixels as in OpenCV and TensorFlow ([`linear`]).
 //!
-//! The filter is a triangle as wide as the scale; each axis is a pass of its own; weights are integers with
-//! [`PRECISION_BITS`] bits; both passes round to bytes, columns first. (So did Pillow up to version 12; version 13 does rows
-//! first where the height shrinks much more than the width, which moves some values by one.) Because the arithmetic is integer, every
-//! implementation here (portable, AVX2, AVX-512, NEON) gives the same bytes, and the same as Pillow. Only the part of the
-//! output that is wanted is computed, from only the part of the input that it needs; a horizontal flip and the
-//! layout of the output cost nothing extra.
+//! The filter is a triangle as wide as the scale; each axis is a separate pass; weights are
+//! integers with [`PRECISION_BITS`] bits; both passes round to bytes, columns first. (Pillow did
+//! the same up to version 12. Version 13 processes rows first if the height shrinks much more than
+//! the width, which changes some values by one.) Because the arithmetic is integer, every
+//! implementation here (portable, AVX2, AVX-512, NEON) gives the same bytes as Pillow. Only the
+//! wanted part of the output is computed, from the part of the input that it needs. A horizontal
+//! flip and the output's layout are free.
 //!
-//! The input comes row by row ([`Passes`]): a few rows wait for the first pass, and what it makes of them stays in a ring that holds no more than
-//! the second pass looks at. So neither the input nor the rows between the passes are ever in memory as a whole.
+//! The input arrives row by row ([`Passes`]): a few rows wait for the first pass, whose results are
+//! kept in a ring that is as large as the second pass needs. So neither the input nor the
+//! intermediate rows are ever completely in memory.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -30,15 +32,16 @@ pub(crate) use axis::Source;
 use linear::Linear;
 pub(crate) use passes::Passes;
 
-/// Fixed point of the weights: 32 bits less 8 for the pixel and 2 for the sum's head room, as in Pillow.
+/// Fractional bits of the weights: 32 bits minus 8 for the pixel and 2 for headroom of the sum, as
+/// in Pillow.
 const PRECISION_BITS: u32 = 32 - 8 - 2;
-/// Half a unit of the fixed point: what rounding adds.
+/// Half a unit of the fixed point, added for rounding.
 const HALF: i32 = 1 << (PRECISION_BITS - 1);
 
-/// Rows of the input that go through the first pass together.
+/// Rows of the input that the first pass processes together.
 const STRIP: usize = 16;
 
-/// A resize of a whole image and the part of the result that is wanted.
+/// A resize of a whole image, and the wanted part of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResizePlan {
     /// Size of the input.
@@ -51,7 +54,7 @@ pub(crate) struct ResizePlan {
     pub(crate) flip: bool,
 }
 
-/// Weights and the rows between the passes, kept from image to image.
+/// Weights and intermediate rows, reused from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Resizer {
     pub(crate) profile: Profile,
@@ -59,7 +62,7 @@ pub(crate) struct Resizer {
     rows: Axis,
     /// Rows of the input that wait for the first pass.
     strip: Vec<u8>,
-    /// Rows between the passes.
+    /// Intermediate rows.
     between: Vec<u8>,
     #[cfg(target_arch = "x86_64")]
     lines: avx512::Lines,
@@ -67,7 +70,7 @@ pub(crate) struct Resizer {
     level: Level,
 }
 
-/// Which instructions the passes may use.
+/// The processor features that the passes may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Portable,
@@ -80,7 +83,7 @@ enum Level {
 }
 
 impl Level {
-    /// All that this processor can do, the slowest first.
+    /// All levels that this processor supports, the slowest first.
     fn all() -> impl Iterator<Item = Self> {
         let mut levels = [Some(Self::Portable), None, None];
         #[cfg(target_arch = "x86_64")]
@@ -102,19 +105,19 @@ impl Default for Level {
     }
 }
 
-/// Rows between the passes, already in the order of the output: one run of pixels (NHWC) or three runs of
-/// one channel (NCHW). Runs begin 32 bytes apart or a multiple of it, so that a pass may write a little past
+/// Intermediate rows, already in the order of the output: one run of pixels (NHWC) or three runs of
+/// one channel (NCHW). Runs are multiples of 32 bytes apart, so that a pass may write a little past
 /// the end of one.
 #[derive(Debug, Clone, Copy)]
 struct Middle {
     layout: Layout,
     /// Wanted columns.
     width: usize,
-    /// From a run to the next, in bytes.
+    /// Bytes from one run to the next.
     run_stride: usize,
-    /// From a row to the next, in bytes.
+    /// Bytes from one row to the next.
     stride: usize,
-    /// Rows that there is room for; a row takes the place of the one so many rows before it.
+    /// Capacity in rows; a row replaces the one this many rows before it.
     ring: usize,
 }
 
@@ -134,7 +137,8 @@ impl Middle {
         }
     }
 
-    /// The start of row `first + t`, given the place of the first in the ring and no more rows than it holds.
+    /// The start of row `first + t`, given the position of the first in the ring; at most as many
+    /// rows as it holds.
     #[inline(always)]
     fn row(self, place: usize, t: usize) -> usize {
         let row = place + t;
@@ -146,7 +150,7 @@ impl Middle {
         row * self.stride
     }
 
-    /// Runs of one row: where in the row each begins, its length, and where it goes in the output.
+    /// Runs of one row: the start of each in the row, its length, and its position in the output.
     fn runs(self, y: usize, height: usize) -> impl Iterator<Item = (usize, usize, usize)> {
         let (runs, length) = match self.layout {
             Layout::Nhwc => (1, self.width * 3),
@@ -163,8 +167,8 @@ impl Resizer {
         self.plan_part(Source::whole(width), Source::whole(height), resize)
     }
 
-    /// As [`Resizer::plan`], of a part of a picture that may begin and end between pixels; `resize.input` does not
-    /// count. The region is in the picture's own columns and rows.
+    /// As [`Resizer::plan`], for a part of an image that may begin and end between pixels;
+    /// `resize.input` is ignored. The region is in the image's own columns and rows.
     pub(crate) fn plan_part(
         &mut self,
         columns: Source,
@@ -194,15 +198,17 @@ impl Resizer {
         }
     }
 
-    /// Resizes what [`Resizer::plan`] asked for: `source` begins at that region's first pixel and has
-    /// `stride` bytes from a row to the next. `out` holds three bytes for each pixel of the window.
+    /// Resizes the region that [`Resizer::plan`] returned: `source` begins at its first pixel and
+    /// has `stride` bytes from one row to the next. `out` holds three bytes per pixel of the
+    /// window.
     pub(crate) fn run(&mut self, source: &[u8], stride: usize, layout: Layout, out: &mut [u8]) {
         let mut passes = self.passes(layout, out);
         passes.take_all(source, stride);
         passes.finish();
     }
 
-    /// Resizes what [`Resizer::plan`] asked for, which is given row by row. `out` holds three bytes for each pixel of the window.
+    /// Resizes the region that [`Resizer::plan`] returned, which is supplied row by row. `out`
+    /// holds three bytes per pixel of the window.
     pub(crate) fn passes<'a>(&'a mut self, layout: Layout, out: &'a mut [u8]) -> Passes<'a> {
         Passes::new(self, layout, out)
     }
@@ -231,7 +237,7 @@ mod tests {
         let mut x = 12345u32;
         let mut next = || {
             x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            // Plenty of black and white: sums at their limits.
+            // Many black and white pixels, for sums at their limits.
             match x >> 30 {
                 0 => 255,
                 1 => 0,
@@ -317,7 +323,7 @@ mod tests {
                 resizer.plan(&plan);
                 let mut expected = vec![0; 13 * 11 * 3];
                 resizer.run(&source, stride, Layout::Nhwc, &mut expected);
-                // Some rows of another picture, as from a decoder that then declines.
+                // Some rows of another image, as from a decoder that then declines.
                 let mut out = vec![7; expected.len()];
                 let mut passes = resizer.passes(Layout::Nhwc, &mut out);
                 for _ in 0..37 {

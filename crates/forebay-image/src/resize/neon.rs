@@ -1,6 +1,6 @@
-//! The two passes with NEON. It multiplies and adds 32-bit integers four at a time, so weights and sums are those of the
-//! portable passes, bit for bit. What the compiler does not find by itself is that pixels become lanes, and that sums stay in
-//! registers.
+//! The two passes with NEON. It multiplies and adds 32-bit integers four at a time, so weights and
+//! sums equal those of the portable passes, bit for bit. Unlike the compiler's own vectorization,
+//! it maps pixels to lanes and keeps sums in registers.
 #![allow(unsafe_code)] // intrinsics, loads and stores; bounds are checked where they are made
 
 use super::axis::{Axis, GROUP};
@@ -8,16 +8,17 @@ use super::{HALF, Middle, PRECISION_BITS};
 use crate::output::Layout;
 use std::arch::aarch64::*;
 
-/// Source rows that share the loading of weights.
+/// Source rows that share one load of the weights.
 const ROWS: usize = 4;
-/// A load of a group of pixels reads this many bytes, of which it uses `3 * GROUP`.
+/// Bytes that a load of a group of pixels reads; it uses `3 * GROUP` of them.
 const LOAD: usize = 16;
-/// Columns of a step of the vertical pass.
+/// Columns per step of the vertical pass.
 const CHUNK: usize = 32;
 
-/// Shuffles of 16 bytes into the 32-bit lanes of four registers: each register gets `lanes` bytes, and 0 from the rest.
+/// Shuffles of 16 bytes into the 32-bit lanes of four registers: each register gets `lanes` bytes,
+/// and 0 for the rest.
 const fn widening(lanes: usize) -> [[u8; LOAD]; 4] {
-    // Anything past the 16 bytes gives 0.
+    // An index past the 16 bytes gives 0.
     let mut places = [[u8::MAX; LOAD]; 4];
     let mut i = 0;
     while i < 4 * lanes {
@@ -38,12 +39,12 @@ const fn order(layout: Layout) -> [u8; LOAD] {
     }
 }
 
-/// Bytes from a row of `width` pixels to the next, so that the last group of a row may be loaded.
+/// Bytes from one row of `width` pixels to the next, so that the last group of a row can be loaded.
 pub(super) fn row_stride(width: usize) -> usize {
     width * 3 + LOAD
 }
 
-/// `count` rows of pixels, [`row_stride`] bytes apart, to rows between the passes.
+/// First pass: `count` rows of pixels, [`row_stride`] bytes apart, to intermediate rows.
 ///
 /// # Panics
 /// If a buffer is too short for the plan, or the processor has no NEON.
@@ -62,12 +63,12 @@ pub(super) fn horizontal(
         let last = (y + ROWS).min(count) - 1;
         let four = std::array::from_fn(|i| &source[(y + i).min(last) * stride..][..stride]);
         let into = &mut rows[y * middle.stride..][..(last - y + 1) * middle.stride];
-        // SAFETY: NEON is there.
+        // SAFETY: NEON is available.
         unsafe { some_rows(columns, four, middle, into) };
     }
 }
 
-/// As many of the rows as `out` has room for; four output columns at a time.
+/// As many of the rows as `out` has space for; four output columns at a time.
 #[target_feature(enable = "neon")]
 fn some_rows(columns: &Axis, source: [&[u8]; ROWS], middle: Middle, out: &mut [u8]) {
     let spread = PIXELS.map(|places| load(&places));
@@ -77,7 +78,7 @@ fn some_rows(columns: &Axis, source: [&[u8]; ROWS], middle: Middle, out: &mut [u
     assert!(source.iter().all(|row| row.len() == length));
     let width = columns.len();
     for x in (0..width).step_by(4) {
-        // For each row four pixels, in 32 bits a channel.
+        // For each row four pixels, with 32 bits per channel.
         let mut done = [[vdupq_n_s32(0); 4]; ROWS];
         for j in 0..(width - x).min(4) {
             let (start, groups) = columns.whole_groups(x + j);
@@ -88,7 +89,7 @@ fn some_rows(columns: &Axis, source: [&[u8]; ROWS], middle: Middle, out: &mut [u
                 let weights = unsafe { vld1q_s32(weights.as_ptr()) };
                 assert!(at + LOAD <= length);
                 for (sum, row) in sums.iter_mut().zip(source) {
-                    // SAFETY: all rows have that length, which was just looked at.
+                    // SAFETY: the length of all rows was checked above.
                     let pixels = unsafe { vld1q_u8(row.as_ptr().add(at)) };
                     *sum = plus_pixels(*sum, pixels, weights, &spread);
                 }
@@ -100,7 +101,7 @@ fn some_rows(columns: &Axis, source: [&[u8]; ROWS], middle: Middle, out: &mut [u
         for (out, done) in out.chunks_exact_mut(middle.stride).zip(done) {
             let bytes = vqtbl1q_u8(to_bytes(done), order);
             match middle.layout {
-                // Up to 13 bytes past the run's end, where nothing is kept.
+                // Writes up to 13 bytes past the run's end, into padding.
                 Layout::Nhwc => store(bytes, &mut out[x * 3..]),
                 Layout::Nchw => {
                     let mut channels = [0; LOAD];
@@ -114,7 +115,7 @@ fn some_rows(columns: &Axis, source: [&[u8]; ROWS], middle: Middle, out: &mut [u
     }
 }
 
-/// `sum` and four pixels, each times its weight.
+/// `sum` plus four pixels, each times its weight.
 #[target_feature(enable = "neon")]
 #[inline]
 fn plus_pixels(
@@ -130,19 +131,19 @@ fn plus_pixels(
     vmlaq_laneq_s32::<3>(sum, pixel(3), weights)
 }
 
-/// Rows between the passes to row `y` of the output.
+/// Second pass: intermediate rows to row `y` of the output.
 ///
 /// # Panics
 /// If a buffer is too short for the plan, or the processor has no NEON.
 pub(super) fn vertical(axis: &Axis, y: usize, rows: &[u8], middle: Middle, out: &mut [u8]) {
     assert!(std::arch::is_aarch64_feature_detected!("neon"));
     for (at, length, to) in middle.runs(y, axis.len()) {
-        // SAFETY: NEON is there.
+        // SAFETY: NEON is available.
         unsafe { run(axis, y, rows, at, middle, &mut out[to..to + length]) };
     }
 }
 
-/// One run of one output row, which begins `at` bytes after the begin of each input row.
+/// One run of one output row, which begins `at` bytes after the start of each input row.
 #[target_feature(enable = "neon")]
 fn run(axis: &Axis, y: usize, rows: &[u8], at: usize, middle: Middle, out: &mut [u8]) {
     let (start, weights) = axis.weights(y);
@@ -151,7 +152,7 @@ fn run(axis: &Axis, y: usize, rows: &[u8], at: usize, middle: Middle, out: &mut 
     for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
         let mut sums = [[vdupq_n_s32(HALF); 4]; CHUNK / LOAD];
         for (t, &weight) in weights.iter().enumerate() {
-            // A run is followed by at least so many bytes of its own row.
+            // A run is followed by at least that many bytes of its own row.
             let row = &rows[middle.row(place, t) + at + chunk * CHUNK..];
             let (parts, _) = row[..CHUNK].as_chunks();
             for (sums, part) in sums.iter_mut().zip(parts) {
@@ -178,7 +179,7 @@ fn run(axis: &Axis, y: usize, rows: &[u8], at: usize, middle: Middle, out: &mut 
 #[target_feature(enable = "neon")]
 #[inline]
 fn to_bytes([a, b, c, d]: [int32x4_t; 4]) -> uint8x16_t {
-    /// The rest of the shift after half of a sum's bits.
+    /// The rest of the shift, after narrowing dropped 16 bits.
     const SHIFT: i32 = PRECISION_BITS as i32 - 16;
     let low = vshrn_high_n_s32::<16>(vshrn_n_s32::<16>(a), b);
     let high = vshrn_high_n_s32::<16>(vshrn_n_s32::<16>(c), d);

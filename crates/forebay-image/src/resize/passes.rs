@@ -1,4 +1,5 @@
-//! A resize under way: takes the rows of its input one after the other and makes the rows of the output as soon as it can.
+//! A resize in progress: consumes the rows of its input one after the other and produces output
+//! rows as early as possible.
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::neon;
@@ -14,26 +15,26 @@ use std::time::{Duration, Instant};
 /// Rows of pixels, or of each channel, that wait for the first pass.
 #[derive(Debug, Clone, Copy)]
 struct Strip {
-    /// Pixels of a row.
+    /// Pixels per row.
     width: usize,
-    /// Bytes from a row to the next.
+    /// Bytes from one row to the next.
     stride: usize,
-    /// Channels apart, one after the other.
+    /// Whether channels are separate, one after the other.
     planes: bool,
 }
 
-/// A resize under way.
+/// A resize in progress.
 #[derive(Debug)]
 pub(crate) struct Passes<'a> {
     resizer: &'a mut Resizer,
     out: &'a mut [u8],
     strip: Strip,
     middle: Middle,
-    /// Rows of the input.
+    /// Number of rows of the input.
     height: usize,
-    /// How many of them are there.
+    /// Number of rows consumed.
     taken: usize,
-    /// Rows of the output that are made.
+    /// Number of output rows produced.
     made: usize,
     spent: Duration,
 }
@@ -72,7 +73,7 @@ impl<'a> Passes<'a> {
         }
     }
 
-    /// Takes all rows from memory, `stride` bytes apart.
+    /// Consumes all rows from memory, `stride` bytes apart.
     pub(crate) fn take_all(&mut self, source: &[u8], stride: usize) {
         let width = self.strip.width * 3;
         for row in source.chunks(stride).take(self.height) {
@@ -92,16 +93,16 @@ impl<'a> Passes<'a> {
         }
     }
 
-    /// After the last row; how long the passes took.
+    /// Ends the resize after the last row; returns the time that the passes took.
     ///
     /// # Panics
-    /// If there were too few rows.
+    /// If rows are missing.
     pub(crate) fn finish(self) -> Duration {
         assert_eq!(self.taken, self.height, "rows of the region");
         self.spent
     }
 
-    /// Takes the rows of the strip that are there, of which the first is `first`.
+    /// Processes the rows in the strip, which begin with row `first`.
     fn flush(&mut self, first: usize) {
         let begun = Instant::now();
         if self.resizer.profile == Profile::Pillow {
@@ -185,7 +186,7 @@ impl Resizer {
         }
     }
 
-    /// Makes what the passes look at.
+    /// Prepares the data that the passes read.
     fn prepare(&mut self, middle: Middle) {
         if self.profile != Profile::Pillow {
             return;
@@ -209,7 +210,7 @@ impl Resizer {
         }
     }
 
-    /// The first pass of `count` rows of the strip, of which the first is row `first` of the input.
+    /// The first pass of `count` rows of the strip, which begin with row `first` of the input.
     fn horizontal(&mut self, middle: Middle, first: usize, count: usize) {
         let stride = self.strip_of(self.columns.span().len()).stride;
         #[cfg(target_arch = "x86_64")]
@@ -228,7 +229,7 @@ impl Resizer {
         }
     }
 
-    /// The second pass of row `y` of the output.
+    /// The second pass for row `y` of the output.
     fn vertical(&self, middle: Middle, y: usize, out: &mut [u8]) {
         let rows = &self.between;
         match self.level {

@@ -8,7 +8,7 @@ fn to_byte(sum: i32) -> u8 {
     (sum >> PRECISION_BITS).clamp(0, 255) as u8
 }
 
-/// Source rows to rows between the passes.
+/// First pass: source rows to intermediate rows.
 pub(super) fn horizontal(
     columns: &Axis,
     source: &[u8],
@@ -16,7 +16,7 @@ pub(super) fn horizontal(
     middle: Middle,
     rows: &mut [u8],
 ) {
-    // Bytes from a pixel to the next and from a channel to the next.
+    // Bytes from one pixel to the next and from one channel to the next.
     let (pixel, channel) = match middle.layout {
         Layout::Nhwc => (3, 1),
         Layout::Nchw => (1, middle.run_stride),
@@ -39,7 +39,7 @@ pub(super) fn horizontal(
     }
 }
 
-/// Rows between the passes to one row of the output.
+/// Second pass: intermediate rows to one row of the output.
 pub(super) fn vertical(axis: &Axis, y: usize, rows: &[u8], middle: Middle, out: &mut [u8]) {
     let (start, weights) = axis.weights(y);
     let place = start % middle.ring;

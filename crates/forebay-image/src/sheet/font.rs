@@ -6,7 +6,7 @@ pub(super) const WIDTH: usize = 5;
 /// Rows of a glyph, the one below the line included.
 pub(super) const HEIGHT: usize = 8;
 
-/// Whether `c` has ink at a column and row; characters without a glyph are shown as a box.
+/// Returns whether `c` has a dot at a column and row; characters without a glyph are boxes.
 pub(super) fn ink(c: char, column: usize, row: usize) -> bool {
     let index = (c as usize).wrapping_sub(' ' as usize);
     let glyph = GLYPHS.get(index).unwrap_or(&BOX);

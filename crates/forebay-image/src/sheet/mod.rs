@@ -1,15 +1,15 @@
-//! Pictures for people: PNG files and contact sheets.
+//! Images for viewing: PNG files and contact sheets.
 
 mod font;
 
-/// Space around each picture, in pixels.
+/// Space around each image, in pixels.
 const MARGIN: usize = 10;
-/// Captions are drawn with square dots of this side, in pixels.
+/// Size of a caption's square dots, in pixels.
 const DOT: usize = 2;
-/// From a caption's character to the next, in pixels: tight, so that a name like `n01440764_10026.JPEG` fits
-/// under 224 pixels.
+/// Distance between characters of a caption, in pixels: narrow, so that a name like
+/// `n01440764_10026.JPEG` fits under 224 pixels.
 const ADVANCE: usize = font::WIDTH * DOT + 1;
-/// Space between a picture and its caption, in pixels.
+/// Space between an image and its caption, in pixels.
 const GAP: usize = 6;
 const BACKGROUND: u8 = 24;
 const INK: u8 = 214;
@@ -17,7 +17,7 @@ const INK: u8 = 214;
 /// Encodes an RGB image as PNG: `3 * width * height` bytes, row by row.
 ///
 /// # Panics
-/// If `rgb` has another length than that or the image is empty.
+/// If the length of `rgb` differs or the image is empty.
 pub fn encode_png(rgb: &[u8], width: u32, height: u32) -> Vec<u8> {
     assert_eq!(
         rgb.len() as u64,
@@ -35,8 +35,9 @@ pub fn encode_png(rgb: &[u8], width: u32, height: u32) -> Vec<u8> {
     png
 }
 
-/// A PNG with square pictures in a grid of at most `columns`, each with a caption below it. `images` holds
-/// one NHWC sample of `side` after the other; captions that do not fit are cut, missing ones are empty.
+/// Renders a PNG with square images in a grid of at most `columns`, each with a caption below it.
+/// `images` holds NHWC samples of `side`, one after the other; captions that do not fit are cut,
+/// missing ones are empty.
 ///
 /// # Panics
 /// If `images` is not a whole, positive number of samples, or `columns` is 0.
@@ -74,7 +75,7 @@ pub fn contact_sheet(images: &[u8], side: u32, columns: usize, captions: &[Strin
     encode_png(&sheet, width as u32, height as u32)
 }
 
-/// Draws text within `room` pixels.
+/// Draws text in a width of `room` pixels.
 fn write(sheet: &mut [u8], width: usize, (x, y): (usize, usize), room: usize, text: &str) {
     let fitting = (room + 1) / ADVANCE;
     for (i, c) in text.chars().take(fitting).enumerate() {

@@ -1,10 +1,12 @@
-//! Progressive JPEGs turned into baseline ones without loss, and back into the very bytes that they were.
+//! Lossless transcoding of progressive JPEGs to baseline ones, and restoration of the original
+//! bytes.
 //!
-//! A progressive file holds the same coefficients as a baseline one, in several scans; a region of it cannot be decoded
-//! without all of them. [`progressive_to_baseline`] writes them in one scan, with Huffman codes of their own, and keeps
-//! aside a *recipe*: the markers and tables of the original. With it [`restore_progressive`] codes the scans again.
-//! Encoders have some freedom in how they code a scan; a file whose encoder used it otherwise than libjpeg does is found
-//! when the recipe is tried, and left alone. The recipe's bytes are specified in FORMAT.md.
+//! A progressive file holds the same coefficients as a baseline one, in several scans; decoding a
+//! region of it requires all of them. [`progressive_to_baseline`] writes them in one scan, with new
+//! Huffman codes, and stores a *recipe*: the markers and tables of the original. With it
+//! [`restore_progressive`] encodes the scans again. Encoders have some freedom in how they encode a
+//! scan. A file whose encoder made other choices than libjpeg is detected when the recipe is tried,
+//! and left unchanged. FORMAT.md specifies the bytes of the recipe.
 
 mod scans;
 
@@ -19,24 +21,25 @@ use scans::Scans;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const VERSION: u8 = 1;
-/// Length and checksum of the original at the end of a recipe.
+/// Length and checksum of the original, at the end of a recipe.
 const CHECK: usize = 8;
-/// Longest original, as what the largest record holds.
+/// Maximum length of an original, that of the largest record.
 const MAX_BYTES: usize = 256 << 20;
 
 const SOF0: u8 = 0xc0;
 
-/// A baseline JPEG and the way back.
+/// A baseline JPEG with its recipe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transcoded {
     /// The baseline JPEG: the same coefficients, and all markers that do not concern their coding.
     pub jpeg: Vec<u8>,
-    /// The recipe from which [`restore_progressive`] makes the original.
+    /// The recipe from which [`restore_progressive`] restores the original.
     pub recipe: Vec<u8>,
 }
 
-/// Turns a progressive JPEG into a baseline one with the same pixels, from which its bytes can be restored: both were
-/// tried. `None` for every other file, and for those whose bytes would not come back; they are best left alone.
+/// Transcodes a progressive JPEG to a baseline one with the same pixels, from which its bytes can
+/// be restored; both are verified. `None` for every other file, and if the bytes cannot be
+/// restored; such files are best left unchanged.
 pub fn progressive_to_baseline(bytes: &[u8], limits: &Limits) -> Option<Transcoded> {
     let header = probe(bytes, limits).ok()?;
     if header.format != Format::Jpeg || !header.progressive || bytes.len() > MAX_BYTES {
@@ -57,11 +60,11 @@ pub fn progressive_to_baseline(bytes: &[u8], limits: &Limits) -> Option<Transcod
     same.then_some(Transcoded { jpeg, recipe })
 }
 
-/// Makes the original file of what [`progressive_to_baseline`] made of it.
+/// Restores the original file from the result of [`progressive_to_baseline`].
 ///
 /// # Errors
-/// [`ImageError`] if the recipe is damaged or not of this JPEG. What comes out is the original, byte for byte, or
-/// nothing: its length and CRC-32C are in the recipe.
+/// [`ImageError`] if the recipe is damaged or does not belong to this JPEG. A successful result is
+/// the original, byte for byte: the recipe holds its length and CRC-32C.
 pub fn restore_progressive(jpeg: &[u8], recipe: &[u8], limits: &Limits) -> Result<Vec<u8>> {
     let wrong = |what: &str| ImageError::corrupt(Format::Jpeg, format!("the recipe {what}"));
     let cut = || wrong("is cut short");
@@ -113,7 +116,7 @@ pub fn restore_progressive(jpeg: &[u8], recipe: &[u8], limits: &Limits) -> Resul
     Ok(out)
 }
 
-/// The library's answer; none if it panics.
+/// Calls the library; `None` if it panics.
 fn quietly<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok().flatten()
 }
@@ -122,7 +125,7 @@ fn coefficients(bytes: &[u8]) -> Option<JpegCoefficients> {
     quietly(|| read_coefficients(bytes).ok())
 }
 
-/// The places of the parts of a progressive file.
+/// Positions of the parts of a progressive file.
 struct Skeleton {
     /// Segments before the first scan: marker, start, end.
     header: Vec<(u8, usize, usize)>,
@@ -146,7 +149,7 @@ impl Skeleton {
                     continue;
                 }
                 0xe0..=0xef | 0xfe | DHT | DRI => {}
-                // Once scans have begun these would change what was before.
+                // After the first scan these would change what came before.
                 DQT | SOF2 if data.is_empty() => {}
                 _ => return None,
             }
@@ -206,7 +209,7 @@ impl Skeleton {
     }
 }
 
-/// The start of the marker after entropy-coded data; restart markers are a part of the data.
+/// The start of the marker after entropy-coded data; restart markers belong to the data.
 fn end_of_data(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at += bytes.get(at..)?.iter().position(|&byte| byte == 0xff)?;

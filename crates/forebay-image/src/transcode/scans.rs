@@ -1,12 +1,12 @@
-//! Codes the scans of a progressive JPEG (ITU-T T.81, annex G) with given Huffman tables, making the choices that the
-//! standard leaves open as libjpeg makes them.
+//! Encodes the scans of a progressive JPEG (ITU-T T.81, annex G) with given Huffman tables. Where
+//! the standard leaves a choice, it follows libjpeg.
 
 use super::{DHT, DRI, SOF2, SOS};
 use libjpeg_turbo_rs::JpegCoefficients;
 
-/// Longest run of blocks without a further coefficient that one code tells.
+/// Maximum number of blocks without a further coefficient that one code can represent.
 const MAX_RUN: u32 = 0x7fff;
-/// Correction bits that are held back at most: a run ends where more could come.
+/// Maximum number of pending correction bits: a run ends before more could be added.
 const MAX_HELD: usize = 1000 - 64 + 1;
 
 /// Code and length by symbol; length 0 for symbols without a code.
@@ -16,25 +16,25 @@ type Codes = [(u16, u8); 256];
 #[derive(Debug, Clone, Copy)]
 struct Component {
     id: u8,
-    /// Blocks of it in an MCU: in a row, in a column.
+    /// Blocks per MCU: horizontally and vertically.
     factors: (usize, usize),
-    /// Blocks that the picture needs, without those that only fill up MCUs.
+    /// Number of blocks that the image needs, without padding of MCUs.
     size: (usize, usize),
 }
 
-/// The coefficients that one scan codes.
+/// The coefficients that one scan encodes.
 #[derive(Debug, Default)]
 struct Scan {
-    /// Components by number, with their tables for DC and AC.
+    /// Component numbers, with their tables for DC and AC.
     components: Vec<(usize, usize, usize)>,
     /// First and last coefficient, in zigzag order.
     band: (usize, usize),
-    /// Bits that earlier scans have coded from, and that this one codes down to.
+    /// The bit position down to which earlier scans have encoded, followed by that of this scan.
     high: u8,
     low: u8,
 }
 
-/// The state from scan to scan.
+/// State from scan to scan.
 pub(super) struct Scans<'a> {
     coefficients: &'a JpegCoefficients,
     components: Vec<Component>,
@@ -59,7 +59,7 @@ impl<'a> Scans<'a> {
         }
     }
 
-    /// Learns from a marker segment.
+    /// Processes a marker segment.
     pub(super) fn segment(&mut self, marker: u8, payload: &[u8]) -> Option<()> {
         match marker {
             DHT => self.tables(payload),
@@ -131,7 +131,7 @@ impl<'a> Scans<'a> {
         self.components.clear();
         for ((c, &(h, v)), blocks) in rest.chunks_exact(3).zip(&factors).zip(&found.components) {
             let (wide, high) = (self.mcus.0 * h, self.mcus.1 * v);
-            // What is coded is what was read: of the same shape.
+            // The coefficients were read from the same file, so the shapes agree.
             if (blocks.blocks_x, blocks.blocks_y) != (wide, high)
                 || blocks.blocks.len() != wide * high
             {
@@ -172,7 +172,8 @@ impl<'a> Scans<'a> {
         (sound && scan.low <= 13).then_some(())
     }
 
-    /// Appends the data of the scan whose header was last. None if it cannot be coded, or `out` would grow beyond `limit`.
+    /// Appends the data of the scan whose header came last. `None` if it cannot be encoded, or
+    /// `out` would exceed `limit`.
     pub(super) fn encode(&self, out: &mut Vec<u8>, limit: usize) -> Option<()> {
         let scan = &self.scan;
         let &(only, ..) = scan.components.first()?;
@@ -283,7 +284,7 @@ impl<'a> Scans<'a> {
         let (from, to) = self.scan.band;
         let magnitude = |coefficient: i16| coefficient.unsigned_abs() >> self.scan.low;
         let band = &block[from..=to];
-        // One past the last coefficient that was zero until now.
+        // The index after the last coefficient that becomes nonzero in this scan.
         let new = band
             .iter()
             .rposition(|c| magnitude(*c) == 1)
@@ -324,7 +325,7 @@ impl<'a> Scans<'a> {
         Some(())
     }
 
-    /// Writes the code of a run of finished blocks, and the bits that were held back.
+    /// Writes the code of a run of finished blocks, and the pending bits.
     fn end_run(&self, run: &mut Run, writer: &mut Writer<'_>) -> Option<()> {
         if run.blocks > 0 {
             let size = 31 - run.blocks.leading_zeros();
@@ -338,14 +339,14 @@ impl<'a> Scans<'a> {
     }
 }
 
-/// Blocks that have no further coefficients, and the correction bits in them.
+/// Blocks without further coefficients, and the correction bits in them.
 #[derive(Debug, Default)]
 struct Run {
     blocks: u32,
     held: Vec<bool>,
 }
 
-/// Bits into bytes, with a zero behind each `ff`.
+/// Writes bits as bytes, with a zero after each `ff`.
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
     bits: u64,
@@ -361,7 +362,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The lowest `count` bits of `bits`, up to 16.
+    /// Writes the lowest `count` bits of `bits`, up to 16.
     fn put(&mut self, bits: u32, count: u32) {
         self.bits = self.bits << count | u64::from(bits);
         self.count += count;
@@ -385,7 +386,7 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
-    /// The bits of a value that has `size` of them: one less where it is negative.
+    /// Writes a value in `size` bits: one less if it is negative.
     fn value(&mut self, value: i32, size: u32) {
         let bits = if value < 0 { value - 1 } else { value };
         self.put(bits as u32 & ((1 << size) - 1), size);

@@ -1,4 +1,4 @@
-//! Files of libjpeg-turbo-rs's encoder there and back; damage.
+//! Round trips of files from libjpeg-turbo-rs's encoder, and damaged files.
 
 use super::*;
 use crate::format::jpeg::{SeekDensity, SeekPointBuilder};
@@ -73,7 +73,7 @@ fn files_come_back_byte_for_byte() {
                     let few = new.recipe.len() < 1500;
                     assert!(few, "{} bytes of recipe", new.recipe.len());
                     if height > 32 {
-                        // What it is done for: regions, and seek points.
+                        // The purpose of transcoding: regions and seek points.
                         let mut builder = SeekPointBuilder::default();
                         assert!(builder.build(&new.jpeg, SeekDensity::Rows).is_some());
                     }
@@ -116,7 +116,7 @@ fn others_are_left_alone() {
             "{cut}"
         );
     }
-    // Coded otherwise than libjpeg codes it: the padding before the last marker is zeros.
+    // An encoding that differs from libjpeg's: the padding before the last marker is zeros.
     let mut padded = original.clone();
     let last = padded.len() - 3;
     let mut changed = 0;

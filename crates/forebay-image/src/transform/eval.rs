@@ -1,23 +1,25 @@
-//! Resize of the short side and a center crop, as torchvision defines them, in one step.
+//! Resize of the short side followed by a center crop, as in torchvision, in one step.
 
 use crate::error::{Result, invalid};
 use crate::ops::{check_side, middle, resized};
 use crate::resize::ResizePlan;
 use serde::{Deserialize, Serialize};
 
-/// Resize so that the short side has `resize` pixels, then take the middle square of `crop` pixels. Only the
-/// part that the square needs is decoded and resized; the pixels are those of the two steps one by one.
+/// Resizes so that the short side has `resize` pixels, then takes the center square of `crop`
+/// pixels. Only the part that the square needs is decoded and resized; the pixels equal those of
+/// two separate steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EvalTransform {
-    /// Short side after the resize, in pixels.
+    /// Length of the short side after the resize, in pixels.
     pub resize: u32,
     /// Side of the output, in pixels; at most `resize`.
     pub crop: u32,
 }
 
 impl EvalTransform {
-    /// The short side becomes `resize`, the output is the middle square of side `crop`.
+    /// Creates a transform: the short side becomes `resize`, the output is the center square of
+    /// side `crop`.
     pub const fn new(resize: u32, crop: u32) -> Self {
         Self { resize, crop }
     }
@@ -50,7 +52,7 @@ impl EvalTransform {
 }
 
 impl Default for EvalTransform {
-    /// The usual sizes for ImageNet: 256 and 224.
+    /// The common sizes for ImageNet: 256 and 224.
     fn default() -> Self {
         Self::new(256, 224)
     }

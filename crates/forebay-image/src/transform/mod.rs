@@ -1,7 +1,7 @@
 //! Transforms: from the bytes of an image to its place in a batch.
 //!
-//! A transform decides from header, options and [`SampleSeed`] which part of the image becomes which part of
-//! the output, has only that part decoded, and resizes it straight into the batch.
+//! From header, options and [`SampleSeed`], a transform determines which part of the image becomes
+//! which part of the output, decodes only that part, and resizes it directly into the batch.
 
 mod eval;
 #[cfg(test)]
@@ -20,8 +20,8 @@ use crate::region::{Region, RgbImage};
 use crate::resize::{ResizePlan, Resizer};
 use std::time::Instant;
 
-/// How an image becomes a picture of one size. Whose pixels these are is said by the decoder's
-/// [`Profile`](crate::Profile).
+/// The conversion of an image to a sample of fixed size. The decoder's [`Profile`](crate::Profile)
+/// selects the library whose pixels are reproduced.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Transform {
@@ -31,7 +31,8 @@ pub enum Transform {
     Eval(EvalTransform),
     /// A list of transforms.
     List(Compose),
-    /// Nothing: images stay encoded, for those who decode them elsewhere. There is nothing to [`apply`](Self::apply).
+    /// No transform: images stay encoded, for decoding elsewhere. [`apply`](Self::apply) does not
+    /// support it.
     Raw,
 }
 
@@ -51,8 +52,8 @@ pub enum Transform {
 pub struct Encoded<'a> {
     /// The encoded image: the bytes of a JPEG or PNG file.
     pub bytes: &'a [u8],
-    /// The result of [`build_seek_points`](crate::build_seek_points) for these bytes. Anything else is ignored: it never
-    /// changes pixels.
+    /// The result of [`build_seek_points`](crate::build_seek_points) for these bytes. Anything else
+    /// is ignored and never changes pixels.
     pub seek_points: Option<&'a [u8]>,
 }
 
@@ -71,7 +72,7 @@ impl<'a> From<&'a Vec<u8>> for Encoded<'a> {
     }
 }
 
-/// The time spent on one sample, in nanoseconds.
+/// Time spent on one sample, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timing {
     /// Header and decoding.
@@ -81,20 +82,20 @@ pub struct Timing {
 }
 
 impl Transform {
-    /// Checks the options.
+    /// Validates the options.
     ///
     /// # Errors
-    /// [`ImageError::Transform`] says which option is wrong and what is allowed.
+    /// [`ImageError::Transform`] with the invalid option and the allowed values.
     pub fn validate(&self) -> Result<()> {
         match self {
             Self::Train(train) => train.validate(),
             Self::Eval(eval) => eval.validate(),
-            // Was checked when it was made.
+            // Validated when it was created.
             Self::List(_) | Self::Raw => Ok(()),
         }
     }
 
-    /// Height and width of what comes out, in pixels; 0 and 0 where images stay encoded.
+    /// Returns height and width of the output, in pixels; 0 and 0 if images stay encoded.
     pub fn output_size(&self) -> Size {
         match self {
             Self::Train(train) => (train.size, train.size),
@@ -104,15 +105,15 @@ impl Transform {
         }
     }
 
-    /// Numbers of one output sample: `3 * height * width`.
+    /// Returns the number of values in one output sample: `3 * height * width`.
     pub fn output_values(&self) -> usize {
         let (height, width) = self.output_size();
         3 * height as usize * width as usize
     }
 
-    /// Decodes and transforms an image into `out`, [`Transform::output_values`] times the bytes of `output`'s type
-    /// long, every byte of which is written on success. On an error its contents are unspecified. `encoded` is an [`Encoded`],
-    /// or the bytes alone.
+    /// Decodes and transforms an image into `out`, whose length is [`Transform::output_values`]
+    /// times the bytes of `output`'s type. On success every byte is written; on an error the
+    /// content is undefined. `encoded` is an [`Encoded`], or the bytes alone.
     ///
     /// # Errors
     /// Every [`ImageError`]; [`ImageError::Transform`] for [`Transform::Raw`].
@@ -150,7 +151,8 @@ impl Transform {
         let Encoded { bytes, seek_points } = encoded.into();
         let mut picture = decoder.open(bytes)?;
         let (width, height) = picture.size();
-        // `crop` is where the resize begins: nothing outside of what it asks for influences the output.
+        // `crop` is the origin of the resize: nothing outside of the region that it requests
+        // influences the output.
         let (crop, resize): (_, ResizePlan) = match self {
             Self::Train(train) => train.plan(width, height, seed),
             Self::Eval(eval) => eval.plan(width, height),
@@ -172,7 +174,7 @@ impl Transform {
             _ => Layout::Nhwc,
         };
         let straight = changes.is_none() && !is_padded && output.dtype == Dtype::Uint8;
-        // Aside, so that it can be written to while the rest of the decoder is in use.
+        // Taken out, so that it can be written to while the rest of the decoder is in use.
         let mut work = std::mem::take(&mut decoder.picture);
         let to = match straight {
             true => &mut *out,
@@ -201,13 +203,14 @@ impl Transform {
     }
 }
 
-/// Resizes a picture with the filter of the default profile: Pillow's `resize((width, height), BILINEAR)`.
+/// Resizes an image with the filter of the default profile: Pillow's `resize((width, height),
+/// BILINEAR)`.
 ///
 /// # Errors
 /// [`ImageError::Transform`] for a side of 0 or over 8,192 pixels.
 ///
 /// # Panics
-/// If the picture is empty or its data have another length than its size says.
+/// If the image is empty or the length of its data does not match its size.
 pub fn resize(image: &RgbImage, width: u32, height: u32) -> Result<RgbImage> {
     check_side("width", width)?;
     check_side("height", height)?;

@@ -1,4 +1,5 @@
-//! Transforms against torchvision on PIL images (testdata/golden-augment, made by tools/make_golden_augment.py).
+//! Compares transforms with torchvision on PIL images (testdata/golden-augment, made by
+//! tools/make_golden_augment.py).
 
 use std::path::PathBuf;
 
@@ -44,7 +45,7 @@ fn whole() -> RgbImage {
     Decoder::new(Limits::default()).decode(&bytes).unwrap()
 }
 
-/// The part of a picture between two corners.
+/// The part of an image between two corners.
 fn part(whole: &RgbImage, corners: &[String]) -> Picture {
     let [x, y, x1, y1] = [0, 1, 2, 3].map(|i| corners[i].parse::<usize>().unwrap());
     let mut picture = Picture::default();
@@ -73,7 +74,7 @@ fn moved_pictures_are_torchvisions_between_pixels_and_outside() {
     }
 }
 
-/// Whole images through whole transforms: the region that is decoded, and what is black around it.
+/// Whole images through whole transforms: the decoded region, and the black border around it.
 #[test]
 fn a_center_crop_is_torchvisions_also_of_more_than_there_is() {
     let whole = whole();

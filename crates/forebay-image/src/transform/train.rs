@@ -1,4 +1,4 @@
-//! RandomResizedCrop and a random flip, as torchvision defines them.
+//! RandomResizedCrop and a random flip, as in torchvision.
 
 use crate::error::Result;
 use crate::ops::{check_crop, check_probability, check_side, random_region};
@@ -7,25 +7,26 @@ use crate::region::Region;
 use crate::resize::ResizePlan;
 use serde::{Deserialize, Serialize};
 
-/// Crop a random part, resize it to a square, mirror it sometimes.
+/// Crops a random part, resizes it to a square, and flips it with a probability.
 ///
-/// The crop is chosen as `torchvision.transforms.RandomResizedCrop` does: ten tries of a random area and
-/// a log-uniform aspect ratio, then the largest center crop within the ratio's bounds.
+/// The crop is chosen as in `torchvision.transforms.RandomResizedCrop`: ten attempts with a random
+/// area and a log-uniform aspect ratio, then the largest center crop within the ratio's bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainTransform {
     /// Side of the output, in pixels.
     pub size: u32,
-    /// Least and greatest area of the crop, as a part of the image's.
+    /// Minimum and maximum area of the crop, as a fraction of the image's.
     pub scale: (f64, f64),
-    /// Least and greatest width / height of the crop.
+    /// Minimum and maximum width / height of the crop.
     pub ratio: (f64, f64),
-    /// Probability of the mirror image.
+    /// Probability of a horizontal flip.
     pub flip: f64,
 }
 
 impl TrainTransform {
-    /// The usual settings for ImageNet: area 0.08 to 1, ratio 3/4 to 4/3, half of the images mirrored.
+    /// The common settings for ImageNet: area 0.08 to 1, ratio 3/4 to 4/3, half of the images
+    /// flipped.
     pub const fn new(size: u32) -> Self {
         Self {
             size,
@@ -41,7 +42,7 @@ impl TrainTransform {
         check_probability("flip", self.flip)
     }
 
-    /// The crop for a sample, and whether it is mirrored; a pure function.
+    /// Returns the crop of a sample, and whether it is flipped; a pure function.
     pub fn crop(&self, width: u32, height: u32, seed: SampleSeed) -> (Region, bool) {
         let flip = Draws::new(seed, Purpose::FLIP).unit() < self.flip;
         (
@@ -68,7 +69,7 @@ impl TrainTransform {
 }
 
 impl Default for TrainTransform {
-    /// The usual settings, 224 pixels a side.
+    /// The common settings, 224 pixels per side.
     fn default() -> Self {
         Self::new(224)
     }

@@ -1,4 +1,4 @@
-//! Untrusted bytes: errors in plain words, never a panic, never a large allocation.
+//! Untrusted bytes: clear errors, never a panic, never a large allocation.
 
 use forebay_image::{
     Color, Decoder, EvalTransform, Format, ImageError, Layout, Limits, Region, SampleSeed,
@@ -26,7 +26,7 @@ fn decoder() -> Decoder {
     Decoder::new(Limits::default())
 }
 
-/// A JPEG that says it is of some size, followed by nothing much.
+/// A JPEG header with some size, almost without data.
 fn header_only(width: u16, height: u16) -> Vec<u8> {
     let [w1, w0] = width.to_be_bytes();
     let [h1, h0] = height.to_be_bytes();
@@ -108,7 +108,7 @@ fn bombs_are_refused_from_their_headers() {
         started.elapsed()
     );
 
-    // 16,384 x 4,096 progressive pixels: over the bytes that coefficients would take.
+    // 16,384 x 4,096 progressive pixels: above the limit because of the coefficients.
     let mut wide = header_only(16_384, 4096);
     wide[3] = 0xc2;
     assert!(matches!(
@@ -148,7 +148,7 @@ fn a_file_cut_anywhere_is_an_error() {
     let mut out = vec![0; transform.output_values()];
     for path in [PLAIN, PROGRESSIVE, GRAY, RESTARTS, A_PNG] {
         let bytes = shipped(path);
-        // Cuts within the last two bytes leave every pixel there; those before lose some.
+        // Cuts within the last two bytes keep every pixel; earlier cuts lose some.
         let cuts = (0..bytes.len() - 16)
             .step_by(1 + bytes.len() / 97)
             .chain([bytes.len() / 2]);
@@ -261,7 +261,7 @@ proptest! {
     ) {
         let mut bytes = shipped([PLAIN, PROGRESSIVE, GRAY, RESTARTS, A_PNG][which]);
         for (at, value) in damage {
-            // Half of the damage in the first 700 bytes, where the tables are.
+            // Half of the damage is in the first 700 bytes, where the tables are.
             let range = if value % 2 == 0 { bytes.len() } else { 700 };
             bytes[at.index(range)] = value;
         }

@@ -1,4 +1,5 @@
-//! The fuzz corpus, replayed without a fuzzer: what each target asserts holds for every kept input.
+//! Replays the fuzz corpus without a fuzzer: the assertions of each target hold for every stored
+//! input.
 
 use forebay_image::{
     Decoder, ImageError, Limits, Region, build_seek_points, probe, progressive_to_baseline,
@@ -82,7 +83,7 @@ fn seek_points() {
     let (mut plain, mut other) = (Vec::new(), Vec::new());
     let mut used = 0;
     for (name, bytes) in corpus("jpeg") {
-        // One byte for the length of seek points, which the kept inputs do not have.
+        // One byte for the length of the seek points, of which the stored inputs have none.
         let (&0, jpeg) = bytes.split_first().unwrap() else {
             panic!("{name}: seek points in the input");
         };

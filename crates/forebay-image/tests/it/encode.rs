@@ -1,5 +1,6 @@
-//! JPEGs against what libjpeg-turbo writes for the same pixels (testdata/golden-encode, made by
-//! tools/make_dirty_images.py with Pillow): packs that make images smaller must give the same bytes tomorrow.
+//! Compares encoded JPEGs with those of libjpeg-turbo for the same pixels (testdata/golden-encode,
+//! made by tools/make_dirty_images.py with Pillow), so that packs that shrink images stay
+//! reproducible.
 
 use forebay_image::{Decoder, Limits, RgbImage, Shrink, encode_jpeg, probe};
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ fn testdata(path: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The script's `pixels`.
+/// The same as `pixels` in the script.
 fn pixels(width: u32, height: u32, gray: bool) -> RgbImage {
     let mut data = Vec::new();
     for y in 0..height {

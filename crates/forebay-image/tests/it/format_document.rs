@@ -1,9 +1,9 @@
-//! The worked bytes of seek points in FORMAT.md are what the code makes.
+//! The example bytes of seek points in FORMAT.md equal those that the code produces.
 
 use forebay_image::{SeekDensity, SeekPointBuilder, build_seek_points};
 use std::path::Path;
 
-/// The bytes of a fence "```hex NAME": lines of `OFFSET  BYTES | what they are`.
+/// The bytes of a fence "```hex NAME", with lines of `OFFSET  BYTES | meaning`.
 fn worked(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../FORMAT.md");
     let document = std::fs::read_to_string(path).unwrap();

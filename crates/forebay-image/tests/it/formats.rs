@@ -1,4 +1,5 @@
-//! Every format and variant against Pillow's pixels (testdata/formats, made by tools/make_format_corpus.py).
+//! Compares every format and variant with Pillow's pixels (testdata/formats, made by
+//! tools/make_format_corpus.py).
 
 use forebay_image::{
     DecodeOptions, Decoder, EvalTransform, Format, ImageError, Layout, Limits, Region, SampleSeed,
@@ -89,7 +90,7 @@ fn every_variant_has_pillows_pixels() {
     }
 }
 
-/// The options decide whether a turned picture is the same as one whose pixels were turned before.
+/// A crop of an oriented image equals the crop of an image whose pixels were oriented before.
 #[test]
 fn crops_are_planned_in_the_turned_picture() {
     let transforms = [
@@ -173,7 +174,7 @@ fn headers_of_webp_say_what_files_are() {
 #[test]
 fn webp_bombs_are_refused_before_anything_is_allocated() {
     let mut decoder = Decoder::new(Limits::default());
-    // The extended header says 61x45, the picture inside 16,383x16,383.
+    // The extended header says 61x45, the image inside 16,383x16,383.
     let mut bytes = file("lossy-alpha.webp");
     let picture = bytes.windows(4).position(|w| w == b"VP8 ").unwrap();
     bytes[picture + 14..picture + 18].copy_from_slice(&[0xff, 0x3f, 0xff, 0x3f]);
@@ -219,7 +220,8 @@ proptest! {
             bytes[at.index(range)] = value;
         }
         let outcome = oriented().decode(&bytes);
-        // A panic inside of the WebP crate is caught and becomes an error of that image; the JPEG decoders have none.
+        // A panic inside the WebP crate is caught and becomes an error of that image; the JPEG
+        // decoders have none.
         if names[which].ends_with("jpg") {
             prop_assert!(!matches!(outcome, Err(ImageError::Decoder { .. })), "{:?}", outcome.err());
         }

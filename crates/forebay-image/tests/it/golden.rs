@@ -1,5 +1,5 @@
-//! Pixels and crops against what Pillow and an independent implementation of the random numbers gave
-//! (testdata/golden-pixels, made by tools/make_golden_pixels.py).
+//! Compares pixels and crops with those of Pillow and of an independent implementation of the
+//! random numbers (testdata/golden-pixels, made by tools/make_golden_pixels.py).
 
 use forebay_image::{
     DecodeOptions, Decoder, EvalTransform, Layout, Limits, Profile, Region, SampleSeed,
@@ -146,7 +146,8 @@ fn crops_are_torchvisions_with_the_documented_random_numbers() {
     }
 }
 
-/// Compares two transforms of the shipped images, with some options, with a table of testdata/golden-pixels.
+/// Compares two transforms of the repository's images, with modified options, with a table of
+/// testdata/golden-pixels.
 fn check_profile(name: &str, change: impl Fn(&mut DecodeOptions), transforms: [Transform; 2]) {
     let mut options = DecodeOptions::new(Limits::default());
     change(&mut options);

@@ -1,4 +1,5 @@
-//! Kinds of JPEG that ordinary encoders do not write: those that are refused say why, and no check passes what the decoder refuses.
+//! JPEGs that common encoders do not write: refusals give the reason, and no check accepts a file
+//! that the decoder refuses.
 
 use forebay_image::{
     Color, Decoder, ImageError, Limits, Region, SeekDensity, SeekPointBuilder, check_structure,
@@ -41,7 +42,7 @@ fn plain() -> Vec<u8> {
     encode_jpeg(&image, 90, false).unwrap()
 }
 
-/// Offset of the first segment of a kind.
+/// Offset of the first segment with a marker.
 fn place(bytes: &[u8], marker: u8) -> usize {
     let mut at = 2;
     while bytes[at + 1] != marker {
@@ -66,14 +67,14 @@ fn frame(offset: usize, value: u8) -> Vec<u8> {
     bytes
 }
 
-/// A file whose last scan comes so often in all.
+/// A file whose last scan is repeated, `times` in total.
 fn repeated(bytes: &[u8], times: usize) -> Vec<u8> {
     let last = bytes.windows(2).rposition(|w| w == [0xff, 0xda]).unwrap();
     let (before, scan) = bytes[..bytes.len() - 2].split_at(last);
     [before, &scan.repeat(times), &[0xff, 0xd9]].concat()
 }
 
-/// Returns the error of a file that the decoder and every check refuse alike.
+/// Returns the error of a file that the decoder and every check refuse.
 #[track_caller]
 fn refusal(bytes: &[u8]) -> ImageError {
     let mut decoder = Decoder::new(Limits::default());
@@ -113,7 +114,7 @@ fn kinds_that_are_not_decoded_are_called_unsupported() {
         assert!(matches!(error, ImageError::Unsupported { .. }), "{error:?}");
         assert_eq!(error.to_string(), format!("unsupported JPEG: {what}"));
     }
-    // A file that begins as hierarchical ones do, whatever its first frame is.
+    // A file that begins like hierarchical ones, regardless of its first frame.
     let whole = [&[0xff, 0xd8, 0xff, 0xde, 0, 2], &plain()[2..]].concat();
     assert_eq!(
         refusal(&whole).to_string(),
@@ -207,7 +208,7 @@ fn adobes_transform_decides_between_cmyk_and_ycck() {
     assert_eq!(color("cmyk-420.jpg"), Color::Cmyk);
     assert_eq!(color("cmyk-without-adobe-420.jpg"), Color::Cmyk);
     assert_eq!(color("ycck-420.jpg"), Color::Ycck);
-    // libjpeg takes every transform but 0 for YCCK.
+    // libjpeg treats every transform but 0 as YCCK.
     assert_eq!(color("ycck-transform-1.jpg"), Color::Ycck);
 }
 
@@ -268,7 +269,7 @@ proptest! {
             let range = if value % 2 == 0 { bytes.len() } else { bytes.len().min(400) };
             bytes[at.index(range)] = value;
         }
-        // Damage to a header may ask for a huge picture.
+        // A damaged header may claim a huge image.
         let limits = Limits { max_pixels: 1 << 18, ..Limits::default() };
         let mut decoder = Decoder::new(limits);
         let whole = decoder.decode(&bytes);

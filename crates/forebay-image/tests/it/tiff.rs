@@ -1,4 +1,5 @@
-//! TIFF against Pillow's pixels (testdata/tiff, made by tools/make_tiff_corpus.py), and damaged files.
+//! Compares TIFF with Pillow's pixels (testdata/tiff, made by tools/make_tiff_corpus.py), and tests
+//! damaged files.
 
 use forebay_image::{
     Decoder, Ending, Format, ImageError, Limits, Region, encode_png, ending, probe, sniff,
@@ -34,7 +35,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-/// Writes `value` as the value of a tag of the first directory of a little-endian file.
+/// Sets the value of a tag in the first directory of a little-endian file.
 fn set(bytes: &mut [u8], tag: u16, value: u32) {
     let start = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
     let count = u16::from_le_bytes(bytes[start..start + 2].try_into().unwrap()) as usize;
@@ -67,7 +68,7 @@ fn pixels_are_pillows() {
         ];
         assert_eq!(described[..], row[1..], "{}", row[0]);
         assert_eq!(ending(&bytes, &found), Ending::Whole);
-        // A region has the pixels of the whole.
+        // A region equals the same part of the whole image.
         let png = encode_png(&whole.data, whole.width, whole.height);
         let header = probe(&png, &Limits::default()).unwrap();
         let region = Region {
@@ -115,7 +116,7 @@ fn bombs_are_refused_before_anything_is_allocated() {
         refused(257, u32::MAX),
         ImageError::OverLimit { .. }
     ));
-    // More rows than the strips hold.
+    // More rows than the strips contain.
     assert!(!matches!(
         refused(257, 16_000),
         ImageError::OverLimit { .. }

@@ -1,9 +1,11 @@
-//! One batch buffer, written by several threads at once.
+//! One batch buffer, written by several threads concurrently.
 //!
-//! A [`Canvas`] owns the buffer while its [`Slot`]s, one for each sample, are out. Each slot gives
-//! its thread the bytes of its own sample and nothing else; when all slots are gone the buffer comes back whole.
+//! A [`Canvas`] owns the buffer while its [`Slot`]s, one per sample, exist. Each slot gives its
+//! thread access to the bytes of its own sample only. When all slots are dropped, the whole buffer
+//! can be taken back.
 
-// Disjoint parts of one buffer in several threads: the borrow checker knows that only within one scope.
+// Threads write disjoint parts of one buffer; the borrow checker can verify that only within one
+// scope.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -15,24 +17,26 @@ use forebay_batch::Buffer;
 pub(super) struct Canvas {
     /// Only moved, never read or written, while slots exist.
     buffer: Buffer,
-    /// First byte of `buffer`'s memory, which stays where it is when `buffer` moves: it is a map, not inline.
+    /// First byte of `buffer`'s memory. It does not move with `buffer`, because the memory is a
+    /// mapping.
     base: NonNull<u8>,
     slot_bytes: usize,
 }
 
 // SAFETY: `base` points into memory that `buffer`, which is Send, owns.
 unsafe impl Send for Canvas {}
-// SAFETY: a shared Canvas offers nothing but the slots' access, which is to disjoint bytes.
+// SAFETY: a shared Canvas only allows access through slots, to disjoint bytes.
 unsafe impl Sync for Canvas {}
 
-/// The place of one sample. Not `Clone`: whoever has it is the only one who writes there.
+/// The memory of one sample. Not `Clone`, so its owner is the only writer.
 pub(super) struct Slot {
     canvas: Arc<Canvas>,
     index: usize,
 }
 
 impl Canvas {
-    /// Cuts a buffer of `slots * slot_bytes` bytes into its slots, in order. `None` if the length is another.
+    /// Divides a buffer of `slots * slot_bytes` bytes into its slots, in order. `None` if it has
+    /// another length.
     pub(super) fn cut(
         mut buffer: Buffer,
         slots: usize,
@@ -55,20 +59,21 @@ impl Canvas {
         Some((canvas, slots))
     }
 
-    /// The buffer, if no slot is left.
+    /// Returns the buffer, if no slot is left.
     pub(super) fn whole(canvas: Arc<Canvas>) -> Option<Buffer> {
         Arc::into_inner(canvas).map(|canvas| canvas.buffer)
     }
 }
 
 impl Slot {
-    /// The bytes of this sample.
+    /// Returns the bytes of this sample.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         let bytes = self.canvas.slot_bytes;
-        // SAFETY: `cut` made one slot for each index below `slots` and checked that the buffer has
-        // `slots * bytes` bytes, so the range is inside the buffer and no other slot has it. Slots are not
-        // Clone and `&mut self` excludes a second use of this one. The buffer lives in the Arc that the slot
-        // holds; it is reached again only through `whole`, which needs the last reference.
+        // SAFETY: `cut` created one slot for each index below `slots` and checked that the buffer
+        // has `slots * bytes` bytes, so the range is inside the buffer and no other slot has it.
+        // Slots are not Clone, and `&mut self` excludes a second use of this one. The slot's Arc
+        // keeps the buffer alive; other access to it goes through `whole`, which needs the last
+        // reference.
         unsafe {
             std::slice::from_raw_parts_mut(self.canvas.base.as_ptr().add(self.index * bytes), bytes)
         }

@@ -1,14 +1,15 @@
-//! The cores that the loaders of a process share.
+//! The CPU cores, shared by the loaders of a process.
 //!
-//! A loader whose number of threads was left to Forebay has a decode thread for each core. Several of them, say one for
-//! training and one for validation, or the streams of a server, would have several times as many as there are cores. So their
-//! threads take a *seat* before they work: there is one for each core. A thread keeps its seat from one sample to the next as
-//! long as nobody waits.
+//! A loader without an explicit number of threads has a decode thread per core. Several loaders,
+//! such as one for training and one for validation, or the streams of a server, would then have
+//! several times as many threads as cores. So their threads acquire a *seat*, a permit of a
+//! semaphore with one per core, before they work. Uncontended seats are free: a thread keeps its
+//! seat from one sample to the next until another thread waits.
 //!
-//! Seats go to loaders by the tree of their [`Share`]s (see [`crate::fair`]), each loader with a part of its own: time in a seat counts,
-//! not samples, so that large pictures get no more of the cores than small ones. Within a loader, the thread that waits longest is
-//! next. What a loader did not use while it had nothing to do is not saved up, and what it used while nobody waited is not held
-//! against it.
+//! Seats are assigned by the tree of [`Share`]s (see [`crate::fair`]), in which each loader has its
+//! own part. The cost is time in a seat, not samples, so large images get no more CPU time than
+//! small ones. Within a loader, the thread that has waited longest is next. Idle time is not saved
+//! up, and time used without contention is not charged.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,16 +18,16 @@ use std::time::{Duration, Instant};
 
 use crate::fair::{FairQueue, Share};
 
-/// What a piece of work costs until its loader has done one: a usual sample.
+/// Expected cost of a loader's first sample.
 const FIRST_GUESS: Duration = Duration::from_millis(1);
-/// Seats, and those who wait for one.
+/// Seats, and the threads that wait for one.
 pub(super) struct Cores {
     seats: Mutex<Seats>,
-    /// How many wait, for a look without the lock.
+    /// Number of waiting threads, readable without the lock.
     wanted: AtomicUsize,
 }
 
-/// Who sits and who waits; knows neither threads nor clocks.
+/// Assignment of seats; uses neither threads nor clocks.
 struct Seats {
     free: usize,
     waiting: FairQueue<Arc<Waiter>>,
@@ -35,13 +36,13 @@ struct Seats {
 /// A thread that waits for a seat.
 struct Waiter {
     thread: Thread,
-    /// Seconds that the piece of work is expected to take, which its loader is charged with.
+    /// Expected duration of its work in seconds, charged to its loader in advance.
     expected: f64,
     seated: AtomicBool,
 }
 
 impl Waiter {
-    /// This thread.
+    /// A waiter for the current thread.
     fn new(expected: f64) -> Arc<Self> {
         Arc::new(Waiter {
             thread: std::thread::current(),
@@ -51,16 +52,16 @@ impl Waiter {
     }
 }
 
-/// What a thread had of the cores.
+/// A thread's use of a seat.
 struct Held {
-    /// What its loader was charged with in advance, in seconds.
+    /// Seconds charged to its loader in advance.
     expected: f64,
-    /// How long it had its seat while others waited.
+    /// Time in the seat while other threads waited.
     took: Option<Duration>,
 }
 
-/// The cores of this process, which those that it is forked into do not share: the threads that have
-/// their seats do not come along.
+/// Returns the cores of this process. A forked process gets new ones, because the threads that hold
+/// the seats do not exist in it.
 pub(super) fn of_this_process() -> Arc<Cores> {
     static SHARED: Mutex<Option<(u32, Arc<Cores>)>> = Mutex::new(None);
     let process = std::process::id();
@@ -83,7 +84,7 @@ impl Seats {
         }
     }
 
-    /// Gives a seat to whom it belongs; none if there is no seat, or nobody waits.
+    /// Assigns a seat to the next waiter; `None` if there is no seat or no waiter.
     fn seat_one(&mut self) -> Option<Arc<Waiter>> {
         if self.free == 0 {
             return None;
@@ -93,9 +94,9 @@ impl Seats {
         Some(waiter)
     }
 
-    /// Puts right what a piece of work was expected to take.
+    /// Replaces the expected cost of a piece of work by the actual one.
     fn settle(&mut self, share: &Share, held: &Held) {
-        // Without others nothing is counted.
+        // Without contention nothing is charged.
         let seconds = held.took.map_or(0.0, |took| took.as_secs_f64());
         self.waiting.adjust(share, seconds - held.expected);
     }
@@ -113,7 +114,7 @@ impl Cores {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Seats those whose turn it is, and wakes them.
+    /// Assigns free seats and wakes their threads.
     fn dispatch(&self, mut seats: MutexGuard<'_, Seats>) {
         let mut seated = Vec::new();
         while let Some(waiter) = seats.seat_one() {
@@ -127,7 +128,8 @@ impl Cores {
         }
     }
 
-    /// Waits for a seat, for work that is expected to take so many seconds. Who has one goes to the end of the queue with it.
+    /// Waits for a seat, for work with an expected duration in seconds. A thread that holds a seat
+    /// returns it and queues again.
     fn acquire(&self, share: &Share, held: Option<Held>, expected: f64) {
         let waiter = Waiter::new(expected);
         let mut seats = self.lock();
@@ -162,17 +164,17 @@ impl Cores {
     }
 }
 
-/// The cores as a loader has them.
+/// A loader's access to the cores.
 pub(super) struct Place {
     cores: Arc<Cores>,
-    /// The loader's own.
+    /// The loader's own share.
     share: Share,
-    /// Seconds that a piece of work takes, as the bits of a number.
+    /// Expected seconds per piece of work, as the bits of a float.
     expected: AtomicU64,
 }
 
 impl Place {
-    /// Among the loaders of this process, with a part of this share.
+    /// Registers a loader of this process, with a part of this share.
     pub(super) fn new(share: Option<&Share>) -> Self {
         Place::among(
             of_this_process(),
@@ -193,7 +195,8 @@ impl Place {
         f64::from_bits(self.expected.load(Ordering::Relaxed))
     }
 
-    /// What a piece of work took goes into what the next one is expected to take. Threads may lose each other's: it is a guess.
+    /// Updates the expected duration with the actual one. Concurrent updates may be lost, which is
+    /// fine for an estimate.
     fn learn(&self, took: Option<Duration>) {
         if let Some(took) = took {
             let expected = self.expected();
@@ -209,10 +212,10 @@ impl Drop for Place {
     }
 }
 
-/// A thread's claim to a core; without a place it has one of its own.
+/// A thread's permit for a core; without a place it always has one.
 pub(super) struct Seat<'a> {
     place: Option<&'a Place>,
-    /// Since when it works in its seat, and what was charged for it.
+    /// Start of the work in the seat, and the seconds charged for it.
     taken: Option<(Instant, f64)>,
 }
 
@@ -221,11 +224,11 @@ impl<'a> Seat<'a> {
         Seat { place, taken: None }
     }
 
-    /// Waits for a core, for one piece of work. Keeps the one it has, unless somebody waits.
+    /// Waits for a core, for one piece of work. Keeps the current one unless another thread waits.
     pub(super) fn take(&mut self) {
         let Some(place) = self.place else { return };
         let expected = match self.taken.take() {
-            // What is done while nobody waits costs nothing.
+            // Work without contention is not charged.
             Some((_, expected)) if !place.cores.is_wanted() => expected,
             taken => {
                 let held = taken.map(|(since, expected)| Held {
@@ -241,7 +244,7 @@ impl<'a> Seat<'a> {
         self.taken = Some((Instant::now(), expected));
     }
 
-    /// Gives the core back.
+    /// Returns the core.
     pub(super) fn leave(&mut self) {
         if let (Some(place), Some((since, expected))) = (self.place, self.taken.take()) {
             let took = place.cores.is_wanted().then(|| since.elapsed());
@@ -319,7 +322,7 @@ mod tests {
                     std::thread::yield_now();
                 }
             }
-            // Somebody waits, so going on means to queue up behind them.
+            // Another thread waits, so this one queues behind it.
             mine.take();
             tell.send(9).unwrap();
         });
@@ -333,8 +336,8 @@ mod tests {
         }
     }
 
-    /// How often each of these shares gets a seat, if all of them always want one and have pieces of work of so many
-    /// milliseconds.
+    /// How often each of these shares gets a seat if all of them always want one, with pieces of
+    /// work of this many milliseconds.
     fn seatings_of(
         shares: &[Share],
         milliseconds: &[u64],
@@ -349,7 +352,7 @@ mod tests {
         let mut state = cores.lock();
         let mut counts = vec![0; places.len()];
         let mut waiters: Vec<(Arc<Waiter>, usize)> = Vec::new();
-        // Who sits: whose, and when its work is done.
+        // Occupied seats: share, end of the work, and waiter.
         let mut sitting: Vec<(usize, u64, Arc<Waiter>)> = Vec::new();
         let mut clock = 0;
         let queue = |state: &mut Seats, waiters: &mut Vec<(Arc<Waiter>, usize)>, who: usize| {
@@ -398,7 +401,7 @@ mod tests {
         shares.push(name.part_of("good").part());
         let counts = seatings_of(&shares, &[1; 61], 2, 8000);
         assert!((3900..4100).contains(&counts[60]), "{counts:?}");
-        // Large pictures do not change that.
+        // Large images do not change that.
         let mut milliseconds = [20; 61];
         milliseconds[60] = 1;
         let counts = seatings_of(&shares, &milliseconds, 2, 8000);
@@ -411,7 +414,7 @@ mod tests {
     fn weights_are_shares_of_the_time() {
         let counts = seatings(&[(1.0, 1), (3.0, 1)], 1, 4000);
         assert!((2900..3100).contains(&counts[1]), "{counts:?}");
-        // Work that takes four times as long comes a quarter as often.
+        // Work that takes four times as long is scheduled a quarter as often.
         let counts = seatings(&[(1.0, 4), (1.0, 1)], 1, 5000);
         assert!((3900..4100).contains(&counts[1]), "{counts:?}");
         // On several cores at once.
@@ -423,7 +426,7 @@ mod tests {
     #[test]
     fn one_process_has_one_set_of_cores() {
         assert!(Arc::ptr_eq(&of_this_process(), &of_this_process()));
-        // Whoever named a number of threads has cores of his own.
+        // A loader with an explicit number of threads does not share cores.
         Seat::new(None).take();
     }
 }

@@ -1,9 +1,9 @@
-//! Encoded records in memory, and the budget they live in.
+//! Encoded records in memory, and their budget.
 //!
-//! An [`Extent`] is a piece of neighbouring records that is read in one go. Whoever may still need it holds a
-//! reference: the lane whose window it is part of, and each sample that waits to be decoded. References are
-//! given back through [`Store::release`] under the pipeline's lock, so the last one is known when it comes, and
-//! the memory it frees is accounted for at once.
+//! An [`Extent`] is a range of consecutive records that is read at once. It is referenced by the
+//! lane whose window contains it, and by each sample that waits to be decoded. References are
+//! released with [`Store::release`] under the pipeline's lock, so the last release is detected and
+//! its memory accounted for immediately.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,20 +14,22 @@ use forebay_shard::RecordBlock;
 
 use crate::error::{Error, Result};
 
-/// Memory that is kept for the next reads takes at most this part of the budget, on top of it.
+/// Memory that is kept for the next reads: at most the budget divided by this, in addition to the
+/// budget.
 const SPARE_PART: u64 = 8;
 
-/// Neighbouring records: wanted, being read, or here.
+/// Consecutive records: to be read, being read, or in memory.
 pub(super) struct Extent {
     pub(super) id: u64,
     pub(super) records: Range<u64>,
-    /// What it counts in the budget: what is to be read, then what the memory it was read into takes.
+    /// Bytes counted in the budget: first those to be read, later those of the memory that holds
+    /// them.
     bytes: AtomicU64,
     data: OnceLock<Result<RecordBlock>>,
 }
 
 impl Extent {
-    /// Record number `sample`, once the extent was read; `None` before.
+    /// Returns record number `sample`; `None` before the extent was read.
     pub(super) fn record(&self, sample: u64) -> Option<Result<&[u8]>> {
         match self.data.get()? {
             Err(error) => Some(Err(error.clone())),
@@ -47,17 +49,18 @@ impl Extent {
     }
 }
 
-/// All extents: what they take, which are to be read, and memory to read into.
+/// All extents: their memory, pending reads, and memory for further reads.
 #[derive(Default)]
 pub(super) struct Store {
     budget: u64,
     used: u64,
     next_id: u64,
     reads: VecDeque<Arc<Extent>>,
-    /// How many of the first of `reads` the system was told of.
+    /// Number of entries at the front of `reads` that were announced to the system.
     told: usize,
-    /// Memory of extents that are gone: filling it again is several times faster than fresh pages. Extents go and come in bursts, of
-    /// more than are read at once.
+    /// Memory of released extents. Reusing it is several times faster than using fresh pages.
+    /// Extents are released and read in bursts, which are larger than the number of concurrent
+    /// reads.
     spare: Vec<RecordBlock>,
     max_spare: usize,
 }
@@ -76,19 +79,19 @@ impl Store {
         self.used
     }
 
-    /// Whether there is room for `bytes` more.
+    /// Returns whether `bytes` more fit into the budget.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         self.used.saturating_add(bytes) <= self.budget
     }
 
-    /// A new extent, which will be read. Whether there is room is the caller's question.
+    /// Adds an extent to be read. The caller checks the budget.
     pub(super) fn admit(&mut self, records: Range<u64>, bytes: u64) -> Arc<Extent> {
         let extent = self.extent(records, bytes, OnceLock::new());
         self.reads.push_back(Arc::clone(&extent));
         extent
     }
 
-    /// An extent that cannot be read.
+    /// Creates an extent that cannot be read.
     pub(super) fn refuse(&mut self, records: Range<u64>, error: Error) -> Arc<Extent> {
         self.extent(records, 0, OnceLock::from(Err(error)))
     }
@@ -114,15 +117,15 @@ impl Store {
         !self.reads.is_empty()
     }
 
-    /// The next extent to read, and memory for it.
+    /// Takes the next extent to read, with memory for it.
     pub(super) fn next_read(&mut self) -> Option<(Arc<Extent>, RecordBlock)> {
         let extent = self.reads.pop_front()?;
         self.told = self.told.saturating_sub(1);
-        // Of about its size: what is much too large would only be counted, not used.
+        // Of similar size: excess memory would count in the budget without being used.
         let bytes = extent.bytes.load(Ordering::Relaxed);
         let sizes = self.spare.iter().map(|block| block.memory_bytes() as u64);
         let near = sizes.enumerate().filter(|&(_, size)| size / 2 <= bytes);
-        // What is too small is given back and taken anew: the next one may fit then.
+        // A buffer that is too small is freed and allocated again, so that the next one may fit.
         let spare = near
             .min_by_key(|&(_, size)| (size < bytes, size.abs_diff(bytes)))
             .map(|(at, _)| at);
@@ -130,7 +133,7 @@ impl Store {
         Some((extent, block.unwrap_or_default()))
     }
 
-    /// Records that will be read soon and that nobody was told of, each once: of the next `ahead` reads.
+    /// Returns the records of the next `ahead` reads that have not been announced, each once.
     pub(super) fn coming(&mut self, ahead: usize) -> Vec<Range<u64>> {
         let end = self.reads.len().min(ahead);
         let first = self.told;
@@ -139,17 +142,18 @@ impl Store {
         coming.map(|extent| extent.records.clone()).collect()
     }
 
-    /// The extent was read, or could not be.
+    /// Records that an extent was read, or could not be.
     pub(super) fn finish(&mut self, extent: &Extent, data: Result<RecordBlock>) {
-        // Records that were compressed take more than was read; so does memory that was larger before.
+        // Decompressed records take more memory than was read; so does a buffer that was larger
+        // before.
         let held = data.as_ref().map_or(0, |block| block.memory_bytes() as u64);
         let more = held.saturating_sub(extent.bytes.fetch_max(held, Ordering::Relaxed));
         self.used += more;
-        // Each extent is read by one reader, once, so it cannot be set before.
+        // Each extent is read once, by one reader, so it is not set before.
         let _ = extent.data.set(data);
     }
 
-    /// Gives a reference back.
+    /// Releases a reference.
     pub(super) fn release(&mut self, extent: Arc<Extent>) {
         let Some(extent) = Arc::into_inner(extent) else {
             return;
@@ -169,7 +173,7 @@ impl Store {
         sizes.sum()
     }
 
-    /// Gives up what is not being read yet.
+    /// Cancels pending reads.
     pub(super) fn forget_reads(&mut self) {
         self.told = 0;
         while let Some(extent) = self.reads.pop_front() {
@@ -213,7 +217,7 @@ mod tests {
             block.stored_mut(bytes);
             store.spare.push(block);
         }
-        // The nearest is too small; what is twice as large would only be counted.
+        // The nearest is too small; memory of twice the size would count without being used.
         for (wanted, given) in [(1000, 1100), (1000, 1500), (1000, 900), (10, 0)] {
             let extent = store.admit(0..1, wanted);
             let (_, block) = store.next_read().unwrap();
@@ -240,7 +244,7 @@ mod tests {
         assert_eq!(starts(store.coming(2)), [40]);
         extents.push(store.admit(50..60, 1));
         assert_eq!(starts(store.coming(2)), [50]);
-        // What is forgotten and wanted again is told again.
+        // A canceled read is announced again when it is requested again.
         store.forget_reads();
         extents.push(store.admit(40..50, 1));
         assert_eq!(starts(store.coming(2)), [40]);

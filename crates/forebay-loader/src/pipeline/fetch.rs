@@ -1,4 +1,4 @@
-//! What a reader does: read extents in the order in which they are needed.
+//! The reader threads: read extents in the order in which they are needed.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,8 +14,8 @@ use super::state::Working;
 use crate::error::{Error, Result};
 use crate::stats::Activity;
 
-/// Reads that the system is told of beyond those that are under way: enough for a disk to have a queue, and little
-/// enough that what it reads ahead is still there when it is wanted.
+/// Number of reads announced to the system beyond those in progress: enough for a disk to have a
+/// queue, and few enough that the prefetched bytes are still cached when they are read.
 const TOLD_AHEAD: usize = 8;
 
 /// Reads until the pipeline is stopped, as reader number `me`.
@@ -37,7 +37,8 @@ pub(super) fn run(shared: &Shared, me: usize) {
     }
 }
 
-/// The next extent to read, memory for it, and what will be read after it; `None` when the pipeline is stopped.
+/// Takes the next extent to read, memory for it, and the reads that follow it; `None` if the
+/// pipeline is stopped.
 fn take(shared: &Shared, me: usize) -> Option<(Arc<Extent>, RecordBlock, Vec<Range<u64>>)> {
     let mut state = shared.lock();
     loop {
@@ -59,7 +60,7 @@ fn take(shared: &Shared, me: usize) -> Option<(Arc<Extent>, RecordBlock, Vec<Ran
         if state.store.has_reads() {
             continue;
         }
-        // Everything that there is room for was read.
+        // The memory budget is exhausted.
         shared.readers[me].switch(Activity::Blocked);
         state.idle_readers += 1;
         state = Shared::wait(&shared.to_readers, state);

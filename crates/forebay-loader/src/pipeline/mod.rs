@@ -1,9 +1,10 @@
-//! The pipeline: fetch, decode, transform, batch, each on threads that the loader owns.
+//! The pipeline: fetch, decode, transform and batch, on threads that the loader owns.
 //!
-//! Owns the threads and how they wake each other. What there is to do is in `state`, what is read
-//! in `planner` and `extent`, and where pixels go in `canvas`.
+//! This module owns the threads and their wake-ups. `state` tracks the work, `planner` and `extent`
+//! determine the reads, and `canvas` gives threads access to batch buffers.
 //!
-//! Every wait ends when the pipeline is stopped. No thread holds the lock while it reads, decodes or allocates.
+//! Every wait ends when the pipeline is stopped. No thread holds the lock while it reads, decodes
+//! or allocates.
 
 mod canvas;
 mod cores;
@@ -38,22 +39,22 @@ use cores::Place;
 use planner::{Planner, Reach, most_readers};
 use state::{Making, Sizes, State};
 
-/// How long a loader that goes away waits for its threads. Only a read that hangs takes longer, which nobody
-/// can interrupt: its thread is then left behind, and ends when the read does.
+/// Timeout for joining the threads when a loader is dropped. Only a blocked read takes longer, and
+/// it cannot be interrupted: its thread is left behind, and ends with the read.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the threads share.
+/// State shared by the threads.
 pub(crate) struct Shared {
     source: Box<dyn Source>,
-    /// Resolved.
+    /// With all defaults filled in.
     options: Options,
     selection: Selection,
     batches: Batches,
     reach: Reach,
-    /// Bytes of records and batches that are held at most, by plan.
+    /// Planned maximum of the bytes held in records and batches.
     pub(crate) planned_bytes: u64,
     pool: BufferPool,
-    /// Of the buffer that samples are decoded into: none where images stay encoded.
+    /// Size of the buffer that samples are decoded into; 0 if images stay encoded.
     buffer_bytes: usize,
     state: Mutex<State>,
     to_readers: Condvar,
@@ -64,11 +65,12 @@ pub(crate) struct Shared {
     levels: Levels,
     workers: Vec<Clock>,
     workers_cpu: CpuTime,
-    /// CPU time of the whole process when the pipeline began.
+    /// CPU time of the whole process when the pipeline started.
     cpu_before: Duration,
     trainer: Clock,
     began: Instant,
-    /// Where the number of threads was left to this process, or a share was given: those it shares.
+    /// The cores shared with other loaders of this process, unless the number of threads was given
+    /// without a share.
     cores: Option<Place>,
     usable_cores: usize,
     transform_ns: AtomicU64,
@@ -78,7 +80,7 @@ pub(crate) struct Shared {
     pub(crate) reads: ReadClock,
 }
 
-/// A batch whose samples are all there.
+/// A batch with all of its samples.
 pub(crate) struct Made {
     pub(crate) epoch: u64,
     pub(crate) start: u64,
@@ -91,7 +93,7 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Puts the next good sample, after the last one the first one, in the place of each that failed.
+    /// Replaces each failed sample by the next good one, or by the first after the last.
     fn fill_gaps(&mut self) {
         let count = self.flags.len();
         let bytes = self.images.len() / count.max(1);
@@ -102,7 +104,7 @@ impl Made {
             let Some(good) = raw::stand_in(&self.flags, i) else {
                 return;
             };
-            // Encoded images were put together so.
+            // Encoded images were already replaced when they were concatenated.
             if self.encoded.is_none() {
                 self.images
                     .copy_within(good * bytes..(good + 1) * bytes, i * bytes);
@@ -112,7 +114,8 @@ impl Made {
         }
     }
 
-    /// Mixes the samples with each other, where the options say so. Padding and samples that failed take no part.
+    /// Mixes samples with each other, if the options say so. Padding and failed samples do not take
+    /// part.
     fn mix(&mut self, options: &Options) {
         let Some(transform) = &options.batch_transform else {
             return;
@@ -143,8 +146,8 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Starts threads that make batches from `position` of `epoch` on. `options` are resolved, into the selection too;
-    /// with it come the mean bytes of a pick.
+    /// Starts threads that make batches from `position` of `epoch` on. `options` have all defaults
+    /// filled in, and `selection` is made from them; `mean_bytes` is the mean size of a pick.
     pub(crate) fn start(
         source: Box<dyn Source>,
         options: Options,
@@ -195,12 +198,13 @@ impl Pipeline {
             record_bytes: machine.record_bytes,
         };
         let for_batches = (batch_bytes as u64).saturating_mul(machine.batches_ahead as u64);
-        // Where records are read one by one, each sample that has its place in a batch may have a record of its own.
+        // If records are read one by one, each sample with a place in a batch may hold its own
+        // record.
         let placed = (batch_size as u64).saturating_mul(machine.batches_ahead as u64);
         let placed = placed.saturating_mul(if reach.single { mean_bytes } else { 0 });
         let for_records = reach.bytes.saturating_add(placed);
         let planned_bytes = for_batches.saturating_add(for_records.min(machine.record_bytes));
-        // Besides those in the making, one or two are at the trainer.
+        // In addition to those in progress, one or two batches are at the trainer.
         let kept = batch_bytes.saturating_mul(machine.batches_ahead + 2);
         let shares = options.threads == 0 || options.share.is_some();
         let cores = shares.then(|| Place::new(options.share.as_ref()));
@@ -274,7 +278,7 @@ impl Pipeline {
         }
     }
 
-    /// Throws away what was made ahead and goes on from elsewhere.
+    /// Discards prepared batches and continues at another position.
     pub(crate) fn seek(&mut self, epoch: u64, position: u64) -> Result<()> {
         let shared = &*self.shared;
         let planner = Planner::new(
@@ -299,7 +303,7 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        // Once this has freed what it can.
+        // Dropped last, after this function has freed memory.
         let _trim = crate::trim::Soon;
         self.shared.stop();
         let until = Instant::now() + JOIN_TIMEOUT;
@@ -313,17 +317,17 @@ impl Drop for Pipeline {
                 Err(poisoned) => poisoned.into_inner().0,
             };
         }
-        // Handles may live on; records and batches need not.
+        // Handles may outlive the pipeline; records and batches must not.
         state.clear();
         drop(state);
         for thread in self.threads.drain(..) {
-            // A panic was reported by `Ending` already.
+            // `Ending` has reported a panic already.
             let _ = thread.join();
         }
     }
 }
 
-/// Says that a thread has ended, and whether by a panic.
+/// Records that a thread has ended, and whether it panicked.
 struct Ending<'a>(&'a Shared);
 
 impl Drop for Ending<'_> {
@@ -343,7 +347,7 @@ impl Drop for Ending<'_> {
 }
 
 impl Shared {
-    /// The state. A panic elsewhere does not make it unusable: it is reported by `crashed`.
+    /// Locks the state. It stays usable after a panic in another thread, which `crashed` reports.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -352,7 +356,7 @@ impl Shared {
         on.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes one of each kind that has something to do; whoever wakes up and takes it wakes the next.
+    /// Wakes one thread of each kind that has work; a thread that takes work wakes the next.
     fn wake(&self, state: &State) {
         if state.idle_readers > 0 && state.store.has_reads() {
             self.to_readers.notify_one();
@@ -365,7 +369,7 @@ impl Shared {
         }
     }
 
-    /// Ends the pipeline: all threads end, and whoever waits for a batch is told.
+    /// Stops the pipeline: all threads end, and a waiting `next` returns.
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
         self.to_readers.notify_all();
@@ -373,7 +377,7 @@ impl Shared {
         self.to_trainer.notify_all();
     }
 
-    /// The next batch, in order. Waits for it, but not beyond `until`.
+    /// Returns the next batch in order, waiting at most until `until`.
     pub(crate) fn next(&self, until: Option<Instant>) -> Result<Made> {
         self.trainer.switch(Activity::Starved);
         let begun = Instant::now();

@@ -1,6 +1,7 @@
-//! Walks the plan ahead of everybody else: which sample comes next, and what has to be read for it.
+//! Walks the plan ahead of the pipeline: determines the next samples and the reads that they need.
 //!
-//! Owns the position up to which the future is known, and for each lane the extents of its current window.
+//! Owns the position up to which samples are planned, and the extents of each lane's current
+//! window.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,18 +12,19 @@ use crate::options::{DEFAULT_READERS, Options};
 use crate::plan::{Batches, Epoch, Footprint, PlanOptions, Reading, Run, Selection};
 use crate::source::Source;
 
-/// Samples that are planned ahead without a place in a batch: bounds the memory of the plan itself.
+/// Maximum number of samples planned ahead without a place in a batch, which bounds the memory of
+/// the plan itself.
 const MAX_PLANNED: u64 = 1 << 16;
 
-/// What it takes to know where a record is in the memory it was read into.
+/// Memory per record for its location within the memory that it was read into.
 const PLACE_BYTES: u64 = 48;
 
-/// A sample that has no place in a batch buffer yet.
+/// A sample without a place in a batch buffer.
 pub(super) struct Planned {
     /// Running number of its batch.
     pub(super) batch: u64,
     pub(super) epoch: u64,
-    /// Where its global batch begins.
+    /// Position at which its global batch begins.
     pub(super) start: u64,
     pub(super) sample: u64,
     pub(super) occurrence: u64,
@@ -33,20 +35,20 @@ pub(super) struct Planned {
 /// How far to plan ahead, and how to read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reach {
-    /// Samples planned beyond those that have a place in a batch.
+    /// Samples planned beyond those with a place in a batch.
     pub(super) ahead: usize,
-    /// Whether each record is read on its own and forgotten after its sample.
+    /// Whether each record is read on its own and dropped after its sample.
     pub(super) single: bool,
-    /// Of records that are held or read ahead, at most.
+    /// Maximum size of records that are held or read ahead.
     pub(super) bytes: u64,
     run_records: u64,
-    /// Records that are read over where they lie between two that are wanted.
+    /// Maximum number of unwanted records to read between two wanted ones.
     gap: u64,
 }
 
 impl Reach {
-    /// Decides whether the windows of the order, with picks of `mean` bytes, fit into `budget`, and how much to read
-    /// ahead. The order itself never depends on it.
+    /// Determines whether the windows of the order, with picks of `mean` bytes, fit into `budget`,
+    /// and how much to read ahead. The order itself never depends on this.
     pub(super) fn new(
         options: &Options,
         picks: u64,
@@ -57,7 +59,7 @@ impl Reach {
     ) -> Self {
         let records = picks.max(1);
         let readers = readers as u64;
-        // Two reads in flight for each reader, and as many waiting.
+        // Two reads in progress per reader, and as many queued.
         let reads = readers * 4;
         let world_size = options.world_size.max(1);
         let Footprint {
@@ -74,12 +76,13 @@ impl Reach {
         });
         let ahead_records = reads.saturating_mul(run_records);
         let bytes = |records: u64| records.saturating_mul(mean);
-        // The windows, and a read for each reader: else reading would stop at each turn of a window.
+        // The windows and a read per reader must fit, otherwise reading would stall at each change
+        // of a window.
         let fits = held.is_some_and(|held| {
             let reading = bytes(run_records).saturating_mul(readers);
             bytes(held.min(records)).saturating_add(reading) <= budget
         });
-        // Never much more than an epoch ahead: small datasets would be read again and again.
+        // At most about an epoch ahead: small datasets would otherwise be read repeatedly.
         let ahead_samples = ahead_records
             .min(records)
             .saturating_mul(options.sampling.times());
@@ -88,8 +91,8 @@ impl Reach {
             .saturating_mul(2)
             .max(if fits { ahead_samples } else { reads })
             .min(MAX_PLANNED.max(options.batch_size));
-        // Windows that lanes turn from and to are there at the same time as far as the plan looks ahead, and some memory is
-        // kept for the next reads.
+        // When lanes change windows, the old and the new one are held together, within the planned
+        // range; and some memory is kept for the next reads.
         let kept = run_records.saturating_mul(readers + 2);
         let most = match held.filter(|_| fits) {
             Some(held) => held.saturating_add(ahead_records.saturating_mul(2)),
@@ -105,8 +108,9 @@ impl Reach {
     }
 }
 
-/// As many readers as the storage is worth, if the windows of the order fit into `budget` beside what they read; else fewer,
-/// down to what local files get. Where the windows never fit, records are read one by one and take no room to speak of.
+/// Returns the number of readers that suits the storage, if the windows of the order fit into
+/// `budget` beside their reads; otherwise fewer, down to the number for local files. If the windows
+/// never fit, records are read one by one and take little memory.
 pub(super) fn most_readers(wanted: usize, reach: impl Fn(usize) -> Reach) -> (usize, Reach) {
     let mut readers = wanted;
     loop {
@@ -132,7 +136,7 @@ pub(super) struct Planner {
     batches: Batches,
     reach: Reach,
     plan: Epoch,
-    /// Running number of the batch, where it begins, and the next sample in it.
+    /// Running number of the batch, the position at which it begins, and the next sample in it.
     batch: u64,
     start: u64,
     index: u64,
@@ -164,8 +168,8 @@ impl Planner {
         Ok(planner)
     }
 
-    /// The next sample, or `None` if its extent does not fit into memory now. `urgent`: it must come, since
-    /// nothing would make room otherwise.
+    /// Plans the next sample; `None` if its extent does not fit into memory now. With `urgent` it
+    /// is planned regardless, because nothing else would free memory.
     pub(super) fn next(
         &mut self,
         source: &dyn Source,
@@ -173,8 +177,9 @@ impl Planner {
         urgent: bool,
     ) -> Result<Option<Planned>> {
         let (position, padding) = self.batches.position(self.start, self.index);
-        // Padding belongs to windows that are long past, or to other ranks. And the first batch comes sooner if
-        // it does not wait for the windows of all lanes, which are hundreds of megabytes: they are read behind it.
+        // Padding belongs to windows that were released, or to other ranks. The first batch is also
+        // read one by one: it would otherwise wait for the windows of all lanes, which are hundreds
+        // of megabytes and are read after it.
         let single = self.reach.single || padding || self.batch == 0;
         let (pick, extent) = if single {
             let pick = self.plan.at(position);
@@ -225,7 +230,7 @@ impl Planner {
         Ok(())
     }
 
-    /// Gives back the extents of all windows.
+    /// Releases the extents of all windows.
     pub(super) fn let_go(&mut self, store: &mut Store) {
         for (_, held) in self.held.drain() {
             for extent in held.extents {
@@ -234,7 +239,8 @@ impl Planner {
         }
     }
 
-    /// The extent of a sample and its run, which stays until the lane comes to another window.
+    /// Returns the extent of a sample and its run, which is held until the lane enters another
+    /// window.
     fn held(
         &mut self,
         sample: u64,
@@ -268,7 +274,7 @@ impl Planner {
     }
 }
 
-/// Has the piece of `run` around `sample` read, if there is room.
+/// Requests a read of the piece of `run` around `sample`, if it fits into memory.
 fn admit(
     run: &std::ops::Range<u64>,
     sample: u64,

@@ -1,7 +1,8 @@
-//! Images that stay encoded: from the records of a batch to one payload.
+//! Encoded images: from the records of a batch to one payload.
 //!
-//! How large a batch is shows when all its images are there. So each is copied out of its record, which can be let go
-//! then, and whoever finishes the last one puts them together, in the order of the batch.
+//! The size of a batch is known only when all its images have been read. So each image is copied
+//! out of its record, which can then be released, and the thread that finishes the last one
+//! concatenates them in the order of the batch.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use forebay_options::OnError;
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// An image as it is stored, and what its header says.
+/// An image as stored, with the size in its header.
 #[derive(Default)]
 pub(super) struct RawImage {
     bytes: Vec<u8>,
@@ -23,8 +24,8 @@ pub(super) struct RawImage {
 }
 
 impl RawImage {
-    /// A copy of an image. Its header is read, and nothing else; of a format that is not known here others may know
-    /// more.
+    /// Copies an image. Only its header is read; an unknown format is passed on, since the receiver
+    /// may support it.
     pub(super) fn new(bytes: &[u8], limits: &Limits) -> Result<RawImage, ImageError> {
         let (width, height) = match probe(bytes, limits) {
             Ok(probe) => (probe.width, probe.height),
@@ -42,35 +43,36 @@ impl RawImage {
         })
     }
 
-    /// Bytes that it holds.
+    /// Returns its size in bytes.
     pub(super) fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
 }
 
-/// A batch whose images are all there.
+/// A batch whose images are complete.
 pub(super) struct Gather {
     pub(super) generation: u64,
     pub(super) batch: u64,
-    /// Of each sample; empty for one that failed.
+    /// The image of each sample; empty if it failed.
     pub(super) images: Vec<RawImage>,
     pub(super) flags: Vec<u8>,
 }
 
-/// The images of a batch, put together.
+/// The concatenated images of a batch.
 pub(super) struct Gathered {
     pub(super) payload: Buffer,
     pub(super) encoded: EncodedImages,
 }
 
-/// What stands in for sample `i`: itself, or where it failed the next good one, after the last one the first one.
+/// Returns the replacement of sample `i`: itself, or if it failed the next good one, or the first
+/// after the last.
 pub(super) fn stand_in(flags: &[u8], i: usize) -> Option<usize> {
     let mut others = (i..flags.len()).chain(0..i);
     others.find(|&other| flags[other] & FLAG_FAILED == 0)
 }
 
 impl Gather {
-    /// Puts the images together, in memory of `pool`.
+    /// Concatenates the images in memory of `pool`.
     pub(super) fn run(&self, options: &Options, pool: &BufferPool) -> Result<Gathered> {
         let images: Vec<&RawImage> = (0..self.images.len())
             .map(|i| match options.on_error {

@@ -1,8 +1,9 @@
-//! What the threads of a pipeline share, under one lock.
+//! State shared by the threads of a pipeline, under one lock.
 //!
-//! Everything here is quick: threads leave the lock to read, to decode and to allocate. A sample's road is
-//! planned (its record may still be on disk) -> task (it has a place in a batch buffer) -> runnable (its record is
-//! here) -> done; batches are handed out in order when all their samples are done.
+//! All operations here are short: threads release the lock to read, decode and allocate. A sample
+//! is first planned (its record may still be on disk), then a task (it has a place in a batch
+//! buffer), then runnable (its record is in memory), then done. Batches are returned in order, when
+//! all their samples are done.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -20,14 +21,14 @@ use crate::error::Error;
 use crate::source::Source;
 use crate::stats::{Activity, Queues};
 
-/// Replaced samples whose errors are kept for those who ask.
+/// Number of errors kept from replaced samples, for statistics.
 const FAILURES_KEPT: usize = 16;
-/// Blocks of memory kept for the next reads, besides one for each reader: about a burst of them.
+/// Memory blocks kept for the next reads, in addition to one per reader: about the size of a burst.
 const SPARE_BLOCKS: usize = 28;
-/// Samples planned in one go, so that nobody holds the lock for long.
+/// Samples planned per call, so that the lock is not held for long.
 const PLAN_AT_ONCE: usize = 512;
 
-/// A sample to decode: its record, and where it goes.
+/// A sample to decode, with its record and its destination.
 pub(super) struct Task {
     pub(super) generation: u64,
     pub(super) batch: u64,
@@ -45,7 +46,7 @@ impl Task {
     }
 }
 
-/// The greatest in the heap is the one that is needed first.
+/// The greatest element of the heap is the one that is needed first.
 impl Ord for Task {
     fn cmp(&self, other: &Self) -> Ordering {
         other.rank().cmp(&self.rank())
@@ -66,7 +67,7 @@ impl PartialEq for Task {
 
 impl Eq for Task {}
 
-/// A batch in the making.
+/// A batch in progress.
 pub(super) struct Making {
     pub(super) epoch: u64,
     pub(super) start: u64,
@@ -77,30 +78,30 @@ pub(super) struct Making {
     pub(super) flags: Vec<u8>,
     /// Samples that are not done.
     pub(super) left: usize,
-    /// Whether images are still to be put together: those that stay encoded, until that is done or failed.
+    /// Whether encoded images are still to be concatenated.
     gathering: bool,
-    /// Images that stay encoded, until they are put together.
+    /// Encoded images, until they are concatenated.
     images: Vec<RawImage>,
     pub(super) gathered: Option<Gathered>,
-    /// Bytes of these.
+    /// Their size in bytes.
     raw_bytes: u64,
 }
 
 impl Making {
-    /// Whether it can be handed out.
+    /// Returns whether it is complete.
     fn is_whole(&self) -> bool {
         self.left == 0 && !self.gathering
     }
 }
 
-/// What became of a sample.
+/// Result of a sample.
 pub(super) struct Done {
     pub(super) label: i64,
-    /// Where images stay encoded.
+    /// The image, if images stay encoded.
     pub(super) image: Option<RawImage>,
 }
 
-/// The first thing that went wrong, in the order of samples.
+/// The first error, in the order of samples.
 #[derive(Clone)]
 pub(super) struct Failure {
     batch: u64,
@@ -108,20 +109,20 @@ pub(super) struct Failure {
     pub(super) error: Error,
 }
 
-/// What a decode thread is to do.
+/// A job for a decode thread.
 pub(super) enum Job {
     /// Decode a sample.
     Sample(Task),
-    /// Get a buffer for the next batch.
+    /// Allocate a buffer for the next batch.
     Buffer {
-        /// Of the state that asked for it.
+        /// Generation of the state that requested it.
         generation: u64,
     },
 }
 
-/// What somebody works on right now, for those who ask why it takes long.
+/// A piece of work in progress, for the message of a timeout.
 pub(super) struct Working {
-    /// First sample, and how many.
+    /// First sample, and number of samples.
     pub(super) sample: u64,
     pub(super) count: u64,
     pub(super) since: Instant,
@@ -131,9 +132,9 @@ pub(super) struct State {
     pub(super) stopped: bool,
     /// Threads that have not ended.
     pub(super) alive: usize,
-    /// Name of a thread that ended by a panic.
+    /// Name of a thread that panicked.
     pub(super) crashed: Option<String>,
-    /// Changes when the pipeline is sent elsewhere; work for another generation is thrown away.
+    /// Incremented by a seek; results of another generation are discarded.
     pub(super) generation: u64,
     pub(super) store: Store,
     planner: Planner,
@@ -149,27 +150,27 @@ pub(super) struct State {
     batches_ahead: usize,
     batch_size: usize,
     batch_bytes: u64,
-    /// For batches whose images stay encoded: bytes for all of them.
+    /// For batches with encoded images: memory for all of them, in bytes.
     raw_budget: Option<u64>,
-    /// The largest of the last of these batches, or what they are on average.
+    /// The expected size of these batches: the largest recent one, initially the average.
     raw_batch: u64,
     allocating: bool,
     failure: Option<Failure>,
-    /// Samples that were replaced, and what was wrong with the last of them.
+    /// Number of replaced samples, and the last errors.
     pub(super) failed: u64,
     pub(super) failures: VecDeque<String>,
     pub(super) peak_bytes: u64,
     pub(super) idle_readers: usize,
     pub(super) idle_workers: usize,
-    /// Whoever waits for a batch.
+    /// Threads that wait for a batch.
     pub(super) idle_trainers: usize,
-    /// Why decode threads last went to sleep.
+    /// Why decode threads last waited.
     pub(super) idle_reason: Activity,
     pub(super) reading: Vec<Option<Working>>,
     pub(super) decoding: Vec<Option<Working>>,
 }
 
-/// Sizes a state is made for.
+/// Sizes for a new state.
 pub(super) struct Sizes {
     pub(super) readers: usize,
     pub(super) threads: usize,
@@ -218,13 +219,13 @@ impl State {
         }
     }
 
-    /// Forgets everything and goes on from where `planner` stands.
+    /// Clears the state and continues at the planner's position.
     pub(super) fn restart(&mut self, planner: Planner) {
         self.clear();
         self.planner = planner;
     }
 
-    /// Forgets everything.
+    /// Clears the state.
     pub(super) fn clear(&mut self) {
         self.generation += 1;
         self.planner.let_go(&mut self.store);
@@ -243,24 +244,26 @@ impl State {
         self.failure = None;
     }
 
-    /// Plans as far as memory and reach allow, and gives samples their places.
+    /// Plans as far as memory and `ahead` allow, and gives samples their places.
     pub(super) fn advance(&mut self, source: &dyn Source) {
         self.assign();
         for _ in 0..PLAN_AT_ONCE {
             if self.stopped || self.planned.len() >= self.reach.ahead {
                 break;
             }
-            // A batch with a failure is finished, so that its first failure is known; nothing after it is.
+            // A batch with a failure is finished, so that its first failure is known; later batches
+            // are not planned.
             if self.is_beyond_failure(self.planner.batch()) {
                 break;
             }
-            // Over the budget only where nothing is under way that would make room.
+            // Exceeds the budget only if no work in progress would free memory.
             let urgent = self.planned.is_empty() && self.unfinished == 0;
             match self.planner.next(source, &mut self.store, urgent) {
                 Ok(Some(planned)) => self.planned.push_back(planned),
                 Ok(None) => break,
                 Err(error) => {
-                    // Only a plan can fail, which was made once from the same numbers.
+                    // Planning fails only if the plan cannot be created, which succeeded before
+                    // with the same options.
                     let batch = self.front + self.making.len() as u64;
                     self.fail(batch, 0, error);
                     break;
@@ -309,9 +312,9 @@ impl State {
         }
     }
 
-    /// Work for a decode thread.
+    /// Takes a job for a decode thread.
     pub(super) fn next_job(&mut self) -> Option<Job> {
-        // A buffer is wanted before decode threads run out of places.
+        // A buffer is requested before decode threads run out of places.
         if self.wants_buffer() && self.runnable.len() < 2 * self.decoding.len() {
             self.allocating = true;
             let generation = self.generation;
@@ -324,7 +327,7 @@ impl State {
         self.runnable.pop().map(Job::Sample)
     }
 
-    /// Whether [`State::next_job`] would give something.
+    /// Returns whether [`State::next_job`] would return a job.
     pub(super) fn has_job(&self) -> bool {
         self.wants_buffer()
             || self
@@ -345,8 +348,9 @@ impl State {
             && !self.is_beyond_failure(next)
     }
 
-    /// Batches of encoded images may be larger than what was reckoned with: then there are fewer. One is always made;
-    /// the next one is begun when of those before it most is known, and there is room to put one together.
+    /// Batches of encoded images may be larger than expected; then fewer are prepared. At least one
+    /// is always in progress. The next one starts when the size of those before it is mostly known,
+    /// and there is memory to concatenate one.
     fn has_room_for_raw(&self) -> bool {
         let Some(budget) = self.raw_budget else {
             return true;
@@ -362,7 +366,7 @@ impl State {
             .is_some_and(|failure| failure.batch < batch)
     }
 
-    /// Why a decode thread without a job has none: no records yet, or no room.
+    /// Why a decode thread has no job: no records yet, or no memory.
     pub(super) fn reason_to_wait(&self) -> Activity {
         let no_room = self.making.len() >= self.batches_ahead || !self.planned.is_empty();
         if self.waiting.is_empty() && no_room {
@@ -372,7 +376,7 @@ impl State {
         }
     }
 
-    /// The buffer that a [`Job::Buffer`] asked for, cut up.
+    /// Adds the buffer that a [`Job::Buffer`] requested, divided into slots.
     pub(super) fn add_buffer(&mut self, buffer: Result<Buffer, Error>) {
         self.allocating = false;
         let next = self.front + self.making.len() as u64;
@@ -408,14 +412,14 @@ impl State {
         }
     }
 
-    /// An extent was read: samples that waited for it can be decoded.
+    /// Makes the samples that waited for an extent runnable.
     pub(super) fn wake_waiting(&mut self, extent: &Extent) {
         for task in self.waiting.remove(&extent.id).into_iter().flatten() {
             self.runnable.push(task);
         }
     }
 
-    /// A sample could not be had, and zeros are in its slot.
+    /// Records that a sample failed; its slot is zeroed.
     pub(super) fn note_failure(&mut self, what: String) {
         self.failed += 1;
         if self.failures.len() >= FAILURES_KEPT {
@@ -424,8 +428,8 @@ impl State {
         self.failures.push_back(what);
     }
 
-    /// A task is done; `result` is what became of it, or that it was replaced. Its slot is gone already. Gives
-    /// the images to put together, if this was the last one of them.
+    /// Finishes a task; `result` is the sample, or the error for which it is replaced. Its slot has
+    /// been dropped already. Returns the images to concatenate if this was the last one of them.
     pub(super) fn finish(
         &mut self,
         (generation, batch, index): (u64, u64, usize),
@@ -456,7 +460,7 @@ impl State {
             Err(error) => Some(error),
         };
         let gather = (making.gathering && making.left == 0).then(|| {
-            // Reckons with large ones for a while.
+            // Expects large batches for a while.
             let bytes = making.raw_bytes.max(self.batch_bytes);
             let fading = self.raw_batch - self.raw_batch / 8 + bytes / 8;
             self.raw_batch = bytes.max(fading);
@@ -475,7 +479,7 @@ impl State {
         gather
     }
 
-    /// The images of a batch were put together; they are gone already.
+    /// Finishes the concatenation of a batch's images, which have been dropped already.
     pub(super) fn finish_gathering(
         &mut self,
         (generation, batch): (u64, u64),
@@ -509,7 +513,7 @@ impl State {
         }
     }
 
-    /// The next batch, or why there will be none: `None` while neither is known.
+    /// Takes the next batch, or the reason why there is none: `None` while neither is known.
     pub(super) fn take_front(&mut self) -> Option<Result<Making, Error>> {
         if let Some(making) = self.making.front()
             && !making.is_whole()
@@ -526,7 +530,7 @@ impl State {
         Some(Ok(making))
     }
 
-    /// Whether [`State::take_front`] would give something.
+    /// Returns whether [`State::take_front`] would return something.
     pub(super) fn has_front(&self) -> bool {
         match self.making.front() {
             Some(making) => making.is_whole(),
@@ -537,12 +541,12 @@ impl State {
         }
     }
 
-    /// Batch that is handed out next, if it was begun.
+    /// The next batch to be returned, if it was started.
     pub(super) fn front(&self) -> Option<&Making> {
         self.making.front()
     }
 
-    /// What waits where.
+    /// Returns the lengths of the queues.
     pub(super) fn queues(&self) -> Queues {
         let ready = self.making.iter().filter(|making| making.is_whole());
         let ready_batches = ready.count() as u64;
@@ -556,13 +560,13 @@ impl State {
         }
     }
 
-    /// Bytes of records and batches.
+    /// Bytes in records and batches.
     pub(super) fn bytes(&self) -> u64 {
         self.store.used() + self.making_bytes()
     }
 
-    /// Bytes of batches; of those whose images stay encoded, as far as they are there, but what is reckoned with at
-    /// least while they are not whole.
+    /// Bytes in batches. For encoded images: those in memory, but for an incomplete batch at least
+    /// its expected size.
     fn making_bytes(&self) -> u64 {
         if self.raw_budget.is_none() {
             return self.batch_bytes * self.making.len() as u64;
@@ -574,7 +578,7 @@ impl State {
         self.making.iter().map(of).sum()
     }
 
-    /// Whether records are read one by one.
+    /// Returns whether records are read one by one.
     pub(super) fn single_reads(&self) -> bool {
         self.reach.single
     }

@@ -1,9 +1,9 @@
-//! Who waits for whom, in words: for the message of a wait that took too long.
+//! Describes which thread waits for which, for the message of a timeout.
 
 use super::state::{State, Working};
 use crate::source::Source;
 
-/// What the trainer waits for right now.
+/// Describes what the trainer currently waits for.
 pub(super) fn describe(state: &State, source: &dyn Source) -> String {
     let batch = match state.front() {
         Some(front) => format!(

@@ -1,4 +1,4 @@
-//! What a decode thread does: take the sample that is needed first, and make its pixels in their place.
+//! The decode threads: take the sample that is needed first, and write its pixels into the batch.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::stats::Activity;
 use forebay_options::OnError;
 
-/// Label of a record that has none.
+/// Label of a record without one.
 const NO_LABEL: i64 = -1;
 
 /// Decodes until the pipeline is stopped, as decode thread number `me`.
@@ -25,7 +25,8 @@ pub(super) fn run(shared: &Shared, me: usize) {
     let mut seat = Seat::new(shared.cores.as_ref());
     let mut cpu_noted = Duration::ZERO;
     while let Some(job) = take(shared, me, &mut seat) {
-        // Waiting for a core that another loader has counts as work: it is what more of them would shorten.
+        // Waiting for a core that another loader uses counts as busy time, because more cores would
+        // shorten it.
         shared.workers[me].switch(Activity::Busy);
         seat.take();
         match job {
@@ -36,7 +37,7 @@ pub(super) fn run(shared: &Shared, me: usize) {
     }
 }
 
-/// The next job; `None` when the pipeline is stopped.
+/// Takes the next job; `None` if the pipeline is stopped.
 fn take(shared: &Shared, me: usize, seat: &mut Seat<'_>) -> Option<Job> {
     let mut state = shared.lock();
     loop {
@@ -62,7 +63,7 @@ fn take(shared: &Shared, me: usize, seat: &mut Seat<'_>) -> Option<Job> {
         let reason = state.reason_to_wait();
         shared.workers[me].switch(reason);
         if std::mem::replace(&mut state.idle_reason, reason) != reason {
-            // Those that sleep already wait for the same from now on.
+            // Threads that already sleep wait for the same reason from now on.
             shared.to_workers.notify_all();
         }
         seat.leave();
@@ -91,7 +92,7 @@ fn buffer(shared: &Shared, generation: u64) {
 fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task) {
     let result = catch_unwind(AssertUnwindSafe(|| decode(shared, decoder, &mut task)));
     let result = result.unwrap_or_else(|panic| {
-        // Its scratch memory may be in any state.
+        // After a panic its scratch memory may be in any state.
         *decoder = Decoder::with_options(shared.options.decode);
         let message = panic
             .downcast_ref::<String>()
@@ -132,7 +133,7 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task) {
         slot,
         ..
     } = task;
-    // Before the batch counts as done: its buffer is whole only without slots.
+    // Before the batch counts as done: its buffer can be taken only when no slots are left.
     drop(slot);
     let mut state = shared.lock();
     state.decoding[me] = None;
@@ -148,7 +149,7 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task) {
     }
 }
 
-/// Puts the encoded images of a batch together.
+/// Concatenates the encoded images of a batch.
 fn gather(shared: &Shared, images: Gather) {
     let gathered = images.run(&shared.options, &shared.pool);
     let place = (images.generation, images.batch);
@@ -159,12 +160,12 @@ fn gather(shared: &Shared, images: Gather) {
     shared.wake(&state);
 }
 
-/// Decodes a sample into its slot, or takes a copy of it as it is.
+/// Decodes a sample into its slot, or copies it if it stays encoded.
 fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Done, Timing)> {
     let place = |sample| Box::new(shared.source.place(sample));
     let mut alone = RecordBlock::default();
     let record = match task.extent.record(task.sample) {
-        // Its neighbours may be at fault: what was read in one go fails as one.
+        // Its neighbors may be at fault: a read of several records fails as a whole.
         Some(Err(_))
             if shared.options.on_error != OnError::Raise && !task.extent.is_of_one_record() =>
         {

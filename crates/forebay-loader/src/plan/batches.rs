@@ -1,14 +1,14 @@
-//! Which positions of an epoch one rank's batches hold.
+//! The positions of an epoch in the batches of one rank.
 //!
-//! A global batch is the next `batch_size * world_size` positions; rank `r` takes
-//! each `world_size`-th of them, beginning with the `r`-th. So every rank has the same number
-//! of steps, and ranks of a smaller world hold the same samples in the same global order.
+//! A global batch is the next `batch_size * world_size` positions; rank `r` takes every
+//! `world_size`-th of them, starting with the `r`-th. So every rank has the same number of steps,
+//! and smaller world sizes have the same samples in the same global order.
 
 use std::ops::Range;
 
 use crate::error::{Error, Result};
 
-/// Largest batch of a rank, and largest world: products stay far below 2^64.
+/// Maximum batch size of a rank, and maximum world size: products stay far below 2^64.
 const MAX_BATCH: u64 = 1 << 24;
 const MAX_WORLD: u64 = 1 << 24;
 
@@ -23,10 +23,11 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Batches of `batch_size` samples for `rank` of `world_size`, over an epoch of `records`.
+    /// Creates batches of `batch_size` samples for `rank` of `world_size`, over an epoch of
+    /// `records`.
     ///
-    /// `keep_last`: what remains at the end of an epoch becomes one more batch, filled up with
-    /// padding; otherwise it is left out.
+    /// `keep_last`: the remainder of an epoch becomes one more batch, filled up with padding;
+    /// otherwise it is dropped.
     ///
     /// # Errors
     ///
@@ -67,14 +68,13 @@ impl Batches {
         Ok(batches)
     }
 
-    /// Samples of one batch of all ranks together.
+    /// Returns the number of samples in one batch of all ranks together.
     #[must_use]
     pub fn global_size(&self) -> u64 {
         self.batch_size * self.world_size
     }
 
-    /// Samples of the epoch that all ranks together have after the global batch that begins at
-    /// `position`, padding not counted.
+    /// Returns the position after the global batch that begins at `position`, without padding.
     #[must_use]
     pub fn after(&self, position: u64) -> u64 {
         position
@@ -82,7 +82,8 @@ impl Batches {
             .min(self.records)
     }
 
-    /// Batches from `position` to the end of the epoch: the same number on every rank.
+    /// Returns the number of batches from `position` to the end of the epoch, the same on every
+    /// rank.
     #[must_use]
     pub fn remaining(&self, position: u64) -> u64 {
         let left = self.records.saturating_sub(position);
@@ -93,13 +94,13 @@ impl Batches {
         }
     }
 
-    /// Batches of a whole epoch.
+    /// Returns the number of batches per epoch.
     #[must_use]
     pub fn per_epoch(&self) -> u64 {
         self.remaining(0)
     }
 
-    /// Position of sample `i` of this rank in the global batch that begins at `start`,
+    /// Returns the position of sample `i` of this rank in the global batch that begins at `start`,
     /// and whether it is padding: past the end, the epoch's first samples repeat.
     #[must_use]
     pub fn position(&self, start: u64, i: u64) -> (u64, bool) {
@@ -107,7 +108,7 @@ impl Batches {
         (p % self.records, p >= self.records)
     }
 
-    /// Indices within a batch of this rank.
+    /// Returns the indices within a batch of this rank.
     #[must_use]
     pub fn slots(&self) -> Range<u64> {
         0..self.batch_size

@@ -1,4 +1,5 @@
-//! One epoch of a stream: the order of its plan, over what was selected, each as often as was asked for.
+//! One epoch of a stream: the order of its plan, applied to the selected records, each repeated as
+//! requested.
 
 use std::ops::Range;
 
@@ -8,34 +9,35 @@ use super::selection::{Picks, Selection};
 use super::{EpochPlan, PlanOptions, Run};
 use crate::error::{Error, Result};
 
-/// Most times that a sample comes in an epoch on purpose.
+/// Maximum number of requested repetitions of a sample in an epoch.
 pub(crate) const MAX_REPEATS: u64 = 1 << 16;
-/// Most positions of an epoch: sums stay far below 2^64.
+/// Maximum number of positions of an epoch: sums stay far below 2^64.
 const MAX_POSITIONS: u64 = 1 << 48;
 
-/// What is at a position of an epoch.
+/// The sample at a position of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pick {
     /// The record's number in the split.
     pub sample: u64,
-    /// How often this epoch has it elsewhere, under lower numbers: 0, 1, 2, ... for the repetitions of a sample, which
-    /// random transforms tell apart by it.
+    /// Number of preceding picks of the same sample in this epoch: 0, 1, 2, ... Random transforms
+    /// use it to differ between repetitions.
     pub occurrence: u64,
 }
 
-/// A [`Pick`] and what to read for it: see [`Epoch::run_at`].
+/// A [`Pick`] and the records to read for it: see [`Epoch::run_at`].
 pub(crate) struct Reading {
     pub(crate) pick: Pick,
     /// In numbers of picks, not of records.
     pub(crate) run: Run,
 }
 
-/// One epoch: position to sample.
+/// One epoch, as a map from position to sample.
 ///
-/// The plan orders the picks of the [`Selection`]. With `repeats` above 1 each of them comes so often: position `p` is in row
-/// `g = p / (w * repeats)` of `w` picks (the lanes; 1 without shuffle; what is left, in the last row), and is pick
-/// `g * w + o % w` of the plan for the `o / w`-th time, with `o = p % (w * repeats)`. So
-/// repetitions of a sample come to the same rank, near each other, and are read once.
+/// The plan orders the picks of the [`Selection`]. With `repeats` above 1, each pick occurs that
+/// many times. Position `p` is in row `g = p / (w * repeats)` of `w` picks (the lanes; 1 without
+/// shuffle; the remainder in the last row), and is pick `g * w + o % w` of the plan for the `o /
+/// w`-th time, with `o = p % (w * repeats)`. So repetitions of a sample go to the same rank, close
+/// to each other, and are read once.
 #[derive(Debug)]
 pub struct Epoch {
     plan: EpochPlan,
@@ -45,11 +47,11 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// An epoch of `options`, whose number of records is the selection's number of picks.
+    /// Creates an epoch of `options`, whose number of records is the selection's number of picks.
     ///
     /// # Errors
     ///
-    /// As [`EpochPlan::new`]; another number of records; more repetitions, or more positions, than can be.
+    /// As [`EpochPlan::new`]; another number of records; too many repetitions or positions.
     pub fn new(options: &PlanOptions, selection: &Selection, repeats: u64) -> Result<Self> {
         if options.records != selection.len() {
             return Err(Error::option("records", options.records, selection.len()));
@@ -66,26 +68,27 @@ impl Epoch {
         })
     }
 
-    /// The epoch this is.
+    /// Returns the number of the epoch.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.plan.epoch()
     }
 
-    /// Number of positions.
+    /// Returns the number of positions.
     #[must_use]
     pub fn positions(&self) -> u64 {
         self.plan.records() * self.repeats
     }
 
-    /// What is at `position`, taken modulo the number of positions.
+    /// Returns the pick at `position`, taken modulo the number of positions.
     #[must_use]
     pub fn at(&self, position: u64) -> Pick {
         let (place, time) = self.place(position);
         self.pick(self.plan.sample_at(place), time)
     }
 
-    /// What is at `position`, taken modulo the number of positions, and what to read for it.
+    /// Returns the pick at `position`, taken modulo the number of positions, and the records to
+    /// read for it.
     pub(crate) fn run_at(&self, position: u64) -> Reading {
         let (place, time) = self.place(position);
         let run = self.plan.run_at(place);
@@ -95,8 +98,8 @@ impl Epoch {
         }
     }
 
-    /// The records to read together of a run: around its sample, as far as at most `gap` records that nobody
-    /// asked for lie between two.
+    /// Returns the records of a run to read together: those around its sample, as far as at most
+    /// `gap` unwanted records lie between two wanted ones.
     pub(crate) fn stretch(&self, run: &Run, gap: u64) -> Range<u64> {
         if matches!(self.picks, Picks::First) {
             return run.records.clone();
@@ -120,7 +123,7 @@ impl Epoch {
         }
     }
 
-    /// Place in the plan, and which of its repetitions.
+    /// Returns the position in the plan, and the number of the repetition.
     fn place(&self, position: u64) -> (u64, u64) {
         let position = position % self.positions();
         if self.repeats == 1 {
@@ -159,7 +162,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each selected record comes `repeats` times, each time as another occurrence, at the same rank.
+        /// Each selected record occurs `repeats` times, each time as another occurrence, on the
+        /// same rank.
         #[test]
         fn selected_records_come_as_often_as_asked_for(
             list in prop::collection::btree_set(0u32..3000, 1..400), lanes in 1u64..9, repeats in 1u64..6,
@@ -187,7 +191,8 @@ mod tests {
                     prop_assert!(list.contains(&(sample as u32)));
                     let occurrences: Vec<u64> = times.iter().map(|time| time.0).collect();
                     prop_assert_eq!(occurrences, (0..repeats).collect::<Vec<_>>());
-                    // Whole rows: the same lane each time. Never further apart than a row's repetitions.
+                    // Whole rows: the same lane each time. The distance never exceeds a row's
+                    // repetitions.
                     let (first, last) = (times[0].1, times[times.len() - 1].1);
                     prop_assert!(last - first < lanes * repeats);
                     if last < list.len() as u64 / lanes * lanes * repeats && shuffle != Shuffle::NONE {
@@ -197,7 +202,7 @@ mod tests {
             }
         }
 
-        /// One repetition of everything is the plan itself.
+        /// A single repetition of all records is the plan itself.
         #[test]
         fn without_options_nothing_changes(records in 1u64..2000, lanes in 1u64..65) {
             let selection = Selection::first(records);
@@ -213,7 +218,7 @@ mod tests {
         }
     }
 
-    /// The contract of draws, computed a second time by `tools/epoch_order.py`.
+    /// The contract of draws; the values were also computed by `tools/epoch_order.py`.
     #[test]
     fn golden_draws() {
         let members = vec![0, 3, 5, 6, 1, 2, 4, 7, 8, 9];
@@ -253,7 +258,7 @@ mod tests {
         (2, 9),
     ];
 
-    /// The contract of portions, computed a second time by `tools/epoch_order.py`.
+    /// The contract of portions; the values were also computed by `tools/epoch_order.py`.
     #[test]
     fn golden_portions() {
         let members = vec![0, 1, 2, 4, 6, 7, 8, 9];

@@ -1,11 +1,10 @@
-//! Lanes: the epoch cut into equal parts that are read side by side.
+//! Lanes (virtual ranks): the epoch divided into equal parts that are read in parallel.
 //!
-//! Position `p` of the epoch belongs to lane `p % lanes` and is its position
-//! `p / lanes`. A lane owns one contiguous segment of the shuffled sequence, so it
-//! reads large ranges, whoever it belongs to; a rank of any world size that
-//! divides the lanes owns whole lanes.
+//! Position `p` of the epoch belongs to lane `p % lanes` and is its position `p / lanes`. A lane
+//! owns one contiguous segment of the shuffled sequence, so it reads large ranges on any rank; a
+//! rank of any world size that divides the lanes owns whole lanes.
 
-/// How `records` are dealt out to `lanes`.
+/// The division of `records` into `lanes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lanes {
     records: u64,
@@ -24,17 +23,17 @@ impl Lanes {
         self.lanes
     }
 
-    /// Lane and lane position of position `p`.
+    /// Returns lane and lane position of position `p`.
     pub(crate) fn of(self, p: u64) -> (u64, u64) {
         (p % self.lanes, p / self.lanes)
     }
 
-    /// Where the segment of `lane` begins in the sequence.
+    /// Returns the start of a lane's segment in the sequence.
     pub(crate) fn start(self, lane: u64) -> u64 {
         lane * (self.records / self.lanes) + lane.min(self.records % self.lanes)
     }
 
-    /// Positions of `lane`: equal for all, or one more for the first few.
+    /// Returns the number of positions of `lane`: equal for all, or one more for the first few.
     pub(crate) fn len(self, lane: u64) -> u64 {
         self.records / self.lanes + u64::from(lane < self.records % self.lanes)
     }

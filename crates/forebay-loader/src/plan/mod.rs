@@ -1,30 +1,32 @@
 //! The epoch as a pure function: `(records, seed, epoch, options) -> order of samples`.
 //!
-//! Nothing here reads, waits, or looks at a clock. A position is a number in `0..records`;
-//! [`EpochPlan::sample_at`] says which sample is there, in constant memory and time.
-//! So resuming is a number, and any process can make any batch of any rank.
+//! Nothing here does IO, waits, or uses a clock. A position is a number in `0..records`;
+//! [`EpochPlan::sample_at`] returns the sample at a position, in constant memory and time. So the
+//! state of a run is a number, and any process can make any batch of any rank.
 //!
 //! # The arithmetic, which is a contract
 //!
-//! All divisions round down. `mix`, `reduce`, `Key` and the permutation are
-//! defined in `permutation.rs`; `K = Key::root(seed).child(epoch)`.
+//! All divisions round down. `mix`, `reduce`, `Key` and the permutation are defined in
+//! `permutation.rs`; `K = Key::root(seed).child(epoch)`.
 //!
-//! - Position `p` belongs to lane `l = p % lanes`, as its position `j = p / lanes`. Lane `l` owns the
-//!   places `start(l) .. start(l) + len(l)` of a sequence `Q`, where
-//!   `start(l) = l * (N / lanes) + min(l, N % lanes)`.
-//! - Shuffle *blocks*: with `B` records a block and `F = N / B` full blocks, place `q` of `Q` is in block
-//!   `k = permutation(F, K.child(2))(q / B)`, or the short block `F` if `q / B = F`. Its record is
-//!   `(rot + k * B + q % B) mod N`, with `rot = K.child(1).below(N)`.
-//!   With `W` blocks a window, `skip(l) = start(l) % B + B * (W * l / lanes)`: lane position `j` is in
-//!   window `w = (j + skip) / (W * B)`, which is the lane positions from
-//!   `max(w * W * B - skip, 0)` up to `min((w + 1) * W * B - skip, len(l))`. The window's positions are permuted by
-//!   `permutation(size of the window, K.child(3).child(l).child(w))`.
+//! - Position `p` belongs to lane `l = p % lanes`, as its position `j = p / lanes`. Lane `l` owns
+//!   the places `start(l) .. start(l) + len(l)` of a sequence `Q`, where `start(l) = l * (N /
+//!   lanes) + min(l, N % lanes)`.
+//! - Shuffle *blocks*: with `B` records per block and `F = N / B` full blocks, place `q` of `Q` is
+//!   in block `k = permutation(F, K.child(2))(q / B)`, or the short block `F` if `q / B = F`. Its
+//!   record is `(rot + k * B + q % B) mod N`, with `rot = K.child(1).below(N)`. With `W` blocks per
+//!   window, `skip(l) = start(l) % B + B * (W * l / lanes)`: lane position `j` is in window `w = (j
+//!   + skip) / (W * B)`, which is the lane positions from `max(w * W * B - skip, 0)` up to `min((w
+//!   + 1) * W * B - skip, len(l))`. The window's positions are permuted by `permutation(size of the
+//!   window, K.child(3).child(l).child(w))`.
 //! - Shuffle *window*: as *blocks*, with `k = q / B`.
 //! - Shuffle *full*: the sample is `permutation(N, K.child(4))(p)`. Shuffle *none*: it is `p`.
-//! - [`Batches`]: the global batch that begins at `s` is the positions `s .. s + batch_size * world_size`; rank `r`
-//!   has those at `s + r + i * world_size`. Positions from `N` on are padding: `p mod N`.
-//! - [`Selection`]: where not all records are wanted, or some of them several times, `N` is the number of *picks*, and the
-//!   samples above are numbers of picks, which the selection turns into records. [`Epoch`] repeats them.
+//! - [`Batches`]: the global batch that begins at `s` is the positions `s .. s + batch_size *
+//!   world_size`; rank `r` has those at `s + r + i * world_size`. Positions from `N` on are
+//!   padding: `p mod N`.
+//! - [`Selection`]: if only some records are selected, or some of them several times, `N` is the
+//!   number of *picks*, and the samples above are numbers of picks, which the selection maps to
+//!   records. [`Epoch`] repeats them.
 //!
 //! ```
 //! use forebay_loader::plan::{EpochPlan, PlanOptions, Shuffle};
@@ -62,25 +64,25 @@ use crate::error::{Error, Result};
 use lanes::Lanes;
 use shuffle::{Make, Order};
 
-/// Most records of a split: sums of positions stay far below 2^64.
+/// Maximum number of records of a split: sums of positions stay far below 2^64.
 const MAX_RECORDS: u64 = 1 << 48;
-/// Most lanes.
+/// Maximum number of lanes.
 const MAX_LANES: u64 = 1 << 24;
 
-/// What an [`EpochPlan`] is a function of.
+/// The parameters of an [`EpochPlan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanOptions {
-    /// Samples of the split.
+    /// Samples in the split.
     pub records: u64,
     /// Seed of the run.
     pub seed: u64,
     /// Epoch, from 0.
     pub epoch: u64,
-    /// Parts of the epoch that are read side by side; every world size must divide it.
+    /// Parts of the epoch that are read in parallel; every world size must divide their number.
     pub lanes: u64,
-    /// Which order. Sizes of 0 are not allowed here: a plan has no defaults.
+    /// The shuffle. Its sizes must not be 0: a plan has no defaults.
     pub shuffle: Shuffle,
-    /// Records read together where the order does not say it (no shuffle). Changes reads only,
+    /// Records read together if the order does not determine it (no shuffle). Changes reads only,
     /// never the order; 0 counts as 1.
     pub run_records: u64,
 }
@@ -94,7 +96,7 @@ pub struct EpochPlan {
 }
 
 impl EpochPlan {
-    /// The plan of one epoch.
+    /// Creates the plan of one epoch.
     ///
     /// # Errors
     ///
@@ -128,36 +130,36 @@ impl EpochPlan {
         })
     }
 
-    /// Number of positions.
+    /// Returns the number of positions.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// The epoch this is the order of.
+    /// Returns the number of the epoch.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The sample at `position`, taken modulo the number of records.
+    /// Returns the sample at `position`, taken modulo the number of records.
     #[must_use]
     pub fn sample_at(&self, position: u64) -> u64 {
         self.order.sample(position % self.records)
     }
 
-    /// What to read for `position`, taken modulo the number of records.
+    /// Returns the records to read for `position`, taken modulo the number of records.
     #[must_use]
     pub fn run_at(&self, position: u64) -> Run {
         self.order.run(position % self.records)
     }
 }
 
-/// Whether ranks of a world of `world_size` can share an epoch of `lanes`.
+/// Checks that a world of `world_size` ranks can share an epoch of `lanes`.
 ///
 /// # Errors
 ///
-/// [`Error::WorldSize`], which names the sizes that can.
+/// [`Error::WorldSize`], which lists the possible sizes.
 pub fn check_world(lanes: u64, world_size: u64) -> Result<()> {
     if world_size != 0 && lanes.is_multiple_of(world_size) {
         return Ok(());
@@ -169,7 +171,7 @@ pub fn check_world(lanes: u64, world_size: u64) -> Result<()> {
     })
 }
 
-/// Divisors of `n` in ascending order, as text.
+/// Returns the divisors of `n` in ascending order, as text.
 fn divisors(n: u64) -> String {
     let low = (1..=n.isqrt()).filter(|d| n.is_multiple_of(*d));
     let mut all: Vec<u64> = low.flat_map(|d| [d, n / d]).collect();
@@ -201,7 +203,7 @@ mod tests {
         Shuffle::blocks(block_records, window_blocks)
     }
 
-    /// The contract of an epoch's order, computed a second time by `tools/epoch_order.py`.
+    /// The contract of an epoch's order; the values were also computed by `tools/epoch_order.py`.
     #[test]
     fn golden_order() {
         let small = plan(30, 1, 2, 4, blocks(4, 2));
@@ -235,7 +237,7 @@ mod tests {
     ];
 
     proptest! {
-        /// Ranks of any world, interleaved, give the one order of the epoch.
+        /// The ranks of any world, interleaved, give the same order of the epoch.
         #[test]
         fn any_world_gives_the_same_global_batches(
             records in 1u64..1500, seed: u64, epoch in 0u64..5, block in 1u64..50, window in 1u64..5,
@@ -264,7 +266,7 @@ mod tests {
             }
         }
 
-        /// A rank reads runs that no other rank reads.
+        /// No two ranks read the same run.
         #[test]
         fn ranks_share_no_run(records in 1u64..1500, seed: u64, world in 1u64..7) {
             for name in ["blocks", "window"] {
@@ -277,7 +279,7 @@ mod tests {
         }
     }
 
-    /// Bytes that a lane reads in one piece: nearly a block, though windows and lanes cut.
+    /// A lane reads nearly a block at once, although windows and lanes divide some.
     #[test]
     fn reads_are_long() {
         let (records, mean) = (200_000u64, 110_000u64);
@@ -306,7 +308,7 @@ mod tests {
         assert!(bytes > 3_400_000, "mean run of {bytes} bytes");
     }
 
-    /// At any time about one window for each lane is of use, never two.
+    /// At any time about one window per lane is in use, never two.
     #[test]
     fn lanes_begin_their_windows_one_after_another() {
         let (records, lanes, block, window) = (100_000u64, 64, 32, 4);
@@ -319,12 +321,13 @@ mod tests {
                 begun[(p / lanes / 16) as usize] += 1;
             }
         }
-        // The first stretch begins all lanes; later ones share them out: 8 stretches a window.
+        // The first samples start all lanes; later windows start evenly spread: 8 per window
+        // length.
         let (most, least) = (begun[1..90].iter().max(), begun[1..90].iter().min());
         assert!(most <= Some(&24) && least >= Some(&1), "{begun:?}");
     }
 
-    /// Samples that lie together in storage do not come together in the epoch.
+    /// Samples that are neighbors in storage are not neighbors in the epoch.
     #[test]
     fn neighbours_are_spread() {
         let records = 100_000u64;

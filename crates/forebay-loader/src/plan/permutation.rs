@@ -1,21 +1,20 @@
-//! A keyed permutation of `0..n` that needs no memory, and the keys it runs on.
+//! A keyed permutation of `0..n` that needs no memory, and its keys.
 //!
-//! Owns the only source of randomness of an epoch's order. The arithmetic below
-//! is a contract: runs are resumed and compared by position, so the same key must
-//! give the same permutation for ever. Tests pin it.
+//! This is the only source of randomness of an epoch's order. The arithmetic below is a contract:
+//! runs are resumed and compared by position, so the same key must always give the same
+//! permutation. Tests pin it.
 //!
-//! A Feistel network over a domain of `a * b >= n` numbers (Black and Rogaway,
-//! "Ciphers with Arbitrary Finite Domains", 2002): `x = l * b + r`, and rounds that
-//! add a pseudo-random function of one half to the other half, modulo `a` or `b`.
-//! Each round can be undone, so the whole is a bijection. With `a = ceil(sqrt(n))` and
-//! `b = ceil(n / a)` fewer than `a` numbers are too many; whoever lands on one of
-//! them walks on until he is back below `n`.
+//! It is a Feistel network over a domain of `a * b >= n` numbers (Black and Rogaway, "Ciphers with
+//! Arbitrary Finite Domains", 2002): `x = l * b + r`, and rounds that add a pseudorandom function
+//! of one half to the other half, modulo `a` or `b`. Each round is invertible, so the whole is a
+//! bijection. With `a = ceil(sqrt(n))` and `b = ceil(n / a)`, fewer than `a` numbers of the domain
+//! are not below `n`; if the result is one of them, the network is applied again (cycle walking).
 
-/// 2^64 divided by the golden ratio: the step of SplitMix64.
+/// 2^64 divided by the golden ratio: the increment of SplitMix64.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The finaliser of SplitMix64 (Stafford's variant 13): a bijection of 64 bits in
-/// which each bit of the input changes half of the output.
+/// The finalizer of SplitMix64 (Stafford's variant 13): a bijection of 64 bits in which each input
+/// bit changes half of the output bits on average.
 const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -27,10 +26,10 @@ const fn reduce(bits: u64, n: u64) -> u64 {
     ((bits as u128 * n as u128) >> 64) as u64
 }
 
-/// What a permutation depends on, folded into 64 bits.
+/// The key of a permutation, in 64 bits.
 ///
-/// `root(seed) = child(GOLDEN, seed)` and `child(k, v) = mix(k ^ mix(v + GOLDEN))`:
-/// the order of the children matters, and each one has a key of its own.
+/// `root(seed) = child(GOLDEN, seed)` and `child(k, v) = mix(k ^ mix(v + GOLDEN))`: the order of
+/// the children matters, and each one is a different key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key(u64);
 
@@ -43,24 +42,24 @@ impl Key {
         Key(mix(self.0 ^ mix(value.wrapping_add(GOLDEN))))
     }
 
-    /// The child that belongs to a domain.
+    /// Returns the child for a domain.
     pub(crate) const fn domain(self, domain: Domain) -> Key {
         self.child(domain as u64)
     }
 
-    /// The key as a number.
+    /// Returns the key as a number.
     pub(crate) const fn bits(self) -> u64 {
         self.0
     }
 
-    /// A number in `0..n` that depends on the key alone.
+    /// Returns a number in `0..n` that depends on the key alone.
     pub(crate) const fn below(self, n: u64) -> u64 {
         reduce(self.0, n)
     }
 }
 
-/// The purposes of random numbers. Each domain is a child of the epoch's key, so that one shuffle's numbers say nothing of
-/// another's; the numbers are part of every order and stay as they are.
+/// Purposes of random numbers. Each domain is a child of the epoch's key, which makes the numbers
+/// of different shuffles independent. The values are part of every order and must not change.
 #[derive(Debug, Clone, Copy)]
 #[repr(u64)]
 pub(crate) enum Domain {
@@ -74,12 +73,12 @@ pub(crate) enum Domain {
     Full = 4,
     /// Draws with replacement.
     Draws = 5,
-    /// Portions of a mix: a child of the seed's key, since portions go on from epoch to epoch.
+    /// Portions of a mix: a child of the seed's key, since portions continue from epoch to epoch.
     Portions = 6,
 }
 
-/// Up to this size the rounds are so many that all `n!` orders are equally likely
-/// as far as a test can tell (measured up to `n = 6`: 16 rounds are too few, 24 enough).
+/// Up to this size the number of rounds is high enough that all `n!` orders are equally likely as
+/// far as a test can tell (measured up to `n = 6`: 16 rounds are too few, 24 enough).
 const SMALL: u64 = 64;
 const ROUNDS_SMALL: u64 = 32;
 const ROUNDS: u64 = 12;
@@ -95,7 +94,7 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    /// The permutation of `0..n` that belongs to `key`. An `n` of 0 counts as 1.
+    /// Creates the permutation of `0..n` for `key`. An `n` of 0 counts as 1.
     pub(crate) fn new(n: u64, key: Key) -> Self {
         let n = n.max(1);
         let floor = n.isqrt();
@@ -109,7 +108,7 @@ impl Permutation {
         }
     }
 
-    /// Where `x < n` goes.
+    /// Returns the image of `x < n`.
     pub(crate) fn at(&self, x: u64) -> u64 {
         debug_assert!(x < self.n);
         if self.n == 1 {
@@ -160,14 +159,14 @@ mod tests {
         (0..n).map(|x| permutation.at(x)).collect()
     }
 
-    /// First output of SplitMix64 for seed 0, as published.
+    /// The first output of SplitMix64 for seed 0, as published.
     #[test]
     fn mix_is_the_published_finaliser() {
         assert_eq!(mix(GOLDEN), 0xe220_a839_7b1d_cdaf);
     }
 
-    /// The contract. Whoever changes these numbers breaks every run that is resumed;
-    /// they were computed a second time by `tools/epoch_order.py`.
+    /// The contract. Changing these numbers breaks every resumed run; they were also computed by
+    /// `tools/epoch_order.py`.
     #[test]
     fn golden_orders() {
         let key = Key::root(7).child(3);
@@ -213,8 +212,8 @@ mod tests {
         }
     }
 
-    /// Over many keys each number is equally frequent at each place, and so is
-    /// each difference between neighbours.
+    /// Over many keys each number is equally frequent at each position, and so is each difference
+    /// between neighbors.
     #[test]
     fn places_and_neighbours_are_uniform() {
         for n in [6u64, 7, 12, 37, 64, 65, 100, 128] {
@@ -235,7 +234,7 @@ mod tests {
         }
     }
 
-    /// One bit of the seed or of the epoch moves all but about one number.
+    /// Changing one bit of the seed or of the epoch moves all but about one number.
     #[test]
     fn each_bit_of_seed_and_epoch_counts() {
         let n = 4096u64;
@@ -253,7 +252,7 @@ mod tests {
         assert_ne!(Key::root(1).child(2), Key::root(2).child(1));
     }
 
-    /// Chi-squared against a uniform expectation: within six standard deviations.
+    /// Chi-squared test against a uniform distribution: within six standard deviations.
     fn assert_plausible(counts: impl IntoIterator<Item = u64>, expected: f64, what: &str) {
         let counts: Vec<u64> = counts.into_iter().collect();
         let chi: f64 = counts

@@ -1,82 +1,87 @@
-//! Which records an epoch is made of: all of a split, some of them, draws with replacement, or portions of several
-//! datasets.
+//! The records of an epoch: all of a split, some of them, draws with replacement, or quotas of
+//! several datasets.
 //!
-//! A [`Selection`] numbers the *picks* of an epoch from 0 on, in storage order, and the [plan](super) orders those
-//! numbers as it orders the records of a whole split. So neighbours stay neighbours, and what is read stays
-//! sequential, whatever was selected.
+//! A [`Selection`] numbers the *picks* of an epoch from 0 on, in storage order, and the
+//! [plan](super) orders those numbers as it orders the records of a whole split. So neighbors stay
+//! neighbors, and reads stay sequential for every selection.
 //!
-//! Draws are made anew in each epoch, each on its own: the picks of an epoch are the drawn records, sorted. The
-//! arithmetic is a contract, as the plan's is. With `K` the epoch's key, `D = K.child(5)` and `k = D.child(v)`, draw
-//! `v` is:
+//! Each epoch makes new, independent draws: the picks of an epoch are the drawn records, sorted.
+//! The arithmetic is a contract, as the plan's is. With `K` the epoch's key, `D = K.child(5)` and
+//! `k = D.child(v)`, draw `v` is:
 //!
-//! - its group: column `c = k.child(1).below(groups)` of an alias table; `c` itself where
-//!   `k.child(2).below(2^32)` is below the column's threshold, else the column's alias;
+//! - its group: column `c = k.child(1).below(groups)` of an alias table; `c` itself if
+//!   `k.child(2).below(2^32)` is below the column's threshold, otherwise the column's alias;
 //! - its record: member `k.child(3).below(members of the group)` of the group, in storage order.
 //!
-//! The table is Vose's, made in double precision from the weights of the groups in their order (see [`Alias::new`]).
+//! The table is Vose's, computed in double precision from the weights of the groups in their order
+//! (see [`Alias::new`]).
 //!
-//! Portions go through each group again and again, in a new order each time, and each epoch goes on where the one before
-//! ended: no record comes again before all others of its group came. With `T` picks an epoch and `s(g)` the sum of the weights
-//! of the groups up to `g`, in their order and in double precision, group `g` has the picks of each epoch from `floor(T * (s(g - 1) / s) + 0.5)`
-//! to `floor(T * (s(g) / s) + 0.5)`, `s` being the sum of all. With `c` picks of a group of `n` members, epoch `e` has numbers `e * c` to `(e + 1) * c`
-//! of the group's endless sequence: number `i` is member `permutation(n, K)(i % n)`, with `K = Key::root(seed).child(6).child(g).child(i / n)`.
+//! Portions (exact per-epoch quotas) cycle through each group repeatedly, in a new order each time,
+//! and each epoch continues where the previous one ended: a record repeats only after all others of
+//! its group occurred. With `T` picks per epoch and `s(g)` the sum of the weights of the groups up
+//! to `g`, in their order and in double precision, group `g` has the picks of each epoch from
+//! `floor(T * (s(g - 1) / s) + 0.5)` to `floor(T * (s(g) / s) + 0.5)`, where `s` is the sum of all.
+//! With `c` picks of a group of `n` members, epoch `e` has numbers `e * c` to `(e + 1) * c` of the
+//! group's endless sequence: number `i` is member `permutation(n, K)(i % n)`, with `K =
+//! Key::root(seed).child(6).child(g).child(i / n)`.
 
 use std::sync::Arc;
 
 use super::permutation::{Domain, Key, Permutation};
 use crate::error::{Error, Result};
 
-/// What the epochs of a stream are made of.
+/// The records of a stream's epochs.
 #[derive(Debug, Clone)]
 pub struct Selection(Kind);
 
 #[derive(Debug, Clone)]
 enum Kind {
-    /// The first so many records.
+    /// The first records, up to this number.
     First(u64),
-    /// These records, ascending.
+    /// These records, in ascending order.
     Listed(Arc<[u32]>),
     Drawn(Arc<Urn>),
     Portioned(Arc<Portions>),
 }
 
-/// Groups of records, and how many picks of each an epoch has.
+/// Groups of records, with the number of picks of each per epoch.
 #[derive(Debug)]
 struct Portions {
     picks: u64,
-    /// Picks of each group.
+    /// Number of picks of each group.
     counts: Vec<u64>,
-    /// Where the members of each group begin, then how many there are.
+    /// Start of each group in `members`, followed by the number of members.
     starts: Vec<usize>,
-    /// Ascending: groups are parts of the storage order.
+    /// In ascending order: groups are consecutive parts of the storage order.
     members: Vec<u32>,
 }
 
-/// Groups of records, how likely each group is, and how often to draw.
+/// Groups of records, the probability of each group, and the number of draws.
 #[derive(Debug)]
 struct Urn {
     draws: u64,
-    /// Where the members of each group begin, then how many there are.
+    /// Start of each group in `members`, followed by the number of members.
     starts: Vec<u32>,
-    /// Of all groups, one group after the other.
+    /// Members of all groups, one group after the other.
     members: Vec<u32>,
     alias: Alias,
 }
 
 impl Selection {
-    /// The first `records` records of a split.
+    /// Selects the first `records` records of a split.
     #[must_use]
     pub fn first(records: u64) -> Self {
         Selection(Kind::First(records))
     }
 
-    /// These records, which ascend.
+    /// Selects these records, which must be in ascending order.
     pub(crate) fn listed(records: Vec<u32>) -> Self {
         Selection(Kind::Listed(records.into()))
     }
 
-    /// `draws` records in each epoch, with replacement: first a group by its weight, then one of its members.
-    /// `starts` says where each group's members begin, and ends with their number; no group is empty.
+    /// Draws `draws` records per epoch with replacement: first a group by its weight, then one of
+    /// its members. `starts` holds the start of each group's members, followed by their number; no
+    /// group is empty.
     ///
     /// # Errors
     ///
@@ -96,8 +101,9 @@ impl Selection {
         }))))
     }
 
-    /// `picks` records in each epoch, of each group as its weight says: see the module. `members` ascend, and
-    /// `starts` says where those of each group begin, and ends with their number; no group with a weight is empty.
+    /// Selects `picks` records per epoch, with a quota for each group by its weight: see the
+    /// module. `members` are in ascending order, and `starts` holds the start of each group,
+    /// followed by their number; no group with a weight is empty.
     ///
     /// # Errors
     ///
@@ -125,7 +131,7 @@ impl Selection {
         }))))
     }
 
-    /// How many picks of each group an epoch has, where there are groups with portions.
+    /// Returns the number of picks of each group per epoch, if the selection has quotas.
     pub(crate) fn portions(&self) -> Option<&[u64]> {
         match &self.0 {
             Kind::Portioned(portions) => Some(&portions.counts),
@@ -133,7 +139,7 @@ impl Selection {
         }
     }
 
-    /// Picks of an epoch, the same in each.
+    /// Returns the number of picks per epoch, which is constant.
     #[must_use]
     pub fn len(&self) -> u64 {
         match &self.0 {
@@ -144,13 +150,13 @@ impl Selection {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The picks of one epoch. Costs nothing but for draws and portions, which are all made here.
+    /// Returns the picks of one epoch. Free except for draws and quotas, which are computed here.
     pub(super) fn picks(&self, seed: u64, epoch: u64) -> Picks {
         let key = Key::root(seed);
         match &self.0 {
@@ -178,18 +184,18 @@ impl Portions {
     }
 }
 
-/// How often each of `members` members is among the `count` picks of an epoch.
+/// How often each of `members` members occurs among the `count` picks of an epoch.
 fn times(members: usize, key: Key, epoch: u64, count: u64) -> Vec<u32> {
     let mut times = vec![0u32; members];
     let size = members as u128;
     let mut at = u128::from(epoch) * u128::from(count);
     let end = at + u128::from(count);
     while at < end {
-        // Up to the end of this time through all members.
+        // Up to the end of the current cycle through all members.
         let (pass, first) = (at / size, at % size);
         let until = end.min((pass + 1) * size);
         if until - at == size {
-            // Whole passes are the same in any order.
+            // Whole cycles are the same in any order.
             let passes = (end - at) / size;
             times.iter_mut().for_each(|times| *times += passes as u32);
             at += passes * size;
@@ -227,18 +233,18 @@ impl Urn {
     }
 }
 
-/// The picks of one epoch: pick number to record.
+/// The picks of one epoch, as a map from pick number to record.
 #[derive(Debug)]
 pub(super) enum Picks {
     /// Pick `v` is record `v`.
     First,
     Listed(Arc<[u32]>),
-    /// Ascending; a record that was drawn several times is there as often.
+    /// In ascending order; a record that was drawn several times is repeated.
     Drawn(Vec<u32>),
 }
 
 impl Picks {
-    /// The record of pick `v`, which is below the number of picks.
+    /// Returns the record of pick `v`, which must be below the number of picks.
     pub(super) fn record(&self, v: u64) -> u64 {
         match self {
             Picks::First => v,
@@ -247,7 +253,7 @@ impl Picks {
         }
     }
 
-    /// How many picks of the same record come before pick `v`.
+    /// Returns the number of picks of the same record before pick `v`.
     pub(super) fn occurrence(&self, v: u64) -> u64 {
         match self {
             Picks::First | Picks::Listed(_) => 0,
@@ -259,17 +265,17 @@ impl Picks {
     }
 }
 
-/// Chooses among weighted groups in constant time.
+/// Selects among weighted groups in constant time (alias method).
 #[derive(Debug)]
 struct Alias {
-    /// Of each column: below this, of 2^32, it is the column's own group.
+    /// For each column, as a fraction of 2^32: below this value the column's own group is selected.
     thresholds: Vec<u64>,
     aliases: Vec<u32>,
 }
 
 const WHOLE: u64 = 1 << 32;
 
-/// The sum of weights, if they are weights.
+/// Returns the sum of weights, if they are valid.
 fn checked_sum(weights: &[f64]) -> Result<f64> {
     let refused = |found: String| {
         let expected = "finite numbers of at least 0, one of them above 0";
@@ -286,10 +292,11 @@ fn checked_sum(weights: &[f64]) -> Result<f64> {
 }
 
 impl Alias {
-    /// Columns of equal likelihood. With `p[i] = weights[i] * n / sum`, groups with `p < 1` and the others are two stacks,
-    /// filled in ascending order. As long as neither is empty: `s` and `l` are taken from them, column
-    /// `s` keeps `p[s]` (times 2^32, rounded down) and has the alias `l`, and `l`, with `p[l] = (p[l] + p[s]) - 1`,
-    /// goes back to the stack that it belongs to. Columns that are left keep everything.
+    /// Builds columns of equal probability. With `p[i] = weights[i] * n / sum`, groups with `p < 1`
+    /// and the others are two stacks, filled in ascending order. While neither is empty, `s` and
+    /// `l` are popped from them, column `s` keeps `p[s]` (times 2^32, rounded down) and gets the
+    /// alias `l`, and `l`, with `p[l] = (p[l] + p[s]) - 1`, is pushed to the stack that it belongs
+    /// to. The remaining columns keep everything.
     fn new(weights: &[f64]) -> Result<Self> {
         let sum = checked_sum(weights)?;
         let n = weights.len();
@@ -392,7 +399,7 @@ mod tests {
         assert_eq!(seen[2] + seen[5] + seen[9], 50);
     }
 
-    /// Over any number of epochs, records of a group differ by one at most in how often they came.
+    /// Over any number of epochs, the counts of a group's records differ by at most one.
     #[test]
     fn portions_go_through_each_group_evenly() {
         let starts = vec![0, 3, 3, 10, 110];
@@ -413,7 +420,7 @@ mod tests {
                 }
             }
         }
-        // Far ahead nothing overflows.
+        // No overflow in a distant epoch.
         let Picks::Drawn(far) = selection.picks(3, u64::MAX) else {
             panic!("portions are dealt");
         };

@@ -1,4 +1,4 @@
-//! What a thread did with its time.
+//! The time of a thread by activity.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The time that threads had a core, all of them together.
+/// CPU time of several threads together.
 #[derive(Debug, Default)]
 pub(crate) struct CpuTime(AtomicU64);
 
 impl CpuTime {
-    /// Counts what this thread had since the last call, of which it keeps `noted`.
+    /// Adds the CPU time of this thread since the last call, which `noted` stores.
     pub(crate) fn note(&self, noted: &mut Duration) {
         let now = cpu_time(ClockId::ThreadCPUTime);
         let more = now.saturating_sub(*noted);
@@ -25,7 +25,7 @@ impl CpuTime {
     }
 }
 
-/// The time that all threads of this process had a core.
+/// Returns the CPU time of all threads of this process.
 pub(crate) fn process_cpu_time() -> Duration {
     cpu_time(ClockId::ProcessCPUTime)
 }
@@ -34,14 +34,14 @@ fn cpu_time(clock: ClockId) -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// What a thread is doing.
+/// Activity of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     /// Working.
     Busy,
-    /// Waiting for something to work on.
+    /// Waiting for input.
     Starved,
-    /// Waiting for room for what it makes.
+    /// Waiting for room for its output.
     Blocked,
 }
 
@@ -69,8 +69,8 @@ impl Times {
     }
 }
 
-/// The clock of one thread. Written by that thread, read by anyone at any moment, and right at each: what
-/// is going on counts up to now.
+/// The clock of one thread. That thread writes it, and any thread can read it at any moment; the
+/// current activity counts up to the time of the read.
 #[derive(Debug)]
 pub(crate) struct Clock(Mutex<Ledger>);
 
@@ -90,7 +90,7 @@ impl Clock {
         }))
     }
 
-    /// From now on the thread does `activity`.
+    /// Switches to `activity`.
     pub(crate) fn switch(&self, activity: Activity) {
         let mut ledger = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if ledger.now == activity {
@@ -104,7 +104,7 @@ impl Clock {
         ledger.since = at;
     }
 
-    /// All time so far.
+    /// Returns all time so far.
     pub(crate) fn read(&self) -> Times {
         let ledger = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut times = ledger.times;

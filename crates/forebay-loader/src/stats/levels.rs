@@ -1,7 +1,8 @@
-//! What storage gave while it was asked, by how many reads were under way at once.
+//! Throughput of storage by number of concurrent reads.
 //!
-//! How busy readers were does not tell how much more storage could give: four of them may wait for one disk that has nothing left,
-//! or for a network on which a fifth read would take no longer. What it gave with one, two, three reads at once does.
+//! The busy time of readers does not show how much more storage could deliver: four of them may
+//! wait for one saturated disk, or for a network on which a fifth read would take no longer. The
+//! throughput with one, two and three concurrent reads shows it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,27 +11,28 @@ use forebay_proto::wire;
 
 /// The part of all reading time that has to be behind a rate.
 const EVIDENCE: f64 = 0.05;
-/// So much more than with fewer reads at once is more.
+/// Minimum factor by which a rate counts as higher than that with fewer reads.
 const GROWTH: f64 = 1.15;
 /// More reads at once than any source wants.
 const MOST_LEVELS: usize = 1024;
 
-/// The time in which a certain number of reads was under way, and the bytes that came meanwhile.
+/// The time during which this number of reads was in progress, and the bytes read meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Level {
     pub(crate) seconds: f64,
     pub(crate) bytes: f64,
 }
 
-/// The best that storage was seen to give.
+/// The best observed throughput.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Best {
     pub(super) bytes_per_s: f64,
-    /// Whether it was still more with each further read, and there are readers that were not needed.
+    /// Whether throughput still grew with each further read and there are idle readers, so that
+    /// this is a lower bound.
     pub(super) is_least: bool,
 }
 
-/// Counts reads. Readers tell when they begin and end.
+/// Counts reads. Readers report their begin and end.
 #[derive(Debug)]
 pub(crate) struct Levels(Mutex<Ledger>);
 
@@ -42,11 +44,11 @@ struct Ledger {
     levels: Vec<Level>,
 }
 
-/// A read that is under way.
+/// A read in progress.
 #[derive(Debug)]
 pub(crate) struct Begun {
     at: Instant,
-    /// Of each level, when it began.
+    /// Time spent in each level when the read began.
     seconds: Vec<f64>,
 }
 
@@ -60,7 +62,7 @@ impl Levels {
     }
 
     fn ledger<T>(&self, with: impl FnOnce(&mut Ledger) -> T) -> T {
-        // Sums, whoever panicked.
+        // The sums are valid after a panic.
         with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -73,7 +75,8 @@ impl Levels {
         })
     }
 
-    /// The read gave `bytes`, in the time that comes back. They came evenly, as far as anybody knows.
+    /// Records that the read returned `bytes`, and returns its duration. The bytes are assumed to
+    /// have arrived evenly.
     pub(crate) fn end(&self, begun: &Begun, bytes: u64) -> Duration {
         self.ledger(|ledger| {
             let time = ledger.charge().duration_since(begun.at);
@@ -96,7 +99,7 @@ impl Levels {
 }
 
 impl Ledger {
-    /// Counts the time up to now.
+    /// Adds the time up to now.
     fn charge(&mut self) -> Instant {
         let now = Instant::now();
         let time = now - self.since;
@@ -186,7 +189,7 @@ mod tests {
 
     #[test]
     fn more_reads_at_once_may_or_may_not_give_more() {
-        // A disk that has nothing left, whoever asks.
+        // A saturated disk, regardless of the number of readers.
         let disk = best(&levels(&[
             (4.0, 400.0),
             (2.0, 200.0),
@@ -207,13 +210,13 @@ mod tests {
         ]))
         .unwrap();
         assert_eq!((far.bytes_per_s, far.is_least), (40.0, false));
-        // Nobody knows what a second reader would have brought.
+        // The effect of a second reader is unknown.
         let one = best(&levels(&[(4.0, 40.0), (0.0, 0.0)])).unwrap();
         assert_eq!((one.bytes_per_s, one.is_least), (10.0, true));
-        // A lucky moment is no evidence.
+        // A short outlier is no evidence.
         let lucky = best(&levels(&[(9.9, 99.0), (0.1, 1000.0)])).unwrap();
         assert!((lucky.bytes_per_s - 109.9).abs() < 1e-6, "{lucky:?}");
-        // Two got in each other's way.
+        // Two readers slowed each other down.
         let worse = best(&levels(&[(5.0, 500.0), (5.0, 100.0), (0.0, 0.0)])).unwrap();
         assert!(!worse.is_least, "{worse:?}");
         assert_eq!(best(&levels(&[(0.0, 0.0); 4])), None);
@@ -239,7 +242,7 @@ mod tests {
             found[0].seconds >= 0.006 && found[1].seconds >= 0.003,
             "{found:?}"
         );
-        // Each read was alone for a part of its time, and the rest is where both were.
+        // Each read was alone for a part of its time; in the rest both were in progress.
         assert!(found[0].bytes > 1.0 && found[1].bytes > 1.0, "{found:?}");
         let later = levels_seen.read();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Where the time went.
+//! Statistics of a loader: the time of each stage.
 
 mod clock;
 mod levels;
@@ -17,57 +17,59 @@ pub(crate) use reads::ReadClock;
 pub use reads::{READ_BOUNDS_S, ReadTimes};
 pub use verdict::{Bound, CoresElsewhere, Verdict};
 
-/// How a stage spent the time of its threads.
+/// The time of a stage's threads.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StageStats {
     /// `fetch`, `decode`, `transform` or `trainer`.
     pub name: &'static str,
-    /// Threads of the stage. Decode and transform share theirs.
+    /// Number of threads. Decode and transform share theirs.
     pub threads: usize,
-    /// Seconds of work, all threads together.
+    /// Seconds of work, over all threads.
     pub busy_s: f64,
     /// Seconds waiting for input.
     pub starved_s: f64,
-    /// Seconds waiting for room for the output.
+    /// Seconds waiting for room for its output.
     pub blocked_s: f64,
 }
 
-/// A snapshot of a loader's counters since it began. Cheap to take; two of them give an interval
+/// A snapshot of a loader's counters since it began. Cheap to take; two snapshots give an interval
 /// ([`Stats::since`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stats {
-    /// Seconds since the loader was made.
+    /// Seconds since the loader was created.
     pub wall_s: f64,
-    /// Reading records and checking them.
+    /// Reading and verifying records.
     pub fetch: StageStats,
-    /// Finding the image in its record and decoding it. Its waits are those of the decode threads.
+    /// Extracting the image from its record and decoding it. Its waits are those of the decode
+    /// threads.
     pub decode: StageStats,
-    /// Resizing into the batch, on the decode threads. Never waits by itself.
+    /// Resizing into the batch, on the decode threads. It has no waits of its own.
     pub transform: StageStats,
-    /// Whoever takes the batches: busy between two calls, starved within one.
+    /// The consumer of the batches: busy between two calls, starved within one.
     pub trainer: StageStats,
     /// Images decoded.
     pub images: u64,
-    /// Batches handed out.
+    /// Batches returned.
     pub batches: u64,
     /// Bytes read from storage.
     pub bytes_read: u64,
     /// Bytes of records and batches held now.
     pub memory_bytes: u64,
-    /// Most bytes of records and batches ever held.
+    /// Maximum of the bytes of records and batches held.
     pub memory_peak_bytes: u64,
-    /// Whether each record is read on its own: the windows of the shuffle do not fit into the memory budget,
-    /// or the order asks for it.
+    /// Whether each record is read on its own, because the windows of the shuffle do not fit into
+    /// the memory budget or the order requires it.
     pub single_reads: bool,
-    /// Samples that could not be read or decoded, and were replaced.
+    /// Samples that could not be read or decoded and were replaced.
     pub failed: u64,
-    /// What was wrong with the last of them, shard and key included; the latest one last.
+    /// Errors of the last of them, with shard and key; the latest one last.
     pub failures: Vec<String>,
-    /// How batches come to the trainer, where a server makes them.
+    /// Transport of batches, if a server makes them.
     pub network: Option<Network>,
-    /// The storage that records come from, where a network is in between.
+    /// The storage of the records, if it is remote.
     pub storage: Option<String>,
-    /// What that storage counted since the dataset was opened, where it counts: of all who read this dataset through it.
+    /// Counters of that storage since the dataset was opened, if it has any, over all readers of
+    /// this dataset object.
     pub traffic: Option<StorageStats>,
     /// What storage gave with one read at a time, with two at once, and so on.
     pub(crate) reads: Vec<Level>,
@@ -81,42 +83,43 @@ pub struct Stats {
     pub(crate) process_cpu_s: f64,
 }
 
-/// What waits in a loader right now, in the order of its way: the fullest queue is before the narrowest place.
+/// Current queue lengths of a loader, in pipeline order: the fullest queue is before the
+/// bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Queues {
-    /// Samples that are planned and have no place in a batch yet.
+    /// Samples that are planned but have no place in a batch.
     pub planned_samples: u64,
-    /// Samples with a place, whose record is not read yet.
+    /// Samples with a place whose record has not been read.
     pub unread_samples: u64,
-    /// Samples whose record is read, and which wait for a decode thread.
+    /// Samples whose record was read and that wait for a decode thread.
     pub undecoded_samples: u64,
-    /// Batches in the making.
+    /// Batches in progress.
     pub making_batches: u64,
-    /// Batches that are done and wait for their trainer.
+    /// Complete batches that wait for their trainer.
     pub ready_batches: u64,
     /// Bytes of records and batches held.
     pub memory_bytes: u64,
 }
 
-/// How a server spent its time on a stream, besides making batches.
+/// Time of a server's stream, apart from making batches.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Network {
-    /// Part of the time that it was sending, or waited for the client to take what it has.
+    /// Fraction of the time during which it was sending or waited for the client's credit.
     pub sending: f64,
-    /// Part of the time that it waited for a batch to be made.
+    /// Fraction of the time during which it waited for a batch.
     pub waiting: f64,
-    /// Bytes of pixels that arrived in a second.
+    /// Payload bytes received per second.
     pub bytes_per_s: f64,
 }
 
 impl Stats {
-    /// The stages in the order in which a sample passes them.
+    /// Returns the stages in pipeline order.
     #[must_use]
     pub fn stages(&self) -> [StageStats; 4] {
         [self.fetch, self.decode, self.transform, self.trainer]
     }
 
-    /// What happened between `earlier` and this snapshot. Memory is that of this one.
+    /// Returns the difference to an earlier snapshot. Memory is that of this one.
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
         let stage = |now: StageStats, then: StageStats| StageStats {
@@ -146,7 +149,8 @@ impl Stats {
         }
     }
 
-    /// The same sums for streams that read side by side: what storage gave all of them at once is not in what it gave each.
+    /// Marks the counters as those of one of several concurrent streams: their combined storage
+    /// throughput is higher than each one shows.
     #[must_use]
     pub fn among_others(self) -> Stats {
         Stats {
@@ -155,7 +159,7 @@ impl Stats {
         }
     }
 
-    /// What holds the trainer back, and by how much.
+    /// Returns the bottleneck and its extent.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         verdict::judge(self)
@@ -205,7 +209,7 @@ impl StageStats {
         }
     }
 
-    /// Takes the part of the work out that belongs to another stage.
+    /// Splits off the part of the work that belongs to another stage.
     pub(crate) fn split(&mut self, name: &'static str, part: Duration) -> StageStats {
         let busy_s = part.as_secs_f64().min(self.busy_s);
         self.busy_s -= busy_s;

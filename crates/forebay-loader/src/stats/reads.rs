@@ -1,24 +1,25 @@
-//! How long reads took, counted in buckets: for whoever watches many of them.
+//! Histogram of the duration of reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper bounds of all buckets but the last one, which has none, in seconds: from a page cache to a store that is throttled.
+/// Upper bounds in seconds of all buckets except the last, which has none: from page-cache hits to
+/// a throttled store.
 pub const READ_BOUNDS_S: [f64; 13] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
 ];
 
-/// Reads by how long they took, wherever the bytes came from: a disk, a cache, a store.
+/// Durations of reads from any source: a disk, a cache, a store.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ReadTimes {
-    /// Reads of each bucket of [`READ_BOUNDS_S`], then those that took longer.
+    /// Number of reads in each bucket of [`READ_BOUNDS_S`], followed by longer ones.
     pub counts: [u64; READ_BOUNDS_S.len() + 1],
-    /// Seconds of all of them together.
+    /// Total duration in seconds.
     pub sum_s: f64,
 }
 
 impl ReadTimes {
-    /// Adds what another loader did.
+    /// Adds the reads of another loader.
     pub fn add(&mut self, other: &ReadTimes) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
             *count += more;
@@ -27,7 +28,7 @@ impl ReadTimes {
     }
 }
 
-/// Counts reads; threads share it.
+/// Counts reads; shared by threads.
 #[derive(Debug, Default)]
 pub(crate) struct ReadClock {
     counts: [AtomicU64; READ_BOUNDS_S.len() + 1],
@@ -35,7 +36,7 @@ pub(crate) struct ReadClock {
 }
 
 impl ReadClock {
-    /// A read took so long.
+    /// Records the duration of a read.
     pub(crate) fn took(&self, time: Duration) {
         let seconds = time.as_secs_f64();
         let bucket = READ_BOUNDS_S.partition_point(|&bound| bound < seconds);

@@ -1,31 +1,32 @@
-//! What holds the trainer back, in one sentence.
+//! Detects the bottleneck of a loader and describes it in one sentence.
 //!
-//! Waiting is looked at from the end of the pipeline: if the trainer hardly waits, or the decode threads wait for room most of the
-//! time, it is the limit and nothing before it matters. Otherwise the decode threads are: at work all the time, they are the limit;
-//! waiting for records, storage is. Where a server makes the batches and hardly waits for one itself, the network is.
+//! Waits are examined from the end of the pipeline. If the trainer hardly waits, or the decode
+//! threads wait for room most of the time, the trainer is the bottleneck and nothing before it
+//! matters. Otherwise, if the decode threads work all the time, decoding is; if they wait for
+//! records, storage is. If a server makes the batches and hardly waits for them, the network is.
 
 use std::fmt;
 
 use super::levels::{self, Best};
 use super::{Network, Stats};
 
-/// The part that sets the pace.
+/// The bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bound {
     /// Nothing was measured yet.
     Unknown,
-    /// Whoever takes the batches: the best case.
+    /// The consumer of the batches: the best case.
     Trainer,
     /// Decoding and transforming.
     Decode,
     /// Reading.
     Storage,
-    /// The way from a server to its client.
+    /// The network between a server and its client.
     Network,
 }
 
 impl Bound {
-    /// `unknown`, `trainer`, `decode`, `storage` or `network`.
+    /// Returns `unknown`, `trainer`, `decode`, `storage` or `network`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -38,34 +39,34 @@ impl Bound {
     }
 }
 
-/// A judgement: displayed, it is the sentence for people.
+/// The bottleneck with measurements. Displayed, it is a sentence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// What sets the pace.
+    /// The bottleneck.
     pub bound: Bound,
-    /// Images decoded in a second.
+    /// Images decoded per second.
     pub images_per_s: f64,
-    /// Part of its time that the trainer waited for batches.
+    /// Fraction of its time during which the trainer waited for batches.
     pub trainer_waits: f64,
-    /// Part of their time that the decode threads worked.
+    /// Fraction of their time during which the decode threads worked.
     pub decode_busy: f64,
-    /// Part of their time that the decode threads waited for records.
+    /// Fraction of their time during which the decode threads waited for records.
     pub decode_starved: f64,
-    /// Part of their time that the readers read.
+    /// Fraction of their time during which the readers read.
     pub fetch_busy: f64,
-    /// How many times as much the decode threads could do, if nothing else held them up: as many of them work at once as there
-    /// are cores.
+    /// Possible throughput of the decode threads relative to the current one, if nothing else
+    /// limited them: as many of them can work concurrently as there are cores.
     pub decode_could_give: f64,
-    /// How many times as much storage could give: what it gave at its best, with as many reads at once as were seen, beside what was
-    /// asked of it. `None` where it was not asked for anything.
+    /// Possible throughput of storage relative to the current demand: the best observed throughput,
+    /// with any observed number of concurrent reads. `None` without any demand.
     pub storage_could_give: Option<f64>,
-    /// How many cores decode threads had, where that is much less than they could have used, and the rest of this process did not
-    /// have them either: other processes did, or a limit keeps them from it.
+    /// The cores that decode threads got, if that is much less than they could have used and the
+    /// rest of this process did not use them either: other processes did, or a CPU limit applies.
     pub cores_elsewhere: Option<CoresElsewhere>,
-    /// Whether storage could give still more, and nobody asked.
+    /// Whether storage could deliver still more than was observed.
     at_least: bool,
     threads: usize,
-    /// 0 where that is not known.
+    /// 0 if unknown.
     cores: usize,
     readers: usize,
     bytes_per_s: f64,
@@ -73,12 +74,12 @@ pub struct Verdict {
     storage: Option<String>,
 }
 
-/// Cores that decode threads were kept from.
+/// Cores that decode threads could not use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CoresElsewhere {
-    /// Cores that decode threads had, on average.
+    /// Average number of cores that decode threads got.
     pub got: f64,
-    /// Cores that they could have used: there are as many, and they always had work for as many.
+    /// Number of cores that they could have used: they always had enough work for as many.
     pub wanted: f64,
 }
 
@@ -96,15 +97,17 @@ impl CoresElsewhere {
     }
 }
 
-/// Decode threads that had less of the cores that they could have used were kept from them.
+/// Decode threads with a smaller fraction of the cores that they could have used were limited from
+/// outside.
 const CORES_GOT: f64 = 0.75;
-/// A process that had more of the cores had them itself.
+/// If the process used a larger fraction of the cores, it used them itself.
 const CORES_USED: f64 = 0.85;
-/// A trainer that waits less is fed well enough.
+/// A trainer that waits for less than this fraction is fed well enough.
 const TRAINER_WAITS: f64 = 0.05;
-/// Decode threads that wait more for room are ahead of the trainer: what it waits itself is the time it takes to wake up.
+/// Decode threads that wait for room for more than this fraction are ahead of the trainer, whose
+/// own waits are wake-up times.
 const DECODE_BLOCKED: f64 = 0.5;
-/// Decode threads that wait more for records are held back by them.
+/// Decode threads that wait for records for more than this fraction are limited by storage.
 const DECODE_STARVED: f64 = 0.15;
 
 pub(super) fn judge(stats: &Stats) -> Verdict {
@@ -175,12 +178,12 @@ pub(super) fn judge(stats: &Stats) -> Verdict {
 }
 
 impl Verdict {
-    /// Whether each core has a thread already.
+    /// Returns whether each core already has a decode thread.
     fn cores_are_taken(&self) -> bool {
         (1..=self.threads).contains(&self.cores)
     }
 
-    /// Who decodes, and how busy: threads, or the cores that more of them share.
+    /// Describes the decoders and their load: threads, or the cores that more threads share.
     fn decoders(&self) -> String {
         let threads = plural(self.threads, "thread");
         let percent = |part: f64| (part * 100.0).round();
@@ -299,7 +302,7 @@ mod tests {
             network: None,
             storage: None,
             traffic: None,
-            // A disk that gives 4 GB/s to one reader, and no more to two.
+            // A disk that delivers 4 GB/s to one reader, and no more to two.
             reads: [(0.9, 3.61e9), (0.1, 0.39e9), (0.0, 0.0), (0.0, 0.0)]
                 .map(|(seconds, bytes)| Level { seconds, bytes })
                 .to_vec(),
@@ -312,7 +315,7 @@ mod tests {
 
     #[test]
     fn cores_that_other_processes_have_are_named() {
-        // Two threads on two cores, busy all the time.
+        // Two threads on two cores, always busy.
         let judge = |decode_cpu_s, process_cpu_s| {
             let mut stats = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
             stats.cores = 2;
@@ -342,7 +345,7 @@ mod tests {
                 "{why}"
             );
         }
-        // Threads that wait for records want no cores.
+        // Threads that wait for records need no cores.
         let mut starved = stats([39.0, 0.0, 1.0], [3.0, 15.0, 0.0], 2.0, [1.0, 9.0]);
         (starved.cores, starved.decode_cpu_s) = (2, 4.8);
         assert_eq!(starved.verdict().cores_elsewhere, None);
@@ -406,14 +409,15 @@ mod tests {
             "trainer-bound: it waited 1 % of its time for batches; 2 threads busy 25 % could give 4.0x, storage 20.0x"
         );
         assert_eq!(trainer.verdict().bound, Bound::Trainer);
-        // Two threads on one core never do more than one.
+        // Two threads on one core do no more than one.
         trainer.cores = 1;
         assert_eq!(trainer.verdict().decode_could_give, 2.0);
         assert_eq!(
             trainer.verdict().to_string(),
             "trainer-bound: it waited 1 % of its time for batches; 2 threads on 1 core busy 50 % could give 2.0x, storage 20.0x"
         );
-        // On a busy machine it takes a while to wake up, and nothing that is added before the trainer would help.
+        // On a busy machine waking up takes a while, and more resources before the trainer would
+        // not help.
         let late = stats([2.0, 0.0, 38.0], [1.0, 0.0, 18.5], 0.5, [9.3, 0.7]).verdict();
         assert_eq!(late.bound, Bound::Trainer);
         let mut nothing = stats([0.0; 3], [0.0; 3], 0.0, [0.0; 2]);

@@ -1,4 +1,4 @@
-//! What a source is told about coming reads.
+//! Announcements of reads to the source.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use super::dataset::Recipe;
 use super::{Gate, SOON, gated, options};
 use crate::Shuffle;
 
-/// While the first read takes its time, the source learns what comes after it, in order, and each read once.
+/// During the first read, the subsequent reads are announced in order, each once.
 #[test]
 fn the_source_is_told_what_will_be_read() {
     for shuffle in [options().shuffle, Shuffle::NONE, Shuffle::FULL] {

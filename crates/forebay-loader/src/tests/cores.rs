@@ -1,4 +1,4 @@
-//! Loaders that were left the number of threads share the cores of the process.
+//! Loaders without an explicit number of threads share the cores of the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,8 @@ use super::{Crowd, Gate, gated, options};
 use crate::Share;
 use crate::options::usable_cores;
 
-/// Two loaders have a thread for each core each, and decode no more samples at once than there are cores.
+/// Two loaders have a thread per core each, but decode no more samples concurrently than there are
+/// cores.
 #[test]
 fn two_loaders_decode_no_more_at_once_than_one() {
     let decoding = Crowd {
@@ -27,7 +28,7 @@ fn two_loaders_decode_no_more_at_once_than_one() {
         assert_eq!(loader.stats().decode.threads, usable_cores());
     }
     for _ in 0..20 {
-        // None at the end of an epoch.
+        // `None` at the end of an epoch.
         first.next_batch().unwrap();
         second.next_batch().unwrap();
     }
@@ -35,7 +36,7 @@ fn two_loaders_decode_no_more_at_once_than_one() {
     assert!((1..=usable_cores()).contains(&most), "{most} at once");
 }
 
-/// Of two loaders that always want more, the one of eight times the weight gets more, however busy the machine is.
+/// If two loaders are busy, the one with eight times the weight gets more, even on a busy machine.
 #[test]
 fn shares_of_the_cores_follow_weights() {
     let decoding = Crowd {
@@ -49,7 +50,7 @@ fn shares_of_the_cores_follow_weights() {
     let with = |weight| {
         let mut options = options();
         options.threads = 0;
-        // More samples under way than there are cores.
+        // More samples in progress than cores.
         options.batches_ahead = usable_cores().max(8);
         options.share = Some(Share::new(weight));
         gated(&Recipe::default(), options, &gate)
@@ -64,7 +65,7 @@ fn shares_of_the_cores_follow_weights() {
             }
             light.stats().images
         });
-        // Beyond what was made before the other one began.
+        // Images beyond those made before the other loader started.
         let begun = heavy.stats().images;
         while heavy.stats().images < begun + 400 {
             heavy.next_batch().unwrap();

@@ -1,4 +1,4 @@
-//! What is damaged is named, in the order of the samples, after every good batch before it.
+//! Damage is reported in the order of the samples, after every good batch before it.
 
 use std::os::unix::fs::FileExt;
 
@@ -14,7 +14,8 @@ fn position_of(sample: u64, options: &Options) -> u64 {
     (0..100).find(|&p| plan.sample_at(p) == sample).unwrap()
 }
 
-/// Takes batches until an error: how many, and the error. The error stays.
+/// Takes batches until an error; returns their number and the error. Later calls return the same
+/// error.
 fn run_into_error(loader: &mut Loader) -> (u64, Error) {
     let mut batches = 0;
     loop {
@@ -67,7 +68,7 @@ fn a_bad_image_is_named_after_the_batches_before_it() {
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
-        // The way on is around it.
+        // A seek skips the damaged batch.
         loader.seek(0, (batches + 1) * 8).unwrap();
         assert!(loader.next_batch().unwrap().is_some());
     }
@@ -114,7 +115,7 @@ fn a_damaged_record_is_found_by_its_checksum() {
         let split = dataset::open(directory.path());
         let mut loader = Loader::new(split, options()).unwrap();
         let (batches, error) = run_into_error(&mut loader);
-        // Found with the read that brings it, so no later than its own batch.
+        // Detected by the read that contains it, so no later than its own batch.
         assert!(batches <= position_of(43, &options()) / 8);
         let Error::Shard(source) = &error else {
             panic!("{error}");

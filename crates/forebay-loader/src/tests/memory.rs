@@ -1,4 +1,4 @@
-//! Memory stays within its budget, whoever is slow.
+//! Memory stays within its budget, whichever part is slow.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use super::dataset::Recipe;
 use super::{BATCH_BYTES, Gate, gated, options, plan, until};
 use crate::Shuffle;
 
-/// Larger than any record here, with its frame.
+/// Larger than any record here, including its frame.
 const RECORD_BYTES: u64 = 2000;
 
-/// The end of an epoch is no reason to wait: the next one's batches are made before anybody asks for them.
+/// The batches of the next epoch are prepared before the current one ends.
 #[test]
 fn the_next_epoch_is_made_ahead() {
     let (_directory, mut loader) = gated(&Recipe::default(), options(), &Arc::default());
     for _ in 0..loader.batches_per_epoch() {
         loader.next_batch().unwrap().unwrap();
     }
-    // Batches that nobody asked for, of an epoch that was not begun.
+    // Batches that were not requested, of an epoch that has not begun.
     let stats = until(&loader, "read beyond the epoch", |stats| {
         stats.images >= (12 + 4) * 8
     });
@@ -56,12 +56,12 @@ fn a_trainer_that_takes_nothing_stops_the_pipeline_within_its_budget() {
         let stats = until(&loader, "three batches more", |stats| {
             stats.images == 43 * 8
         });
-        // One record may be over, where the budget holds less than one; and memory that is used again may
-        // be a little larger than what was read into it.
+        // One record may exceed a budget that is smaller than a record, and reused memory may be
+        // slightly larger than the bytes read into it.
         let most = budget + RECORD_BYTES + records_budget / 8;
         assert!(stats.memory_peak_bytes <= most, "{shuffle:?}: {stats:?}");
         assert!(stats.memory_bytes >= 3 * BATCH_BYTES);
-        // What is planned is what is held, and no more than may be.
+        // The planned memory covers the memory held, and is within the limit.
         let planned = loader.memory_bytes();
         assert!(planned <= budget, "{planned}");
         let slack = RECORD_BYTES + records_budget / 8;
@@ -108,7 +108,7 @@ fn no_more_is_read_than_an_epoch_and_the_next() {
             let bytes = loader.dataset_bytes();
             while loader.next_batch().unwrap().is_some() {}
             let read = loader.stats().bytes_read;
-            // Reads ahead into the next epoch; and compressed blocks are shared by neighbours.
+            // Reads ahead into the next epoch, and compressed blocks contain neighbors.
             assert!(read >= bytes, "{shuffle:?} {codec:?}: {read} of {bytes}");
             if codec == Codec::NONE {
                 assert!(read <= bytes * 5 / 2, "{shuffle:?}: {read} of {bytes}");
@@ -117,7 +117,7 @@ fn no_more_is_read_than_an_epoch_and_the_next() {
     }
 }
 
-/// A slow read of one block does not stop samples of others from being decoded.
+/// A slow read of one block does not delay the decoding of samples from others.
 #[test]
 fn a_slow_read_stalls_only_what_needs_it() {
     let gate = Arc::new(Gate::default());
@@ -133,7 +133,7 @@ fn a_slow_read_stalls_only_what_needs_it() {
     assert!(loader.next_batch().unwrap().is_some());
 }
 
-/// Batches of encoded images are as large as their images: that they are larger than reckoned with makes them fewer.
+/// Batches of encoded images vary in size: if they are larger than expected, fewer are prepared.
 #[test]
 fn encoded_images_stay_within_the_budget() {
     let recipe = Recipe {
@@ -154,7 +154,7 @@ fn encoded_images_stay_within_the_budget() {
     // Ten batches of about 24,500 bytes, and some 200,000 for records.
     options.memory_bytes = 450_000;
     let (_directory, mut loader) = gated(&recipe, options, &Arc::default());
-    // Five of 40,000 and not eight.
+    // Five batches of 40,000 bytes fit, eight do not.
     let stats = until(&loader, "five batches", |stats| stats.images >= 5 * 8);
     assert!(stats.images <= 6 * 8, "{stats:?}");
     let mut bytes = 0;
@@ -163,7 +163,8 @@ fn encoded_images_stay_within_the_budget() {
     }
     assert_eq!(bytes, 300 * 6000);
     let stats = loader.stats();
-    // Batches count with the average of 24,500 until they are whole: those that both threads are at may be larger by as much.
+    // Incomplete batches count with the average of 24,500; the two in progress may exceed it by
+    // this much.
     let larger = 2 * (40_000 - 24_500);
     assert!(stats.memory_peak_bytes <= 450_000 + larger, "{stats:?}");
 }

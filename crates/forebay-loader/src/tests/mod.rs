@@ -1,4 +1,4 @@
-//! The loader over sources that are slow, stuck or damaged on purpose.
+//! Tests of the loader with slow, blocked or damaged sources.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,10 +28,10 @@ mod waits;
 const SIDE: u32 = 10;
 const BATCH_BYTES: u64 = 8 * 300;
 
-/// Longest wait for something that has to happen.
+/// Timeout for events that must occur.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A split whose reads can be held up.
+/// A split whose reads can be blocked and delayed.
 struct Gated {
     inner: SplitSource,
     gate: Arc<Gate>,
@@ -39,35 +39,35 @@ struct Gated {
 
 #[derive(Default)]
 struct Gate {
-    /// Reads of these records wait.
+    /// Reads of these records block.
     closed: Mutex<Option<Range<u64>>>,
     opened: Condvar,
-    /// Takes its time before each read.
+    /// Delay before each read.
     delay: Duration,
-    /// Reads take their time one after the other.
+    /// Serializes reads, if set.
     serial: Option<Mutex<()>>,
-    /// Takes its time for each sample.
+    /// Delay before each sample is decoded.
     decode_delay: Duration,
-    /// How long reads, and samples, were held up by their delays, all together.
+    /// Total actual delays of reads and samples.
     read_held: Mutex<Duration>,
     decode_held: Mutex<Duration>,
     /// A read of this record panics.
     broken: Option<u64>,
-    /// What will be read soon, as the source was told.
+    /// Announced reads.
     told: Mutex<Vec<Range<u64>>>,
-    /// What was read.
+    /// Reads.
     read: Mutex<Vec<Range<u64>>>,
     decoding: Crowd,
 }
 
-/// How many samples are being decoded at once, of all loaders with this gate.
+/// Number of samples in decoding, over all loaders with this gate.
 #[derive(Default)]
 struct Crowd {
     now: AtomicUsize,
     most: AtomicUsize,
-    /// How often a decode thread lets others run while it is counted.
+    /// How often a decode thread yields while it is counted.
     patience: usize,
-    /// And how long it works, in additions.
+    /// Number of additions that simulate its work.
     work: u64,
 }
 
@@ -107,7 +107,7 @@ impl Gate {
     }
 }
 
-/// Lets time pass, and counts how much that was: on a busy machine more than was asked for.
+/// Sleeps, and records the actual duration, which is longer on a busy machine.
 fn hold(delay: Duration, held: &Mutex<Duration>) {
     if delay > Duration::ZERO {
         let begun = Instant::now();
@@ -199,7 +199,7 @@ fn plan(options: &Options, records: u64) -> EpochPlan {
     .unwrap()
 }
 
-/// A loader whose reads pass a gate.
+/// Creates a loader whose reads pass a gate.
 fn gated(recipe: &Recipe, options: Options, gate: &Arc<Gate>) -> (tempfile::TempDir, Loader) {
     let (directory, split) = dataset::split(recipe);
     let source = Box::new(Gated {
@@ -212,7 +212,7 @@ fn gated(recipe: &Recipe, options: Options, gate: &Arc<Gate>) -> (tempfile::Temp
     (directory, loader)
 }
 
-/// Waits until the counters are as they must become.
+/// Waits until the counters satisfy a condition.
 fn until(loader: &Loader, what: &str, right: impl Fn(&Stats) -> bool) -> Stats {
     let begun = Instant::now();
     loop {

@@ -1,4 +1,5 @@
-//! The verdict is right: storage, decoding and the trainer are slowed down in turn, and what it says that the others could give is what they
+//! The detected bottleneck is correct: storage, decoding and the trainer are slowed down in turn,
+//! and the estimated throughput of the others matches their simulated one.
 //! were made to give.
 
 use std::sync::{Arc, Condvar, Mutex};
@@ -8,7 +9,7 @@ use super::dataset::Recipe;
 use super::{Gate, gated, hold, options};
 use crate::{Bound, Loader, Stats};
 
-/// Wall, and what each thread did, agree.
+/// Wall time equals the sum of each thread's activities.
 fn assert_accounted(stats: &Stats) {
     let spent = |stage: crate::StageStats| stage.busy_s + stage.starved_s + stage.blocked_s;
     let threads = |stage: crate::StageStats| stage.threads as f64 * stats.wall_s;
@@ -37,7 +38,7 @@ fn slow_storage_is_found() {
 
 #[test]
 fn slow_decoding_is_found() {
-    // Larger pictures, one thread, and a trainer that takes no time.
+    // Larger images, one thread, and a trainer without work.
     let recipe = Recipe {
         image: |i| {
             let pixels: Vec<u8> = (0..300 * 300 * 3u32)
@@ -66,7 +67,7 @@ fn a_slow_trainer_is_found() {
     loader.next_batch().unwrap();
     let begun = loader.stats();
     while loader.next_batch().unwrap().is_some() {
-        // A step of training.
+        // A training step.
         let _step = condition
             .wait_timeout(never.lock().unwrap(), Duration::from_millis(20))
             .unwrap();
@@ -88,7 +89,7 @@ fn throttled(gate: &Arc<Gate>) -> (tempfile::TempDir, Loader) {
     gated(&Recipe::default(), options, gate)
 }
 
-/// Within a factor of two: machines are busy.
+/// Within a factor of two, because machines are busy.
 fn assert_near(found: Option<f64>, expected: f64, stats: &Stats) {
     let found = found.unwrap_or(0.0);
     let right = found > expected / 2.0 && found < expected * 2.0;
@@ -103,7 +104,8 @@ fn seconds(held: &Mutex<Duration>) -> f64 {
     held.lock().unwrap().as_secs_f64()
 }
 
-/// A disk gives so much, whoever asks: that four readers wait for it does not make it four.
+/// A disk has a fixed throughput: four waiting readers do not mean that it could deliver four times
+/// as much.
 #[test]
 fn what_a_disk_could_give_is_what_it_gives() {
     let gate = Arc::new(Gate {
@@ -125,7 +127,7 @@ fn what_a_disk_could_give_is_what_it_gives() {
     );
 }
 
-/// Over a network each read takes its time, and four at once take no longer than one.
+/// Over a network each read has its latency, and four concurrent reads take no longer than one.
 #[test]
 fn what_a_network_could_give_is_what_all_readers_get() {
     let gate = Arc::new(Gate {
@@ -169,7 +171,7 @@ fn what_both_could_give_where_the_trainer_is_slow() {
     });
     let (_directory, mut loader) = throttled(&gate);
     while loader.next_batch().unwrap().is_some() {
-        // A step of training.
+        // A training step.
         hold(milliseconds(40), &Mutex::default());
     }
     let stats = loader.stats();

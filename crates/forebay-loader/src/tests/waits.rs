@@ -1,4 +1,4 @@
-//! No wait lasts for ever: not of a trainer, not of a thread, not at the end.
+//! No wait of a trainer or a thread is unbounded, not even at the end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ fn a_wait_that_takes_too_long_says_who_waits_for_whom() {
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    // Nothing is lost by it.
+    // Nothing is lost by a timeout.
     gate.open();
     assert_eq!(loader.next_batch().unwrap().unwrap().step, 0);
     let batch = loader.next_batch_within(SOON).unwrap().unwrap();
@@ -74,7 +74,7 @@ fn dropping_at_any_moment_is_quick() {
     }
 }
 
-/// A read that hangs cannot be ended by anybody; the loader goes without its thread.
+/// A blocked read cannot be interrupted; the loader ends without its thread.
 #[test]
 fn a_read_that_hangs_does_not_keep_the_loader() {
     let gate = Arc::new(Gate::default());

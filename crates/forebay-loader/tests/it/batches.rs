@@ -1,4 +1,4 @@
-//! What batches hold: the plan's samples, decoded, the same whatever the machine.
+//! Batches contain the plan's samples, decoded, and are the same on every machine.
 
 use crate::dataset;
 
@@ -29,7 +29,7 @@ fn options(batch_size: u64) -> Options {
     options
 }
 
-/// Every shuffle there is.
+/// All shuffles.
 fn shuffles() -> Vec<Shuffle> {
     let sizes = options(1).shuffle;
     let sized = |name| match Shuffle::named(name).unwrap() {
@@ -41,7 +41,7 @@ fn shuffles() -> Vec<Shuffle> {
     Shuffle::names().map(sized).collect()
 }
 
-/// Everything of a batch that can be compared.
+/// Everything in a batch that can be compared.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     epoch: u64,
@@ -72,7 +72,7 @@ impl From<Batch> for Seen {
     }
 }
 
-/// The batches up to the end of this epoch.
+/// Takes the batches up to the end of the epoch.
 fn epoch(loader: &mut Loader) -> Vec<Seen> {
     std::iter::from_fn(|| loader.next_batch().unwrap().map(Seen::from)).collect()
 }
@@ -82,7 +82,7 @@ fn epochs(split: &Split, options: &Options, count: usize) -> Vec<Seen> {
     (0..count).flat_map(|_| epoch(&mut loader)).collect()
 }
 
-/// What an epoch must be, from the plan, the records and the transform alone.
+/// The expected epoch, from the plan, the records and the transform alone.
 fn expected(split: &Split, options: &Options, epoch: u64) -> Vec<(Vec<u8>, i64, u64)> {
     let plan = EpochPlan::new(&PlanOptions {
         records: split.len(),
@@ -246,14 +246,14 @@ fn resuming_anywhere_gives_the_rest() {
         .flat_map(|batch| batch.samples.clone())
         .collect();
     for done in 0..=12 {
-        // As somebody does who saved what a loader said.
+        // Resumes from a saved position.
         let position = done as u64 * 8;
         let mut again = Loader::resume(split.clone(), options(8), 0, position, None).unwrap();
         assert_eq!(again.batches_left(), 12 - done as u64);
         assert_eq!(epoch(&mut again), base[0][done..]);
         assert_eq!((again.epoch(), again.position()), (1, 0));
         assert_eq!(epoch(&mut again), base[1]);
-        // On another world, with another batch size: the same samples, in the same global order.
+        // With another world size and batch size: the same samples, in the same global order.
         let mut order = vec![0; 100];
         for rank in 0..3 {
             let mut options = options(5);
@@ -301,7 +301,7 @@ fn small_and_odd_datasets_work() {
             shards: 2,
             ..Recipe::default()
         });
-        // More lanes than records, more batch than records.
+        // More lanes than records, and batches larger than the dataset.
         let mut options = Options::new(32, Transform::Train(TrainTransform::new(SIDE)));
         options.keep_last = true;
         options.world_size = 2;
@@ -370,7 +370,7 @@ fn labels_below_the_first_class_are_damaged_samples() {
     assert_eq!(stored.labels[6..10], [7, 0, 9, -1]);
 }
 
-/// Epochs of options that select, draw and repeat: what is in them, and that nothing but the options decides it.
+/// Epochs with selection, draws and repetition: their content depends on the options alone.
 #[test]
 fn epochs_of_selected_samples_are_as_reproducible_as_others() {
     let (_directory, split) = dataset::split(&Recipe::default());
@@ -414,7 +414,7 @@ fn epochs_of_selected_samples_are_as_reproducible_as_others() {
                 Weights::None => assert_eq!(all(first), all(second)),
                 _ => assert_ne!(all(first), all(second), "each epoch draws anew"),
             }
-            // Random transforms tell the repetitions of a sample apart.
+            // Random transforms differ between the repetitions of a sample.
             if whole.sampling.repeats == 3 {
                 let mut looks: Vec<(u64, &[u8])> = first
                     .iter()
@@ -429,7 +429,7 @@ fn epochs_of_selected_samples_are_as_reproducible_as_others() {
                     looks.len()
                 );
             }
-            // Another machine, a split world, and a resumed run.
+            // Another machine, several ranks, and a resumed run.
             let mut small = whole.clone();
             (small.threads, small.memory_bytes) = (1, 2 * 24 * 300 + 3000);
             assert!(
@@ -468,7 +468,7 @@ fn samples_that_fail_are_replaced_and_marked() {
             13 => Some(b"GIF89a no picture".to_vec()),
             _ => Some(dataset::picture(i)),
         },
-        // Shards of many records a block, which are read in one go.
+        // Shards with many records per block, which are read at once.
         block_bytes: 4000,
         ..Recipe::default()
     });
@@ -526,7 +526,7 @@ fn samples_that_fail_are_replaced_and_marked() {
     }
 }
 
-/// A record that is damaged in its shard fails alone, though it was read with its neighbours.
+/// A damaged record fails alone, although it is read with its neighbors.
 #[test]
 fn a_damaged_record_does_not_fail_its_neighbours() {
     for format in [ShardFormat::TfRecord, ShardFormat::Indexed] {
@@ -601,7 +601,7 @@ fn mixing_is_done_to_the_batches_that_would_have_been() {
     }
 }
 
-/// Sizes of records decide only where no manifest does.
+/// The sizes of records matter only without a manifest entry.
 #[test]
 fn blocks_are_those_of_the_manifest() {
     let directory = tempfile::tempdir().unwrap();
@@ -627,7 +627,8 @@ fn blocks_are_those_of_the_manifest() {
     assert_eq!((blocks(1), blocks(4)), (16, 8));
 }
 
-/// TFRecords of TensorFlow Datasets, whose images and labels have other names than those that `forebay pack` writes.
+/// TFRecords of TensorFlow Datasets, whose features for images and labels have other names than
+/// those of `forebay pack`.
 #[test]
 fn batches_take_the_features_that_the_manifest_names() {
     let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,4 +1,4 @@
-//! A dataset that is behind a network: more reads at once, the same batches.
+//! A dataset behind a simulated network: more concurrent reads, the same batches.
 
 use crate::dataset;
 
@@ -13,10 +13,10 @@ use forebay_image::{TrainTransform, Transform};
 use forebay_loader::{Loader, Options};
 use forebay_shard::{Dataset, LocalFiles, ReadAt, ReadProfile, Split, Storage};
 
-/// Reads that have to be on their way at once before the first one gets its answer.
+/// Number of reads that must be in progress before the first one is answered.
 const AT_ONCE: usize = 12;
 
-/// Local files that are read as if they were far away.
+/// Local files with the profile of a remote storage.
 #[derive(Debug)]
 struct Far {
     files: LocalFiles,
@@ -30,7 +30,7 @@ struct Line {
 }
 
 impl Line {
-    /// Waits until so many are here, once.
+    /// Waits once until this many reads are in progress.
     fn wait(&self) {
         let mut state = self.state.lock().unwrap();
         state.0 += 1;
@@ -86,7 +86,7 @@ impl Storage for Far {
     }
 }
 
-/// Labels, samples and a sum of the pixels of two epochs.
+/// Labels, samples and a checksum of the pixels of two epochs.
 fn batches(split: Split, options: &Options) -> Vec<(Vec<i64>, Vec<u64>, u64)> {
     let mut loader = Loader::new(split, options.clone()).unwrap();
     let mut found = Vec::new();
@@ -128,7 +128,7 @@ fn more_is_read_at_once_and_batches_are_the_same() {
         loader.stats().storage,
         Some(dir.path().display().to_string())
     );
-    // What was asked for is what there is.
+    // An explicit number of readers is used as given.
     options.readers = 3;
     let loader = Loader::new(far, options).unwrap();
     assert_eq!(loader.stats().fetch.threads, 3);

@@ -1,4 +1,4 @@
-//! Several datasets as one: which samples come, how often, and what they are called.
+//! Several datasets as one: samples, frequencies, and labels.
 
 use crate::dataset;
 
@@ -25,7 +25,7 @@ fn options(batch_size: u64) -> Options {
     options
 }
 
-/// Two datasets, of 100 and of 37 records, in other formats.
+/// Two datasets of 100 and 37 records, in different formats.
 struct Pair {
     _directories: [tempfile::TempDir; 2],
     splits: Vec<Split>,
@@ -52,7 +52,7 @@ fn weighted(splits: &[Split], weights: &[f64]) -> Mix {
     mix
 }
 
-/// Pixels, label and number of each sample of an epoch but for padding, in order.
+/// Pixels, label and number of each sample of an epoch without padding, in order.
 type Samples = Vec<(Vec<u8>, i64, u64)>;
 
 fn samples(batch: &Batch) -> Samples {
@@ -131,7 +131,7 @@ fn weights_are_shares_of_the_epoch() {
         counts[100..].iter().all(|count| [8, 9].contains(count)),
         "{counts:?}"
     );
-    // As many as there are records, where nothing is said; and after a selection, as many as it leaves.
+    // By default as many as there are records; after a selection, as many as remain.
     options.sampling.draws = 0;
     assert_eq!(mixed(&mix, options.clone()).epoch_samples(), 137);
     options.sampling.labels = vec![1, 2];
@@ -193,7 +193,7 @@ fn a_mix_goes_on_where_it_was() {
     assert!(other.seek(0, 138).is_err());
 }
 
-/// Opens a dataset that was written, with classes in its manifest.
+/// Opens a dataset and adds classes to its manifest.
 fn with_classes(root: &Path, recipe: &Recipe, classes: &[&str], base: i64) -> Split {
     dataset::write(root, recipe);
     let path = root.join("forebay.json");
@@ -248,7 +248,7 @@ fn labels_follow_the_choice() {
         let expected = [twice(&own), twice(&second)].concat();
         assert_eq!(labels(&mix, &|_| ()), expected, "{:?}", mix.labels);
     }
-    // Names choose where they say the same in all datasets.
+    // Names select classes if they mean the same in all datasets.
     let of = |names: &[&str]| {
         names
             .iter()
@@ -267,7 +267,7 @@ fn labels_follow_the_choice() {
     let same = Mix::new(vec![a.clone(), a]);
     let found = labels(&same, &|options| options.sampling.classes = of(&["b"]));
     assert_eq!(found, [1; 4]);
-    // Balanced over the classes of the mix: 12 of them, by name.
+    // Balanced over the 12 classes of the mix, by name.
     mix.labels = MixLabels::ByName;
     let balanced = labels(&mix, &|options| {
         options.sampling.weights = Weights::Balanced;
@@ -286,7 +286,7 @@ fn datasets_of_a_mix_may_store_different_bases() {
         shards: 1,
         ..Recipe::default()
     };
-    // Both store the labels 1 to 10: of the first class as 1, and of the second class as 1.
+    // Both store labels from 1 on, each for its own first class.
     let one = with_classes(directories[0].path(), &recipe, &LETTERS, 1);
     let names = ["z", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
     let zero = with_classes(directories[1].path(), &recipe, &names, 0);
@@ -322,7 +322,7 @@ fn datasets_of_a_mix_may_store_different_bases() {
         mix.labels = choice;
         assert_eq!(labels(&mix, base), expected, "{:?} {base:?}", mix.labels);
     }
-    // Options that are keyed by label count as batches do.
+    // Options by label use the labels in batches.
     for (base, label) in [(LabelBase::Zero, 0), (LabelBase::One, 1)] {
         let mut options = options(2);
         options.label_base = base;
@@ -416,7 +416,7 @@ fn mixes_that_cannot_be_are_refused() {
     assert!(empty.contains("dataset 1, which weighs 1"), "{empty}");
     let draws = refusal(&plain, |sampling| sampling.draws = 50);
     assert!(draws.contains("only weights draw"), "{draws}");
-    // A dataset may weigh nothing.
+    // A dataset may have the weight 0.
     let none = weighted(&pair.splits, &[1.0, 0.0]);
     let found = epoch(&mut mixed(&none, options(8)));
     assert!(found.len() == 137 && found.iter().all(|sample| sample.2 < 100));

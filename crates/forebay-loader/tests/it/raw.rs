@@ -1,4 +1,4 @@
-//! Images that stay encoded: a batch is the bytes of its records' images, one after the other.
+//! Encoded images: a batch is the concatenation of its records' images.
 
 use crate::dataset;
 
@@ -49,7 +49,7 @@ fn a_batch_is_the_images_of_its_records() {
             let others = epoch(&mut decoded);
             assert_eq!(batches.len(), 7);
             for (batch, other) in batches.iter().zip(&others) {
-                // The same samples in the same places.
+                // The same samples at the same positions.
                 assert_eq!(batch.digest, other.digest);
                 assert_eq!(batch.samples, other.samples);
                 assert_eq!(batch.labels, other.labels);
@@ -82,7 +82,8 @@ fn a_place_is_gone_on_from() {
     }
 }
 
-/// Record 7 is no Example, the header of record 21's image is cut, 30's is of a format that is not known here.
+/// Record 7 is not an Example, the header of record 21's image is truncated, and 30's format is
+/// unknown.
 fn damaged(i: u64) -> Option<Vec<u8>> {
     match i {
         7 => None,
@@ -184,7 +185,8 @@ fn strangers_get_no_larger_batches_than_allowed() {
         options.threads = 1;
         Loader::new(split.clone(), options)
     };
-    // A batch of average size is refused at once, a large one when it comes.
+    // A batch that is too large on average is refused when the stream opens, a single large one
+    // when it is made.
     assert!(open(1 << 20, &spec).is_ok());
     let error = open(100, &spec).unwrap_err().to_string();
     assert!(error.contains("at most 100 bytes"), "{error}");
@@ -209,7 +211,7 @@ fn one_batch_of_large_images_among_small_ones_is_refused_when_it_comes() {
         image: |i| {
             let mut image = picture(i);
             if (40..50).contains(&i) {
-                // Bytes after the end of a picture are a part of what is stored.
+                // Bytes after the end of an image are part of the stored bytes.
                 image.resize(20_000, 0);
             }
             Some(image)
@@ -228,7 +230,7 @@ fn one_batch_of_large_images_among_small_ones_is_refused_when_it_comes() {
     }
     let error = loader.next_batch().unwrap_err().to_string();
     assert!(error.contains("a batch of 200000 bytes"), "{error}");
-    // Batches after it can be had.
+    // Later batches are available.
     loader.seek(0, 50).unwrap();
     let batch = loader.next_batch().unwrap().unwrap();
     assert_eq!(batch.image(0).unwrap(), picture(50));

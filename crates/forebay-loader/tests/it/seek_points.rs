@@ -1,4 +1,4 @@
-//! Seek points that come with the records: they are used, and they never change a batch.
+//! Seek points in records are used and never change a batch.
 
 use crate::dataset;
 
@@ -30,7 +30,7 @@ fn batches(recipe: &Recipe, transform: Transform) -> Vec<(Vec<u8>, Vec<i64>)> {
     let (_directory, split) = dataset::split(recipe);
     let mut options = Options::new(6, transform);
     options.threads = 2;
-    // Other shuffles go by the bytes of the records, which seek points add to.
+    // Other shuffles depend on the size of the records, to which seek points add.
     options.shuffle = Shuffle::NONE;
     let mut loader = Loader::new(split, options).unwrap();
     std::iter::from_fn(|| loader.next_batch().unwrap())
@@ -47,7 +47,7 @@ fn recipe(seek_points: fn(u64, &[u8]) -> Option<Vec<u8>>) -> Recipe {
     }
 }
 
-/// Right points, none, cut ones, damaged ones, another image's, and nonsense.
+/// Correct points, none, truncated ones, damaged ones, another image's, and garbage.
 fn of_all_kinds(i: u64, jpeg_of_i: &[u8]) -> Option<Vec<u8>> {
     let mut points = build_seek_points(jpeg_of_i).unwrap();
     match i % 6 {
@@ -73,12 +73,12 @@ fn seek_points_of_any_kind_give_the_same_batches() {
     }
 }
 
-/// Points whose checksum is right but whose first predictor is not: whoever follows them gets other pixels, which
-/// shows that they are followed.
+/// Points with a valid checksum but a wrong first predictor: if they are used, pixels change, which
+/// proves their use.
 fn forged(_: u64, jpeg: &[u8]) -> Option<Vec<u8>> {
     let mut points = build_seek_points(jpeg).unwrap();
     let end = points.len() - 4;
-    // The last byte of the last point: the last component's predictor.
+    // The last byte of the last point is the last component's predictor.
     points[end - 1] ^= 0x20;
     let checksum = crc32c(&points[..end]);
     points[end..].copy_from_slice(&checksum.to_le_bytes());

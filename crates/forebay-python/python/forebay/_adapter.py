@@ -1,4 +1,4 @@
-"""What the adapters of the array libraries share: from a source and options to a loader."""
+"""Code shared by the adapters of the array libraries: creates a loader from a source and options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def loader_of(
     map_threads: int,
     ahead: int,
 ) -> Source:
-    """The loader that an adapter stands in front of, with the functions in between; `ahead` of it by so many batches."""
+    """Creates the loader behind an adapter, with the map functions, which run up to `ahead` batches ahead."""
     ahead = count("prefetch", ahead, 1, "as batches are prepared before the trainer asks for them")
     loader: Source
     if isinstance(source, str | os.PathLike | Mix):

@@ -1,4 +1,4 @@
-"""What Python objects become which files of a checkpoint, and back.
+"""Conversion between Python objects and the files of a checkpoint.
 
 Nothing is pickled here and nothing is unpickled: `torch.save` and `torch.load(weights_only=True)` are torch's.
 """
@@ -20,16 +20,16 @@ from forebay._options import library
 if TYPE_CHECKING:
     from forebay._forebay import _Checkpoint, _CheckpointDraft, _CheckpointFile
 
-# A write is no longer than this, so that Ctrl-C is seen in a large one.
+# Bytes per native write: Ctrl-C is handled between writes.
 _PIECE = 64 << 20
-# Where the only file of a checkpoint without names of its own is.
+# File name of an object that has no name of its own.
 _BYTES = "data"
 _TORCH = "checkpoint.pt"
 _SAFETENSORS = "model.safetensors"
 
 
 class DraftWriter(io.RawIOBase):
-    """A file of a checkpoint that is being written, from its beginning to its end."""
+    """A file of a checkpoint that is written sequentially."""
 
     def __init__(self, draft: _CheckpointDraft, name: str) -> None:
         super().__init__()
@@ -54,18 +54,18 @@ class DraftWriter(io.RawIOBase):
         return held.nbytes
 
     def tell(self) -> int:
-        """How many bytes were written."""
+        """Return the number of bytes written."""
         return self._file.written
 
     def close(self) -> None:
-        """Hand the file over to be forced to disk."""
+        """Hand the file over to be synced to disk."""
         if not self.closed:
             super().close()
             self._draft.finish(self._file)
 
 
 def is_bytes(value: object) -> bool:
-    """Whether it is plain bytes, in any of Python's forms."""
+    """Whether it is `bytes`, a `bytearray` or a `memoryview`."""
     return isinstance(value, bytes | bytearray | memoryview)
 
 
@@ -74,7 +74,7 @@ def _of_torch(value: object) -> bool:
 
 
 def size_of(value: Any) -> int:
-    """About how many bytes it will take in the staging area; 0 where nobody knows."""
+    """Estimates the bytes that the object needs in the staging area; 0 if unknown."""
     if isinstance(value, str | os.PathLike):
         path = pathlib.Path(value)
         if path.is_dir():
@@ -146,7 +146,7 @@ def _write_array(draft: _CheckpointDraft, name: str, array: np.ndarray[Any, Any]
             np.lib.format.write_array_header_1_0(cast(Any, file), header)
         except ValueError:  # Longer than 64 KiB, found before anything is written.
             np.lib.format.write_array_header_2_0(cast(Any, file), header)
-        # In the order that the header says, without a copy where the array has one.
+        # In the order of the header, without a copy if the array is contiguous.
         flat = array.T if header["fortran_order"] else np.ascontiguousarray(array)
         file.write(flat.reshape(-1).view(np.uint8))
 
@@ -174,7 +174,7 @@ def _copy(draft: _CheckpointDraft, path: pathlib.Path) -> str:
 
 
 def read(checkpoint: _Checkpoint, rank: int, part: dict[str, Any], *, map_location: Any) -> Any:
-    """The object of one rank, in memory."""
+    """Reads the object of one rank into memory."""
     names = [file["name"] for file in part["files"]]
     content = part["content"]
 
@@ -208,12 +208,12 @@ def read(checkpoint: _Checkpoint, rank: int, part: dict[str, Any], *, map_locati
         from safetensors.numpy import load as load_arrays
 
         return load_arrays(data)
-    # "files", "file", "directory", and what later versions may have.
+    # "files", "file", "directory", and kinds of later versions.
     return {name: whole(name).tobytes() for name in names}
 
 
 def _array(data: np.ndarray[Any, np.dtype[np.uint8]], location: str, name: str) -> np.ndarray[Any, Any]:
-    """The array of a .npy file, in the memory that the file was read into."""
+    """Returns the array of a .npy file, as a view of the bytes read."""
     # The header is in the first bytes; its length has two bytes, or four.
     head = io.BytesIO(data[: 1 << 20].tobytes())
     try:

@@ -1,7 +1,7 @@
-"""How a process stages and drains checkpoints: its settings, its areas, and what it leaves at its end.
+"""Staging and draining of checkpoints in a process: settings, staging areas, and the end of the process.
 
-Owns what `save` has handed over and nobody has heard the end of. Draining itself is native; what is saved is
-`forebay.checkpoint`'s.
+Owns the handles of saves whose outcome has not been reported. Draining is native code; `forebay.checkpoint` writes the
+content.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Options = Mapping[str, str] | None
 
 @dataclass
 class _Settings:
-    """What `configure` sets."""
+    """The settings of `configure`."""
 
     stage: str | None = None
     max_bytes: int | None = None
@@ -37,11 +37,11 @@ class _Settings:
 
 @dataclass
 class _Process:
-    """What this process has; a forked child begins with a new one."""
+    """State of this process. A forked child starts with a new one."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     buffers: dict[str, _CheckpointBuffer] = field(default_factory=dict)
-    # Handles whose failure nobody was told of.
+    # Handles whose failure has not been reported.
     open: list[Saved] = field(default_factory=list)
 
 
@@ -112,13 +112,13 @@ def configure(
 
 
 def area_of(stage: Path | None) -> str:
-    """The staging area's path, with one spelling for each."""
+    """Returns the absolute path of the staging area."""
     chosen = _settings.stage if stage is None else os.fspath(stage)
     return os.path.abspath(_checkpoint_area() if chosen is None else chosen)
 
 
 def checked(storage_options: Options) -> dict[str, str]:
-    """The options of a store, refused where they are no text."""
+    """Returns the options of a store; raises `OptionError` unless names and values are str."""
     found = dict(storage_options or {})
     for name, value in found.items():
         if not isinstance(name, str) or not isinstance(value, str):
@@ -128,7 +128,7 @@ def checked(storage_options: Options) -> dict[str, str]:
 
 
 def buffer_of(stage: Path | None, location: str | None, options: dict[str, str]) -> _CheckpointBuffer:
-    """The area, opened; the first time, what was left in it is taken up."""
+    """Returns the opened staging area. The first call per area recovers the checkpoints left in it."""
     area = area_of(stage)
     with _process.lock:
         found = _process.buffers.get(area)
@@ -142,13 +142,13 @@ def buffer_of(stage: Path | None, location: str | None, options: dict[str, str])
 
 
 def remember(saved: Iterable[Saved]) -> None:
-    """Keeps handles, so that `tell` knows of those that fail."""
+    """Keeps handles, so that `tell` can report failures."""
     with _process.lock:
         _process.open += saved
 
 
 def tell() -> None:
-    """Warns once of saves that failed for good since the last call."""
+    """Warns of each save that failed permanently since the last call."""
     with _process.lock:
         failed = [saved for saved in _process.open if saved.state == "failed"]
         _process.open = [saved for saved in _process.open if saved.state in ("on its way", "failing")]
@@ -213,7 +213,7 @@ def recover(*, stage: Path | None = None, storage_options: Options = None) -> li
 
 
 def _at_exit() -> None:
-    """Leaves what is not drained, or waits for it, and says so."""
+    """Waits for undrained checkpoints or leaves them staged, as `at_exit` says, and prints a message."""
     left = pending()
     if left and _settings.at_exit == "wait":
         size = sum(saved.bytes - saved.drained for saved in left)
@@ -228,7 +228,7 @@ def _at_exit() -> None:
                 print(f"forebay: {error}", file=sys.stderr)
     for area, buffer in _process.buffers.items():
         left = buffer.pending()
-        # Unfinished uploads are ended, so that nothing is left in the store that no listing shows.
+        # Aborts unfinished uploads: their parts would stay in the store without appearing in listings.
         with contextlib.suppress(TimeoutError):
             buffer.close()
         if left := [saved for saved in left if not saved.done]:
@@ -241,5 +241,5 @@ def _at_exit() -> None:
 
 
 for _function in (configure, pending, recover, wait):
-    # Where users find them.
+    # Their public module.
     _function.__module__ = "forebay.checkpoint"

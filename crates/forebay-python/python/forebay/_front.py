@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 Prepared = TypeVar("Prepared")
 Item = TypeVar("Item", covariant=True)
 
-# How long `close` and the end of the interpreter wait for threads that are in the midst of
-# somebody else's function, in seconds.
+# Seconds that `close` and the exit of the interpreter wait for threads that are running a
+# function of the user.
 _CLOSING_S = 10.0
 
 
 class Source(Protocol):
-    """What a front asks of the loader behind it; `forebay.Loader` and every front have it."""
+    """The interface that a front needs of its loader; `forebay.Loader` and all fronts implement it."""
 
     @property
     def source(self) -> str: ...
@@ -75,7 +75,7 @@ class Source(Protocol):
 
 
 class _Failed:
-    """What was raised in place of a batch."""
+    """The exception raised instead of a batch."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -86,10 +86,10 @@ class _Over:
 
 
 class _Ahead(Generic[Prepared]):
-    """Threads that take batches in order, prepare them, and keep a few in store.
+    """Threads that take batches in order, prepare them, and keep a few ready.
 
-    Does not know the loop that takes from it: a loop that nobody holds any more ends the
-    threads.
+    Has no reference to the iterator that consumes the batches, so that garbage collection of the
+    iterator ends the threads.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class _Ahead(Generic[Prepared]):
         # Held while a batch and the state after it are taken: one thread at a time.
         self.taking = threading.Lock()
         self.depth = depth
-        # By number, what follows for the loop, and the state once it was handed out.
+        # By batch number: the next item of the iterator, and the state after it is handed out.
         self.store: dict[int, tuple[Prepared | _Failed | _Over, dict[str, Any]]] = {}
         self.taken = 0
         self.handed = 0
-        # No thread takes another batch: the epoch is over or failed, or nobody wants it.
+        # No thread takes another batch: the epoch has ended or failed, or was abandoned.
         self.stopped = False
         self.unwanted = False
         self.threads = [
@@ -135,7 +135,7 @@ class _Ahead(Generic[Prepared]):
                     end = self.prepare(batch)
                 except BaseException as error:
                     end = _Failed(error)
-            # A thread that waits for room must not keep what it handed over alive.
+            # A thread that waits for room must not keep the previous batch alive.
             del batch
             with self.changed:
                 if not self.unwanted:
@@ -144,10 +144,10 @@ class _Ahead(Generic[Prepared]):
             del end
 
     def _room(self) -> int | None:
-        """The number of the next batch to take, once there is room for it."""
+        """Waits for room and returns the number of the next batch, or None if the threads must stop."""
         with self.changed:
             while not self.stopped and self.taken - self.handed >= self.depth:
-                # `abandon` may not have been able to wake anybody.
+                # `abandon` cannot always notify: it does not wait for the lock.
                 self.changed.wait(1.0)
             if self.unwanted:
                 self.store.clear()
@@ -157,7 +157,7 @@ class _Ahead(Generic[Prepared]):
             return self.taken - 1
 
     def _take(self) -> tuple[Any, Prepared | _Failed | _Over | None, dict[str, Any]]:
-        """The next batch, or what there is instead of it, and the state after it."""
+        """Returns the next batch, or the end or failure in its place, and the state after it."""
         try:
             return next(self.batches), None, self.inner.state_dict()
         except StopIteration:
@@ -168,9 +168,9 @@ class _Ahead(Generic[Prepared]):
             return None, _Failed(error), {}
 
     def abandon(self) -> None:
-        """Lets the threads end after what they are doing, and lets go of what is in store.
+        """Makes the threads end after their current step, and drops prepared batches.
 
-        The collector calls it, at any point of any thread: it waits for nothing.
+        Garbage collection calls it, at any point of any thread, so it does not block.
         """
         if self.process != os.getpid():
             return
@@ -183,7 +183,7 @@ class _Ahead(Generic[Prepared]):
                 self.changed.release()
 
     def join(self, seconds: float) -> None:
-        """Waits for the threads to end, but not for ever."""
+        """Waits at most this many seconds for the threads to end."""
         deadline = time.monotonic() + seconds
         for thread in self.threads:
             if thread is not threading.current_thread():
@@ -195,8 +195,8 @@ _live: weakref.WeakSet[_Ahead[Any]] = weakref.WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    # The interpreter kills daemon threads where they are, and inside native code that ends
-    # the process with an error. Here, before that, they can still end by themselves.
+    # The interpreter kills daemon threads at exit, and if one is inside native code, the process
+    # ends with an error. This handler runs earlier, when the threads can still end normally.
     mine = [ahead for ahead in list(_live) if ahead.process == os.getpid()]
     for ahead in mine:
         ahead.abandon()
@@ -207,9 +207,9 @@ def _end_all() -> None:
 
 
 class _Run(Generic[Prepared]):
-    """The state that a loop and its front share: its threads, and whether it has every batch.
+    """State shared by an iterator and its front: the threads, and whether the epoch has ended.
 
-    The threads are others after `set_epoch`, as long as nothing was handed out.
+    `set_epoch` replaces the threads if no batch was handed out yet.
     """
 
     def __init__(self, ahead: _Ahead[Prepared]) -> None:
@@ -223,12 +223,12 @@ class _Run(Generic[Prepared]):
 
 
 class Loop(Generic[Item]):
-    """One loop over a front."""
+    """An iterator over one epoch of a front."""
 
     def __init__(self, front: Front[Any, Item], run: _Run[Any]) -> None:
         self._front = front
         self._run = run
-        # At the end of the interpreter `_end_all` does it.
+        # At exit of the interpreter, `_end_all` does it.
         weakref.finalize(self, run.abandon).atexit = False
 
     def __iter__(self) -> Self:
@@ -255,7 +255,7 @@ class Front(Generic[Prepared, Item]):
         self._inner = inner
         self._process = os.getpid()
         self._threads = threads
-        # Batches in work or in store; 0 is to prepare each when it is asked for.
+        # Batches in progress or ready; 0 prepares each batch when it is requested.
         self._depth = max(threads, ahead) if ahead else 0
         # Re-entrant: the collector may end a loop of this front at any point.
         self._changed = threading.Condition(threading.RLock())

@@ -177,7 +177,7 @@ class Loader(Front[Any, Any]):
 
 
 class _Records:
-    """The samples of a loader, for code that asks how many there are."""
+    """The samples of a loader, for code that reads `len(loader.dataset)`."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -198,7 +198,7 @@ class _Records:
 
 
 def _batches_of(loader: Loader) -> Any:
-    """A dataset of torch, which is not imported before there is a loader."""
+    """Creates a torch dataset. A function, because torch is imported only when a loader exists."""
     import torch
 
     class Batches(torch.utils.data.IterableDataset):  # type: ignore[misc]
@@ -224,7 +224,7 @@ def _batches_of(loader: Loader) -> Any:
 
 
 def _place(torch: Any, device: Any) -> Any:
-    """The device with its number, so that a thread with another current device means the same."""
+    """Returns the device with its index, which does not depend on the current device of a thread."""
     place = torch.device(device)
     if place.type == "cuda":
         if not torch.cuda.is_available():
@@ -235,7 +235,7 @@ def _place(torch: Any, device: Any) -> Any:
 
 
 class _Finish:
-    """From pixels as they arrived to images as the trainer wants them, on the device."""
+    """Converts pixels on the device to the layout and type that the trainer requested."""
 
     def __init__(
         self,
@@ -258,17 +258,17 @@ class _Finish:
             except (TypeError, ValueError) as error:
                 raise OptionError(f"normalize is not (mean, std): {error}") from error
             self.constants = (mean, std)
-        # Tensors on the device, once there are: (1, 3, 1, 1), in levels of 0..255.
+        # Created on first use: tensors of shape (1, 3, 1, 1) on the device, for pixel values 0..255.
         self.tensors: Any = None
 
     def check_decoded(self) -> None:
-        """Refuses images that stay encoded, where something is to be made of their pixels."""
+        """Raises `OptionError` if an option needs pixels: the images stay encoded."""
         for name, wanted in (("normalize", self.constants), ("channels_last", self.channels_last)):
             if wanted:
                 raise OptionError(f"{name}: the images stay encoded, as transform=Raw() has it")
 
     def __call__(self, images: Any, rows_first: bool) -> Any:
-        """Of (N, H, W, 3) or, without `rows_first`, (N, 3, H, W)."""
+        """Converts images of shape (N, H, W, 3) or, without `rows_first`, (N, 3, H, W)."""
         torch = self.torch
         if rows_first:
             images = images.permute(0, 3, 1, 2)
@@ -291,7 +291,7 @@ class _Finish:
 
 
 class _Mover:
-    """From a batch to tensors, on a device that needs no stream of ours."""
+    """Converts batches to tensors on a device that needs no CUDA stream of its own."""
 
     def __init__(self, torch: Any, device: Any, finish: _Finish, pin_for: int | None = None) -> None:
         self.torch = torch
@@ -300,22 +300,22 @@ class _Mover:
         self.pin_for = pin_for
 
     def prepare(self, batch: Any) -> Any:
-        """What `deliver` takes; called by one thread, ahead of time."""
+        """Returns the argument of `deliver`. Called by one thread, ahead of time."""
         tensors = self.each(lambda tensor: tensor.to(self.device), self.tensors(batch))
         made = self.finished(tensors)
         if self.pin_for is None:
             return made
-        # Memory of torch's own cache, which knows when a copy from it has ended. Without the
-        # device of the trainer's thread this one would take some memory of the first GPU.
+        # Pinned memory comes from torch's cache, which tracks when copies from it end. Without this
+        # context the thread would allocate memory on the first GPU.
         with self.torch.cuda.device(self.pin_for):
             return self.each(lambda tensor: tensor.pin_memory(), made)
 
     def deliver(self, prepared: Any) -> Any:
-        """What the trainer gets; called by the trainer's thread."""
+        """Returns the batch for the trainer. Called by the trainer's thread."""
         return prepared
 
     def each(self, function: Callable[[Any], Any], tree: Any) -> Any:
-        """`function` of every tensor, and everything else as it is."""
+        """Applies `function` to each tensor; other values stay the same."""
 
         def one(value: Any) -> Any:
             return function(value) if isinstance(value, self.torch.Tensor) else value
@@ -323,27 +323,27 @@ class _Mover:
         return tree_map(one, tree)
 
     def tensors(self, batch: Any) -> Any:
-        """All arrays as tensors on the CPU; of a batch, or of what a function made of one."""
+        """Converts all arrays of a batch, or of a map function's result, to tensors on the CPU."""
         torch = self.torch
         if isinstance(batch, Batch):
-            # Not through numpy, which knows not every type that the loader has.
+            # Not through numpy, which lacks some element types of the loader.
             batch = TorchBatch(batch.torch(), of=batch)
         elif isinstance(batch, TensorBatch):
-            # Made by a function, of numpy arrays.
+            # Numpy arrays that a map function returned.
             batch = TorchBatch(batch)
 
         def tensor(value: Any) -> Any:
             if isinstance(value, torch.Tensor) or not hasattr(value, "__array_interface__"):
                 return value
             if value.dtype.name == "bfloat16":
-                # A type of ml_dtypes, which torch does not take from numpy.
+                # A type of ml_dtypes, which torch cannot convert from numpy.
                 return torch.as_tensor(value.view("uint16")).view(torch.bfloat16)
             return torch.as_tensor(value)
 
         return tree_map(tensor, batch)
 
     def finished(self, tensors: Any) -> Any:
-        """The tensors as the trainer wants them; computed where they are."""
+        """Applies `finish` to the images, on the device where they are."""
         if not isinstance(tensors, TorchBatch) or getattr(tensors.images, "ndim", 0) != 4:
             if isinstance(tensors, TorchBatch) and isinstance(tensors.images, list):
                 self.finish.check_decoded()
@@ -353,7 +353,7 @@ class _Mover:
 
 
 class _Slot:
-    """A pinned buffer, and the event after which it may be written again."""
+    """A pinned buffer, and the event after which it can be reused."""
 
     def __init__(self) -> None:
         self.buffer: Any = None
@@ -361,15 +361,15 @@ class _Slot:
 
 
 class CudaMover(_Mover):
-    """From a batch to tensors on a GPU, copied on a stream of its own.
+    """Copies batches to tensors on a GPU, on a CUDA stream of its own.
 
-    - The batch is copied into one of two pinned buffers, so that filling one goes on beside the
-      copy from the other. An event after the copy says when a buffer may be filled again.
-    - The copy, and what is computed of it, is queued on the mover's stream; a second event
-      follows it.
-    - `deliver` has the trainer's current stream wait for that event, and tells torch's
-      allocator that the stream uses the memory: it is not given to a later copy before the trainer's
-      work with it, queued until the tensor is let go, has ended.
+    - The batch is copied into one of two pinned buffers: one is filled while the other is copied to
+      the device. An event after the copy marks when a buffer can be filled again.
+    - The copy and the conversion of the images are queued on the mover's stream, followed by a
+      second event.
+    - `deliver` makes the trainer's current stream wait for that event, and records with torch's
+      allocator that the stream uses the memory: the allocator does not reuse it before all work
+      queued until the tensor is freed has finished.
     """
 
     def __init__(self, torch: Any, device: Any, finish: _Finish) -> None:
@@ -384,8 +384,8 @@ class CudaMover(_Mover):
         queued = torch.cuda.current_stream(self.device)
         with torch.cuda.device(self.device), torch.cuda.stream(self.stream):
             if self._on_device(tensors):
-                # By a function, on the stream of its thread. Otherwise nothing is waited for:
-                # that stream may be the trainer's.
+                # A map function put them there, on the stream of its thread. Otherwise do not
+                # wait: that stream may be the trainer's.
                 self.stream.wait_stream(queued)
             slot = self.slots[self.turn]
             self.turn = (self.turn + 1) % len(self.slots)
@@ -405,19 +405,19 @@ class CudaMover(_Mover):
         return made
 
     def _on_device(self, tensors: Any) -> bool:
-        """Whether some of them are on a device already."""
+        """Whether any tensor is on a device already."""
         found: list[Any] = []
         self.each(lambda tensor: found.append(tensor.device.type != "cpu"), tensors)
         return any(found)
 
     def _event(self) -> Any:
-        # Blocking: whoever waits for it sleeps, and leaves the core to a decoder.
+        # Blocking: a waiting thread sleeps, which leaves its core to a decode thread.
         event = self.torch.cuda.Event(blocking=True)
         event.record(self.stream)
         return event
 
     def _copied(self, tensors: Any, slot: _Slot) -> Any:
-        """The tensors on the device, as soon as the stream gets there."""
+        """Queues copies of the tensors to the device."""
         torch = self.torch
         sizes: list[int] = []
 
@@ -446,6 +446,6 @@ class CudaMover(_Mover):
 
 
 def _rounded(tensor: Any) -> int:
-    """Bytes that a tensor takes in a buffer."""
+    """Bytes of a tensor in a pinned buffer, with padding."""
     size: int = tensor.numel() * tensor.element_size()
     return -(-size // _ALIGN) * _ALIGN

@@ -1,4 +1,4 @@
-//! A router on an address, on a thread and a runtime of its own.
+//! An HTTP listener with a thread and a runtime of its own.
 
 use std::future::Future;
 use std::io;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::listener::{Bounded, Deadlines};
 use crate::error::{Error, Result};
 
-/// A thread that answers requests, until dropped.
+/// A thread that answers HTTP requests until it is dropped.
 pub(super) struct Listening {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -20,8 +20,8 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Listens on `address` and answers with the router that `serve` makes of the real address. The thread runs the future that
-    /// comes with the router as well.
+    /// Listens on `address` and serves the router that `serve` returns for the bound address. The
+    /// same thread also runs the future that `serve` returns with the router.
     pub(super) fn start<Beside>(
         name: &str,
         address: SocketAddr,
@@ -53,14 +53,15 @@ impl Listening {
             .spawn(move || {
                 let serving = async move {
                     let listener = Bounded::new(TcpListener::from_std(listener)?, deadlines);
-                    // Connections end with the runtime, so a client that keeps one open delays nothing.
+                    // Connections end with the runtime, so an idle keep-alive connection does not
+                    // delay the shutdown.
                     tokio::select! {
                         served = async { axum::serve(listener, router).await } => served,
                         () = beside => Ok(()),
                         _ = stopped => Ok(()),
                     }
                 };
-                // The listener was bound; what fails later is a client's connection.
+                // The listener is bound; later errors concern single connections.
                 let _ = runtime.block_on(serving);
                 runtime.shutdown_background();
             })
@@ -81,7 +82,7 @@ impl Drop for Listening {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say.
+            // The thread returns nothing.
             let _ = thread.join();
         }
     }

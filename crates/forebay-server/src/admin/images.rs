@@ -1,4 +1,4 @@
-//! `/api/images?name=NAME`: small pictures of the batch that was sent last, as JSON.
+//! `/api/images?name=NAME`: previews of samples of the last batch that was captured, as JSON.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,8 @@ use crate::gallery::Shot;
 use crate::process::unix_s;
 use crate::report::FORMAT;
 
-/// The pictures that were made last, by name: asking again costs nothing until there is another batch.
+/// The last rendered JSON of each name, with the number of its batch, so that a repeated request
+/// renders nothing.
 #[derive(Default)]
 pub(super) struct Album(Mutex<HashMap<String, (u64, Arc<str>)>>);
 
@@ -24,7 +25,7 @@ pub(super) struct Album(Mutex<HashMap<String, (u64, Arc<str>)>>);
 struct Pictures<'a> {
     format: u32,
     name: &'a str,
-    /// Numbers the batches that were looked at; 0 and no images before the first one.
+    /// Number of the captured batch; 0, without images, before the first capture.
     number: u64,
     time_s: f64,
     rank: u64,
@@ -43,13 +44,13 @@ struct Picture {
     failed: bool,
     width: u32,
     height: u32,
-    /// A JPEG as a `data:` URL; none where the bytes are no image.
+    /// A JPEG as a `data:` URL; `None` if the sample is not a valid image.
     src: Option<String>,
 }
 
 pub(super) async fn images(State(room): State<Arc<Room>>, uri: Uri) -> Response {
     if !room.options.images {
-        return (StatusCode::FORBIDDEN, "this server shows no images\n").into_response();
+        return (StatusCode::FORBIDDEN, "this server has no image previews\n").into_response();
     }
     let name = parameter(&uri, "name").unwrap_or_default().to_owned();
     if !room.status.serves(&name) {
@@ -60,11 +61,12 @@ pub(super) async fn images(State(room): State<Arc<Room>>, uri: Uri) -> Response 
     if let Some(known) = room.album.known(&name, number) {
         return (headers(JSON), known.to_string()).into_response();
     }
-    // A client that leaves while it waits here leaves no work behind.
+    // The permit is released if the client disconnects while it waits here.
     let Ok(turn) = Arc::clone(&room.painter).acquire_owned().await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    // Some milliseconds of work, more for large pictures: metrics and health do not wait for it.
+    // Rendering takes milliseconds, more for large images: it runs on a blocking thread so that
+    // metrics and health checks do not wait.
     let painting = {
         let room = Arc::clone(&room);
         tokio::task::spawn_blocking(move || {
@@ -79,7 +81,7 @@ pub(super) async fn images(State(room): State<Arc<Room>>, uri: Uri) -> Response 
 }
 
 impl Album {
-    /// What is there already. Does not wait for whoever is painting.
+    /// Returns the cached JSON of this batch. Does not wait for a request that is rendering.
     fn known(&self, name: &str, number: u64) -> Option<Arc<str>> {
         let album = self.0.try_lock().ok()?;
         let (of, painted) = album.get(name)?;
@@ -88,7 +90,7 @@ impl Album {
 
     fn paint(&self, room: &Room, name: &str, shot: Option<&Shot>) -> Arc<str> {
         let number = shot.map_or(0, |shot| shot.number);
-        // One at a time: whoever waited finds it made.
+        // Requests that waited for this lock find the result of the first one.
         let mut album = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, painted)) = album.get(name)
             && *of == number
@@ -124,7 +126,7 @@ impl Album {
             step: shot.map_or(0, |shot| shot.step),
             images: pictures,
         };
-        // Numbers and texts: there is nothing that JSON could not say.
+        // Only numbers and strings: serialization cannot fail.
         let painted: Arc<str> = serde_json::to_string(&pictures).unwrap_or_default().into();
         album.insert(name.to_owned(), (number, Arc::clone(&painted)));
         painted

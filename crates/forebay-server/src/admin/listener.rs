@@ -1,7 +1,8 @@
-//! Connections of those who watch: few, none for long, and none that keeps others out.
+//! Limits on admin connections: a small number, a short lifetime, and eviction instead of waiting.
 //!
-//! The listener never makes a client wait for a free place. A new connection takes the place of another one: first of one that
-//! has not sent a whole request, and of one from its own address where that address has its part of the places already.
+//! At the limit, the listener accepts a new connection and closes another one: the oldest that has
+//! not sent a complete request, or else the oldest. If the limit of one address is reached, only
+//! connections from that address are closed.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,17 +18,17 @@ use tokio::time::{Instant, Sleep};
 
 use crate::origin::origin;
 
-/// Connections at once. Descriptors are for trainers.
+/// Simultaneous connections. File descriptors are reserved for trainers.
 const MAX_CONNECTIONS: usize = 64;
-/// Connections at once from one address: a browser has six.
+/// Simultaneous connections from one address; a browser opens six.
 const MAX_PER_ADDRESS: usize = 16;
 
-/// How long connections last.
+/// Time limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadlines {
     /// Until the head of the first request is complete.
     pub(super) header: Duration,
-    /// From then on, whatever is done with the connection.
+    /// After that, active or not.
     pub(super) lifetime: Duration,
 }
 
@@ -67,7 +68,7 @@ impl axum::serve::Listener for Bounded {
                     };
                     return (limited, peer);
                 }
-                // No descriptors, most likely: they come back.
+                // Most likely out of file descriptors: retry once some are closed.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
@@ -85,22 +86,22 @@ struct Places(Arc<Mutex<Table>>);
 #[derive(Default)]
 struct Table {
     next: u64,
-    /// In the order in which they came.
+    /// In order of arrival.
     guests: Vec<Guest>,
 }
 
 struct Guest {
     number: u64,
     from: IpAddr,
-    /// Whether it sent a whole request.
+    /// Whether the client sent a complete request head.
     asked: bool,
-    /// Dropped when its place goes to another one.
+    /// Dropped when another connection takes this place, which closes the connection.
     _evict: oneshot::Sender<()>,
 }
 
 impl Table {
-    /// The place that a connection from `from` takes where there are too many: of the oldest one that has asked nothing, or else
-    /// of the oldest one.
+    /// The connection to evict for a new one from `from`: the oldest without a complete request, or
+    /// else the oldest.
     fn victim(&self, from: IpAddr) -> Option<usize> {
         let own = |guest: &&Guest| guest.from == from;
         let full_here = self.guests.iter().filter(own).count() >= MAX_PER_ADDRESS;
@@ -120,7 +121,7 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place, and what ends when it goes to another connection.
+    /// Registers a connection; the receiver fires when the connection is evicted.
     fn take(&self, from: IpAddr) -> (Place, oneshot::Receiver<()>) {
         let (evict, evicted) = oneshot::channel();
         let mut table = self.lock();
@@ -144,7 +145,7 @@ impl Places {
     }
 }
 
-/// One connection's place.
+/// One connection's entry in the table.
 struct Place {
     number: u64,
     places: Places,
@@ -176,7 +177,7 @@ struct Head {
 }
 
 impl Head {
-    /// Whether these bytes complete it.
+    /// Returns whether these bytes complete the head.
     fn completes(&mut self, bytes: &[u8]) -> bool {
         if self.complete {
             return false;
@@ -187,7 +188,7 @@ impl Head {
                 b'\r' => {}
                 _ => (self.began, self.newlines) = (true, 0),
             }
-            // Empty lines before a request are none of it.
+            // Empty lines before a request are ignored.
             if !self.began {
                 self.newlines = 0;
             }
@@ -200,19 +201,19 @@ impl Head {
     }
 }
 
-/// A connection that has a place, for a while.
+/// A connection that counts against the limit and has a deadline.
 pub(super) struct Limited {
     stream: TcpStream,
     deadline: Pin<Box<Sleep>>,
     lifetime: Duration,
     head: Head,
-    /// None once it said so.
+    /// `None` once it has fired.
     evicted: Option<oneshot::Receiver<()>>,
     place: Place,
 }
 
 impl Limited {
-    /// Ready with an error when the connection is over.
+    /// Ready with an error once the connection is evicted or past its deadline.
     fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(evicted) = &mut self.evicted {
             if Pin::new(evicted).poll(context).is_pending() {
@@ -240,7 +241,7 @@ impl AsyncRead for Limited {
             let ends = Instant::now() + self.lifetime;
             self.deadline.as_mut().reset(ends);
         }
-        // A client that sends all the time is held to its deadline as well.
+        // Checked first: a client that sends without pause must not outrun its deadline.
         match self.poll_over(context) {
             Poll::Pending => read,
             over => over,
@@ -293,7 +294,7 @@ mod tests {
         };
         let gone: Vec<usize> = (0..held.len()).filter(|&i| lost(&mut held[i].1)).collect();
         assert_eq!(gone, [1], "the oldest silent one from there");
-        // Where all have asked, the oldest one goes.
+        // If all have sent a request, the oldest is evicted.
         for (place, _) in &held {
             place.has_asked();
         }

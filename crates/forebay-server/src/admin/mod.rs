@@ -1,7 +1,9 @@
-//! What people and programs see of a server, over HTTP, on addresses of their own: [`Admin`] has the dashboard, the report that
-//! it shows, health, readiness and metrics; [`Health`] has health and readiness alone.
+//! HTTP endpoints for operators and monitoring, on addresses of their own: [`Admin`] serves the
+//! dashboard, its report, health, readiness and metrics; [`Health`] serves health and readiness
+//! alone.
 //!
-//! Each has a runtime on one thread, apart from those that serve. It reads what the others count, and can change nothing.
+//! Each runs on one thread with its own runtime, apart from the threads that serve batches. It only
+//! reads counters and cannot change the server.
 
 mod http;
 mod images;
@@ -33,16 +35,16 @@ use http::Listening;
 use images::Album;
 use listener::Deadlines;
 
-/// What is shown, and for how long somebody may look.
+/// Options of the admin endpoints.
 #[derive(Debug, Clone)]
 pub struct AdminOptions {
-    /// Whether those who look may see small pictures of what is sent.
+    /// Whether clients may request previews of the images that are sent.
     pub images: bool,
-    /// The cache that datasets are read through, to show how it does.
+    /// The cache that datasets are read through, for its counters.
     pub cache: Option<Arc<Cache>>,
-    /// How long a connection lasts from its first request on, whatever is done with it.
+    /// Lifetime of a connection after its first request, active or not.
     pub connection_lifetime: Duration,
-    /// How long the head of the first request may take.
+    /// Timeout for the head of the first request.
     pub header_timeout: Duration,
 }
 
@@ -57,25 +59,25 @@ impl Default for AdminOptions {
     }
 }
 
-/// The dashboard and what is behind it: `/`, `/api/status`, `/api/images`, `/healthz`, `/readyz` and `/metrics`, until
-/// dropped.
+/// The dashboard and the data it shows: `/`, `/api/status`, `/api/images`, `/healthz`, `/readyz`
+/// and `/metrics`, until dropped.
 pub struct Admin(Listening);
 
-/// `/healthz` and `/readyz` alone, until dropped: for probes, on an address that reveals nothing else and that no load on the
-/// dashboard's slows down.
+/// `/healthz` and `/readyz` alone, until dropped: for probes, on an address that reveals nothing
+/// else and is unaffected by load on the dashboard.
 pub struct Health(Listening);
 
-/// What all requests see.
+/// State shared by all requests.
 struct Room {
     status: Status,
     options: AdminOptions,
     history: Mutex<History>,
     album: Album,
-    /// One picture at a time is made, whatever is asked for.
+    /// One permit: previews are rendered one at a time, however many are requested.
     painter: Arc<Semaphore>,
     cores: u64,
     started: SystemTime,
-    /// Whether only this machine reaches the address.
+    /// Whether the address is reachable from this machine only.
     is_local: bool,
 }
 
@@ -108,7 +110,7 @@ impl Admin {
         Listening::start("forebay-admin", address, deadlines, serve).map(Admin)
     }
 
-    /// Where it listens; the port is the real one.
+    /// The bound address, with the actual port.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.0.addr()
@@ -124,14 +126,14 @@ impl Health {
     pub fn start(address: SocketAddr, status: Status) -> Result<Health> {
         let deadlines = Deadlines {
             header: HEADER_TIMEOUT,
-            // Probes ask once.
+            // A probe sends a single request.
             lifetime: HEADER_TIMEOUT,
         };
         let serve = |_| (health(status), std::future::pending());
         Listening::start("forebay-health", address, deadlines, serve).map(Health)
     }
 
-    /// Where it listens; the port is the real one.
+    /// The bound address, with the actual port.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.0.addr()
@@ -158,12 +160,12 @@ impl Room {
             started: self.started,
             now: SystemTime::now(),
         };
-        // Numbers and texts: there is nothing that JSON could not say.
+        // Only numbers and strings: serialization cannot fail.
         serde_json::to_string(&desk.report()).unwrap_or_default()
     }
 }
 
-/// Looks at the server once a second, for ever.
+/// Records a snapshot of the server every second, without end.
 async fn remember(room: &Room) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -180,7 +182,7 @@ async fn remember(room: &Room) {
 }
 
 const JSON: &str = "application/json";
-/// How long the head of a request may take.
+/// Timeout for the head of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn router(room: Arc<Room>) -> Router {
@@ -197,7 +199,7 @@ fn router(room: Arc<Room>) -> Router {
         .merge(health)
 }
 
-/// Whether the process works, and whether it takes trainers.
+/// `/healthz`: whether the process works; `/readyz`: whether it accepts trainers.
 fn health(status: Status) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -221,7 +223,7 @@ async fn metrics(State(room): State<Arc<Room>>) -> impl IntoResponse {
     (headers("text/plain; version=0.0.4"), page)
 }
 
-/// What every answer that changes from second to second says.
+/// Headers of all responses whose content changes from second to second.
 fn headers(kind: &'static str) -> [(HeaderName, HeaderValue); 3] {
     [
         (CONTENT_TYPE, HeaderValue::from_static(kind)),
@@ -233,14 +235,15 @@ fn headers(kind: &'static str) -> [(HeaderName, HeaderValue); 3] {
     ]
 }
 
-/// On an address that only this machine reaches, the page is for those who name this machine. Otherwise a web page from
-/// elsewhere, whose own name was made to mean 127.0.0.1 after it was loaded, could read what is here.
+/// Rejects requests whose `Host` does not name this machine, if the address is local. This prevents
+/// DNS rebinding: a web page from elsewhere whose name resolves to 127.0.0.1 after it was loaded
+/// could otherwise read the responses.
 async fn for_us(State(room): State<Arc<Room>>, request: Request, next: Next) -> Response {
     let host = request.headers().get(HOST);
     let named = host.is_none_or(|host| host.to_str().is_ok_and(names_this_machine));
     if room.is_local && !named {
         let text =
-            "this address is for this machine alone: call it by localhost or its IP address\n";
+            "this address serves this machine only: request it by localhost or an IP address\n";
         return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
     }
     next.run(request).await
@@ -256,7 +259,7 @@ fn names_this_machine(host: &str) -> bool {
         || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// The value of a parameter of a request, if it is there and plain: names that are served need no escapes.
+/// Returns the value of a query parameter, if present and without escapes; served names need none.
 fn parameter<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
     let mut pairs = uri
         .query()?

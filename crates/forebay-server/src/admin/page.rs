@@ -1,4 +1,4 @@
-//! The dashboard: one page with nothing from elsewhere.
+//! The dashboard: a single page without external resources.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ const HTML: &str = include_str!("page/index.html");
 const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/script.js");
 
-/// The page in one piece, and what browsers are told to allow it.
+/// The assembled page and its content security policy.
 struct Page {
     html: String,
     policy: HeaderValue,
@@ -23,7 +23,7 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| {
     let html = HTML
         .replace("/*STYLE*/", STYLE)
         .replace("/*SCRIPT*/", SCRIPT);
-    // Nothing but these two texts is run or applied, and nobody but this server is asked.
+    // Only these two inline texts may run or apply, and the page may contact this server only.
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; img-src data:; connect-src 'self'; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -47,7 +47,7 @@ pub(super) fn response() -> Response {
     let fixed = HeaderValue::from_static;
     headers.insert(CONTENT_TYPE, fixed("text/html; charset=utf-8"));
     headers.insert(CONTENT_SECURITY_POLICY, PAGE.policy.clone());
-    // A newer server has a newer page.
+    // A server of another version has another page.
     headers.insert(CACHE_CONTROL, fixed("no-cache"));
     headers.insert("x-content-type-options", fixed("nosniff"));
     headers.insert("referrer-policy", fixed("no-referrer"));
@@ -63,7 +63,7 @@ mod tests {
         let html = &PAGE.html;
         assert!(html.contains(STYLE) && html.contains(SCRIPT));
         assert!(!html.contains("/*STYLE*/") && !html.contains("/*SCRIPT*/"));
-        // Inline styles and handlers would be refused by the policy, and text that is parsed as markup is never needed.
+        // The policy refuses inline styles and handlers, and text is never parsed as markup.
         for forbidden in [
             " style=",
             " onclick=",

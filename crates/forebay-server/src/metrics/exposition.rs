@@ -1,16 +1,16 @@
-//! Prometheus' text format, version 0.0.4.
+//! The Prometheus text format, version 0.0.4.
 //!
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>
 
 use std::fmt::{Display, Write};
 
-/// Labels of a line: names and values.
+/// Labels of a line, as names and values.
 pub(super) type Labels<'a> = [(&'a str, &'a str)];
 
-/// What is written: families one after the other, each with its lines.
+/// The text: metric families one after the other, each with its lines.
 pub(super) struct Page(pub(super) String);
 
-/// Lines of one family follow.
+/// Writes the lines of one metric family.
 pub(super) struct Family<'a> {
     page: &'a mut Page,
     name: &'static str,
@@ -33,7 +33,7 @@ impl Page {
 }
 
 impl Family<'_> {
-    /// A line without labels.
+    /// Writes a line without labels.
     pub(super) fn is(mut self, value: impl Display) {
         self.line(&[], value);
     }
@@ -42,7 +42,7 @@ impl Family<'_> {
         self.suffixed("", labels, value);
     }
 
-    /// A line whose name goes on: `_sum`, `_count`, `_bucket`.
+    /// Writes a line with a suffix to the metric name: `_sum`, `_count` or `_bucket`.
     pub(super) fn suffixed(&mut self, suffix: &str, labels: &Labels<'_>, value: impl Display) {
         let page = &mut self.page.0;
         page.push_str(self.name);
@@ -61,7 +61,8 @@ impl Family<'_> {
         let _ = writeln!(page, " {value}");
     }
 
-    /// The lines of a histogram: `counts` has one more than there are `bounds`.
+    /// Writes a histogram. `counts` has one element more than `bounds`, for values above the last
+    /// bound.
     pub(super) fn histogram(
         &mut self,
         labels: &Labels<'_>,

@@ -1,4 +1,4 @@
-//! What a server did and does, as Prometheus reads it. The names of metrics and labels stay as they are.
+//! Metrics of a server in the Prometheus text format. Names of metrics and labels are stable.
 
 mod exposition;
 
@@ -13,7 +13,7 @@ use crate::surroundings::Surroundings;
 use crate::survey::{Survey, Totals};
 use exposition::Page;
 
-/// Writes everything.
+/// Renders all metrics.
 pub(crate) fn render(survey: &Survey, around: &Surroundings) -> String {
     let mut page = Page(String::new());
     server(&mut page, survey);
@@ -49,27 +49,27 @@ fn server(page: &mut Page, survey: &Survey) {
         ),
         (
             "forebay_connections_refused_total",
-            "Connections turned away because of a limit.",
+            "Connections rejected because of a limit.",
             stats.refused,
         ),
         (
             "forebay_connections_unauthorized_total",
-            "Clients without a token that lets them in.",
+            "Clients rejected because of a missing or invalid token.",
             stats.unauthorized,
         ),
         (
             "forebay_connections_failed_total",
-            "Connections that ended otherwise than by their client's wish.",
+            "Connections that did not end by their client's choice.",
             stats.failed,
         ),
         (
             "forebay_streams_handed_over_total",
-            "Streams that went on elsewhere when the server was to stop.",
+            "Streams that migrated to another server when this one stopped.",
             stats.handed_over,
         ),
         (
             "forebay_accept_errors_total",
-            "Times the system gave no further connection.",
+            "Failures of the system to accept a connection.",
             stats.accept_errors,
         ),
     ] {
@@ -77,7 +77,7 @@ fn server(page: &mut Page, survey: &Survey) {
     }
 }
 
-/// What the streams of each name did and have.
+/// Writes the metrics of streams, by name.
 fn streams(page: &mut Page, survey: &Survey) {
     type Count = fn(&Totals) -> u64;
     let counts: [(&'static str, &str, Count); 6] = [
@@ -112,7 +112,7 @@ fn streams(page: &mut Page, survey: &Survey) {
     }
     let mut failures = page.counter(
         "forebay_stream_failures_total",
-        "Streams that ended with an error that their client was told.",
+        "Streams that ended with an error that was sent to the client.",
     );
     for (name, totals) in &survey.totals {
         for (kind, count) in &totals.failures {
@@ -133,7 +133,7 @@ fn streams(page: &mut Page, survey: &Survey) {
     }
     let mut hungry = page.counter(
         "forebay_trainer_hungry_seconds_total",
-        "Time in which trainers had taken all that was sent, and there was no more.",
+        "Time during which trainers waited for batches.",
     );
     for (name, totals) in &survey.totals {
         hungry.line(&[("name", name)], totals.hungry_s);
@@ -141,7 +141,7 @@ fn streams(page: &mut Page, survey: &Survey) {
     let mut reads = page.family(
         "forebay_read_seconds",
         "histogram",
-        "Reads of ranges of records: from storage, or from the cache before it.",
+        "Duration of reads of record ranges, from storage or its cache.",
     );
     for (name, totals) in &survey.totals {
         let times = &totals.reads;
@@ -169,7 +169,7 @@ fn streams(page: &mut Page, survey: &Survey) {
     }
     let mut credit = page.gauge(
         "forebay_credit_bytes",
-        "Bytes that clients have room for: 0 where they are slower than the server.",
+        "Unused credit of clients in bytes; 0 if they are slower than the server.",
     );
     for (name, of_name) in &open {
         credit.line(&[("name", name)], of_name.credit);
@@ -177,7 +177,7 @@ fn streams(page: &mut Page, survey: &Survey) {
     queues(page, &open);
 }
 
-/// What the open streams of a name have.
+/// Sums over the open streams of a name.
 #[derive(Default)]
 struct Open {
     streams: u64,
@@ -200,12 +200,12 @@ fn queues(page: &mut Page, open: &BTreeMap<&str, Open>) {
     let families: [(&'static str, &str, Depths<'_>); 2] = [
         (
             "forebay_queue_samples",
-            "Samples that wait: for a place in a batch (planned), for their record (unread), for a decode thread (undecoded).",
+            "Samples waiting for a place in a batch (planned), for their record (unread), or for a decode thread (undecoded).",
             &samples,
         ),
         (
             "forebay_queue_batches",
-            "Batches that are not whole (making), and those that wait for their client (ready).",
+            "Incomplete batches (making), and batches waiting for their client (ready).",
             &batches,
         ),
     ];
@@ -228,12 +228,12 @@ fn queues(page: &mut Page, open: &BTreeMap<&str, Open>) {
     }
 }
 
-/// How far the ranks of each job are.
+/// Writes the progress of the ranks of each job.
 fn ranks(page: &mut Page, survey: &Survey) {
     let mut steps: BTreeMap<&str, BTreeMap<u64, u64>> = BTreeMap::new();
     for live in survey.streams.iter().map(|stream| &stream.live) {
         if live.is_job {
-            // A rank that connects again may be there twice for a moment.
+            // A rank that reconnects may appear twice for a moment.
             let ranks = steps.entry(&live.name).or_default();
             let step = ranks.entry(live.rank).or_default();
             *step = live.step.max(*step);
@@ -241,17 +241,17 @@ fn ranks(page: &mut Page, survey: &Survey) {
     }
     let mut step = page.gauge(
         "forebay_job_step",
-        "Batches that a rank was sent since epoch 0.",
+        "Batches sent to a rank since the start of epoch 0.",
     );
     each_rank(&steps, |labels, at, _| step.line(labels, at));
     let mut lag = page.gauge(
         "forebay_job_lag_batches",
-        "Batches that a rank is behind the first one of its job.",
+        "Batches by which a rank is behind the most advanced one of its job.",
     );
     each_rank(&steps, |labels, at, first| lag.line(labels, first - at));
 }
 
-/// Calls `each` with the labels of a rank, its step and the step of the rank that is first.
+/// Calls `each` with the labels of a rank, its step, and the step of the most advanced rank.
 fn each_rank(
     steps: &BTreeMap<&str, BTreeMap<u64, u64>>,
     mut each: impl FnMut(&exposition::Labels<'_>, u64, u64),
@@ -285,17 +285,17 @@ fn cache(page: &mut Page, around: &Surroundings) {
         ),
         (
             "forebay_cache_evictions_total",
-            "Blocks that made room for others.",
+            "Blocks evicted to make room for others.",
             |t| t.evictions,
         ),
         (
             "forebay_cache_evicted_bytes_total",
-            "Bytes of blocks that made room for others.",
+            "Bytes of evicted blocks.",
             |t| t.evicted_bytes,
         ),
         (
             "forebay_cache_damaged_total",
-            "Blocks that were not what had been stored, and were fetched again.",
+            "Blocks that failed their checksum and were fetched again.",
             |t| t.damaged,
         ),
     ];
@@ -305,12 +305,12 @@ fn cache(page: &mut Page, around: &Surroundings) {
         }),
         (
             "forebay_cache_limit_bytes",
-            "Bytes that the cache may take.",
+            "Capacity of the cache in bytes.",
             |t| t.limit_bytes,
         ),
     ];
     let stats = around.cache.as_ref();
-    // A tier that there is not has no lines.
+    // A tier that is not configured has no lines.
     let tiers: Vec<(&str, &TierStats)> = stats
         .into_iter()
         .flat_map(|stats| [("memory", &stats.memory), ("disk", &stats.disk)])
@@ -332,7 +332,7 @@ fn cache(page: &mut Page, around: &Surroundings) {
         ),
         (
             "forebay_cache_miss_bytes_total",
-            "Bytes of them that readers wanted.",
+            "Requested bytes that were not in the cache.",
             stats.map(|s| s.miss_bytes),
         ),
         (
@@ -342,12 +342,12 @@ fn cache(page: &mut Page, around: &Surroundings) {
         ),
         (
             "forebay_cache_around_bytes_total",
-            "Bytes of these that were not stored, for want of room.",
+            "Fetched bytes that were not stored, for lack of room.",
             stats.map(|s| s.around_bytes),
         ),
         (
             "forebay_cache_waits_total",
-            "Times a reader waited for a block that somebody else fetched.",
+            "Times a reader waited for a block that another reader fetched.",
             stats.map(|s| s.waited),
         ),
     ] {
@@ -364,31 +364,31 @@ fn stores(page: &mut Page, stores: &[Traffic]) {
         (
             "forebay_store_requests_total",
             "counter",
-            "Requests to a store, each try counted.",
+            "Requests to a store, including retries.",
             |t| t.requests,
         ),
         (
             "forebay_store_retries_total",
             "counter",
-            "Tries that repeated one that had failed.",
+            "Retried requests.",
             |t| t.retries,
         ),
         (
             "forebay_store_throttles_total",
             "counter",
-            "Answers that asked to slow down.",
+            "Responses that asked to slow down.",
             |t| t.throttles,
         ),
         (
             "forebay_store_hedges_total",
             "counter",
-            "Reads that were asked for a second time because they were late.",
+            "Hedged reads: duplicates of slow reads.",
             |t| t.hedges,
         ),
         (
             "forebay_store_failures_total",
             "counter",
-            "Operations that were given up.",
+            "Operations that failed after all retries.",
             |t| t.failures,
         ),
         (
@@ -406,7 +406,7 @@ fn stores(page: &mut Page, stores: &[Traffic]) {
         (
             "forebay_store_requests_limit",
             "gauge",
-            "Requests that may be under way at once: fewer after a store asked to slow down.",
+            "Limit of concurrent requests; lower after a store asked to slow down.",
             |t| t.limit,
         ),
     ];
@@ -419,7 +419,7 @@ fn stores(page: &mut Page, stores: &[Traffic]) {
     let mut first_byte = page.family(
         "forebay_store_first_byte_seconds",
         "summary",
-        "From asking for a range to its first byte; quantiles are those of the last reads.",
+        "Time to the first byte of a range; quantiles are over recent reads.",
     );
     for traffic in stores {
         let store = ("store", traffic.store.as_str());
@@ -432,32 +432,32 @@ fn stores(page: &mut Page, stores: &[Traffic]) {
     }
 }
 
-/// By the names that Prometheus' own clients use.
+/// Writes process metrics under the names that Prometheus client libraries use.
 fn process(page: &mut Page, process: &Process) {
     page.counter(
         "process_cpu_seconds_total",
-        "Seconds of all cores that the process took.",
+        "User and system CPU time of the process in seconds.",
     )
     .is(process.cpu_s);
     for (name, help, value) in [
         (
             "process_resident_memory_bytes",
-            "Memory that the process has, shared memory included.",
+            "Resident memory of the process, shared memory included.",
             process.resident_bytes,
         ),
         (
             "process_virtual_memory_bytes",
-            "Addresses that the process has.",
+            "Virtual memory of the process.",
             process.virtual_bytes,
         ),
         (
             "process_open_fds",
-            "File descriptors that are open.",
+            "Open file descriptors.",
             process.open_files,
         ),
         (
             "process_max_fds",
-            "File descriptors that may be open.",
+            "Limit of open file descriptors.",
             process.max_files,
         ),
         (
@@ -470,7 +470,7 @@ fn process(page: &mut Page, process: &Process) {
     }
     page.gauge(
         "process_start_time_seconds",
-        "When the process began, in seconds since 1970.",
+        "Start time of the process, in seconds since 1970.",
     )
     .is(process.started_s);
 }

@@ -1,4 +1,4 @@
-//! From what is known to a [`Report`].
+//! Builds a [`Report`] from a snapshot and the history.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -14,21 +14,21 @@ use crate::process::unix_s;
 use crate::surroundings::Surroundings;
 use crate::survey::{Stream, Survey, Totals};
 
-/// Ranks of a name that are listed.
+/// Maximum number of listed ranks of a name.
 const MOST_RANKS: usize = 256;
-/// Ranks of a name that have a line.
+/// Maximum number of ranks of a name with a chart line.
 const MOST_LINES: usize = 64;
 
-/// Everything that a report is made of.
+/// Inputs of a report.
 pub(crate) struct Desk<'a> {
     pub(crate) survey: &'a Survey,
     pub(crate) around: &'a Surroundings,
     pub(crate) history: &'a History,
     pub(crate) events: &'a [Entry],
     pub(crate) images: bool,
-    /// Cores that the process may use.
+    /// Number of cores that the process may use.
     pub(crate) cores: u64,
-    /// Where the process itself does not tell when it began.
+    /// Start time, used if the system does not report that of the process.
     pub(crate) started: SystemTime,
     pub(crate) now: SystemTime,
 }
@@ -124,7 +124,7 @@ impl Desk<'_> {
         }
         let all_threads = threads.clone();
         for (stage, threads) in &mut threads {
-            // Streams share the cores: more threads do not mean more work.
+            // Streams share the cores, so the sum of their threads is not parallelism.
             if matches!(stage.as_str(), "decode" | "transform") {
                 *threads = (*threads).min(self.cores.max(1));
             }
@@ -149,7 +149,7 @@ impl Desk<'_> {
             cpu_s: history.cpu_s(name),
         });
         let dataset = self.survey.served.get(name).cloned().flatten();
-        // Where ranks begin at the same place, the one that is behind holds the others up.
+        // If all ranks began at the same position, the slowest one holds the others up.
         let first = streams.iter().map(|stream| stream.live.step).max();
         let is_job = dataset.is_some() || streams.iter().any(|stream| stream.live.is_job);
         let rank = |(i, stream): (usize, &&Stream)| {
@@ -258,7 +258,7 @@ impl Desk<'_> {
     }
 }
 
-/// The verdict on the busiest name; with the name where several are busy.
+/// The verdict on the name with the highest image rate, prefixed by the name if several are active.
 fn headline(served: &[Served]) -> Judgement {
     let mut busy: Vec<&Served> = served
         .iter()
@@ -350,7 +350,7 @@ fn event(entry: &Entry) -> EventReport {
     }
 }
 
-/// Three digits behind the point are plenty, and no number is one that JSON does not have.
+/// Rounds to three decimals, and replaces values that JSON cannot represent.
 fn round(value: f64) -> f64 {
     match value.is_finite() {
         true => (value * 1000.0).round() / 1000.0,
@@ -358,7 +358,7 @@ fn round(value: f64) -> f64 {
     }
 }
 
-/// The numbers of a line need no more than one digit behind the point.
+/// Rounds chart values to one decimal.
 fn rounded(line: Vec<f64>) -> Vec<f64> {
     let round = |value: f64| (value * 10.0).round() / 10.0;
     line.into_iter().map(round).collect()
@@ -393,7 +393,7 @@ mod tests {
             ],
             failures: vec!["shard 3 is damaged".to_owned()],
             bytes_read: 1000 * second,
-            // As much as is asked of it in half of the time, whether one reads or two.
+            // Storage delivers the demand in half of the time, with one reader or two.
             reads: vec![
                 wire::ReadLevel {
                     seconds: 0.25 * s,
@@ -522,7 +522,7 @@ mod tests {
         assert_eq!(first.history.len(), 10);
         assert_eq!(resnet.failures, ["shard 3 is damaged"]);
         assert_eq!(resnet.queues.ready_batches, 2);
-        // It travels as JSON, and newer servers may say more.
+        // Readers must accept fields that newer servers add.
         let mut json = serde_json::to_value(&report).unwrap();
         json["something_new"] = 1.into();
         assert_eq!(serde_json::from_value::<Report>(json).unwrap(), report);

@@ -1,7 +1,8 @@
-//! `/api/status`: a server at one moment and in the last minutes, for the dashboard, for `forebay top` and for scripts.
+//! `/api/status`: the state of a server now and over the last minutes, for the dashboard, `forebay
+//! top` and scripts.
 //!
-//! Fields may be added within a [`FORMAT`]; none changes its meaning. Where a number is not known it is 0, a list empty.
-//! Whoever reads it should ignore what it does not know.
+//! Within a [`FORMAT`], fields may be added but none changes its meaning. Unknown numbers are 0 and
+//! unknown lists empty. Readers should ignore fields that they do not know.
 
 mod build;
 mod verdict;
@@ -10,32 +11,32 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use build::Desk;
 
-/// The version of what is in a [`Report`].
+/// Version of the [`Report`] format.
 pub const FORMAT: u32 = 1;
 
-/// A server at one moment.
+/// State of a server at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
     /// [`FORMAT`].
     pub format: u32,
-    /// When it was made, in seconds since 1970.
+    /// When the report was made, in seconds since 1970.
     pub time_s: f64,
-    /// When the server began, in seconds since 1970: another value is another process.
+    /// When the server started, in seconds since 1970; a different value means a different process.
     pub started_s: f64,
     /// The server's version.
     pub version: String,
-    /// `serving`, or `stopping` once new trainers are turned away.
+    /// `serving`, or `stopping` once new trainers are rejected.
     pub state: String,
-    /// Whether pictures of what is sent can be asked for.
+    /// Whether image previews are enabled.
     pub images: bool,
-    /// Seconds that "now" is: all rates, and the parts of the stages.
+    /// Seconds over which all rates and stage fractions are averaged.
     pub window_s: f64,
-    /// What holds the busiest of what is served back.
+    /// The bottleneck of the busiest dataset or job.
     pub verdict: Judgement,
-    /// All of it together, now.
+    /// Current rates over all streams.
     pub now: Rates,
-    /// All of it together, since the server began.
+    /// Totals over all streams, since the server started.
     pub totals: Counts,
     /// The last minutes.
     pub history: Lines,
@@ -43,27 +44,28 @@ pub struct Report {
     pub process: ProcessReport,
     /// Connections of trainers.
     pub connections: Connections,
-    /// Datasets and jobs, by name.
+    /// Datasets and jobs, sorted by name.
     pub served: Vec<Served>,
-    /// The cache that datasets in stores are read through, if there is one.
+    /// The cache for datasets in remote stores, if configured.
     pub cache: Option<CacheReport>,
     /// The stores that datasets are read from.
     pub stores: Vec<StoreReport>,
-    /// What happened last, the latest first.
+    /// Recent events, the latest first.
     pub events: Vec<EventReport>,
 }
 
-/// What holds trainers back.
+/// The bottleneck of trainers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Judgement {
-    /// `trainer` (the best case), `decode`, `storage`, `network`, `idle` without trainers, or `unknown`.
+    /// `trainer` (the best case), `decode`, `storage`, `network`, `idle` without trainers, or
+    /// `unknown`.
     pub bound: String,
-    /// The sentence for people.
+    /// Explanation as a sentence.
     pub text: String,
 }
 
-/// In a second.
+/// Rates per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rates {
@@ -77,7 +79,7 @@ pub struct Rates {
     pub read_bytes_per_s: f64,
 }
 
-/// Since the server began.
+/// Totals since the server started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
@@ -91,27 +93,27 @@ pub struct Counts {
     pub payload_bytes: u64,
     /// Bytes read from storage.
     pub read_bytes: u64,
-    /// Samples that could not be read or decoded, and were replaced.
+    /// Samples that could not be read or decoded and were replaced.
     pub failed_samples: u64,
     /// Streams that ended with an error.
     pub failed_streams: u64,
 }
 
-/// The last minutes, as numbers at equal distances, the latest last.
+/// Time series of the last minutes at a constant interval, the latest value last.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lines {
-    /// Seconds from one number to the next, in all lines of the report.
+    /// Seconds between two values, for all time series of the report.
     pub step_s: f64,
-    /// Numbers of a line at most.
+    /// Maximum number of values of a time series.
     pub points: u64,
     /// Images a second.
     pub images_per_s: Vec<f64>,
     /// Bytes of batches a second.
     pub payload_bytes_per_s: Vec<f64>,
-    /// Bytes from storage a second.
+    /// Bytes read from storage a second.
     pub read_bytes_per_s: Vec<f64>,
-    /// Cores at work.
+    /// CPU cores in use.
     pub cpu_cores: Vec<f64>,
 }
 
@@ -119,17 +121,17 @@ pub struct Lines {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessReport {
-    /// Cores at work for this process, now.
+    /// CPU cores that this process uses now.
     pub cpu_cores: f64,
-    /// Cores that it may use.
+    /// CPU cores that it may use.
     pub cores: u64,
-    /// Memory that it has.
+    /// Resident memory.
     pub resident_bytes: u64,
-    /// Its threads.
+    /// Number of threads.
     pub threads: u64,
-    /// File descriptors that are open.
+    /// Open file descriptors.
     pub open_files: u64,
-    /// File descriptors that may be open.
+    /// Limit of open file descriptors.
     pub max_files: u64,
 }
 
@@ -137,19 +139,19 @@ pub struct ProcessReport {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Connections {
-    /// Open now.
+    /// Open connections.
     pub open: u64,
-    /// Streams open now.
+    /// Open streams.
     pub streams: u64,
-    /// Connections that may be open.
+    /// Limit of connections.
     pub limit: u64,
-    /// Taken since the server began.
+    /// Accepted since the server started.
     pub accepted: u64,
-    /// Turned away because of a limit.
+    /// Rejected because of a limit.
     pub refused: u64,
-    /// Turned away because of their token.
+    /// Rejected because of the token.
     pub unauthorized: u64,
-    /// Ended otherwise than by their trainer's wish.
+    /// Connections that did not end by the trainer's choice.
     pub failed: u64,
 }
 
@@ -161,30 +163,30 @@ pub struct Served {
     pub name: String,
     /// `dataset` or `job`.
     pub kind: String,
-    /// The dataset, where it is a job.
+    /// For a job, the name of its dataset.
     pub dataset: Option<String>,
-    /// Its streams together, now.
+    /// Current rates of its streams.
     pub now: Rates,
-    /// Its streams since the server began.
+    /// Totals of its streams, since the server started.
     pub totals: Counts,
-    /// What holds its trainers back.
+    /// The bottleneck of its trainers.
     pub verdict: Judgement,
-    /// Where the time of its streams goes, in the order of a sample's way: `fetch`, `decode`, `transform`, `send`.
+    /// Time of its streams by stage, in pipeline order: `fetch`, `decode`, `transform`, `send`.
     pub stages: Vec<StageReport>,
-    /// What waits in its streams.
+    /// Queues of its streams.
     pub queues: QueueReport,
-    /// Images a second in the last minutes.
+    /// Images a second over the last minutes.
     pub history: Vec<f64>,
-    /// Its open streams, by rank.
+    /// Open streams, sorted by rank.
     pub ranks: Vec<Rank>,
-    /// Further ones, that are not listed.
+    /// Number of open streams that are not listed.
     pub more_ranks: u64,
-    /// What was wrong with the last samples that were replaced.
+    /// Errors of the last samples that were replaced.
     pub failures: Vec<String>,
 }
 
-/// Parts of a stage's time, from 0 to 1. They add up to 1, for `decode` together with `transform`, whose threads are the
-/// same; before anything was measured they are 0.
+/// Fractions of a stage's time, from 0 to 1. They add up to 1; `decode` and `transform` share their
+/// threads and add up to 1 together. All are 0 before the first measurement.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StageReport {
@@ -192,29 +194,29 @@ pub struct StageReport {
     pub name: String,
     /// Threads of all streams.
     pub threads: u64,
-    /// At work.
+    /// Working.
     pub busy: f64,
     /// Waiting for input.
     pub starved: f64,
-    /// Waiting for room.
+    /// Waiting for room in the next queue.
     pub blocked: f64,
 }
 
-/// What waits, in the order of a sample's way.
+/// Queue lengths, in pipeline order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QueueReport {
-    /// Samples that are planned, without a place in a batch.
+    /// Samples that are planned but not assigned to a batch yet.
     pub planned_samples: u64,
-    /// Samples whose record is not read yet.
+    /// Samples whose record has not been read.
     pub unread_samples: u64,
-    /// Samples that wait for a decode thread.
+    /// Samples waiting for a decode thread.
     pub undecoded_samples: u64,
-    /// Batches in the making.
+    /// Incomplete batches.
     pub making_batches: u64,
-    /// Batches that wait for their trainer.
+    /// Batches waiting for their trainer.
     pub ready_batches: u64,
-    /// Bytes of records and batches.
+    /// Bytes held in records and batches.
     pub memory_bytes: u64,
 }
 
@@ -224,11 +226,11 @@ pub struct QueueReport {
 pub struct Rank {
     /// Its rank.
     pub rank: u64,
-    /// Ranks there are.
+    /// World size.
     pub world_size: u64,
     /// Number of its connection, as in events.
     pub connection: u64,
-    /// Where its trainer is.
+    /// Address of its trainer.
     pub peer: String,
     /// `shm`, `tcp` or `tls`.
     pub transport: String,
@@ -236,31 +238,31 @@ pub struct Rank {
     pub connections: u64,
     /// The split.
     pub split: String,
-    /// Samples of a batch.
+    /// Batch size, in samples.
     pub batch_size: u64,
     /// Epoch of the next batch.
     pub epoch: u64,
     /// Number of the next batch in its epoch.
     pub step: u64,
-    /// Batches of an epoch.
+    /// Batches per epoch.
     pub steps: u64,
-    /// Batches that it is behind the first rank of its job.
+    /// Batches by which it is behind the most advanced rank of its job.
     pub lag_batches: u64,
-    /// Images a second, now.
+    /// Images a second now.
     pub images_per_s: f64,
-    /// Part of the time that its trainer had taken all that was sent, and there was no more; 0 where it is fed.
+    /// Fraction of the time that its trainer waited for batches, 0 to 1.
     pub waits: f64,
-    /// Batches that are ready for it.
+    /// Batches ready to be sent.
     pub ready_batches: u64,
-    /// Images a second in the last minutes; empty for all but the first ranks.
+    /// Images a second over the last minutes; empty beyond the first ranks.
     pub history: Vec<f64>,
 }
 
-/// The cache, since the server began.
+/// Counters of the cache, since the server started.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CacheReport {
-    /// Part of the bytes that readers wanted which came from the cache, 0 to 1.
+    /// Fraction of the requested bytes that came from the cache, 0 to 1.
     pub hit_rate: f64,
     /// Blocks found.
     pub hits: u64,
@@ -268,13 +270,13 @@ pub struct CacheReport {
     pub misses: u64,
     /// Bytes that came from the cache.
     pub hit_bytes: u64,
-    /// Bytes that did not.
+    /// Bytes that did not come from the cache.
     pub miss_bytes: u64,
     /// Bytes fetched from the store.
     pub fetched_bytes: u64,
-    /// `memory` and `disk`, as far as there are.
+    /// The configured tiers, `memory` and `disk`.
     pub tiers: Vec<TierReport>,
-    /// What is not as it should be.
+    /// Problems of the cache.
     pub warnings: Vec<String>,
 }
 
@@ -284,56 +286,56 @@ pub struct CacheReport {
 pub struct TierReport {
     /// `memory` or `disk`.
     pub tier: String,
-    /// Bytes taken.
+    /// Bytes in use.
     pub used_bytes: u64,
-    /// Bytes that may be taken.
+    /// Capacity in bytes.
     pub limit_bytes: u64,
-    /// Blocks found here.
+    /// Blocks found in this tier.
     pub hits: u64,
-    /// Blocks that made room.
+    /// Blocks evicted.
     pub evictions: u64,
-    /// Blocks that were damaged.
+    /// Blocks that failed their checksum.
     pub damaged: u64,
 }
 
-/// Requests to one store, since the server began.
+/// Requests to one store, since the server started.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StoreReport {
     /// Scheme and bucket, or host.
     pub store: String,
-    /// Tries.
+    /// Request attempts, including retries.
     pub requests: u64,
-    /// Tries that repeated one that had failed.
+    /// Retries.
     pub retries: u64,
-    /// Answers that asked to slow down.
+    /// Responses that asked to slow down.
     pub throttles: u64,
-    /// Reads asked for a second time because they were late.
+    /// Hedged reads: duplicates of slow reads.
     pub hedges: u64,
-    /// Operations given up.
+    /// Operations that failed after all retries.
     pub failures: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Requests under way.
+    /// Requests in progress.
     pub in_flight: u64,
-    /// Requests that may be under way.
+    /// Limit of concurrent requests.
     pub limit: u64,
-    /// Seconds to the first byte that half of the last reads did not take.
+    /// Median time to the first byte of recent reads, in seconds.
     pub first_byte_p50_s: f64,
-    /// Seconds to the first byte that nineteen of twenty of the last reads did not take.
+    /// 95th percentile of the time to the first byte of recent reads, in seconds.
     pub first_byte_p95_s: f64,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EventReport {
-    /// Numbers events from 1.
+    /// Counts events from 1.
     pub number: u64,
-    /// When, in seconds since 1970.
+    /// When it occurred, in seconds since 1970.
     pub time_s: f64,
-    /// Whether it should not have been.
+    /// Whether it is a problem.
     pub trouble: bool,
-    /// What.
+    /// Description.
     pub text: String,
 }

@@ -1,5 +1,5 @@
-//! What holds trainers back, as the server sees it: a trainer whose queue is never empty is slower than the server, one
-//! that has taken all that was sent waits.
+//! Detects what limits trainers, from the server's side: if a trainer's queue is never empty, the
+//! trainer is slower than the server; if it has consumed everything sent, it waits for the server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use forebay_wire::wire;
 use super::Judgement;
 use crate::history::Did;
 
-/// What the streams of a name did in a window.
+/// Activity of a name's streams in a window.
 pub(super) struct Window<'a> {
     pub(super) seconds: f64,
     pub(super) streams: u64,
     pub(super) did: Did,
-    /// Seconds that trainers had batches, and seconds that they had none.
+    /// Seconds during which trainers had batches, and had none.
     pub(super) trainers: [f64; 2],
-    /// Busy, starved and blocked seconds.
+    /// Busy, starved and blocked seconds, by stage.
     pub(super) stages: &'a BTreeMap<String, [f64; 3]>,
     pub(super) threads: &'a BTreeMap<String, u64>,
-    /// What storage gave, by how many reads of a stream were under way at once.
+    /// Storage throughput, by number of concurrent reads of a stream.
     pub(super) levels: Vec<wire::ReadLevel>,
-    /// Cores that the process may use.
+    /// Number of cores that the process may use.
     pub(super) cores: u64,
-    /// Seconds that decode threads had a core, and that all threads of the process had one.
+    /// CPU seconds of decode threads, and of all threads of the process.
     pub(super) cpu_s: [f64; 2],
 }
 
@@ -123,7 +123,7 @@ mod tests {
             trainers: [10.0 - hungry, hungry],
             stages: &stages,
             threads: &threads.map(|(name, n)| (name.to_owned(), n)).into(),
-            // A disk that gives fifty times of what is asked of it, to one reader or to two.
+            // A disk with fifty times the demanded throughput, with one reader or two.
             levels: [(0.5, 5 << 19), (0.5, 5 << 19), (0.0, 0)]
                 .map(|(seconds, bytes)| wire::ReadLevel {
                     seconds,
@@ -142,9 +142,9 @@ mod tests {
             (10, [3.0, 16.0, 0.0], [0.5, 9.5, 0.0], 9.0, "storage"),
             (10, [3.0, 0.0, 16.0], [9.0, 1.0, 0.0], 8.0, "network"),
             (10, [3.0, 0.0, 16.0], [0.1, 0.1, 9.8], 0.1, "trainer"),
-            // What is on its way is long, and its trainer has another one meanwhile.
+            // Sending takes long, but the trainer has another batch meanwhile.
             (10, [3.0, 0.0, 16.0], [3.0, 0.1, 6.9], 0.0, "trainer"),
-            // It takes half of its time for its steps, and is still not fed.
+            // The trainer spends half of its time in its steps and is starved nevertheless.
             (10, [18.5, 0.2, 0.3], [0.2, 4.8, 5.0], 4.0, "decode"),
             (0, [3.0, 0.0, 16.0], [0.0, 0.0, 10.0], 0.0, "trainer"),
             (0, [18.5, 0.2, 0.3], [0.0, 10.0, 0.0], 9.0, "unknown"),

@@ -1,4 +1,4 @@
-//! Holds on a running server.
+//! Handles to a running server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,47 +11,47 @@ use crate::surroundings::Surroundings;
 use crate::survey::Survey;
 use crate::witness::Witness;
 
-/// A view of a server, for whoever watches it.
+/// Read access to a server's state, for monitoring.
 #[derive(Clone)]
 pub struct Status {
     shared: Arc<Shared>,
 }
 
 impl Status {
-    /// Whether the server takes new clients.
+    /// Returns whether the server accepts new clients.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         !self.shared.stopping()
     }
 
-    /// As [`ServerHandle::stats`].
+    /// Returns the server's counters, as [`ServerHandle::stats`].
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         self.shared.stats()
     }
 
-    /// Everything that is counted, in Prometheus' text format. Names and labels are those of docs/serving.md.
+    /// Returns all metrics in the Prometheus text format. docs/serving.md lists names and labels.
     #[must_use]
     pub fn metrics(&self) -> String {
         metrics::render(&self.survey(), &Surroundings::look(None))
     }
 
-    /// Everything that is known of the server at this moment.
+    /// Takes a snapshot of the server.
     pub(crate) fn survey(&self) -> Survey {
         self.shared.survey()
     }
 
-    /// What is kept for those who watch.
+    /// Data for the dashboard and metrics.
     pub(crate) fn witness(&self) -> &Witness {
         &self.shared.witness
     }
 
-    /// Whether there is a dataset or job of this name.
+    /// Returns whether a dataset or job has this name.
     pub(crate) fn serves(&self, name: &str) -> bool {
         self.shared.served.contains_key(name)
     }
 
-    /// Largest image that is decoded.
+    /// Maximum image size to decode.
     pub(crate) fn image_limits(&self) -> forebay_image::Limits {
         self.shared.options.image_limits
     }
@@ -64,14 +64,15 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Reads them, which is done as well when the files change. The observer hears of what became of it.
+    /// Reads tokens and certificates again; this also happens when the files change. The observer
+    /// receives the result.
     pub fn reload(&self) {
         self.shared.tell_of(self.shared.access.reload());
     }
 }
 
-/// A server that runs on its own threads. Dropping it stops the server and
-/// waits, as [`ServerHandle::shutdown`] does.
+/// A server that runs on its own threads. Dropping it stops the server and waits, as
+/// [`ServerHandle::shutdown`].
 pub struct ServerHandle {
     pub(super) address: SocketAddr,
     pub(super) shared: Arc<Shared>,
@@ -80,19 +81,19 @@ pub struct ServerHandle {
 }
 
 impl ServerHandle {
-    /// Where the server listens.
+    /// The bound address.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// What the server did so far.
+    /// Returns the server's counters.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         self.shared.stats()
     }
 
-    /// A view of the server for other threads.
+    /// Returns a view of the server for other threads.
     #[must_use]
     pub fn status(&self) -> Status {
         Status {
@@ -100,13 +101,13 @@ impl ServerHandle {
         }
     }
 
-    /// A handle that stops this server from anywhere.
+    /// Returns a handle that stops this server from any thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// A handle that makes the server read its files again.
+    /// Returns a handle that makes the server read its files again.
     #[must_use]
     pub fn reloader(&self) -> Reloader {
         Reloader {
@@ -114,7 +115,7 @@ impl ServerHandle {
         }
     }
 
-    /// Stops as [`Stopper::stop`] does and waits until every thread is gone.
+    /// Stops as [`Stopper::stop`] and waits until every thread has ended.
     pub fn shutdown(mut self) -> ServerStats {
         self.finish();
         self.stats()
@@ -123,7 +124,7 @@ impl ServerHandle {
     fn finish(&mut self) {
         self.stopper.stop();
         if let Some(thread) = self.thread.take() {
-            // It catches the panics of its clients; one of its own has been printed.
+            // The thread catches panics of client connections; its own has been printed.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Who has a place: connections are taken in, turned away, forgotten, and brought to their end.
+//! Admission of connections: accept, reject, remove, and drain.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,13 +17,14 @@ use crate::observer::Event;
 use crate::origin::origin;
 use crate::stats::Counters;
 
-/// The part of the drain in which clients may go over to other servers and are served meanwhile.
+/// Fraction of the drain timeout during which clients are served while they migrate to other
+/// servers.
 const LEAVING: f64 = 0.75;
 
 /// All connections, locked.
 type Links<'a> = MutexGuard<'a, HashMap<u64, Arc<Link>>>;
 
-/// Where a client is, as limits count it; none for a process of this machine.
+/// The remote address that limits count; `None` for a process on this machine.
 fn address(peer: Peer) -> Option<IpAddr> {
     match peer {
         Peer::Address(address) => Some(origin(address.ip())),
@@ -31,8 +32,9 @@ fn address(peer: Peer) -> Option<IpAddr> {
     }
 }
 
-/// Takes its place from the connection that has been silent for longest about who it is, among those that `which` names;
-/// false if all have said so. Whoever means well needs it for milliseconds, so silence cannot lock others out.
+/// Disconnects the oldest connection without a complete handshake, among those that `which`
+/// selects; `false` if there is none. A handshake takes milliseconds, so silent connections cannot
+/// lock out others.
 fn evict(links: &mut HashMap<u64, Arc<Link>>, which: impl Fn(&Link) -> bool) -> bool {
     let silent = links
         .values()
@@ -41,14 +43,14 @@ fn evict(links: &mut HashMap<u64, Arc<Link>>, which: impl Fn(&Link) -> bool) -> 
     let Some(silent) = silent.map(Arc::clone) else {
         return false;
     };
-    silent.end(Ending::failed("had to make room before it said who it is"));
+    silent.end(Ending::failed("was evicted before its handshake"));
     silent.socket.shutdown(std::net::Shutdown::Both);
     links.remove(&silent.id);
     true
 }
 
 impl Shared {
-    /// Gives a new connection a thread, or tells it that there are too many.
+    /// Starts a thread for a new connection, or rejects it because of a limit.
     pub(super) fn take<'scope, 'env>(
         &'env self,
         scope: &'scope thread::Scope<'scope, 'env>,
@@ -59,7 +61,7 @@ impl Shared {
             self.tell_of(change);
             config
         });
-        // A client that is gone already is no news.
+        // The client has disconnected already; nothing to report.
         let Ok(link) = connection::link(id, socket, tls) else {
             return;
         };
@@ -87,15 +89,15 @@ impl Shared {
         let served = Arc::clone(&link);
         let spawned = builder.spawn_scoped(scope, move || {
             let ending = catch_unwind(AssertUnwindSafe(|| connection::serve(self, &served)))
-                .unwrap_or_else(|_| Ending::failed("lost its thread to a bug"));
+                .unwrap_or_else(|_| Ending::failed("was disconnected by a bug of the server"));
             self.forget(&served, &ending);
         });
         if let Err(e) = spawned {
-            self.forget(&link, &Ending::failed(format!("got no thread: {e}")));
+            self.forget(&link, &Ending::failed(format!("got no server thread: {e}")));
         }
     }
 
-    /// Takes a new connection in, or says why there is no place for it.
+    /// Registers a new connection, or returns the reason for rejecting it.
     fn place(&self, link: &Arc<Link>) -> Result<(), String> {
         let peer = link.peer;
         let mut links = lock(&self.links);
@@ -103,7 +105,8 @@ impl Shared {
             && let Some(most) = self.options.most_from(ip)
         {
             let same = |other: &Link| address(other.peer) == Some(ip);
-            // Those from there that have not said who they are make room for others from there.
+            // Connections from this address without a complete handshake make room for others from
+            // it.
             if links.values().filter(|other| same(other)).count() >= most
                 && !evict(&mut links, same)
             {
@@ -155,15 +158,16 @@ impl Shared {
         self.link_gone.notify_all();
     }
 
-    /// Until when batches are made once the server stops: what remains of the drain is for those that are being sent.
+    /// Until when batches are made after the server begins to stop; the rest of the drain timeout
+    /// is for batches that are being sent.
     pub(crate) fn serves_until(&self) -> Instant {
         let time = self.options.drain_timeout.mul_f64(LEAVING);
         let stopped = *lock(&self.stopped_at).get_or_insert_with(Instant::now);
         stopped + time
     }
 
-    /// Lets connections finish, for as long as the options allow: first those that can go over to another server do,
-    /// then all others are told to go.
+    /// Waits for connections to end, up to the drain timeout: first for those that can migrate to
+    /// another server, then for the others, after notifying them.
     pub(super) fn drain(&self) {
         let serves_until = self.serves_until();
         let deadline = serves_until + self.options.drain_timeout.mul_f64(1.0 - LEAVING);
@@ -185,7 +189,7 @@ impl Shared {
         }
     }
 
-    /// Waits until there is no connection, at most until then.
+    /// Waits until no connection is left, at most until `until`.
     fn wait_for_links<'a>(&self, mut links: Links<'a>, until: Instant) -> Links<'a> {
         while !links.is_empty() {
             let left = until.saturating_duration_since(Instant::now());

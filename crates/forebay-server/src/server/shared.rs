@@ -1,4 +1,4 @@
-//! What all connections ask the server for: names, tokens, local sockets, counters.
+//! Lookups that all connections need: names, tokens, local sockets, counters.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Shared {
             .is_some_and(|served| served.job.is_some())
     }
 
-    /// Where a client that says `hello` finds shared memory, if it is on this host.
+    /// The local socket for shared memory, if the client asked for it and is on this host.
     pub(crate) fn local_socket(
         &self,
         hello: &wire::Hello,
@@ -41,7 +41,8 @@ impl Shared {
         self.local.clone().filter(|_| asks)
     }
 
-    /// The key with which further connections join `link`; empty where there can be none.
+    /// Creates a key with which additional connections join `link`; empty for connections on this
+    /// host.
     pub(crate) fn offer_join(&self, link: &Link) -> Vec<u8> {
         let key = match forebay_wire::transport::random_bytes() {
             Ok(key) if link.socket.local().is_none() => key.to_vec(),
@@ -51,7 +52,7 @@ impl Shared {
         key
     }
 
-    /// Makes `link` one of those that carry batches of the connection with this key.
+    /// Adds `link` to the connections that carry batches of the connection with this key.
     pub(crate) fn join(&self, key: &[u8], link: &Link) -> Result<(), &'static str> {
         let joined = lock(&self.joins).get(key).copied();
         let links = lock(&self.links);
@@ -60,12 +61,12 @@ impl Shared {
         drop(links);
         match (stream, lane) {
             (Some(stream), Some(lane)) if stream.add_lane(&lane) => Ok(()),
-            (Some(_), Some(_)) => Err("the stream has as many connections as it may have"),
-            _ => Err("no stream to join: it is over, or was never there"),
+            (Some(_), Some(_)) => Err("the stream has reached its limit of connections"),
+            _ => Err("no stream to join: it has ended or never existed"),
         }
     }
 
-    /// Whether `key` is that of this server's local socket.
+    /// Returns whether `key` is that of this server's local socket.
     pub(crate) fn is_local_key(&self, key: &[u8]) -> bool {
         self.local.as_ref().is_some_and(|local| local.key == key)
     }
@@ -75,7 +76,7 @@ impl Shared {
         self.counters.snapshot(connections)
     }
 
-    /// Everything that is known of the server at this moment.
+    /// Takes a snapshot of the server.
     pub(super) fn survey(&self) -> Survey {
         let links = lock(&self.links);
         let open: Vec<Arc<Link>> = links.values().map(Arc::clone).collect();
@@ -109,7 +110,7 @@ impl Shared {
         }
     }
 
-    /// The dataset of a job; none for a dataset itself.
+    /// The dataset of a job; `None` for a dataset.
     fn dataset_of(&self, job: &Served) -> Option<String> {
         job.job.as_ref()?;
         let mut datasets = self.served.iter().filter(|(_, other)| other.job.is_none());
@@ -118,8 +119,8 @@ impl Shared {
             .map(|(name, _)| name.clone())
     }
 
-    /// What the streams of one client of a name have together of cores and line: as much as those of each other client, however many
-    /// they are.
+    /// The share of CPU and bandwidth that all streams of one client have under a name. Every
+    /// client of the name has the same share, regardless of its number of streams.
     pub(crate) fn share_of(&self, name: &str, client: Peer) -> Share {
         let served = self.served.get(name);
         let name = served.map_or_else(Share::default, |served| served.share.clone());
@@ -133,7 +134,7 @@ impl Shared {
         self.served.get(name).cloned()
     }
 
-    /// Names for an error message, not too many, and none that is not for the client.
+    /// Names for an error message: a limited number, and only those that the client may use.
     pub(crate) fn names(&self, scope: &Scope) -> String {
         const MOST: usize = 8;
         let names = self.served.keys().map(String::as_str);
@@ -150,7 +151,7 @@ impl Shared {
         names.join(", ")
     }
 
-    /// What the token that a client shows is for, or why it is not let in.
+    /// Returns the names that the client's token gives access to, or the reason for rejecting it.
     pub(crate) fn admit(&self, token: &str) -> Result<Scope, &'static str> {
         let (scope, change) = self.access.admit(token);
         self.tell_of(change);

@@ -1,4 +1,4 @@
-//! A hub: one source of batches, those of its batches that somebody has yet to take, and who that is.
+//! A hub: one source of batches, the batches that some member has not taken yet, and the members.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +11,11 @@ use super::sums::Work;
 use super::{Asked, Budget, lock};
 use crate::source::{BatchSource, Failure, Monitor};
 
-/// Epoch, and position in it of the next batch.
+/// Epoch, and position in it of the next batch, in samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(pub(super) u64, pub(super) u64);
 
-/// How places follow each other.
+/// How positions advance from batch to batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Steps {
     pub(super) global: u64,
@@ -39,7 +39,7 @@ impl Steps {
         }
     }
 
-    /// The place behind a batch, or behind the end of an epoch.
+    /// The position after a batch, or after the end of an epoch.
     pub(super) fn after(&self, place: Place, batch: Option<&Batch>) -> Place {
         match batch {
             Some(batch) => Place(
@@ -50,10 +50,11 @@ impl Steps {
         }
     }
 
-    /// Batches from one place to a later one; `None` where it is not later, or another sequence.
+    /// Number of batches between two positions; `None` if `to` is earlier or not reachable by whole
+    /// batches.
     pub(super) fn between(&self, from: Place, to: Place) -> Option<u64> {
         let epochs = to.0.checked_sub(from.0)?;
-        // A short last batch ends where the epoch does.
+        // A short last batch ends at the end of the epoch.
         let step = |place: Place| match place.1 {
             end if end == self.samples => Some(end.div_ceil(self.global)),
             at => (at % self.global == 0).then_some(at / self.global),
@@ -63,9 +64,9 @@ impl Steps {
     }
 }
 
-/// Streams with one spec near each other.
+/// Streams with the same spec and nearby positions.
 pub(super) struct Hub {
-    /// The member whose memory the feed fills.
+    /// The member whose memory the source fills.
     pub(super) owner: u64,
     pub(super) spec: wire::StreamSpec,
     /// What a member is told.
@@ -79,46 +80,46 @@ pub(super) struct Hub {
 }
 
 pub(super) struct State {
-    /// Of what the feed gives next.
+    /// Position of the source's next item.
     place: Place,
-    /// Its number: what the feed gives is counted, ends of epochs too.
+    /// Number of the source's next item. Ends of epochs count as items.
     next: u64,
-    /// Whether somebody is making it.
+    /// Whether a member is making the next item.
     making: bool,
-    /// The last of what was given: what some member has not taken yet.
+    /// The most recent items, as far as some member has not taken them.
     kept: VecDeque<Kept>,
-    /// What each member needs next.
+    /// Number of the next item of each member.
     pub(super) members: BTreeMap<u64, u64>,
-    /// Why there is no more: nobody may join.
+    /// Why the source ended. No stream may join after that.
     pub(super) ended: Option<Failure>,
-    /// What members that are gone have told of the feed's work.
+    /// The part of the source's work that departed members have reported.
     told: Work,
 }
 
 #[derive(Clone)]
 pub(super) struct Kept {
     place: Place,
-    /// None at the end of an epoch.
+    /// `None` at the end of an epoch.
     pub(super) batch: Option<Arc<Batch>>,
-    /// Whose memory it is in.
+    /// The member whose memory holds the batch.
     pub(super) owner: u64,
 }
 
-/// Where a stream is that becomes a member.
+/// Position of a new member relative to the hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// What it needs next is at hand.
+    /// Its next item is kept or comes next.
     There,
-    /// It has to go some way by itself, to where the hub is now.
+    /// It is behind, and decodes on its own up to the hub's current position.
     OnItsWay,
 }
 
-/// What a member gets of its hub.
+/// Result of asking the hub for the next item.
 pub(super) enum Taken {
     Item(Kept),
-    /// To be made by whoever asked.
+    /// The caller has to make it.
     Next,
-    /// The member is too far behind and is none any more.
+    /// The member fell too far behind and has been removed.
     Fallen,
 }
 
@@ -131,12 +132,12 @@ impl Kept {
 }
 
 impl State {
-    /// Number of the oldest that is kept.
+    /// Number of the oldest kept item.
     pub(super) fn first(&self) -> u64 {
         self.next - self.kept.len() as u64
     }
 
-    /// Gives up what nobody needs any more.
+    /// Drops items that every member has taken.
     pub(super) fn trim(&mut self, budget: &Budget) {
         let needed = self.members.values().copied().min().unwrap_or(self.next);
         while self.first() < needed {
@@ -147,11 +148,12 @@ impl State {
         }
     }
 
-    /// Counts what was just given, and keeps it if others need it: those who are furthest behind leave until there is room.
+    /// Counts a new item, and keeps it if other members need it. Removes the slowest members until
+    /// it fits into the budget.
     pub(super) fn add(&mut self, item: &Kept, budget: &Budget) {
         let number = self.next;
         let mut room = false;
-        // Its maker has it already, and so needs the next one.
+        // The member that made this item already needs the next one.
         while let Some((&last, &needs)) = self.members.iter().min_by_key(|(_, needs)| **needs)
             && needs <= number
         {
@@ -165,7 +167,7 @@ impl State {
         if room {
             self.kept.push_back(item.clone());
         } else {
-            // Nobody needs anything before the next one.
+            // Every remaining member needs the next item only.
             for gone in self.kept.drain(..) {
                 budget.give(gone.bytes());
             }
@@ -204,7 +206,7 @@ impl Hub {
         }
     }
 
-    /// Makes a stream a member, if it is near enough.
+    /// Adds a stream as a member, if it is near enough.
     pub(super) fn admit(&self, id: u64, place: Place, reach: u64) -> Option<Arrival> {
         let mut state = lock(&self.state);
         if state.ended.is_some() || state.members.is_empty() {
@@ -218,13 +220,13 @@ impl Hub {
         if way > reach {
             return None;
         }
-        // From here on everything is kept for it.
+        // Every item from here on is kept for it.
         let next = state.next;
         state.members.insert(id, next);
         Some(Arrival::OnItsWay)
     }
 
-    /// Whether what a member needs at this place is here; `Err` if it is no member any more.
+    /// Returns whether a member's next item is kept; `Err` if it is no longer a member.
     pub(super) fn has(&self, id: u64, place: Place) -> Result<bool, ()> {
         let mut state = lock(&self.state);
         if !state.members.contains_key(&id) || state.ended.is_some() {
@@ -269,7 +271,8 @@ impl Hub {
         }
     }
 
-    /// Makes the next one, for a member that was told to. Nobody else has it where nobody else needs it.
+    /// Makes the next item, for a member that got [`Taken::Next`]. If no other member needs it, the
+    /// hub keeps no reference.
     pub(super) fn make(&self, id: u64) -> Result<Kept, Failure> {
         let _making = Making { hub: self };
         let made = lock(&self.feed).next_batch();
@@ -290,12 +293,13 @@ impl Hub {
         Ok(item)
     }
 
-    /// What was done since others told of it.
+    /// Work of the source that departed members have not reported.
     pub(super) fn untold(&self, state: &State) -> Work {
         Work::of(&*self.monitor).minus(&state.told)
     }
 
-    /// Ends the membership. Gives what there is to tell, if that is this member's part.
+    /// Removes a member. Returns the work to report, if this member is the one that reports the
+    /// source's work.
     pub(super) fn leave(&self, id: u64) -> Work {
         let mut state = lock(&self.state);
         let tells = state.members.keys().next() == Some(&id);
@@ -311,7 +315,7 @@ impl Hub {
 }
 
 impl State {
-    /// The number of what begins at a place, if it is kept or comes next.
+    /// The number of the item at a position, if it is kept or comes next.
     pub(super) fn number_of(&self, place: Place) -> Option<u64> {
         if place == self.place {
             return Some(self.next);
@@ -330,7 +334,8 @@ impl Drop for Hub {
     }
 }
 
-/// Somebody makes the next batch. However that ends, others are told.
+/// Guard of the member that makes the next item: wakes the waiting members even after a failure or
+/// panic.
 struct Making<'a> {
     hub: &'a Hub,
 }
@@ -340,7 +345,7 @@ impl Drop for Making<'_> {
         let mut state = lock(&self.hub.state);
         state.making = false;
         if std::thread::panicking() {
-            let text = "the server met a bug while making a batch; its log has more";
+            let text = "internal error of the server while making a batch; see its log";
             state
                 .ended
                 .get_or_insert_with(|| Failure::new(Kind::Internal, text));

@@ -1,4 +1,4 @@
-//! One stream of a hub, and what is told of it.
+//! One stream of a hub, and its statistics.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use super::sums::{Work, less, more};
 use super::{Asked, Common, lock};
 use crate::source::{BatchSource, Failure, Monitor};
 
-/// One stream.
+/// A stream that is a member of a hub.
 pub(super) struct Member {
     id: u64,
     common: Arc<Common>,
@@ -21,13 +21,13 @@ pub(super) struct Member {
     steps: Steps,
     place: Place,
     hub: Arc<Hub>,
-    /// Of a stream that is on its way to where its hub is.
+    /// The stream's own source, until it has caught up with its hub.
     own: Option<Box<dyn BatchSource>>,
     copies: BufferPool,
     monitor: Arc<MemberMonitor>,
 }
 
-/// What a stream is before it has a hub.
+/// A stream before it has a hub.
 pub(super) struct Seat {
     pub(super) id: u64,
     pub(super) place: Place,
@@ -36,7 +36,7 @@ pub(super) struct Seat {
 }
 
 impl Member {
-    /// A stream that belongs to a hub, with what takes it there.
+    /// Creates a member of `hub`; `own` is the source for catching up.
     pub(super) fn new(
         common: Arc<Common>,
         seat: Seat,
@@ -60,7 +60,8 @@ impl Member {
         let mut now = lock(&monitor.now);
         now.enter(&hub, own.as_deref());
         if let Some((_, before)) = now.hub.as_mut().filter(|_| founded) {
-            // The feed was opened for this stream, and what it did since is its own: failures that it met, for one.
+            // The source was opened for this stream, so all of its work since then counts here,
+            // including failures.
             *before = wire::Stats::default();
         }
         drop(now);
@@ -78,7 +79,7 @@ impl Member {
         }
     }
 
-    /// Begins a hub of its own here, or joins one that is near.
+    /// Leaves the hub, then joins another one nearby or starts one here with `own` as its source.
     fn move_on(&mut self, own: Box<dyn BatchSource>) {
         let left = self.hub.leave(self.id);
         lock(&self.monitor.now).leave(&left);
@@ -89,7 +90,7 @@ impl Member {
         self.monitor.pass_on_cancellation();
     }
 
-    /// What the hub has is at hand: what was opened for the way is not needed any more.
+    /// The stream has caught up with the hub: closes its own source.
     fn arrive(&mut self) {
         if let Some(own) = self.own.take() {
             let mut now = lock(&self.monitor.now);
@@ -134,8 +135,9 @@ impl Member {
         }
     }
 
-    /// A batch of its own: the original where nobody else has it, and where its memory is right for this stream's client. A slot
-    /// of another client's is not, nor is plain memory where there are slots.
+    /// Returns a batch that this member owns. It is the original if no other member holds it and
+    /// its memory suits this client; a slot of another client does not, nor does plain memory if
+    /// this client uses slots.
     fn copy(&self, item: Kept) -> Result<Option<Batch>, Failure> {
         let Some(mut batch) = item.batch else {
             return Ok(None);
@@ -194,7 +196,8 @@ impl Drop for Member {
     }
 }
 
-/// A stream for other threads. The work of a feed is told by the member that came first, so that it is told once.
+/// Monitor of a member. The oldest member reports the work of the hub's source, so that it is
+/// counted once.
 struct MemberMonitor {
     id: u64,
     cancelled: AtomicBool,
@@ -203,12 +206,13 @@ struct MemberMonitor {
 
 #[derive(Default)]
 struct Now {
-    /// None once the stream is over. With it, what had been done there before.
+    /// The current hub, with the statistics of its source when the stream joined; `None` once the
+    /// stream has ended.
     hub: Option<(Arc<Hub>, wire::Stats)>,
     own: Option<Arc<dyn Monitor>>,
-    /// Of sources that this stream had before, as it saw them.
+    /// Statistics of earlier sources, as this stream saw them.
     past: wire::Stats,
-    /// The part of it that this stream had to tell of.
+    /// The part of that work that this stream reports.
     told: Work,
 }
 
@@ -218,7 +222,7 @@ impl Now {
         self.hub = Some((Arc::clone(hub), hub.monitor.stats()));
     }
 
-    /// The source of its own is not needed any more.
+    /// The stream's own source is closed.
     fn arrive(&mut self) {
         if let Some(own) = self.own.take() {
             self.past = more(std::mem::take(&mut self.past), &own.stats());
@@ -226,14 +230,14 @@ impl Now {
         }
     }
 
-    /// The hub is not its own any more; `left` is what it has to tell of.
+    /// The stream leaves the hub; `left` is the work that it has to report.
     fn leave(&mut self, left: &Work) {
         if let Some((hub, before)) = self.hub.take() {
             let seen = less(hub.monitor.stats(), &before);
             self.past = more(std::mem::take(&mut self.past), &seen);
             self.told = std::mem::take(&mut self.told).plus(left);
         }
-        // The feed of the next hub, which tells of it.
+        // This source becomes the one of the next hub, which reports its work.
         if let Some(own) = self.own.take() {
             self.past = more(std::mem::take(&mut self.past), &own.stats());
         }
@@ -241,7 +245,8 @@ impl Now {
 }
 
 impl MemberMonitor {
-    /// Ends what works for this stream alone, and wakes it where it waits for others.
+    /// Cancels sources that work for this stream alone, and wakes the stream if it waits for other
+    /// members.
     fn pass_on_cancellation(&self) {
         if !self.cancelled.load(Ordering::Acquire) {
             return;
@@ -265,7 +270,7 @@ impl MemberMonitor {
 }
 
 impl MemberMonitor {
-    /// What this stream has to tell of.
+    /// The work that this stream reports.
     fn work(&self) -> Work {
         let now = lock(&self.now);
         let mut work = now.told.clone();

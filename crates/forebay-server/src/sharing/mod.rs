@@ -1,19 +1,23 @@
-//! Streams that ask for the same batches have them decoded once.
+//! Decodes a batch once for all streams that request it.
 //!
-//! Trials of one training, say of several learning rates, read the same samples in the same order with the same transform. Streams
-//! with one spec that are near each other are *members* of one *hub*: it has one source of batches, and keeps each batch until
-//! all of them took it. So:
+//! Several trainings over the same data, for example with different learning rates, read the same
+//! samples in the same order with the same transform. Streams with the same spec and nearby
+//! positions are *members* of one *hub*, which has one source of batches and keeps each batch until
+//! all members have taken it:
 //!
-//! - Whoever asks first for the next batch makes it, on its own thread; nobody waits for anybody's trainer.
-//! - What is kept is bounded by a [`Budget`] for the server. Who is so far behind that it would take more leaves the hub
-//!   and decodes for itself.
-//! - A stream that comes later decodes for itself up to where the hub was when it came, and takes what is kept from there on. One
-//!   that comes too late for that begins a hub of its own.
-//! - A hub of one keeps nothing and copies nothing: a stream alone is what it would be without this file.
+//! - The member that first needs the next batch makes it, on its own thread. No member waits for
+//!   another one's trainer.
+//! - A [`Budget`] of the server bounds the kept batches. A member that falls behind by more leaves
+//!   the hub and decodes independently.
+//! - A stream that starts behind a hub decodes independently up to the position that the hub had
+//!   when the stream joined, and takes kept batches from there on. If it is too far behind for
+//!   that, it starts a new hub.
+//! - A hub with one member keeps and copies nothing: a single stream costs the same as without
+//!   sharing.
 //!
-//! A copy costs little beside decoding. Each member gets its own, in memory that its own client maps, and
-//! the last one the original; sending from one buffer to several would save that, and make slots of shared memory
-//! belong to several clients.
+//! Each member gets a copy in memory that its client maps, and the last one gets the original. A
+//! copy is cheap compared with decoding. Sending one buffer to several clients would avoid it, but
+//! slots of shared memory would then belong to several clients.
 
 mod hub;
 mod member;
@@ -32,15 +36,16 @@ use crate::source::{BatchSource, Description, Failure, Source, StreamRequest};
 use hub::{Arrival, Hub, Place};
 use member::{Member, Seat};
 
-/// How far behind a hub, in batches, a stream may begin and still become a member, whatever the budget.
+/// Maximum distance behind a hub, in batches, at which a stream can still join, regardless of the
+/// budget.
 const REACH: u64 = 64;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change is made by few lines that do not panic.
+    // Updates are short and do not panic, so the state is valid.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that several may keep together.
+/// A byte budget that several holders share.
 pub(crate) struct Budget {
     most: u64,
     used: AtomicU64,
@@ -54,7 +59,7 @@ impl Budget {
         }
     }
 
-    /// Takes so many bytes, if they are there.
+    /// Reserves `bytes` if they are available.
     pub(crate) fn take(&self, bytes: u64) -> bool {
         let more = |used: u64| {
             let used = used.checked_add(bytes)?;
@@ -73,13 +78,13 @@ impl Budget {
         self.most
     }
 
-    /// Bytes that may still be taken.
+    /// Bytes that are available.
     pub(crate) fn left(&self) -> u64 {
         self.most.saturating_sub(self.used.load(Ordering::Relaxed))
     }
 }
 
-/// A source whose streams share what they have in common.
+/// A source that decodes common batches of its streams once.
 pub(crate) struct Sharing {
     common: Arc<Common>,
 }
@@ -123,7 +128,7 @@ impl Source for Sharing {
                     return Err(failure);
                 }
             },
-            // Opening may take its time, and others need not wait for it.
+            // Opened without a lock, because it may take long.
             None => common.join(&asked, place, id, common.source.open(request)?),
         };
         let opened = hub.opened.clone();
@@ -137,7 +142,7 @@ impl Source for Sharing {
     }
 }
 
-/// What a stream asked for; kept, because it may have to open another source.
+/// A stream's request, kept because the stream may have to open another source.
 #[derive(Clone)]
 struct Asked {
     spec: wire::StreamSpec,
@@ -197,8 +202,9 @@ impl Common {
         })
     }
 
-    /// The hub that a stream belongs to which opened a source at its place. That is the feed of a new one, or given back for the
-    /// way to a hub that is ahead, or not needed, because somebody else was first.
+    /// Finds the hub for a stream that has opened a source at its position. The source becomes that
+    /// of a new hub, or is returned for catching up with a hub that is ahead, or is dropped if
+    /// another stream was first.
     fn join(
         &self,
         asked: &Asked,

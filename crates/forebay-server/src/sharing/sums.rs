@@ -1,4 +1,4 @@
-//! Sums and differences of what sources tell of their work.
+//! Sums and differences of the statistics of sources.
 
 use forebay_loader::ReadTimes;
 use forebay_wire::wire;
@@ -6,7 +6,7 @@ use forebay_wire::wire;
 use crate::source::Monitor;
 use crate::stats::{add_levels, take_levels};
 
-/// What counts for totals.
+/// Work of a source, as counted in totals.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Work {
     pub(super) stats: wire::Stats,
@@ -14,7 +14,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// What was done so far.
+    /// Work done so far.
     pub(super) fn of(monitor: &dyn Monitor) -> Work {
         Work {
             stats: monitor.counted(),
@@ -31,7 +31,7 @@ impl Work {
         }
     }
 
-    /// What has come since.
+    /// Work done since `before`.
     pub(super) fn minus(self, before: &Work) -> Work {
         let mut reads = self.reads;
         for (count, known) in reads.counts.iter_mut().zip(before.reads.counts) {
@@ -45,7 +45,7 @@ impl Work {
     }
 }
 
-/// Both together. The last failures are those of either.
+/// Sum of two statistics, with the last failures of both.
 pub(super) fn more(mut one: wire::Stats, other: &wire::Stats) -> wire::Stats {
     for stage in &other.stages {
         match one.stages.iter_mut().find(|known| known.name == stage.name) {
@@ -69,9 +69,10 @@ pub(super) fn more(mut one: wire::Stats, other: &wire::Stats) -> wire::Stats {
     add_levels(&mut one.reads, &other.reads);
     one.cores = one.cores.max(other.cores);
     one.decode_cpu_s += other.decode_cpu_s;
-    // Both counted the same process.
+    // Both measure the same process.
     one.process_cpu_s = one.process_cpu_s.max(other.process_cpu_s);
-    // A store counts for all who read a dataset there: both have seen the same numbers, one of them later.
+    // A store's counters cover all readers of a dataset: both are readings of the same counters,
+    // one of them later.
     one.traffic = match (one.traffic, other.traffic) {
         (Some(one), Some(other)) => Some(later(one, other)),
         (one, other) => one.or(other),
@@ -79,7 +80,7 @@ pub(super) fn more(mut one: wire::Stats, other: &wire::Stats) -> wire::Stats {
     one
 }
 
-/// What a store counted, when it was looked at twice.
+/// The later of two readings of a store's counters.
 fn later(one: wire::Traffic, other: wire::Traffic) -> wire::Traffic {
     wire::Traffic {
         fetched_bytes: one.fetched_bytes.max(other.fetched_bytes),
@@ -93,7 +94,8 @@ fn later(one: wire::Traffic, other: wire::Traffic) -> wire::Traffic {
     }
 }
 
-/// What has come since. What a store counted stays: it is not of one stream.
+/// Difference to an earlier reading. Counters of a store are left as they are, since they do not
+/// belong to one stream.
 pub(super) fn less(mut now: wire::Stats, before: &wire::Stats) -> wire::Stats {
     for stage in &mut now.stages {
         if let Some(known) = before.stages.iter().find(|known| known.name == stage.name) {

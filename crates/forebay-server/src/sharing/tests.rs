@@ -7,12 +7,12 @@ use super::hub::Steps;
 use super::*;
 use crate::{Monitor, Pixels, Synthetic};
 
-/// Made-up batches, counted as they are made.
+/// A source of synthetic batches that counts how many it made.
 struct Counted {
     source: Synthetic,
     made: Arc<AtomicUsize>,
     open: Arc<AtomicUsize>,
-    /// The place that cannot be made.
+    /// The position at which making a batch fails.
     bad: Option<(u64, u64)>,
 }
 
@@ -94,9 +94,9 @@ struct Rig {
     budget: Arc<Budget>,
 }
 
-/// Of one batch.
+/// Bytes of one batch.
 const BYTES: u64 = 4 * 8 * 8 * 3;
-/// Batches of an epoch, the last one is padded.
+/// Batches per epoch; the last one is padded.
 const EPOCH: u64 = 13;
 
 fn rig_with(kept: u64, bad: Option<(u64, u64)>) -> Rig {
@@ -169,7 +169,7 @@ impl Rig {
     }
 }
 
-/// What a trainer sees of a batch; none at the end of an epoch.
+/// The parts of a batch that a trainer sees; `None` at the end of an epoch.
 type Seen = Option<(u64, u64, u64, Vec<u64>, Vec<i64>, u32, u64)>;
 
 fn next(stream: &mut Box<dyn BatchSource>) -> Seen {
@@ -191,7 +191,7 @@ fn take(stream: &mut Box<dyn BatchSource>, count: usize) -> Vec<Seen> {
     (0..count).map(|_| next(stream)).collect()
 }
 
-/// What a stream gives that shares with nobody, ends of epochs included.
+/// The sequence of a stream that shares with no other, including ends of epochs.
 fn alone(count: usize) -> Vec<Seen> {
     take(&mut rig(0).open(), count)
 }
@@ -206,7 +206,7 @@ fn streams_together_have_each_batch_made_once() {
             seen.push(next(stream));
         }
     }
-    // 40 of three epochs' 13 batches and their ends: all but two are batches.
+    // 40 items of epochs with 13 batches and an end each: all but two are batches.
     assert_eq!(rig.made(), 38);
     assert_eq!(rig.open.load(Ordering::SeqCst), 1, "one source is open");
     let expected = alone(40);
@@ -239,12 +239,12 @@ fn who_comes_later_catches_up_and_shares_from_there_on() {
         early.push(next(&mut first));
         late.push(next(&mut second));
     }
-    // 35 by the first, and those 5 again that were gone when the second came.
+    // 35 by the first stream, and again the 5 that were dropped when the second one joined.
     let batches = |seen: &[Seen]| seen.iter().flatten().count();
     assert_eq!(rig.made(), batches(&early) + 5);
     assert_eq!(early, alone(35));
     assert_eq!(late, alone(30));
-    // Further behind than what may be kept: by itself.
+    // Further behind than the budget allows: decodes independently.
     let rig = self::rig(3);
     let mut first = rig.open();
     take(&mut first, 4);
@@ -259,7 +259,7 @@ fn who_falls_behind_decodes_for_itself_and_slows_nobody() {
     let rig = rig(4);
     let (mut fast, mut slow) = (rig.open(), rig.open());
     let mut seen = vec![next(&mut slow)];
-    // The slow one stands still. The fast one goes on, and no more is kept than may be.
+    // The slow stream stops. The fast one continues within the budget.
     let fast_seen = take(&mut fast, 30);
     assert!(rig.budget.used.load(Ordering::SeqCst) <= 4 * BYTES);
     seen.extend(take(&mut slow, 29));
@@ -271,7 +271,7 @@ fn who_falls_behind_decodes_for_itself_and_slows_nobody() {
         batches + batches - 1,
         "the first one was shared"
     );
-    // Two that fell at the same place find each other again.
+    // Two streams that left at the same position share again.
     drop(fast);
     let mut other = rig.open_at(2, 8);
     let made = rig.made();
@@ -299,7 +299,7 @@ fn only_the_same_batches_are_shared() {
         next(other);
     }
     assert_eq!(rig.made(), 5);
-    // And at places that are steps of each other.
+    // Positions that differ by whole batches share too.
     let mut between = rig.open_at(0, 2);
     assert_eq!(next(&mut between).unwrap().2, 2);
     assert_eq!(rig.made(), 6);
@@ -316,7 +316,7 @@ fn a_stream_that_ends_leaves_the_others_alone() {
     drop(first);
     assert_eq!(take(&mut second, 20), alone(20));
     assert_eq!(rig.made(), 19, "nothing was made twice");
-    // The last one takes the source with it.
+    // The last stream closes the source.
     second.monitor().cancel();
     assert_eq!(second.next_batch().unwrap_err().kind, Kind::Shutdown);
     let mut third = rig.open_at(1, 24);

@@ -1,5 +1,4 @@
-//! A real dataset through a server gives what the loader gives in process, byte
-//! for byte.
+//! A dataset that is read through a server yields the same bytes as the loader in process.
 
 use crate::support;
 
@@ -100,7 +99,7 @@ fn batches_are_those_of_the_loader() {
                 while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
                 assert_eq!(stream.position(), (epoch + 1, 0));
             }
-            // From a place in the middle, over a new connection.
+            // From a position in the middle, over a new connection.
             loader.seek(1, 10).unwrap();
             stream.seek(1, 10).unwrap();
             while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
@@ -291,7 +290,7 @@ fn encoded_images_travel_in_batches_of_any_size() {
         stream.seek(1, 2).unwrap();
         while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
     }
-    // A client bounds what it takes: a larger batch ends the stream.
+    // A client limits the batch size that it accepts: a larger batch ends the stream.
     let own = ClientOptions {
         max_batch_bytes: sizes.iter().max().unwrap() - 1,
         ..ClientOptions::default()
@@ -456,7 +455,7 @@ fn a_damaged_record_is_named_with_its_place() {
     };
     let name = shard.file_name().unwrap().to_str().unwrap();
     assert!(message.contains(name), "{message}");
-    // Where the server keeps its files is nobody's business.
+    // Error messages do not reveal the server's local paths.
     let place = dir.path().to_str().unwrap();
     assert!(!message.contains(place), "{message}");
     let mut options = options;

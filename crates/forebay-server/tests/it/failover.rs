@@ -1,5 +1,4 @@
-//! Servers and connections that die: each batch arrives once, in order, or an
-//! error says why not.
+//! Failing servers and connections: each batch arrives once, in order, or the client gets an error.
 
 use crate::support;
 
@@ -26,7 +25,7 @@ crate::over_each_transport! {
     a_client_that_was_idle_between_greeting_and_opening_is_served,
 }
 
-/// Takes a whole epoch of 100 samples and checks each batch.
+/// Reads a whole epoch of 100 samples and checks each batch.
 fn epoch(stream: &mut Stream, epoch: u64) {
     for step in 0..12 {
         let batch = stream.next_batch().unwrap().unwrap();
@@ -45,8 +44,8 @@ fn epoch(stream: &mut Stream, epoch: u64) {
     assert!(stream.next_batch().unwrap().is_none());
 }
 
-/// Passes bytes between clients and a server, and cuts each connection after a
-/// number of bytes from the server that grows from one to the next.
+/// A proxy that cuts each connection after a number of bytes from the server; the number grows with
+/// each connection.
 struct Cutter {
     addr: SocketAddr,
     done: Arc<AtomicBool>,
@@ -85,7 +84,7 @@ impl Cutter {
     }
 }
 
-/// Passes that many bytes on, then ends both connections.
+/// Forwards that many bytes, then ends both connections.
 fn pass(from: &TcpStream, to: &TcpStream, bytes: u64) {
     let (mut reader, mut writer) = (from.take(bytes), to);
     let _ = std::io::copy(&mut reader, &mut writer);
@@ -101,7 +100,7 @@ impl Drop for Cutter {
     }
 }
 
-/// Batches of 8 images of 224 x 224: 1.2 MB, which come in parts.
+/// Batches of 8 images of 224 x 224: 1.2 MB, which are sent in slices.
 fn large(n: u64) -> OpenOptions {
     let mut open = epochs(n);
     open.spec.transform = None;
@@ -125,13 +124,14 @@ fn batches_come_in_parts_over_several_connections() {
         epoch(&mut stream, 0);
         assert_eq!(server.stats().connections, connections as u64);
         epoch(&mut stream, 1);
-        // From another place, over as many new ones.
+        // From another position, over as many new connections.
         stream.seek(0, 88).unwrap();
         assert_eq!(stream.next_batch().unwrap().unwrap().position, 88);
         assert!(stream.next_batch().unwrap().is_none());
         epoch(&mut stream, 1);
         assert_eq!(stream.stats().reconnects, 0);
-        // What was handed out stays, and nobody waits for the parts of a stream that is over.
+        // A batch that was handed out stays valid, and dropping the stream does not wait for
+        // outstanding slices.
         drop(stream);
         let began = Instant::now();
         while server.stats().connections > 0 {
@@ -175,7 +175,7 @@ fn nobody_joins_what_is_not_there() {
 #[test]
 fn connections_cut_anywhere_change_nothing() {
     let (server, _) = plain();
-    // From within the first batch on, at another byte each time.
+    // Cut within the first batch already, at another byte each time.
     let cutter = Cutter::start(server.addr(), |n| BATCH_BYTES / 2 + 797 * n);
     let mut stream = Client::connect(&url(cutter.addr), over(Transport::Tcp))
         .unwrap()
@@ -248,7 +248,7 @@ fn when_all_are_gone_an_error_says_so_at_the_deadline(transport: Transport) {
     server.shutdown();
     let e = loop {
         match stream.next_batch() {
-            // What had arrived is handed out first.
+            // Batches that had arrived are handed out first.
             Ok(batch) => assert!(batch.is_some()),
             Err(e) => break e,
         }
@@ -266,7 +266,8 @@ fn another_dataset_is_not_mixed_in(transport: Transport) {
     let log = Log::default();
     let b = start(options(&log), Synthetic::new(200, Pixels::Pattern));
     let both = format!("forebay://{},{}/set", a.addr(), b.addr());
-    // Whichever it belongs to: the one with the dataset that the client was greeted with, or the other one.
+    // Whichever server the error concerns: the one whose dataset the client saw first, or the other
+    // one.
     let client = Client::connect(&both, over(transport)).unwrap();
     let (greeted, _other) = match client.server() == a.addr().to_string() {
         true => (a, b),
@@ -334,12 +335,12 @@ fn a_client_that_was_idle_between_greeting_and_opening_is_served(transport: Tran
         },
     )
     .unwrap();
-    log.wait_for("no sign of life");
+    log.wait_for("no message");
     let mut stream = client.open(epochs(1)).unwrap();
     epoch(&mut stream, 0);
 }
 
-/// A server that does whatever `act` does after the stream is opened.
+/// A server that runs `act` after the stream is opened.
 fn liar(
     act: impl FnOnce(&mut FrameReader<TcpSocket>, &mut FrameWriter<TcpSocket>) + Send + 'static,
 ) -> (SocketAddr, thread::JoinHandle<()>) {
@@ -389,7 +390,7 @@ fn batch(position: u64, payload: &[u8]) -> wire::Batch {
     }
 }
 
-/// What a client without patience says about a server that lies.
+/// The error of a client without retries when the server violates the protocol.
 fn told(
     act: impl FnOnce(&mut FrameReader<TcpSocket>, &mut FrameWriter<TcpSocket>) + Send + 'static,
 ) -> Error {
@@ -461,7 +462,7 @@ fn more_than_was_granted_is_refused() {
     };
     let client = Client::connect(&url(addr), options).unwrap();
     let mut stream = client.open(spec()).unwrap();
-    // All three were sent before one was taken.
+    // All three batches were sent before one was taken.
     thread.join().unwrap();
     let interrupted = stream.stats();
     assert!(interrupted.batches <= 2);
@@ -472,7 +473,7 @@ fn more_than_was_granted_is_refused() {
             Err(e) => break e,
         }
     };
-    // The credit of a batch that is taken counts again, if that came first.
+    // The credit of a taken batch may return before the third is sent.
     assert!(taken <= 3);
     assert!(
         matches!(
@@ -486,7 +487,7 @@ fn more_than_was_granted_is_refused() {
 #[test]
 fn a_silent_server_is_noticed() {
     let e = told(|reader, _| {
-        // Reads until the client leaves, and says nothing.
+        // Reads until the client leaves, without answering.
         while reader.read().is_ok() {}
     });
     assert!(matches!(e, Error::Silent { .. }), "{e}");
@@ -506,7 +507,7 @@ fn a_server_that_dies_within_a_batch_is_lost() {
             .write(&batch(0, &payload).into(), &payload)
             .unwrap();
         reader.get_mut().write_all(&bytes[..1000]).unwrap();
-        // Closed with unread bytes, the connection would be reset instead.
+        // Otherwise closing with unread bytes would reset the connection.
         reader.get_ref().shutdown(Shutdown::Write);
         while reader.read().is_ok() {}
     });
@@ -533,7 +534,7 @@ fn a_server_that_is_none_is_told_apart() {
     };
     assert!(e.to_string().contains("it speaks HTTP"), "{e}");
     thread.join().unwrap();
-    // Somebody who takes connections and says nothing.
+    // A listener that accepts connections and stays silent.
     let server = Server::bind(ServerOptions {
         listen: "127.0.0.1:0".parse().unwrap(),
         ..ServerOptions::default()

@@ -1,5 +1,5 @@
-//! Clients that send garbage, half of something, too much, nothing, or vanish:
-//! each hurts itself only.
+//! Clients that send garbage, incomplete or oversized messages, or nothing, or that vanish: none
+//! affects another client.
 
 use crate::support;
 
@@ -19,7 +19,7 @@ use support::{
 
 const SHORT: Duration = Duration::from_millis(400);
 
-/// A good client gets a whole epoch.
+/// A well-behaved client gets a whole epoch.
 fn still_serves(server: &ServerHandle) {
     let mut stream = connect(server.addr(), Transport::Tcp)
         .open(epochs(1))
@@ -53,16 +53,16 @@ fn garbage_is_answered_and_forgotten() {
             0 => {}
             // Garbage after a handshake.
             1 => bytes.splice(0..0, good.clone()).for_each(drop),
-            // A damaged handshake.
+            // A corrupted handshake.
             2 => {
                 bytes = good.clone();
                 let at = random(&mut state) as usize % bytes.len();
                 bytes[at] ^= 1 << (random(&mut state) % 8);
             }
-            // A handshake that ends early.
+            // A truncated handshake.
             _ => bytes = good[..random(&mut state) as usize % good.len()].to_vec(),
         }
-        // The server may have closed before all of it is written.
+        // The server may have closed before everything is written.
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();
@@ -77,7 +77,7 @@ fn garbage_is_answered_and_forgotten() {
 #[test]
 fn other_protocols_are_told_so() {
     let (server, log) = plain();
-    // In HTTP, at once, however short the request is.
+    // HTTP clients get an HTTP answer at once, however short the request is.
     for request in [
         "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         "GET / HTTP/1.0",
@@ -92,7 +92,7 @@ fn other_protocols_are_told_so() {
         assert!(answer.contains("forebay://HOST:PORT/NAME"), "{answer}");
     }
     log.wait_for("was refused: it speaks HTTP");
-    // Others in a frame.
+    // Others get an error frame.
     let mut raw = Raw::connect(server.addr());
     raw.socket.clone().write_all(b"SSH-").unwrap();
     let (kind, message) = raw.last_word();
@@ -100,7 +100,7 @@ fn other_protocols_are_told_so() {
     assert!(message.contains("found 53 53 48 2d"), "{message}");
 }
 
-/// An address where each connection is answered with these bytes, once something came.
+/// A listener that answers each connection with these bytes once something arrives.
 fn answers(bytes: &'static [u8]) -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -109,7 +109,7 @@ fn answers(bytes: &'static [u8]) -> std::net::SocketAddr {
         while let Ok((mut socket, _)) = listener.accept() {
             let _ = socket.read(&mut [0; 64]);
             let _ = socket.write_all(bytes);
-            // Silent from then on, and open.
+            // Stays open and silent.
             held.push(socket);
         }
     });
@@ -129,7 +129,7 @@ fn servers_of_other_protocols_are_named_at_once() {
         ),
         (b"SSH-2.0-x\r\n", "found 53 53 48 2d"),
     ] {
-        // Waiting for more would outlast the test.
+        // Without this limit the retries would outlast the test.
         let options = ClientOptions {
             connect_timeout: 10 * LONG,
             ..ClientOptions::default()
@@ -199,7 +199,7 @@ fn messages_out_of_turn_are_refused() {
     let mut raw = Raw::opened(server.addr(), 0);
     raw.send(wire::Open::default());
     assert!(raw.last_word().1.contains("a second Open"));
-    // What only servers send is refused before it is parsed.
+    // Messages that only servers send are rejected before they are parsed.
     let mut raw = Raw::welcomed(server.addr());
     raw.send(wire::EpochEnd::default());
     assert!(raw.last_word().1.contains("a message that clients send"));
@@ -223,7 +223,7 @@ fn oversized_frames_are_refused_unread() {
         assert_eq!(kind, Kind::Protocol);
         assert!(message.contains("is more than the limit of"), "{message}");
     }
-    // Before the handshake less is allowed.
+    // The size limit before the handshake is lower.
     let mut raw = Raw::connect(server.addr());
     let mut bytes = head(20 << 10, 0);
     bytes[5] = 1;
@@ -242,7 +242,7 @@ fn a_handshake_has_a_deadline_however_it_drips() {
         },
         Synthetic::new(100, Pixels::Pattern),
     );
-    // Nothing at all, and half a head.
+    // Nothing at all, and half of a frame header.
     for bytes in [&b""[..], b"FBRY\x01\x01"] {
         let mut raw = Raw::connect(server.addr());
         raw.socket.clone().write_all(bytes).unwrap();
@@ -253,7 +253,7 @@ fn a_handshake_has_a_deadline_however_it_drips() {
             "{message}"
         );
     }
-    // A byte now and then, of a message that is never complete.
+    // One byte at a time, of a message that is never complete.
     let mut raw = Raw::connect(server.addr());
     let mut socket = raw.socket.clone();
     let mut bytes = Vec::from(*b"FBRY\x01\x01\0\0");
@@ -287,7 +287,7 @@ fn a_message_has_a_deadline_after_the_handshake_too() {
     );
     let raw = Raw::welcomed(server.addr());
     raw.socket.clone().write_all(b"FBRY").unwrap();
-    log.wait_for("was thrown out: a message was not complete within 400ms");
+    log.wait_for("was disconnected: a message was not complete within 400ms");
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn a_message_that_began_with_the_last_one_has_a_deadline_too() {
         ..ping
     };
     assert_eq!(raw.next().unwrap(), Message::Ping(answer));
-    log.wait_for("was thrown out: a message was not complete within 400ms");
+    log.wait_for("was disconnected: a message was not complete within 400ms");
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn a_client_that_leaves_pings_unanswered_is_thrown_out() {
         Synthetic::new(100, Pixels::Pattern),
     );
     let raw = Raw::opened(server.addr(), 0);
-    log.wait_for("was thrown out: no sign of life for 400ms");
+    log.wait_for("was disconnected: no message for 400ms");
     drop(raw);
     assert_eq!(server.shutdown().failed, 1);
 }
@@ -358,7 +358,7 @@ fn a_client_that_waits_long_is_kept_alive_by_pings() {
     };
     let client = Client::connect(&url(server.addr()), options).unwrap();
     let mut stream = client.open(epochs(1)).unwrap();
-    // Longer than either side would bear without a sign of life.
+    // Longer than either side tolerates without a ping.
     let polled = stream.poll_batch(Duration::from_millis(900)).unwrap();
     assert!(matches!(polled, Polled::Pending));
     gate.open();
@@ -380,7 +380,7 @@ fn a_client_that_vanishes_in_the_middle_of_a_batch_is_noticed() {
             ..Default::default()
         });
         assert!(matches!(raw.read(), Message::Opened(_)));
-        // Some of the first batch, then nobody.
+        // The client reads part of the first batch, then disappears.
         raw.socket.clone().read_exact(&mut [0; 5000]).unwrap();
     }
     for connection in 1..=5 {
@@ -410,7 +410,7 @@ fn a_client_that_stops_reading_is_thrown_out() {
         ..Default::default()
     });
     assert!(matches!(raw.read(), Message::Opened(_)));
-    log.wait_for("took nothing for 400ms");
+    log.wait_for("read nothing for 400ms");
     drop(raw);
     assert_eq!(server.shutdown().batches, 0);
 }
@@ -443,7 +443,7 @@ fn too_many_connections_are_told_that_the_server_is_busy() {
             Ok(_) => panic!("was welcomed"),
         }
     }
-    // Others ask again for as long as they may, and say so.
+    // A client that retries as long as its timeout allows, and says so in the error.
     let patient = ClientOptions {
         busy_timeout: Duration::from_millis(300),
         ..ClientOptions::default()
@@ -463,7 +463,7 @@ fn too_many_connections_are_told_that_the_server_is_busy() {
     };
     let ended = Client::connect(&url(server.addr()), unwanted);
     assert!(matches!(ended, Err(Error::Interrupted)));
-    // The place that is free at last is theirs, and a stream as well.
+    // The connection that becomes free is usable, including for a stream.
     let refused = server.stats().refused;
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| {
@@ -494,7 +494,7 @@ fn a_stop_lets_the_batch_arrive_and_says_so() {
     let idle = Raw::welcomed(server.addr());
     assert!(matches!(raw.read(), Message::Batch(_)));
     server.stopper().stop();
-    // Whole frames up to the last word, on both connections.
+    // Only whole frames up to the final message, on both connections.
     assert_eq!(raw.last_word().0, Kind::Shutdown);
     let mut idle = idle;
     assert_eq!(idle.last_word().0, Kind::Shutdown);
@@ -619,8 +619,8 @@ fn a_socket_that_is_gone_is_no_news() {
     still_serves(&server);
 }
 
-/// `FOREBAY_GARBAGE=10000` makes it as many connections as are promised; what is printed then is the good client's rate
-/// before and meanwhile.
+/// `FOREBAY_GARBAGE=10000` sets the number of garbage connections; the test then prints the good
+/// client's rate before and meanwhile.
 #[test]
 fn garbage_connections_leave_memory_flat_and_a_good_client_alone() {
     let count = std::env::var("FOREBAY_GARBAGE").map_or(300, |n| n.parse().unwrap());
@@ -657,7 +657,8 @@ fn garbage_connections_leave_memory_flat_and_a_good_client_alone() {
                 let mut stream = TcpStream::connect(addr).unwrap();
                 let len = random(&mut state) as usize % 20_000;
                 let bytes: Vec<u8> = (0..len).map(|_| random(&mut state) as u8).collect();
-                // Half a head and silence, nothing at all, or garbage; a hundred of them stay for a while.
+                // Half of a frame header and silence, nothing, or garbage; a hundred of them stay
+                // open for a while.
                 let sent = match i % 3 {
                     0 => &b"FBRY\x01\x01\0\0"[..],
                     1 => &[],
@@ -693,8 +694,8 @@ fn silent_connections_make_room_for_others() {
         .map(|_| TcpStream::connect(server.addr()).unwrap())
         .collect();
     still_serves(&server);
-    log.wait_for("had to make room");
-    // Those that said who they are stay, and the next one from there is told.
+    log.wait_for("was evicted before");
+    // Connections with a complete handshake stay; the next one from the same address is rejected.
     let known: Vec<Raw> = (0..3).map(|_| Raw::welcomed(server.addr())).collect();
     let mut late = Raw::connect(server.addr());
     late.send(hello());

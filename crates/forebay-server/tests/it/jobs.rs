@@ -1,4 +1,4 @@
-//! Jobs: ranks join by name, and the server decides.
+//! Jobs: ranks join by name, and the server defines the options.
 
 use crate::support;
 
@@ -57,7 +57,7 @@ fn weights_are_of_names_that_are_there() {
         assert!(e.contains("weight"), "{e}");
     }
     assert!(server.job("set").is_none(), "it is no job");
-    // What is bounded comes all the same.
+    // A server with limits and weights serves all batches.
     let server = server.spawn().unwrap();
     let mut stream = connect(server.addr(), Transport::Tcp)
         .open(epochs(1))
@@ -99,7 +99,7 @@ fn ranks_join_a_job_and_get_its_options() {
     }
     samples.sort_unstable();
     assert_eq!(samples, (0..96).collect::<Vec<u64>>());
-    // A dataset is as open as ever.
+    // Clients of a plain dataset choose all options.
     let plain = connect(server.addr(), Transport::Auto);
     assert!(plain.job().is_none());
     assert!(plain.open(epochs(1)).is_ok());
@@ -186,7 +186,7 @@ fn a_slow_trainer_slows_nobody_else() {
         number("forebay_job_lag_batches{name=\"job\",rank=\"1\"}"),
         "0"
     );
-    // And goes on where it was.
+    // The paused stream continues where it was.
     assert_eq!(slow.next_batch().unwrap().unwrap().step, 1);
     drop((slow, quick, client));
     server.shutdown();
@@ -225,7 +225,7 @@ fn health_and_metrics_are_pages() {
     assert!(get("/readyz").contains("ready"));
     assert!(get("/metrics").contains("forebay_ready 1"));
     assert!(get("/elsewhere").starts_with("HTTP/1.1 404"));
-    // Connections that say nothing do not keep others out for ever.
+    // Silent connections do not keep others out forever.
     let brief = AdminOptions {
         connection_lifetime: Duration::from_millis(200),
         header_timeout: Duration::from_millis(200),
@@ -235,7 +235,7 @@ fn health_and_metrics_are_pages() {
     let _silent: Vec<_> = (0..40)
         .map(|_| std::net::TcpStream::connect(brief.addr()).unwrap())
         .collect();
-    // On a machine that is very busy an answer may take longer than a connection lasts.
+    // On a busy machine an answer may take longer than the lifetime of a connection.
     let end = Instant::now() + LONG;
     while !ask(brief.addr(), "/healthz").is_ok_and(|answer| answer.contains("ok")) {
         assert!(Instant::now() < end, "they keep everybody out");

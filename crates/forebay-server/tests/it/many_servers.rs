@@ -1,4 +1,4 @@
-//! Several servers of the same data: streams spread over them, go over from one to the next without a gap, and come back.
+//! Several servers of the same data: streams spread over them, migrate without a gap, and return.
 
 use crate::support;
 
@@ -20,10 +20,10 @@ crate::over_each_transport! {
     a_stream_goes_home_when_its_server_is_back,
 }
 
-/// Enough for streams to be interrupted in.
+/// Enough samples to interrupt streams in the middle.
 const RECORDS: u64 = 4000;
 
-/// A server that is heard of often, so that nobody waits long for a reason to look around.
+/// A server with a short heartbeat, so that clients reconsider their choice of server quickly.
 fn lively(log: &Log, listen: &str) -> ServerHandle {
     let options = ServerOptions {
         listen: listen.parse().unwrap(),
@@ -45,7 +45,7 @@ fn list(servers: &[&ServerHandle]) -> String {
 fn looking(transport: Transport) -> ClientOptions {
     ClientOptions {
         look_every: Duration::from_millis(20),
-        // Servers are heard of often here, and machines are slow at times.
+        // The servers' heartbeats are short, but the machine may be slow.
         silence_timeout: Some(LONG),
         ..over(transport)
     }
@@ -57,7 +57,7 @@ fn rank(rank: u64, world_size: u64) -> OpenOptions {
     open
 }
 
-/// Takes batches that must be the next ones; true at the end of the epoch.
+/// Takes the next batches and checks their order; true at the end of the epoch.
 fn take(stream: &mut Stream, batches: u64) -> bool {
     for _ in 0..batches {
         let (epoch, position) = stream.position();
@@ -77,7 +77,7 @@ fn take(stream: &mut Stream, batches: u64) -> bool {
     false
 }
 
-/// Waits for something that other threads bring about.
+/// Waits for a condition that other threads fulfil.
 fn until(what: &str, mut happened: impl FnMut() -> bool) {
     let began = Instant::now();
     while !happened() {
@@ -86,7 +86,7 @@ fn until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// The digest of the whole epoch, from one server and one rank.
+/// The digest of a whole epoch from one server, for one rank.
 fn whole() -> u64 {
     let server = lively(&Log::default(), "127.0.0.1:0");
     let client = Client::connect(&list(&[&server]), over(Transport::Tcp)).unwrap();
@@ -113,7 +113,8 @@ fn a_server_that_stops_hands_over_before_it_ends(transport: Transport) {
         true => (a, b),
         false => (b, a),
     };
-    // It stops when the stream left it, and the stream needs nobody to take batches for that.
+    // The server stops once the stream has left it, which does not depend on the client taking
+    // batches.
     let stats = first.shutdown();
     assert_eq!(stream.server(), second.addr().to_string());
     assert_eq!(
@@ -205,7 +206,7 @@ fn parts_of_batches_go_over_one_by_one() {
 
 fn write(path: &Path, servers: &[&ServerHandle]) {
     let lines: String = servers.iter().map(|s| format!("{}\n", s.addr())).collect();
-    // As those who replace such files do.
+    // Atomically, by renaming, as tools that manage such files do.
     std::fs::write(path.with_extension("new"), lines).unwrap();
     std::fs::rename(path.with_extension("new"), path).unwrap();
 }
@@ -230,7 +231,7 @@ fn one_server_then_three_then_two_give_one_epoch() {
         assert_eq!(stream.server(), a.addr().to_string());
     }
     write(&path, &[&a, &b, &c]);
-    // Shares are of two at most.
+    // Four streams spread evenly, so a server keeps two at most.
     let on = |streams: &[Stream], server: &ServerHandle| {
         let at = server.addr().to_string();
         streams.iter().filter(|s| s.server() == at).count()
@@ -263,7 +264,7 @@ fn all_addresses_of_a_name_are_servers() {
     let log = Log::default();
     let server = lively(&log, "127.0.0.1:0");
     let url = format!("forebay+dns://localhost:{}/set", server.addr().port());
-    // Where the name has an address of another family first, there is nobody.
+    // If the name resolves to an address of another family first, nothing listens there.
     match Client::connect(&url, over(Transport::Auto)) {
         Ok(client) => {
             assert_eq!(client.server(), server.addr().to_string());
@@ -329,7 +330,8 @@ fn a_client_that_stays_is_served_until_the_end() {
 
 #[test]
 fn servers_come_and_go_all_the_time() {
-    // Each is replaced by one at another place again and again, while two ranks take their epochs.
+    // Both servers are repeatedly replaced by new ones at other addresses while two ranks read
+    // their epochs.
     let log = Log::default();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("servers");

@@ -1,4 +1,4 @@
-//! TLS and tokens: who gets in, what is said to who does not, and that secrets stay secret.
+//! TLS and tokens: admission, error messages, and that secrets stay secret.
 
 use crate::support;
 
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 const MARKED: &str = "marked-0123456789abcdef";
 const OTHER: &str = "other-marked-0123456789";
 
-/// Certificates of a made-up authority, in files.
+/// A test certificate authority, stored in files.
 struct Authority {
     dir: TempDir,
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
@@ -43,7 +43,7 @@ impl Authority {
         self.dir.path().join(name)
     }
 
-    /// A certificate for these names and its key, as `NAME.pem` and `NAME.key`.
+    /// Issues a certificate for these names, as `NAME.pem` and `NAME.key`.
     fn issue(&self, name: &str, names: &[&str]) -> (PathBuf, PathBuf) {
         let key = rcgen::KeyPair::generate().unwrap();
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
@@ -71,7 +71,7 @@ impl Authority {
                 ca: Some(self.path("ca.pem")),
                 identity: None,
             },
-            // Not through memory, as this is one machine.
+            // Disables shared memory, which this machine would choose.
             transport: Transport::Tcp,
             ..ClientOptions::default()
         }
@@ -127,7 +127,7 @@ fn batches_through_tls_are_the_same_bytes() {
     let in_clear = epoch(&Client::connect(&url, ClientOptions::default()).unwrap());
     assert_eq!(through_tls.len(), 12);
     assert!(through_tls == in_clear);
-    // The name counts as well as the address.
+    // The certificate is valid for the host name as well as for the address.
     let url = format!("forebays://localhost:{}/set", server.addr().port());
     Client::connect(&url, authority.client()).unwrap();
     drop(client);
@@ -166,7 +166,7 @@ fn large_batches_go_through_tls_while_the_client_speaks() {
             let pixel = |i| Synthetic::pixel(sample, i);
             assert!(image.iter().enumerate().all(|(i, &byte)| byte == pixel(i)));
             batches += 1;
-            // The last batches may be here when the server is done.
+            // The last batches may have arrived before the server ends.
             if batches < 8 {
                 assert!(stream.server_stats(support::LONG).is_some());
             }
@@ -251,7 +251,7 @@ fn tls_that_is_garbage_or_never_done_is_forgotten() {
         socket.set_read_timeout(Some(support::LONG)).unwrap();
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
-        // An alert at most, and the end.
+        // At most a TLS alert, then the end.
         assert!(answer.len() < 100, "{answer:?}");
     }
     log.wait_for("no handshake of TLS within 400ms");
@@ -283,7 +283,7 @@ fn certificates_are_replaced_while_the_server_runs() {
     Client::connect(&secure_url(&server), renewed.client()).unwrap();
     let e = failed(&secure_url(&server), authority.client());
     assert!(matches!(e, Error::Tls { .. }), "{e:?}");
-    // Who is there already stays.
+    // Existing connections stay.
     let mut left = 0;
     while stream.next_batch().unwrap().is_some() {
         left += 1;
@@ -367,7 +367,7 @@ fn addresses_that_others_reach_need_tls_and_tokens() {
     bind(true, true, false).unwrap();
 }
 
-/// A server with a file of tokens.
+/// A server with a token file.
 struct Guarded {
     _dir: TempDir,
     file: PathBuf,
@@ -427,8 +427,8 @@ fn tokens_let_in_and_never_appear() {
     let none = failed(&url, ClientOptions::default());
     assert!(unauthorized(&none).contains("FOREBAY_TOKEN"));
     let unknown = failed(&url, with_token(OTHER));
-    assert!(unauthorized(&unknown).contains("none that this server knows"));
-    // Whether a name is there is not told to who may not have it.
+    assert!(unauthorized(&unknown).contains("does not know the token"));
+    // A client without access cannot find out whether a name exists.
     let hidden = failed(&url.replace("/set", "/hidden"), with_token(MARKED));
     let missing = failed(&url.replace("/set", "/missing"), with_token(MARKED));
     let same = unauthorized(&hidden).replace("hidden", "missing");
@@ -473,7 +473,7 @@ fn tokens_are_replaced_while_the_server_runs() {
         ..ClientOptions::default()
     };
     Client::connect(&url, from_file()).unwrap();
-    // Both count while they are replaced.
+    // Both tokens are valid during a rotation.
     std::fs::write(&guarded.file, format!("{MARKED}\n{OTHER}\n")).unwrap();
     guarded.server.reloader().reload();
     let held = Client::connect(&url, from_file()).unwrap();
@@ -483,7 +483,7 @@ fn tokens_are_replaced_while_the_server_runs() {
     Client::connect(&url, from_file()).unwrap();
     unauthorized(&failed(&url, with_token(MARKED)));
     epoch(&held);
-    // A file that is gone changes nothing.
+    // Removing the file changes nothing.
     std::fs::remove_file(&guarded.file).unwrap();
     guarded.server.reloader().reload();
     guarded.log.wait_for("new tokens cannot be used");

@@ -1,4 +1,4 @@
-//! Clients of the dashboard's and the health check's addresses that never finish a request.
+//! Clients of the admin and health addresses that never complete a request.
 
 use crate::support;
 
@@ -11,7 +11,7 @@ use support::{LONG, plain};
 
 const ANY: &str = "127.0.0.1:0";
 
-/// Connections that sent the beginning of a request and nothing more.
+/// Connections that sent the beginning of a request only.
 fn half_open(to: SocketAddr, count: usize) -> Vec<TcpStream> {
     let connect = |_| {
         let mut socket = TcpStream::connect(to).unwrap();
@@ -36,7 +36,7 @@ fn get(to: SocketAddr, path: &str) -> String {
     ask(TcpStream::connect(to).unwrap(), path).unwrap()
 }
 
-/// From another address of this machine than those that tests use.
+/// Connects from a local address that no other test uses.
 fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -46,7 +46,7 @@ fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
     socket.into()
 }
 
-/// Whether the server ends these connections itself, before `LONG` is over.
+/// Whether the server closes these connections before `LONG` has passed.
 fn all_end(sockets: Vec<TcpStream>) -> bool {
     sockets.into_iter().all(|mut socket| {
         socket.set_read_timeout(Some(LONG)).unwrap();
@@ -58,7 +58,7 @@ fn all_end(sockets: Vec<TcpStream>) -> bool {
     })
 }
 
-/// Deadlines that pass after an answer is due: it is not the end of the silent that lets others in.
+/// Deadlines longer than a test: only eviction, not expiry, can make room.
 fn patient() -> AdminOptions {
     AdminOptions {
         connection_lifetime: 4 * LONG,
@@ -129,7 +129,7 @@ fn one_address_does_not_take_the_places_of_others() {
         .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
         .unwrap();
     let silent = half_open(admin.addr(), 200);
-    // The connection from elsewhere kept its place, half of a request or not.
+    // The connection from the other address kept its place, although its request is incomplete.
     other.set_read_timeout(Some(LONG)).unwrap();
     other.write_all(b"Connection: close\r\n\r\n").unwrap();
     let mut answer = String::new();

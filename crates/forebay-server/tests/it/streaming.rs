@@ -1,4 +1,4 @@
-//! A client and a server over loopback: every batch once, in order, as it is made.
+//! A client and a server over loopback: each batch arrives once, in order, unchanged.
 
 use crate::support;
 
@@ -115,7 +115,7 @@ fn a_stream_goes_on_from_any_position(transport: Transport) {
     stream.seek(5, 40).unwrap();
     assert_eq!(stream.position(), (5, 40));
     assert_eq!(stream.next_batch().unwrap().unwrap().samples[0], 40);
-    // At the very end there is nothing but the end.
+    // At the very end only the end of the epoch follows.
     stream.seek(6, 96).unwrap();
     assert!(stream.next_batch().unwrap().is_none());
     assert!(stream.next_batch().unwrap().is_none());
@@ -149,7 +149,7 @@ fn buffers_are_used_again(transport: Transport) {
     let pool = stream.pool().stats();
     match transport {
         Transport::Tcp => assert_eq!(pool.taken, 48),
-        // They stay where they were made.
+        // In shared memory, batches stay where they were made.
         _ => assert_eq!((pool.taken, stream.stats().shared), (0, 48)),
     }
     assert!(pool.mapped <= 4, "{pool:?}");
@@ -201,7 +201,7 @@ fn errors_of_the_source_arrive_with_their_kind_and_place(transport: Transport) {
     assert!(message.contains("train-00001-of-00004, record 17, offset 4096"));
     assert!(e.to_string().starts_with(&server.addr().to_string()), "{e}");
     assert!(matches!(stream.next_batch(), Err(Error::Over)));
-    log.wait_for("was told: train-00001-of-00004");
+    log.wait_for("got an error: train-00001-of-00004");
 }
 
 fn a_source_that_panics_ends_its_stream_and_nothing_else(transport: Transport) {
@@ -300,7 +300,7 @@ fn limits_of_the_client_are_kept(transport: Transport) {
             Ok(_) => panic!("was opened"),
         }
     }
-    // Credit for exactly one batch is enough to get all of them.
+    // Credit for exactly one batch suffices for all batches.
     let options = ClientOptions {
         credit_bytes: Some(BATCH_BYTES),
         ..over(transport)
@@ -332,7 +332,7 @@ fn a_client_that_takes_nothing_gets_its_credit_and_no_more() {
     for _ in 0..2 {
         assert!(matches!(raw.read(), forebay_wire::Message::Batch(_)));
     }
-    // The answer to a ping that follows comes without another batch before it.
+    // The next message after a ping is its answer, not another batch.
     raw.send(wire::Ping {
         token: 7,
         ..wire::Ping::default()
@@ -396,7 +396,7 @@ fn a_deadline_says_who_waits_for_whom_and_is_not_the_end(transport: Transport) {
         "{text}"
     );
     assert!(
-        text.contains(&server.addr().to_string()) && text.contains("is there"),
+        text.contains(&server.addr().to_string()) && text.contains("is alive"),
         "{text}"
     );
     gate.open();

@@ -1,7 +1,7 @@
-//! LZ4, one block of its block format.
+//! LZ4: one block of its block format.
 //!
-//! The block header has the expanded length and a checksum, so LZ4's frame format would only add
-//! bytes. The library is Rust alone: this codec works without a C compiler.
+//! Our block header already has the expanded length and a checksum, so LZ4's frame format would
+//! only add bytes. The library is pure Rust and needs no C compiler.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
 use super::{BlockCodec, Codec, Compressor, Engine};
 
 impl Codec {
-    /// Blocks are compressed with LZ4, where that makes a block smaller. It needs no C compiler.
+    /// Blocks are compressed with LZ4 if that makes them smaller. Needs no C compiler.
     pub const LZ4: Self = Self { id: CODEC.id };
 }
 
@@ -40,7 +40,7 @@ fn decompress(stored: &[u8], raw_len: usize, out: &mut Vec<u8>) -> io::Result<()
     out.clear();
     out.try_reserve_exact(raw_len)?;
     out.resize(raw_len, 0);
-    // The output is a slice of the right length: the library cannot write more.
+    // The output is a slice of the right length, so the library cannot write more.
     let written = decompress_into(stored, out).map_err(invalid)?;
     if written != raw_len {
         return Err(invalid(format!(
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn hostile_lengths_are_refused() {
-        // Literal runs and matches of far more bytes than the block has: 15 and then 255 a byte.
+        // Literal runs and matches longer than the block: lengths of 15, then 255 per byte.
         let run = [&[0xff][..], &[0xff; 5000]].concat();
         // A match before the first byte, and one of offset 0.
         let (before, zero) = ([0x1f, b'a', 2, 0, 0], [0x1f, b'a', 0, 0, 0]);

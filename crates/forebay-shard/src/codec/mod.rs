@@ -23,18 +23,18 @@ static TABLE: [BlockCodec; 2] = [zstd::CODEC, lz4::CODEC];
 
 /// One codec: its identity in files, its defaults and its implementation.
 pub(crate) struct BlockCodec {
-    /// The byte that stands for the codec in block headers and indexes; never 0.
+    /// The codec's number in block headers and indexes; never 0.
     id: u8,
     /// The name in manifests and on the command line.
     name: &'static str,
-    /// The incompatible feature bit of shards that may have such blocks.
+    /// The incompatible feature bit of shards that may contain such blocks.
     feature_bit: u32,
-    /// Default size at which a block closes. A reader expands a whole block for any of its
+    /// Default size at which a block is closed. A reader has to expand a whole block for any of its
     /// records.
     default_block_bytes: usize,
-    /// The levels that the compressor knows; `None` for a codec without levels.
+    /// The supported levels; `None` for a codec without levels.
     levels: Option<Levels>,
-    /// `None` where the crate was built without the feature of the same name.
+    /// `None` if the crate was built without the feature of the same name.
     engine: Option<Engine>,
 }
 
@@ -71,8 +71,7 @@ pub struct Codec {
 }
 
 impl Codec {
-    /// Blocks are stored as they are: right for JPEG and other compressed payloads, and the
-    /// fastest to read.
+    /// Blocks are stored raw: best for JPEG and other compressed payloads, and the fastest to read.
     pub const NONE: Self = Self { id: 0 };
 
     /// Returns all codecs, [`NONE`](Self::NONE) first.
@@ -92,7 +91,7 @@ impl Codec {
         Some(levels.range.clone())
     }
 
-    /// Returns the byte that stands for the codec in files.
+    /// Returns the codec's number in files.
     pub(crate) fn id(self) -> u8 {
         self.id
     }
@@ -101,20 +100,20 @@ impl Codec {
         Self::all().find(|codec| u32::from(codec.id) == id)
     }
 
-    /// Returns the incompatible feature bit of shards that may have such blocks.
+    /// Returns the incompatible feature bit of shards that may contain such blocks.
     pub(crate) fn feature_bit(self) -> u32 {
         self.entry().map_or(0, |codec| codec.feature_bit)
     }
 
-    /// Returns the codec that the feature bits in the header of an indexed shard name; `None` for
-    /// bytes that are no such header.
+    /// Returns the codec named by the feature bits in the header of an indexed shard; `None` if the
+    /// bytes are not such a header.
     pub fn of_shard(header: &[u8; PIECE_BYTES]) -> Option<Self> {
         let bits = announced_features(header)?.incompatible;
         let named = Self::all().find(|codec| codec.feature_bit() & bits != 0);
         Some(named.unwrap_or_default())
     }
 
-    /// Returns the default size at which a block closes. The unit of one write for raw blocks.
+    /// Returns the default size at which a block is closed; for raw blocks the size of one write.
     pub(crate) fn default_block_bytes(self) -> usize {
         self.entry()
             .map_or(1 << 20, |codec| codec.default_block_bytes)
@@ -233,7 +232,7 @@ pub struct BlockCompression {
 }
 
 impl BlockCompression {
-    /// Blocks are stored as they are.
+    /// Blocks are stored raw.
     pub const NONE: Self = Self {
         codec: Codec::NONE,
         level: 0,
@@ -242,7 +241,7 @@ impl BlockCompression {
     /// Returns this codec at this level.
     ///
     /// # Errors
-    /// When the codec does not have the level.
+    /// If the codec does not support the level.
     pub fn new(codec: Codec, level: i32) -> Result<Self> {
         match codec.levels() {
             Some(levels) if levels.contains(&level) => Ok(Self { codec, level }),
@@ -272,7 +271,7 @@ impl BlockCompression {
         alternatives(&choices)
     }
 
-    /// Returns a compressor; `None` for blocks stored as they are.
+    /// Returns a compressor; `None` for raw blocks.
     pub(crate) fn compressor(self) -> io::Result<Option<Compressor>> {
         let entry = self.codec.entry();
         entry
@@ -322,7 +321,7 @@ impl FromStr for BlockCompression {
 mod tests {
     use super::*;
 
-    /// The behavior that every codec has.
+    /// Behavior that every codec must have.
     fn suite(codec: Codec) {
         assert_eq!(Codec::from_id(codec.id().into()), Some(codec));
         assert_eq!(codec.name().parse::<Codec>().unwrap(), codec);

@@ -1,9 +1,9 @@
-//! Zstandard, one frame a block.
+//! Zstandard: one frame per block.
 
 use super::{BlockCodec, Codec, Levels};
 
 impl Codec {
-    /// Blocks are compressed with Zstandard, where that makes a block smaller.
+    /// Blocks are compressed with Zstandard if that makes them smaller.
     pub const ZSTD: Self = Self { id: CODEC.id };
 }
 
@@ -12,7 +12,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "zstd",
     feature_bit: 1,
     default_block_bytes: 256 << 10,
-    // 3 is the library's own default: most of the gain at several hundred MB/s.
+    // 3 is the library's default: most of the gain at several hundred MB/s.
     levels: Some(Levels {
         range: 1..=22,
         default: 3,
@@ -38,11 +38,12 @@ mod library {
         decompress,
     };
 
-    /// How a Zstandard frame starts (RFC 8878). Skippable frames and those of old versions start otherwise.
+    /// First bytes of a Zstandard frame (RFC 8878). Skippable frames and those of old versions
+    /// differ.
     const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
     thread_local! {
-        /// A context is costly to make and cheap to keep: one for each thread.
+        /// A context is expensive to create and cheap to keep: one per thread.
         static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
     }
 
@@ -63,8 +64,7 @@ mod library {
                 Some(zstd) => zstd,
                 None => slot.insert(Decompressor::new()?),
             };
-            // The vector may hold more room than asked for: what matters is the
-            // length that comes out.
+            // The vector may have a larger capacity than requested; only the output length matters.
             zstd.decompress_to_buffer(stored, out)
         })?;
         if written != raw_len {
@@ -76,8 +76,8 @@ mod library {
         Ok(())
     }
 
-    /// Refuses everything but a single frame: the library would also expand several in a row, and
-    /// pass over skippable ones.
+    /// Refuses everything but a single frame: the library would also expand several consecutive
+    /// frames and ignore skippable ones.
     fn check_one_frame(stored: &[u8]) -> io::Result<()> {
         let invalid = |problem: String| Err(io::Error::new(io::ErrorKind::InvalidData, problem));
         if !stored.starts_with(&MAGIC) {

@@ -1,15 +1,14 @@
-//! Writing an Example: sorted by name, so that equal features are equal bytes.
+//! Builds Examples with features sorted by name, so that equal features give equal bytes.
 
 use std::collections::BTreeMap;
 
 use super::wire::{bytes_field_len, put_bytes_head, put_varint, varint_len};
 
-/// Collects features and encodes them, borrowing byte strings.
+/// Collects features and encodes them; borrows byte strings.
 ///
-/// Features are written in the byte order of their names, which is what C++
-/// protobuf, and so TensorFlow, writes with deterministic serialisation: the
-/// same features are the same bytes, from any writer. (Python's protobuf
-/// puts a name behind longer names that start with it.)
+/// Features are written in the byte order of their names, as C++ protobuf, and so TensorFlow, does
+/// with deterministic serialization: the same features give the same bytes, from any writer.
+/// (Python's protobuf sorts a name after longer names that start with it.)
 ///
 /// ```
 /// use forebay_shard::ExampleBuilder;
@@ -32,14 +31,14 @@ pub(super) enum List<'a> {
     Floats(Vec<f32>),
     Int64s(Vec<i64>),
     Int64(i64),
-    /// One byte string of this length, which the caller puts there.
+    /// A byte string of this length that the caller writes.
     Hole(usize),
-    /// No list at all.
+    /// No list.
     Unset,
 }
 
 impl<'a> ExampleBuilder<'a> {
-    /// No features yet.
+    /// Creates a builder without features.
     pub fn new() -> Self {
         Self::default()
     }
@@ -50,37 +49,37 @@ impl<'a> ExampleBuilder<'a> {
         self
     }
 
-    /// Adds a feature of one byte string. A feature added twice is replaced.
+    /// Adds a feature with one byte string. Adding a feature again replaces it.
     pub fn add_bytes(&mut self, name: &'a str, value: &'a [u8]) -> &mut Self {
         self.add(name, List::One(value))
     }
 
-    /// Adds a feature of byte strings.
+    /// Adds a feature with a list of byte strings.
     pub fn add_bytes_list(&mut self, name: &'a str, values: &[&'a [u8]]) -> &mut Self {
         self.add(name, List::Bytes(values.to_vec()))
     }
 
-    /// Adds a feature of one integer.
+    /// Adds a feature with one integer.
     pub fn add_int64(&mut self, name: &'a str, value: i64) -> &mut Self {
         self.add(name, List::Int64(value))
     }
 
-    /// Adds a feature of integers.
+    /// Adds a feature with a list of integers.
     pub fn add_int64s(&mut self, name: &'a str, values: &[i64]) -> &mut Self {
         self.add(name, List::Int64s(values.to_vec()))
     }
 
-    /// Adds a feature of one float.
+    /// Adds a feature with one float.
     pub fn add_float(&mut self, name: &'a str, value: f32) -> &mut Self {
         self.add(name, List::Floats(vec![value]))
     }
 
-    /// Adds a feature of floats.
+    /// Adds a feature with a list of floats.
     pub fn add_floats(&mut self, name: &'a str, values: &[f32]) -> &mut Self {
         self.add(name, List::Floats(values.to_vec()))
     }
 
-    /// Adds a feature that holds nothing and says no kind.
+    /// Adds a feature without a value and without a kind.
     pub fn add_unset(&mut self, name: &'a str) -> &mut Self {
         self.add(name, List::Unset)
     }
@@ -90,7 +89,7 @@ impl<'a> ExampleBuilder<'a> {
         self
     }
 
-    /// Length of the encoded record.
+    /// Returns the length of the encoded record.
     pub fn encoded_len(&self) -> usize {
         let features = self.features_len();
         bytes_field_len(features)
@@ -112,17 +111,17 @@ impl<'a> ExampleBuilder<'a> {
         }
     }
 
-    /// The encoded record.
+    /// Returns the encoded record.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode_into(&mut out);
         out
     }
 
-    /// Encodes the record as if a feature `name` of one byte string of `len`
-    /// bytes were added, leaving those bytes out: `before` is replaced by what
-    /// comes before them, `after` by what follows. So an image goes from its
-    /// file straight into its place in a shard's buffer.
+    /// Encodes the record as if it also had a feature `name` with one byte string of `len` bytes,
+    /// leaving those bytes out: `before` is replaced by the bytes before them, `after` by the bytes
+    /// after them. So an image can be read from its file directly into its place in a shard's
+    /// buffer.
     ///
     /// ```
     /// use forebay_shard::ExampleBuilder;
@@ -159,7 +158,7 @@ impl<'a> ExampleBuilder<'a> {
 }
 
 impl List<'_> {
-    /// Length of the list message: BytesList, FloatList or Int64List.
+    /// Length of the BytesList, FloatList or Int64List message.
     fn len(&self) -> usize {
         match self {
             Self::One(value) => bytes_field_len(value.len()),
@@ -213,7 +212,7 @@ impl List<'_> {
     }
 }
 
-/// A packed field; nothing at all when it is empty.
+/// Length of a packed field; 0 if it is empty.
 fn packed_len(len: usize) -> usize {
     if len == 0 { 0 } else { bytes_field_len(len) }
 }

@@ -1,19 +1,19 @@
-//! Changing single features of an encoded Example, everything else left as it is.
+//! Edits single features of an encoded Example and keeps all other bytes.
 
 use super::ExampleError;
 use super::builder::{List, put_entry};
 use super::view::FeatureView;
 use super::wire::{Piece, Value, put_bytes_head};
 
-/// Copies a record to `out`, which is cleared first, with some bytes features set or removed: `edits` are names, in
-/// ascending order, with the new value, or `None` for a feature that goes.
+/// Copies a record to `out`, which is cleared first, with some bytes features set or removed.
+/// `edits` are names in ascending order with the new value, or `None` to remove the feature.
 ///
-/// All other features keep their bytes and their order, and what an Example does not define is kept too. A new feature
-/// comes before the first one with a greater name, so an Example whose features are sorted, as
-/// [`ExampleBuilder`](super::ExampleBuilder) writes them, stays sorted.
+/// All other features keep their bytes and their order, and unknown fields are kept too. A new
+/// feature is placed before the first one with a greater name, so an Example with sorted features,
+/// as [`ExampleBuilder`](super::ExampleBuilder) writes them, stays sorted.
 ///
 /// # Errors
-/// [`ExampleError::Encoding`] where the record is no Example.
+/// [`ExampleError::Encoding`] if the record is not an Example.
 ///
 /// ```
 /// use forebay_shard::{ExampleBuilder, example::set_bytes};
@@ -40,7 +40,8 @@ pub fn set_bytes(
         bytes: record,
         offset: 0,
     };
-    // Several `features` fields are one message, as protobuf rules: what is new goes into the last of them.
+    // Protobuf merges several `features` fields into one message; new features go into the last of
+    // them.
     let mut messages = 0;
     for field in whole.fields() {
         messages += usize::from(field?.0 == 1);
@@ -76,7 +77,7 @@ pub fn set_bytes(
     Ok(())
 }
 
-/// Copies the entries of a `Features` message; the new ones only if it is the last message.
+/// Copies the entries of a `Features` message, with the new ones only in the last message.
 fn change(
     features: Piece<'_>,
     edits: &[(&str, Option<&[u8]>)],
@@ -153,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_not_changed_keeps_bytes_and_order() {
-        // Two Features messages, features out of order and twice, fields that no Example has.
+        // Two Features messages, unsorted and duplicate features, and unknown fields.
         let entry = |name: &str, value: &[u8]| {
             let mut out = Vec::new();
             put_entry(&mut out, name, &List::One(value));
@@ -190,7 +191,7 @@ mod tests {
         for cut in 1..record.len() {
             assert!(set_bytes(&record[..cut], &[("b", None)], &mut Vec::new()).is_err());
         }
-        // `features` and an entry as numbers.
+        // `features` and a map entry encoded as numbers.
         for bad in [&[0x08, 1][..], &[0x0a, 2, 0x08, 1]] {
             assert!(set_bytes(bad, &[("b", None)], &mut Vec::new()).is_err());
         }

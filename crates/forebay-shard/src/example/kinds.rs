@@ -3,8 +3,8 @@
 use super::{ExampleView, FeatureKind};
 use std::collections::BTreeMap;
 
-/// The features of a record by name: the kind of each, and whether it holds exactly one value. Features without a kind are left
-/// out; a record that is no Example has none.
+/// Returns the features of a record by name: the kind of each, and whether it has exactly one
+/// value. Features without a kind are left out; a record that is not an Example has none.
 #[must_use]
 pub fn feature_kinds(record: &[u8]) -> BTreeMap<String, (FeatureKind, bool)> {
     let mut features = BTreeMap::new();

@@ -1,8 +1,7 @@
-//! `tensorflow.Example` without copies: a view that borrows the record, and a
-//! builder that writes the same bytes as TensorFlow's deterministic
-//! serialisation.
+//! `tensorflow.Example` without copies: a view that borrows the record, and a builder that writes
+//! the same bytes as TensorFlow's deterministic serialization.
 //!
-//! For owned values there are the types of `forebay_proto::tensorflow`.
+//! For owned values use the types of `forebay_proto::tensorflow`.
 
 mod builder;
 mod edit;
@@ -21,42 +20,43 @@ pub use view::{ExampleView, FeatureKind, FeatureView, Features};
 pub const IMAGE_ENCODED: &str = "image/encoded";
 /// The feature that holds a class label.
 pub const IMAGE_LABEL: &str = "image/class/label";
-/// The feature that tells how to make a progressive JPEG again of the baseline one that is stored.
+/// The feature that holds the recipe for restoring the progressive JPEG from which the stored
+/// baseline one was transcoded.
 pub const IMAGE_PROGRESSIVE: &str = "image/progressive";
 /// The feature that holds the seek points of a JPEG.
 pub const IMAGE_SEEK_POINTS: &str = "image/seek_points";
 
-/// Why bytes are not a `tensorflow.Example`, or a feature not what was asked.
+/// Why bytes are not a `tensorflow.Example`, or a feature does not have the requested kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExampleError {
-    /// The protobuf encoding is broken.
+    /// The protobuf encoding is invalid.
     #[error("byte {offset}: {problem}")]
     Encoding {
-        /// Byte of the record.
+        /// Offset in the record.
         offset: usize,
         /// The problem at this byte.
         problem: &'static str,
     },
-    /// A feature has another kind than was asked for.
+    /// A feature does not have the requested kind.
     #[error("feature {name}: expected {expected}, found {found}")]
     Kind {
         /// The feature's name.
         name: String,
-        /// The kind that was asked for.
+        /// The requested kind.
         expected: FeatureKind,
-        /// The kind it has.
+        /// The actual kind.
         found: FeatureKind,
     },
-    /// A feature that holds one image or label in other records holds several.
+    /// A feature that should have one image or label has several.
     #[error("feature {name} holds {values} values, expected one")]
     Several {
         /// The feature's name.
         name: String,
-        /// How many it holds.
+        /// The number of values.
         values: usize,
     },
-    /// A feature that has to be there is not.
+    /// A required feature is missing.
     #[error("feature {name} is missing")]
     Missing {
         /// The feature's name.

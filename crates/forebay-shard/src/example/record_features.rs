@@ -12,23 +12,24 @@ use super::{ExampleError, ExampleView, IMAGE_ENCODED, IMAGE_LABEL, IMAGE_SEEK_PO
 pub struct ImageRecord<'a> {
     /// The encoded image.
     pub image: &'a [u8],
-    /// The image's seek points: of any bytes; their reader checks them.
+    /// The image's seek points, not validated; their reader does that.
     pub seek_points: Option<&'a [u8]>,
-    /// The class label, as it is stored.
+    /// The class label as stored.
     pub label: Option<i64>,
 }
 
-/// Names of the features that hold image and label, as the manifest of a dataset gives them.
+/// Names of the features that hold image and label, as given in the manifest of a dataset.
 ///
-/// The default names are those of TensorFlow's ImageNet tool, which `forebay pack` writes. TFRecords of other tools have
-/// others: TensorFlow Datasets writes `image` and `label`.
+/// The default names are those of TensorFlow's ImageNet tool, which `forebay pack` uses. Other
+/// tools write other names: TensorFlow Datasets writes `image` and `label`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordFeatures {
     /// The bytes feature that holds the encoded image.
     pub image: String,
     /// The int64 feature that holds the label.
     pub label: String,
-    /// Whether the first value counts where a record has several images or labels. They are an error otherwise.
+    /// Whether to use the first value if a record has several images or labels. Otherwise they are
+    /// an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first_of_several: bool,
 }
@@ -51,17 +52,18 @@ impl RecordFeatures {
         &STANDARD
     }
 
-    /// Whether these are the default names.
+    /// Returns whether these are the default names.
     pub fn is_standard(&self) -> bool {
         *self == *STANDARD
     }
 
-    /// Returns image, seek points and label of a record, in one walk over it and without copies.
+    /// Returns image, seek points and label of a record, in one pass over it and without copies.
     ///
-    /// Seek points are an aid: a feature of that name that holds something else counts as none.
+    /// Seek points are optional: a feature of that name with another kind is ignored.
     ///
     /// # Errors
-    /// When the record is no Example, has no image, has image or label as other kinds, or has several of one.
+    /// If the record is not an Example, has no image, has image or label of other kinds, or several
+    /// of one.
     ///
     /// ```
     /// use forebay_shard::{ExampleBuilder, example::RecordFeatures};
@@ -106,16 +108,16 @@ impl RecordFeatures {
     /// Returns the encoded image; `None` if the record has none.
     ///
     /// # Errors
-    /// When the feature holds numbers, several images, or is broken.
+    /// If the feature holds numbers or several images, or is invalid.
     pub fn image<'a>(&self, example: ExampleView<'a>) -> Result<Option<&'a [u8]>, ExampleError> {
         let feature = example.get(&self.image);
         feature.map_or(Ok(None), |feature| feature.one_bytes(self.first_of_several))
     }
 
-    /// Returns the label as it is stored; `None` if the record has none.
+    /// Returns the label as stored; `None` if the record has none.
     ///
     /// # Errors
-    /// When the feature holds something else than integers, several labels, or is broken.
+    /// If the feature does not hold integers, holds several labels, or is invalid.
     pub fn label(&self, example: ExampleView<'_>) -> Result<Option<i64>, ExampleError> {
         let feature = example.get(&self.label);
         feature.map_or(Ok(None), |feature| feature.one_int64(self.first_of_several))

@@ -1,12 +1,11 @@
-//! Reading an Example in place.
+//! Reads an Example in place.
 
 use std::fmt;
 
 use super::ExampleError;
 use super::wire::{Fields, Piece, Value};
 
-/// A record seen as a `tensorflow.Example`. It borrows the record: taking out
-/// an image gives a slice of it.
+/// A record viewed as a `tensorflow.Example`. It borrows the record: an image is a slice of it.
 ///
 /// ```
 /// use forebay_shard::{ExampleBuilder, ExampleView};
@@ -27,11 +26,11 @@ pub struct ExampleView<'a> {
 }
 
 impl<'a> ExampleView<'a> {
-    /// Checks the names and the extent of every feature; values are checked
-    /// when they are taken.
+    /// Validates the names and the extent of every feature; values are validated when they are
+    /// read.
     ///
     /// # Errors
-    /// [`ExampleError::Encoding`] where the bytes are no Example.
+    /// [`ExampleError::Encoding`] if the bytes are not an Example.
     pub fn parse(record: &'a [u8]) -> Result<Self, ExampleError> {
         let view = Self {
             root: Piece {
@@ -51,48 +50,45 @@ impl<'a> ExampleView<'a> {
         }
     }
 
-    /// All features, in the order of the record.
+    /// Returns all features, in the order of the record.
     pub fn iter(self) -> Features<'a> {
         self.walk()
     }
 
-    /// Whether it has a field that makes it a `tensorflow.SequenceExample`, whose context reads as an Example.
+    /// Returns whether it has a field that makes it a `tensorflow.SequenceExample`, whose context
+    /// reads as an Example.
     pub fn has_feature_lists(self) -> bool {
         let mut fields = self.root.fields();
         fields.any(|field| matches!(field, Ok((2, Value::Bytes(_)))))
     }
 
-    /// The feature of this name; the last one, as protobuf rules, if a record
-    /// has it twice.
+    /// Returns the feature with this name; the last one if there are several, as protobuf defines.
     pub fn get(self, name: &str) -> Option<FeatureView<'a>> {
         self.iter().filter(|feature| feature.name == name).last()
     }
 
-    /// The first byte string of a feature; `None` when the feature is absent
-    /// or empty.
+    /// Returns the first byte string of a feature; `None` if the feature is absent or empty.
     ///
     /// # Errors
-    /// When the feature holds numbers, or is broken.
+    /// If the feature holds numbers, or is invalid.
     pub fn bytes(self, name: &str) -> Result<Option<&'a [u8]>, ExampleError> {
         self.get(name)
             .map_or(Ok(None), |feature| feature.one_bytes(true))
     }
 
-    /// The first integer of a feature; `None` when the feature is absent or
-    /// empty.
+    /// Returns the first integer of a feature; `None` if the feature is absent or empty.
     ///
     /// # Errors
-    /// When the feature holds something else, or is broken.
+    /// If the feature holds another kind, or is invalid.
     pub fn int64(self, name: &str) -> Result<Option<i64>, ExampleError> {
         self.get(name)
             .map_or(Ok(None), |feature| feature.one_int64(true))
     }
 
-    /// The first float of a feature; `None` when the feature is absent or
-    /// empty.
+    /// Returns the first float of a feature; `None` if the feature is absent or empty.
     ///
     /// # Errors
-    /// When the feature holds something else, or is broken.
+    /// If the feature holds another kind, or is invalid.
     pub fn float(self, name: &str) -> Result<Option<f32>, ExampleError> {
         let Some(feature) = self.get(name) else {
             return Ok(None);
@@ -101,7 +97,7 @@ impl<'a> ExampleView<'a> {
     }
 }
 
-/// Walks a record that was not checked before.
+/// Walks the features of a record that has not been validated.
 pub(super) fn walk(record: &[u8]) -> Features<'_> {
     let root = Piece {
         bytes: record,
@@ -110,7 +106,7 @@ pub(super) fn walk(record: &[u8]) -> Features<'_> {
     ExampleView { root }.walk()
 }
 
-/// Walks the features of an Example.
+/// Iterates over the features of an Example.
 #[derive(Debug, Clone)]
 pub struct Features<'a> {
     root: Fields<'a>,
@@ -141,13 +137,13 @@ impl<'a> Features<'a> {
 impl<'a> Iterator for Features<'a> {
     type Item = FeatureView<'a>;
 
-    /// The next feature. A view was parsed, so nothing here can be broken.
+    /// Returns the next feature. The view was parsed before, so its encoding is valid.
     fn next(&mut self) -> Option<Self::Item> {
         self.step().ok().flatten()
     }
 }
 
-/// The kind of values that a feature holds.
+/// The kind of a feature's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FeatureKind {
     /// Byte strings.
@@ -156,7 +152,7 @@ pub enum FeatureKind {
     Float,
     /// 64-bit integers.
     Int64,
-    /// Nothing: the kind is not set.
+    /// The kind is not set.
     Unset,
 }
 
@@ -175,7 +171,7 @@ impl fmt::Display for FeatureKind {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FeatureView<'a> {
     name: &'a str,
-    /// The map entry; its field 2 is the feature.
+    /// The map entry, whose field 2 is the feature.
     entry: Piece<'a>,
 }
 
@@ -196,7 +192,7 @@ impl<'a> FeatureView<'a> {
         Ok(Self { name, entry })
     }
 
-    /// The feature's name.
+    /// Returns the feature's name.
     pub fn name(self) -> &'a str {
         self.name
     }
@@ -204,7 +200,7 @@ impl<'a> FeatureView<'a> {
     /// Returns the kind of its values.
     ///
     /// # Errors
-    /// When its encoding is broken.
+    /// If its encoding is invalid.
     pub fn kind(self) -> Result<FeatureKind, ExampleError> {
         let mut kind = FeatureKind::Unset;
         self.each_list(|found, _| {
@@ -214,10 +210,10 @@ impl<'a> FeatureView<'a> {
         Ok(kind)
     }
 
-    /// The byte strings, without a copy.
+    /// Returns the byte strings, without a copy.
     ///
     /// # Errors
-    /// When it holds something else, or its encoding is broken.
+    /// If it holds another kind, or its encoding is invalid.
     pub fn bytes_list(self) -> Result<Vec<&'a [u8]>, ExampleError> {
         let mut values = Vec::new();
         self.values(FeatureKind::Bytes, |value| match value {
@@ -227,10 +223,10 @@ impl<'a> FeatureView<'a> {
         Ok(values)
     }
 
-    /// The integers.
+    /// Returns the integers.
     ///
     /// # Errors
-    /// When it holds something else, or its encoding is broken.
+    /// If it holds another kind, or its encoding is invalid.
     pub fn int64s(self) -> Result<Vec<i64>, ExampleError> {
         let mut values = Vec::new();
         self.numbers(FeatureKind::Int64, |value| match value {
@@ -241,10 +237,10 @@ impl<'a> FeatureView<'a> {
         Ok(values)
     }
 
-    /// The floats.
+    /// Returns the floats.
     ///
     /// # Errors
-    /// When it holds something else, or its encoding is broken.
+    /// If it holds another kind, or its encoding is invalid.
     pub fn floats(self) -> Result<Vec<f32>, ExampleError> {
         let mut values = Vec::new();
         self.numbers(FeatureKind::Float, |value| match value {
@@ -255,7 +251,7 @@ impl<'a> FeatureView<'a> {
         Ok(values)
     }
 
-    /// Its byte string; an error if there are several, unless the first counts.
+    /// Returns its byte string; an error if there are several, unless `first_counts`.
     pub(super) fn one_bytes(self, first_counts: bool) -> Result<Option<&'a [u8]>, ExampleError> {
         let (mut first, mut values) = (None, 0);
         self.values(FeatureKind::Bytes, |value| match value {
@@ -269,7 +265,7 @@ impl<'a> FeatureView<'a> {
         Ok(first)
     }
 
-    /// Its integer; an error if there are several, unless the first counts.
+    /// Returns its integer; an error if there are several, unless `first_counts`.
     pub(super) fn one_int64(self, first_counts: bool) -> Result<Option<i64>, ExampleError> {
         let (mut first, mut values) = (None, 0);
         self.numbers(FeatureKind::Int64, |value| match value {
@@ -294,8 +290,8 @@ impl<'a> FeatureView<'a> {
         Ok(())
     }
 
-    /// Calls `each` for the list of every kind that the feature sets. Protobuf
-    /// merges lists of one kind, and lets the last kind win.
+    /// Calls `each` for every list that the feature sets. Protobuf merges lists of one kind, and
+    /// the last kind wins.
     fn each_list(
         self,
         mut each: impl FnMut(FeatureKind, Piece<'a>) -> Result<(), ExampleError>,
@@ -320,8 +316,8 @@ impl<'a> FeatureView<'a> {
         Ok(())
     }
 
-    /// Calls `each` for every list of `kind`, after `None` wherever another
-    /// kind before it was overruled.
+    /// Calls `each` for every list of `kind`, and with `None` when a preceding list of another kind
+    /// is overridden.
     fn lists(
         self,
         kind: FeatureKind,
@@ -370,7 +366,7 @@ impl<'a> FeatureView<'a> {
         })
     }
 
-    /// Numbers come packed, or one field each as old writers had them.
+    /// Reads numbers in packed form, or as one field each, as old writers encoded them.
     fn numbers(
         self,
         kind: FeatureKind,

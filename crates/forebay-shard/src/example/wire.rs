@@ -1,4 +1,4 @@
-//! The protobuf wire format, as far as an Example needs it.
+//! The parts of the protobuf wire format that an Example needs.
 
 use super::ExampleError;
 
@@ -17,7 +17,7 @@ pub(super) enum Value<'a> {
     Fixed32(u32),
 }
 
-/// Bytes of a record that know their place in it.
+/// Bytes of a record, with their offset in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Piece<'a> {
     pub(super) bytes: &'a [u8],
@@ -50,7 +50,7 @@ impl<'a> Piece<'a> {
         Some(taken)
     }
 
-    /// Takes a varint from the front: at most ten bytes, 64 bits.
+    /// Takes a varint from the front: at most ten bytes or 64 bits.
     pub(super) fn varint(&mut self) -> Result<u64, ExampleError> {
         let mut value = 0u64;
         for (i, &byte) in self.bytes.iter().take(10).enumerate() {
@@ -94,7 +94,7 @@ impl<'a> Fields<'a> {
         self.rest.offset
     }
 
-    /// The field that was just taken is not of the type it should be.
+    /// The error for the last field if it has the wrong type.
     pub(super) fn wrong_type(&self) -> ExampleError {
         self.rest
             .error("the field before this byte has the wrong wire type")
@@ -157,12 +157,12 @@ pub(super) fn put_bytes_head(out: &mut Vec<u8>, number: u32, len: usize) {
     put_varint(out, len as u64);
 }
 
-/// Encoded length of a varint.
+/// Returns the encoded length of a varint.
 pub(super) fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Encoded length of a field of `len` bytes with a number below 16.
+/// Returns the encoded length of a field of `len` bytes with a number below 16.
 pub(super) fn bytes_field_len(len: usize) -> usize {
     1 + varint_len(len as u64) + len
 }

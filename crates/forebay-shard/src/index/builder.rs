@@ -1,4 +1,4 @@
-//! Collecting an index while a shard is written.
+//! Collects an index while a shard is written.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::error::{Corruption, Error, Result};
 use crate::frame::OVERHEAD_BYTES;
 use crate::samples::SampleDigest;
 
-/// The label and the key of a record, which the index keeps beside its offset.
+/// The label and the key of a record, which the index stores with its offset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecordMeta<'a> {
     /// Its class label.
@@ -24,7 +24,7 @@ pub struct RecordMeta<'a> {
 }
 
 impl<'a> RecordMeta<'a> {
-    /// A record with a label and a key.
+    /// Creates metadata with a label and a key.
     pub fn new(label: i64, key: &'a [u8]) -> Self {
         Self {
             label: Some(label),
@@ -32,7 +32,7 @@ impl<'a> RecordMeta<'a> {
         }
     }
 
-    /// Refuses what an index cannot keep.
+    /// Refuses values that an index cannot store.
     pub(crate) fn check(&self) -> Result<()> {
         if self.key.len() > MAX_KEY_BYTES {
             return Err(Error::invalid(format!(
@@ -49,12 +49,12 @@ impl<'a> RecordMeta<'a> {
     }
 }
 
-/// Lines of a text index that are put together at once.
+/// Lines of a text index per write.
 const LINES_AT_ONCE: usize = 4096;
-/// Bytes of a column that are put together at once.
+/// Bytes of a column per write.
 const COLUMN_BYTES: usize = 64 << 10;
 
-/// Writes pieces and sums them.
+/// Writes bytes and updates their checksum.
 struct Summing<'w, W: Write> {
     inner: &'w mut W,
     sum: Crc32c,
@@ -86,7 +86,7 @@ impl<'w, W: Write> Summing<'w, W> {
     }
 }
 
-/// An index that is being collected.
+/// An index under construction.
 #[derive(Debug, Clone)]
 pub struct IndexBuilder {
     offsets: Vec<u64>,
@@ -109,14 +109,14 @@ impl Default for IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// An index of no records.
+    /// Creates an empty index.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes room for so many records with so many bytes of keys, which saves
-    /// the memory that growing takes. Numbers are taken at their word: they
-    /// must not come from a file that may be damaged.
+    /// Reserves memory for `records` records with `key_bytes` bytes of keys, which avoids
+    /// reallocation. The numbers are not validated: they must not come from a file that may be
+    /// damaged.
     pub fn reserve(&mut self, records: u64, key_bytes: u64) {
         let count = usize::try_from(records).unwrap_or(0);
         self.offsets.reserve_exact(count);
@@ -127,7 +127,7 @@ impl IndexBuilder {
     /// Adds the next record, of `len` payload bytes.
     ///
     /// # Errors
-    /// When the key is too long, or the label is the one that stands for none.
+    /// If the key is too long, or the label is the value reserved for "no label".
     pub fn push(&mut self, len: u64, meta: &RecordMeta<'_>) -> Result<()> {
         meta.check()?;
         let end = len.checked_add(OVERHEAD_BYTES as u64);
@@ -157,18 +157,18 @@ impl IndexBuilder {
         self.blocks.push(block);
     }
 
-    /// Records so far.
+    /// Returns the number of records so far.
     pub fn records(&self) -> u64 {
         self.labels.len() as u64
     }
 
-    /// Digest of the labels and keys of the records so far.
+    /// Returns the digest of the labels and keys of the records so far.
     pub fn samples(&self) -> SampleDigest {
         self.samples
     }
 
-    /// Stored bytes of the records so far, as [`Shard::byte_range`](crate::Shard::byte_range) of
-    /// all of them will have it.
+    /// Returns the stored bytes of the records so far, equal to the length of
+    /// [`Shard::byte_range`](crate::Shard::byte_range) of all of them.
     pub fn record_bytes(&self) -> u64 {
         match (self.blocks.first(), self.blocks.last()) {
             (Some(first), Some(last)) => last.payload().end - first.payload().start,
@@ -176,20 +176,20 @@ impl IndexBuilder {
         }
     }
 
-    /// Bytes of all frames so far: the size of a TFRecord file of them.
+    /// Returns the length of all frames so far: the size of a TFRecord file with these records.
     pub fn logical_len(&self) -> u64 {
         self.offsets.last().copied().unwrap_or(0)
     }
 
-    /// Offset and length of each frame, 16 framing bytes included.
+    /// Returns offset and length of each frame, including 16 framing bytes.
     pub fn frames(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.offsets
             .windows(2)
             .map(|pair| (pair[0], pair[1] - pair[0]))
     }
 
-    /// The sidecar `.fbi` of the TFRecord file that these records make, whose
-    /// bytes sum to `data_crc32c`.
+    /// Returns the sidecar `.fbi` of the TFRecord file with these records, whose checksum is
+    /// `data_crc32c`.
     pub fn to_fbi(&self, data_crc32c: u32) -> Vec<u8> {
         let mut out = Vec::new();
         // Writing to a Vec cannot fail.
@@ -197,10 +197,10 @@ impl IndexBuilder {
         out
     }
 
-    /// Writes that sidecar, without putting it together in memory first.
-    /// Gives the sum of its bytes.
+    /// Writes that sidecar without building it in memory. Returns the checksum of its bytes.
     ///
     /// # Errors
+    /// Errors of the writer.
     /// The writer's own.
     pub fn write_fbi(&self, data_crc32c: u32, out: &mut impl Write) -> io::Result<Crc32c> {
         let features = Features::default();
@@ -216,17 +216,16 @@ impl IndexBuilder {
         Ok(out.sum)
     }
 
-    /// The text index of the TFRecord file that these records make, as
-    /// NVIDIA DALI's tfrecord2idx writes it.
+    /// Returns the text index of the TFRecord file with these records, in the format of NVIDIA
+    /// DALI's tfrecord2idx.
     pub fn to_idx(&self) -> String {
         super::write_idx(self.frames())
     }
 
-    /// Writes that text, without putting it together in memory first. Gives
-    /// the sum of its bytes.
+    /// Writes that text without building it in memory. Returns the checksum of its bytes.
     ///
     /// # Errors
-    /// The writer's own.
+    /// Errors of the writer.
     pub fn write_idx(&self, out: &mut impl Write) -> io::Result<Crc32c> {
         let mut out = Summing::new(out);
         let mut frames = self.frames();
@@ -239,8 +238,7 @@ impl IndexBuilder {
         }
     }
 
-    /// Writes keys, index and trailer, which are to stand at byte `at` of a
-    /// file. Gives the sum of them.
+    /// Writes keys, index and trailer at offset `at` of a file. Returns their checksum.
     pub(crate) fn write_to(
         &self,
         at: u64,
@@ -263,7 +261,7 @@ impl IndexBuilder {
             keys_crc: keys.value(),
             keys: self.keys.has_keys(),
         };
-        // From here on the sum is that of the index alone, which its trailer wants.
+        // The trailer needs the checksum of the index alone.
         out.sum = Crc32c::default();
         out.put(&head.encode())?;
         out.put_all(self.offsets.iter().map(|offset| offset.to_le_bytes()))?;
@@ -293,7 +291,7 @@ impl IndexBuilder {
         Ok(sum)
     }
 
-    /// The index as it is once open, of a TFRecord file and without keys.
+    /// Converts to an open index of a TFRecord file without keys.
     pub(crate) fn into_index(self, data_crc: Option<u32>) -> Index {
         let len = self.logical_len();
         Index {

@@ -1,7 +1,7 @@
-//! The columns of an open index, as narrow as their values allow.
+//! The columns of an open index, in the narrowest type that holds their values.
 //!
-//! On disk offsets are always `u64` and labels `i64`; a shard below 4 GiB
-//! with a thousand classes needs six bytes a record of memory, not sixteen.
+//! On disk offsets are always `u64` and labels `i64`; for a shard below 4 GiB with a thousand
+//! classes, six bytes of memory per record suffice instead of sixteen.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ enum Wide {
 }
 
 impl Offsets {
-    /// From ascending offsets, of which the last is the end.
+    /// Creates the column from ascending offsets, the last of which is the end.
     pub(crate) fn new(count: usize, offsets: impl Iterator<Item = u64> + Clone) -> Self {
         let narrow = offsets
             .clone()
@@ -33,7 +33,7 @@ impl Offsets {
         })
     }
 
-    /// Number of frames.
+    /// Returns the number of frames.
     pub fn records(&self) -> u64 {
         let ends = match &self.0 {
             Wide::U32(column) => column.len(),
@@ -42,8 +42,7 @@ impl Offsets {
         ends.saturating_sub(1) as u64
     }
 
-    /// Returns the start of frame `record`; for the number of records, the end of
-    /// the last one.
+    /// Returns the start of frame `record`; for the number of records, the end of the last one.
     pub fn start(&self, record: u64) -> Option<u64> {
         let at = usize::try_from(record).ok()?;
         match &self.0 {
@@ -52,7 +51,7 @@ impl Offsets {
         }
     }
 
-    /// The bytes of frame `record`.
+    /// Returns the byte range of frame `record`.
     pub fn frame(&self, record: u64) -> Option<Range<u64>> {
         Some(self.start(record)?..self.start(record.checked_add(1)?)?)
     }
@@ -65,8 +64,7 @@ impl Offsets {
     }
 }
 
-/// Stands for "no label" on disk. In memory the lowest value of the narrower
-/// type does.
+/// "No label" on disk. In memory it is the lowest value of the narrower type.
 pub(crate) const NO_LABEL: i64 = i64::MIN;
 
 /// Labels of records.
@@ -75,7 +73,7 @@ pub struct Labels(Width);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Width {
-    /// No record has one.
+    /// No record has a label.
     Absent,
     I16(Vec<i16>),
     I32(Vec<i32>),
@@ -83,7 +81,7 @@ enum Width {
 }
 
 impl Labels {
-    /// From labels as they are on disk.
+    /// Creates the column from labels as stored on disk.
     pub(crate) fn new(count: usize, labels: impl Iterator<Item = i64> + Clone) -> Self {
         let real = labels.clone().filter(|&label| label != NO_LABEL);
         let Some((low, high)) = real.fold(None, |range: Option<(i64, i64)>, label| {
@@ -108,7 +106,7 @@ impl Labels {
         }
     }
 
-    /// The label of a record, if it has one.
+    /// Returns the label of a record, if it has one.
     pub fn get(&self, record: u64) -> Option<i64> {
         let at = usize::try_from(record).ok()?;
         match &self.0 {

@@ -1,5 +1,5 @@
-//! The text index of NVIDIA DALI: a line `offset size` for each frame, where
-//! the size counts the 16 framing bytes. `tfrecord2idx` writes the same bytes.
+//! The text index of NVIDIA DALI: a line `offset size` for each frame, where the size includes the
+//! 16 framing bytes. `tfrecord2idx` writes the same bytes.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::{IndexBuilder, RecordMeta};
 use crate::error::{Corruption, Result};
 use crate::frame::OVERHEAD_BYTES;
 
-/// The text for frames given as offset and size.
+/// Returns the text for frames given as offset and size.
 ///
 /// ```
 /// let text = forebay_shard::index::write_idx([(0, 17), (17, 116)]);
@@ -23,11 +23,11 @@ pub fn write_idx(frames: impl IntoIterator<Item = (u64, u64)>) -> String {
     text
 }
 
-/// Reads such a text, for a TFRecord file of `data_len` bytes, whose frames
-/// it must name without gaps. `path` is the text's, for errors.
+/// Parses such a text for a TFRecord file of `data_len` bytes, all of whose frames it must list
+/// without gaps. `path` is the path of the text, for errors.
 ///
 /// # Errors
-/// [`crate::Error::Corrupt`] with the line as its record.
+/// [`crate::Error::Corrupt`] with the line number as the record.
 pub fn parse_idx(path: &Path, text: &[u8], data_len: u64) -> Result<IndexBuilder> {
     let mut index = IndexBuilder::new();
     let mut at = 0;

@@ -1,43 +1,42 @@
 //! Keys of records, in pages that are read one at a time.
 //!
-//! Keys are most of an index and seldom wanted, so they stay on disk. A page
-//! holds the keys of 256 records: `u32 crc32c of what follows | u32 length of
-//! each key | the keys`.
+//! Keys are most of an index and seldom needed, so they stay on disk. A page holds the keys of 256
+//! records: `u32 crc32c of the following bytes | u32 length of each key | the keys`.
 
 use super::layout::{KEY_PAGE_RECORDS, Take};
 use crate::checksum::crc32c;
 use crate::error::Corruption;
 
-/// The longest key, in bytes.
+/// Maximum length of a key, in bytes.
 pub const MAX_KEY_BYTES: usize = 65_535;
 
-/// How many pages the keys of `records` records take.
+/// Number of pages for the keys of `records` records.
 pub(crate) fn pages(records: u64) -> u64 {
     records.div_ceil(KEY_PAGE_RECORDS)
 }
 
-/// Records on page `page`.
+/// Number of records on page `page`.
 pub(crate) fn page_records(page: u64, records: u64) -> u64 {
     records
         .saturating_sub(page * KEY_PAGE_RECORDS)
         .min(KEY_PAGE_RECORDS)
 }
 
-/// Keys on their way into pages, each of which is encoded as soon as it is full.
+/// Collects keys into pages, and encodes each page as soon as it is full.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageBuilder {
     /// The full pages.
     pages: Vec<u8>,
-    /// The end of each of them.
+    /// The end offset of each full page.
     ends: Vec<u64>,
-    /// The keys of the page that is not full, and the length of each.
+    /// The keys of the incomplete page, and the length of each.
     keys: Vec<u8>,
     lengths: Vec<u32>,
     has_keys: bool,
 }
 
 impl PageBuilder {
-    /// Makes room for so many keys of so many bytes together.
+    /// Reserves memory for this many keys with this many bytes in total.
     pub(crate) fn reserve(&mut self, keys: u64, bytes: u64) {
         let pages = bytes.saturating_add(keys.saturating_mul(4) + pages(keys) * 4);
         self.pages
@@ -57,12 +56,13 @@ impl PageBuilder {
         }
     }
 
-    /// Whether any key has a byte; if not, there are no pages.
+    /// Returns whether any key is not empty; otherwise there are no pages.
     pub(crate) fn has_keys(&self) -> bool {
         self.has_keys
     }
 
-    /// The full pages, the last one, and the directory: where each starts, then where the last ends.
+    /// Returns the full pages, the last page, and the directory: the start of each page, followed
+    /// by the end of the last.
     pub(crate) fn finish(&self) -> (&[u8], Vec<u8>, Vec<u64>) {
         let mut last = Vec::new();
         if !self.has_keys {
@@ -91,7 +91,7 @@ fn encode(keys: &[u8], lengths: &[u32], out: &mut Vec<u8>) {
     out[at..at + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A page whose checksum and lengths are right.
+/// A page with valid checksum and lengths.
 #[derive(Debug)]
 pub(crate) struct Page<'a> {
     lengths: &'a [u8],
@@ -99,7 +99,7 @@ pub(crate) struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Checks the page of `records` keys that lies at byte `offset`.
+    /// Validates the page of `records` keys at offset `offset`.
     pub(crate) fn parse(bytes: &'a [u8], records: u64, offset: u64) -> Result<Self, Corruption> {
         let lengths = usize::try_from(records)
             .unwrap_or(usize::MAX)

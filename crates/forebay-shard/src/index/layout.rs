@@ -1,8 +1,8 @@
-//! The fixed pieces of `.fbs` and `.fbi` files, byte for byte as FORMAT.md
-//! has them: header, block header, index head, trailer.
+//! The fixed-size pieces of `.fbs` and `.fbi` files, as specified in FORMAT.md: header, block
+//! header, index head, trailer.
 //!
-//! All integers are little-endian, reserved bytes are zero and checked, and
-//! each piece ends with, or is covered by, a CRC32C.
+//! All integers are little-endian, reserved bytes are zero and checked, and each piece ends with,
+//! or is covered by, a CRC32C.
 
 use std::path::Path;
 
@@ -10,21 +10,21 @@ use crate::checksum::crc32c;
 use crate::codec::{self, Codec};
 use crate::error::{Corruption, Error, Result};
 
-/// Bytes of the file header, the block header, the index head and the trailer.
+/// Length of the file header, the block header, the index head and the trailer.
 pub const PIECE_BYTES: usize = 64;
-/// Blocks that are stored raw start at multiples of this.
+/// Raw blocks start at multiples of this.
 pub const BLOCK_ALIGN: u64 = 4096;
-/// Keys are stored in pages of this many.
+/// Number of keys per page.
 pub const KEY_PAGE_RECORDS: u64 = 256;
-/// Bytes of a block's entry in the index.
+/// Length of a block's entry in the index.
 pub(crate) const BLOCK_ENTRY_BYTES: u64 = 32;
-/// The format version that is written, and the newest that is read.
+/// The format version that is written, and the newest that is supported.
 pub const FORMAT_VERSION: u32 = 1;
 
 pub(crate) const BLOCK_MAGIC: [u8; 4] = *b"FBBK";
 const INDEX_MAGIC: [u8; 4] = *b"FBIX";
 
-/// The kinds of files with these pieces.
+/// The kinds of files that contain these pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileKind {
@@ -35,8 +35,8 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// First and last eight bytes of the file. A byte that is no ASCII and
-    /// both line ends, as in PNG, show damage by text-mode transfers.
+    /// First and last eight bytes of the file. They contain a non-ASCII byte and both line endings,
+    /// as in PNG, which reveals damage by text-mode transfers.
     pub const fn magic(self) -> [u8; 8] {
         match self {
             Self::Shard => *b"\x89FBS\r\n\x1a\n",
@@ -60,17 +60,17 @@ impl FileKind {
     }
 }
 
-/// Feature flags of a file. Unknown compatible bits are ignored, unknown
-/// incompatible ones refused.
+/// Feature flags of a file. Unknown compatible bits are ignored; unknown incompatible bits are
+/// refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Features {
-    /// A reader that does not know these reads everything right all the same.
+    /// A reader that does not know one of these bits still reads everything correctly.
     pub compatible: u32,
-    /// A reader that does not know these must not read on.
+    /// A reader that does not know one of these bits must not read the file.
     pub incompatible: u32,
 }
 
-/// Takes fields from the front of a piece whose length was checked.
+/// Takes fields from the front of a piece whose length has been checked.
 pub(crate) struct Take<'a>(pub(crate) &'a [u8]);
 
 impl Take<'_> {
@@ -126,7 +126,7 @@ impl Put {
         self.bytes(&value.to_le_bytes())
     }
 
-    /// Puts the checksum of everything before it at `at`.
+    /// Writes the checksum of everything before it at `at`.
     fn sealed(mut self, at: usize) -> Piece {
         let crc = crc32c(&self.piece[..at]);
         self.piece[at..at + 4].copy_from_slice(&crc.to_le_bytes());
@@ -177,8 +177,8 @@ fn escape(bytes: &[u8]) -> String {
     format!("\"{}\"", bytes.escape_ascii())
 }
 
-/// Refuses versions and features that this release does not know. Called
-/// after the piece's checksum was right, so the number is no accident.
+/// Refuses versions and features that this release does not know. Called after the piece's checksum
+/// was verified, so the version is not an accident.
 fn check_version(path: &Path, kind: FileKind, version: u32, features: Features) -> Result<()> {
     if version != FORMAT_VERSION {
         return Err(Error::Version {
@@ -241,7 +241,7 @@ impl Header {
     }
 }
 
-/// Returns the feature flags that the header of a shard has, unchecked: the rest of the header
+/// Returns the feature flags in the header of a shard without verifying it: the rest of the header
 /// may be damaged.
 pub(crate) fn announced_features(header: &Piece) -> Option<Features> {
     let mut take = Take(header.strip_prefix(&FileKind::Shard.magic())?);
@@ -258,11 +258,11 @@ pub(crate) struct BlockHeader {
     pub(crate) codec: Codec,
     pub(crate) records: u32,
     pub(crate) first_record: u64,
-    /// The checksum of the payload as stored.
+    /// Checksum of the payload as stored.
     pub(crate) crc: u32,
     pub(crate) stored_len: u64,
     pub(crate) raw_len: u64,
-    /// Offset of the first frame in the joined frames of all blocks.
+    /// Offset of the first frame in the concatenated frames of all blocks.
     pub(crate) logical: u64,
 }
 
@@ -303,18 +303,18 @@ impl BlockHeader {
     }
 }
 
-/// The head of an index: what it indexes, and how long its columns are.
+/// The head of an index: the data that it indexes, and the length of its columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IndexHead {
     pub(crate) kind: FileKind,
     pub(crate) records: u64,
     pub(crate) blocks: u64,
-    /// Bytes of the indexed data: of the TFRecord file, or of everything
-    /// before the keys of an indexed shard.
+    /// Length of the indexed data: of the TFRecord file, or of everything before the keys of an
+    /// indexed shard.
     pub(crate) data_len: u64,
     /// Their CRC32C.
     pub(crate) data_crc: u32,
-    /// The offset of the key pages in this file.
+    /// Offset of the key pages in this file.
     pub(crate) keys_offset: u64,
     pub(crate) keys_len: u64,
     /// Their CRC32C.
@@ -343,7 +343,7 @@ impl IndexHead {
             .piece
     }
 
-    /// The index's checksum was checked before.
+    /// The caller has verified the index's checksum.
     pub(crate) fn decode(piece: &Piece, kind: FileKind, offset: u64) -> Result<Self, Corruption> {
         let mut take = Take(piece);
         check_magic(take.array(), INDEX_MAGIC, offset, "index magic")?;
@@ -383,7 +383,7 @@ impl IndexHead {
     }
 }
 
-/// The last 64 bytes of a file: where its index is.
+/// The last 64 bytes of a file, with the position of its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) kind: FileKind,
@@ -391,7 +391,7 @@ pub(crate) struct Trailer {
     pub(crate) index_offset: u64,
     pub(crate) index_len: u64,
     pub(crate) index_crc: u32,
-    /// The length of the whole file, so that cut or extended files show.
+    /// Length of the whole file, to detect truncated or extended files.
     pub(crate) file_len: u64,
 }
 

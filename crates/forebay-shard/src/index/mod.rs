@@ -1,10 +1,8 @@
-//! Indexes: where the records of a shard are, their labels and keys.
+//! Indexes: the offsets, labels and keys of the records of a shard.
 //!
-//! One index serves both formats. It is the footer of an indexed shard, and
-//! the sidecar `.fbi` of a TFRecord file. [`IndexBuilder`] collects it while
-//! a shard is written, [`Index`] is what stays in memory once it is open:
-//! offsets and labels in 16 bytes a record at most, usually 6. Keys stay on
-//! disk.
+//! One index serves both formats: it is the footer of an indexed shard, and the sidecar `.fbi` of a
+//! TFRecord file. [`IndexBuilder`] collects it while a shard is written. [`Index`] is the open
+//! index: it holds offsets and labels in at most 16 bytes per record, usually 6. Keys stay on disk.
 
 mod builder;
 mod column;
@@ -36,25 +34,25 @@ pub use sidecar::{build_sidecar, scan_tfrecord};
 pub struct Index {
     pub(crate) kind: FileKind,
     pub(crate) features: Features,
-    /// The start of each frame in the joined frames of all blocks, then
-    /// the end of the last one.
+    /// Start of each frame in the concatenated frames of all blocks, followed by the end of the
+    /// last one.
     pub(crate) offsets: Offsets,
     pub(crate) labels: Labels,
-    /// The blocks of an indexed shard; none for a TFRecord file, whose frames are joined.
+    /// Blocks of an indexed shard; empty for a TFRecord file, whose frames are contiguous.
     pub(crate) blocks: Vec<Block>,
     pub(crate) keys: Option<KeyPlace>,
     pub(crate) data_len: u64,
-    /// The checksum of the data; `None` when the index was made from frame heads
-    /// or from a text file, which do not have it.
+    /// Checksum of the data; `None` if the index was built from frame heads or from a text file,
+    /// which lack it.
     pub(crate) data_crc: Option<u32>,
-    /// The checksum of the shard's whole file, with its index.
+    /// Checksum of the shard's whole file, including its index.
     pub(crate) shard_crc: Option<u32>,
 }
 
 /// One block of an indexed shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// The offset of its header.
+    /// Offset of its header.
     pub(crate) offset: u64,
     pub(crate) stored_len: u64,
     pub(crate) first_record: u64,
@@ -63,73 +61,72 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Bytes of the payload in the file.
+    /// Byte range of the payload in the file.
     pub(crate) fn payload(&self) -> Range<u64> {
         let start = self.offset + PIECE_BYTES as u64;
         start..start + self.stored_len
     }
 }
 
-/// The offsets of the pages of keys.
+/// Location of the pages of keys.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyPlace {
-    /// In the file that holds the index.
+    /// Offset in the file that holds the index.
     pub(crate) offset: u64,
-    /// The start of each page from there, then the end of the last one.
+    /// Start of each page relative to it, followed by the end of the last one.
     pub(crate) directory: Vec<u64>,
 }
 
 impl Index {
-    /// Number of records.
+    /// Returns the number of records.
     pub fn len(&self) -> u64 {
         self.offsets.records()
     }
 
-    /// Whether there are none.
+    /// Returns whether it has no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The label of a record, if it has one.
+    /// Returns the label of a record, if it has one.
     pub fn label(&self, record: u64) -> Option<i64> {
         self.labels.get(record)
     }
 
-    /// Payload bytes of a record.
+    /// Returns the payload length of a record.
     pub fn record_len(&self, record: u64) -> Option<u64> {
         let frame = self.offsets.frame(record)?;
         (frame.end - frame.start).checked_sub(crate::frame::OVERHEAD_BYTES as u64)
     }
 
-    /// Whether records have keys.
+    /// Returns whether records have keys.
     pub fn has_keys(&self) -> bool {
         self.keys.is_some()
     }
 
-    /// Bytes of the data that is indexed: of a TFRecord file, or of what
-    /// comes before the keys of an indexed shard.
+    /// Returns the length of the indexed data: of a TFRecord file, or of the part before the keys
+    /// of an indexed shard.
     pub fn data_len(&self) -> u64 {
         self.data_len
     }
 
-    /// CRC32C of those bytes, if the index knows it.
+    /// Returns the CRC32C of those bytes, if known.
     pub fn data_crc32c(&self) -> Option<u32> {
         self.data_crc
     }
 
-    /// CRC32C of the shard's whole file, if the index knows it. An indexed
-    /// shard's is put together from those of its parts, so that opening a
-    /// shard tells whether it is the one that a manifest means.
+    /// Returns the CRC32C of the shard's whole file, if known. For an indexed shard it is combined
+    /// from those of its parts, so opening a shard shows whether it is the one in a manifest.
     pub fn shard_crc32c(&self) -> Option<u32> {
         self.shard_crc
     }
 
-    /// Number of blocks; 0 for a TFRecord file.
+    /// Returns the number of blocks; 0 for a TFRecord file.
     pub fn blocks(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Bytes of memory that the index holds.
+    /// Returns the memory of the index in bytes.
     pub fn memory_bytes(&self) -> usize {
         let keys = self
             .keys
@@ -139,13 +136,13 @@ impl Index {
         std::mem::size_of::<Self>() + self.column_bytes() + blocks + keys
     }
 
-    /// Bytes of memory that offsets and labels take.
+    /// Returns the memory of offsets and labels in bytes.
     pub fn column_bytes(&self) -> usize {
         self.offsets.memory_bytes() + self.labels.memory_bytes()
     }
 
-    /// Bytes of the file where a frame lies, for a record in a raw block or
-    /// a TFRecord file.
+    /// Returns the byte range of a frame in the file, for a record in a raw block or a TFRecord
+    /// file.
     pub(crate) fn raw_frame(&self, record: u64) -> Option<Range<u64>> {
         let frame = self.offsets.frame(record)?;
         if self.kind == FileKind::Sidecar {
@@ -155,7 +152,8 @@ impl Index {
         if block.codec != Codec::NONE {
             return None;
         }
-        // Compressed blocks make the file shorter than its frames: place first.
+        // Compressed blocks make the file shorter than its frames, so the order of operations
+        // avoids underflow.
         let (payload, first) = (
             block.payload().start,
             self.offsets.start(block.first_record)?,
@@ -163,14 +161,14 @@ impl Index {
         Some(payload + (frame.start - first)..payload + (frame.end - first))
     }
 
-    /// The block that holds a record.
+    /// Returns the block that holds a record.
     pub(crate) fn block_of(&self, record: u64) -> usize {
         self.blocks
             .partition_point(|block| block.first_record <= record)
             .saturating_sub(1)
     }
 
-    /// The records of a block.
+    /// Returns the records of a block.
     pub(crate) fn block_records(&self, block: usize) -> Range<u64> {
         let first = |at: usize| {
             self.blocks
@@ -180,11 +178,11 @@ impl Index {
         first(block)..first(block + 1)
     }
 
-    /// The stored bytes that are needed to decode `records`: their frames,
-    /// or the whole blocks where these are compressed. Empty for no records.
+    /// Returns the stored bytes that are needed to decode `records`: their frames, or the whole
+    /// blocks if these are compressed. Empty for no records.
     ///
     /// # Errors
-    /// When there are no such records.
+    /// If the records do not exist.
     pub fn byte_range(&self, records: Range<u64>) -> Result<Range<u64>> {
         if records.is_empty() {
             return Ok(0..0);
@@ -204,7 +202,7 @@ impl Index {
         }
     }
 
-    /// Damage that only an index can have: it contradicts itself.
+    /// An error for an index that contradicts itself.
     pub(crate) fn inconsistent(
         offset: u64,
         what: &str,

@@ -1,4 +1,4 @@
-//! Opening an index from the end of a file, without doing the reading.
+//! Parses the index at the end of a file, without doing any IO.
 
 use std::ops::Range;
 use std::path::Path;
@@ -14,8 +14,8 @@ use crate::codec::{self, Codec};
 use crate::error::{Corruption, Error, Result};
 use crate::frame::OVERHEAD_BYTES;
 
-/// How much of a file's end to read first: enough for the index of some ten
-/// thousand records, and about what storage hands out at the price of one byte.
+/// Bytes to read first from a file's end: enough for the index of some ten thousand records, and
+/// about as much as storage returns at the cost of one byte.
 pub const SUFFIX_BYTES: u64 = 256 << 10;
 
 /// The result of parsing the end of a file.
@@ -23,16 +23,16 @@ pub const SUFFIX_BYTES: u64 = 256 << 10;
 pub enum Found {
     /// The index.
     Index(Box<Index>),
-    /// The index is longer: ask again with the bytes from here to the end.
+    /// The index is longer: call again with the bytes from here to the end.
     Need(Range<u64>),
 }
 
-/// Opens the index at the end of a file of `file_len` bytes. `suffix` are its
-/// last bytes, as many as are at hand; [`SUFFIX_BYTES`] are a good start.
+/// Parses the index at the end of a file of `file_len` bytes. `suffix` is any number of its last
+/// bytes; [`SUFFIX_BYTES`] are a good start.
 ///
 /// # Errors
-/// [`Error::Corrupt`] when the bytes are damaged, [`Error::Version`] and
-/// [`Error::Feature`] when a newer release wrote them.
+/// [`Error::Corrupt`] if the bytes are damaged, [`Error::Version`] and [`Error::Feature`] if a
+/// newer release wrote them.
 pub fn parse_suffix(
     path: &Path,
     kind: FileKind,
@@ -75,7 +75,7 @@ fn file_kind(kind: FileKind) -> &'static str {
     }
 }
 
-/// Cuts the columns off the front of the index.
+/// Takes columns from the front of the index.
 struct Columns<'a> {
     rest: &'a [u8],
     offset: u64,
@@ -140,7 +140,7 @@ fn parse(bytes: &[u8], trailer: &Trailer, max_record: u64) -> Result<Index, Corr
         8,
         "key page directory",
     )?;
-    // What compatible features of later releases add comes after it.
+    // Compatible features of later releases may append data.
     if !columns.rest.is_empty() && trailer.features.compatible == 0 {
         let left = columns.rest.len();
         return Err(Index::inconsistent(
@@ -200,7 +200,7 @@ fn parse(bytes: &[u8], trailer: &Trailer, max_record: u64) -> Result<Index, Corr
     })
 }
 
-/// The sum of the shard's file, from the sums of its parts.
+/// Combines the checksum of the shard's file from those of its parts.
 fn shard_crc(head: &IndexHead, trailer: &Trailer) -> u32 {
     if head.kind == FileKind::Sidecar {
         return head.data_crc;
@@ -213,7 +213,7 @@ fn shard_crc(head: &IndexHead, trailer: &Trailer) -> u32 {
     sum.value()
 }
 
-/// Data, keys, index and trailer follow each other without a gap.
+/// Data, keys, index and trailer must follow each other without a gap.
 fn check_place(head: &IndexHead, trailer: &Trailer) -> Result<(), Corruption> {
     let keys_offset = match head.kind {
         FileKind::Shard => head.data_len,

@@ -1,4 +1,4 @@
-//! Making an index for a TFRecord file that came without one.
+//! Builds an index for a TFRecord file without one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,14 +12,12 @@ use crate::shard::refuse_compressed;
 use crate::storage::{self, Ahead, LocalFiles, ReadAt, Storage};
 use crate::tfrecord::{Compression, ReaderBuilder};
 
-/// Reads a TFRecord file whole, verifying it, and indexes it. Gives the index
-/// and the CRC32C of the file. Labels come from the feature `label_feature`
-/// where a record is an Example that has it, keys from the bytes feature
-/// `key_feature`. `check` sees every record, and may refuse it.
+/// Reads and verifies a whole TFRecord file and indexes it. Returns the index and the CRC32C of the
+/// file. Labels come from the feature `label_feature` of records that are Examples and have it,
+/// keys from the bytes feature `key_feature`. `check` receives every record, and may refuse it.
 ///
 /// # Errors
-/// When the file cannot be read, is damaged, or is compressed as a whole; and
-/// for a record that is refused.
+/// If the file cannot be read, is damaged, or is compressed as a whole; and for a refused record.
 pub fn build_sidecar(
     path: &Path,
     label_feature: Option<&str>,
@@ -61,7 +59,7 @@ pub fn build_sidecar(
     Ok((index, sum.value()))
 }
 
-/// Adds a verified frame to the file's sum.
+/// Adds a verified frame to the file's checksum.
 fn sum_frame(sum: &mut Crc32c, payload: &[u8]) {
     let crc = crate::checksum::crc32c(payload);
     sum.update(&crate::frame::encode_head(payload.len() as u64));
@@ -69,17 +67,17 @@ fn sum_frame(sum: &mut Crc32c, payload: &[u8]) {
     sum.update(&crate::checksum::mask(crc).to_le_bytes());
 }
 
-/// Finds the frames of a TFRecord file by their heads alone, whose checksums
-/// are verified: payloads are not read. Neither labels nor keys are known.
+/// Finds the frames of a TFRecord file by their heads, whose checksums are verified; payloads are
+/// not read. Labels and keys are unknown.
 ///
 /// # Errors
-/// When the file cannot be read, a head is damaged, or the file is compressed
-/// as a whole.
+/// If the file cannot be read, a head is damaged, or the file is compressed as a whole.
 pub fn scan_tfrecord(path: &Path, max_record: u64) -> Result<IndexBuilder> {
     scan_tfrecord_in(&LocalFiles::new(1), path, max_record)
 }
 
-/// [`scan_tfrecord`] in any storage. Where a read costs more than the bytes between two heads, those are read as well.
+/// [`scan_tfrecord`] in any storage. If a separate read costs more than the bytes between two
+/// heads, those are read too.
 pub(crate) fn scan_tfrecord_in(
     storage: &dyn Storage,
     path: &Path,
@@ -118,13 +116,13 @@ pub(crate) fn scan_tfrecord_in(
     Ok(index)
 }
 
-/// Small reads of a file, further and further on.
+/// Small reads of a file at increasing offsets.
 struct Heads<'a> {
     path: &'a Path,
     file: Arc<dyn ReadAt>,
     len: u64,
     ahead: Ahead,
-    /// Bytes to read at once; 0 to read only the wanted ones.
+    /// Bytes per read; 0 to read only the requested ones.
     chunk: u64,
     start: u64,
     bytes: Vec<u8>,

@@ -1,8 +1,7 @@
-//! The indexed shard `.fbs`: the frames of a TFRecord in checksummed blocks,
-//! with the index in the file's end.
+//! The indexed shard `.fbs`: the frames of a TFRecord in checksummed blocks, with the index at the
+//! file's end.
 //!
-//! This module owns writing and walking the blocks; opening one for random
-//! access is [`crate::Shard`].
+//! This module writes and walks blocks; [`crate::Shard`] opens a shard for random access.
 //!
 //! ```
 //! use forebay_shard::indexed::{Codec, WriterBuilder};

@@ -1,5 +1,5 @@
-//! Walking the blocks of an indexed shard by their headers, without the
-//! index: for verification, and for what can be saved when the end is gone.
+//! Walks the blocks of an indexed shard by their headers, without the index: for verification, and
+//! for recovery if the end of the file is missing.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -8,7 +8,7 @@ use crate::codec::Codec;
 use crate::error::Corruption;
 use crate::index::layout::{BLOCK_ALIGN, BlockHeader, PIECE_BYTES};
 
-/// A block that was met, with its payload in the walk's buffer.
+/// A block of the walk, with its payload in the walk's buffer.
 #[derive(Debug)]
 pub(crate) struct BlockAt {
     pub(crate) offset: u64,
@@ -19,13 +19,13 @@ pub(crate) struct BlockAt {
 pub(crate) struct Walk<R> {
     reader: R,
     position: u64,
-    /// Bytes of the file up to which there are blocks.
+    /// Offset at which the blocks end.
     end: u64,
     max_payload: u64,
 }
 
 impl<R: Read> Walk<R> {
-    /// From `position` on, where the reader stands, up to `end`.
+    /// Starts at `position`, the reader's current offset; ends at `end`.
     pub(crate) fn new(reader: R, position: u64, end: u64, max_payload: u64) -> Self {
         Self {
             reader,
@@ -39,8 +39,8 @@ impl<R: Read> Walk<R> {
         self.position
     }
 
-    /// The next block's header and payload, the latter unchecked; `None` at
-    /// the end. Padding must be zero.
+    /// Returns the next block's header and payload, the latter not verified; `None` at the end.
+    /// Padding must be zero.
     pub(crate) fn next(
         &mut self,
         payload: &mut Vec<u8>,
@@ -50,7 +50,7 @@ impl<R: Read> Walk<R> {
         if self.position >= self.end {
             return Ok(Ok(None));
         }
-        // Compressed blocks follow at once, raw ones at the next multiple.
+        // Compressed blocks follow directly, raw ones at the next multiple of the alignment.
         let room = (self.end - self.position).min(PIECE_BYTES as u64);
         if self.read(&mut piece, room as usize)? < PIECE_BYTES {
             return Ok(Err(self.cut(PIECE_BYTES as u64, room)));

@@ -1,4 +1,4 @@
-//! Writing an indexed shard, in one pass from front to back.
+//! Writes an indexed shard, in one pass from front to back.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::index::{Block, Features, FileKind, IndexBuilder, RecordMeta};
 use crate::tfrecord::RecordInfo;
 use crate::writer::{KEEP_BYTES, ShardSummary, index_frames, too_long};
 
-/// The largest size at which a block can be told to close.
+/// Upper bound of the size at which a block is closed.
 pub const MAX_BLOCK_BYTES: usize = 64 << 20;
 
 /// Options of a [`Writer`].
@@ -25,12 +25,12 @@ pub struct WriterBuilder {
 }
 
 impl WriterBuilder {
-    /// Raw blocks of about 1 MiB.
+    /// Creates options for raw blocks of about 1 MiB.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets how blocks are stored: a [`Codec`], or one with a level. A block that does not shrink
+    /// Sets how blocks are stored: a [`Codec`], or one with a level. A block that would not shrink
     /// is stored raw.
     pub fn compression(&mut self, compression: impl Into<BlockCompression>) -> &mut Self {
         self.compression = compression.into();
@@ -44,12 +44,12 @@ impl WriterBuilder {
         self
     }
 
-    /// Writes to anything; `name` is what errors call it. The writer does its
-    /// own buffering. The file is complete once [`Writer::finish`] returns.
+    /// Writes to any writer; `name` is its name in errors. The writer is buffered here. The file is
+    /// complete once [`Writer::finish`] returns.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] for a codec that this build lacks, [`Error::Io`] when there is no memory
-    /// for it.
+    /// [`Error::NotBuilt`] for a codec that this build lacks, [`Error::Io`] if there is not enough
+    /// memory for it.
     pub fn from_writer<W: Write>(&self, writer: W, name: impl AsRef<Path>) -> Result<Writer<W>> {
         let path = name.as_ref();
         let codec = self.compression.codec();
@@ -79,7 +79,7 @@ impl WriterBuilder {
     }
 }
 
-/// A compressor with the codec whose id its blocks carry.
+/// A compressor, with the codec id for its blocks.
 struct BlockCompressor {
     codec: Codec,
     compress: Compressor,
@@ -91,22 +91,21 @@ impl std::fmt::Debug for BlockCompressor {
     }
 }
 
-/// The block that is collected.
+/// The block under construction.
 #[derive(Debug, Clone, Copy, Default)]
 struct Open {
     first_record: u64,
     records: u64,
-    /// The start of its frames among the joined frames of all blocks.
+    /// Start of its frames in the concatenated frames of all blocks.
     logical: u64,
-    /// Bytes of its frames.
+    /// Length of its frames.
     bytes: u64,
 }
 
 /// Writes the records of an indexed shard.
 ///
-/// A record is given whole to [`append`](Self::append), or put together in
-/// the block's own buffer between [`begin`](Self::begin) and
-/// [`commit`](Self::commit), so that its bytes are copied once at most.
+/// A record is passed whole to [`append`](Self::append), or built in the block's own buffer between
+/// [`begin`](Self::begin) and [`commit`](Self::commit), so its bytes are copied at most once.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     path: PathBuf,
@@ -115,15 +114,15 @@ pub struct Writer<W: Write> {
     compressor: Option<BlockCompressor>,
     compressed: Vec<u8>,
     block_bytes: usize,
-    /// The open block: frames that were put together here.
+    /// Frames of the open block that were built here.
     frames: FrameBuffer,
-    /// The frames that follow in the open block, each from this record on.
+    /// Frames that follow in the open block, each from this record on.
     parts: Vec<(Frames, usize)>,
-    /// Buffers that are written.
+    /// Buffers whose frames have been written.
     spent: Vec<Frames>,
     open: Open,
     index: IndexBuilder,
-    /// The checksum of all bytes written.
+    /// Checksum of all bytes written.
     sum: Crc32c,
 }
 
@@ -131,8 +130,7 @@ impl<W: Write> Writer<W> {
     /// Writes a record.
     ///
     /// # Errors
-    /// When it is longer than 256 MiB, its key cannot be indexed, or writing
-    /// fails.
+    /// If it is longer than 256 MiB, its key cannot be indexed, or writing fails.
     pub fn append(&mut self, record: &[u8], meta: &RecordMeta<'_>) -> Result<RecordInfo> {
         if record.len() as u64 > MAX_RECORD_BYTES {
             return Err(too_long(record.len() as u64));
@@ -141,8 +139,7 @@ impl<W: Write> Writer<W> {
         self.commit(meta)
     }
 
-    /// Starts a record in the block's buffer. One that was started and not
-    /// committed is dropped.
+    /// Starts a record in the block's buffer, and drops one that was not committed.
     pub fn begin(&mut self) -> Payload<'_> {
         for (frames, from) in std::mem::take(&mut self.parts) {
             let (bytes, sum) = frames.part(from..frames.len());
@@ -152,17 +149,16 @@ impl<W: Write> Writer<W> {
         self.frames.begin()
     }
 
-    /// Makes room in the index; see
-    /// [`IndexBuilder::reserve`](crate::IndexBuilder::reserve).
+    /// Reserves memory in the index; see [`IndexBuilder::reserve`](crate::IndexBuilder::reserve).
     pub fn reserve(&mut self, records: u64, key_bytes: u64) {
         self.index.reserve(records, key_bytes);
     }
 
-    /// Appends records that were put together elsewhere; see
+    /// Appends records that were framed elsewhere; see
     /// [`tfrecord::Writer::append_frames`](crate::tfrecord::Writer::append_frames).
     ///
     /// # Errors
-    /// As there.
+    /// As in that function.
     pub fn append_frames<'m>(
         &mut self,
         frames: Frames,
@@ -192,12 +188,12 @@ impl<W: Write> Writer<W> {
         self.spent.push(frames);
     }
 
-    /// Ends the record that was started last. Its offset is the one among the
-    /// joined frames of all blocks.
+    /// Ends the record that was started last. Its offset is the one in the concatenated frames of
+    /// all blocks.
     ///
     /// # Errors
-    /// When none was started, it is longer than 256 MiB, its key cannot be
-    /// indexed (it is dropped then), or writing fails.
+    /// If none was started, it is longer than 256 MiB, its key cannot be indexed (it is dropped
+    /// then), or writing fails.
     pub fn commit(&mut self, meta: &RecordMeta<'_>) -> Result<RecordInfo> {
         let len = self
             .frames
@@ -222,16 +218,16 @@ impl<W: Write> Writer<W> {
         Ok(RecordInfo { index, offset, len })
     }
 
-    /// Records written so far.
+    /// Returns the number of records written so far.
     pub fn records(&self) -> u64 {
         self.index.records()
     }
 
-    /// Writes what is left, the index and the trailer. Gives the inner writer
-    /// back, flushed, and what was written.
+    /// Writes pending data, the index and the trailer. Returns the inner writer, flushed, and a
+    /// summary.
     ///
     /// # Errors
-    /// When writing fails.
+    /// If writing fails.
     pub fn finish(mut self) -> Result<(W, ShardSummary)> {
         self.close_block(None)?;
         self.start()
@@ -260,7 +256,7 @@ impl<W: Write> Writer<W> {
         Ok((self.writer, summary))
     }
 
-    /// Writes the file header, if nothing was written yet.
+    /// Writes the file header, unless it was written before.
     fn start(&mut self) -> io::Result<()> {
         if self.sum.is_empty() {
             let header = Header {
@@ -279,8 +275,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes the open block: what is in the buffer, the parts, and some more
-    /// records of the part that comes.
+    /// Writes the open block: the buffer, the parts, and the first records of the next part.
     fn close_block(&mut self, more: Option<(&Frames, Range<usize>)>) -> Result<()> {
         self.frames.rollback();
         if self.open.records > 0 {
@@ -301,7 +296,7 @@ impl<W: Write> Writer<W> {
 
     fn write_block(&mut self, more: Option<(&Frames, Range<usize>)>) -> io::Result<()> {
         self.start()?;
-        // The sum of the frames is there already: raw blocks need no other.
+        // The checksum of the frames is known already: raw blocks need no other.
         let mut frames = self.frames.sum();
         let mut pieces: Vec<&[u8]> = Vec::with_capacity(self.parts.len() + 2);
         pieces.push(self.frames.bytes());
@@ -374,7 +369,7 @@ mod tests {
     use super::*;
     use crate::index::{Found, parse_suffix};
 
-    /// Records of odd sizes, some beyond a block of 4 KiB.
+    /// Records of various sizes, some longer than a block of 4 KiB.
     fn record(number: usize) -> Vec<u8> {
         let len = [0, 10, 700, 2047, 2048, 5000, 9][number % 7];
         (0..len).map(|at| (at * number % 251) as u8).collect()

@@ -1,16 +1,16 @@
-//! The fingerprint of a manifest: the identity of its dataset.
+//! The fingerprint of a manifest, which identifies its dataset.
 
 use super::Manifest;
 #[cfg(feature = "blake3")]
 use crate::example::RecordFeatures;
 
 impl Manifest {
-    /// Identity of the dataset: 32 hexadecimal digits of a BLAKE3 hash over
-    /// the splits, the records, bytes and checksum of every shard, the label
-    /// base and the classes. How it was packed does not count.
+    /// Returns the identity of the dataset: 32 hexadecimal digits of a BLAKE3 hash over the splits,
+    /// the records, bytes and checksum of every shard, the label base and the classes. Pack options
+    /// are not included.
     ///
-    /// Needs the feature `blake3`. Without it, the field [`fingerprint`](Self#structfield.fingerprint)
-    /// is read as it is and not checked.
+    /// Needs the feature `blake3`. Without it, the field
+    /// [`fingerprint`](Self#structfield.fingerprint) is returned unverified.
     #[cfg(feature = "blake3")]
     pub fn fingerprint(&self) -> String {
         let mut hash = blake3::Hasher::new_derive_key("forebay dataset fingerprint v1");
@@ -48,7 +48,7 @@ impl Manifest {
         hash.finalize().to_hex()[..32].to_owned()
     }
 
-    /// Returns the fingerprint; `None` where this build cannot compute it.
+    /// Returns the fingerprint; `None` if this build cannot compute it.
     #[cfg(feature = "blake3")]
     pub(super) fn computed_fingerprint(&self) -> Option<String> {
         Some(self.fingerprint())

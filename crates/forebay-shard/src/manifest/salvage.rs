@@ -1,4 +1,4 @@
-//! A damaged manifest: what its fingerprint proves.
+//! Recovers the parts of a damaged manifest that its fingerprint proves.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,9 +8,10 @@ use crate::error::{Error, Result};
 use crate::storage::{self, Storage};
 
 impl Manifest {
-    /// Recovers what a right fingerprint proves of a manifest that [`parse`](Self::parse) refuses: its
-    /// shards, format, label base, record features and the names of its classes. All else is left out.
-    /// Returns `None` without the feature `blake3`, which computes the fingerprint.
+    /// Recovers the parts that a correct fingerprint proves of a manifest that
+    /// [`parse`](Self::parse) refuses: its shards, format, label base, record features and the
+    /// names of its classes. All other parts are left out. Returns `None` without the feature
+    /// `blake3`, which computes the fingerprint.
     pub fn salvage(bytes: &[u8]) -> Option<Self> {
         let mut manifest: Self = serde_json::from_slice(bytes).ok()?;
         let mut required = manifest.requires.iter();
@@ -39,7 +40,7 @@ impl Manifest {
     /// [`salvage`](Self::salvage) of `forebay.json` of a dataset in any storage.
     ///
     /// # Errors
-    /// When it is there and cannot be read.
+    /// If it exists and cannot be read.
     pub fn salvage_in(root: impl AsRef<Path>, storage: &dyn Storage) -> Result<Option<Self>> {
         let path = root.as_ref().join(FILE_NAME);
         match storage::read_whole(storage, &path, MAX_BYTES, "a manifest") {

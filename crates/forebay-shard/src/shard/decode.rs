@@ -1,4 +1,4 @@
-//! From stored bytes to records: no file is touched here.
+//! Decodes stored bytes to records, without IO.
 
 use std::ops::Range;
 
@@ -81,7 +81,7 @@ impl Shard {
                 raw_len,
             ));
         }
-        // The first block expands into place, later ones behind it.
+        // The first block expands into place, later ones after it.
         let start = out.expanded.len();
         let target = if start == 0 {
             &mut out.expanded
@@ -112,13 +112,12 @@ impl Shard {
     }
 }
 
-/// The most bytes that a block can expand to: it closes with the record that
-/// makes it long enough.
+/// Upper bound of the expanded size of a block: the record that makes it long enough is its last.
 pub(crate) fn indexed_block_limit(max_record: u64) -> u64 {
     (crate::indexed::MAX_BLOCK_BYTES as u64 + OVERHEAD_BYTES as u64).saturating_add(max_record)
 }
 
-/// Checks and expands the payload of a block.
+/// Verifies and expands the payload of a block.
 pub(crate) fn expand_block(
     block: &index::Block,
     stored: &[u8],

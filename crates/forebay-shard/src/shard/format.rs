@@ -1,4 +1,4 @@
-//! Which format a file has, and what lies beside it.
+//! Detection of a file's format and of its sidecars.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub enum ShardFormat {
 }
 
 impl ShardFormat {
-    /// Its name: "tfrecord", "indexed".
+    /// Returns its name: "tfrecord", "indexed".
     pub fn name(self) -> &'static str {
         match self {
             Self::TfRecord => "tfrecord",
@@ -29,7 +29,7 @@ impl ShardFormat {
         }
     }
 
-    /// Returns the end of a shard's file name.
+    /// Returns the extension of a shard's file name.
     pub fn extension(self) -> &'static str {
         match self {
             Self::TfRecord => "",
@@ -37,7 +37,7 @@ impl ShardFormat {
         }
     }
 
-    /// The format of a file, by its first bytes: 8 or more, if it has them.
+    /// Detects the format of a file by its first bytes: 8 or more, if it has them.
     pub fn detect(start: &[u8]) -> Self {
         if start.starts_with(&FileKind::Shard.magic()) {
             Self::Indexed
@@ -67,15 +67,15 @@ impl FromStr for ShardFormat {
     }
 }
 
-/// The sidecar of a TFRecord file: `index/NAME.fbi`, else `index/NAME.idx`,
-/// in the file's directory.
+/// Returns the sidecar of a TFRecord file: `index/NAME.fbi`, or else `index/NAME.idx`, in the
+/// file's directory.
 pub fn find_sidecar(path: &Path) -> Option<PathBuf> {
     find_sidecar_in(path, &|sidecar| {
         storage::exists(&LocalFiles::new(1), sidecar)
     })
 }
 
-/// [`find_sidecar`] among files that `is_there` knows.
+/// [`find_sidecar`] among files for which `is_there` returns true.
 pub(crate) fn find_sidecar_in(path: &Path, is_there: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     let name = path.file_name()?;
     ["fbi", "idx"].into_iter().find_map(|extension| {
@@ -87,7 +87,7 @@ pub(crate) fn find_sidecar_in(path: &Path, is_there: &dyn Fn(&Path) -> bool) -> 
     })
 }
 
-/// The format of a file by its first bytes.
+/// Detects the format of a file by its first bytes.
 pub(crate) fn detect_format(storage: &dyn Storage, path: &Path) -> Result<ShardFormat> {
     let file = storage::open(storage, path)?;
     let mut start = vec![0; file.len().min(HEAD_BYTES as u64) as usize];
@@ -95,7 +95,7 @@ pub(crate) fn detect_format(storage: &dyn Storage, path: &Path) -> Result<ShardF
     Ok(ShardFormat::detect(&start))
 }
 
-/// Refuses compressed TFRecords where places of records are needed.
+/// Refuses compressed TFRecords where offsets of records are needed.
 pub(crate) fn refuse_compressed(path: &Path, start: &[u8]) -> Result<()> {
     match Compression::detect(start) {
         Compression::None => Ok(()),

@@ -1,4 +1,4 @@
-//! Reading one frame with one call, its payload straight into place.
+//! Reads a frame with one call, its payload directly into place.
 
 use std::io::{self, IoSliceMut};
 
@@ -6,8 +6,8 @@ use crate::error::Corruption;
 use crate::frame::{self, HEAD_BYTES, OVERHEAD_BYTES};
 use crate::storage::ReadAt;
 
-/// Reads a frame at `offset`: head and tail into `ends`, the payload into
-/// `payload`, with one call. Gives how many bytes came.
+/// Reads a frame at `offset`: head and tail into `ends`, the payload into `payload`, with one call.
+/// Returns the number of bytes read.
 pub(super) fn read_frame_at(
     file: &dyn ReadAt,
     ends: &mut [u8; OVERHEAD_BYTES],
@@ -23,7 +23,7 @@ pub(super) fn read_frame_at(
     file.read_parts_at(&mut parts, offset)
 }
 
-/// [`frame::check`] for a frame whose ends lie apart from its payload.
+/// [`frame::check`] for a frame whose head and tail are separate from its payload.
 pub(super) fn check_split_frame(
     ends: &[u8; OVERHEAD_BYTES],
     payload: &[u8],

@@ -1,7 +1,7 @@
 //! One shard of either format: random access by record number.
 //!
-//! [`Shard::byte_range`] and [`Shard::decode`] need no file; positioned reads
-//! of its [`Storage`] are built on top of them.
+//! [`Shard::byte_range`] and [`Shard::decode`] do no IO; positioned reads of its [`Storage`] are
+//! built on top of them.
 
 mod decode;
 mod format;
@@ -23,12 +23,12 @@ pub use format::{ShardFormat, find_sidecar};
 pub(crate) use format::{detect_format, find_sidecar_in, refuse_compressed};
 use frame_io::{check_split_frame, read_frame_at};
 
-/// How shards are opened and read.
+/// Options for opening and reading shards.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
-    /// The longest record to accept, in bytes.
+    /// Maximum length of a record, in bytes.
     pub max_record: u64,
-    /// Whether payloads are checked against their checksums on every read.
+    /// Whether payloads are verified against their checksums on every read.
     pub verify: bool,
 }
 
@@ -85,14 +85,12 @@ enum Advice {
 }
 
 impl Shard {
-    /// Opens a shard. An indexed shard has its index in it; for a TFRecord
-    /// file `sidecar` names it (`.fbi`, or DALI's text `.idx`). Without one
-    /// the file is walked once, frame head by frame head, and labels and keys
-    /// are not known.
+    /// Opens a shard. An indexed shard contains its index; for a TFRecord file `sidecar` is the
+    /// path of one (`.fbi`, or DALI's text `.idx`). Without one the file is scanned once, frame
+    /// head by frame head, and labels and keys are unknown.
     ///
     /// # Errors
-    /// When the file or its index cannot be read, is damaged, or one does not
-    /// belong to the other.
+    /// If the file or its index cannot be read or is damaged, or they do not belong together.
     pub fn open(
         path: impl AsRef<Path>,
         format: ShardFormat,
@@ -108,8 +106,8 @@ impl Shard {
         )
     }
 
-    /// Opens a shard of the format that its first bytes show, with the
-    /// sidecar `index/NAME.fbi` or `index/NAME.idx` beside it, if there is one.
+    /// Opens a shard in the format detected from its first bytes, with the sidecar `index/NAME.fbi`
+    /// or `index/NAME.idx` beside it, if any.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -211,17 +209,17 @@ impl Shard {
         }
     }
 
-    /// Number of records.
+    /// Returns the number of records.
     pub fn len(&self) -> u64 {
         self.inner.index.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether it has no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The shard's format.
+    /// Returns the shard's format.
     pub fn format(&self) -> ShardFormat {
         self.inner.format
     }
@@ -231,7 +229,7 @@ impl Shard {
         &self.inner.path
     }
 
-    /// Bytes of the file.
+    /// Returns the size of the file in bytes.
     pub fn file_len(&self) -> u64 {
         self.inner.file_len
     }
@@ -241,20 +239,20 @@ impl Shard {
         &self.inner.index
     }
 
-    /// The label of a record, if the index knows one.
+    /// Returns the label of a record, if the index has one.
     pub fn label(&self, record: u64) -> Option<i64> {
         self.inner.index.label(record)
     }
 
-    /// Payload bytes of a record; `None` beyond the last.
+    /// Returns the payload length of a record; `None` beyond the last.
     pub fn record_len(&self, record: u64) -> Option<u64> {
         self.inner.index.record_len(record)
     }
 
-    /// The key of a record, read from disk; empty if the index has none.
+    /// Returns the key of a record, read from storage; empty if the index has no keys.
     ///
     /// # Errors
-    /// When there is no such record, or its page of keys cannot be read.
+    /// If the record does not exist, or its page of keys cannot be read.
     pub fn key(&self, record: u64) -> Result<Vec<u8>> {
         self.check_range(&(record..record.saturating_add(1)))?;
         let page = record / index::KEY_PAGE_RECORDS;
@@ -268,11 +266,11 @@ impl Shard {
         Ok(key)
     }
 
-    /// Calls `each` with every record number and key, in order; not at all
-    /// if the index has no keys.
+    /// Calls `each` with every record number and key, in order; not at all if the index has no
+    /// keys.
     ///
     /// # Errors
-    /// When a page of keys cannot be read.
+    /// If a page of keys cannot be read.
     pub fn for_each_key(&self, mut each: impl FnMut(u64, &[u8])) -> Result<()> {
         let inner = &*self.inner;
         if let (Some(keys), Some(path)) = (&inner.index.keys, &inner.index_path) {
@@ -293,10 +291,10 @@ impl Shard {
         Ok(())
     }
 
-    /// The first record with this key.
+    /// Returns the first record with this key.
     ///
     /// # Errors
-    /// When a page of keys cannot be read.
+    /// If a page of keys cannot be read.
     pub fn find_key(&self, key: &[u8]) -> Result<Option<u64>> {
         let mut found = None;
         self.for_each_key(|record, candidate| {
@@ -343,22 +341,21 @@ impl Shard {
         Ok(())
     }
 
-    /// The stored bytes that are needed for these records: their frames, or
-    /// whole blocks where these are compressed.
+    /// Returns the stored bytes that are needed for these records: their frames, or whole blocks if
+    /// these are compressed.
     ///
     /// # Errors
-    /// When there are no such records.
+    /// If the records do not exist.
     pub fn byte_range(&self, records: Range<u64>) -> Result<Range<u64>> {
         self.check_range(&records)?;
         self.inner.index.byte_range(records)
     }
 
-    /// Decodes records from the bytes of [`byte_range`](Self::byte_range),
-    /// which the caller put into [`RecordBlock::stored_mut`]. Every checksum
-    /// on the way is verified.
+    /// Decodes records from the bytes of [`byte_range`](Self::byte_range), which the caller has put
+    /// into [`RecordBlock::stored_mut`]. Verifies every checksum involved.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the bytes are damaged or fewer than needed.
+    /// [`Error::Corrupt`] if the bytes are damaged or fewer than needed.
     pub fn decode(&self, records: Range<u64>, out: &mut RecordBlock) -> Result<()> {
         let base = self.byte_range(records.clone())?.start;
         out.clear(records.start);
@@ -369,8 +366,7 @@ impl Shard {
     /// Reads records from the file.
     ///
     /// # Errors
-    /// When there are no such records, the file cannot be read, or it is
-    /// damaged.
+    /// If the records do not exist, or the file cannot be read or is damaged.
     pub fn read_range(&self, records: Range<u64>, out: &mut RecordBlock) -> Result<()> {
         let bytes = self.byte_range(records.clone())?;
         let len = usize::try_from(bytes.end - bytes.start)
@@ -380,20 +376,20 @@ impl Shard {
         self.decode(records, out)
     }
 
-    /// Tells the system that the bytes of records will not be read again soon, so that its page cache gives their room to
-    /// others. Advice: nothing comes of it where the system takes none.
+    /// Advises the system that the bytes of records will not be read again soon, so that its page
+    /// cache can evict them. Without system support this has no effect.
     ///
     /// # Errors
-    /// When there are no such records, or the file cannot be opened.
+    /// If the records do not exist, or the file cannot be opened.
     pub fn forget_range(&self, records: Range<u64>) -> Result<()> {
         self.advise(records, Advice::Forget)
     }
 
-    /// Tells the system that the bytes of records will be read soon, so that it begins to read them now. Returns before they are there. Advice, as
-    /// [`forget_range`](Self::forget_range).
+    /// Advises the system to start reading the bytes of records, and returns immediately. Without
+    /// system support this has no effect.
     ///
     /// # Errors
-    /// When there are no such records, or the file cannot be opened.
+    /// If the records do not exist, or the file cannot be opened.
     pub fn will_need_range(&self, records: Range<u64>) -> Result<()> {
         self.advise(records, Advice::WillNeed)
     }
@@ -408,13 +404,11 @@ impl Shard {
         Ok(())
     }
 
-    /// Reads one record, replacing what is in `out`. Of a raw block or a
-    /// TFRecord file only the record itself is read and verified. After an
-    /// error `out` holds nothing of use.
+    /// Reads one record, replacing the content of `out`. From a raw block or a TFRecord file, only
+    /// the record itself is read and verified. After an error the content of `out` is undefined.
     ///
     /// # Errors
-    /// When there is no such record, the file cannot be read, or it is
-    /// damaged.
+    /// If the record does not exist, or the file cannot be read or is damaged.
     pub fn read(&self, record: u64, out: &mut Vec<u8>) -> Result<()> {
         self.check_range(&(record..record.saturating_add(1)))?;
         let Some(frame) = self.inner.index.raw_frame(record) else {
@@ -427,7 +421,7 @@ impl Shard {
         let len = (frame.end - frame.start) as usize - OVERHEAD_BYTES;
         let file = self.file()?;
         let mut ends = [0; OVERHEAD_BYTES];
-        // Bytes that are there already are overwritten, not zeroed again.
+        // Existing bytes are overwritten, not zeroed again.
         out.resize(len, 0);
         let read = read_frame_at(&*file, &mut ends, out, frame.start)
             .map_err(|error| Error::io(&self.inner.path, "read", error))?;
@@ -435,12 +429,12 @@ impl Shard {
         checked.map_err(|damage| damage.record(record).shard(&self.inner.path).into())
     }
 
-    /// Walks records in order, with large reads.
+    /// Iterates over records in order, with large reads.
     pub fn scan(&self, records: Range<u64>) -> Scan {
         Scan::new(self.clone(), records)
     }
 
-    /// The storage that it is in.
+    /// Returns the storage of the shard.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.inner.storage
     }
@@ -450,7 +444,7 @@ impl Shard {
     }
 }
 
-/// A walk over all pages of keys.
+/// Iterates over all pages of keys.
 pub(crate) fn key_pages(
     file: &Arc<dyn ReadAt>,
     storage: &dyn Storage,
@@ -460,7 +454,7 @@ pub(crate) fn key_pages(
     Ahead::new(file, storage.read_profile(), keys.offset, end)
 }
 
-/// The longest text index that is read: some ten million records.
+/// Size limit of a text index: some ten million records.
 const MAX_IDX_BYTES: u64 = 256 << 20;
 
 /// Reads the index from the end of a file.

@@ -1,4 +1,4 @@
-//! The behavior that every [`Storage`] has, as a test that implementors run.
+//! A conformance test of the behavior that every [`Storage`] must have, for implementors.
 //!
 //! Enable the feature `conformance` in `[dev-dependencies]`, put [`files`] where your storage finds
 //! them, and call [`check`].
@@ -17,7 +17,7 @@ use std::path::Path;
 
 use super::{ReadAt, Storage};
 
-/// Returns the files that [`check`] expects: their names below its root, and their bytes.
+/// Returns the files that [`check`] expects: their names below its root, and their content.
 pub fn files() -> [(&'static str, Vec<u8>); 3] {
     [
         ("bytes", (0..50).collect()),
@@ -31,10 +31,10 @@ fn large() -> Vec<u8> {
     bytes.collect()
 }
 
-/// Checks that `storage` reads [`files`] below `root` as its contract says.
+/// Checks that `storage` reads [`files`] below `root` according to its contract.
 ///
 /// # Panics
-/// When it does not.
+/// If it does not.
 pub fn check(storage: &dyn Storage, root: &Path) {
     check_files(storage, root);
     check_names(storage, root);

@@ -1,7 +1,7 @@
-//! Files of this machine, kept open a few at a time, and told of ahead where that helps.
+//! Local files: a bounded number of open files, and prefetch hints when they help.
 //!
-//! A dataset has thousands of shards, a process a thousand descriptors. Each shard asks here for its file; the one that
-//! was used longest ago is closed when there are too many.
+//! A dataset has thousands of shards, a process a thousand descriptors. Each shard opens its file
+//! through this cache, which closes the least recently used file when there are too many.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -16,16 +16,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{ReadAt, ReadProfile, Storage};
 
-/// How many files a dataset keeps open, and at most this part of what the
-/// process may have.
+/// Maximum number of files that a dataset keeps open; the descriptor limit of the process may lower
+/// it.
 const MOST_FILES: usize = 256;
 const PART_OF_LIMIT: u64 = 4;
 
-/// Prefetch hints that are given after a read had to wait. One read then goes without a hint, to see whether it still
-/// waits. A hint costs a third of a read from the page cache; reads from a disk need it to keep the disk busy.
+/// Number of prefetch hints after a read that had to wait. The next read then goes without a hint,
+/// to check whether it still waits. A hint costs a third of a read from the page cache; reads from
+/// a disk need it to keep the disk busy.
 const TOLD: u32 = 256;
 
-/// Local files, of which only so many are open at a time.
+/// Local files, with a limit of open files.
 #[derive(Debug)]
 pub struct LocalFiles {
     most: usize,
@@ -36,7 +37,7 @@ pub struct LocalFiles {
 /// Decides whether the system gets prefetch hints.
 #[derive(Debug, Default)]
 struct Hints {
-    /// Hints that remain. At 0 reads go without a hint and are watched.
+    /// Remaining hints. At 0, reads go without a hint and are observed.
     left: AtomicU32,
 }
 
@@ -55,7 +56,7 @@ impl Hints {
         self.left.load(Ordering::Relaxed) == 0
     }
 
-    /// Notes a read that had to wait, or may have.
+    /// Records a read that had to wait, or may have.
     #[cfg(target_os = "linux")]
     fn had_to_wait(&self) {
         self.left.store(TOLD, Ordering::Relaxed);
@@ -69,7 +70,7 @@ struct Open {
 }
 
 impl LocalFiles {
-    /// Keeps up to `most` files open.
+    /// Creates a storage that keeps up to `most` files open.
     pub fn new(most: usize) -> Self {
         Self {
             most: most.max(1),
@@ -78,7 +79,7 @@ impl LocalFiles {
         }
     }
 
-    /// Keeps as many open as the process's limit allows.
+    /// Creates a storage that keeps as many files open as the process's limit allows.
     pub fn within_limits() -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let most = limit.map_or(MOST_FILES, |limit| (limit / PART_OF_LIMIT) as usize);
@@ -88,7 +89,7 @@ impl LocalFiles {
 
 impl Storage for LocalFiles {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadAt>> {
-        // A panic elsewhere leaves a map of open files: still right.
+        // After a panic elsewhere the map of open files is still valid.
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.clock += 1;
         let now = open.clock;
@@ -122,7 +123,7 @@ impl Storage for LocalFiles {
     }
 
     fn read_profile(&self) -> ReadProfile {
-        // Asking the system means reading files.
+        // Cached, because the system call reads files.
         static CORES: OnceLock<usize> = OnceLock::new();
         let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
         ReadProfile {
@@ -136,7 +137,7 @@ impl Storage for LocalFiles {
 #[derive(Debug)]
 struct LocalFile {
     file: File,
-    /// When it was opened.
+    /// Length when it was opened.
     len: u64,
     hints: Arc<Hints>,
 }
@@ -149,7 +150,8 @@ impl LocalFile {
         Ok(Self { file, len, hints })
     }
 
-    /// Reads what is in memory, while reads are watched: whatever is not has to be waited for.
+    /// While reads are observed: reads the bytes that are in the page cache; for others a read
+    /// would have to wait.
     #[cfg(target_os = "linux")]
     fn read_present(&self, parts: &mut [IoSliceMut<'_>], offset: u64) -> usize {
         if !self.hints.are_watching() {
@@ -157,7 +159,7 @@ impl LocalFile {
         }
         let wanted: usize = parts.iter().map(|part| part.len()).sum();
         let flags = rustix::io::ReadWriteFlags::NOWAIT;
-        // A file system that cannot say is one that may have to wait.
+        // A file system without support for this may have to wait.
         let read = rustix::io::preadv2(&self.file, parts, offset, flags).unwrap_or(0);
         let end = offset.saturating_add(read as u64);
         if read < wanted && end < self.len {
@@ -173,7 +175,7 @@ impl LocalFile {
 
     #[cfg(target_os = "linux")]
     fn advise(&self, bytes: Range<u64>, advice: rustix::fs::Advice) {
-        // A length of 0 would mean everything.
+        // A length of 0 would mean the whole file.
         if let Some(len) = std::num::NonZeroU64::new(bytes.end.saturating_sub(bytes.start)) {
             let _ = rustix::fs::fadvise(&self.file, bytes.start, Some(len), advice);
         }
@@ -230,7 +232,7 @@ impl ReadAt for LocalFile {
 mod tests {
     use super::*;
 
-    /// Hints are given after a read that had to wait, so often, and then one is left out.
+    /// After a read that had to wait, a number of hints follow, then one is left out.
     #[test]
     fn the_system_is_told_while_reads_have_to_wait() {
         let hints = Hints::default();
@@ -244,7 +246,8 @@ mod tests {
         }
     }
 
-    /// Whatever state hints are in, and whatever the system says, the bytes are those of the file.
+    /// In any state of the hints, and with any answer of the system, reads return the bytes of the
+    /// file.
     #[test]
     fn reads_are_the_same_watched_or_not() {
         let dir = tempfile::tempdir().unwrap();
@@ -263,7 +266,7 @@ mod tests {
             let mut beyond = [0; 11];
             let error = file.read_exact_at(&mut beyond, 99_990).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-            // What was written a moment ago is in memory: there is nothing to tell.
+            // Recently written bytes are in the page cache: no hints are needed.
             file.will_need(0..100_000);
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{ReadAt, Storage};
 
-/// Files in memory, by their paths: for tests, and for small datasets that are sent to a process.
+/// Files in memory, by path: for tests, and for small datasets that are sent to a process.
 ///
 /// ```
 /// use std::path::Path;

@@ -1,8 +1,9 @@
-//! The seam between shards and the places where their bytes are.
+//! The interface between shards and the places where their bytes are stored.
 //!
-//! A [`Storage`] opens files by path, a [`ReadAt`] reads ranges of their bytes. All readers of this crate go through
-//! these two. [`LocalFiles`] and [`MemoryStorage`] are built in; implement both traits for another place, such as an
-//! object store or a cache. Reads are blocking and come from many threads at once.
+//! A [`Storage`] opens files by path, a [`ReadAt`] reads ranges of their bytes. All readers of this
+//! crate use these two traits. [`LocalFiles`] and [`MemoryStorage`] are built in; implement both
+//! traits for others, such as an object store or a cache. Reads block, and come from many threads
+//! concurrently.
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -28,16 +29,18 @@ use crate::error::{Corruption, Error, Result};
 
 /// A place that holds files.
 ///
-/// A path is what the caller makes of the dataset's root and a name, such as `/data/imagenet/forebay.json`, or
-/// `s3://bucket/imagenet/forebay.json`: it is what errors show, and each storage knows its own.
+/// A path is composed of the dataset's root and a name, such as `/data/imagenet/forebay.json` or
+/// `s3://bucket/imagenet/forebay.json`. Errors show it, and each storage interprets its own paths.
 pub trait Storage: fmt::Debug + Send + Sync {
-    /// Opens a file to be read. Called before every read: a second call for the same path must be cheap.
+    /// Opens a file for reading. Called before every read: a second call for the same path must be
+    /// cheap.
     ///
     /// # Errors
-    /// [`NotFound`](io::ErrorKind::NotFound) where there is none, everything else that the storage answers.
+    /// [`NotFound`](io::ErrorKind::NotFound) if the file does not exist, otherwise the error of the
+    /// storage.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadAt>>;
 
-    /// Reads a small file whole.
+    /// Reads a whole small file.
     ///
     /// # Errors
     /// As [`open`](Self::open); [`FileTooLarge`](io::ErrorKind::FileTooLarge) for more than `limit` bytes.
@@ -49,20 +52,21 @@ pub trait Storage: fmt::Debug + Send + Sync {
         Ok(bytes)
     }
 
-    /// Whether there is a file of this name.
+    /// Returns whether a file with this name exists.
     ///
     /// # Errors
-    /// When the storage does not answer.
+    /// If the storage does not answer.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
-    /// The names in a directory, in no order: of files, and possibly of directories.
+    /// Returns the names in a directory, unsorted: of files, and possibly of directories.
     ///
     /// # Errors
-    /// [`NotFound`](io::ErrorKind::NotFound) for no directory, [`Unsupported`](io::ErrorKind::Unsupported) where names
-    /// cannot be listed.
+    /// [`NotFound`](io::ErrorKind::NotFound) if there is no directory,
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if names cannot be listed.
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>>;
 
-    /// Tells that so many files of a directory are about to be opened, so that one question may do for all. Advice.
+    /// Announces that `files` files of a directory will be opened, so that a single listing may
+    /// replace many lookups. Advisory.
     fn expect(&self, _dir: &Path, _files: usize) {}
 
     /// Returns counts of the reads so far, for a storage behind a network.
@@ -70,7 +74,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
         None
     }
 
-    /// How reading goes well here.
+    /// Returns the access pattern that suits this storage.
     fn read_profile(&self) -> ReadProfile {
         ReadProfile::default()
     }
@@ -78,22 +82,24 @@ pub trait Storage: fmt::Debug + Send + Sync {
 
 /// An open file.
 pub trait ReadAt: fmt::Debug + Send + Sync {
-    /// Its bytes.
+    /// Returns the length in bytes.
     fn len(&self) -> u64;
 
-    /// Whether there are none.
+    /// Returns whether it is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Fills `buf` with what begins at byte `offset`.
+    /// Fills `buf` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) where the file ends before that; what the storage answers.
+    /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the file ends before that, otherwise the
+    /// error of the storage.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Fills several buffers, one after the other, with what begins at byte `offset`, in one read. Gives how many bytes
-    /// came: fewer than there is room for only at the end of the file. The slices may be advanced.
+    /// Fills several consecutive buffers with the bytes from `offset` on, in one read. Returns the
+    /// number of bytes read, which is less than the total length only at the end of the file. The
+    /// slices may be advanced.
     ///
     /// # Errors
     /// The error of the storage.
@@ -114,29 +120,31 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
         Ok(there)
     }
 
-    /// Tells that these bytes will be read soon. Advice; returns at once.
+    /// Announces that these bytes will be read soon. Advisory; returns at once.
     fn will_need(&self, _bytes: Range<u64>) {}
 
-    /// Tells that these bytes will not be read again soon. Advice; returns at once.
+    /// Announces that these bytes will not be read again soon. Advisory; returns at once.
     fn forget(&self, _bytes: Range<u64>) {}
 }
 
-/// How reading goes well somewhere: what readers above go by.
+/// The access pattern that suits a storage; readers adapt to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadProfile {
-    /// Reads at the same time that are worth it.
+    /// Useful number of concurrent reads.
     pub parallel: usize,
-    /// Bytes between two wanted ranges that cost less to read over than a read of its own.
+    /// Gap between two requested ranges, in bytes, up to which reading the gap is cheaper than a
+    /// separate read.
     pub gap_bytes: u64,
-    /// How far ahead a reader that goes on in order tells what it will need; 0 where the system sees that by itself.
+    /// Readahead that a sequential reader announces, in bytes; 0 if the system detects sequential
+    /// reads itself.
     pub readahead_bytes: u64,
-    /// How much of a file's end to read for its index, before it is known how long that is.
+    /// Bytes to read first from a file's end for its index, before its length is known.
     pub tail_bytes: u64,
 }
 
 impl ReadProfile {
-    /// Whether each read waits for a network: then many have to be on their way at once.
+    /// Returns whether each read waits for a network, so that many have to be in flight at once.
     pub fn is_remote(&self) -> bool {
         self.gap_bytes > 0
     }
@@ -170,7 +178,7 @@ pub(crate) fn open(storage: &dyn Storage, path: &Path) -> Result<Arc<dyn ReadAt>
         .map_err(|error| Error::io(path, "open", error))
 }
 
-/// Reads bytes at a place of a file; a file that ends before them is damage.
+/// Reads bytes at an offset of a file; a file that ends before them is damaged.
 pub(crate) fn read_exact_at(
     file: &dyn ReadAt,
     path: &Path,
@@ -192,7 +200,7 @@ pub(crate) fn read_exact_at(
     }
 }
 
-/// Reads a file whole, if it is no longer than `limit` bytes.
+/// Reads a whole file, if it is no longer than `limit` bytes.
 pub(crate) fn read_whole(
     storage: &dyn Storage,
     path: &Path,
@@ -211,7 +219,7 @@ pub(crate) fn read_whole(
     })
 }
 
-/// Whether there is a file; what cannot be looked at is not there, and says why when it is opened.
+/// Returns whether a file exists; errors count as absent, and are reported when the file is opened.
 pub(crate) fn exists(storage: &dyn Storage, path: &Path) -> bool {
     storage.exists(path).unwrap_or(false)
 }

@@ -1,33 +1,34 @@
-//! Counts of the reads of a storage.
+//! Read counters of a storage.
 
-/// Counts of a storage since it was opened, in this process.
+/// Counters of a storage since it was opened, in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StorageStats {
-    /// Bytes that came from where they are, over the network; those of reads that were made twice once.
+    /// Bytes fetched over the network; hedged reads count once.
     pub fetched_bytes: u64,
-    /// Requests that were made again because something had failed.
+    /// Requests that were repeated after a failure.
     pub retries: u64,
-    /// Requests that were made a second time because the answer was late.
+    /// Requests that were duplicated because the answer was late.
     pub hedges: u64,
-    /// Counts of the cache in between, if there is one.
+    /// Counters of the cache in front of it, if any.
     pub cache: Option<CacheHits>,
 }
 
-/// Cache hits and misses of the readers of a storage. A block that is read in three parts counts three times.
+/// Cache hits and misses of the readers of a storage. A block that is read in three parts counts
+/// three times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheHits {
-    /// Blocks that were there.
+    /// Blocks found.
     pub hits: u64,
-    /// Blocks that were not.
+    /// Blocks not found.
     pub misses: u64,
-    /// Bytes that readers got from the cache.
+    /// Bytes that came from the cache.
     pub hit_bytes: u64,
-    /// Bytes that readers wanted of blocks that were not there.
+    /// Requested bytes of blocks that were not found.
     pub miss_bytes: u64,
 }
 
 impl CacheHits {
-    /// Those of two together.
+    /// Returns the sum of two counters.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         self.combine(other, u64::saturating_add)
@@ -44,7 +45,7 @@ impl CacheHits {
 }
 
 impl StorageStats {
-    /// Those of two storages together.
+    /// Returns the sum over two storages.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         self.combine(other, u64::saturating_add)

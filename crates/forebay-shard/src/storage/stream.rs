@@ -1,4 +1,4 @@
-//! Reading a file from one end to the other, and telling what comes.
+//! Sequential reading of a file, with announced readahead.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use super::{ReadAt, ReadProfile};
 /// A reader announces its readahead in this many pieces, so that the storage can read large pieces.
 const STEPS: u64 = 4;
 
-/// Tells a file what a reader that goes on in order will need, as far ahead as the storage asks for; where it asks for
-/// nothing, says nothing. What was told and never read is taken back at the end.
+/// Announces to a file the bytes that a sequential reader will need, up to the readahead of the
+/// storage, if it has one. Announced bytes that were not read are revoked at the end.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     /// `None` for a storage without readahead.
@@ -21,7 +21,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// For a reader of the bytes up to `end`.
+    /// Creates it for a reader of the bytes up to `end`.
     pub(crate) fn new(file: &Arc<dyn ReadAt>, profile: ReadProfile, start: u64, end: u64) -> Self {
         Self {
             file: (profile.readahead_bytes > 0).then(|| Arc::clone(file)),
@@ -32,12 +32,12 @@ impl Ahead {
         }
     }
 
-    /// Whether anybody listens.
+    /// Returns whether the storage has a readahead.
     pub(crate) fn is_wanted(&self) -> bool {
         self.file.is_some()
     }
 
-    /// The reader is at byte `at`.
+    /// Records that the reader is at offset `at`.
     pub(crate) fn advance(&mut self, at: u64) {
         let Some(file) = &self.file else { return };
         self.read = at;
@@ -61,10 +61,10 @@ impl Drop for Ahead {
     }
 }
 
-/// A file from one end to the other, as something to [`Read`].
+/// A sequential reader of a file that implements [`Read`].
 ///
-/// The file is as long as it was when it was opened: bytes that were appended since are not read, and bytes that are gone are
-/// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
+/// The length is that at the time of opening: bytes that were appended since are not read, and
+/// missing bytes are [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
 #[derive(Debug)]
 pub struct Stream {
     file: Arc<dyn ReadAt>,
@@ -74,7 +74,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Reads `file`, which is in a storage with this profile, from byte `start` to its end.
+    /// Reads `file`, which is in a storage with this profile, from offset `start` to its end.
     pub fn new(file: Arc<dyn ReadAt>, profile: ReadProfile, start: u64) -> Self {
         let end = file.len();
         Self {
@@ -146,7 +146,7 @@ mod tests {
         let told = file.needed.lock().unwrap().clone();
         assert_eq!(told, [100..500, 500..628]);
         drop(stream);
-        // As far as the last read knew.
+        // As far as the last read had announced.
         let forgotten = file.forgotten.lock().unwrap().clone();
         assert_eq!(forgotten, vec![292..628]);
 

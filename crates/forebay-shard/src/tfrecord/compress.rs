@@ -1,4 +1,4 @@
-//! Whole-file GZIP and ZLIB, as TensorFlow's TFRecordOptions offer them.
+//! Whole-file GZIP and ZLIB, as in TensorFlow's TFRecordOptions.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ use crate::frame::{HEAD_BYTES, decode_head};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Compression {
-    /// Plain frames.
+    /// Uncompressed frames.
     #[default]
     None,
     /// RFC 1952.
@@ -29,9 +29,9 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Detects the compression of a file by its first bytes; 12 or more, if the
-    /// file has them. Bytes that are neither a frame nor one of the two
-    /// formats are taken as plain, so that the reader reports them.
+    /// Detects the compression of a file by its first bytes; 12 or more, if the file has them.
+    /// Bytes that are neither a frame nor one of the two formats count as uncompressed, so that the
+    /// reader reports them.
     pub fn detect(start: &[u8]) -> Self {
         let frame = start.first_chunk::<HEAD_BYTES>();
         if frame.is_some_and(|head| decode_head(head, 0).is_ok()) {
@@ -39,7 +39,7 @@ impl Compression {
         }
         match *start {
             [0x1f, 0x8b, 8, ..] => Self::Gzip,
-            // RFC 1950: deflate, window of 32 KiB at most, check bits.
+            // RFC 1950: deflate, a window of at most 32 KiB, valid check bits.
             [
                 cmf @ (0x08 | 0x18 | 0x28 | 0x38 | 0x48 | 0x58 | 0x68 | 0x78),
                 flags,
@@ -51,7 +51,7 @@ impl Compression {
         }
     }
 
-    /// Its name: "none", "gzip", "zlib".
+    /// Returns its name: "none", "gzip", "zlib".
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -88,7 +88,7 @@ fn not_built() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, problem)
 }
 
-/// Expands what it reads.
+/// Decompresses a reader.
 pub(super) enum Decoder<R: Read> {
     Plain(R),
     #[cfg(feature = "gzip")]
@@ -135,7 +135,7 @@ impl<R: Read> Read for Decoder<R> {
             #[cfg(feature = "gzip")]
             Self::Zlib(reader) => {
                 let read = reader.read(buf)?;
-                // The stream has ended: so must the file.
+                // The compressed stream has ended, so the file must end too.
                 if read == 0 && !buf.is_empty() && !reader.get_mut().fill_buf()?.is_empty() {
                     let problem = "bytes follow the end of the zlib stream";
                     return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
@@ -146,7 +146,7 @@ impl<R: Read> Read for Decoder<R> {
     }
 }
 
-/// Sums what is written through it.
+/// Computes the checksum of bytes written through it.
 #[derive(Debug)]
 pub(super) struct Summed<W> {
     pub(super) inner: W,
@@ -165,8 +165,8 @@ impl<W: Write> Write for Summed<W> {
     }
 }
 
-/// Compresses what is written to it. No time and no name go into a GZIP
-/// header: equal records make equal files.
+/// Compresses bytes for a writer. The GZIP header contains no time and no name: equal records give
+/// equal files.
 #[derive(Debug)]
 pub(super) enum Encoder<W: Write> {
     Plain(Summed<W>),
@@ -174,7 +174,7 @@ pub(super) enum Encoder<W: Write> {
     Gzip(GzEncoder<Summed<W>>),
     #[cfg(feature = "gzip")]
     Zlib(ZlibEncoder<Summed<W>>),
-    /// Fails when it is written to.
+    /// Every write fails, because the build lacks the feature.
     #[cfg(not(feature = "gzip"))]
     NotBuilt,
 }
@@ -199,7 +199,7 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    /// Writes bytes whose checksum is known, if they go out as they are.
+    /// Writes bytes whose checksum is known, if they are written uncompressed.
     pub(super) fn write_summed(&mut self, bytes: &[u8], sum: Crc32c) -> io::Result<()> {
         match self {
             Self::Plain(plain) => {
@@ -216,7 +216,7 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    /// Ends the stream, and gives back the writer and the sum of the file.
+    /// Ends the stream, and returns the writer and the checksum of the file.
     pub(super) fn finish(self) -> io::Result<(W, Crc32c)> {
         let mut summed = match self {
             Self::Plain(summed) => summed,

@@ -1,4 +1,4 @@
-//! Local files as a storage that expands those that are compressed as a whole.
+//! A storage of local files that decompresses files that are compressed as a whole.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,17 +12,17 @@ use super::Compression;
 use super::compress::Decoder;
 use crate::storage::{LocalFiles, ReadAt, Storage};
 
-/// Decoders of one file that are kept, each at another position.
+/// Maximum number of decoders kept per file, each at another position.
 const STREAMS_MAX: usize = 8;
-/// Bytes that are decoded at a time and dropped.
+/// Bytes decoded and discarded at a time.
 const SKIP_BYTES: usize = 64 << 10;
-/// Bytes that tell a compressed file from a plain one.
+/// Number of first bytes that identify a compressed file.
 const START_BYTES: u64 = 12;
 
-/// Local files; GZIP and ZLIB files have the bytes and the length that they expand to.
+/// Local files; GZIP and ZLIB files appear with their decompressed bytes and length.
 ///
-/// Reading in order costs one expansion of the file, after one more that finds its length and checks it. Reading
-/// backwards starts over. No more than a few buffers are in memory.
+/// Sequential reading costs one decompression of the file, after another one that determines and
+/// verifies its length. Reading backwards starts over. Memory is limited to a few buffers.
 #[derive(Debug)]
 pub struct ExpandedFiles {
     plain: LocalFiles,
@@ -72,7 +72,7 @@ fn compression_of(path: &Path) -> io::Result<Compression> {
     Ok(Compression::detect(&start))
 }
 
-/// A compressed file as if it were not.
+/// A compressed file that appears uncompressed.
 struct ExpandedFile {
     path: PathBuf,
     compression: Compression,
@@ -115,7 +115,7 @@ impl ExpandedFile {
         })
     }
 
-    /// The stream that is closest before an offset, or a new one.
+    /// Returns the stream with the closest position before an offset, or a new one.
     fn stream_before(&self, offset: u64) -> io::Result<Stream> {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let before = streams.iter().enumerate();
@@ -147,7 +147,7 @@ impl ReadAt for ExpandedFile {
         stream.position += buf.len() as u64;
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         if streams.len() == STREAMS_MAX {
-            // The one that has the least to lose.
+            // Evicts the one that is cheapest to create again.
             let least = streams.iter().enumerate();
             if let Some((at, _)) = least.min_by_key(|(_, stream)| stream.position) {
                 streams.swap_remove(at);
@@ -191,7 +191,7 @@ mod tests {
                 shard.read(number, &mut found).unwrap();
                 assert_eq!(found, record(number as u32), "{compression} {number}");
             }
-            // What is damaged is an error, and what is cut too.
+            // Damaged and truncated files are errors.
             if compression != Compression::None {
                 let bytes = std::fs::read(&path).unwrap();
                 let cut = dir.path().join("cut");

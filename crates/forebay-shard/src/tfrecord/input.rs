@@ -1,20 +1,20 @@
-//! A window over a stream: large reads into one reused buffer, from which
-//! records are handed out in place.
+//! A window over a stream: large reads into one reused buffer, from which records are returned in
+//! place.
 
 use std::io::{self, Read};
 
-/// The first size of a buffer. Small enough to stay in a core's cache between
-/// the read that fills it and the checksum that goes over it.
+/// Initial size of a buffer. Small enough to stay in a core's cache between the read that fills it
+/// and the checksum over it.
 pub(super) const BUFFER_BYTES: usize = 512 << 10;
 
-/// The buffer and the stream behind it.
+/// The buffer and the underlying stream.
 #[derive(Debug)]
 pub(super) struct Input<R> {
     reader: R,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Byte of the stream at `start`.
+    /// Offset in the stream of the byte at `start`.
     position: u64,
     ended: bool,
 }
@@ -35,7 +35,7 @@ impl<R: Read> Input<R> {
         self.position
     }
 
-    /// The stream, expanded if it is compressed.
+    /// Returns the stream, decompressed if necessary.
     pub(super) fn reader(&self) -> &R {
         &self.reader
     }
@@ -45,9 +45,9 @@ impl<R: Read> Input<R> {
         self.buffer.get(self.start..self.end).unwrap_or(&[])
     }
 
-    /// Makes `len` bytes be at hand, fewer only at the end of the stream, and
-    /// says how many are. The buffer grows as data comes, never by a length
-    /// that the input only claims.
+    /// Ensures that `len` bytes are buffered, fewer only at the end of the stream, and returns
+    /// their number. The buffer grows as data arrives, never by a length that the input merely
+    /// claims.
     pub(super) fn fill(&mut self, len: usize) -> io::Result<usize> {
         while self.end - self.start < len && !self.ended {
             if self.start > 0 && (self.end == self.buffer.len() || self.start == self.end) {
@@ -57,8 +57,8 @@ impl<R: Read> Input<R> {
             }
             if self.end == self.buffer.len() {
                 let grown = (self.buffer.len() * 2).clamp(BUFFER_BYTES, len.max(BUFFER_BYTES));
-                // Fresh zeros come from the system untouched: a small file
-                // costs only the pages that it fills.
+                // Fresh zeros come from the system untouched: a small file costs only the pages
+                // that it fills.
                 let mut buffer = vec![0; grown];
                 buffer[..self.end].copy_from_slice(&self.buffer[..self.end]);
                 self.buffer = buffer;
@@ -73,15 +73,15 @@ impl<R: Read> Input<R> {
         Ok((self.end - self.start).min(len))
     }
 
-    /// Goes on by `len` bytes that are at hand.
+    /// Advances by `len` buffered bytes.
     pub(super) fn consume(&mut self, len: usize) {
         let len = len.min(self.end - self.start);
         self.start += len;
         self.position += len as u64;
     }
 
-    /// `len` bytes that start `back` bytes before the current position, both
-    /// within what was consumed last.
+    /// Returns `len` bytes that start `back` bytes before the current position; both must lie
+    /// within the bytes consumed last.
     pub(super) fn consumed(&self, back: usize, len: usize) -> &[u8] {
         let from = self.start.saturating_sub(back);
         self.buffer.get(from..from + len).unwrap_or(&[])

@@ -1,7 +1,7 @@
-//! TFRecord files: frames one after the other, without header or footer.
+//! TFRecord files: consecutive frames, without header or footer.
 //!
-//! Exactly TensorFlow's bytes, plain or compressed as a whole. Both checksums
-//! of every frame are verified unless told otherwise.
+//! The bytes are exactly TensorFlow's, plain or compressed as a whole. Both checksums of every
+//! frame are verified by default.
 //!
 //! ```
 //! use forebay_shard::tfrecord::{ReaderBuilder, WriterBuilder};

@@ -1,4 +1,4 @@
-//! Reading frames in order, from anything that reads.
+//! Reads frames in order, from any reader.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,26 +18,25 @@ use crate::frame::{
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Stop with an error.
+    /// Stops with an error.
     #[default]
     Strict,
-    /// Go on at the next valid frame, and remember what was lost.
+    /// Continues at the next valid frame, and records the lost range.
     Salvage,
 }
 
 /// The number, offset and length of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordInfo {
-    /// Its number: how many records came before it.
+    /// Its number, counted from 0.
     pub index: u64,
-    /// Byte where its frame starts; of the expanded stream, if the file is
-    /// compressed.
+    /// Offset of its frame; in the decompressed stream if the file is compressed.
     pub offset: u64,
-    /// Payload bytes.
+    /// Payload length.
     pub len: u64,
 }
 
-/// A record that lies in the reader's buffer until the next call.
+/// A record in the reader's buffer, valid until the next call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Its number, offset and length.
@@ -67,12 +66,13 @@ impl Default for ReaderBuilder {
 }
 
 impl ReaderBuilder {
-    /// Strict, verified, compression by the first bytes.
+    /// Creates default options: strict, verifying, with the compression detected from the first
+    /// bytes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The file's compression; without it the first bytes decide.
+    /// Sets the file's compression; by default it is detected from the first bytes.
     pub fn compression(&mut self, compression: Compression) -> &mut Self {
         self.compression = Some(compression);
         self
@@ -84,14 +84,14 @@ impl ReaderBuilder {
         self
     }
 
-    /// The longest record to accept, in bytes; 256 MiB by default.
+    /// Sets the maximum length of a record, in bytes; 256 MiB by default.
     pub fn max_record(&mut self, bytes: u64) -> &mut Self {
         self.max_record = bytes;
         self
     }
 
-    /// Whether payloads are checked against their checksum. Lengths always
-    /// are: a wrong one would lead astray.
+    /// Sets whether payloads are verified against their checksum. Lengths always are, since a wrong
+    /// length would misalign all following frames.
     pub fn verify(&mut self, verify: bool) -> &mut Self {
         self.verify = verify;
         self
@@ -100,19 +100,19 @@ impl ReaderBuilder {
     /// Opens a file.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn from_path(&self, path: impl AsRef<Path>) -> Result<Reader<File>> {
         let path = path.as_ref();
         let file = crate::open_file(path).map_err(|error| Error::io(path, "open", error))?;
         let metadata = file
             .metadata()
             .map_err(|error| Error::io(path, "open", error))?;
-        // A device has no length to go by.
+        // A device has no known length.
         let len = metadata.is_file().then_some(metadata.len());
         Ok(self.build(file, path, len))
     }
 
-    /// Reads from anything; `name` is what errors call it.
+    /// Reads from any reader; `name` is its name in errors.
     pub fn from_reader<R: Read>(&self, reader: R, name: impl AsRef<Path>) -> Reader<R> {
         self.build(reader, name.as_ref(), None)
     }
@@ -166,18 +166,18 @@ impl Reader<File> {
     /// Opens a file with the default options.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
         ReaderBuilder::new().from_path(path)
     }
 }
 
 impl<R: Read> Reader<R> {
-    /// The next record, in the reader's buffer; `None` after the last.
+    /// Returns the next record, in the reader's buffer; `None` after the last.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] at damage in strict mode, [`Error::Io`] when reading
-    /// fails. After an error there are no more records.
+    /// [`Error::Corrupt`] for damage in strict mode, [`Error::Io`] if reading fails. After an error
+    /// there are no more records.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>> {
         if self.done {
             return Ok(None);
@@ -205,17 +205,17 @@ impl<R: Read> Reader<R> {
         Ok(Some(next.info))
     }
 
-    /// The records, each in a vector of its own.
+    /// Returns an iterator over the records, each in a new vector.
     pub fn records(self) -> Records<R> {
         Records { reader: self }
     }
 
-    /// Returns the ranges that salvage mode left out so far.
+    /// Returns the ranges that salvage mode has left out so far.
     pub fn lost(&self) -> &[LostRange] {
         &self.lost
     }
 
-    /// The file's compression, once the first record was asked for.
+    /// Returns the file's compression; `None` before the first record was requested.
     pub fn compression(&self) -> Option<Compression> {
         match &self.stage {
             Stage::Start(_) => self.options.compression,
@@ -223,7 +223,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Bytes of the (expanded) stream that are behind the reader.
+    /// Returns the number of bytes of the (decompressed) stream that have been consumed.
     pub fn position(&self) -> u64 {
         match &self.stage {
             Stage::Start(_) => 0,
@@ -276,7 +276,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Looks at the first bytes and puts the right decoder before the stream.
+/// Detects the compression from the first bytes and sets up the decoder.
 fn open<R: Read>(mut reader: R, known: Option<Compression>) -> io::Result<Input<Stream<R>>> {
     let mut start = Vec::new();
     let compression = match known {
@@ -308,16 +308,16 @@ impl From<Corruption> for Trouble {
 /// Takes frames off an input.
 pub(super) struct Frames<'a, R: Read> {
     pub(super) input: &'a mut Input<Decoder<R>>,
-    /// Bytes of the stream, where they are known.
+    /// Length of the stream, if known.
     pub(super) limit: Option<u64>,
     pub(super) max_record: u64,
     pub(super) verify: bool,
-    /// Payload bytes that salvage summed in vain so far.
+    /// Payload bytes that salvage has summed without success so far.
     pub(super) vain: &'a mut u64,
 }
 
 impl<R: Read> Frames<'_, R> {
-    /// Makes bytes be at hand. What the decoder refuses is damage.
+    /// Ensures that bytes are buffered. Bytes that the decoder refuses count as damage.
     pub(super) fn fill(&mut self, len: usize) -> Result<usize, Trouble> {
         let compression = self.input.reader().compression();
         self.input.fill(len).map_err(|error| match error.kind() {
@@ -334,7 +334,7 @@ impl<R: Read> Frames<'_, R> {
         })
     }
 
-    /// The next frame, consumed: where it starts, and its payload's length.
+    /// Consumes the next frame; returns its offset and its payload's length.
     fn next(&mut self) -> Result<Option<(u64, u64)>, Trouble> {
         let offset = self.input.position();
         let Some(len) = self.check()? else {
@@ -344,8 +344,8 @@ impl<R: Read> Frames<'_, R> {
         Ok(Some((offset, len as u64)))
     }
 
-    /// Checks the frame at the current position, without going on; `None` at
-    /// the end of the stream.
+    /// Verifies the frame at the current position without consuming it; `None` at the end of the
+    /// stream.
     pub(super) fn check(&mut self) -> Result<Option<usize>, Trouble> {
         let Some(len) = self.check_head()? else {
             return Ok(None);
@@ -373,7 +373,7 @@ impl<R: Read> Frames<'_, R> {
         Ok(Some(len))
     }
 
-    /// Checks the head at the current position.
+    /// Verifies the head at the current position.
     pub(super) fn check_head(&mut self) -> Result<Option<usize>, Trouble> {
         let offset = self.input.position();
         let found = self.fill(HEAD_BYTES)?;
@@ -408,22 +408,23 @@ impl<R: Read> Frames<'_, R> {
         }
     }
 
-    /// The claimed length of the frame at hand, if the head is a valid one.
+    /// Returns the claimed length of the frame if the head is valid.
     pub(super) fn plausible(&self, head: &[u8; HEAD_BYTES]) -> Option<u64> {
         let (len, stored) = split_head(head);
-        // Cheap first, and nothing allocated: this runs at every byte of a damaged stretch.
+        // The cheap check comes first, and nothing is allocated: this runs at every byte of a
+        // damaged range.
         (len <= self.max_record && stored == mask(crc32c(&head[..8]))).then_some(len)
     }
 }
 
-/// The records of a file, each in a vector of its own.
+/// An iterator over the records of a file, each in a new vector.
 #[derive(Debug)]
 pub struct Records<R: Read> {
     reader: Reader<R>,
 }
 
 impl<R: Read> Records<R> {
-    /// The reader, to ask what was lost.
+    /// Returns the reader, for its lost ranges.
     pub fn reader(&self) -> &Reader<R> {
         &self.reader
     }

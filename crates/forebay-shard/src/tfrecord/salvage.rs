@@ -1,9 +1,8 @@
-//! Going on behind damage.
+//! Continues reading after damage.
 //!
-//! A frame that is not valid is left out. If its length is intact and another
-//! frame (or the end) follows exactly where that length says, only its payload
-//! is damaged. Otherwise the next place is searched where a length, its
-//! checksum, a payload and its checksum fit together.
+//! An invalid frame is left out. If its length is intact and another frame (or the end) follows at
+//! exactly that distance, only its payload is damaged. Otherwise salvage searches for the next
+//! position at which a length, its checksum, a payload and its checksum are consistent.
 
 use std::io::Read;
 
@@ -12,32 +11,31 @@ use super::reader::{Frames, Trouble};
 use crate::error::Corruption;
 use crate::frame::{HEAD_BYTES, OVERHEAD_BYTES};
 
-/// Payload bytes that may be summed in vain for a whole file, besides
-/// [`VAIN_FACTOR`] for each byte of it. Only a crafted file has more: further
-/// candidates are skipped, so that the work stays linear in the file's length.
+/// Payload bytes that may be summed without success per file, in addition to [`VAIN_FACTOR`] for
+/// each byte of it. Only a crafted file exceeds this; further candidates are then skipped, so that
+/// the work stays linear in the file's length.
 const VAIN_BYTES: u64 = 1 << 30;
-/// Payload bytes that may be summed in vain for each byte that was passed.
+/// Payload bytes that may be summed without success per byte of the file.
 const VAIN_FACTOR: u64 = 8;
-/// Expanded bytes of a compressed file to search in one go without a valid
-/// frame, besides twice the longest record. A few kilobytes can expand to any
-/// number of zeros.
+/// Decompressed bytes of a compressed file to search at once without finding a valid frame, in
+/// addition to twice the longest record. A few kilobytes can expand to any number of zeros.
 const BARREN_BYTES: u64 = 64 << 20;
 
-/// Bytes that salvage had to leave out.
+/// A range that salvage had to leave out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostRange {
     /// The first byte left out.
     pub offset: u64,
-    /// How many.
+    /// Length of the range.
     pub len: u64,
-    /// How many records had been found before.
+    /// Number of records found before.
     pub records_before: u64,
     /// The damage at the start of the range.
     pub cause: Corruption,
 }
 
 impl<R: Read> Frames<'_, R> {
-    /// The next valid frame; what lies before it is added to `lost`.
+    /// Returns the next valid frame; the bytes before it are added to `lost`.
     pub(super) fn next_valid(
         &mut self,
         lost: &mut Vec<LostRange>,
@@ -69,14 +67,14 @@ impl<R: Read> Frames<'_, R> {
         }
     }
 
-    /// Goes to the next valid frame, or to the end. Its length.
+    /// Moves to the next valid frame, or to the end. Returns the frame's length.
     fn resume(&mut self) -> Result<Option<usize>, Trouble> {
         let start = self.input.position();
         loop {
             match self.skip_frame_with_bad_payload() {
                 Ok(false) => {}
                 Ok(true) => match self.check() {
-                    // The neighbour is whole, or damaged in its payload too.
+                    // The next frame is intact, or damaged in its payload too.
                     Ok(found) => return Ok(found),
                     Err(Trouble::Damage(_)) => continue,
                     Err(error) => return Err(error),
@@ -93,15 +91,14 @@ impl<R: Read> Frames<'_, R> {
         }
     }
 
-    /// Leaves out all that is at hand, where nothing more can be read.
+    /// Leaves out all buffered bytes if nothing more can be read.
     fn abandon(&mut self) -> Option<usize> {
         let rest = self.input.window().len();
         self.input.consume(rest);
         None
     }
 
-    /// If a valid head stands here and a head or the end where it says, goes
-    /// there.
+    /// If a valid head is here and another head or the end follows at its length, moves there.
     fn skip_frame_with_bad_payload(&mut self) -> Result<bool, Trouble> {
         let Ok(Some(len)) = self.check_head() else {
             return Ok(false);
@@ -123,7 +120,7 @@ impl<R: Read> Frames<'_, R> {
         Ok(follows)
     }
 
-    /// Tries every byte after this one. `start` is where the damage began.
+    /// Tries every byte after this one. `start` is the beginning of the damage.
     fn search(&mut self, start: u64) -> Result<Option<usize>, Trouble> {
         self.fill(1)?;
         self.input.consume(1);
@@ -151,13 +148,13 @@ impl<R: Read> Frames<'_, R> {
         }
     }
 
-    /// The first place in the window where a valid head stands, and the length that it claims.
+    /// Returns the first position in the window with a valid head, and the length that it claims.
     fn candidate(&self) -> Option<(usize, u64)> {
         let window = self.input.window();
         let mut at = 0;
         while let Some(head) = window.get(at..).and_then(<[u8]>::first_chunk) {
             if *head == [0; HEAD_BYTES] {
-                // Zeros are what lost pages read as: no head lies in a run of them.
+                // Lost pages often read as zeros, which never contain a head.
                 let run = window[at..].iter().position(|&byte| byte != 0);
                 at += run.unwrap_or(window.len() - at) + 1 - HEAD_BYTES;
                 continue;
@@ -170,7 +167,7 @@ impl<R: Read> Frames<'_, R> {
         None
     }
 
-    /// Bytes to search without a valid frame.
+    /// Maximum number of bytes to search without finding a valid frame.
     fn barren_limit(&self) -> u64 {
         match self.input.reader().compression() {
             Compression::None => u64::MAX,

@@ -1,4 +1,4 @@
-//! Writing frames, plain or compressed as a whole.
+//! Writes frames, plain or compressed as a whole.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -31,26 +31,25 @@ impl Default for WriterBuilder {
 }
 
 impl WriterBuilder {
-    /// Plain frames.
+    /// Creates options for an uncompressed file.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Compresses the file as a whole. Such a file can only be read from its
-    /// start: it has no index.
+    /// Compresses the file as a whole. Such a file can only be read from its start and has no
+    /// index.
     pub fn compression(&mut self, compression: Compression) -> &mut Self {
         self.compression = compression;
         self
     }
 
-    /// Compression level, 0 to 9; 6 by default.
+    /// Sets the compression level, 0 to 9; 6 by default.
     pub fn level(&mut self, level: u32) -> &mut Self {
         self.level = level.min(9);
         self
     }
 
-    /// Writes to anything; `name` is what errors call it. The writer does its
-    /// own buffering.
+    /// Writes to any writer; `name` is its name in errors. The writer is buffered here.
     pub fn from_writer<W: Write>(&self, writer: W, name: impl AsRef<Path>) -> Writer<W> {
         let mut frames = FrameBuffer::default();
         frames.reset(0);
@@ -66,9 +65,9 @@ impl WriterBuilder {
 
 /// Writes the records of a TFRecord file.
 ///
-/// A record is given whole to [`append`](Self::append), or put together in
-/// the writer's own buffer between [`begin`](Self::begin) and
-/// [`commit`](Self::commit), so that its bytes are copied once at most.
+/// A record is passed whole to [`append`](Self::append), or built in the writer's own buffer
+/// between [`begin`](Self::begin) and [`commit`](Self::commit), so its bytes are copied at most
+/// once.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     path: PathBuf,
@@ -82,16 +81,15 @@ impl<W: Write> Writer<W> {
     /// Writes a record.
     ///
     /// # Errors
-    /// When it is longer than 256 MiB, or writing fails.
+    /// If it is longer than 256 MiB, or writing fails.
     pub fn write(&mut self, record: &[u8]) -> Result<RecordInfo> {
         self.append(record, &RecordMeta::default())
     }
 
-    /// Writes a record, with what the index is to know of it.
+    /// Writes a record, with metadata for the index.
     ///
     /// # Errors
-    /// When it is longer than 256 MiB, its key cannot be indexed, or writing
-    /// fails.
+    /// If it is longer than 256 MiB, its key cannot be indexed, or writing fails.
     pub fn append(&mut self, record: &[u8], meta: &RecordMeta<'_>) -> Result<RecordInfo> {
         if record.len() as u64 > MAX_RECORD_BYTES {
             return Err(too_long(record.len() as u64));
@@ -100,8 +98,7 @@ impl<W: Write> Writer<W> {
         self.commit(meta)
     }
 
-    /// Starts a record in the writer's buffer. One that was started and not
-    /// committed is dropped.
+    /// Starts a record in the writer's buffer, and drops one that was not committed.
     pub fn begin(&mut self) -> Payload<'_> {
         self.frames.begin()
     }
@@ -109,8 +106,8 @@ impl<W: Write> Writer<W> {
     /// Ends the record that was started last, and writes it.
     ///
     /// # Errors
-    /// When none was started, it is longer than 256 MiB, its key cannot be
-    /// indexed (it is dropped then), or writing fails.
+    /// If none was started, it is longer than 256 MiB, its key cannot be indexed (it is dropped
+    /// then), or writing fails.
     pub fn commit(&mut self, meta: &RecordMeta<'_>) -> Result<RecordInfo> {
         let len = self
             .frames
@@ -134,18 +131,18 @@ impl<W: Write> Writer<W> {
         Ok(RecordInfo { index, offset, len })
     }
 
-    /// Makes room in the index; see
-    /// [`IndexBuilder::reserve`](crate::IndexBuilder::reserve).
+    /// Reserves memory in the index; see [`IndexBuilder::reserve`](crate::IndexBuilder::reserve).
     pub fn reserve(&mut self, records: u64, key_bytes: u64) {
         self.index.reserve(records, key_bytes);
     }
 
-    /// Appends records that were put together elsewhere, with what the index
-    /// is to know of each. Their bytes are written as they are, not copied.
-    /// Gives back `Frames` whose bytes are written, empty and with their
-    /// buffer: these, or ones from before; none if it still needs them.
+    /// Appends records that were framed elsewhere, with metadata for each. Their bytes are written
+    /// without a copy. Returns `Frames` whose bytes have been written, emptied but with their
+    /// buffer: these, or earlier ones; `None` if it still needs them.
     ///
     /// # Errors
+    /// If the number of `metas` differs from that of the records, a key cannot be indexed, or
+    /// writing fails. The shard is then unusable.
     /// When there are not as many of `metas` as records, a key cannot be
     /// indexed, or writing fails. The shard is of no use then.
     pub fn append_frames<'m>(
@@ -175,16 +172,15 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Records written so far.
+    /// Returns the number of records written so far.
     pub fn records(&self) -> u64 {
         self.index.records()
     }
 
-    /// Writes what is left. Gives the inner writer back, flushed, and what
-    /// was written.
+    /// Writes pending data. Returns the inner writer, flushed, and a summary.
     ///
     /// # Errors
-    /// When writing fails.
+    /// If writing fails.
     pub fn finish(mut self) -> Result<(W, ShardSummary)> {
         self.flush()?;
         let finished = self.encoder.finish();

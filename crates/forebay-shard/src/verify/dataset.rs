@@ -1,4 +1,4 @@
-//! Verifying a dataset: every shard, and all of them against the manifest.
+//! Verifies a dataset: every shard, and all of them against the manifest.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,12 +14,11 @@ use crate::samples::SampleDigest;
 use crate::shard::ShardFormat;
 use crate::storage::{LocalFiles, Storage};
 
-/// Verifies the dataset in a directory. Shards are read by several threads;
-/// the report is in the order of the manifest all the same.
+/// Verifies the dataset in a directory. Several threads read shards; the report is in the order of
+/// the manifest.
 ///
 /// # Errors
-/// When there is no manifest that can be read. Everything else is in the
-/// report.
+/// If there is no readable manifest. All other problems are in the report.
 pub fn verify_dataset(
     root: impl AsRef<Path>,
     options: &Options<'_>,
@@ -28,7 +27,8 @@ pub fn verify_dataset(
     verify_dataset_in(root, &LocalFiles::within_limits(), options, observer)
 }
 
-/// [`verify_dataset`] in any storage. Where names cannot be listed, files that are not of the dataset are not found.
+/// [`verify_dataset`] in any storage. If names cannot be listed, files that do not belong to the
+/// dataset are not found.
 ///
 /// # Errors
 /// As [`verify_dataset`].
@@ -93,7 +93,7 @@ pub fn verify_dataset_in(
     Ok(report)
 }
 
-/// The dataset, and where it is.
+/// The dataset and its location.
 struct Place<'a> {
     root: &'a Path,
     storage: &'a dyn Storage,
@@ -125,7 +125,7 @@ fn verify_entry(
                 entry.bytes,
                 check.report.bytes,
             );
-            // The report already has the damage and the number of records that it hides.
+            // Otherwise the report already has the damage and the number of records that it hides.
             if check.report.lost.is_empty() {
                 check.compare(
                     "records, against the manifest",
@@ -147,8 +147,8 @@ fn verify_entry(
     (check.finish(), samples)
 }
 
-/// The sample fingerprint of the manifest, against the labels and keys in the indexes. Where an
-/// index is missing or damaged there is nothing to compare with.
+/// Compares the sample fingerprint of the manifest with the labels and keys in the indexes, unless
+/// an index is missing or damaged.
 fn other_samples(
     place: &Place<'_>,
     digest: &dyn Fn(&str) -> Option<SampleDigest>,
@@ -165,7 +165,7 @@ fn other_samples(
     })
 }
 
-/// Files that readers which go by names would take for shards of a split.
+/// Files whose names look like shards of a split, to readers that select by name.
 fn strays(place: &Place<'_>) -> Result<Vec<Finding>> {
     let Place { root, manifest, .. } = *place;
     let names = match place.storage.list(root) {
@@ -199,7 +199,7 @@ fn strays(place: &Place<'_>) -> Result<Vec<Finding>> {
         .collect())
 }
 
-/// Whether a name is `SPLIT-NNNNN-of-NNNNN` with anything behind it.
+/// Returns whether a name is `SPLIT-NNNNN-of-NNNNN` with any suffix.
 fn is_shard_of(name: &str, split: &str) -> bool {
     let Some(rest) = name
         .strip_prefix(split)

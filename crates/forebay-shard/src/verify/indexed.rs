@@ -1,5 +1,4 @@
-//! Verifying an indexed shard: by its index, or without one by the headers of
-//! its blocks.
+//! Verifies an indexed shard by its index, or without one by the headers of its blocks.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,7 +17,7 @@ use crate::shard::{expand_block, indexed_block_limit};
 use crate::storage::{self, Ahead, ReadAt, Stream};
 use crate::tfrecord::{Compression, Mode, ReaderBuilder};
 
-/// Bytes in which the header of a block is searched at a time.
+/// Bytes per step in the search for a block header.
 const SEARCH_BYTES: u64 = 1 << 20;
 
 pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
@@ -46,7 +45,7 @@ pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
     if check.stopped() {
         return Ok(());
     }
-    // The index may be what is damaged: the sum is of the file as it is.
+    // The index may be damaged, so the checksum is that of the file as it is.
     let (summed, sums) = summed;
     let rest = Stream::new(file, check.storage.read_profile(), summed);
     let sums = SummedFile::new(rest, sums, &|_| {})
@@ -57,7 +56,8 @@ pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Gives the sums of everything up to a byte, which need not be read again.
+/// Verifies by the index. Returns the checksums of everything up to an offset, which need not be
+/// read again.
 fn by_index(
     check: &mut ShardCheck<'_>,
     file: &Arc<dyn ReadAt>,
@@ -111,7 +111,7 @@ fn by_index(
     Ok((end, sums))
 }
 
-/// The header before a block says the same as the index.
+/// Checks that the header of a block agrees with the index.
 fn check_block_header(
     check: &mut ShardCheck<'_>,
     index: &Index,
@@ -191,8 +191,8 @@ fn check_block(
     if let Some(run) = lost {
         lose(check, index, block, run);
     }
-    // Damage that no record shows cannot be; a wrong sum in header and index
-    // could.
+    // Damage to the payload would have shown in a record, so the checksum in header and index is
+    // wrong.
     let found = crc32c(stored);
     if found != block.crc && check.report.findings.len() == known {
         check.damaged(Corruption::checksum(
@@ -210,8 +210,7 @@ fn lose(check: &mut ShardCheck<'_>, index: &Index, block: &Block, records: Range
     check.lost(Some(records), bytes);
 }
 
-/// Without an index: block after block, as far as their headers lead, and on at the next header
-/// behind damage.
+/// Without an index: follows block headers, and continues at the next header after damage.
 fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> Result<()> {
     let most = indexed_block_limit(check.options.max_record);
     let stored_in = check.storage;
@@ -221,7 +220,8 @@ fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> R
     };
     let mut walk = walk_from(PIECE_BYTES as u64);
     let mut payload = Vec::new();
-    // The record that the next block should begin with, and where headers were not yet searched.
+    // The expected first record of the next block, and the offset up to which headers were
+    // searched.
     let (mut next, mut unsearched) = (0, 0);
     loop {
         let before = walk.position();
@@ -240,7 +240,7 @@ fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> R
                 check.damaged(damage);
                 let from = before.max(unsearched);
                 let Some(met) = next_block(&**file, check.path, from..len, next, most)? else {
-                    // The blocks end where keys and index begin, which are damaged.
+                    // The blocks end where keys and index begin, and those are damaged.
                     match check.expected_records {
                         Some(records) if records > next => {
                             check.lost(Some(next..records), before..len);
@@ -283,7 +283,7 @@ fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> R
             continue;
         }
         if met.header.first_record > next {
-            // A whole block and its header were overwritten by what reads as padding.
+            // A whole block with its header was overwritten by zeros, which read as padding.
             check.lost(Some(next..met.header.first_record), before..met.offset);
         }
         walked_block(check, &met, &payload);
@@ -294,7 +294,8 @@ fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> R
     }
 }
 
-/// Checks a block that was met without an index. A raw one with a wrong sum still has records.
+/// Verifies a block found without an index. A raw one with a wrong checksum may still contain
+/// intact records.
 fn walked_block(check: &mut ShardCheck<'_>, met: &BlockAt, payload: &[u8]) {
     let header = &met.header;
     let block = Block {
@@ -319,7 +320,7 @@ fn walked_block(check: &mut ShardCheck<'_>, met: &BlockAt, payload: &[u8]) {
     }
 }
 
-/// The intact frames of a raw block whose sum is wrong.
+/// Finds the intact frames of a raw block whose checksum is wrong.
 fn salvage_frames(check: &mut ShardCheck<'_>, met: &BlockAt, payload: &[u8]) {
     let start = met.offset + PIECE_BYTES as u64;
     let mut builder = ReaderBuilder::new();
@@ -334,7 +335,7 @@ fn salvage_frames(check: &mut ShardCheck<'_>, met: &BlockAt, payload: &[u8]) {
     while let Ok(found) = reader.read_into(&mut record) {
         for lost in reader.lost().iter().skip(known) {
             let bytes = start + lost.offset..start + lost.offset + lost.len;
-            // One record for each gap; what is missing at the end is added to the last one.
+            // One record for each gap; records missing at the end are added to the last one.
             check.lost(Some(number..number + 1), bytes);
             number += 1;
         }
@@ -358,7 +359,7 @@ fn salvage_frames(check: &mut ShardCheck<'_>, met: &BlockAt, payload: &[u8]) {
     }
 }
 
-/// Checks the records of a block that the file ends in.
+/// Verifies the records of a block that is truncated by the end of the file.
 fn cut_block(
     check: &mut ShardCheck<'_>,
     file: &dyn ReadAt,
@@ -369,7 +370,7 @@ fn cut_block(
         check.lost(Some(met.records()), bytes);
         return Ok(());
     }
-    // Not more than the longest block: its header says more than this.
+    // At most the longest block, since its header claims more than this.
     let len = usize::try_from(bytes.end - bytes.start).unwrap_or(usize::MAX);
     let mut payload = vec![0; len];
     storage::read_exact_at(file, check.path, &mut payload, bytes.start)?;
@@ -377,8 +378,8 @@ fn cut_block(
     Ok(())
 }
 
-/// The next block whose header lies in `bytes`, of records from `record` on that expand to `most`
-/// bytes or fewer.
+/// Returns the next block whose header lies in `bytes`, with records from `record` on that expand
+/// to at most `most` bytes.
 fn next_block(
     file: &dyn ReadAt,
     path: &Path,
@@ -408,7 +409,7 @@ fn next_block(
     Ok(None)
 }
 
-/// Checks the frames of a block whose sum is right.
+/// Verifies the frames of a block whose checksum is correct.
 fn check_frames(check: &mut ShardCheck<'_>, mut frames: &[u8], offset: u64, records: Range<u64>) {
     let mut record = records.start;
     while let Some(head) = frames.first_chunk::<HEAD_BYTES>() {

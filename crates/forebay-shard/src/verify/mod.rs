@@ -1,9 +1,8 @@
-//! Is every byte what it was written as?
+//! Verifies that every byte is as it was written.
 //!
-//! Verification reads everything once: every checksum, zero padding, the
-//! index against the data, and all of it against the manifest. It does not
-//! stop at the first finding: a [`Report`] has them all, and which records
-//! are lost to them.
+//! Verification reads everything once: every checksum, zero padding, the index against the data,
+//! and all of it against the manifest. It does not stop at the first finding: a [`Report`] lists
+//! all findings, and the records that are lost.
 //!
 //! ```
 //! use forebay_shard::verify::{Options, verify_shard};
@@ -18,7 +17,7 @@
 //! let report = verify_shard(&path, &Options::default(), &|_| {})?;
 //! assert!(report.is_ok(), "{report}");
 //! assert_eq!(report.records, 1);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # Ok::<(), forebay_shard::Error>(())
 //! ```
 
 mod dataset;
@@ -43,26 +42,27 @@ use crate::samples::SampleDigest;
 use crate::shard::{ShardFormat, detect_format, find_sidecar_in, key_pages};
 use crate::storage::{self, LocalFiles, Storage};
 
-/// A further check of every record: its shard, its number there, its payload.
-/// An error becomes a finding.
+/// An additional check of every record, given its shard, its number and its payload. An error
+/// becomes a finding.
 pub type RecordCheck<'a> = dyn Fn(&Path, u64, &[u8]) -> Result<(), String> + Sync + 'a;
 
-/// Whether to stop.
+/// Returns whether to stop.
 pub type StopCheck<'a> = dyn Fn() -> bool + Sync + 'a;
 
 /// Options of a verification.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
-    /// The longest record to accept, in bytes.
+    /// Maximum length of a record, in bytes.
     pub max_record: u64,
-    /// Shards to verify at the same time; `None` for one a core.
+    /// Number of shards to verify in parallel; `None` for one per core.
     pub threads: Option<NonZero<usize>>,
-    /// The integer feature that the index's labels are compared with, in
-    /// records that have it; of a dataset the one that its manifest names.
+    /// The integer feature to compare with the index's labels, in records that have it; for a
+    /// dataset, the one in its manifest.
     pub label_feature: Option<&'a str>,
-    /// A further check of every record, such as decoding its image.
+    /// An additional check of every record, such as decoding its image.
     pub record_check: Option<&'a RecordCheck<'a>>,
-    /// Asked often, by every thread: whether to stop. The report then says so, and what was found until then.
+    /// Called often, by every thread. After a stop the report says so, and contains the findings
+    /// until then.
     pub stop: Option<&'a StopCheck<'a>>,
 }
 
@@ -90,7 +90,7 @@ impl std::fmt::Debug for Options<'_> {
     }
 }
 
-/// The work since the last call. Calls come from several threads.
+/// Work since the last call. Calls come from several threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Shards that were finished.
@@ -101,14 +101,13 @@ pub struct Progress {
     pub bytes: u64,
 }
 
-/// Gets told of progress.
+/// Receives progress.
 pub type Observer<'a> = dyn Fn(Progress) + Sync + 'a;
 
-/// Verifies one shard of either format, with its sidecar in `index/` if there
-/// is one.
+/// Verifies one shard of either format, with its sidecar in `index/`, if any.
 ///
 /// # Errors
-/// When the file cannot be read at all. Damage is in the report.
+/// If the file cannot be read at all. Damage is in the report.
 pub fn verify_shard(
     path: impl AsRef<Path>,
     options: &Options<'_>,
@@ -137,7 +136,7 @@ pub fn verify_shard_in(
     };
     let mut check = ShardCheck::new(path, storage, options, observer);
     match check.verify(format, sidecar.as_deref()) {
-        // A read that the stop ended says nothing about the shard.
+        // A read that was interrupted by the stop says nothing about the shard.
         Err(Error::Io { .. }) if check.stopped() => {}
         other => other?,
     }
@@ -168,14 +167,14 @@ struct ShardCheck<'a> {
     options: &'a Options<'a>,
     observer: &'a Observer<'a>,
     report: Report,
-    /// CRC32C of the whole file, once it was read.
+    /// CRC32C of the whole file, once it has been read.
     crc32c: Option<u32>,
-    /// BLAKE3 of the whole file, if it is wanted.
+    /// BLAKE3 of the whole file, if requested.
     blake3: Option<String>,
     want_blake3: bool,
-    /// Digest of the labels and keys in the index, if there is one and all of it could be read.
+    /// Digest of the labels and keys in the index, if it exists and was read completely.
     samples: Option<SampleDigest>,
-    /// Records that the manifest says there are.
+    /// Number of records in the manifest.
     expected_records: Option<u64>,
     /// The receiver of intact records.
     salvage: Option<salvage::Salvage<'a>>,
@@ -221,13 +220,13 @@ impl<'a> ShardCheck<'a> {
         self.report
     }
 
-    /// Returns whether to stop. From then on the report covers only the bytes that were read.
+    /// Returns whether to stop. After that, the report covers only the bytes that were read.
     fn stopped(&mut self) -> bool {
         self.report.stopped |= self.options.stop.is_some_and(|stop| stop());
         self.report.stopped
     }
 
-    /// A finding, of whatever file it is in.
+    /// Adds a finding about any file.
     fn found(&mut self, error: impl Into<Error>) {
         let error = error.into();
         if let (Error::Io { source, .. }, Some(salvage)) = (&error, &mut self.salvage)
@@ -238,18 +237,18 @@ impl<'a> ShardCheck<'a> {
             salvage.failure = Some(error);
             return;
         }
-        // A read that the stop ended says nothing about the file.
+        // A read that was interrupted by the stop says nothing about the file.
         if !(matches!(error, Error::Io { .. }) && self.stopped()) {
             self.report.findings.push(Finding::from(error));
         }
     }
 
-    /// Damage in this shard.
+    /// Adds damage of this shard.
     fn damaged(&mut self, damage: Corruption) {
         self.found(damage.shard(self.path));
     }
 
-    /// Checks what is in a record that is intact.
+    /// Checks the content of an intact record.
     fn record(&mut self, number: u64, payload: &[u8], index: Option<&Index>) {
         self.report.records += 1;
         (self.observer)(Progress {
@@ -282,11 +281,13 @@ impl<'a> ShardCheck<'a> {
         }
     }
 
-    /// Checks every page of keys in the file at `path`, and takes the digest of keys and labels.
+    /// Verifies every page of keys in the file at `path`, and computes the digest of keys and
+    /// labels.
     fn keys(&mut self, path: &Path, index: &Index) {
         let Some(place) = &index.keys else {
             self.samples = index.is_empty().then(SampleDigest::default);
-            // A text index knows no keys; a binary one without pages says that there are none.
+            // A text index has no information about keys; a binary index without pages says that
+            // there are none.
             if let Some(salvage) = &mut self.salvage {
                 salvage.keys.are_none = true;
             }
@@ -325,7 +326,7 @@ impl<'a> ShardCheck<'a> {
         self.samples = samples;
     }
 
-    /// Opens an index; what is wrong with it becomes a finding.
+    /// Opens an index; problems become findings.
     fn index(&mut self, path: &Path, kind: FileKind) -> Option<Index> {
         let index = crate::shard::read_index(self.storage, path, kind, self.options.max_record);
         let index = index.map_err(|error| self.found(error)).ok()?;
@@ -344,7 +345,7 @@ impl<'a> ShardCheck<'a> {
         Some(index)
     }
 
-    /// Compares something with what another file says of it.
+    /// Compares a value with the one in another file.
     fn compare(&mut self, what: &str, expected: impl ToString, found: impl ToString) {
         let (expected, found) = (expected.to_string(), found.to_string());
         if expected != found {
@@ -358,8 +359,7 @@ impl<'a> ShardCheck<'a> {
         }
     }
 
-    /// Records of the index that are lost with these bytes of the joined
-    /// frames.
+    /// Records that are lost with this range of the concatenated frames.
     fn lost(&mut self, records: Option<std::ops::Range<u64>>, bytes: std::ops::Range<u64>) {
         self.report.lost.push(Lost {
             path: self.path.to_owned(),
@@ -369,8 +369,8 @@ impl<'a> ShardCheck<'a> {
     }
 }
 
-/// A header that is not zero padded or not this file's: checked here because
-/// readers that start from the end never look at it.
+/// Checks for a header that is not zero-padded or does not belong to this file; readers that start
+/// from the end never look at it.
 fn check_header(
     check: &mut ShardCheck<'_>,
     path: &Path,

@@ -8,30 +8,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// Everything that was found, in the order of the shards.
+/// All findings, in the order of the shards.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Shards that were read.
+    /// Number of shards read.
     pub shards: u64,
-    /// Intact records.
+    /// Number of intact records.
     pub records: u64,
-    /// Bytes of the shards.
+    /// Size of the shards in bytes.
     pub bytes: u64,
-    /// The problem.
+    /// The problems.
     pub findings: Vec<Finding>,
-    /// Which records cannot be read for it.
+    /// The records that cannot be read because of them.
     pub lost: Vec<Lost>,
-    /// The verification was stopped before its end: nothing is known of what was not read.
+    /// Whether the verification was stopped early; the state of unread parts is unknown.
     pub stopped: bool,
 }
 
 impl Report {
-    /// Whether everything was read and nothing is wrong.
+    /// Returns whether everything was read without a finding.
     pub fn is_ok(&self) -> bool {
         self.findings.is_empty() && !self.stopped
     }
 
-    /// How many records are lost, as far as the indexes tell.
+    /// Returns the number of lost records, as far as the indexes tell.
     pub fn lost_records(&self) -> u64 {
         let known = self.lost.iter().filter_map(|lost| lost.records.as_ref());
         known.map(|records| records.end - records.start).sum()
@@ -67,20 +67,20 @@ impl fmt::Display for Report {
     }
 }
 
-/// One thing that is wrong.
+/// A problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The file.
     pub path: PathBuf,
-    /// The record's number in the shard, where it is about one.
+    /// The record's number in the shard, if it concerns a record.
     pub record: Option<u64>,
-    /// The byte of the file, where it is about one.
+    /// Offset in the file, if known.
     pub offset: Option<u64>,
     /// The property that was compared.
     pub what: String,
     /// The expected value.
     pub expected: Option<String>,
-    /// The value that was found.
+    /// The actual value.
     pub found: Option<String>,
 }
 
@@ -167,7 +167,7 @@ pub struct Lost {
     pub path: PathBuf,
     /// Their numbers in the shard, if an index tells.
     pub records: Option<Range<u64>>,
-    /// The bytes of the file that they take.
+    /// Their byte range in the file.
     pub bytes: Range<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Salvage: hands out what is whole in a shard that may be damaged.
+//! Salvage: extracts the intact records of a shard that may be damaged.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,42 +9,42 @@ use crate::index::Index;
 use crate::shard::ShardFormat;
 use crate::storage::Storage;
 
-/// A record that is intact.
+/// An intact record.
 #[derive(Debug, Clone, Copy)]
 pub struct IntactRecord<'a> {
-    /// Its number in the shard. Without an index or the headers of blocks, records before it are
-    /// counted as far as they were found.
+    /// Its number in the shard. Without an index or block headers, only the preceding records that
+    /// were found are counted.
     pub number: u64,
     /// Its payload.
     pub payload: &'a [u8],
-    /// Its label, if an index knows one.
+    /// Its label, if an index has one.
     pub label: Option<i64>,
-    /// Its key in the index, empty if it has none; `None` where no index tells.
+    /// Its key in the index, empty if it has none; `None` without an index.
     pub key: Option<&'a [u8]>,
 }
 
-/// Takes intact records in order.
+/// Receives intact records in order.
 pub type TakeRecord<'a> = dyn FnMut(&IntactRecord<'_>) + 'a;
 
-/// A shard to salvage, with what a manifest says of it.
+/// A shard to salvage, with its entry in the manifest.
 #[derive(Debug, Clone, Copy)]
 pub struct ShardPlace<'a> {
     /// The shard.
     pub path: &'a Path,
     /// Its format.
     pub format: ShardFormat,
-    /// The index of a TFRecord file, if there is one.
+    /// The index of a TFRecord file, if any.
     pub sidecar: Option<&'a Path>,
-    /// How many records the manifest says it has.
+    /// Number of records in the manifest.
     pub records: Option<u64>,
-    /// The CRC32C of the whole file in the manifest: an index of another file is not used.
+    /// CRC32C of the whole file in the manifest; an index of another file is not used.
     pub crc32c: Option<u32>,
 }
 
-/// Hands out every intact record of a shard, and reports what is damaged and what is lost to it.
+/// Passes every intact record of a shard to a callback, and reports damage and lost records.
 ///
 /// # Errors
-/// When a file cannot be read. Damage is in the report.
+/// If a file cannot be read. Damage is in the report.
 pub fn salvage_shard_in(
     place: &ShardPlace<'_>,
     storage: &dyn Storage,
@@ -67,17 +67,17 @@ pub fn salvage_shard_in(
     }
 }
 
-/// The additions of salvage to a verification.
+/// The additional state of salvage in a verification.
 pub(super) struct Salvage<'a> {
     take: &'a mut TakeRecord<'a>,
     crc32c: Option<u32>,
     pub(super) keys: Keys,
-    /// A read that the system refused: that is no damage, and what it kept back is not lost.
+    /// A read error of the system. It is not damage, and the unread records do not count as lost.
     pub(super) failure: Option<Error>,
 }
 
 impl Salvage<'_> {
-    /// Whether an index is of this shard, as far as the manifest tells.
+    /// Returns whether an index belongs to this shard, as far as the manifest tells.
     pub(super) fn trusts(&self, index: &Index) -> bool {
         match (self.crc32c, index.shard_crc32c()) {
             (Some(expected), Some(found)) => expected == found,
@@ -95,17 +95,17 @@ impl Salvage<'_> {
     }
 }
 
-/// The keys of a shard in memory, with where each is; those of damaged pages are not known.
+/// The keys of a shard in memory, by record; those of damaged pages are unknown.
 #[derive(Default)]
 pub(super) struct Keys {
     bytes: Vec<u8>,
     places: Vec<Option<Range<usize>>>,
-    /// The index says that no record has a key.
+    /// Whether the index says that no record has a key.
     pub(super) are_none: bool,
 }
 
 impl Keys {
-    /// Adds the key of the record `number`. Keys come in order; those that are left out are not known.
+    /// Adds the key of record `number`. Keys are added in order; skipped ones are unknown.
     pub(super) fn push(&mut self, number: u64, key: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);

@@ -1,4 +1,4 @@
-//! Summing a file while it is read, and telling of progress.
+//! Computes checksums of a file while it is read, and reports progress.
 
 use std::io::{self, Read};
 
@@ -6,10 +6,10 @@ use super::{Observer, Progress};
 use crate::checksum::Crc32c;
 use crate::storage::Stream;
 
-/// Bytes to read at a time when only the checksums need them.
+/// Bytes per read if only the checksums need them.
 const DRAIN_BYTES: usize = 512 << 10;
 
-/// The sums of bytes that pass.
+/// Running checksums.
 pub(super) struct Sums {
     pub(super) crc: Crc32c,
     #[cfg(feature = "blake3")]
@@ -17,7 +17,7 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// `blake3` says whether that hash is wanted; it is left out without the feature `blake3`.
+    /// `blake3` says whether that hash is requested; it is left out without the feature `blake3`.
     #[cfg_attr(not(feature = "blake3"), allow(unused_variables))]
     pub(super) fn new(blake3: bool) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Sums {
     }
 }
 
-/// A file whose bytes are summed as they pass.
+/// A file whose checksums are computed while it is read.
 pub(super) struct SummedFile<'a> {
     file: Stream,
     sums: Sums,
@@ -54,7 +54,7 @@ pub(super) struct SummedFile<'a> {
 }
 
 impl<'a> SummedFile<'a> {
-    /// `sums` are of what is before the stream's position.
+    /// `sums` are the checksums of the bytes before the stream's position.
     pub(super) fn new(file: Stream, sums: Sums, observer: &'a Observer<'a>) -> Self {
         Self {
             file,
@@ -63,7 +63,7 @@ impl<'a> SummedFile<'a> {
         }
     }
 
-    /// Reads to the end; then the sums are the file's.
+    /// Reads to the end and returns the checksums of the file.
     pub(super) fn drain(mut self) -> io::Result<Sums> {
         let mut buffer = vec![0; DRAIN_BYTES];
         loop {

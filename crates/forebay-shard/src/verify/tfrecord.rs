@@ -1,4 +1,4 @@
-//! Verifying a TFRecord file, and the sidecar that indexes it.
+//! Verifies a TFRecord file and its sidecar index.
 
 use std::ops::Range;
 use std::path::Path;
@@ -37,13 +37,13 @@ pub(super) fn verify(check: &mut ShardCheck<'_>, sidecar: Option<&Path>) -> Resu
     Ok(())
 }
 
-/// The result of a walk over the frames.
+/// Result of walking over the frames.
 #[derive(Default)]
 struct Walked {
     compression: Compression,
-    /// Bytes that are no valid frame.
+    /// Byte ranges without a valid frame.
     damaged: Vec<Range<u64>>,
-    /// The first record whose place the index has otherwise.
+    /// The first record whose position differs from the index.
     misplaced: Option<(u64, Range<u64>)>,
     records: u64,
 }
@@ -76,8 +76,8 @@ fn walk(
         let at = number(index, info.offset, info.index);
         let frame = info.offset..info.offset + info.len + crate::frame::OVERHEAD_BYTES as u64;
         if index.is_some_and(|index| index.offsets.frame(at).as_ref() != Some(&frame)) {
-            // Behind damage this may be a frame inside a record that holds
-            // frames; else the index is another file's.
+            // After damage this may be a frame inside a record that contains frames; otherwise the
+            // index belongs to another file.
             if walked.damaged.is_empty() {
                 walked.misplaced.get_or_insert((at, frame));
             } else {
@@ -100,8 +100,8 @@ fn walk(
     Ok(())
 }
 
-/// The number of the record that starts at a byte, by the index if there is
-/// one: records before it may be lost.
+/// The number of the record at an offset, by the index if there is one, since preceding records may
+/// be lost.
 fn number(index: Option<&Index>, offset: u64, counted: u64) -> u64 {
     let Some(index) = index else { return counted };
     let (mut low, mut high) = (0, index.len());
@@ -142,7 +142,7 @@ fn open_sidecar(check: &mut ShardCheck<'_>, sidecar: &Path, file_len: u64) -> Op
     Some(index)
 }
 
-/// The text index beside a binary one says the same.
+/// Checks that the text index beside a binary one agrees with it.
 fn compare_text(check: &mut ShardCheck<'_>, path: &Path, index: &Index) {
     let frames = (0..index.len()).filter_map(|record| index.offsets.frame(record));
     let expected = write_idx(frames.map(|frame| (frame.start, frame.end - frame.start)));
@@ -166,7 +166,7 @@ fn compare_text(check: &mut ShardCheck<'_>, path: &Path, index: &Index) {
     }
 }
 
-/// Compares the index with what the file holds, and names the lost records.
+/// Compares the index with the content of the file, and reports lost records.
 fn compare(check: &mut ShardCheck<'_>, index: &Index, walked: &Walked, sum: Crc32c) {
     if index.data_len() != sum.len() {
         let expected = format!("{} bytes as its index says", index.data_len());

@@ -1,12 +1,12 @@
-//! The fuzz targets without a fuzzer: every kept input, every cut of it, and
-//! a few thousand changed ones.
+//! The fuzz targets without a fuzzer: every stored input, every prefix of it, and a few thousand
+//! mutations.
 
 #[path = "../../fuzz/entries.rs"]
 mod entries;
 
 use std::path::Path;
 
-/// Numbers that depend on nothing but where they start.
+/// A pseudorandom sequence that depends on its seed only.
 struct Numbers(u64);
 
 impl Numbers {
@@ -18,7 +18,7 @@ impl Numbers {
     }
 }
 
-/// Changes bytes as fuzzers do: bits, interesting values, cuts, repeats.
+/// Mutates bytes as fuzzers do: bits, interesting values, truncation, repetition.
 fn change(bytes: &mut Vec<u8>, numbers: &mut Numbers) {
     for _ in 0..=numbers.below(3) {
         let at = numbers.below(bytes.len());

@@ -1,5 +1,5 @@
-//! Every truncation and every changed byte of a small shard of each kind is
-//! found, and no reader ever hands out other bytes than were written.
+//! Every truncation and every changed byte of a small shard of each kind is detected, and no reader
+//! ever returns bytes that were not written.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use forebay_shard::{
     Dataset, Manifest, RecordMeta, ShardFormat, ShardWriter, indexed, manifest, tfrecord,
 };
 
-/// A dataset of one small shard in a directory of its own.
+/// A dataset of one small shard in its own directory.
 struct Small {
     directory: tempfile::TempDir,
     shard: PathBuf,
@@ -18,7 +18,7 @@ struct Small {
 }
 
 fn small(format: ShardFormat, codec: Codec) -> Small {
-    // Zeros that codecs shrink, and bytes that they do not.
+    // Zeros, which codecs compress, and noise, which they do not.
     let noise: Vec<u8> = (0..90u32)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();
@@ -38,7 +38,7 @@ fn small(format: ShardFormat, codec: Codec) -> Small {
             .into(),
         ShardFormat::Indexed => {
             let mut builder = indexed::WriterBuilder::new();
-            // Several compressed blocks; one raw one, behind four KiB of padding.
+            // Several compressed blocks, and a raw one after four KiB of padding.
             builder
                 .compression(codec)
                 .block_bytes(if codec == Codec::NONE { 1000 } else { 200 });
@@ -92,7 +92,7 @@ impl Small {
         verify_dataset(self.root(), &options, &|_| {}).unwrap()
     }
 
-    /// Opening and reading gives what was written, or an error.
+    /// Opening and reading returns the written records, or an error.
     fn read_all(&self) {
         let Ok(split) = Dataset::open(self.root()).unwrap().split("train") else {
             return;
@@ -112,7 +112,7 @@ impl Small {
         }
     }
 
-    /// Damages `file` in every way.
+    /// Damages `file` at every byte and length.
     fn damage(&self, file: &Path) {
         let bytes = std::fs::read(file).unwrap();
         let check = |damaged: &[u8], how: String| {
@@ -129,7 +129,7 @@ impl Small {
         check(&longer, "a byte more".to_owned());
         let mut damaged = bytes.clone();
         for at in 0..bytes.len() {
-            // One bit, another in every place.
+            // A different bit at each offset.
             damaged[at] ^= 1 << (at % 8);
             check(&damaged, format!("byte {at} changed"));
             damaged[at] = bytes[at];

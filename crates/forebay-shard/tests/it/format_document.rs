@@ -1,8 +1,7 @@
-//! The worked bytes of FORMAT.md are what the code writes and reads.
+//! The example bytes of FORMAT.md equal those that the code writes and reads.
 //!
-//! A fence "```hex NAME" holds lines `OFFSET  BYTES | what they are`; a line
-//! `*` says that zeros go on up to the next line's offset. The rest of the
-//! fence's tests go by NAME.
+//! A fence "```hex NAME" holds lines `OFFSET  BYTES | meaning`; a line `*` stands for zeros up to
+//! the next line's offset. NAME selects the tests of the fence.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -149,7 +148,7 @@ fn the_code_writes_the_documents_bytes() {
     let compressed: Vec<String> = compressing().map(document_shard).collect();
     let mut expected = [fbi.as_str(), TFRECORD, INDEXED].to_vec();
     expected.extend(compressed.iter().map(String::as_str));
-    // The seek points of an image are checked where they are made.
+    // The crate that creates the seek points of an image tests them.
     expected.extend(["image/seek_points", "seek-points.jpeg"]);
     expected.sort();
     assert_eq!(names, expected);
@@ -194,7 +193,7 @@ fn the_code_reads_the_documents_bytes() {
     }
 }
 
-/// A dataset as version 1 described it is read as before.
+/// A dataset as specified in version 1 is still readable.
 #[test]
 fn the_code_reads_a_manifest_of_version_1() {
     let hex = fences("hex");
@@ -226,8 +225,8 @@ fn document_shard(codec: Codec) -> String {
     format!("{codec}.fbs")
 }
 
-/// A codec's library may compress a block differently in a later version; what a block expands to
-/// never changes. So these shards are only read.
+/// A later version of a codec's library may compress a block differently, but a block always
+/// expands to the same bytes. So these shards are only read.
 #[test]
 fn the_code_reads_the_documents_compressed_shards() {
     let directory = tempfile::tempdir().unwrap();

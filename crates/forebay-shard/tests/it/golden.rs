@@ -1,4 +1,4 @@
-//! Known answers: files that TensorFlow wrote (tools/make_golden_tfrecords.py).
+//! Known answers: files written by TensorFlow (tools/make_golden_tfrecords.py).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ fn every_file_is_read_and_its_compression_found() {
     }
 }
 
-/// The values of a feature as expected.json has them.
+/// The values of a feature, as in expected.json.
 fn values(feature: FeatureView<'_>) -> Vec<Value> {
     let hex = |bytes: &[u8]| {
         bytes
@@ -156,8 +156,8 @@ fn examples_are_encoded_to_the_same_bytes() {
                     }
                 }
             }
-            // Python's protobuf puts a name behind longer ones that start with
-            // it, C++'s and ours before them.
+            // Python's protobuf sorts a name after longer ones that start with it, C++'s and ours
+            // before them.
             let names: Vec<_> = example.iter().map(FeatureView::name).collect();
             if names.is_sorted() {
                 assert_eq!(builder.to_vec(), bytes);
@@ -165,7 +165,7 @@ fn examples_are_encoded_to_the_same_bytes() {
             }
             assert_eq!(builder.encoded_len(), bytes.len());
             assert_eq!(builder.to_vec().len(), bytes.len());
-            // And the generated types agree.
+            // The generated types agree.
             let owned = forebay_proto::tensorflow::Example::decode(&bytes[..]).unwrap();
             let again = forebay_proto::tensorflow::Example::decode(&builder.to_vec()[..]);
             assert_eq!(owned, again.unwrap());
@@ -218,7 +218,7 @@ fn compressed_files_hold_the_same_records_and_have_no_places() {
             .to_string();
         assert!(error.contains("an index cannot point into it"), "{error}");
 
-        // Written by us, read by us, without being told the compression.
+        // Written by this crate and read again, with the compression detected.
         let mut builder = WriterBuilder::new();
         let mut writer = builder
             .compression(compression)
@@ -234,7 +234,7 @@ fn compressed_files_hold_the_same_records_and_have_no_places() {
             reader.records().map(Result::unwrap).collect::<Vec<_>>(),
             plain
         );
-        // Every cut is an error, not a shorter file; so are bytes behind the end.
+        // Every truncation is an error, not a shorter file; so are bytes after the end.
         for len in 1..bytes.len() {
             let reader = ReaderBuilder::new().from_reader(&bytes[..len], "cut");
             assert!(

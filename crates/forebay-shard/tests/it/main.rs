@@ -1,4 +1,5 @@
-//! One binary for all tests of the public interface: linking costs more than compiling here.
+//! One binary for all tests of the public interface, because linking costs more than compiling
+//! here.
 
 mod corpus;
 mod damage;

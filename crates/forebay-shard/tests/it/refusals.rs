@@ -1,5 +1,5 @@
-//! Readers refuse files that they do not understand or that do not belong
-//! together, with words that say where and why.
+//! Readers refuse files that they do not support or that do not belong together, with errors that
+//! say where and why.
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ fn open(bytes: &[u8]) -> Result<Shard, Error> {
     Shard::open(&path, ShardFormat::Indexed, None, &OpenOptions::default())
 }
 
-/// Changes a field of the trailer and makes its checksum right again.
+/// Changes a field of the trailer and corrects its checksum.
 fn trailer(bytes: &mut [u8], field: usize, value: u32) {
     let at = bytes.len() - 64;
     bytes[at + field..at + field + 4].copy_from_slice(&value.to_le_bytes());
@@ -131,7 +131,7 @@ fn shards_that_the_manifest_does_not_mean() {
             2
         );
 
-        // Same records, same length, other bytes; then another number of them.
+        // First the same number and length of records with other bytes, then another number.
         for (records, expected) in [
             (
                 &[&b"one"[..], b"TWO"][..],
@@ -175,7 +175,7 @@ fn a_stale_index() {
         error.contains("its index is stale, or another file's"),
         "{error}"
     );
-    // Of the same length: the frames are not where the index has them.
+    // The same length, but other frame offsets than in the index.
     std::fs::write(&path, tfrecord(&[b"o", b"twotw"]).0).unwrap();
     let shard = Shard::open_path(&path).unwrap();
     let error = shard.read(0, &mut Vec::new()).unwrap_err().to_string();
@@ -253,7 +253,7 @@ fn what_cannot_be_written() {
     assert_eq!((file.len(), summary.records), (20, 1));
 }
 
-/// The manifest with the right checksum: what is wrong with it is something else.
+/// The manifest with a correct checksum, so that only the tested problem remains.
 fn sealed(json: &str) -> String {
     let Some((rest, end)) = json.rsplit_once("  \"crc32c\": \"") else {
         return json.to_owned();
@@ -263,7 +263,7 @@ fn sealed(json: &str) -> String {
     with(crc32c(with(0).as_bytes()))
 }
 
-/// A manifest in which every kind of field is there.
+/// A manifest with every kind of field.
 fn full_manifest() -> String {
     let shard = ShardEntry {
         name: "train-00000-of-00001".to_owned(),
@@ -331,7 +331,7 @@ fn a_wrong_checksum_of_a_manifest_is_told_with_both_values() {
         "d/forebay.json: crc32c of the manifest (it was changed by hand or damaged): expected {sum}, found "
     );
     assert!(error.starts_with(&expected), "{error}");
-    // Text of a class is under no other checksum.
+    // No other checksum covers the description of a class.
     Manifest::parse(Path::new("forebay.json"), sealed(&changed).as_bytes()).unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! Both formats from writer to every reader.
+//! Both formats, from the writer to every reader.
 
 use forebay_shard::indexed::Codec;
 use forebay_shard::{

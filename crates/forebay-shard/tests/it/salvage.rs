@@ -1,4 +1,4 @@
-//! Damage costs only the damaged piece.
+//! Damage affects only the damaged piece.
 
 use std::path::Path;
 
@@ -90,7 +90,7 @@ fn a_cut_costs_the_cut_record() {
 fn bytes_that_go_missing_or_come_between_cost_their_neighbours() {
     let records: Vec<_> = (0..6).map(|i| noise(i, 100)).collect();
     let whole = file(&records);
-    // From the middle of record 1 to the middle of record 3: gone.
+    // A hole from the middle of record 1 to the middle of record 3.
     let holed = [&whole[..180], &whole[400..]].concat();
     let (found, lost) = salvage(&holed);
     assert_eq!(found, [&records[..1], &records[4..]].concat());
@@ -138,8 +138,7 @@ fn strict_mode_names_the_record_and_the_byte() {
     assert_eq!(reader.read_into(&mut record).unwrap(), None);
 }
 
-/// 64 KiB of zeros in a shard of some MiB: exactly the records that they
-/// touch are lost.
+/// 64 KiB of zeros in a shard of some MiB: exactly the records that they overlap are lost.
 fn zeroed(format: ShardFormat, codec: Codec) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("train-00000-of-00001");
@@ -190,7 +189,7 @@ fn zeroed(format: ShardFormat, codec: Codec) {
     }
 }
 
-/// Asks every record on its own.
+/// Reads every record separately.
 fn unreadable(path: &Path) -> Vec<u64> {
     let shard = forebay_shard::Shard::open_path(path).unwrap();
     let mut record = Vec::new();
@@ -205,8 +204,8 @@ fn zeroed_bytes_lose_exactly_the_records_they_touch() {
     Codec::all().for_each(|codec| zeroed(ShardFormat::Indexed, codec));
 }
 
-/// A record that holds frames: behind a damaged head the frames inside look
-/// like records, but the index knows better.
+/// A record that contains frames: after a damaged head they look like records, but the index shows
+/// that they are not.
 #[test]
 fn frames_inside_a_record_are_not_records() {
     let directory = tempfile::tempdir().unwrap();
@@ -230,7 +229,7 @@ fn frames_inside_a_record_are_not_records() {
 
 #[test]
 fn a_crafted_file_does_not_take_for_ever() {
-    // A valid head at every twelve bytes, each claiming nearly all the rest.
+    // A valid head every twelve bytes, each claiming nearly all of the rest.
     let len = 1u32 << 20;
     let mut bytes = vec![0xff];
     while bytes.len() < len as usize {
@@ -246,7 +245,7 @@ fn a_crafted_file_does_not_take_for_ever() {
     assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
 }
 
-/// `len` bytes of heads that are valid, each claiming `claim` bytes.
+/// `len` bytes of valid heads, each claiming `claim` bytes.
 fn heads(len: usize, claim: u64) -> Vec<u8> {
     let head = claim.to_le_bytes();
     let crc = forebay_shard::checksum::mask(forebay_shard::checksum::crc32c(&head));
@@ -254,8 +253,8 @@ fn heads(len: usize, claim: u64) -> Vec<u8> {
     head.iter().copied().cycle().take(len).collect()
 }
 
-/// Long before the time that is allowed here; a search that allocates or sums at each byte takes
-/// some times longer.
+/// The time limit is generous; a search that allocates or sums at each byte takes several times
+/// longer.
 #[test]
 fn zeros_are_searched_fast() {
     let before = file(&[noise(1, 100)]);
@@ -268,7 +267,7 @@ fn zeros_are_searched_fast() {
     assert!(started.elapsed().as_secs() < 8, "{:?}", started.elapsed());
 }
 
-/// Each stretch of crafted heads may cost little more than its length, however many there are.
+/// Each range of crafted heads may cost little more than its length, for any number of them.
 #[test]
 fn many_crafted_stretches_take_linear_time() {
     let mut bytes = Vec::new();

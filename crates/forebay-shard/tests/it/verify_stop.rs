@@ -1,4 +1,4 @@
-//! A verification that is stopped says so, and takes nothing that it did not read for damage.
+//! A stopped verification reports that, and does not report unread parts as damage.
 
 use std::num::NonZero;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What holds for any bytes that a peer may send. The fuzzer makes the bytes;
-//! an ordinary test replays those that it found worth keeping.
+//! Properties that hold for any bytes from a peer. The fuzzer generates the bytes; a normal test
+//! replays its corpus.
 
 use std::io::Cursor;
 
@@ -7,11 +7,11 @@ use forebay_wire::batch::from_header;
 use forebay_wire::frame::{self, HEAD_LEN, Limits};
 use forebay_wire::{BufferPool, Error, FrameReader, Layout, Message};
 
-/// Largest payload that is accepted here.
+/// Payload limit of the readers.
 const PAYLOAD: u64 = 1 << 16;
 
-/// Reads `data` as a server and as a client would, with its checksums as they
-/// are and, because nothing guesses a checksum, made right.
+/// Reads `data` as a server and as a client would: once unchanged, and once with corrected
+/// checksums, which a fuzzer does not guess.
 pub(crate) fn frames(data: &[u8]) {
     let mended = mend(data);
     for bytes in [data, &mended] {
@@ -22,8 +22,7 @@ pub(crate) fn frames(data: &[u8]) {
     }
 }
 
-/// Makes the magic, the layout, the flags and the checksum of each frame right,
-/// as far as the bytes reach.
+/// Corrects magic, layout, flags and checksum of each frame, as far as the data reaches.
 fn mend(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     let mut at = 0;
@@ -59,7 +58,7 @@ fn one_by_one(mut bytes: &[u8], limits: &Limits) {
         frame::encode(&message, payload.len() as u64, &mut again).unwrap();
         again.extend_from_slice(payload);
         let (same, ..) = frame::decode(&again, limits).unwrap().unwrap();
-        // Numbers that are none are not equal to themselves.
+        // Compared as text, because NaN differs from itself.
         assert_eq!(format!("{same:?}"), format!("{message:?}"));
         bytes = rest;
     }

@@ -1,9 +1,9 @@
-//! Unix sockets between processes of one user on one host, which carry files beside bytes: how the memory of batches
-//! gets from a server to its clients.
+//! Unix sockets between processes of one user on one host, which pass file descriptors besides
+//! bytes. Servers use them to share the memory of batches with clients.
 //!
-//! The server's address is abstract and random: it has no file, so nothing is left of it when the server is gone, and
-//! who knows it was told by that server, in the same network namespace. Both sides ask the system who is at the other
-//! end and talk to nobody but their own user.
+//! The server's address is abstract and random. It has no file, so nothing remains when the server
+//! is gone, and only a client that got the address from the server, in the same network namespace,
+//! can connect. Both sides check the peer's credentials and accept only their own user.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -19,11 +19,12 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-/// Reads of at least this size ask the system to wait until all is there, as those of TCP do.
+/// Reads of at least this size ask the system to wait for all bytes, as TCP reads do.
 const WAIT_ALL_FROM: usize = 128 << 10;
-/// Files that came and that no message has spoken of yet: one comes with each message at most.
+/// Maximum number of received descriptors that no message has referred to yet; each message carries
+/// at most one.
 const MOST_WAITING: usize = 4;
-/// What every address of a server begins with: a client connects to no other kind of address, whoever names it.
+/// Prefix of all server addresses. A client connects to no other address, whatever a server claims.
 const PREFIX: &str = "forebay-";
 
 /// A connected Unix socket; a clone is another handle to the same socket.
@@ -31,9 +32,9 @@ const PREFIX: &str = "forebay-";
 pub struct LocalSocket {
     stream: Arc<UnixStream>,
     process: u32,
-    /// Goes with the next bytes that are written.
+    /// Sent with the next bytes that are written.
     outgoing: Arc<Mutex<Option<OwnedFd>>>,
-    /// Came with the bytes that were read; `None` where no files are wanted, and the system closes them.
+    /// Received with bytes; `None` if this side accepts no descriptors and the system closes them.
     incoming: Option<Arc<Mutex<VecDeque<OwnedFd>>>>,
 }
 
@@ -42,12 +43,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LocalSocket {
-    /// Takes over a connected socket whose other end must be a process of the same user. `takes_files` says whether
-    /// files that come are kept.
+    /// Wraps a connected socket, whose peer must be a process of the same user. `takes_files` says
+    /// whether received descriptors are kept.
     ///
     /// # Errors
     ///
-    /// `PermissionDenied` for another user's process; when the system refuses an option.
+    /// `PermissionDenied` for another user's process; errors of the system.
     pub fn new(stream: UnixStream, takes_files: bool) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         let process = system::same_user(&stream)?;
@@ -63,7 +64,7 @@ impl LocalSocket {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a name that no server has; nobody there; another user's process.
+    /// `InvalidInput` for an invalid name; errors of the system; another user's process.
     pub fn connect(name: &str, timeout: Duration) -> io::Result<Self> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
         if !name.starts_with(PREFIX) || name.len() > 100 || !name.chars().all(plain) {
@@ -72,43 +73,43 @@ impl LocalSocket {
         LocalSocket::new(system::connect(name, timeout)?, true)
     }
 
-    /// Number of the process at the other end.
+    /// Returns the process id of the peer.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.process
     }
 
-    /// Sets how long one read and one write may go without a single byte.
+    /// Sets how long one read and one write may take without any progress.
     ///
     /// # Errors
     ///
-    /// When the system refuses, as it does for a zero duration.
+    /// Errors of the system, such as for a zero duration.
     pub fn set_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(read))?;
         self.stream.set_write_timeout(Some(write))
     }
 
-    /// Sets how long one read may go without a single byte.
+    /// Sets how long one read may take without any progress.
     ///
     /// # Errors
     ///
-    /// When the system refuses, as it does for a zero duration.
+    /// Errors of the system, such as for a zero duration.
     pub fn set_read_timeout(&self, read: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(read))
     }
 
-    /// Ends the connection in one or both directions; whoever waits on it wakes up. A socket that is gone already is
-    /// no error.
+    /// Ends the connection in one or both directions and wakes waiting threads. A socket that is
+    /// already closed is not an error.
     pub fn shutdown(&self, how: Shutdown) {
         let _ = self.stream.shutdown(how);
     }
 
-    /// Sends `file` along with the next bytes that are written.
+    /// Sends `file` with the next bytes that are written.
     pub fn attach(&self, file: OwnedFd) {
         *lock(&self.outgoing) = Some(file);
     }
 
-    /// The file that came first of those that no message has spoken of yet.
+    /// Takes the oldest received descriptor that no message has referred to yet.
     #[must_use]
     pub fn take_file(&self) -> Option<OwnedFd> {
         lock(self.incoming.as_ref()?).pop_front()
@@ -175,7 +176,7 @@ impl Write for LocalSocket {
         let flags = SendFlags::NOSIGNAL;
         let sent = rustix::net::sendmsg(&*self.stream, bufs, &mut control, flags);
         if sent.is_err() {
-            // Nothing was written: the file goes with whatever is written next.
+            // Nothing was written: the descriptor goes with the next write.
             *lock(&self.outgoing) = file;
         }
         Ok(sent?)
@@ -186,7 +187,7 @@ impl Write for LocalSocket {
     }
 }
 
-/// Where a server takes the clients of its own host and user.
+/// A listener for clients of the same host and user.
 #[derive(Debug)]
 pub struct LocalListener {
     listener: std::os::unix::net::UnixListener,
@@ -194,11 +195,11 @@ pub struct LocalListener {
 }
 
 impl LocalListener {
-    /// Listens at an address that nobody can guess.
+    /// Listens at a random address.
     ///
     /// # Errors
     ///
-    /// The system's refusal; `Unsupported` where it has no such addresses.
+    /// Errors of the system; `Unsupported` without abstract addresses.
     pub fn bind() -> io::Result<Self> {
         let name = format!("{PREFIX}{}", super::random_name()?);
         let listener = system::bind(&name)?;
@@ -206,17 +207,17 @@ impl LocalListener {
         Ok(LocalListener { listener, name })
     }
 
-    /// The name of the address.
+    /// Returns the name of the address.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The next client; none if it is another user's process, or gone already.
+    /// Accepts the next client; `None` if it belongs to another user or has disconnected.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when nobody waits; the system's refusal.
+    /// `WouldBlock` if none waits; errors of the system.
     pub fn accept(&self) -> io::Result<Option<LocalSocket>> {
         let (stream, _) = self.listener.accept()?;
         Ok(LocalSocket::new(stream, false).ok())
@@ -246,14 +247,14 @@ mod system {
     pub(super) fn connect(name: &str, timeout: Duration) -> io::Result<UnixStream> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
         let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-        // A server that hangs lets its queue run full, and then connecting waits.
+        // If a server hangs, its queue fills up and connecting blocks.
         sockopt::set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
         let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
         rustix::net::connect(&socket, &address)?;
         Ok(socket.into())
     }
 
-    /// The process at the other end, if it is of the same user.
+    /// Returns the process id of the peer, if it belongs to the same user.
     pub(super) fn same_user(stream: &UnixStream) -> io::Result<u32> {
         let peer = sockopt::socket_peercred(stream)?;
         let (own, found) = (rustix::process::geteuid(), peer.uid);
@@ -303,7 +304,7 @@ mod tests {
         (near, far)
     }
 
-    /// Descriptors of this file that the process has: other tests open others.
+    /// Counts this process's descriptors of a file; other tests open others.
     fn open_files(path: &str) -> usize {
         let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
         let links = all.filter_map(|entry| std::fs::read_link(entry.path()).ok());
@@ -325,7 +326,7 @@ mod tests {
         assert!(near.take_file().is_none());
         zero.read_exact(&mut bytes).unwrap();
         assert_eq!(bytes, [0; 3]);
-        // Servers want none.
+        // Servers accept no descriptors.
         let before = open_files("/dev/zero");
         for _ in 0..20 {
             near.attach(zero.try_clone().unwrap().into());

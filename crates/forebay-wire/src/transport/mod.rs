@@ -1,4 +1,4 @@
-//! How frames travel. Each transport is one module with its socket options; [`Socket`] is one of them.
+//! Transports for frames. Each is a module with its socket options; [`Socket`] is any one of them.
 
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
@@ -13,22 +13,23 @@ pub mod tls;
 use local::LocalSocket;
 use tcp::TcpSocket;
 
-/// A connected socket of any kind; a clone is another handle to the same one, so that one thread can read while
-/// another writes and a third shuts it down.
+/// A connected socket of any kind. A clone is another handle to the same socket, so that one thread
+/// can read, another write, and a third shut it down.
 #[derive(Debug, Clone)]
 pub enum Socket {
-    /// To anywhere.
+    /// A TCP connection, with or without TLS.
     Tcp(TcpSocket),
-    /// To a process of the same user on the same host, with which memory can be shared.
+    /// A connection to a process of the same user on the same host, with which memory can be
+    /// shared.
     Local(LocalSocket),
 }
 
-/// Who is at the other end of a connection.
+/// The other side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
-    /// Somebody at an address.
+    /// A network address.
     Address(SocketAddr),
-    /// A process of this host, by its number.
+    /// A process on this host, by its id.
     Process(u32),
 }
 
@@ -42,11 +43,11 @@ macro_rules! each {
 }
 
 impl Socket {
-    /// Who is at the other end.
+    /// Returns the other side of the connection.
     ///
     /// # Errors
     ///
-    /// When the socket is gone.
+    /// Fails if the socket is closed.
     pub fn peer(&self) -> io::Result<Peer> {
         Ok(match self {
             Socket::Tcp(socket) => Peer::Address(socket.peer_addr()?),
@@ -54,8 +55,8 @@ impl Socket {
         })
     }
 
-    /// Whether the other end is on this host, as far as the socket tells: at a loopback address, or at the address
-    /// that this end has too.
+    /// Returns whether the peer is on this host, as far as the addresses show: a loopback address,
+    /// or the same address as this side.
     #[must_use]
     pub fn is_same_host(&self) -> bool {
         let Socket::Tcp(socket) = self else {
@@ -69,31 +70,31 @@ impl Socket {
         }
     }
 
-    /// Sets how long one read and one write may go without a single byte.
+    /// Sets how long one read and one write may take without any progress.
     ///
     /// # Errors
     ///
-    /// When the system refuses, as it does for a zero duration.
+    /// Errors of the system, such as for a zero duration.
     pub fn set_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
         each!(self, socket => socket.set_timeouts(read, write))
     }
 
-    /// Sets how long one read may go without a single byte.
+    /// Sets how long one read may take without any progress.
     ///
     /// # Errors
     ///
-    /// When the system refuses, as it does for a zero duration.
+    /// Errors of the system, such as for a zero duration.
     pub fn set_read_timeout(&self, read: Duration) -> io::Result<()> {
         each!(self, socket => socket.set_read_timeout(read))
     }
 
-    /// Ends the connection in one or both directions; whoever waits on it wakes up. A socket that is gone already is
-    /// no error.
+    /// Ends the connection in one or both directions and wakes waiting threads. A socket that is
+    /// already closed is not an error.
     pub fn shutdown(&self, how: Shutdown) {
         each!(self, socket => socket.shutdown(how));
     }
 
-    /// The TCP socket that it is, if it is one.
+    /// Returns the TCP socket, if it is one.
     #[must_use]
     pub fn tcp(&self) -> Option<&TcpSocket> {
         match self {
@@ -102,19 +103,19 @@ impl Socket {
         }
     }
 
-    /// Whether TLS is spoken.
+    /// Returns whether the connection uses TLS.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         self.tcp().is_some_and(TcpSocket::is_tls)
     }
 
-    /// Whether the handshake of TLS is not done yet.
+    /// Returns whether the TLS handshake is incomplete.
     #[must_use]
     pub fn is_handshaking(&self) -> bool {
         self.tcp().is_some_and(TcpSocket::is_handshaking)
     }
 
-    /// One step of the handshake of TLS, as [`TcpSocket::advance`].
+    /// Advances the TLS handshake, as [`TcpSocket::advance`].
     ///
     /// # Errors
     ///
@@ -123,19 +124,19 @@ impl Socket {
         self.tcp().map_or(Ok(()), TcpSocket::advance)
     }
 
-    /// The first four bytes that came, where TLS was expected.
+    /// Returns the first four bytes received where TLS was expected.
     #[must_use]
     pub fn first_bytes(&self) -> Option<[u8; 4]> {
         self.tcp().and_then(TcpSocket::first_bytes)
     }
 
-    /// Whether a read returns something without the system having anything new.
+    /// Returns whether a read would succeed without new data from the system.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         self.tcp().is_some_and(TcpSocket::has_pending)
     }
 
-    /// As `read`, but asks the system at most once, as [`TcpSocket::read_some`].
+    /// Reads with at most one system call, as [`TcpSocket::read_some`].
     ///
     /// # Errors
     ///
@@ -147,7 +148,7 @@ impl Socket {
         }
     }
 
-    /// The local socket that it is, if it is one.
+    /// Returns the local socket, if it is one.
     #[must_use]
     pub fn local(&self) -> Option<&LocalSocket> {
         match self {
@@ -156,7 +157,7 @@ impl Socket {
         }
     }
 
-    /// The file that came with bytes that were read, on a [`LocalSocket`].
+    /// Takes a descriptor that was received with bytes, on a [`LocalSocket`].
     #[must_use]
     pub fn take_file(&self) -> Option<OwnedFd> {
         self.local()?.take_file()
@@ -216,18 +217,18 @@ impl fmt::Display for Peer {
     }
 }
 
-/// 16 bytes that nobody can guess.
+/// Returns 16 cryptographically random bytes.
 ///
 /// # Errors
 ///
-/// Where the system has none to give.
+/// If the system has no source of randomness.
 pub fn random_bytes() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Such bytes as 32 digits.
+/// Returns random bytes as 32 hexadecimal digits.
 fn random_name() -> io::Result<String> {
     Ok(random_bytes()?
         .iter()

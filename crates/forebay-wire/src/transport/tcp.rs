@@ -1,5 +1,5 @@
-//! TCP: blocking sockets, no delay, and reads that wait for all they asked for; with TLS, if
-//! both ends agreed on it.
+//! TCP: blocking sockets without Nagle's delay, with reads that wait for all requested bytes,
+//! optionally with TLS.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,13 +11,12 @@ use rustix::net::RecvFlags;
 
 use super::tls::Session;
 
-/// Reads of at least this size ask the system to wait until all is there, which
-/// saves a wake-up for each segment; smaller ones, as for messages, take what
-/// has come.
+/// Reads of at least this size ask the system to wait for all bytes, which saves a wake-up per
+/// segment; smaller reads, as for messages, return the bytes that have arrived.
 const WAIT_ALL_FROM: usize = 128 << 10;
 
-/// A connected TCP socket; a clone is another handle to the same socket, so
-/// that one thread can read while another writes and a third shuts it down.
+/// A connected TCP socket. A clone is another handle to the same socket, so that one thread can
+/// read, another write, and a third shut it down.
 #[derive(Debug, Clone)]
 pub struct TcpSocket {
     stream: Arc<TcpStream>,
@@ -25,13 +24,12 @@ pub struct TcpSocket {
 }
 
 impl TcpSocket {
-    /// Takes over a connected stream and switches off the delay of small writes.
-    /// Buffer sizes are left to the system, which tunes them to the path as long
-    /// as nobody sets them.
+    /// Wraps a connected stream and disables Nagle's algorithm. Buffer sizes stay automatic: the
+    /// system tunes them to the path unless they are set.
     ///
     /// # Errors
     ///
-    /// When the system refuses an option, as it does for a socket that is gone.
+    /// Errors of the system, such as for a closed socket.
     pub fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
@@ -41,7 +39,7 @@ impl TcpSocket {
         })
     }
 
-    /// The same socket with TLS over it, whose handshake is still to come: see [`TcpSocket::advance`].
+    /// Returns the same socket with TLS, before its handshake: see [`TcpSocket::advance`].
     #[must_use]
     pub fn with_tls(self, tls: impl Into<rustls::Connection>) -> Self {
         TcpSocket {
@@ -50,7 +48,7 @@ impl TcpSocket {
         }
     }
 
-    /// The same socket without TLS, to say something to a peer that does not speak it.
+    /// Returns the same socket without TLS, to answer a peer that does not use it.
     #[must_use]
     pub fn without_tls(&self) -> Self {
         TcpSocket {
@@ -59,30 +57,30 @@ impl TcpSocket {
         }
     }
 
-    /// Whether TLS is spoken.
+    /// Returns whether the connection uses TLS.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Name of the cipher suite, once TLS is agreed on.
+    /// Returns the name of the cipher suite, once negotiated.
     #[must_use]
     pub fn cipher(&self) -> Option<String> {
         self.tls.as_ref().and_then(|tls| tls.cipher())
     }
 
-    /// Whether the handshake of TLS is not done yet.
+    /// Returns whether the TLS handshake is incomplete.
     #[must_use]
     pub fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// One step of the handshake of TLS: sends what is due, reads once, answers.
+    /// Advances the TLS handshake by one step: sends pending bytes, reads once, answers.
     ///
     /// # Errors
     ///
-    /// [`InvalidData`](io::ErrorKind::InvalidData) for what the peer did wrong, or does not like: the source is a
-    /// [`rustls::Error`]; otherwise as reading and writing.
+    /// [`InvalidData`](io::ErrorKind::InvalidData) if the peer violates the protocol or rejects
+    /// this side, with a [`rustls::Error`] as the source; otherwise errors of reading and writing.
     pub fn advance(&self) -> io::Result<()> {
         let Some(tls) = &self.tls else {
             return Ok(());
@@ -91,23 +89,24 @@ impl TcpSocket {
         tls.advance(&mut self.plain(), &mut self.plain())
     }
 
-    /// The first four bytes that came, where TLS was expected.
+    /// Returns the first four bytes received where TLS was expected.
     #[must_use]
     pub fn first_bytes(&self) -> Option<[u8; 4]> {
         self.tls.as_ref().and_then(|tls| tls.first_bytes())
     }
 
-    /// Whether a read returns something without the system having anything new.
+    /// Returns whether a read would succeed without new data from the system.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_pending())
     }
 
-    /// As `read`, but asks the system at most once, for callers that know when it has something.
+    /// Reads with at most one system call, for callers that wait for readiness themselves.
     ///
     /// # Errors
     ///
-    /// As `read`, and [`WouldBlock`](io::ErrorKind::WouldBlock) when what the system had is no whole record of TLS.
+    /// As `read`, and [`WouldBlock`](io::ErrorKind::WouldBlock) if the received bytes are not a
+    /// complete TLS record.
     pub fn read_some(&self, buf: &mut [u8]) -> io::Result<usize> {
         match &self.tls {
             None => self.plain().read(buf),
@@ -119,36 +118,36 @@ impl TcpSocket {
         Plain(&self.stream)
     }
 
-    /// Sets how long one read and one write may go without a single byte.
+    /// Sets how long one read and one write may take without any progress.
     ///
     /// # Errors
     ///
-    /// When the system refuses, as it does for a zero duration.
+    /// Errors of the system, such as for a zero duration.
     pub fn set_timeouts(&self, read: Duration, write: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(read))?;
         self.stream.set_write_timeout(Some(write))
     }
 
-    /// Sets how long one read may go without a single byte.
+    /// Sets how long one read may take without any progress.
     ///
     /// # Errors
     ///
-    /// When the system refuses, as it does for a zero duration.
+    /// Errors of the system, such as for a zero duration.
     pub fn set_read_timeout(&self, read: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(read))
     }
 
-    /// Address of the other end.
+    /// Returns the address of the peer.
     ///
     /// # Errors
     ///
-    /// When the socket is gone.
+    /// Fails if the socket is closed.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.stream.peer_addr()
     }
 
-    /// Ends the connection in one or both directions; whoever waits on it wakes
-    /// up. A socket that is gone already is no error.
+    /// Ends the connection in one or both directions and wakes waiting threads. A socket that is
+    /// already closed is not an error.
     pub fn shutdown(&self, how: Shutdown) {
         if let (Some(tls), Shutdown::Write) = (&self.tls, how) {
             tls.close(&mut self.plain());

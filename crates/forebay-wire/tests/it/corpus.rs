@@ -1,4 +1,4 @@
-//! What the fuzzer kept is read without a panic.
+//! Reading the fuzzer's corpus does not panic.
 
 #[path = "../../fuzz/fuzz_targets/check.rs"]
 mod check;
@@ -10,7 +10,7 @@ fn the_corpus_is_harmless() {
     for entry in std::fs::read_dir(corpus).unwrap() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         check::frames(&bytes);
-        // Every beginning of it, and each bit changed, is input too.
+        // Also every prefix, and each flipped bit.
         for i in 0..bytes.len().min(300) {
             check::frames(&bytes[..i]);
             let mut flipped = bytes.clone();

@@ -1,5 +1,5 @@
-//! The bytes in `docs/wire.md` are those that this crate writes and reads. They
-//! were computed from the description, by a program that shares no code with it.
+//! The example bytes in `docs/wire.md` are those that this crate writes and reads. They were
+//! computed from the description by an independent program.
 
 use forebay_batch::digest;
 use forebay_wire::batch::to_header;
@@ -8,7 +8,7 @@ use forebay_wire::{Batch, BufferPool, Dtype, FrameWriter, Kind, Layout, Message,
 
 const PAGE: &str = include_str!("../../../../docs/wire.md");
 
-/// The bytes of the block named `name`.
+/// Returns the bytes of the block named `name`.
 fn documented(name: &str) -> Vec<u8> {
     let begin = format!("```hex {name}\n");
     let (_, rest) = PAGE.split_once(&begin).expect("a block of that name");

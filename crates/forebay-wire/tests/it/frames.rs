@@ -1,5 +1,5 @@
-//! Frames: every truncation and every flipped bit is found, limits hold before
-//! anything is allocated, and what is written is read.
+//! Frames: every truncation and every flipped bit is detected, limits apply before any allocation,
+//! and written frames can be read.
 
 use std::io::{Cursor, Read};
 
@@ -55,7 +55,8 @@ fn batch_frame(pool: &BufferPool) -> Vec<u8> {
 
 type Frames = Result<Vec<(Message, Vec<u8>)>, Error>;
 
-/// Reads frames to the end as a client does; a batch with its payload. One by one, and whatever comes together, are the same.
+/// Reads frames to the end as a client does, with the payloads of batches. Reading one by one and
+/// reading ahead must agree.
 fn read_all(bytes: &[u8], pool: &BufferPool) -> Frames {
     let reader = || FrameReader::new(Cursor::new(bytes), SERVER);
     let (each, ahead) = (
@@ -138,8 +139,8 @@ fn every_flipped_bit_is_found() {
         match bit / 8 {
             0..4 => assert!(matches!(e, Error::Magic { .. }), "{bit}: {e}"),
             4 => assert!(matches!(e, Error::Version { .. }), "{bit}: {e}"),
-            // The header's checksum covers its own length, so a longer one runs
-            // into the end here and a shorter one does not fit.
+            // The checksum covers the header's length, so a longer one reaches the end here and a
+            // shorter one does not match.
             _ => {}
         }
         assert!(!e.to_string().is_empty());
@@ -148,7 +149,7 @@ fn every_flipped_bit_is_found() {
 
 #[test]
 fn lengths_are_refused_before_anything_is_allocated() {
-    /// Fails the test when somebody reads more than a head.
+    /// Fails the test if more than a head is read.
     struct OnlyHead(Cursor<Vec<u8>>);
     impl Read for OnlyHead {
         fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
@@ -182,7 +183,7 @@ fn lengths_are_refused_before_anything_is_allocated() {
     ] {
         assert!(matches!(e, Error::TooLarge { .. }), "{e}");
     }
-    // Messages that would make the other side allocate are refused by direction.
+    // Messages whose kind the sender may not use are refused before they cause allocations.
     for kind in Kind::ALL {
         for (side, limits) in [(Side::Client, client), (Side::Server, SERVER)] {
             if !kind.is_sent_by(side) {
@@ -195,7 +196,7 @@ fn lengths_are_refused_before_anything_is_allocated() {
 
 #[test]
 fn frames_that_come_together_are_read_together() {
-    /// So many bytes at a time, at most; counts how often it was asked.
+    /// A reader that returns a limited number of bytes at a time and counts the calls.
     struct Portions<'a>(Cursor<&'a [u8]>, usize, &'a mut usize);
     impl Read for Portions<'_> {
         fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
@@ -214,7 +215,7 @@ fn frames_that_come_together_are_read_together() {
         frame::encode(&message.into(), 0, &mut bytes).unwrap();
         bytes
     };
-    // Larger than what is asked for at once, the payload in the middle of what is.
+    // A message larger than one read-ahead, and a payload that crosses its boundary.
     let long = Message::from(wire::Stats {
         stages: vec![wire::Stage::default(); 5000],
         ..wire::Stats::default()
@@ -231,11 +232,11 @@ fn frames_that_come_together_are_read_together() {
         let reader = FrameReader::new(portions, SERVER).read_ahead();
         assert_eq!(read_from(reader, &pool).unwrap(), expected, "{portion}");
         if portion == bytes.len() {
-            // The small ones at once, the long one in two, and the end.
+            // The small messages in one call, the long one in two, then the end.
             assert_eq!(asked, 4);
         }
     }
-    // A server asks once for several messages, and knows whether the next one has begun.
+    // A server reads several messages in one call, and knows whether the next one has begun.
     let mut both = [ping(1), ping(2)].concat();
     let end = both.len() - 1;
     let mut reader = FrameReader::new(Cursor::new(&both[..end]), Limits::from_client());
@@ -254,7 +255,7 @@ fn frames_that_come_together_are_read_together() {
 
 #[test]
 fn four_bytes_tell_another_protocol() {
-    // A peer that has nothing more to say is not waited for.
+    // The reader does not wait for more bytes of a foreign protocol.
     for (bytes, name) in [
         (&b"HTTP"[..], "(an HTTP answer)"),
         (b"\x15\x03\x03\0", "(TLS)"),
@@ -281,7 +282,7 @@ fn other_protocols_are_named() {
 
 #[test]
 fn a_timeout_in_the_middle_of_a_frame_loses_nothing() {
-    /// One byte, then a timeout, and so on.
+    /// Returns one byte, then a timeout, and so on.
     struct Slow(Cursor<Vec<u8>>, bool);
     impl Read for Slow {
         fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
@@ -413,7 +414,7 @@ proptest! {
 
     #[test]
     fn garbage_after_a_good_head_is_an_error(kind in 1u8..=12, body in proptest::collection::vec(any::<u8>(), 0..100)) {
-        // With a right checksum, so that the message itself is reached.
+        // With a correct checksum, so that decoding reaches the message.
         let mut bytes = Vec::from(*b"FBRY\x01");
         bytes.push(kind);
         bytes.extend([0, 0]);

@@ -11,7 +11,7 @@ pub(super) const MAGIC: [u8; 3] = [0xff, 0xd8, 0xff];
 pub(crate) struct Segment<'a> {
     /// Second byte of the marker.
     pub(crate) marker: u8,
-    /// Payload; empty for markers that have none.
+    /// Payload; empty for markers without one.
     pub(crate) payload: &'a [u8],
     /// Offset just past the segment.
     pub(crate) end: usize,
@@ -23,7 +23,7 @@ pub(crate) const SOF2: u8 = 0xc2;
 pub(crate) const DHT: u8 = 0xc4;
 /// Quantization tables.
 pub(crate) const DQT: u8 = 0xdb;
-/// Hierarchical files: the frame of the whole, and an expansion of what came before.
+/// Hierarchical files: the frame of the whole, and an expansion of the preceding image.
 const DHP: u8 = 0xde;
 const EXP: u8 = 0xdf;
 /// Restart interval.
@@ -33,7 +33,7 @@ pub(crate) const SOS: u8 = 0xda;
 /// End of image.
 pub(crate) const EOI: u8 = 0xd9;
 
-/// Reads the segment whose marker is at or after `at`; fill bytes are skipped, as decoders do.
+/// Reads the segment whose marker is at or after `at`; skips fill bytes, as decoders do.
 pub(crate) fn segment(bytes: &[u8], at: usize) -> Result<Segment<'_>> {
     let incomplete = |needed: usize| ImageError::Incomplete {
         format: Format::Jpeg,
@@ -79,12 +79,12 @@ pub(crate) fn segment(bytes: &[u8], at: usize) -> Result<Segment<'_>> {
     })
 }
 
-/// Whether a marker starts a frame (SOF0..SOF15 without DHT, JPG and DAC).
+/// Returns whether a marker starts a frame (SOF0..SOF15 without DHT, JPG and DAC).
 pub(crate) fn is_frame(marker: u8) -> bool {
     (0xc0..=0xcf).contains(&marker) && !matches!(marker, 0xc4 | 0xc8 | 0xcc)
 }
 
-/// Adobe's APP14: the color transform it declares.
+/// The color transform in Adobe's APP14 segment.
 pub(crate) fn adobe_transform(segment: &Segment<'_>) -> Option<u8> {
     let is_adobe = segment.marker == 0xee && segment.payload.starts_with(b"Adobe");
     if is_adobe {
@@ -112,12 +112,12 @@ pub(super) fn exif(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Whether this is JFIF's APP0.
+/// Returns whether this is JFIF's APP0 segment.
 pub(crate) fn is_jfif(segment: &Segment<'_>) -> bool {
     segment.marker == 0xe0 && segment.payload.len() >= 14 && segment.payload.starts_with(b"JFIF\0")
 }
 
-/// Color as libjpeg decides it: JFIF means YCbCr, then Adobe's flag, then component ids.
+/// Color by libjpeg's rules: JFIF means YCbCr, then Adobe's flag decides, then the component ids.
 pub(crate) fn color(ids: &[u8], jfif: bool, adobe: Option<u8>) -> Option<Color> {
     match (ids.len(), adobe) {
         (1, _) => Some(Color::Gray),
@@ -137,11 +137,11 @@ pub(crate) struct Frame<'a> {
     marker: u8,
     pub(crate) width: u16,
     pub(crate) height: u16,
-    /// For each component its id, its sampling factors and the slot of its quantization table.
+    /// Id, sampling factors and slot of the quantization table of each component.
     pub(crate) descriptions: &'a [[u8; 3]],
 }
 
-/// Reads a frame header; the kinds of JPEG that are not decoded are refused.
+/// Reads a frame header; refuses unsupported kinds of JPEG.
 pub(crate) fn frame(marker: u8, payload: &[u8]) -> Result<Frame<'_>> {
     let bad = |what: String| ImageError::corrupt(Format::Jpeg, what);
     let unsupported = |what: &str| Err(ImageError::unsupported(Format::Jpeg, what));
@@ -175,7 +175,7 @@ pub(crate) fn frame(marker: u8, payload: &[u8]) -> Result<Frame<'_>> {
     let width = u16::from_be_bytes([w1, w0]);
     let height = u16::from_be_bytes([h1, h0]);
     if height == 0 {
-        // Legal: the number of lines then follows the first scan in a DNL segment.
+        // Valid, but the number of lines follows after the first scan, in a DNL segment.
         return unsupported("height given after the first scan (DNL)");
     }
     if width == 0 {
@@ -274,12 +274,12 @@ fn walk(bytes: &[u8], mut scan: impl FnMut()) -> Option<usize> {
     }
 }
 
-/// Offset just past the end-of-image marker.
+/// Offset after the end-of-image marker.
 pub(super) fn end(bytes: &[u8]) -> Option<usize> {
     walk(bytes, || ())
 }
 
-/// Scans in the file, as far as it can be walked.
+/// Number of scans in the file, as far as its markers can be walked.
 pub(crate) fn scans(bytes: &[u8]) -> u32 {
     let mut scans = 0u32;
     let _ = walk(bytes, || scans = scans.saturating_add(1));

@@ -1,4 +1,5 @@
-//! JPEG: a fast decoder for what training asks for most ([`baseline`]), and one for all other files ([`general`]).
+//! JPEG: a fast decoder for the common case ([`baseline`]), and one for all other files
+//! ([`general`]).
 
 mod baseline;
 mod general;
@@ -14,7 +15,7 @@ use crate::limits::Limits;
 /// The format.
 pub(super) struct Jpeg;
 
-/// Memory that the two decoders keep from image to image.
+/// Memory that the two decoders reuse from image to image.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     baseline: baseline::Baseline,
@@ -72,7 +73,7 @@ impl ImageFormat for Jpeg {
         }
         let header = usize::try_from(probe.header_bytes).unwrap_or(usize::MAX);
         let rest = bytes.get(header..).unwrap_or_default();
-        // Scans cannot hold the marker, and without one the slower walk would find none either.
+        // Scans cannot contain the marker; without one, the slower walk would find none either.
         match memchr::memmem::find(rest, &end) {
             None => Ending::Cut,
             Some(_) => Ending::at(self.end(bytes), bytes),

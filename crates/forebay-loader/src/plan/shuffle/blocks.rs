@@ -1,18 +1,17 @@
-//! Blocks, then windows: random enough to train on, sequential enough to read.
+//! Blocks, then windows: random enough for training, sequential enough for reading.
 //!
-//! 1. Records are cut into blocks of `B` neighbours, beginning at a random record
-//!    `rot` (so that the borders, and the one short block, differ in each epoch).
-//! 2. The `F = N / B` full blocks are permuted; the short one comes last. Blocks in
-//!    that order are the sequence `Q`.
+//! 1. Records are divided into blocks of `B` neighbors, starting at a random record `rot` (so that
+//!    the boundaries, and the one short block, differ in each epoch).
+//! 2. The `F = N / B` full blocks are permuted; the short one comes last. Blocks in that order are
+//!    the sequence `Q`.
 //! 3. Each lane owns a segment of `Q` and permutes it in windows of `W` blocks.
 //!
-//! So a lane holds `W` blocks at a time, and each block is read once and in one
-//! piece (two where a lane, the last record or a shard ends inside it).
+//! So a lane holds `W` blocks at a time, and each block is read once and in one piece (two if a
+//! lane, the last record or a shard ends inside it).
 //!
-//! Windows end where blocks end, and the first window of lane `l` is shorter by
-//! `floor(W * l / lanes)` blocks: lanes then begin their windows one after another
-//! and not all at once, so memory holds one window for each lane, not two, and the
-//! reads are spread over time.
+//! Windows end at block boundaries, and the first window of lane `l` is shorter by `floor(W * l /
+//! lanes)` blocks. So lanes start their windows at different times: memory holds one window per
+//! lane, not two, and reads are spread evenly over time.
 
 use super::super::lanes::Lanes;
 use super::super::permutation::{Domain, Key, Permutation};
@@ -58,18 +57,18 @@ pub(super) struct Windows {
     lanes: Lanes,
 }
 
-/// A window of a lane: where in `Q`.
+/// A window of a lane, as a range in `Q`.
 struct Window {
     lane: u64,
     number: u64,
     start: u64,
     len: u64,
-    /// The place of the position within the window.
+    /// The index of the position within the window.
     offset: u64,
 }
 
 impl Windows {
-    /// The records and the sizes of blocks are at least 1.
+    /// The number of records and the sizes of blocks are at least 1.
     pub(super) fn new(make: &Make, order: Option<Permutation>) -> Self {
         let Shuffle {
             block_records,
@@ -108,14 +107,14 @@ impl Windows {
         }
     }
 
-    /// Place in `Q` of the position that `window` was asked for.
+    /// Returns the place in `Q` of the position for which `window` was computed.
     fn slot(&self, window: &Window) -> u64 {
         let key = self.windows.child(window.lane).child(window.number);
         window.start + Permutation::new(window.len, key).at(window.offset)
     }
 
-    /// First record, before the rotation, of the block at place `slot` of `Q`, and
-    /// the place where it begins.
+    /// Returns the first record, before the rotation, of the block at place `slot` of `Q`, and the
+    /// place at which it begins.
     fn block(&self, slot: u64) -> (u64, u64) {
         let place = slot / self.block_records;
         let number = match &self.order {
@@ -146,12 +145,12 @@ impl Order for Windows {
         let window = self.window(position);
         let slot = self.slot(&window);
         let (first, begin) = self.block(slot);
-        // What the window has of the block, as places of Q.
+        // The intersection of window and block, as places of Q.
         let from = begin.max(window.start);
         let to = (begin + self.block_records).min(window.start + window.len);
         let sample = self.rotate(first + (slot - begin));
         let (before, after) = (slot - from, to - slot);
-        // The rotation may cut the block in two at the last record.
+        // The rotation may split the block in two at the last record.
         let records = if sample < before {
             0..sample + after
         } else {

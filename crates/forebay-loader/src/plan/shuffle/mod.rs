@@ -1,7 +1,7 @@
-//! The seam for shuffles: in which order the samples of an epoch come.
+//! The interface of shuffles: the order of an epoch's samples.
 //!
-//! A shuffle is a file here that implements [`Kind`] and a line in `shuffles!`; the tests below then hold it
-//! to what every order must be.
+//! A shuffle is a file here that implements [`Kind`], and a line in `shuffles!`; the tests below
+//! then check the properties of every order.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 macro_rules! shuffles {
     ($($file:ident: $kind:ident,)*) => {
         $(mod $file;)*
-        /// Every shuffle there is.
+        /// All shuffles.
         static SHUFFLES: &[&dyn Kind] = &[$(&$file::$kind,)*];
     };
 }
@@ -27,8 +27,8 @@ shuffles! {
     window: Window,
 }
 
-/// The order of the samples of an epoch: one of `none`, `blocks` and the others in
-/// [`Shuffle::names`], with the sizes of its blocks where it has them.
+/// The order of an epoch's samples: `none`, `blocks` or another of [`Shuffle::names`], with the
+/// sizes of its blocks if it has them.
 ///
 /// ```
 /// use forebay_loader::Shuffle;
@@ -78,14 +78,14 @@ impl Shuffle {
         }
     }
 
-    /// The shuffle of a name, sized for the dataset.
+    /// Returns the shuffle with a name, sized for the dataset.
     #[must_use]
     pub fn named(name: &str) -> Option<Shuffle> {
         let kind = SHUFFLES.iter().find(|kind| kind.name() == name)?;
         Some(Shuffle::of(*kind))
     }
 
-    /// The same shuffle with these sizes of blocks.
+    /// Returns the same shuffle with these block sizes.
     #[must_use]
     pub fn with_blocks(self, block_records: u64, window_blocks: u64) -> Shuffle {
         Shuffle {
@@ -95,18 +95,18 @@ impl Shuffle {
         }
     }
 
-    /// All names.
+    /// Returns all names.
     pub fn names() -> impl Iterator<Item = &'static str> {
         SHUFFLES.iter().map(|kind| kind.name())
     }
 
-    /// Name of the shuffle in options.
+    /// Returns the name of the shuffle in options.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.kind.name()
     }
 
-    /// Whether `block_records` and `window_blocks` mean something.
+    /// Returns whether `block_records` and `window_blocks` have an effect.
     #[must_use]
     pub fn has_blocks(&self) -> bool {
         self.kind.has_blocks()
@@ -129,12 +129,12 @@ impl Shuffle {
         }
     }
 
-    /// Records that a rank reads together and holds, see [`Kind::footprint`].
+    /// Returns the number of records that a rank reads together and holds, see [`Kind::footprint`].
     pub(crate) fn footprint(&self, reading: &Reading) -> Footprint {
         self.kind.footprint(self, reading)
     }
 
-    /// Picks that come side by side where samples are repeated.
+    /// Returns the number of picks per row if samples are repeated.
     pub(super) fn row(&self, lanes: u64) -> u64 {
         self.kind.row(lanes)
     }
@@ -171,7 +171,7 @@ impl Hash for Shuffle {
 }
 
 impl fmt::Display for Shuffle {
-    /// The shuffle in one word, as states of loaders have it.
+    /// The shuffle as one word, as stored in the state of loaders.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         if self.has_blocks() {
@@ -187,65 +187,65 @@ impl fmt::Debug for Shuffle {
     }
 }
 
-/// Records that are read together, and how long they are of use.
+/// Records that are read together, and their lifetime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// The sample that was asked for.
+    /// The requested sample.
     pub sample: u64,
-    /// Neighbors in the split; the sample is among them.
+    /// Consecutive records of the split that include the sample.
     pub records: Range<u64>,
-    /// Lane that reads them.
+    /// The lane that reads them.
     pub lane: u64,
-    /// Number of the window within the lane. When the lane's positions reach another
-    /// group, nothing of this run is used any more in the epoch.
+    /// Number of the window within the lane. When the lane's positions reach another group, this
+    /// run is no longer used in the epoch.
     pub group: u64,
 }
 
-/// An order of `0..records`: a pure function, without memory that grows with it.
+/// An order of `0..records`: a pure function in constant memory.
 pub(super) trait Order: fmt::Debug + Send + Sync {
-    /// The sample at `position`, which is below the number of records.
+    /// Returns the sample at `position`, which is below the number of records.
     fn sample(&self, position: u64) -> u64;
-    /// The records to read for `position`.
+    /// Returns the records to read for `position`.
     fn run(&self, position: u64) -> Run;
 }
 
-/// A shuffle: a family of orders, one for each epoch, and what reading in them takes.
+/// A shuffle: a family of orders, one per epoch, and the cost of reading in them.
 pub(super) trait Kind: Sync {
-    /// Name in options.
+    /// Returns the name in options.
     fn name(&self) -> &'static str;
 
-    /// Whether the sizes of blocks mean something.
+    /// Returns whether the sizes of blocks have an effect.
     fn has_blocks(&self) -> bool {
         false
     }
 
-    /// Picks that come side by side where samples are repeated: as many as there are lanes, so that repetitions
-    /// stay at one rank.
+    /// Returns the number of picks per row if samples are repeated: the number of lanes, so that
+    /// repetitions stay on one rank.
     fn row(&self, lanes: u64) -> u64 {
         lanes
     }
 
-    /// Records that a rank reads together, and those of its windows.
+    /// Returns the number of records that a rank reads together, and those of its windows.
     fn footprint(&self, shuffle: &Shuffle, reading: &Reading) -> Footprint;
 
-    /// The order of one epoch.
+    /// Creates the order of one epoch.
     fn order(&self, make: &Make) -> Result<Box<dyn Order>>;
 }
 
 /// How a rank reads an epoch.
 pub(crate) struct Reading {
-    /// Picks of the epoch.
+    /// Picks in the epoch.
     pub(crate) records: u64,
-    /// Bytes of a record on average.
+    /// Average size of a record, in bytes.
     pub(crate) mean_bytes: u64,
     /// Lanes of this rank.
     pub(crate) lanes: u64,
     pub(crate) world_size: u64,
-    /// Memory for records.
+    /// Memory for records, in bytes.
     pub(crate) budget_bytes: u64,
-    /// Unwanted bytes that are read over between two wanted records.
+    /// Maximum number of unwanted bytes to read between two wanted records.
     pub(crate) gap_bytes: u64,
-    /// Reads that are planned ahead.
+    /// Reads planned ahead.
     pub(crate) reads: u64,
 }
 
@@ -254,7 +254,8 @@ pub(crate) struct Reading {
 pub(crate) struct Footprint {
     /// Records read together.
     pub(crate) run_records: u64,
-    /// Records of all windows of a rank, which are held together; `None` where each record is read on its own.
+    /// Records of all windows of a rank, which are held together; `None` if each record is read on
+    /// its own.
     pub(crate) window_records: Option<u64>,
 }
 
@@ -267,11 +268,11 @@ pub(super) struct Make {
     pub(super) shuffle: Shuffle,
 }
 
-/// Largest values that keep every product below 2^63.
+/// Maximum values that keep every product below 2^63.
 const MAX_BLOCK_RECORDS: u64 = 1 << 32;
 const MAX_WINDOW_BLOCKS: u64 = 1 << 20;
 
-/// Windows of `window_blocks` blocks, one for each lane of the rank.
+/// Windows of `window_blocks` blocks, one per lane of the rank.
 fn windows(shuffle: &Shuffle, reading: &Reading) -> Footprint {
     let window = shuffle.window_blocks.saturating_mul(shuffle.block_records);
     Footprint {
@@ -284,7 +285,7 @@ pub(super) fn order(make: &Make) -> Result<Box<dyn Order>> {
     make.shuffle.kind.order(make)
 }
 
-/// Properties of every shuffle; its line in the table puts a new one under test.
+/// Properties of every shuffle; a line in the table includes a new one in the tests.
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -325,8 +326,8 @@ mod tests {
             }
         }
 
-        /// Runs hold the sample, stay inside, never overlap within an epoch, and a
-        /// lane that has left a group does not come back to it.
+        /// Runs contain the sample, stay in bounds, never overlap within an epoch, and a lane that
+        /// has left a group does not return to it.
         #[test]
         fn runs_are_read_once(
             records in 1u64..2500, lanes in 1u64..100, seed: u64,

@@ -15,7 +15,7 @@ impl Kind for Storage {
         1
     }
 
-    /// A block at a time where the records of the other ranks lie close enough to be read over.
+    /// One block at a time, if the records of the other ranks are close enough to be read too.
     fn footprint(&self, _: &Shuffle, reading: &Reading) -> Footprint {
         let Reading {
             records,
@@ -57,7 +57,7 @@ impl Order for InStorage {
         position
     }
 
-    /// Aligned runs, each a group of its own: a reader in another group has finished the last one.
+    /// Aligned runs, each a separate group: a reader in another group has finished the last one.
     fn run(&self, position: u64) -> Run {
         let group = position / self.run_records;
         let start = group * self.run_records;

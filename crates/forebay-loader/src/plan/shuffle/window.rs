@@ -1,8 +1,10 @@
-//! Windows over storage order: each lane reads its part of the records front to back, and mixes what it holds.
+//! Windows over storage order: each lane reads its part of the records front to back, and mixes the
+//! records that it holds.
 //!
-//! As [`blocks`](super::blocks) with the blocks in storage order. A record comes at most a window away from where it is stored,
-//! counted within its lane; another rotation in each epoch moves the borders of lanes and windows. For records that are stored in
-//! random order: reads are as sequential as without a shuffle, and memory is that of `blocks`.
+//! As [`blocks`](super::blocks) with the blocks in storage order. A record moves by at most a
+//! window within its lane; a different rotation in each epoch moves the boundaries of lanes and
+//! windows. For records that are stored in random order: reads are as sequential as without a
+//! shuffle, with the memory of `blocks`.
 
 use super::blocks::Windows;
 use super::{Footprint, Kind, Make, Order, Reading, Shuffle, windows};

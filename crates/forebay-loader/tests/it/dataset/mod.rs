@@ -1,6 +1,6 @@
 //! Small datasets of generated images, written with the shard writers alone.
 
-// Each test binary uses its part of this.
+// Each test binary uses a part of this file.
 #![allow(dead_code, unreachable_pub)] // Several test binaries include this file; each uses a part of it.
 
 use std::path::Path;
@@ -11,26 +11,26 @@ use forebay_shard::{
     Codec, Dataset, ExampleBuilder, RecordMeta, ShardFormat, ShardWriter, Split, indexed, tfrecord,
 };
 
-/// Every format of shards, with every codec of blocks.
+/// All formats of shards, with all codecs of blocks.
 pub fn formats() -> impl Iterator<Item = (ShardFormat, Codec)> {
     let indexed = Codec::all().map(|codec| (ShardFormat::Indexed, codec));
     std::iter::once((ShardFormat::TfRecord, Codec::NONE)).chain(indexed)
 }
 
-/// What a dataset is like.
+/// Parameters of a dataset.
 #[derive(Clone, Copy)]
 pub struct Recipe {
     pub records: u64,
     pub shards: u64,
     pub format: ShardFormat,
     pub codec: Codec,
-    /// Of an indexed shard.
+    /// Block size of an indexed shard.
     pub block_bytes: usize,
-    /// `image/encoded` of a record; `None` for a record that is no Example.
+    /// `image/encoded` of a record; `None` for a record that is not an Example.
     pub image: fn(u64) -> Option<Vec<u8>>,
     /// `image/class/label` of a record.
     pub label: fn(u64) -> i64,
-    /// `image/seek_points` of a record, made of its image.
+    /// `image/seek_points` of a record, computed from its image.
     pub seek_points: fn(u64, &[u8]) -> Option<Vec<u8>>,
 }
 
@@ -135,7 +135,7 @@ pub fn split(recipe: &Recipe) -> (tempfile::TempDir, Split) {
     (directory, split)
 }
 
-/// Opens the split of a dataset that was written.
+/// Opens the split of a dataset that was written before.
 pub fn open(root: &Path) -> Split {
     Dataset::open(root).unwrap().split("train").unwrap()
 }

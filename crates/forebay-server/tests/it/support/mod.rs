@@ -1,4 +1,4 @@
-//! Servers with short patience, raw clients, and sources that misbehave.
+//! Test support: servers with short timeouts, raw clients, and faulty sources.
 #![allow(dead_code, unreachable_pub)] // Several test binaries include this file; each uses a part of it.
 
 use std::net::{SocketAddr, TcpStream};
@@ -14,10 +14,10 @@ use forebay_server::{
 use forebay_wire::wire::error::Kind;
 use forebay_wire::{Batch, FrameReader, FrameWriter, Limits, Message, TcpSocket, wire};
 
-/// Longer than anything here takes, so that a test that waits for it fails.
+/// Longer than any step of a test, so a test that reaches it fails.
 pub const LONG: Duration = Duration::from_secs(30);
 
-/// Remembers events, and lets tests wait for them.
+/// Records events, and lets tests wait for them.
 #[derive(Clone, Default)]
 pub struct Log(Arc<(Mutex<Vec<String>>, Condvar)>);
 
@@ -30,7 +30,7 @@ impl Log {
         })
     }
 
-    /// Waits until an event contains `part`; gives it.
+    /// Waits for an event that contains `part`, and returns it.
     pub fn wait_for(&self, part: &str) -> String {
         let events = self.0.0.lock().unwrap();
         let has = |events: &mut Vec<String>| !events.iter().any(|e| e.contains(part));
@@ -58,7 +58,7 @@ pub fn start(options: ServerOptions, source: impl Source + 'static) -> ServerHan
     server.spawn().unwrap()
 }
 
-/// A server of 100 samples with the default patience.
+/// A server of 100 samples with default timeouts.
 pub fn plain() -> (ServerHandle, Log) {
     let log = Log::default();
     (
@@ -88,7 +88,7 @@ pub fn spec() -> wire::StreamSpec {
 
 pub const BATCH_BYTES: u64 = 8 * 8 * 8 * 3;
 
-/// Options of a client whose batches come so and no other way.
+/// Client options that fix the transport.
 pub fn over(transport: Transport) -> ClientOptions {
     ClientOptions {
         transport,
@@ -100,7 +100,7 @@ pub fn connect(addr: SocketAddr, transport: Transport) -> Client {
     Client::connect(&url(addr), over(transport)).unwrap()
 }
 
-/// Makes tests of functions that take a [`Transport`]: one for each transport that there is.
+/// Defines one test per transport from each function that takes a [`Transport`].
 #[macro_export]
 macro_rules! over_each_transport {
     ($($name:ident,)*) => {
@@ -122,7 +122,7 @@ pub fn epochs(n: u64) -> OpenOptions {
     }
 }
 
-/// A client that says what it is told to.
+/// A client that sends arbitrary messages.
 pub struct Raw {
     pub socket: TcpSocket,
     pub reader: FrameReader<TcpSocket>,
@@ -162,14 +162,14 @@ impl Raw {
         self.writer.write(&message.into(), &[]).unwrap();
     }
 
-    /// The next message, whatever it is; payloads are read and dropped.
+    /// Reads the next message; payloads are discarded.
     pub fn next(&mut self) -> forebay_wire::Result<Message> {
         let (message, len) = self.reader.read()?;
         self.reader.read_payload(&mut vec![0; len as usize], None)?;
         Ok(message)
     }
 
-    /// The next message but pings, which are not answered.
+    /// Reads the next message other than a ping; pings stay unanswered.
     pub fn read(&mut self) -> Message {
         loop {
             match self.next().unwrap() {
@@ -179,7 +179,7 @@ impl Raw {
         }
     }
 
-    /// Reads up to the server's last word, and the end of the connection after it.
+    /// Reads up to the server's final message and the end of the connection.
     pub fn last_word(&mut self) -> (Kind, String) {
         loop {
             if let Message::Error(error) = self.next().unwrap() {
@@ -201,17 +201,17 @@ pub fn hello() -> wire::Hello {
     }
 }
 
-/// What a [`Wrapped`] source does before each batch.
+/// Called by a [`Wrapped`] source before each batch.
 pub type Before = dyn Fn(u64) -> Result<(), Failure> + Send + Sync;
 
-/// A synthetic source with something in between.
+/// A synthetic source with a hook.
 pub struct Wrapped {
     pub inner: Synthetic,
     pub before: Arc<Before>,
     pub gate: Gate,
 }
 
-/// Batches wait here until it is opened or their stream is cancelled.
+/// Batches wait here until the gate is opened or their stream is cancelled.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -228,7 +228,7 @@ impl Gate {
     }
 }
 
-/// A gate as one stream sees it.
+/// One stream's view of a gate.
 struct Passage {
     gate: Gate,
     cancelled: AtomicBool,

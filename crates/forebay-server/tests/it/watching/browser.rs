@@ -1,4 +1,4 @@
-//! A headless Chromium, spoken to over pipes in its own protocol:
+//! A headless Chromium, controlled over pipes with the DevTools protocol:
 //! <https://chromedevtools.github.io/devtools-protocol/>.
 
 use std::io::{BufRead, BufReader, Write};
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Longer than a browser takes on a machine that has other things to do.
+/// Longer than a browser needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The names under which it is installed.
+/// Names of the executable.
 const NAMES: [&str; 7] = [
     "chromium",
     "chromium-browser",
@@ -24,7 +24,7 @@ const NAMES: [&str; 7] = [
     "headless_shell",
 ];
 
-/// Texts whose contrast with what is behind them is below 4.5 (3 where they are large), as WCAG 2 reckons it.
+/// JavaScript that lists texts whose contrast ratio by WCAG 2 is below 4.5, or 3 for large text.
 pub(crate) const FAINT_TEXTS: &str = r"
 (() => {
   const rgba = (text) => {
@@ -57,7 +57,7 @@ pub(crate) const FAINT_TEXTS: &str = r"
   return [...new Set(faint)].join('; ');
 })()";
 
-/// Where one is on this machine.
+/// Finds a browser on this machine.
 pub(crate) fn find() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("FOREBAY_CHROMIUM") {
         return Some(named.into());
@@ -67,7 +67,7 @@ pub(crate) fn find() -> Option<PathBuf> {
     if let Some(found) = installed.into_iter().find(|program| program.is_file()) {
         return Some(found);
     }
-    // Where playwright puts those that it downloads: chromium-1234/chrome-linux/chrome.
+    // The directory of browsers that playwright downloads: chromium-1234/chrome-linux/chrome.
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/ms-playwright"));
     let downloads = std::env::var_os("PLAYWRIGHT_BROWSERS_PATH").map(PathBuf::from);
     let below = |dir: PathBuf| {
@@ -83,7 +83,7 @@ pub(crate) fn find() -> Option<PathBuf> {
     programs.find(|program| program.is_file())
 }
 
-/// A page in a browser of its own.
+/// A page in its own browser process.
 pub(crate) struct Page {
     child: Child,
     to: ChildStdin,
@@ -98,7 +98,7 @@ impl Page {
     pub(crate) fn open(program: &Path) -> Page {
         let profile = tempfile::tempdir().unwrap();
         let directory = format!("--user-data-dir={}", profile.path().display());
-        // Its pipes are descriptors 3 and 4, which a shell can give it.
+        // The browser expects its pipes at descriptors 3 and 4, which a shell can set up.
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 0</dev/null 1>/dev/null"])
             .arg(program)
@@ -174,7 +174,7 @@ impl Page {
         }
     }
 
-    /// What the browser says next.
+    /// Reads the next message of the browser.
     fn heard(&mut self, while_doing: &str) -> Value {
         let said = self.from.recv_timeout(PATIENCE);
         let said = said.unwrap_or_else(|e| panic!("the browser is silent in {while_doing}: {e}"));
@@ -187,14 +187,14 @@ impl Page {
         said
     }
 
-    /// The size of the window, in CSS pixels.
+    /// Sets the size of the window, in CSS pixels.
     pub(crate) fn resize(&mut self, width: u32, height: u32, mobile: bool) {
         let size =
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile});
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
-    /// Which colours the user prefers: `light` or `dark`.
+    /// Sets the color scheme that the user prefers: `light` or `dark`.
     pub(crate) fn colours(&mut self, colours: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": colours}]);
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
@@ -203,7 +203,7 @@ impl Page {
     pub(crate) fn go(&mut self, url: &str) {
         let went = self.call("Page.navigate", json!({"url": url}));
         assert!(went["errorText"].is_null(), "{went}");
-        // The event of the empty page before it comes earlier.
+        // The event of the preceding empty page arrives earlier.
         while self.heard("loading")["method"] != "Page.loadEventFired" {}
     }
 
@@ -217,7 +217,7 @@ impl Page {
         answer["result"]["value"].clone()
     }
 
-    /// A text that an expression gives.
+    /// Evaluates an expression to a string.
     pub(crate) fn text(&mut self, expression: &str) -> String {
         let value = self.value(expression);
         value
@@ -226,7 +226,7 @@ impl Page {
             .to_owned()
     }
 
-    /// A number that an expression gives.
+    /// Evaluates an expression to a number.
     pub(crate) fn number(&mut self, expression: &str) -> f64 {
         let value = self.value(expression);
         value
@@ -250,12 +250,12 @@ impl Page {
         }
     }
 
-    /// What was wrong so far: scripts that failed, things that the page's policy forbids.
+    /// Returns the errors so far: failing scripts and violations of the page's policy.
     pub(crate) fn complaints(&self) -> &[String] {
         &self.complaints
     }
 
-    /// Keeps a picture of the whole page, where the environment says where: FOREBAY_SCREENSHOTS=DIRECTORY.
+    /// Saves a screenshot of the whole page if FOREBAY_SCREENSHOTS=DIRECTORY is set.
     pub(crate) fn screenshot(&mut self, name: &str) {
         let Some(dir) = std::env::var_os("FOREBAY_SCREENSHOTS") else {
             return;
@@ -274,7 +274,7 @@ impl Drop for Page {
     }
 }
 
-/// Base64.
+/// Decodes Base64.
 fn decoded(text: &str) -> Vec<u8> {
     use base64::Engine;
     base64::engine::general_purpose::STANDARD

@@ -1,4 +1,4 @@
-//! A strict reader of Prometheus' text format: what it takes, every scraper takes.
+//! A strict parser of the Prometheus text format: every scraper accepts its subset.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -123,7 +123,7 @@ fn read(text: &str) -> Line {
     }
 }
 
-/// Buckets grow, end with infinity, and that is the count.
+/// Checks that buckets are cumulative and end with infinity, which equals the count.
 fn check_histogram(name: &str, family: &Family) {
     let mut buckets: BTreeMap<BTreeMap<String, String>, Vec<(f64, f64)>> = BTreeMap::new();
     for line in family
@@ -153,14 +153,14 @@ fn check_histogram(name: &str, family: &Family) {
     }
 }
 
-/// Names of metrics of ours, and of the process, in a text of expressions.
+/// Names of Forebay's and process metrics in a text of expressions.
 pub(crate) fn names_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let ours = words.filter(|word| word.starts_with("forebay_") || word.starts_with("process_"));
     ours.map(str::to_owned).collect()
 }
 
-/// The family that a name belongs to.
+/// Returns the family that a name belongs to.
 pub(crate) fn family_of(name: &str, is_there: impl Fn(&str) -> bool) -> Option<&str> {
     let stripped = ["_bucket", "_sum", "_count"]
         .iter()

@@ -24,10 +24,10 @@ use forebay_shard::Dataset;
 use forebay_wire::wire;
 
 const LOCAL: &str = "127.0.0.1:0";
-/// How often is looked whether it is there.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A server with a dataset and a job of it, and what watches it.
+/// A server with a dataset, a job and an admin address.
 struct Watched {
     server: ServerHandle,
     admin: Admin,
@@ -90,7 +90,7 @@ impl Watched {
     }
 }
 
-/// Trainers that take a batch now and then, until dropped.
+/// Trainers that take a batch at intervals until dropped.
 struct Trainers {
     stop: Vec<Sender<()>>,
     threads: Vec<JoinHandle<()>>,
@@ -199,7 +199,7 @@ fn the_report_follows_what_is_sent() {
             .any(|e| e.text.contains("streams resnet"))
     };
     assert!(opened(&report), "{:#?}", report.events);
-    // Lines begin once there are two ticks.
+    // Chart lines begin after two ticks.
     watched.report_when(|report| !report.history.images_per_s.is_empty());
     drop(trainers);
     let after = watched.report_when(|report| report.served[1].ranks.is_empty());
@@ -290,7 +290,7 @@ fn metrics_are_in_order_and_have_what_dashboards_and_alerts_ask_for() {
         let asks = panel["targets"].as_array().map_or(0, Vec::len);
         assert!(asks > 0 || panel["type"] == "row", "{panel}");
     }
-    // The names in the table of the documentation are there, too, and all that are there are in it.
+    // The table in the documentation lists exactly the metrics that exist.
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/serving.md");
     let docs = std::fs::read_to_string(docs).unwrap();
     for family in known {
@@ -365,7 +365,7 @@ fn the_page_is_strict_and_for_this_machine_alone() {
         ("/", "evil.example.org", 421),
         ("/api/status", "evil.example.org:7071", 421),
         ("/api/images?name=resnet", "evil.example.org", 421),
-        // For programs, which get names in several ways.
+        // Probes use several host names.
         ("/healthz", "evil.example.org", 200),
         ("/metrics", "data-3", 200),
         ("/elsewhere", "localhost", 404),
@@ -405,8 +405,8 @@ fn the_dashboard_works_in_a_browser() {
     ] {
         assert!(text.contains(part), "no {part:?} in\n{text}");
     }
-    // The layout stays the same while numbers arrive.
-    // Sum of what jumped so far, and what it was: value, what, from and to where.
+    // The layout does not shift when numbers arrive. Sum of layout shifts, with the value, element
+    // and positions of each.
     let shifts = page.text(
         "new Promise((done) => { let sum = 0; const seen = []; \
          const side = (rect) => `${Math.round(rect.y)}+${Math.round(rect.height)}`; \
@@ -437,7 +437,7 @@ fn the_dashboard_works_in_a_browser() {
     page.colours("light");
     page.resize(360, 780, true);
     page.screenshot("phone-light");
-    // Every text has its contrast, in both colours.
+    // All texts have enough contrast in both color schemes.
     for colours in ["light", "dark"] {
         page.colours(colours);
         let faint = page.text(browser::FAINT_TEXTS);
@@ -445,7 +445,7 @@ fn the_dashboard_works_in_a_browser() {
     }
     let said = page.complaints();
     assert!(said.is_empty(), "{said:#?}");
-    // The server goes away, says so, and comes back.
+    // The page reports when the server disappears, and recovers when it returns.
     let address = watched.admin.addr();
     let Watched {
         server,

@@ -1,4 +1,4 @@
-//! Certificates and keys from files, and what is made of them.
+//! Loads certificates and keys from files and builds TLS configurations.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,34 +10,34 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// More than any chain of certificates: larger files are something else.
+/// Size limit of a certificate or key file; chains are smaller.
 const MAX_FILE: u64 = 4 << 20;
 
-/// Why there is no TLS.
+/// Why a TLS configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file that cannot be read.
+    /// An unreadable file.
     #[error("cannot read {what} {}: {source}", .path.display())]
     Read {
-        /// What it should hold.
+        /// The expected content.
         what: &'static str,
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file that holds something else.
+    /// A file with other content.
     #[error("{} holds no {what}: {found}", .path.display())]
     Content {
-        /// What it should hold.
+        /// The expected content.
         what: &'static str,
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// What was found.
+        /// The actual content.
         found: String,
     },
-    /// A key and a certificate that do not belong together, or are of a kind that is not known.
+    /// A key that does not match its certificate, or an unsupported kind of key.
     #[error(
         "certificate {} and key {} cannot be used: {reason}", .cert.display(), .key.display()
     )]
@@ -46,47 +46,48 @@ pub enum Error {
         cert: PathBuf,
         /// The key.
         key: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Certificates of authorities that cannot be used.
+    /// Invalid certificates of authorities.
     #[error("the certificates in {} cannot be used: {reason}", .path.display())]
     Authorities {
-        /// Where they are.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A system that trusts nobody.
+    /// A system without root certificates.
     #[error(
         "this system has no root certificates that could be read ({reason}): name a file with the certificate of the server's authority"
     )]
     NoRoots {
-        /// What was found instead.
+        /// The error when reading them.
         reason: String,
     },
 }
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a server proves itself with.
+/// Certificate and key of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
-    /// PEM: its certificate, then those between it and the authority.
+    /// PEM file: the server's certificate, followed by the intermediate certificates.
     pub cert: PathBuf,
-    /// PEM: the key of the certificate.
+    /// PEM file: the key of the certificate.
     pub key: PathBuf,
-    /// PEM: authorities, one of which must have signed each client's certificate. None: clients need none.
+    /// PEM file: authorities, one of which must have signed each client's certificate. `None`: no
+    /// client certificates are required.
     pub client_ca: Option<PathBuf>,
 }
 
-/// Whom a client trusts, and what it proves itself with.
+/// Trusted certificates of a client, and its own certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientTls {
-    /// PEM: the authorities that servers' certificates may be signed by, or the servers' own certificates. None: those
-    /// of the system.
+    /// PEM file: authorities that sign servers' certificates, or the servers' own certificates.
+    /// `None`: the system's root certificates.
     pub ca: Option<PathBuf>,
-    /// PEM: certificate and key of the client, for servers that want them.
+    /// PEM files: certificate and key of the client, for servers that require them.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -102,11 +103,11 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 impl ServerTls {
-    /// Reads the files, and makes of them what connections need.
+    /// Reads the files and builds the TLS configuration.
     ///
     /// # Errors
     ///
-    /// A file that is missing, holds something else or does not fit the others.
+    /// A missing file, or one with other content or that does not match the others.
     pub fn load(&self) -> Result<Arc<ServerConfig>> {
         let chain = certificates(&self.cert)?;
         let key = private_key(&self.key)?;
@@ -134,12 +135,12 @@ impl ServerTls {
                 reason: reason(&e),
             })?;
         config.ignore_client_order = true;
-        // A connection lasts for hours: there is nothing to be gained by resuming one.
+        // Connections last for hours, so session resumption gains nothing.
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
     }
 
-    /// The files that are read.
+    /// Returns the files to read.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()]
             .into_iter()
@@ -149,11 +150,12 @@ impl ServerTls {
 }
 
 impl ClientTls {
-    /// Reads the files, or the system's certificates, and makes of them what connections need.
+    /// Reads the files, or the system's certificates, and builds the TLS configuration.
     ///
     /// # Errors
     ///
-    /// A file that is missing, holds something else or does not fit the others; a system without root certificates.
+    /// A missing file, or one with other content or that does not match the others; a system
+    /// without root certificates.
     pub fn load(&self) -> Result<Arc<ClientConfig>> {
         let roots = match &self.ca {
             Some(path) => authorities(path)?,
@@ -177,11 +179,12 @@ impl ClientTls {
     }
 }
 
-/// Whether anybody on this machine may read a key, which its permissions should not allow. Its group may.
+/// Returns whether users outside of the key's group can read it, which its permissions should
+/// prevent.
 ///
 /// # Errors
 ///
-/// When the system does not say.
+/// Errors of the system.
 pub fn key_is_readable_by_others(path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::PermissionsExt;
     Ok(std::fs::metadata(path)?.permissions().mode() & 0o007 != 0)
@@ -239,13 +242,13 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
         path: path.to_owned(),
         found: match e {
             rustls::pki_types::pem::Error::NoItemsFound => describe(&bytes),
-            // Never the bytes themselves.
+            // Never include the content itself.
             e => e.to_string(),
         },
     })
 }
 
-/// What a file without the right section seems to be.
+/// Describes a file without the expected PEM section.
 fn describe(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(64 << 10)]);
     let label = text
@@ -275,7 +278,7 @@ fn authorities(path: &Path) -> Result<RootCertStore> {
 fn system_roots() -> Result<RootCertStore> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // One odd certificate among a hundred is not this program's business.
+    // A single invalid certificate in the system's store is ignored.
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
         let reason = found

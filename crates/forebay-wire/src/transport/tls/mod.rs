@@ -1,8 +1,8 @@
 //! TLS 1.3 over [`TcpSocket`](super::tcp::TcpSocket): the same frames, encrypted.
 //!
-//! rustls does the protocol and aws-lc the ciphers, AES-128-GCM first: of those that everybody has
-//! it is the fastest. Owns how certificates and keys are read, and what is wrong with them in words;
-//! who trusts whom is the caller's choice.
+//! rustls implements the protocol and aws-lc the ciphers. AES-128-GCM comes first: among the widely
+//! supported ciphers it is the fastest. This module reads certificates and keys and explains
+//! problems with them; the caller decides which ones to trust.
 
 mod config;
 mod session;

@@ -1,9 +1,8 @@
 //! TLS over a blocking socket that one thread reads while another writes.
 //!
-//! rustls has one state for both directions. It is locked while bytes are encrypted or
-//! decrypted, never while the system is waited for, so that neither direction can hold
-//! up the other. Owns the buffers of ciphertext; the socket and its options are the
-//! caller's.
+//! rustls has one state for both directions. It is locked while bytes are encrypted or decrypted,
+//! but never during socket IO, so neither direction can block the other. This module owns the
+//! buffers of ciphertext; the caller owns the socket and its options.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,17 +10,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::Foreign;
 use rustls::Connection;
 
-/// Ciphertext that is read at once, for large reads. They wait for all of it, which saves wake-ups.
+/// Ciphertext bytes per read for large reads, which wait for all of them; this saves wake-ups.
 const LARGE: usize = 256 << 10;
-/// More than the part of a record that may be here already when a read begins: so many bytes fewer than the
-/// plaintext that is wanted are surely to come.
+/// Upper bound of the part of a record that may have been received before a read begins. Reading
+/// the wanted plaintext length minus this bound never waits for bytes that are not due.
 const RECORD: usize = 32 << 10;
-/// The same for messages: room for one whole record, so that idle connections stay small.
+/// Ciphertext bytes per read for messages: one whole record, so that idle connections use little
+/// memory.
 const SMALL: usize = 18 << 10;
-/// Plaintext that is encrypted at once, so that it stays in a core's cache on its way to the socket.
+/// Plaintext bytes per encryption, so that they stay in the core's cache on their way to the
+/// socket.
 const WRITTEN: usize = 64 << 10;
 
-/// The TLS of one connection.
+/// TLS state of one connection.
 pub(crate) struct Session {
     state: Mutex<State>,
     incoming: Mutex<Incoming>,
@@ -30,14 +31,14 @@ pub(crate) struct Session {
 
 struct State {
     tls: Connection,
-    /// The first bytes that the peer sent, to tell what it speaks if it is not TLS.
+    /// The first bytes from the peer, to recognize its protocol if it is not TLS.
     first: [u8; 4],
     first_len: usize,
-    /// The peer sent what no TLS peer sends, or said so of this side. Nothing follows it.
+    /// A fatal error of the TLS protocol, detected here or reported by the peer.
     failed: Option<rustls::Error>,
 }
 
-/// Ciphertext that was received and not decrypted yet.
+/// Received ciphertext that is not decrypted yet.
 #[derive(Default)]
 struct Incoming {
     bytes: Vec<u8>,
@@ -52,7 +53,7 @@ impl std::fmt::Debug for Session {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // rustls leaves its state consistent or failed; the rest are buffers.
+    // rustls leaves its state consistent or failed; the other fields are buffers.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -74,30 +75,31 @@ impl Session {
         lock(&self.state).tls.is_handshaking()
     }
 
-    /// Name of the cipher suite, once it is agreed on.
+    /// Returns the name of the cipher suite, once negotiated.
     pub(crate) fn cipher(&self) -> Option<String> {
         let state = lock(&self.state);
         let suite = state.tls.negotiated_cipher_suite()?;
         Some(format!("{:?}", suite.suite()))
     }
 
-    /// Whether a read would get something without asking the system.
+    /// Returns whether a read would succeed without a system call.
     pub(crate) fn has_pending(&self) -> bool {
         let incoming = lock(&self.incoming);
         if incoming.start < incoming.end {
             return true;
         }
-        // Plaintext, or the peer's farewell.
+        // Plaintext, or the peer's `close_notify`.
         lock(&self.state).tls.reader().fill_buf().is_ok()
     }
 
-    /// What the peer spoke first, if that is four bytes by now.
+    /// Returns the first four bytes from the peer, if that many have arrived.
     pub(crate) fn first_bytes(&self) -> Option<[u8; 4]> {
         let state = lock(&self.state);
         (state.first_len == state.first.len()).then_some(state.first)
     }
 
-    /// Sends what the state wants to send: parts of the handshake, an alert. The peer is expected to take it.
+    /// Sends pending protocol bytes: handshake messages or an alert. Assumes that the peer reads
+    /// them.
     pub(crate) fn flush(&self, socket: &mut dyn Write) -> io::Result<()> {
         let mut out = lock(&self.outgoing);
         self.take_outgoing(&mut lock(&self.state), &mut out)?;
@@ -111,8 +113,9 @@ impl Session {
         Ok(())
     }
 
-    /// Asks the system at most once. `Ok(0)` is the end of the connection; `WouldBlock` means that what came holds no
-    /// plaintext yet. `replies` takes what the peer must be sent in return.
+    /// Reads with at most one system call. `Ok(0)` is the end of the connection; `WouldBlock` means
+    /// that the received bytes contain no plaintext yet. `replies` receives the bytes to send in
+    /// return.
     pub(crate) fn read_some(
         &self,
         buf: &mut [u8],
@@ -138,7 +141,8 @@ impl Session {
         incoming.end = 0;
         let received = socket.read(&mut incoming.bytes[..room])?;
         if received == 0 {
-            // With or without a farewell: frames tell a connection that was cut from one that is done.
+            // With or without `close_notify`: framing already distinguishes a truncated connection
+            // from a complete one.
             return Ok(0);
         }
         incoming.end = received;
@@ -148,7 +152,7 @@ impl Session {
         }
     }
 
-    /// A step of the handshake: what the peer sends next, and the answer to it.
+    /// Advances the handshake: reads the peer's next bytes and sends the answer.
     pub(crate) fn advance(&self, socket: &mut dyn Read, replies: &mut dyn Write) -> io::Result<()> {
         match self.read_some(&mut [], socket, replies) {
             Ok(0) if self.is_handshaking() => Err(ErrorKind::UnexpectedEof.into()),
@@ -158,7 +162,7 @@ impl Session {
         }
     }
 
-    /// As [`Session::read_some`], until there is plaintext.
+    /// As [`Session::read_some`], repeated until there is plaintext.
     pub(crate) fn read(
         &self,
         buf: &mut [u8],
@@ -173,7 +177,7 @@ impl Session {
         }
     }
 
-    /// Decrypts what was received into `buf`; none if that gave no plaintext.
+    /// Decrypts received bytes into `buf`; `None` if they contain no plaintext yet.
     fn decrypt(
         &self,
         incoming: &mut Incoming,
@@ -186,7 +190,7 @@ impl Session {
         }
         let mut filled = 0;
         loop {
-            // What is decrypted already, first: the state takes nothing more before.
+            // Returns decrypted plaintext first, because rustls accepts no more ciphertext before.
             while filled < buf.len() {
                 match state.tls.reader().read(&mut buf[filled..]) {
                     Ok(0) => return Ok(Some(filled)),
@@ -211,18 +215,19 @@ impl Session {
             let taken = state.tls.read_tls(&mut left)?;
             incoming.start += taken;
             if taken == 0 {
-                // After the peer's farewell nothing counts.
+                // Bytes after the peer's `close_notify` are ignored.
                 incoming.start = incoming.end;
             }
             let result = state.tls.process_new_packets();
-            // A peer that speaks frames or HTTP in clear would take an alert for an answer of its own protocol.
+            // A peer that speaks plain frames or HTTP would misread an alert as an answer of its
+            // own protocol.
             let speaks_clear = state.first == crate::frame::MAGIC
                 || Foreign::of(state.first) == Some(Foreign::HttpRequest);
             let is_due = result.is_err() || state.tls.is_handshaking();
             if state.tls.wants_write() && is_due && !speaks_clear {
                 let mut out = Vec::new();
                 self.take_outgoing(&mut state, &mut out)?;
-                // Before the handshake is done nobody else writes.
+                // During the handshake no other thread writes.
                 let sent = send(&mut out, replies);
                 if result.is_ok() {
                     sent?;
@@ -236,7 +241,7 @@ impl Session {
         if state.tls.wants_write()
             && let Ok(mut out) = self.outgoing.try_lock()
         {
-            // The end of the handshake, or the answer to new keys. Whoever writes now sends it along.
+            // The end of the handshake, or the answer to a key update. The next write sends it.
             self.take_outgoing(&mut state, &mut out)?;
             drop(state);
             send(&mut out, replies)?;
@@ -244,7 +249,7 @@ impl Session {
         Ok((filled > 0).then_some(filled))
     }
 
-    /// Encrypts and sends the first part of `buf`.
+    /// Encrypts and sends the beginning of `buf`.
     pub(crate) fn write(&self, buf: &[u8], socket: &mut dyn Write) -> io::Result<usize> {
         let mut out = lock(&self.outgoing);
         let n = {
@@ -257,7 +262,7 @@ impl Session {
         Ok(n)
     }
 
-    /// Says goodbye, unless somebody is writing.
+    /// Sends `close_notify`, unless another thread is writing.
     pub(crate) fn close(&self, socket: &mut dyn Write) {
         let Ok(mut out) = self.outgoing.try_lock() else {
             return;
@@ -273,19 +278,19 @@ impl Session {
     }
 }
 
-/// Sends all of `out`. An error is final: a part of it may be sent.
+/// Sends all of `out`. An error is final, since part of it may have been sent.
 fn send(out: &mut Vec<u8>, socket: &mut dyn Write) -> io::Result<()> {
     let result = socket.write_all(out);
     out.clear();
     result
 }
 
-/// Whether it is this module that has nothing yet, and not the system, whose timeout passed.
+/// Returns whether `WouldBlock` comes from this module rather than from a timeout of the system.
 fn is_own(e: &io::Error) -> bool {
     e.kind() == ErrorKind::WouldBlock && e.raw_os_error().is_none()
 }
 
-/// What rustls found, as an error of reading.
+/// Converts an error of rustls to an IO error.
 fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error)
 }

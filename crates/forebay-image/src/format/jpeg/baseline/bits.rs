@@ -1,34 +1,39 @@
-//! The bits of entropy-coded data: bytes without their stuffing, a window at a time.
+//! A bit reader for entropy-coded data, which removes byte stuffing one window at a time.
 //!
-//! In a JPEG's entropy-coded data the byte `ff` is followed by a stuffed `00`, or begins a marker. [`Stream`]
-//! removes the stuffing into a window that is longer than any batch of blocks can be, so that the hot loop,
-//! which owns a [`Bits`], neither looks for `ff` nor asks whether bytes are left: positions are masked into
-//! the window, which is a ring, and whether the data were long enough is checked once after each batch.
+//! In a JPEG's entropy-coded data the byte `ff` is followed by a stuffed `00`, or begins a marker.
+//! [`Stream`] removes the stuffing into a window that is longer than any batch of blocks can be. So
+//! the hot loop, which owns a [`Bits`], neither looks for `ff` nor checks for the end of data:
+//! positions are masked into the window, which is a ring, and the end is checked once after each
+//! batch.
 
-/// Positions in the window are masked with this.
+/// Mask for positions in the window.
 const MASK: usize = (1 << 15) - 1;
-/// Bytes read at once.
+/// Bytes read per refill.
 const WORD: usize = 8;
-/// Bytes copied at once where there is nothing to remove.
+/// Bytes copied per step if there is no stuffing to remove.
 const RUN: usize = 32;
-/// A ring of unstuffed bytes; its first bytes are there again behind its last one, so that neither reads nor copies wrap.
+/// A ring of unstuffed bytes. Its first bytes are repeated after its last one, so that reads and
+/// copies do not wrap.
 pub(in crate::format::jpeg) type Window = [u8; MASK + 1 + RUN];
 
-/// No block is longer, whatever its bits say: 64 symbols of at most 16 + 15 bits are 248 bytes.
+/// Upper bound of a block's length, for any input: 64 symbols of at most 16 + 15 bits are 248
+/// bytes.
 pub(in crate::format::jpeg) const BLOCK_BYTES: usize = 256;
-/// How many blocks may be read before the window is filled again: less than half a window of them.
+/// Number of blocks that may be read before the window is refilled: they take less than half a
+/// window.
 pub(in crate::format::jpeg) const MAX_BLOCKS: usize = 60;
-/// Bytes that are unstuffed beyond the need of the next batch.
+/// Bytes that are unstuffed beyond what the next batch needs.
 const AHEAD: usize = 4096;
 const _: () = assert!(MAX_BLOCKS * BLOCK_BYTES + 2 * WORD + AHEAD + 2 * RUN <= MASK);
 
-/// Bits that a lookup in a Huffman table takes.
+/// Bits per lookup in a Huffman table.
 pub(in crate::format::jpeg) const LOOKUP_BITS: u32 = 11;
 
 /// A position in a window, with the next bits at the top of a register.
 ///
-/// The lowest byte of `state` is how many bits of `next` are valid, at most 63. What the bytes above it are is up to who reads symbols: a table
-/// entry, whose lowest byte is a length, can be subtracted as it is, and does in the second byte what it is meant to.
+/// The lowest byte of `state` is the number of valid bits in `next`, at most 63. The other bytes
+/// belong to the reader of symbols: a table entry, whose lowest byte is a length, can be subtracted
+/// unmodified, and its second byte updates the reader's own counter.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::format::jpeg) struct Bits {
     next: u64,
@@ -48,20 +53,21 @@ impl Bits {
         self.state |= 56;
     }
 
-    /// Consumes as many bits as the low six bits of `entry` say, at most as many as are valid. All of `entry` is subtracted from `state`.
+    /// Consumes as many bits as the low six bits of `entry` say, at most the number of valid bits.
+    /// Subtracts all of `entry` from `state`.
     #[inline(always)]
     pub(in crate::format::jpeg) fn consume(&mut self, entry: u32) {
         self.next <<= entry & 63;
         self.state = self.state.wrapping_sub(entry);
     }
 
-    /// How many of the next bits are valid.
+    /// Number of valid bits.
     #[inline(always)]
     pub(in crate::format::jpeg) fn valid(&self) -> u32 {
         self.state & 63
     }
 
-    /// The next bits, the first of them topmost.
+    /// The next bits, the first one topmost.
     #[inline(always)]
     pub(in crate::format::jpeg) fn peek(&self) -> u64 {
         self.next
@@ -83,15 +89,15 @@ impl Bits {
 #[derive(Debug)]
 pub(in crate::format::jpeg) struct Stream {
     window: Box<Window>,
-    /// Bytes that were put into the window.
+    /// Number of bytes put into the window.
     filled: usize,
-    /// Offset in the source of the first byte that is not in the window yet.
+    /// Offset in the source of the first byte that is not in the window.
     next: usize,
-    /// Offset in the source where reading stops at the latest.
+    /// Offset in the source at which reading stops at the latest.
     limit: usize,
-    /// A marker or the limit was met: no more bytes will come.
+    /// A marker or the limit was reached: no more bytes follow.
     ended: bool,
-    /// The position of decoding.
+    /// The decoding position.
     pub(in crate::format::jpeg) bits: Bits,
 }
 
@@ -109,7 +115,8 @@ impl Default for Stream {
 }
 
 impl Stream {
-    /// Starts at byte `at` of `source`, skipping its first `bit` bits; reads nothing at or after `limit`.
+    /// Starts at byte `at` of `source`, skipping its first `bit` bits; reads nothing at or after
+    /// `limit`.
     pub(in crate::format::jpeg) fn open(
         &mut self,
         source: &[u8],
@@ -127,51 +134,52 @@ impl Stream {
         self.bits.consume(bit & 7);
     }
 
-    /// Makes sure that the next `blocks` blocks are in the window, as far as there are bytes.
+    /// Ensures that the next `blocks` blocks are in the window, as far as there are bytes.
     pub(in crate::format::jpeg) fn reserve(&mut self, source: &[u8], blocks: usize) {
         debug_assert!(blocks <= MAX_BLOCKS);
         let need = blocks * BLOCK_BYTES + 2 * WORD;
-        // Only at the end of the data is more read than there is.
+        // More bytes than exist are requested only at the end of the data.
         if !self.ended && self.filled - self.bits.at < need {
             self.unstuff(source, self.bits.at + need + AHEAD);
         }
     }
 
-    /// The window, for a batch of blocks, and where decoding is in it.
+    /// The window for a batch of blocks, and the decoding position in it.
     #[inline(always)]
     pub(in crate::format::jpeg) fn split(&mut self) -> (&Window, &mut Bits) {
         (&self.window, &mut self.bits)
     }
 
-    /// Whether more bits were consumed than there are: what was decoded is then worth nothing.
+    /// Returns whether more bits were consumed than exist; the decoded blocks are then invalid.
     pub(in crate::format::jpeg) fn overrun(&self) -> bool {
         self.bits.consumed() > self.filled * 8
     }
 
-    /// Bits consumed since `open`, those skipped there included.
+    /// Bits consumed since `open`, including those skipped there.
     pub(in crate::format::jpeg) fn position(&self) -> usize {
         self.bits.consumed()
     }
 
-    /// Whether fewer than eight bits are left before the next marker: only padding.
+    /// Returns whether fewer than eight bits are left before the next marker, which can only be
+    /// padding.
     pub(in crate::format::jpeg) fn finished(&self) -> bool {
         let left = (self.filled * 8).checked_sub(self.bits.consumed());
         self.ended && left.is_some_and(|left| left < 8)
     }
 
-    /// Offset in the source of the first byte that is not in the window; no marker lies before it.
+    /// Offset in the source of the first byte that is not in the window; no marker precedes it.
     pub(in crate::format::jpeg) fn unread(&self) -> usize {
         self.next
     }
 
-    /// Fills the window until so many bytes have been put into it, or to the end.
+    /// Fills the window until `until` bytes have been put into it, or to the end.
     fn unstuff(&mut self, source: &[u8], until: usize) {
         debug_assert!(until - self.bits.at <= MASK + 1 - 2 * RUN);
         let source = &source[..self.limit];
         let (mut from, mut to) = (self.next, self.filled);
         while to < until && !self.ended {
             let place = to & MASK;
-            // Copied whole; what follows an `ff` is overwritten by the next step.
+            // Copied whole; the next step overwrites the bytes after an `ff`.
             let rest = source.get(from..).unwrap_or_default();
             let (clean, copied) = if let Some(run) = rest.first_chunk() {
                 self.window[place..place + RUN].copy_from_slice(run);
@@ -210,26 +218,26 @@ impl Stream {
     }
 }
 
-/// How many bytes of a word come before its first `ff`.
+/// Number of bytes of a word before its first `ff`.
 fn before_ff(word: [u8; WORD]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
     let inverted = !u64::from_le_bytes(word);
-    // The lowest set bit is right, and it is all that is used.
+    // Only the lowest set bit is exact, and only it is used.
     let zeros = inverted.wrapping_sub(ONES) & !inverted & HIGH;
     (zeros.trailing_zeros() / 8) as usize
 }
 
-/// How many bytes of a run come before its first `ff`.
+/// Number of bytes of a run before its first `ff`.
 fn before_ff_in_run(run: &[u8; RUN]) -> usize {
-    // Most data have no `ff` for hundreds of bytes; the compiler turns this search into vectors.
+    // Usually there is no `ff` for hundreds of bytes; the compiler vectorizes this search.
     let any = run
         .iter()
         .fold(false, |found, &byte| found | (byte == 0xff));
     if !any {
         return RUN;
     }
-    // All words are looked at, so that there is no branch that could not be foreseen.
+    // All words are examined, which avoids an unpredictable branch.
     let (words, _) = run.as_chunks::<WORD>();
     let places = words.iter().enumerate().map(|(i, word)| {
         let clean = before_ff(*word);

@@ -1,6 +1,6 @@
-//! Planes to RGB pixels: the conversion of JFIF with libjpeg's fixed point, to the bit.
+//! Color conversion of JFIF with libjpeg's fixed-point arithmetic, bit for bit.
 
-/// Bits of the fixed point.
+/// Fractional bits of the fixed point.
 const BITS: u32 = 16;
 const HALF: i32 = 1 << (BITS - 1);
 /// The factors of JFIF 1.02 times 2^16: 1.402, 1.772, 0.71414, 0.34414.
@@ -9,7 +9,7 @@ const BLUE_CB: i32 = 116_130;
 const GREEN_CR: i32 = 46_802;
 const GREEN_CB: i32 = 22_554;
 
-/// A pixel.
+/// Converts a pixel.
 #[inline(always)]
 fn rgb(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
@@ -19,7 +19,7 @@ fn rgb(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     [red, green, blue].map(|value| value.clamp(0, 255) as u8)
 }
 
-/// A row of YCbCr to RGB.
+/// Converts a row of YCbCr to RGB.
 pub(in crate::format::jpeg) fn ycc(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
     let chroma = cb.iter().zip(cr);
     for ((pixel, &y), (&cb, &cr)) in out.chunks_exact_mut(3).zip(y).zip(chroma) {
@@ -27,7 +27,7 @@ pub(in crate::format::jpeg) fn ycc(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8
     }
 }
 
-/// A row of YCbCr to a row each of red, green and blue.
+/// Converts a row of YCbCr to separate rows of red, green and blue.
 pub(in crate::format::jpeg) fn ycc_planes(y: &[u8], cb: &[u8], cr: &[u8], out: [&mut [u8]; 3]) {
     let [red, green, blue] = out;
     let out = red.iter_mut().zip(green).zip(blue);
@@ -37,7 +37,7 @@ pub(in crate::format::jpeg) fn ycc_planes(y: &[u8], cb: &[u8], cr: &[u8], out: [
     }
 }
 
-/// Three rows to pixels as they are: RGB, or three times the same row for gray.
+/// Interleaves three rows without conversion: RGB, or the same row three times for gray.
 pub(in crate::format::jpeg) fn interleave(rows: [&[u8]; 3], out: &mut [u8]) {
     let [r, g, b] = rows;
     let rest = g.iter().zip(b);

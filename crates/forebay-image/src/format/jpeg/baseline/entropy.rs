@@ -1,9 +1,10 @@
-//! Blocks of coefficients out of bits.
+//! Entropy decoding: from bits to blocks of coefficients.
 //!
-//! [`read`] reads one stream, [`read_two`] reads two in turns, so that the latencies of one are
-//! hidden behind the other's. Blocks outside the wanted region are read, because only their bits say where the next block begins, but nothing is
-//! stored; where many of them lie together, nothing but the lengths of symbols is looked at ([`Walk`]).
-//! The loops are inlined into wrappers in [`simd`](super::simd) that allow the compiler newer instructions.
+//! [`read`] decodes one stream; [`read_two`] alternates between two, which hides the latency of one
+//! behind the other. Blocks outside the wanted region are read too, because only their bits say
+//! where the next block begins, but nothing is stored. For long runs of such blocks, [`Walk`] looks
+//! at the lengths of symbols only. Wrappers in [`simd`](super::simd) inline the loops and compile
+//! them for newer instructions.
 
 use super::bits::{Bits, Window};
 use super::huffman::{END_OF_BLOCK, Entry, FAST_BITS, Lookup, Table};
@@ -11,34 +12,36 @@ use super::multi_symbol::{MULTI_SYMBOL_BITS, MultiSymbolTable, NO_MULTI_SYMBOLS}
 use std::cell::Cell;
 use std::ops::RangeInclusive;
 
-/// Coefficients of two blocks side by side (row 0 of the first, row 0 of the second, row 1 of the first, ...),
-/// then a place to which loops write what belongs nowhere.
+/// Coefficients of two blocks side by side (row 0 of the first, row 0 of the second, row 1 of the
+/// first, ...), followed by a slot for writes that are to be ignored.
 pub(in crate::format::jpeg) const PAIR: usize = 144;
-/// From the first block of a pair to the second.
+/// Offset from the first block of a pair to the second.
 pub(in crate::format::jpeg) const SECOND: usize = 8;
-/// A block's view of the coefficients: any byte is an index into it. Views overlap, hence the cells.
+/// Length of a block's view of the coefficients, which any byte can index. Views overlap, hence the
+/// cells.
 const VIEW: usize = 256;
-/// Room needed after the last pair, so that its second block has a whole view.
+/// Space needed after the last pair, so that its second block has a complete view.
 pub(in crate::format::jpeg) const TAIL: usize = VIEW;
-/// The place of a coefficient with an index over 63: past the pair's 128.
+/// Slot of coefficients with an index over 63: past the pair's 128.
 const NOWHERE: u8 = 128;
 
-/// Row-major place of the coefficients in the order of the file.
+/// Row-major position of coefficients in zigzag order.
 pub(in crate::format::jpeg) const ZIGZAG: [u8; 64] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20,
     13, 6, 7, 14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59,
     52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
 ];
 
-/// The rest of a block after its DC coefficient: 62 less the index of the last coefficient read. So the byte is negative from the last
-/// coefficient on.
+/// Remainder of a block after its DC coefficient: 62 minus the index of the last coefficient read.
+/// The byte is negative from the last coefficient on.
 const LEFT: u8 = 62;
-/// After the last coefficient.
+/// Remainder after the last coefficient.
 const ALL: i8 = -1;
-/// After an end of block, wherever it was: runs that reach past the last coefficient leave more, and an end of block after them less.
+/// Remainder after an end-of-block symbol at any index. Runs past the last coefficient leave a
+/// larger value, and an end of block after them a smaller one.
 const ENDED: RangeInclusive<i8> = -(END_OF_BLOCK as i8)..=LEFT as i8 - END_OF_BLOCK as i8;
 
-/// Place in a pair by what is left after the coefficient.
+/// Position in a pair, by the remainder after the coefficient.
 static PLACE: [u8; 256] = {
     let mut place = [NOWHERE; 256];
     let mut i = 0u8;
@@ -50,7 +53,7 @@ static PLACE: [u8; 256] = {
     place
 };
 
-/// Components at most: three, rounded up so that masking replaces bound checks.
+/// Maximum number of components: three, rounded up so that masking replaces bound checks.
 const COMPONENTS: usize = 4;
 
 /// DC predictors by component.
@@ -64,22 +67,23 @@ pub(super) struct Tables<'a> {
     pub(super) multi_symbols: Option<[&'a MultiSymbolTable; COMPONENTS]>,
 }
 
-/// A block of an MCU: its component and where its coefficients go.
+/// A block of an MCU: its component, and the position of its coefficients.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slot {
     pub(super) component: u8,
     pub(super) offset: u32,
 }
 
-/// The position of one stream: its window, bits and predictors.
+/// State of one stream: window, bits and predictors.
 pub(super) struct Reader<'a> {
     pub(super) window: &'a Window,
     pub(super) bits: &'a mut Bits,
     pub(super) predictors: &'a mut Predictors,
 }
 
-/// A block being read: what is needed for each symbol, and nothing else, so that the compiler can hold two of them in registers. The second
-/// byte of `bits.state` is what is left of the block (see [`LEFT`]), so that one subtraction counts bits and coefficients.
+/// A block in progress: only the state needed per symbol, so that the compiler can keep two of them
+/// in registers. The second byte of `bits.state` is the remainder of the block (see [`LEFT`]), so
+/// one subtraction updates both counts.
 #[derive(Clone, Copy)]
 pub(super) struct Block<'a> {
     window: &'a Window,
@@ -90,13 +94,13 @@ pub(super) struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// The rest of the block.
+    /// Remainder of the block.
     #[inline(always)]
     fn left(&self) -> u8 {
         (self.bits.state >> 8) as u8
     }
 
-    /// Whether the block is over, or a symbol was met that is not in the lookup.
+    /// Returns whether the block has ended, or the symbol is not in the lookup.
     #[inline(always)]
     fn stopped(&self) -> bool {
         (self.bits.state as i16) < 0
@@ -107,7 +111,7 @@ impl Block<'_> {
         self.bits.refill(self.window);
     }
 
-    /// Reads a symbol. [`Block::stopped`] then says whether [`Side::next`] must be asked what that means.
+    /// Reads a symbol. If [`Block::stopped`] is true afterwards, [`Side::next`] must handle it.
     #[inline(always)]
     fn symbol<const KEEP: bool>(&mut self) -> Entry {
         let entry = self.lookup[self.bits.index()];
@@ -120,8 +124,8 @@ impl Block<'_> {
         entry
     }
 
-    /// Walks over symbols; `true` if the block is over (it is then [`stopped`](Block::stopped)), or if nothing was done because it may be
-    /// over in the midst of them.
+    /// Skips several symbols; `true` if the block has ended (it is then
+    /// [`stopped`](Block::stopped)), or if nothing was skipped because it may end among them.
     #[inline(always)]
     fn multi_symbol(&mut self) -> bool {
         let multi_symbol =
@@ -137,33 +141,33 @@ impl Block<'_> {
         false
     }
 
-    /// Whether the block, which is over, ended with its last coefficient or an end of block.
+    /// Returns whether an ended block ended validly: with its last coefficient or an end of block.
     #[inline(always)]
     fn is_sound(&self) -> bool {
         is_end(self.left() as i8)
     }
 }
 
-/// Whether a block ends with so much left.
+/// Returns whether this remainder means the end of the block.
 #[inline(always)]
 fn is_end(left: i8) -> bool {
     left == ALL || ENDED.contains(&left)
 }
 
-/// One stream being read: what is needed where one block ends and the next one begins.
+/// One stream in progress: the state needed between blocks.
 pub(super) struct Side<'a> {
     tables: Tables<'a>,
-    /// The AC table of the block at hand.
+    /// The AC table of the current block.
     table: &'a Table,
     slots: std::slice::Iter<'a, Slot>,
     coefficients: &'a [Cell<i16>],
     predictors: Predictors,
-    /// Whether all blocks so far were legal.
+    /// Whether all blocks so far were valid.
     sound: bool,
 }
 
 impl<'a> Side<'a> {
-    /// The first block; `None` if there are no slots.
+    /// Starts the first block; `None` if there are no slots.
     #[inline(always)]
     fn open<W: Way>(
         reader: &Reader<'a>,
@@ -195,7 +199,7 @@ impl<'a> Side<'a> {
         (!none).then_some((side, block))
     }
 
-    /// Leaves the reader where the side is; whether all blocks were legal.
+    /// Stores the position in the reader; returns whether all blocks were valid.
     #[inline(always)]
     fn close(self, block: &Block<'a>, reader: Reader<'_>) -> bool {
         *reader.bits = block.bits;
@@ -203,8 +207,8 @@ impl<'a> Side<'a> {
         self.sound
     }
 
-    /// Begins the next block by reading its DC coefficient; `true` if there is none. Afterwards as many bits are valid as after a refill
-    /// and a symbol.
+    /// Starts the next block by reading its DC coefficient; `true` if there is none. Afterwards as
+    /// many bits are valid as after a refill and a symbol.
     #[inline(always)]
     fn start<const KEEP: bool>(&mut self, block: &mut Block<'a>) -> bool {
         let Some(slot) = self.slots.next() else {
@@ -241,8 +245,8 @@ impl<'a> Side<'a> {
         false
     }
 
-    /// For a block that [`stopped`](Block::stopped) with `entry`: reads the symbol that is not in the lookup, or begins the next block.
-    /// `true` if there is none.
+    /// Handles a block that [`stopped`](Block::stopped) with `entry`: reads the symbol that is not
+    /// in the lookup, or starts the next block. `true` if there is none.
     #[inline(always)]
     fn next<const KEEP: bool>(&mut self, block: &mut Block<'a>, entry: Entry) -> bool {
         if entry.is_slow() {
@@ -260,7 +264,7 @@ impl<'a> Side<'a> {
                     return false;
                 }
             } else {
-                // The block is over, and short of an end.
+                // The block ended early.
                 block.bits.state |= 0xfe00;
             }
         }
@@ -268,8 +272,8 @@ impl<'a> Side<'a> {
         self.start::<KEEP>(block)
     }
 
-    /// After a multi-symbol that did nothing or ended the block: walks over one symbol, unless the block is over; then begins the next
-    /// block. `true` if there is none.
+    /// Continues after a multi-symbol that did nothing or ended the block: skips one symbol, unless
+    /// the block has ended, then starts the next block. `true` if there is none.
     #[inline(always)]
     fn walk_on(&mut self, block: &mut Block<'a>) -> bool {
         if block.stopped() {
@@ -281,7 +285,7 @@ impl<'a> Side<'a> {
         block.stopped() && self.next::<false>(block, entry)
     }
 
-    /// Goes through all blocks that are left.
+    /// Processes all remaining blocks.
     #[inline(always)]
     fn finish<W: Way>(&mut self, block: &mut Block<'a>) {
         loop {
@@ -309,25 +313,26 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Steps after a refill: none takes more than [`FAST_BITS`]. They are written out one after the other: as a loop they are compiled to something slower.
+/// Steps per refill: none takes more than [`FAST_BITS`]. They are unrolled by hand, because the
+/// compiler generates slower code for a loop.
 const STEPS: u32 = 3;
 const _: () = assert!(STEPS * FAST_BITS <= 56);
 
-/// How blocks are gone through.
+/// A mode of processing blocks.
 pub(super) trait Way {
     /// Whether coefficients are stored.
     const KEEP: bool;
-    /// The state after a step that does not determine the next one.
+    /// Result of a step that does not determine the next one.
     type Stop: Copy;
 
-    /// Takes a step; whether [`Way::go_on`] is needed.
+    /// Takes a step; returns whether [`Way::go_on`] is needed.
     fn step(block: &mut Block<'_>) -> (bool, Self::Stop);
 
-    /// Goes on where steps cannot; `true` if there are no more blocks.
+    /// Continues where steps cannot; `true` if there are no more blocks.
     fn go_on<'a>(side: &mut Side<'a>, block: &mut Block<'a>, stop: Self::Stop) -> bool;
 }
 
-/// Reads symbols, and stores coefficients or does not.
+/// Reads symbols, and stores coefficients if `KEEP`.
 pub(super) struct Read<const KEEP: bool>;
 
 impl<const KEEP: bool> Way for Read<KEEP> {
@@ -346,7 +351,7 @@ impl<const KEEP: bool> Way for Read<KEEP> {
     }
 }
 
-/// Walks over blocks with the tables' multi-symbols, which must have been made.
+/// Skips blocks with the tables' multi-symbols, which must exist.
 pub(super) struct Walk;
 
 impl Way for Walk {
@@ -376,7 +381,8 @@ fn cells(coefficients: &mut [i16]) -> &[Cell<i16>] {
     Cell::from_mut(coefficients).as_slice_of_cells()
 }
 
-/// Goes through a block per slot. `false` if the bits are no legal blocks; what was stored is then arbitrary.
+/// Processes a block per slot. `false` if the bits are not valid blocks; the stored coefficients
+/// are then undefined.
 #[inline(always)]
 pub(super) fn read<W: Way>(
     reader: Reader<'_>,
@@ -392,7 +398,7 @@ pub(super) fn read<W: Way>(
     side.close(&block, reader)
 }
 
-/// Goes through a block per slot of each of two streams, which may be anywhere; see [`read`].
+/// Processes a block per slot of each of two independent streams; see [`read`].
 #[inline(always)]
 pub(super) fn read_two<W: Way>(
     [first, second]: [Reader<'_>; 2],
@@ -438,7 +444,7 @@ pub(super) fn read_two<W: Way>(
             }
         };
         (block_a, block_b) = (a, b);
-        // Where one has no more blocks the other goes on alone.
+        // When one stream has no more blocks, the other one continues alone.
         if is_first {
             if W::go_on(&mut side_a, &mut block_a, stop) {
                 side_b.finish::<W>(&mut block_b);

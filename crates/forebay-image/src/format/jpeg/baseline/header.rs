@@ -1,6 +1,6 @@
-//! Markers and tables: everything before the entropy-coded data, and whether the file is of the kind that
-//! this decoder reads. What it does not read is refused with a reason and left to the general decoder, which
-//! also finds the words for what is damaged.
+//! Markers and tables before the entropy-coded data, and detection of files that this decoder
+//! supports. Other files are declined with a reason and left to the general decoder, which also
+//! explains damage.
 
 use super::entropy::{Tables, ZIGZAG};
 use super::huffman::{Kind, Table};
@@ -8,14 +8,14 @@ use super::multi_symbol::MultiSymbolTable;
 use crate::format::Color;
 use crate::format::jpeg::markers::{self as jpeg, DHT, DQT, DRI, SOS, Segment};
 
-/// Why the decoder leaves a file to another one.
+/// Why the decoder declines a file.
 pub(super) type Foreign = &'static str;
 
 /// Baseline and extended sequential frames with Huffman codes.
 const SOF0: u8 = 0xc0;
 const SOF1: u8 = 0xc1;
 
-/// The form of the output.
+/// Color of the decoded planes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Output {
     /// One plane, repeated in three channels.
@@ -27,12 +27,12 @@ pub(super) enum Output {
     Rgb,
 }
 
-/// How many luma samples there are to a chroma sample.
+/// Number of luma samples per chroma sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sampling {
-    /// In a row: 1, 2 or 4.
+    /// Horizontally: 1, 2 or 4.
     pub(super) h: usize,
-    /// In a column: 1 or 2.
+    /// Vertically: 1 or 2.
     pub(super) v: usize,
 }
 
@@ -51,11 +51,11 @@ struct Component {
     ac: usize,
 }
 
-/// Steps of the coefficients, row by row. Steps are unsigned; their products are taken modulo 2^16 as
-/// libjpeg-turbo's SIMD code takes them, so the sign does not matter.
+/// Quantization steps of the coefficients, row by row. They are unsigned; products are taken modulo
+/// 2^16, as in libjpeg-turbo's SIMD code, so the sign does not matter.
 pub(in crate::format::jpeg) type Steps = [i16; 64];
 
-/// The header of the file at hand; tables are kept from file to file.
+/// The header of the current file; tables are kept from file to file.
 #[derive(Debug)]
 pub(super) struct Header {
     pub(super) width: usize,
@@ -64,7 +64,7 @@ pub(super) struct Header {
     pub(super) components: usize,
     pub(super) sampling: Sampling,
     pub(super) output: Output,
-    /// MCUs between restart markers; 0 if there are none.
+    /// MCUs between restart markers; 0 without restart markers.
     pub(super) restart_interval: usize,
     /// Offset of the entropy-coded data.
     pub(super) scan: usize,
@@ -92,7 +92,7 @@ impl Default for Header {
     }
 }
 
-/// The definitions read so far; tables of an earlier file must not count.
+/// The definitions read so far in this file; tables of an earlier file must not be used.
 #[derive(Default)]
 struct Seen {
     steps: [bool; 4],
@@ -104,7 +104,7 @@ struct Seen {
 }
 
 impl Header {
-    /// Reads everything up to the first scan.
+    /// Reads everything before the first scan's data.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<(), Foreign> {
         if !bytes.starts_with(&[0xff, 0xd8]) {
             return Err("no start of image");
@@ -137,7 +137,7 @@ impl Header {
                     return self.scan_header(&segment, &seen);
                 }
                 0xe0..=0xef | 0xfe => {}
-                // Progressive, lossless, hierarchical, arithmetic, and whatever else there may be.
+                // Progressive, lossless, hierarchical, arithmetic and other kinds.
                 _ => return Err("a marker of another kind of JPEG"),
             }
         }
@@ -172,7 +172,7 @@ impl Header {
             };
         }
         self.sampling = if self.components == 1 {
-            // A scan of one component is not interleaved, whatever its factors are.
+            // A scan of one component is not interleaved, whatever its sampling factors.
             if !(1..=4).contains(&sampling[0].h) || !(1..=4).contains(&sampling[0].v) {
                 return Err("odd sampling factors");
             }
@@ -282,7 +282,8 @@ impl Header {
         Ok(())
     }
 
-    /// Prepares for walking over blocks. It pays when there are enough blocks to walk over, or nothing to do.
+    /// Builds multi-symbol tables, if they are not current. This pays off if enough blocks are
+    /// skipped.
     pub(super) fn make_multi_symbols(&mut self) {
         for component in &self.component[..self.components] {
             self.ac[component.ac].make_multi_symbols();
@@ -299,7 +300,7 @@ impl Header {
         }
     }
 
-    /// The multi-symbols by component, if all of them have been made.
+    /// The multi-symbols by component, if all of them exist.
     fn multi_symbols(&self) -> Option<[&MultiSymbolTable; 4]> {
         let multi_symbols = |i: usize| {
             let component = self.component[i.min(self.components - 1)];
@@ -313,7 +314,7 @@ impl Header {
         ])
     }
 
-    /// Blocks of a component in an MCU: in a row and in a column.
+    /// Blocks of a component per MCU: horizontally and vertically.
     pub(super) fn factors(&self, component: usize) -> (usize, usize) {
         match component {
             0 => (self.sampling.h, self.sampling.v),
@@ -321,13 +322,13 @@ impl Header {
         }
     }
 
-    /// MCUs in a row and in a column of the image.
+    /// Number of MCUs per row and per column of the image.
     pub(super) fn mcus(&self) -> (usize, usize) {
         let Sampling { h, v } = self.sampling;
         (self.width.div_ceil(8 * h), self.height.div_ceil(8 * v))
     }
 
-    /// The steps of a component's coefficients.
+    /// Quantization steps of a component.
     pub(super) fn steps(&self, component: usize) -> &Steps {
         &self.steps[self.component[component].quantisation]
     }

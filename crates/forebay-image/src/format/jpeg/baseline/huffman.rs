@@ -1,25 +1,28 @@
 //! Huffman tables: one lookup gives a code's length, its run and the coefficient that follows it.
 //!
-//! A JPEG symbol is a Huffman code followed by extra bits that are the value. Most symbols are short: the
-//! [`LOOKUP_BITS`] bits that index the table hold the code and the first extra bits, sign included. So an entry
-//! holds a value to which only the extra bits beyond the lookup must be added. What does not fit is decoded
-//! the slow way, code length by code length.
+//! A JPEG symbol is a Huffman code followed by extra bits that hold the value. Most symbols are
+//! short: the [`LOOKUP_BITS`] bits that index the table contain the code and the first extra bits,
+//! including the sign. An entry holds a partial value, to which only the extra bits beyond the
+//! lookup must be added. Longer symbols are decoded by a search over code lengths.
 
 use super::bits::LOOKUP_BITS;
 use super::multi_symbol::{self, MultiSymbolTable};
 
-/// Longest symbol (code and extra bits) in the lookup: three of them fit in the 56 bits that a refill gives.
+/// Length of the longest symbol (code and extra bits) in the lookup: three of them fit into the 56
+/// bits that a refill gives.
 pub(super) const FAST_BITS: u32 = 18;
-/// Largest size of a value in the lookup: an entry has room for its 10 bits. Larger ones are differences of DC coefficients, and rare.
+/// Largest size of a value in the lookup: an entry has 10 bits for it. Larger values are rare
+/// differences of DC coefficients.
 const FAST_SIZE: u32 = 9;
 
-/// `advance` for the end of a block: more than the rest of any block, and any run.
+/// `advance` of the end of a block: more than the remainder of any block, and any run.
 pub(super) const END_OF_BLOCK: u8 = 80;
-/// `advance` for symbols that are not in the lookup: more than the rest of any block.
+/// `advance` of symbols that are not in the lookup: more than the remainder of any block.
 const NOT_HERE: u8 = 64;
 
-/// An entry of the lookup. From the lowest bit: 8 bits length of code and extra bits; 8 bits advance of the coefficient index; 6 bits right
-/// shift of the bits after the lookup; 10 bits signed base of the value.
+/// An entry of the lookup. From the lowest bit: 8 bits length of code and extra bits; 8 bits
+/// advance of the coefficient index; 6 bits right shift of the bits after the lookup; 10 bits
+/// signed base of the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry(u32);
 
@@ -32,7 +35,7 @@ impl Entry {
         Self(length | (advance as u32) << 8 | shift << 16 | (base as u32) << 22)
     }
 
-    /// For [`Bits::consume`]: the length, and in the second byte the advance.
+    /// Argument of [`Bits::consume`]: the length, with the advance in the second byte.
     #[inline(always)]
     pub(super) fn step(self) -> u32 {
         self.0
@@ -45,14 +48,14 @@ impl Entry {
         (self.0 as i32 >> 22).wrapping_add(beyond as i32)
     }
 
-    /// Whether the symbol must be decoded the slow way.
+    /// Returns whether the symbol is not in the lookup.
     #[inline(always)]
     pub(super) fn is_slow(self) -> bool {
         self == Self::NOT_HERE
     }
 }
 
-/// The coefficients that a table codes.
+/// The coefficients that a table encodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Differences of DC coefficients.
@@ -61,7 +64,7 @@ pub(super) enum Kind {
     Ac,
 }
 
-/// A symbol decoded the slow way; see [`Entry`] for the fields.
+/// A symbol decoded without the lookup; see [`Entry`] for the fields.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Symbol {
     pub(super) length: u32,
@@ -72,21 +75,22 @@ pub(super) struct Symbol {
 /// Entries by [`Bits::index`](super::bits::Bits::index).
 pub(super) type Lookup = [Entry; 1 << LOOKUP_BITS];
 
-/// A table, remembered with its definition: most files of a data set have the same few.
+/// A table with its definition: most files of a dataset share a few tables, so it is rarely
+/// rebuilt.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     lookup: Box<Lookup>,
     kind: Kind,
     /// The largest code of each length, or -1.
     last: [i32; 17],
-    /// Offset from a code of each length to its place in `symbols`.
+    /// Offset from a code to its index in `symbols`, by code length.
     offset: [i32; 17],
     symbols: [u8; 256],
     /// The shortest code that is not in the lookup.
     shortest_slow: u32,
-    /// Counts and symbols as in the file; empty if the table is not usable.
+    /// Counts and symbols as in the file; empty if the table is invalid.
     definition: Vec<u8>,
-    /// For walking over blocks; made when it is first needed.
+    /// For skipping blocks; built when first needed.
     multi_symbols: Option<Box<MultiSymbolTable>>,
 }
 
@@ -105,8 +109,8 @@ impl Table {
         }
     }
 
-    /// Takes over a definition: 16 counts of codes by length, and the symbols. `None` if it is not one that
-    /// libjpeg accepts.
+    /// Sets the definition: 16 counts of codes by length, and the symbols. `None` if libjpeg would
+    /// not accept it.
     pub(super) fn define(&mut self, counts: &[u8; 16], symbols: &[u8]) -> Option<()> {
         let same = self.definition.len() == 16 + symbols.len()
             && self.definition.starts_with(counts)
@@ -144,7 +148,7 @@ impl Table {
             }
             place += count;
             self.last[slot] = if count > 0 { code as i32 - 1 } else { -1 };
-            // A code of ones only is reserved, and more codes than that are no prefix code.
+            // The code of all ones is reserved, and more codes would not form a prefix code.
             if code >= 1 << length {
                 return None;
             }
@@ -153,11 +157,11 @@ impl Table {
         Some(())
     }
 
-    /// Enters a code into the lookup, for all bits that may follow it; `false` if it does not fit.
+    /// Adds a code to the lookup, for all bits that may follow it; `false` if it does not fit.
     fn enter(&mut self, code: u32, length: u32, symbol: u8) -> bool {
         let (advance, size) = meaning(self.kind, symbol);
         let total = length + size;
-        // With extra bits, at least the sign must be inside the lookup.
+        // At least the sign of the extra bits must be inside the lookup.
         let fits = length + size.min(1) <= LOOKUP_BITS && total <= FAST_BITS && size <= FAST_SIZE;
         if !fits || code >= 1 << length {
             return false;
@@ -181,12 +185,12 @@ impl Table {
         true
     }
 
-    /// The table's multi-symbols, if they have been made.
+    /// Returns the table's multi-symbols, if they exist.
     pub(super) fn multi_symbols(&self) -> Option<&MultiSymbolTable> {
         self.multi_symbols.as_deref()
     }
 
-    /// Makes the multi-symbols, if they have not been made since the table's definition.
+    /// Builds the multi-symbols, if they are not current.
     pub(super) fn make_multi_symbols(&mut self) {
         if self.multi_symbols.is_none()
             && let Some((counts, symbols)) = self.definition.split_at_checked(16)
@@ -195,13 +199,13 @@ impl Table {
         }
     }
 
-    /// The entries, by the bits at hand.
+    /// The entries, by the next bits.
     #[inline(always)]
     pub(super) fn lookup(&self) -> &Lookup {
         &self.lookup
     }
 
-    /// Decodes the symbol that the next bits begin with; `None` if they are no code.
+    /// Decodes the symbol at the beginning of the bits; `None` if they are not a code.
     #[cold]
     #[inline(never)]
     pub(super) fn slow(&self, bits: u64) -> Option<Symbol> {
@@ -244,7 +248,7 @@ pub(super) fn meaning(kind: Kind, symbol: u8) -> (u8, u32) {
     }
 }
 
-/// The value that `size` extra bits stand for: those that begin with 0 are negative.
+/// Decodes a value from its `size` extra bits: those that begin with 0 are negative.
 fn signed(extra: u32, size: u32) -> i32 {
     if extra >> (size - 1) == 0 {
         extra as i32 - ((1 << size) - 1)
@@ -290,7 +294,7 @@ mod tests {
             ("1010", 4, END_OF_BLOCK, 0),
             ("1011 1000", 8, 1, 8),
         ] {
-            // Whatever follows does not matter.
+            // Independent of the bits that follow.
             for rest in [0, u64::MAX >> length] {
                 let next = bits(text) | rest;
                 let entry = table.lookup[(next >> (64 - LOOKUP_BITS)) as usize];
@@ -312,7 +316,7 @@ mod tests {
         counts[0] = 1;
         assert_eq!(table.define(&counts, &[]), None);
         assert_eq!(table.define(&counts, &[1]), Some(()));
-        // The other code of one bit is none, and what would be a longer code is none either.
+        // The other one-bit code is unassigned, and so are longer codes with that prefix.
         assert!(table.slow(1 << 63).is_none());
         let mut dc = Table::new(Kind::Dc);
         assert_eq!(dc.define(&counts, &[16]), None);

@@ -1,21 +1,23 @@
-//! The inverse cosine transform: libjpeg's accurate integer one (`islow`), to the bit.
+//! The inverse discrete cosine transform: libjpeg's accurate integer algorithm (`islow`), bit for
+//! bit.
 //!
 //! Source: C. Loeffler, A. Ligtenberg and G. Moschytz, "Practical Fast 1-D DCT Algorithms with 11
-//! Multiplications", ICASSP 1989, in fixed point with 13 bits, columns first, with two extra bits between the
-//! passes. For coefficients that an encoder can have made, every correct implementation gives the same pixels.
-//! For absurd ones (possible in damaged files) sums and products are cut to 16 bits where libjpeg-turbo's SIMD
-//! code for x86-64 cuts them, so that all agree on those too, here on every processor.
+//! Multiplications", ICASSP 1989, in fixed point with 13 bits, columns first, with two extra bits
+//! between the passes. For coefficients that an encoder can produce, every correct implementation
+//! gives the same pixels. For out-of-range coefficients in damaged files, sums and products are
+//! truncated to 16 bits where libjpeg-turbo's SIMD code for x86-64 truncates them, so that all
+//! implementations agree on every processor.
 
 use super::entropy::{PAIR, SECOND};
 use super::header::Steps;
 
-/// Bits of the fixed point.
+/// Fractional bits of the fixed point.
 pub(super) const CONST_BITS: u32 = 13;
-/// Bits that values keep between the passes.
+/// Extra bits of values between the passes.
 pub(super) const PASS1_BITS: u32 = 2;
-/// How far the first pass shifts its results.
+/// Right shift of the first pass.
 pub(super) const SHIFT_COLUMNS: u32 = CONST_BITS - PASS1_BITS;
-/// How far the second pass shifts its results: 3 more bits for the factor 8 of the transform.
+/// Right shift of the second pass: 3 more bits for the factor 8 of the transform.
 pub(super) const SHIFT_ROWS: u32 = CONST_BITS + PASS1_BITS + 3;
 
 /// The constants of the algorithm times 2^13, named by their values.
@@ -54,7 +56,8 @@ fn block(coefficients: &[i16], steps: &Steps, plane: &mut [u8], stride: usize) {
             values[i] = coefficients[row * 2 * SECOND + column].wrapping_mul(steps[i]);
         }
     }
-    // The first pass of a block with only a first row; libjpeg-turbo cuts where the full pass saturates.
+    // A block in which only the first row is not zero; libjpeg-turbo truncates here, while the full
+    // pass saturates.
     let only_first_row = coefficients
         .chunks(2 * SECOND)
         .skip(1)
@@ -79,9 +82,9 @@ fn block(coefficients: &[i16], steps: &Steps, plane: &mut [u8], stride: usize) {
     }
 }
 
-/// One column or row.
+/// Transforms one column or row.
 fn pass<const SHIFT: u32>(v: [i16; 8]) -> [i16; 8] {
-    // `a * x + b * y` as the processor's multiply-add does it; it cannot overflow.
+    // `a * x + b * y`, like the processor's multiply-add; it cannot overflow.
     let dot =
         |x: i16, a: i16, y: i16, b: i16| i32::from(x) * i32::from(a) + i32::from(y) * i32::from(b);
     let round = 1 << (SHIFT - 1);
@@ -138,7 +141,7 @@ mod tests {
 
     #[test]
     fn it_is_close_to_the_real_transform() {
-        // One coefficient at a time against the definition in floating point.
+        // Each single coefficient against the definition in floating point.
         for i in 0..64 {
             let mut pair = [0; PAIR];
             pair[i / 8 * 16 + i % 8] = 300;

@@ -1,19 +1,21 @@
-//! A decoder of baseline JPEG for what training asks for most: a part of a picture, soon.
+//! A fast decoder for regions of baseline JPEGs, the usual case in training.
 //!
-//! It reads 8-bit baseline and extended sequential files with Huffman codes, one scan, gray or three
-//! components with chroma at full, half or quarter width and full or half height. Pixels are those of
-//! libjpeg-turbo's default decoder, to the bit. All else (progressive, 12 bits, arithmetic coding, four
-//! components, several scans, odd sampling) and everything damaged is refused, for the [general](super::general) decoder to read
-//! or to find the words for. So it makes decoding faster, never different.
+//! It reads 8-bit baseline and extended sequential files with Huffman codes, one scan, gray or
+//! three components with chroma at full, half or quarter width and full or half height. Pixels
+//! equal those of libjpeg-turbo's default decoder, bit for bit. It declines all other kinds
+//! (progressive, 12 bits, arithmetic coding, four components, several scans, unusual sampling) and
+//! damaged files; the [general](super::general) decoder then reads them or explains the damage. So
+//! this decoder changes the speed, never the result.
 //!
-//! Damage outside a region may go unnoticed, since what is not needed is not read; but a file without its end
-//! marker is always refused.
+//! Damage outside a region may go unnoticed, because unneeded data are not read; but a file without
+//! its end marker is always refused.
 //!
-//! - [`header`] reads markers and tables; [`huffman`], [`bits`] and [`entropy`] turn bits into coefficients,
-//!   [`multi_symbol`] makes walking over unwanted ones faster;
-//!   [`scan`] moves about in the entropy-coded data, [`seek`] lets it begin in the middle.
-//! - [`idct`], [`scaled`] (the same to fewer samples), [`upsample`] and [`color`] are the portable arithmetic; [`simd`] chooses something faster.
-//! - [`region`] decodes no more rows and columns than a region needs.
+//! - [`header`] reads markers and tables; [`huffman`], [`bits`] and [`entropy`] turn bits into
+//!   coefficients; [`multi_symbol`] speeds up skipping unwanted ones; [`scan`] moves through the
+//!   entropy-coded data; [`seek`] lets it start in the middle.
+//! - [`idct`], [`scaled`] (the same to fewer samples), [`upsample`] and [`color`] are the portable
+//!   arithmetic; [`simd`] selects faster versions.
+//! - [`region`] decodes only the rows and columns that a region needs.
 
 pub(super) mod bits;
 mod color;
@@ -75,8 +77,8 @@ pub(super) fn stream(
 /// Why this decoder did not decode a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It is of a kind that another decoder reads.
+    /// The file is of a kind that another decoder reads.
     Foreign(&'static str),
-    /// The data read so far are damaged; another decoder may know more.
+    /// The data are damaged; another decoder may explain the damage.
     Damaged(&'static str),
 }

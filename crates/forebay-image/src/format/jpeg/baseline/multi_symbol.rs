@@ -1,21 +1,23 @@
-//! Multi-symbols: tables for walking over blocks whose coefficients are not wanted.
+//! Multi-symbols: tables for skipping blocks whose coefficients are not wanted.
 //!
-//! A decoder that skips values need not read symbols one by one: an entry holds how far all the symbols reach whose
-//! codes lie in the next [`MULTI_SYMBOL_BITS`] bits, two or three of them as a rule.
+//! A decoder that skips values does not have to read symbols one by one: an entry holds the total
+//! length of all symbols whose codes lie in the next [`MULTI_SYMBOL_BITS`] bits, usually two or
+//! three.
 
 use super::huffman::{END_OF_BLOCK, FAST_BITS, Kind, meaning};
 use std::ops::Range;
 
-/// Bits that index the table: 8 KiB a table, two of which stay in the first cache.
+/// Bits that index the table: 8 KiB per table, two of which fit into the L1 cache.
 pub(super) const MULTI_SYMBOL_BITS: u32 = 12;
 const ENTRIES: usize = 1 << MULTI_SYMBOL_BITS;
-/// Largest advance of several symbols that do not end the block. From index 62 it leads to 79 at most, so an index
-/// tells whether a block was ended by [`END_OF_BLOCK`].
+/// Largest advance of several symbols that do not end the block. From index 62 it leads to 79 at
+/// most, so the index shows whether [`END_OF_BLOCK`] ended a block.
 const LONGEST: u8 = 17;
 const _: () = assert!(62 + LONGEST < END_OF_BLOCK);
 const END: u32 = END_OF_BLOCK as u32;
 
-/// Several symbols: the lower byte is their length, the other one the advance of the coefficient index.
+/// Several symbols: the lower byte is their length in bits, the upper one the advance of the
+/// coefficient index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MultiSymbol(u16);
 
@@ -23,13 +25,14 @@ impl MultiSymbol {
     /// No symbol.
     const NOT_HERE: Self = Self(0);
 
-    /// For [`Bits::consume`](super::bits::Bits::consume): the length, and in the second byte the advance.
+    /// Argument of [`Bits::consume`](super::bits::Bits::consume): the length, with the advance in
+    /// the second byte.
     #[inline(always)]
     pub(super) fn step(self) -> u32 {
         self.0.into()
     }
 
-    /// Whether not even one symbol lies in the bits.
+    /// Returns whether the bits do not contain a whole symbol.
     #[inline(always)]
     pub(super) fn is_slow(self) -> bool {
         self == Self::NOT_HERE
@@ -42,7 +45,7 @@ pub(super) type MultiSymbolTable = [MultiSymbol; ENTRIES];
 /// A table without symbols.
 pub(super) static NO_MULTI_SYMBOLS: MultiSymbolTable = [MultiSymbol::NOT_HERE; ENTRIES];
 
-/// A symbol: from the lowest byte the length of it all, its advance, and the length of its code.
+/// A symbol: from the lowest byte its total length, its advance, and the length of its code.
 #[derive(Clone, Copy)]
 struct Symbol(u32);
 
@@ -66,7 +69,7 @@ impl Symbol {
         self.0 >> 8 & 0xff
     }
 
-    /// As a multi-symbol, if it is not too long.
+    /// The symbol as a multi-symbol, if it is not too long.
     fn alone(self) -> MultiSymbol {
         if self.length() <= FAST_BITS {
             MultiSymbol(self.0 as u16)
@@ -76,10 +79,10 @@ impl Symbol {
     }
 }
 
-/// Most symbols of a multi-symbol. A fourth would seldom fit.
+/// Maximum number of symbols in a multi-symbol. A fourth would seldom fit.
 const SYMBOLS: usize = 3;
 
-/// Makes the multi-symbols of a valid AC table.
+/// Builds the multi-symbols of a valid AC table.
 pub(super) fn build(counts: &[u8], symbols: &[u8]) -> Box<MultiSymbolTable> {
     let mut firsts = [Symbol::NONE; ENTRIES];
     each(counts, symbols, |place, symbol| {
@@ -92,7 +95,7 @@ pub(super) fn build(counts: &[u8], symbols: &[u8]) -> Box<MultiSymbolTable> {
         if symbol.length() >= MULTI_SYMBOL_BITS || symbol.advance() >= END {
             return multi_symbols.fill(symbol.alone());
         }
-        // What follows is the same for all values of the symbol.
+        // The continuation is the same for all values of the symbol.
         let (once, again) =
             multi_symbols.split_at_mut(multi_symbols.len() >> (symbol.length() - symbol.code()));
         for (bits, multi_symbol) in (from..).zip(once.iter_mut()) {
@@ -105,7 +108,8 @@ pub(super) fn build(counts: &[u8], symbols: &[u8]) -> Box<MultiSymbolTable> {
     multi_symbols
 }
 
-/// All symbols whose codes lie in the bits, and which bits begin with each.
+/// Calls `what` for each symbol whose code lies in the bits, with the range of bits that begin with
+/// it.
 fn each(counts: &[u8], symbols: &[u8], mut what: impl FnMut(Range<usize>, Symbol)) {
     let mut symbols = symbols.iter();
     let mut at = 0;
@@ -119,11 +123,11 @@ fn each(counts: &[u8], symbols: &[u8], mut what: impl FnMut(Range<usize>, Symbol
     }
 }
 
-/// A multi-symbol of one symbol with those that follow it.
+/// Extends a multi-symbol of one symbol by those that follow it.
 fn follow(firsts: &[Symbol; ENTRIES], bits: usize, first: MultiSymbol) -> MultiSymbol {
     let (mut length, mut advance) = (u32::from(first.0 & 0xff), u32::from(first.0 >> 8));
     for _ in 1..SYMBOLS {
-        // Without branches: none could be foreseen.
+        // Without branches, which would be unpredictable.
         let next = firsts[(bits << (length & 31)) % ENTRIES];
         let fits = (length + next.code() <= MULTI_SYMBOL_BITS)
             & (length + next.length() <= FAST_BITS)

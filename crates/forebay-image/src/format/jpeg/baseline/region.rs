@@ -1,9 +1,9 @@
-//! From a file and a region to its pixels: which MCUs are needed, and the way of their blocks through planes
-//! to rows of RGB.
+//! From a file and a region to its pixels: selects the MCUs that are needed and turns their blocks
+//! into planes and rows of RGB.
 //!
-//! Smooth upsampling looks at neighboring chroma samples, so a margin around the region is decoded too; what
-//! comes out is then what a full decode has there. Planes are rings of a few rows of MCUs: pixels are made
-//! while their samples are in the cache.
+//! Smooth upsampling uses neighboring chroma samples, so a margin around the region is decoded too;
+//! the result then equals that of a full decode. Planes are rings of a few rows of MCUs: pixels are
+//! produced while their samples are in the cache.
 
 use super::Refusal;
 use super::header::{Header, Output, Sampling};
@@ -15,14 +15,15 @@ use crate::region::Region;
 use crate::rows::{Room, Rows};
 use std::ops::Range;
 
-/// Rows of MCUs that the planes hold: two being decoded, the one above them, one to make it a power of two.
+/// Rows of MCUs in a plane: two being decoded, the one above them, and one to make it a power of
+/// two.
 const RING: usize = 4;
-/// Pairs of blocks are written whole, so rows of a plane are longer by up to a block.
+/// Pairs of blocks are written whole, so rows of a plane may be up to a block longer.
 const PLANE_SLACK: usize = 16;
-/// Chroma images this narrow are not interpolated (libjpeg's rule).
+/// Chroma planes up to this width are repeated, not interpolated (libjpeg's rule).
 const REPEAT_UP_TO: usize = 2;
 
-/// The decoder, with everything it keeps from image to image.
+/// The decoder, with the memory that it reuses from image to image.
 #[derive(Debug, Default)]
 pub(in crate::format::jpeg) struct Baseline {
     header: Header,
@@ -34,25 +35,25 @@ pub(in crate::format::jpeg) struct Baseline {
     multi_symbols_pay: MultiSymbolsPay,
 }
 
-/// Sizes of a picture at the scale of a decode.
+/// Sizes of an image at the decode scale.
 #[derive(Debug, Clone, Copy, Default)]
 struct Geometry {
     width: usize,
     height: usize,
-    /// Side of what becomes of a block of luma (or of the only component), and of chroma.
+    /// Side of a transformed block of luma (or of the only component), and of chroma.
     luma: usize,
     chroma: usize,
-    /// Luma samples to a chroma sample.
+    /// Luma samples per chroma sample.
     sampling: Sampling,
-    /// Pixels of an MCU.
+    /// Size of an MCU in pixels.
     mcu: (usize, usize),
     /// Whether upsampling interpolates.
     smooth: bool,
 }
 
 impl Geometry {
-    /// `scale` is 1, 2, 4 or 8. Chroma that is stored at half size is transformed to twice the samples of luma if that
-    /// saves upsampling in both directions (libjpeg's rule).
+    /// `scale` is 1, 2, 4 or 8. Chroma stored at half size is transformed to twice the samples of
+    /// luma if that saves upsampling in both directions (libjpeg's rule).
     fn new(header: &Header, scale: usize) -> Self {
         let Sampling { h, v } = header.sampling;
         let luma = 8 / scale;
@@ -81,7 +82,7 @@ impl Geometry {
     }
 }
 
-/// The place of the region among MCUs.
+/// The region's position among MCUs.
 #[derive(Debug, Clone, Default)]
 struct Window {
     columns: Range<usize>,
@@ -89,7 +90,7 @@ struct Window {
 }
 
 impl Window {
-    /// The MCUs that a region needs, those that its margin lies in included.
+    /// The MCUs that a region needs, including its margin.
     fn new(geometry: &Geometry, area: &Area) -> Self {
         let Sampling { h, v } = geometry.sampling;
         let span = |from: &Range<usize>, factor: usize, mcu: usize, limit: usize| {
@@ -104,7 +105,8 @@ impl Window {
         }
     }
 
-    /// MCUs that are not needed but lie before or between needed ones; where each row has a point, those between it and the needed ones.
+    /// Number of unneeded MCUs before or between needed ones; if each row has a seek point, those
+    /// between the point and the needed ones.
     fn walked_over(&self, header: &Header, points: Option<&Points>) -> usize {
         let (columns, _) = header.mcus();
         match points {
@@ -117,12 +119,12 @@ impl Window {
     }
 }
 
-/// How many MCUs must be walked over for multi-symbols to pay for their making.
+/// Number of skipped MCUs from which on it pays to build multi-symbols.
 #[derive(Debug, Clone, Copy)]
 struct MultiSymbolsPay(usize);
 
 impl Default for MultiSymbolsPay {
-    /// Making the multi-symbols of two tables takes about as long as they save on so many MCUs.
+    /// Building the multi-symbols of two tables takes about as long as they save on this many MCUs.
     fn default() -> Self {
         Self(250)
     }
@@ -144,8 +146,8 @@ impl Baseline {
         new
     }
 
-    /// Decodes a region at a scale (1, or one part in 2, 4 or 8), which is inside the image of that scale, and gives its rows to `out`. `size`
-    /// is what the image's size is known to be; `points` are its seek points, if there are any. A refusal may come after some rows.
+    /// Decodes a region at a scale of 1, 1/2, 1/4 or 1/8, which lies in the image at that scale, and passes its rows to `out`. `size` is the expected size of the image; `points` are
+    /// its seek points, if any. A refusal may come after some rows.
     pub(in crate::format::jpeg) fn decode(
         &mut self,
         bytes: &[u8],
@@ -204,7 +206,8 @@ impl Baseline {
     }
 }
 
-/// Whether there is an end marker after `from`. The search begins at the end, where it nearly always is.
+/// Returns whether there is an end marker after `from`. Searches from the end, where it nearly
+/// always is.
 fn has_end(bytes: &[u8], from: usize) -> bool {
     bytes[from..]
         .windows(2)
@@ -222,7 +225,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Reads the scan from its start, or from points that only some rows have.
+    /// Reads the scan from its start, or from seek points that only some rows have.
     fn in_order(&mut self, points: Option<&Points>, out: &mut dyn Rows) -> Result<(), Refusal> {
         let (mcus, _) = self.header.mcus();
         let Window { columns, rows } = self.pixels.window.clone();
@@ -250,7 +253,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Begins each row at a seek point of its own; two rows are read in turns.
+    /// Starts each row at its own seek point; two rows are decoded in alternation.
     fn by_points(&mut self, points: &Points, out: &mut dyn Rows) -> Result<(), Refusal> {
         let (mcus, _) = self.header.mcus();
         let Window { columns, rows } = self.pixels.window.clone();
@@ -312,7 +315,7 @@ impl Plane {
     }
 }
 
-/// Samples of the window, and how far they have become pixels.
+/// Samples of the window, and the progress of their conversion to pixels.
 #[derive(Debug, Default)]
 struct Pixels {
     level: Level,
@@ -322,7 +325,7 @@ struct Pixels {
     planes: [Plane; 3],
     /// A row of each chroma component at full width.
     wide: [Vec<u8>; 2],
-    /// The next row of the region to be made.
+    /// The next row of the region to produce.
     next: usize,
 }
 
@@ -350,7 +353,8 @@ impl Pixels {
         self.area = area;
     }
 
-    /// Puts the blocks of `count` MCUs into the planes; `column` counts from the window's first.
+    /// Transforms the blocks of `count` MCUs into the planes; `column` counts from the window's
+    /// first.
     fn transform(
         &mut self,
         header: &Header,
@@ -377,11 +381,12 @@ impl Pixels {
         }
     }
 
-    /// Makes the rows of the region that are complete when all rows of MCUs before `done` are decoded.
+    /// Produces the rows of the region that are complete once all rows of MCUs before `done` are
+    /// decoded.
     fn emit(&mut self, header: &Header, done: usize, out: &mut dyn Rows) {
         let v = self.geometry.sampling.v;
         let lines = done * self.geometry.mcu.1;
-        // The last row looks at the chroma row below it, unless the image ends there.
+        // The last row needs the chroma row below it, unless the image ends there.
         let complete = if v == 1 || lines >= self.geometry.height {
             lines
         } else {
@@ -432,7 +437,7 @@ impl Pixels {
         }
     }
 
-    /// Makes a row of chroma at full size, for the window's columns that are inside the image.
+    /// Upsamples a row of chroma, for the window's columns inside the image.
     fn widen(&mut self, y: usize) {
         let geometry = self.geometry;
         let Sampling { h, v } = geometry.sampling;

@@ -1,8 +1,10 @@
-//! The inverse cosine transform to fewer samples than coefficients: libjpeg's 4x4, 2x2 and 1x1 transforms, to the bit.
+//! Scaled inverse cosine transforms to fewer samples than coefficients: libjpeg's 4x4, 2x2 and 1x1
+//! transforms, bit for bit.
 //!
-//! They are the accurate transform's 8 samples averaged in pairs or fours, worked out for the coefficients that then count: of a
-//! row or column the fifth falls out of 4 samples, and the third, fifth and seventh out of 2. Fixed point as in
-//! [`idct`](super::idct); what the first pass gives is cut to 16 bits.
+//! They average the accurate transform's 8 samples in pairs or fours, reduced to the coefficients
+//! that matter: of a row or column the fifth cancels for 4 samples, and the third, fifth and
+//! seventh for 2. Fixed point as in [`idct`](super::idct); the results of the first pass are
+//! truncated to 16 bits.
 
 use super::entropy::{PAIR, SECOND};
 use super::header::Steps;
@@ -81,7 +83,7 @@ fn sample(value: i32) -> u8 {
     (value.clamp(-128, 127) + 128) as u8
 }
 
-/// One column or row; `shift` is that of the full transform.
+/// Transforms one column or row; `shift` is that of the full transform.
 #[inline(always)]
 fn pass<const N: usize>(v: [i32; 8], shift: u32) -> [i32; N] {
     let [v0, v1, v2, v3, _, v5, v6, v7] = v;

@@ -1,4 +1,4 @@
-//! A place in the scan: MCUs are taken or skipped, restart markers are crossed or jumped to.
+//! A position in the scan: MCUs are decoded or skipped, restart markers are passed or used to jump.
 
 use super::Refusal;
 use super::bits::{MAX_BLOCKS, Stream};
@@ -7,13 +7,14 @@ use super::header::Header;
 use super::seek::Point;
 use super::simd::Level;
 
-/// MCUs that are decoded at once.
+/// MCUs per batch.
 pub(super) const BATCH: usize = 8;
-/// Blocks of an MCU, at most: four of luma and two of chroma.
+/// Maximum number of blocks per MCU: four of luma and two of chroma.
 const MCU_BLOCKS: usize = 6;
 const _: () = assert!(BATCH * MCU_BLOCKS <= MAX_BLOCKS);
 
-/// The places of the blocks of a batch of MCUs: for each component, for each row of blocks, pairs of neighbors.
+/// Positions of the blocks of a batch of MCUs: for each component, for each row of blocks, pairs of
+/// neighbors.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     slots: Vec<Slot>,
@@ -45,7 +46,7 @@ impl Layout {
         self.mcu_blocks = self.slots.len() / BATCH;
     }
 
-    /// Coefficients that a batch needs room for.
+    /// Number of coefficients that a batch needs space for.
     pub(super) fn coefficients(&self) -> usize {
         self.pairs * PAIR + TAIL
     }
@@ -55,7 +56,7 @@ impl Layout {
     }
 }
 
-/// Pairs of blocks in a row of a batch's blocks.
+/// Number of pairs in a row of a batch's blocks.
 pub(super) const fn pairs_in_row(h: usize) -> usize {
     h * BATCH / 2
 }
@@ -71,19 +72,19 @@ pub(super) struct Scan<'a> {
     pub(super) level: Level,
 }
 
-/// A place in the scan, at the start of an MCU.
+/// A position in the scan, at the start of an MCU.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
     stream: Stream,
     predictors: Predictors,
-    /// The MCU that comes next.
+    /// The next MCU.
     mcu: usize,
-    /// Restart markers that lie before the stream's place.
+    /// Number of restart markers before the stream's position.
     markers: usize,
 }
 
 impl Cursor {
-    /// Goes to the start of the scan.
+    /// Moves to the start of the scan.
     pub(super) fn rewind(&mut self, scan: &Scan<'_>) {
         self.stream.open(scan.bytes, scan.start, 0, usize::MAX);
         self.predictors = Predictors::default();
@@ -91,7 +92,7 @@ impl Cursor {
         self.markers = 0;
     }
 
-    /// Goes to a seek point, which is that of MCU `mcu`; nothing is read at or after byte `limit`.
+    /// Moves to a seek point, which is that of MCU `mcu`; nothing is read at or after byte `limit`.
     pub(super) fn seek(&mut self, scan: &Scan<'_>, point: &Point, mcu: usize, limit: usize) {
         let bit = (point.bits % 8) as u32;
         let byte = usize::try_from(point.bits / 8).unwrap_or(usize::MAX);
@@ -110,12 +111,13 @@ impl Cursor {
         self.predictors
     }
 
-    /// Bits consumed since the last `rewind` or `seek`, without stuffing (and without restart markers).
+    /// Bits consumed since the last `rewind` or `seek`, without stuffing and restart markers.
     pub(super) fn position(&self) -> usize {
         self.stream.position()
     }
 
-    /// MCUs that can be taken at once of `wanted` ones: no more than a batch and none after a restart marker.
+    /// Number of MCUs that can be processed at once of `wanted` ones: at most a batch, and none
+    /// after a restart marker.
     pub(super) fn batch(&self, scan: &Scan<'_>, wanted: usize) -> usize {
         let batch = wanted.min(BATCH);
         match scan.restart_interval {
@@ -124,7 +126,7 @@ impl Cursor {
         }
     }
 
-    /// Goes forward to an MCU, jumping over whole restart intervals.
+    /// Skips to an MCU, jumping over whole restart intervals.
     pub(super) fn skip_to(
         &mut self,
         scan: &Scan<'_>,
@@ -143,7 +145,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Takes `count` MCUs, as many as [`Cursor::batch`] allows.
+    /// Decodes `count` MCUs, at most as many as [`Cursor::batch`] allows.
     pub(super) fn take(
         &mut self,
         scan: &Scan<'_>,
@@ -169,7 +171,8 @@ impl Cursor {
         self.check(sound)
     }
 
-    /// Takes (`KEEP`) or skips `count` MCUs of two cursors in turns, in a scan without restart markers.
+    /// Decodes (`KEEP`) or skips `count` MCUs of two cursors in alternation, in a scan without
+    /// restart markers.
     pub(super) fn two<const KEEP: bool>(
         first: &mut Self,
         second: &mut Self,
@@ -211,7 +214,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Reads the restart marker if one must be here.
+    /// Reads the restart marker if one is due here.
     fn cross_marker(&mut self, scan: &Scan<'_>) -> Result<(), Refusal> {
         let markers = match self.mcu.checked_div(scan.restart_interval) {
             Some(markers) if markers > self.markers => markers,
@@ -224,7 +227,7 @@ impl Cursor {
         self.jump(scan, markers)
     }
 
-    /// Goes to the first MCU after restart marker `markers`, counted from 1.
+    /// Moves to the first MCU after restart marker `markers`, counted from 1.
     fn jump(&mut self, scan: &Scan<'_>, markers: usize) -> Result<(), Refusal> {
         let mut at = self.stream.unread();
         for number in self.markers..markers {
@@ -241,7 +244,7 @@ impl Cursor {
     }
 }
 
-/// Offset just past the next marker at or after `at`; `ff` may be repeated before its code.
+/// Offset after the next marker at or after `at`; `ff` may be repeated before its code.
 fn next_marker(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at += bytes.get(at..)?.iter().position(|&byte| byte == 0xff)? + 1;

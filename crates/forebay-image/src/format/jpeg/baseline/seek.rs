@@ -1,14 +1,15 @@
-//! Seek points: where rows of MCUs, or pieces of them, begin in the entropy-coded data, so that a region is reached
-//! without decoding what lies above it and left of its neighbors. They are kept beside the JPEG, whose bytes stay
-//! as they are. Their bytes are specified in FORMAT.md.
+//! Seek points: positions in the entropy-coded data at which rows of MCUs, or pieces of rows,
+//! begin. With them a decoder reaches a region without decoding the rows above it and the pieces to
+//! its left. They are stored beside the JPEG, whose bytes stay unchanged. FORMAT.md specifies their
+//! encoding.
 //!
 //! # Never wrong pixels
-//! Points are used only if their own checksum is right, every field is in its bounds, and the length and
-//! CRC-32C of the JPEG at hand are those they were made from. So points that are damaged, cut short, of another
-//! image or of an older version of this one are ignored, and the image is decoded from its start: slower, with
-//! the same pixels. CRC-32C finds every change of up to 32 neighboring bits, and any other with a probability
-//! of 1 - 2^-32. Points that were forged on purpose, checksums included, can lead to wrong pixels, as a forged
-//! JPEG can; they cannot lead to more than that.
+//! Points are used only if their own checksum matches, every field is in its bounds, and the length
+//! and CRC-32C of the JPEG equal those that they were built from. So points that are damaged,
+//! truncated, of another image or of an older version of this image are ignored, and the image is
+//! decoded from its start: slower, with the same pixels. CRC-32C detects every change of up to 32
+//! neighboring bits, and any other with a probability of 1 - 2^-32. Deliberately forged points with
+//! valid checksums can lead to wrong pixels, as a forged JPEG can, but to no other harm.
 
 use super::entropy::Predictors;
 use super::header::Header;
@@ -21,29 +22,29 @@ const VERSION: u8 = 1;
 const HEAD: usize = 16;
 /// Bytes of the checksum at the end.
 const CHECKSUM: usize = 4;
-/// Points in a row, at most.
+/// Maximum number of points per row.
 const MAX_PIECES: u8 = 16;
-/// Points of a row where many were asked for: a crop then walks over a thirtieth of a row on average.
+/// Points per row at high density: a crop then skips a thirtieth of a row on average.
 const FINE_PIECES: u8 = 8;
-/// Rows between points where fewer must do.
+/// Rows between points at low densities.
 const COARSE_STEPS: [u8; 4] = [1, 2, 4, 8];
-/// [`SeekDensity::Auto`]: points take at most this part of the image's bytes.
+/// [`SeekDensity::Auto`]: maximum size of points, as a divisor of the image's size.
 const AUTO_PART: usize = 100;
 
-/// How many seek points an image gets.
+/// Number of seek points per image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum SeekDensity {
-    /// One for each row of MCUs, or for every second, fourth or eighth: the most that fit into 1 % of the image's bytes;
-    /// none if even the fewest do not.
+    /// One per row of MCUs, or per second, fourth or eighth row: as many as fit into 1 % of the
+    /// image's bytes; none if not even the fewest fit.
     #[default]
     Auto,
-    /// One for each row of MCUs, whatever they take.
+    /// One per row of MCUs, of any size.
     Rows,
-    /// Eight for each row of MCUs.
+    /// Eight per row of MCUs.
     Fine,
 }
 
-/// The start of a row of MCUs or of a piece of it.
+/// The start of a row of MCUs or of a piece of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Point {
     /// Offset in the JPEG, in bits.
@@ -52,14 +53,14 @@ pub(super) struct Point {
     pub(super) predictors: Predictors,
 }
 
-/// Which MCUs have points.
+/// The MCUs that have points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Grid {
-    /// MCUs of a row and of a column.
+    /// MCUs per row and per column.
     mcus: (usize, usize),
-    /// Every so many rows have points.
+    /// Every `step`-th row has points.
     step: u8,
-    /// Points of such a row. Over 1 only if all rows have points.
+    /// Points per such row. More than 1 only if all rows have points.
     pieces: u8,
 }
 
@@ -110,7 +111,7 @@ pub(super) struct Points {
 }
 
 impl Points {
-    /// Reads points, if they belong to this JPEG, whose header is `header`.
+    /// Decodes points, if they belong to this JPEG, whose header is `header`.
     pub(super) fn read(&mut self, bytes: &[u8], jpeg: &[u8], header: &Header) -> Option<&Self> {
         self.points.clear();
         let (body, checksum) = bytes.split_last_chunk::<CHECKSUM>()?;
@@ -137,24 +138,24 @@ impl Points {
         (inside && rest.is_empty()).then_some(self)
     }
 
-    /// Whether each row has a point.
+    /// Returns whether each row has a point.
     pub(super) fn in_each_row(&self) -> bool {
         self.grid.step == 1
     }
 
-    /// The column of the last point of a row at or before a column, where each row has points.
+    /// The column of the last point of a row at or before a column, if each row has points.
     pub(super) fn column(&self, column: usize) -> usize {
         let pieces = 0..usize::from(self.grid.pieces);
         let columns = pieces.map(|piece| self.grid.column(piece));
         columns.take_while(|&at| at <= column).last().unwrap_or(0)
     }
 
-    /// The last point at or before a row and column and the MCU where it is. `to` is the column after the last one
-    /// that is wanted of the row: no byte at or after the third value is needed for what comes before it.
+    /// The last point at or before a row and column, its MCU, and a limit: the columns before `to`
+    /// need no byte at or after that offset.
     pub(super) fn before(&self, row: usize, column: usize, to: usize) -> (Point, usize, usize) {
         let (step, pieces) = (usize::from(self.grid.step), usize::from(self.grid.pieces));
         let row_start = row / step * pieces;
-        // Column(piece + 1) <= column is rare enough and pieces are few: a search would not be faster.
+        // Pieces are few, so a binary search would not be faster.
         let mut at = row_start;
         while at + 1 < row_start + pieces && self.grid.column(at + 1 - row_start) <= column {
             at += 1;
@@ -169,7 +170,7 @@ impl Points {
         (self.points[at], self.grid.mcu(at), limit)
     }
 
-    /// Whether a row begins with a point.
+    /// Returns whether a row begins with a point.
     pub(super) fn has(&self, row: usize) -> bool {
         row.is_multiple_of(usize::from(self.grid.step))
     }
@@ -195,14 +196,15 @@ fn head(jpeg: &[u8], header: &Header, grid: &Grid) -> Option<[u8; HEAD]> {
     Some(head)
 }
 
-/// Makes the seek points of a JPEG, one for each row of blocks: [`SeekPointBuilder`] for a single image.
+/// Builds the seek points of a single JPEG, one per row of MCUs, as [`SeekPointBuilder`] does.
 pub fn build_seek_points(jpeg: &[u8]) -> Option<Vec<u8>> {
     SeekPointBuilder::default().build(jpeg, SeekDensity::Rows)
 }
 
-/// Makes the seek points of JPEGs: where in its bytes each row of blocks begins, for
-/// [`Decoder::decode_region_into`](crate::Decoder::decode_region_into). A few bytes a row; the JPEG stays as it is,
-/// and must stay so: points of other bytes are ignored. It keeps tables from image to image.
+/// Builds the seek points of JPEGs: the positions at which rows of MCUs begin, for
+/// [`Decoder::decode_region_into`](crate::Decoder::decode_region_into). They take a few bytes per
+/// row. The JPEG must stay unchanged: points of other bytes are ignored. The builder keeps tables
+/// from image to image.
 #[derive(Debug, Default)]
 pub struct SeekPointBuilder {
     header: Header,
@@ -214,11 +216,11 @@ pub struct SeekPointBuilder {
 }
 
 impl SeekPointBuilder {
-    /// The points of a JPEG; a pure function of its bytes and `density`.
+    /// Builds the points of a JPEG; a pure function of its bytes and `density`.
     ///
-    /// `None` if they would be of no use: the file is not a baseline JPEG that Forebay's own decoder reads, is damaged,
-    /// has restart markers (which serve the same end), or has a single row of blocks; or if they would take more than
-    /// `density` allows.
+    /// `None` if they would be useless: the file is not a baseline JPEG that Forebay's own decoder
+    /// reads, is damaged, has restart markers (which serve the same purpose), or has a single row
+    /// of blocks; or if they would take more space than `density` allows.
     pub fn build(&mut self, jpeg: &[u8], density: SeekDensity) -> Option<Vec<u8>> {
         self.has_read_all = false;
         self.header.read(jpeg).ok()?;
@@ -235,7 +237,7 @@ impl SeekPointBuilder {
             SeekDensity::Auto => jpeg.len() / AUTO_PART,
             SeekDensity::Rows | SeekDensity::Fine => usize::MAX,
         };
-        // All codes are read even where no points will be kept: that tells whether the image is whole.
+        // All codes are read even if no points are kept, to verify that the image is intact.
         self.walk(jpeg, &grid)?;
         if mcus.1 < 2 {
             return None;
@@ -244,7 +246,7 @@ impl SeekPointBuilder {
             SeekDensity::Auto => &COARSE_STEPS[..],
             SeekDensity::Rows | SeekDensity::Fine => &COARSE_STEPS[..1],
         };
-        // No coarser than two rows with a point: a single point is the start of the image.
+        // At least two rows have a point: a single point would be the start of the image.
         let useful = steps.iter().filter(|step| usize::from(**step) < mcus.1);
         for &step in useful {
             let out = self.encode(jpeg, &Grid::new(mcus, step, pieces)?)?;
@@ -255,18 +257,20 @@ impl SeekPointBuilder {
         None
     }
 
-    /// Returns whether the last [`build`](Self::build) read the codes of all blocks and found none damaged. If not, the
-    /// file may still be sound: it is of a kind that has no seek points; [`Decoder::check_codes`](crate::Decoder::check_codes) tells.
+    /// Returns whether the last [`build`](Self::build) read the codes of all blocks and found none
+    /// damaged. If not, the file may still be intact, but of a kind without seek points;
+    /// [`Decoder::check_codes`](crate::Decoder::check_codes) decides.
     pub fn has_read_all(&self) -> bool {
         self.has_read_all
     }
 
-    /// Whether seek points are those of a JPEG, all of them right: more than a decoder asks, which goes by checksums.
+    /// Returns whether seek points belong to a JPEG and are all correct. Decoders check less: they
+    /// rely on checksums.
     pub fn is_right(&mut self, jpeg: &[u8], points: &[u8]) -> bool {
         self.rebuild(jpeg, points).is_some_and(|own| own == points)
     }
 
-    /// Recomputes points of the same grid.
+    /// Builds points again for the grid of existing ones.
     fn rebuild(&mut self, jpeg: &[u8], points: &[u8]) -> Option<Vec<u8>> {
         let &[_, _, _, _, _, _, step, pieces, ..] = points else {
             return None;
@@ -281,7 +285,7 @@ impl SeekPointBuilder {
         self.encode(jpeg, &grid)
     }
 
-    /// Points of any grid that there can be, for tests of their reader.
+    /// Builds points of any valid grid, for tests of their reader.
     #[cfg(test)]
     pub(super) fn build_grid(&mut self, jpeg: &[u8], step: u8, pieces: u8) -> Option<Vec<u8>> {
         self.header.read(jpeg).ok()?;
@@ -333,7 +337,7 @@ impl SeekPointBuilder {
         Some(())
     }
 
-    /// The bytes of a grid that is the one that was walked, or has fewer of its rows.
+    /// Encodes the points of a grid that equals the one walked, or has a subset of its rows.
     fn encode(&self, jpeg: &[u8], grid: &Grid) -> Option<Vec<u8>> {
         let mut out = head(jpeg, &self.header, grid)?.to_vec();
         let (step, pieces) = (usize::from(grid.step), usize::from(grid.pieces));
@@ -353,10 +357,11 @@ impl SeekPointBuilder {
     }
 }
 
-/// Bytes after the next row's point that a row may read: the byte that the two share, which may be stuffed.
+/// Bytes after the next row's point that a row may read: the byte that the two share, which may be
+/// stuffed.
 pub(super) const SHARED: usize = 2;
 
-/// The same place in the entropy-coded data without its stuffing and in the file.
+/// A position in the entropy-coded data, both without stuffing and in the file.
 struct Place {
     unstuffed: usize,
     offset: usize,

@@ -1,5 +1,5 @@
-//! The decoder against libjpeg-turbo-rs, on files that its encoder makes; against itself, portable and not; and
-//! against damage.
+//! Tests of the decoder: against libjpeg-turbo-rs on files from its encoder, portable against SIMD
+//! code, and on damaged files.
 
 use super::simd::Level;
 use super::{Baseline, Refusal, SeekDensity, SeekPointBuilder, build_seek_points};
@@ -7,7 +7,7 @@ use crate::region::Region;
 use crate::rows::Memory;
 use libjpeg_turbo_rs::{ColorSpace, Encoder, PixelFormat, Subsampling};
 
-/// Numbers that look random (splitmix64).
+/// A pseudorandom sequence (SplitMix64).
 struct Numbers(u64);
 
 impl Numbers {
@@ -23,7 +23,7 @@ impl Numbers {
     }
 }
 
-/// Smooth colors with an edge and some noise: all kinds of blocks.
+/// Smooth colors with an edge and some noise, to get all kinds of blocks.
 fn picture(width: usize, height: usize, seed: u64) -> Vec<u8> {
     let mut numbers = Numbers(seed);
     let mut pixels = Vec::with_capacity(width * height * 3);
@@ -78,7 +78,7 @@ fn encode(kind: Kind, width: usize, height: usize) -> Vec<u8> {
     encoder.encode().unwrap()
 }
 
-/// Every kind of file that the decoder reads.
+/// Every kind of file that the decoder supports.
 fn kinds() -> Vec<Kind> {
     use Subsampling::*;
     let mut kinds = Vec::new();
@@ -150,7 +150,7 @@ fn decode(
     Ok(out)
 }
 
-/// Every implementation of everything.
+/// Every implementation of every operation.
 fn levels() -> Vec<Baseline> {
     let both =
         |level| [true, false].map(|multi_symbols| Baseline::with_level(level, multi_symbols));
@@ -280,7 +280,7 @@ fn fill_bytes_and_trailing_bytes_do_not_matter() {
     let (width, height) = (100, 50);
     let jpeg = encode(kind, width, height);
     let expected = reference(&jpeg);
-    // More `ff` before each marker, and something after the end.
+    // More `ff` before each marker, and bytes after the end.
     let mut filled = Vec::new();
     for (i, &byte) in jpeg.iter().enumerate() {
         let code = jpeg.get(i + 1).copied().unwrap_or(0);
@@ -352,8 +352,8 @@ fn damage_never_panics_and_levels_agree_on_it() {
                 .map(|decoder| decode(decoder, &damaged, None, (90, 70), region));
             let one = all.next().expect("the portable level");
             assert!(all.all(|other| other == one));
-            // What is still decoded is decoded as the general decoder does on x86-64: elsewhere it has other pixels for
-            // coefficients that no encoder makes.
+            // The result must equal that of the general decoder on x86-64; other platforms differ
+            // for coefficients that no encoder produces.
             let general = libjpeg_turbo_rs::decompress_to(&damaged, PixelFormat::Rgb);
             if let (Ok(pixels), Ok(general)) = (one, general) {
                 compared += 1;
@@ -402,11 +402,12 @@ fn damaged_seek_points_never_change_pixels() {
                 check(&damaged, &jpeg);
             }
         }
-        // The same picture in another file: points are of the bytes, not of the picture.
+        // The same pixels in another file: points belong to the bytes, not to the pixels.
         check(&points, &other);
         check(&builder.build_grid(&other, step, pieces).unwrap(), &jpeg);
         check(&builder.build_grid(&another, step, pieces).unwrap(), &jpeg);
-        // Stale: a byte of the image's data was changed since. Pixels are those of a decode without points.
+        // Stale points: a byte of the image data changed. Pixels equal those of a decode without
+        // points.
         for at in (jpeg.len() / 2..jpeg.len() - 2).step_by(97) {
             let mut changed = jpeg.clone();
             changed[at] ^= 1;
@@ -414,7 +415,8 @@ fn damaged_seek_points_never_change_pixels() {
                 .map(|points| decode(&mut decoder, &changed, points, (width, height), region));
             assert_eq!(with, without);
         }
-        // And with a right checksum over every single wrong byte: anything may come out, but nothing else happen.
+        // A valid checksum over every single wrong byte: the pixels may be wrong, but nothing else
+        // may happen.
         for at in 0..points.len() - 4 {
             for change in [1, 2, 7, 15, 0x7f, 0x80, 0xff] {
                 let mut forged = points.clone();
@@ -451,7 +453,7 @@ fn automatic_seek_points_stay_under_a_hundredth() {
             };
             assert!(points.len() * 100 <= jpeg.len());
             let rows = rows.unwrap();
-            // Never coarser than it must be.
+            // Never sparser than necessary.
             assert_eq!(rows.len() * 100 <= jpeg.len(), points[6] == 1);
             steps.insert(points[6]);
             let fine = builder.build(&jpeg, SeekDensity::Fine).unwrap();
@@ -466,7 +468,7 @@ fn automatic_seek_points_stay_under_a_hundredth() {
 
 #[test]
 fn seek_points_have_these_bytes() {
-    // 16x24 gray of one color: each block is a DC difference of nothing and an end of block.
+    // 16x24 gray of one color: each block is a zero DC difference and an end of block.
     let pixels = [128; 16 * 24];
     let jpeg = Encoder::new(&pixels, 16, 24, PixelFormat::Grayscale)
         .encode()

@@ -1,10 +1,11 @@
-//! Huffman codes of the scans that only the general decoder reads: one lookup for short codes, a search for long ones.
+//! Huffman codes of the scans that only the general decoder reads: a lookup for short codes, a
+//! search for long ones.
 
 use crate::format::jpeg::baseline::bits::Bits;
 
 /// Bits that index the lookup.
 const LOOKUP_BITS: u32 = 9;
-/// A lookup entry of bits that begin a longer code, or none.
+/// Lookup entry of bits that begin a longer code, or no code.
 const LONG: u16 = 0;
 
 /// The symbols of a table.
@@ -16,20 +17,21 @@ pub(super) enum Kind {
     Ac,
 }
 
-/// A Huffman table as decoded from.
+/// A Huffman table, prepared for decoding.
 #[derive(Debug, Clone)]
 pub(super) struct Codes {
     /// Length of the code in the upper byte, its symbol in the lower one.
     lookup: [u16; 1 << LOOKUP_BITS],
     /// The largest code of each length, or -1.
     last: [i32; 17],
-    /// The difference between the place of a symbol and its code, by length.
+    /// Difference between the index of a symbol and its code, by length.
     offset: [i32; 17],
     symbols: [u8; 256],
 }
 
 impl Codes {
-    /// Returns whether libjpeg takes a table with these counts of codes by length and these symbols.
+    /// Returns whether libjpeg accepts a table with these counts of codes by length and these
+    /// symbols.
     pub(super) fn is_legal(kind: Kind, counts: &[u8; 16], symbols: &[u8]) -> bool {
         let codes: usize = counts.iter().map(|&count| usize::from(count)).sum();
         if codes > symbols.len().min(256) {
@@ -41,7 +43,7 @@ impl Codes {
         let mut code = 0usize;
         (1..).zip(counts).all(|(length, &count)| {
             code += usize::from(count);
-            // A code of ones alone is reserved.
+            // The code of all ones is reserved.
             let fits = code < 1 << length;
             code <<= 1;
             fits
@@ -82,7 +84,7 @@ impl Codes {
         Some(table)
     }
 
-    /// Reads a symbol; at least 16 bits must be valid. `None` if the bits are no code.
+    /// Reads a symbol; at least 16 bits must be valid. `None` if the bits are not a code.
     #[inline(always)]
     pub(super) fn read(&self, bits: &mut Bits) -> Option<u8> {
         let entry = self.lookup[(bits.peek() >> (64 - LOOKUP_BITS)) as usize];

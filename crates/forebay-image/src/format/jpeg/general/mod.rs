@@ -1,12 +1,15 @@
-//! A decoder of every kind of JPEG with Huffman codes and 8 bits a sample: progressive files, complete or not, several
-//! scans, four components, any sampling factors that divide the largest ones.
+//! A decoder for all JPEGs with Huffman codes and 8 bits per sample: progressive files, complete or
+//! truncated, several scans, four components, and any sampling factors that divide the largest
+//! ones.
 //!
-//! It reads all coefficients into memory, then transforms those that a region needs. Pixels are those of libjpeg-turbo's
-//! default decoder, to the bit. [`baseline`](super::baseline) is faster on what it reads; this decoder takes the
-//! rest and finds the words for what is damaged.
+//! It reads all coefficients into memory, then transforms those that a region needs. Pixels equal
+//! those of libjpeg-turbo's default decoder, bit for bit. [`baseline`](super::baseline) is faster
+//! on the files that it supports; this decoder reads the others and explains damage.
 //!
-//! - [`read`] walks over markers and scans, with or without their data; [`scan`] and [`huffman`] turn bits into coefficients.
-//! - [`smooth`] estimates what the scans of an incomplete progressive file did not bring; [`render`] makes pixels.
+//! - [`read`] walks over markers and scans, with or without their data; [`scan`] and [`huffman`]
+//!   turn bits into coefficients.
+//! - [`smooth`] estimates coefficients that an incomplete progressive file lacks; [`render`]
+//!   produces pixels.
 
 mod huffman;
 mod read;
@@ -27,7 +30,7 @@ use crate::limits::Limits;
 use read::{Depth, Picture};
 use scan::Block;
 
-/// The memory that the decoder keeps from image to image.
+/// Memory that the decoder reuses from image to image.
 #[derive(Debug, Default)]
 pub(super) struct General {
     stream: Stream,
@@ -39,19 +42,20 @@ pub(super) struct General {
 #[derive(Debug, Clone)]
 struct Component {
     id: u8,
-    /// Blocks in an MCU of an interleaved scan: in a row, in a column.
+    /// Blocks per MCU of an interleaved scan: horizontally and vertically.
     factors: (usize, usize),
-    /// The slot of its quantization table.
+    /// Slot of its quantization table.
     slot: usize,
-    /// Blocks that the image needs, in a row and in a column.
+    /// Number of blocks that the image needs, horizontally and vertically.
     size: (usize, usize),
-    /// The same, filled up to whole MCUs.
+    /// The same, padded to whole MCUs.
     padded: (usize, usize),
-    /// Coefficients, `padded.0` blocks a row; empty if only the structure is read.
+    /// Coefficients, `padded.0` blocks per row; empty if only the structure is read.
     blocks: Vec<Block>,
-    /// The quantization table when its first scan began.
+    /// The quantization table in effect at its first scan.
     steps: Option<Steps>,
-    /// Bits that are missing from each coefficient, by zigzag index; -1 where no scan has coded it yet.
+    /// Number of missing low bits of each coefficient, by zigzag index; -1 if no scan has coded it
+    /// yet.
     known: [i8; 64],
 }
 
@@ -77,13 +81,14 @@ pub(super) fn decode(
     Ok(Outcome::Done)
 }
 
-/// Checks that a JPEG is of a kind that is decoded, by its markers alone: of an ordinary file only those before its single scan are
-/// looked at, of others the data between them are skipped.
+/// Checks by its markers that a JPEG is of a supported kind. For a file with a single scan this
+/// stops before the scan; for others it skips the data between markers.
 pub(super) fn check_structure(bytes: &[u8], limits: &Limits) -> Result<()> {
     Picture::read(bytes, limits, Depth::Structure).map(drop)
 }
 
-/// Checks that a JPEG can be decoded by reading the codes of all its scans. `probe` is what [`probe`](crate::probe()) said about it.
+/// Checks that a JPEG can be decoded by reading the codes of all its scans. `probe` is the result
+/// of [`probe`](crate::probe()).
 pub(super) fn check_codes(general: &mut General, bytes: &[u8], limits: &Limits) -> Result<()> {
     let depth = Depth::Coefficients(&mut general.stream);
     Picture::read(bytes, limits, depth).map(drop)

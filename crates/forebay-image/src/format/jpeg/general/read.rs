@@ -1,4 +1,4 @@
-//! From a file to its components: markers and tables, and the scans that they describe.
+//! From a file to its components: reads markers, tables, and the scans that they describe.
 
 use super::Component;
 use super::huffman::{Codes, Kind};
@@ -11,13 +11,13 @@ use crate::format::jpeg::markers::{self as jpeg, DHT, DQT, DRI, EOI, SOF2, SOS, 
 use crate::format::{Color, Format};
 use crate::limits::Limits;
 
-/// Blocks that an MCU of an interleaved scan has at most.
+/// Maximum number of blocks per MCU of an interleaved scan.
 const MCU_BLOCKS: usize = 10;
-/// Largest shift of a progressive scan's coefficients.
+/// Largest bit shift of a progressive scan's coefficients.
 const MAX_SHIFT: u8 = 13;
-/// Bytes of a block: its coefficients and its samples.
+/// Bytes per block: its coefficients and its samples.
 const BLOCK_BYTES: u64 = 64 * 3;
-/// Bytes of a pixel of the output.
+/// Bytes per pixel of the output.
 const RGB_BYTES: u64 = 3;
 
 /// How much of a file is read.
@@ -37,7 +37,7 @@ pub(super) struct Picture {
     /// The largest sampling factors.
     pub(super) most: (usize, usize),
     pub(super) color: Color,
-    /// Whether estimates take the place of coefficients that are missing.
+    /// Whether missing coefficients are estimated.
     pub(super) smooth: bool,
 }
 
@@ -57,7 +57,7 @@ struct Reader<'a> {
     scans: u32,
 }
 
-/// A Huffman table as the file has it.
+/// A Huffman table as stored in the file.
 #[derive(Clone, Copy)]
 struct Table<'a> {
     counts: &'a [u8; 16],
@@ -99,7 +99,7 @@ impl Picture {
         reader.run()
     }
 
-    /// Returns whether the sampling factors are those that the baseline decoder reads.
+    /// Returns whether the baseline decoder supports these sampling factors.
     fn is_ordinary(&self) -> bool {
         let factors = |i: usize| self.components[i].factors;
         match self.components.len() {
@@ -119,7 +119,7 @@ impl Reader<'_> {
         let mut at = 2;
         loop {
             let segment = match jpeg::segment(self.bytes, at) {
-                // After a scan a file may end without its end marker, if nothing is missing.
+                // After a scan a file may end without an end marker, if it is complete otherwise.
                 Err(ImageError::Incomplete { .. }) if self.scans > 0 => {
                     return self.finish(false);
                 }
@@ -137,7 +137,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The picture, unless something is missing from a file that has no end marker.
+    /// Returns the image, unless parts are missing from a file without an end marker.
     fn finish(self, ended: bool) -> Result<Picture> {
         let mut picture = self
             .frame
@@ -154,13 +154,13 @@ impl Reader<'_> {
         Ok(picture)
     }
 
-    /// Takes up a marker segment that is neither a scan nor the end.
+    /// Processes a marker segment that is neither a scan nor the end.
     fn segment(&mut self, segment: &Segment<'_>) -> Result<()> {
         if self.scans == 0 {
             self.jfif |= jpeg::is_jfif(segment);
             self.adobe = jpeg::adobe_transform(segment).or(self.adobe);
         }
-        // Offsets, so that tables outlive the segment that they came in.
+        // Stored as offsets, so that tables outlive their segment.
         let payload = &self.bytes[segment.end - segment.payload.len()..segment.end];
         match segment.marker {
             marker if jpeg::is_frame(marker) => self.frame(marker, payload),
@@ -264,7 +264,7 @@ impl<'a> Reader<'a> {
             };
             let (values, rest) = rest.split_at_checked(if wide { 128 } else { 64 })?;
             let mut steps = [0; 64];
-            // The structure alone needs to know that there is a table, not its steps.
+            // For the structure alone, only the existence of the table matters.
             let order = match self.depth {
                 Depth::Structure => &[],
                 Depth::Coefficients(_) => &ZIGZAG[..],
@@ -283,7 +283,8 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// Takes up what is known when the first scan begins: colors, and whether the image stays within the limits.
+    /// Processes the properties that are known when the first scan begins: color, and whether the
+    /// image is within the limits.
     fn begin(&mut self, all_in_one: bool) -> Result<()> {
         let Some(frame) = &mut self.frame else {
             return Err(corrupt("a scan without a frame header"));
@@ -292,10 +293,11 @@ impl<'a> Reader<'a> {
         frame.color = jpeg::color(&ids, self.jfif, self.adobe)
             .ok_or_else(|| unsupported(format!("{} color components", ids.len())))?;
         if !all_in_one {
-            // Each scan is a pass over the image: too many are refused before the first one is read.
+            // Each scan is a pass over the image: too many are refused before the first one is
+            // read.
             self.limits.check_scans(jpeg::scans(self.bytes))?;
         }
-        // The baseline decoder reads the ordinary kinds with less memory than counts here.
+        // The baseline decoder handles the common kinds with less memory than this counts.
         if !(all_in_one && frame.is_ordinary()) {
             let blocks: usize = frame
                 .components
@@ -314,8 +316,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a scan, or skips its data. Returns the offset of the marker after it; `None` if the rest of the file does not matter, or
-    /// there is none.
+    /// Reads a scan, or skips its data. Returns the offset of the next marker; `None` if the rest
+    /// of the file does not matter or there is none.
     fn scan(&mut self, segment: &Segment<'_>) -> Result<Option<usize>> {
         self.scans += 1;
         self.limits.check_scans(self.scans)?;
@@ -427,7 +429,7 @@ fn marker_after(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// The components of a scan, how many there are, and the band of a progressive one.
+/// The components of a scan, their number, and the band of a progressive scan.
 fn scan_header(payload: &[u8], components: &[Component]) -> Result<([Selector; 4], usize, Band)> {
     let damaged = || corrupt("damaged scan header");
     let (&count, rest) = payload.split_first().ok_or_else(damaged)?;

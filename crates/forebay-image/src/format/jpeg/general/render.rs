@@ -11,23 +11,24 @@ use crate::format::jpeg::baseline::upsample;
 use crate::region::Region;
 use std::ops::Range;
 
-/// Chroma images this narrow are not interpolated (libjpeg's rule).
+/// Chroma planes up to this width are not interpolated (libjpeg's rule).
 const REPEAT_UP_TO: usize = 2;
-/// Bytes beyond a row, so that vectors may be written whole.
+/// Bytes beyond a row, so that whole vectors can be written.
 const SLACK: usize = 64;
 
 /// The samples of a component that a region needs.
 struct Plane {
     samples: Vec<u8>,
     stride: usize,
-    /// Columns and rows of the component that are of use; the samples begin with the block of the first ones.
+    /// Columns and rows of the component that are needed; the samples begin with the block of the
+    /// first ones.
     columns: Range<usize>,
     rows: Range<usize>,
-    /// Offset of the first column of use, and rows before the first one of use.
+    /// Offset of the first needed column, and rows before the first needed one.
     skip: (usize, usize),
     /// Width and height of the whole component.
     size: (usize, usize),
-    /// Pixels to a sample, in a row and in a column.
+    /// Pixels per sample, horizontally and vertically.
     ratio: (usize, usize),
     /// Whether upsampling interpolates.
     smooth: bool,
@@ -36,7 +37,7 @@ struct Plane {
 }
 
 impl General {
-    /// Makes the RGB rows of a region at one part in `scale` (1, 2, 4 or 8).
+    /// Produces the RGB rows of a region at a scale of 1/`scale` (1, 2, 4 or 8).
     pub(super) fn render(
         &mut self,
         picture: &Picture,
@@ -73,7 +74,7 @@ impl General {
         let least = 8 / scale;
         let (h, v) = component.factors;
         let most = picture.most;
-        // libjpeg transforms to more samples where that saves upsampling in both directions.
+        // libjpeg transforms to more samples if that saves upsampling in both directions.
         let mut block = least;
         while block < 8
             && (most.0 * least).is_multiple_of(h * block * 2)
@@ -88,7 +89,7 @@ impl General {
         );
         let needed = |from: u32, length: u32, ratio: usize, limit: usize| {
             let (from, to) = (from as usize, (from + length) as usize);
-            // A sample more on each side: interpolation looks at neighbors.
+            // One more sample on each side: interpolation uses neighbors.
             (from / ratio).saturating_sub(1)..(to.div_ceil(ratio) + 1).min(limit)
         };
         let columns = needed(region.x, region.width, ratio.0, size.0);
@@ -137,13 +138,13 @@ impl General {
 }
 
 impl Plane {
-    /// The columns of use of a row of the component.
+    /// The needed columns of a row of the component.
     fn row(&self, row: usize) -> &[u8] {
         let line = row - self.rows.start + self.skip.1;
         &self.samples[line * self.stride + self.skip.0..][..self.columns.len()]
     }
 
-    /// Makes a row of pixels at full width, if samples are not pixels.
+    /// Upsamples a row to full width, if the component is subsampled.
     fn widen(&mut self, level: Level, y: usize) {
         let (h, v) = self.ratio;
         if (h, v) == (1, 1) {
@@ -153,7 +154,7 @@ impl Plane {
         let near_row = y / v;
         let is_odd = y % 2 == 1;
         let near = self.row(near_row);
-        // Rows beyond the image repeat its last one.
+        // Rows beyond the image repeat its last row.
         let far = || {
             self.row(if is_odd {
                 (near_row + 1).min(self.size.1 - 1)
@@ -175,7 +176,7 @@ impl Plane {
         self.wide = wide;
     }
 
-    /// Some pixels of the row that was widened last.
+    /// Pixels of the last upsampled row.
     fn pixels(&self, y: usize, columns: Range<usize>) -> &[u8] {
         let start = columns.start - self.columns.start * self.ratio.0;
         let row = if self.ratio == (1, 1) {
@@ -187,7 +188,7 @@ impl Plane {
     }
 }
 
-/// Makes RGB pixels of a row of each component.
+/// Converts a row of each component to RGB pixels.
 fn paint(level: Level, color: Color, rows: &[&[u8]], out: &mut [u8]) {
     match (color, rows) {
         (Color::YCbCr | Color::Ycck, &[y, cb, cr, ..]) => level.ycc(y, cb, cr, out),
@@ -195,7 +196,7 @@ fn paint(level: Level, color: Color, rows: &[&[u8]], out: &mut [u8]) {
         (_, &[gray, ..]) => level.interleave([gray; 3], out),
         _ => {}
     }
-    // Inks are stored inverted, as Adobe writes them: 255 is no ink. YCCK codes their complement.
+    // Inks are stored inverted, as Adobe does: 255 means no ink. YCCK encodes their complement.
     if let &[_, _, _, black] = rows {
         let flip = if color == Color::Ycck { 255 } else { 0 };
         for (pixel, &black) in out.chunks_exact_mut(3).zip(black) {

@@ -1,4 +1,4 @@
-//! Entropy-coded data of one scan: sequential, or one pass of a progressive file.
+//! Entropy decoding of one scan: sequential, or one pass of a progressive file.
 
 use super::Component;
 use super::huffman::{Codes, extra, signed};
@@ -10,7 +10,7 @@ use crate::format::jpeg::baseline::entropy::ZIGZAG;
 /// A block of coefficients, row by row.
 pub(super) type Block = [i16; 64];
 
-/// A component of a scan and its tables.
+/// A component of a scan, with its tables.
 #[derive(Clone, Copy)]
 pub(super) struct Member<'a> {
     /// Number of the component in the frame.
@@ -19,7 +19,8 @@ pub(super) struct Member<'a> {
     pub(super) ac: Option<&'a Codes>,
 }
 
-/// Coefficients that a scan of a progressive file codes: zigzag indices, and the bits before and after it.
+/// The coefficients that a progressive scan encodes: zigzag indices, and the bit positions before
+/// and after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Band {
     pub(super) first: usize,
@@ -43,7 +44,8 @@ pub(super) struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Reads the scan into the components' coefficients. Returns an offset before which its data have no marker.
+    /// Decodes the scan into the components' coefficients. Returns an offset before which its data
+    /// have no marker.
     pub(super) fn read(&self, stream: &mut Stream, components: &mut [Component]) -> Result<usize> {
         match self.band {
             None => self.run::<Sequential>(stream, components),
@@ -110,7 +112,7 @@ impl Scan<'_> {
         Ok(stream.unread())
     }
 
-    /// Crosses the restart marker that must come now.
+    /// Reads the restart marker that is due.
     fn restart(&self, stream: &mut Stream, markers: usize) -> Result<()> {
         if stream.overrun() {
             return Err(self.damage(stream));
@@ -143,7 +145,7 @@ impl Scan<'_> {
     }
 }
 
-/// Offset just past the next marker at or after `at`, restart markers included.
+/// Offset after the next marker at or after `at`, restart markers included.
 pub(super) fn next_marker(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at += memchr::memchr(0xff, bytes.get(at..)?)? + 1;
@@ -155,18 +157,18 @@ pub(super) fn next_marker(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// The state of a scan between blocks.
+/// State of a scan between blocks.
 struct State {
-    /// DC predictors by place in the scan.
+    /// DC predictors by position in the scan.
     predictors: [i32; 4],
-    /// Further blocks whose band has ended.
+    /// Number of further blocks whose band has ended.
     run: u32,
     band: Band,
 }
 
-/// How the blocks of a scan are coded.
+/// The encoding of a scan's blocks.
 trait Pass {
-    /// Reads a block. `None` if the bits cannot be one.
+    /// Decodes a block. `None` if the bits are invalid.
     fn block(
         state: &mut State,
         member: &Member<'_>,
@@ -328,13 +330,13 @@ impl Pass for AcRefine {
                 let (mut zeros, size) = (u32::from(symbol >> 4), symbol & 15);
                 let mut new = 0;
                 if size > 0 {
-                    // libjpeg takes any other size for 1 as well.
+                    // libjpeg treats any other size as 1 as well.
                     new = if extra(bits, 1) > 0 { bit } else { -bit };
                 } else if zeros < 15 {
                     state.run = (1 << zeros) + extra(bits, zeros) as u32;
                     break;
                 }
-                // Corrects what is not zero until so many zeros were passed.
+                // Refines nonzero coefficients until the run of zeros has been skipped.
                 loop {
                     let coefficient = &mut block[usize::from(ZIGZAG[k])];
                     if *coefficient != 0 {
@@ -350,7 +352,7 @@ impl Pass for AcRefine {
                     }
                 }
                 if new != 0 {
-                    // Past the band there is no room for it.
+                    // A coefficient past the band is invalid.
                     if k > last {
                         return None;
                     }
@@ -373,7 +375,7 @@ impl Pass for AcRefine {
     }
 }
 
-/// Reads one more bit of a coefficient.
+/// Reads one more bit of a nonzero coefficient.
 #[inline(always)]
 fn correct(coefficient: &mut i16, bit: i16, window: &Window, bits: &mut Bits) {
     if bits.valid() == 0 {

@@ -1,9 +1,9 @@
-//! Coefficients that the scans of an incomplete progressive file did not bring, estimated from the DC coefficients
-//! around: libjpeg-turbo's block smoothing, to the bit.
+//! Estimates coefficients that an incomplete progressive file lacks from the DC coefficients of
+//! neighboring blocks: libjpeg-turbo's block smoothing, bit for bit.
 //!
-//! The first nine AC coefficients of a block are a weighted sum of the DC coefficients of the 5x5 blocks around it, if they
-//! are zero and not known to the last bit. Where no AC coefficient is known at all, other weights are used, and the
-//! DC coefficient is smoothed as well.
+//! Each of the first nine AC coefficients of a block is estimated as a weighted sum of the DC
+//! coefficients of the 5x5 blocks around it, if it is zero and not known to its last bit. If no AC
+//! coefficient is known at all, other weights apply, and the DC coefficient is smoothed as well.
 
 use super::Component;
 use super::scan::Block;
@@ -16,7 +16,7 @@ type Kernel = [[i16; 5]; 5];
 const ESTIMATED: usize = 9;
 const NONE: [i16; 5] = [0; 5];
 
-/// Weights for zigzag indices 0 to 9 where only DC coefficients are known.
+/// Weights for zigzag indices 0 to 9 if only DC coefficients are known.
 static FROM_DC_ALONE: [Kernel; ESTIMATED + 1] = [
     [
         [-2, -6, -8, -6, -2],
@@ -78,7 +78,7 @@ static FROM_DC_ALONE: [Kernel; ESTIMATED + 1] = [
     [NONE, [0, 1, 2, 1, 0], NONE, [0, -1, -2, -1, 0], NONE],
 ];
 
-/// Weights for zigzag indices 1 to 5 where some AC coefficients are known.
+/// Weights for zigzag indices 1 to 5 if some AC coefficients are known.
 static BESIDE_AC: [Kernel; 5] = [
     [NONE, NONE, [-7, 50, 0, -50, 7], NONE, NONE],
     [
@@ -105,8 +105,8 @@ static BESIDE_AC: [Kernel; 5] = [
     [NONE, NONE, [-1, 13, -24, 13, -1], NONE, NONE],
 ];
 
-/// Whether the blocks of a progressive file are smoothed: all DC coefficients are known at least in part, and some of the
-/// first AC coefficients are not known to the last bit.
+/// Returns whether the blocks of a progressive file are smoothed: all DC coefficients are known at
+/// least in part, and some of the first AC coefficients are not known to the last bit.
 pub(super) fn is_useful(components: &[Component]) -> bool {
     let can = components.iter().all(|component| {
         let first = &ZIGZAG[..=ESTIMATED];
@@ -121,18 +121,18 @@ pub(super) fn is_useful(components: &[Component]) -> bool {
     can && components.iter().any(inexact)
 }
 
-/// A row of blocks of a component, with the four around it.
+/// A row of blocks of a component, with the rows around it.
 pub(super) struct Row<'a> {
     component: &'a Component,
-    /// DC coefficients come from these rows of blocks.
+    /// The rows of blocks that DC coefficients are taken from.
     rows: [usize; 5],
-    /// Whether nothing but DC coefficients is known.
+    /// Whether only DC coefficients are known.
     dc_alone: bool,
 }
 
 impl<'a> Row<'a> {
     pub(super) fn new(component: &'a Component, row: usize) -> Self {
-        // libjpeg counts the rows of the last MCUs as if all MCUs had as many of them.
+        // libjpeg counts the rows of the last MCUs as if all MCUs had that many.
         let (factor, height) = (component.factors.1, component.size.1);
         let mcu_rows = height.div_ceil(factor);
         let mcu = row / factor;
@@ -157,7 +157,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Copies a block of the row with its estimates.
+    /// Returns a block of the row with its estimates.
     pub(super) fn block(&self, column: usize) -> Block {
         let component = self.component;
         let mut block = component.blocks[self.rows[2] * component.padded.0 + column];
@@ -197,7 +197,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A 256th of a sum in steps, rounded, as libjpeg's `int` holds it.
+/// A 256th of a sum in steps, rounded, in the width of libjpeg's `int`.
 fn rounded(sum: i64, step: i64) -> i32 {
     (((step << 7) + sum) / (step << 8)) as i32
 }

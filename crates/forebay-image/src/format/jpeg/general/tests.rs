@@ -1,4 +1,5 @@
-//! Against Pillow's pixels of testdata/jpeg-kinds, on every instruction set, whole and in part; and against the baseline decoder.
+//! Compares with Pillow's pixels of testdata/jpeg-kinds, on every instruction set, for whole images
+//! and regions, and with the baseline decoder.
 
 use super::*;
 use crate::format::probe;

@@ -1,5 +1,5 @@
-//! The portable loops, compiled for processors with AVX2: shifts by a register and bit fields are then single
-//! instructions that leave the flags alone.
+//! The portable loops, compiled for processors with AVX2: shifts by a register and bit-field
+//! extraction are then single instructions that do not change the flags.
 
 use super::entropy::{self, Reader, Slot, Tables, Way};
 

@@ -23,7 +23,7 @@ use std::arch::x86_64::{
 
 passes!("avx2", __m256i, __m128i, i32);
 
-/// For `_mm256_shuffle_epi32`: the two 64-bit halves of each block's row change places.
+/// For `_mm256_shuffle_epi32`: swaps the two 64-bit halves of each block's row.
 const SWAP_HALVES: i32 = 0b01_00_11_10;
 
 #[target_feature(enable = "avx2")]
@@ -57,7 +57,7 @@ pub(super) fn strip(pairs: &mut [i16], steps: &Steps, plane: &mut [u8], stride: 
     }
 }
 
-/// Coefficients to rows of 16 pixels.
+/// Transforms coefficients to rows of 16 pixels.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn transform(coefficients: &Rows, steps: &Rows) -> [__m128i; 8] {
@@ -76,7 +76,7 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m128i; 8] {
         *value = _mm256_mullo_epi16(*value, *step);
     }
     let mut columns = pass::<{ SHIFT_COLUMNS as i32 }>(values);
-    // Blocks with only a first row are cut where the pass saturates.
+    // Blocks with only a first row are truncated where the pass saturates.
     let empty = _mm256_cmpeq_epi64(below, zero);
     let only_first_row = _mm256_and_si256(empty, _mm256_shuffle_epi32::<{ SWAP_HALVES }>(empty));
     if _mm256_testz_si256(only_first_row, only_first_row) == 0 {
@@ -88,7 +88,7 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m128i; 8] {
     to_pixels(pass::<{ SHIFT_ROWS as i32 }>(transpose(columns)))
 }
 
-/// The first 64-bit halves of both lanes side by side, and the second ones.
+/// The first 64-bit halves of both lanes side by side, and the second halves.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn halves(value: __m256i) -> [__m128i; 2] {
@@ -99,7 +99,7 @@ fn halves(value: __m256i) -> [__m128i; 2] {
     ]
 }
 
-/// The portable loops of the scaled transforms, which the compiler turns into vectors.
+/// The portable loops of the scaled transforms, vectorized by the compiler.
 #[target_feature(enable = "avx2")]
 pub(super) fn scaled<const N: usize>(
     pairs: &mut [i16],

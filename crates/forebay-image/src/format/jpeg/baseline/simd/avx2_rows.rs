@@ -1,7 +1,7 @@
-//! Rows with AVX2: upsampling and color.
+//! Upsampling and color conversion of rows with AVX2.
 //!
-//! Vectors cover a row from its start; the last one is moved back so that it ends with the row, and does some
-//! samples twice. Rows that are shorter than a vector take the portable way.
+//! Vectors cover a row from its start; the last one is moved back so that it ends with the row, and
+//! computes some samples twice. Rows shorter than a vector use the portable code.
 
 pub(super) use super::parts::{part, part_mut, steps};
 use super::x86::rows;
@@ -16,7 +16,7 @@ use std::arch::x86_64::{
     _mm256_unpackhi_epi16 as unpackhi_epi16, _mm256_unpacklo_epi16 as unpacklo_epi16,
 };
 
-/// Pixels of a step of the color conversion.
+/// Pixels per step of the color conversion.
 pub(super) const PIXELS: usize = 32;
 
 rows!("avx2", __m256i, 16, upsample);
@@ -42,14 +42,14 @@ fn store_32(bytes: &mut [u8; 32], value: __m256i) {
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), value) }
 }
 
-/// Stores the low bytes of `even` and `odd` in turns.
+/// Interleaves the low bytes of `even` and `odd`.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn store_in_turns(even: __m256i, odd: __m256i, out: &mut [u8; 2 * SAMPLES]) {
     store_32(out, _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd)));
 }
 
-/// The portable loop, which the compiler turns into vectors.
+/// The portable loop, vectorized by the compiler.
 #[target_feature(enable = "avx2")]
 pub(super) fn vertical(near: &[u8], far: &[u8], bias: u16, out: &mut [u8]) {
     upsample::vertical(near, far, bias, out);
@@ -74,13 +74,13 @@ pub(super) fn ycc(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
     }
 }
 
-/// The portable loop, which the compiler turns into vectors.
+/// The portable loop, vectorized by the compiler.
 #[target_feature(enable = "avx2")]
 pub(super) fn ycc_planes(y: &[u8], cb: &[u8], cr: &[u8], out: [&mut [u8]; 3]) {
     color::ycc_planes(y, cb, cr, out);
 }
 
-/// Red, green and blue of 16 pixels, not yet saturated.
+/// Red, green and blue of 16 pixels, before saturation.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn rgb_16(y: &[u8; 16], cb: &[u8; 16], cr: &[u8; 16]) -> [__m256i; 3] {
@@ -103,7 +103,7 @@ pub(super) fn interleave(rows: [&[u8]; 3], out: &mut [u8]) {
     }
 }
 
-/// Which byte of a channel goes to each of 16 output bytes; -1 where another channel's goes.
+/// The source byte of a channel for each of 16 output bytes; -1 for bytes of other channels.
 const fn places(piece: usize, channel: usize) -> [i8; 16] {
     let mut places = [-1; 16];
     let mut i = 0;
@@ -132,11 +132,11 @@ const PLACES: [[[i8; 16]; 3]; 3] = {
     all
 };
 
-/// 32 bytes of each channel to 32 pixels.
+/// Interleaves 32 bytes of each channel to 32 pixels.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn store_pixels(channels: [__m256i; 3], out: &mut [u8; 3 * PIXELS]) {
-    // Each piece: 16 bytes of the first 16 pixels, and the same of the last 16.
+    // Each piece: 16 bytes of the first 16 pixels, and 16 bytes of the last 16.
     let mut pieces = [_mm256_setzero_si256(); 3];
     for (piece, places) in pieces.iter_mut().zip(&PLACES) {
         for (channel, places) in channels.iter().zip(places) {

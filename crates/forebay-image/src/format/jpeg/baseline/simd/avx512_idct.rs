@@ -51,7 +51,7 @@ pub(super) fn strip(pairs: &mut [i16], steps: &Steps, plane: &mut [u8], stride: 
     }
 }
 
-/// The coefficients of two pairs of blocks, which are cleared.
+/// Loads the coefficients of two pairs of blocks, and clears them.
 #[target_feature(enable = "avx2,avx512f,avx512bw")]
 #[inline]
 fn take(first: &mut [i16], second: &mut [i16]) -> Rows {
@@ -72,7 +72,7 @@ fn take(first: &mut [i16], second: &mut [i16]) -> Rows {
     rows
 }
 
-/// Coefficients to rows of 32 pixels.
+/// Transforms coefficients to rows of 32 pixels.
 #[target_feature(enable = "avx2,avx512f,avx512bw")]
 #[inline]
 fn transform(coefficients: &Rows, steps: &Rows) -> [__m256i; 8] {
@@ -91,7 +91,8 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m256i; 8] {
         *value = _mm512_mullo_epi16(*value, *step);
     }
     let mut columns = pass::<{ SHIFT_COLUMNS }>(values);
-    // Blocks with only a first row are cut where the pass saturates. A bit for each half of a block's rows.
+    // Blocks with only a first row are truncated where the pass saturates. One bit per half of a
+    // block's rows.
     let empty = _mm512_testn_epi64_mask(below, below);
     let both = empty & (empty >> 1) & 0b0101_0101;
     if both != 0 {
@@ -104,7 +105,7 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [__m256i; 8] {
     to_pixels(pass::<{ SHIFT_ROWS }>(transpose(columns)))
 }
 
-/// The first 64-bit halves of all lanes side by side, and the second ones.
+/// The first 64-bit halves of all lanes side by side, and the second halves.
 #[target_feature(enable = "avx2,avx512f,avx512bw")]
 #[inline]
 fn halves(value: __m512i) -> [__m256i; 2] {

@@ -1,4 +1,5 @@
-//! Rows with AVX-512: upsampling and color, as in [`avx2_rows`] with twice the samples a step.
+//! Upsampling and color conversion of rows with AVX-512, as in [`avx2_rows`] with twice the samples
+//! per step.
 
 use super::avx2_rows::{self, PIXELS, part, part_mut, steps, store_pixels};
 use super::x86::rows;
@@ -22,7 +23,7 @@ fn load(bytes: &[u8; SAMPLES]) -> __m512i {
     _mm512_cvtepu8_epi16(unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) })
 }
 
-/// Stores the low bytes of `even` and `odd` in turns.
+/// Interleaves the low bytes of `even` and `odd`.
 #[target_feature(enable = "avx2,avx512f,avx512bw")]
 #[inline]
 fn store_in_turns(even: __m512i, odd: __m512i, out: &mut [u8; 2 * SAMPLES]) {
@@ -52,7 +53,7 @@ fn rgb(y: &[u8; PIXELS], cb: &[u8; PIXELS], cr: &[u8; PIXELS]) -> [__m256i; 3] {
     channels.map(|channel| _mm512_cvtusepi16_epi8(_mm512_max_epi16(channel, zero)))
 }
 
-/// Pixels of a step to planes.
+/// Pixels per step of the conversion to planes.
 const PLANE: usize = 64;
 
 #[target_feature(enable = "avx2,avx512f,avx512bw")]
@@ -69,7 +70,7 @@ pub(super) fn ycc_planes(y: &[u8], cb: &[u8], cr: &[u8], out: [&mut [u8]; 3]) {
             load_64(part(cb, at)),
             load_64(part(cr, at)),
         );
-        // Packing undoes the order that unpacking makes.
+        // Packing undoes the order that unpacking creates.
         let low = mix(
             _mm512_unpacklo_epi8(y, zero),
             _mm512_unpacklo_epi8(cb, zero),

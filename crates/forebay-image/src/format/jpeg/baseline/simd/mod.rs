@@ -1,7 +1,8 @@
-//! The choice of an implementation at run time, and the only unsafe code of the decoder.
+//! Selects an implementation at run time; the only unsafe code of this decoder.
 //!
-//! A [`Level`] is what the processor can do. Every operation has a portable implementation, which the others
-//! equal to the bit; another architecture is one more file and one more arm in each method here.
+//! A [`Level`] is a set of processor features. Every operation has a portable implementation, which
+//! the others equal bit for bit. Another architecture needs one more file, and one more arm in each
+//! method here.
 #![allow(unsafe_code)] // calls of code compiled for the instructions that `Level` stands for
 
 #[cfg(target_arch = "x86_64")]
@@ -30,13 +31,13 @@ use super::{color, idct, scaled, upsample};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::format::jpeg) struct Level(Kind);
 
-/// Private, so that no level above `Portable` is made but by [`Level::detect`].
+/// Private, so that only [`Level::detect`] creates levels above `Portable`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Portable,
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// AVX2 and what goes with it, and AVX-512 F and BW.
+    /// AVX2 and related features, plus AVX-512 F and BW.
     #[cfg(target_arch = "x86_64")]
     Avx512,
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
@@ -56,31 +57,33 @@ macro_rules! dispatch {
     };
     ($level:expr, $avx512:expr, $avx2:expr, $portable:expr $(; neon $neon:expr)?) => {
         match $level.0 {
-            // SAFETY: these levels are made only by `Level::all`, where the processor has AVX2, BMI1, BMI2 and LZCNT, which
-            // is all that the implementations of the latter are compiled for, and AVX-512 F and BW for the former.
+            // SAFETY: `Level::all` creates these levels only if the processor has AVX2, BMI1, BMI2
+            // and LZCNT, plus AVX-512 F and BW for the first; the implementations are compiled for
+            // no other features.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => unsafe { $avx512 },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => unsafe { $avx2 },
             $(
-                // SAFETY: this level is made only by `Level::all`, where the processor has NEON.
+                // SAFETY: `Level::all` creates this level only if the processor has NEON.
                 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
                 Kind::Neon => unsafe { $neon },
             )?
-            // Portable, and NEON where it gains nothing: it is in every 64-bit Arm processor, so the compiler uses it there.
+            // Portable; also used where NEON gains nothing, since every 64-bit Arm processor has
+            // NEON and the compiler uses it by itself.
             _ => $portable,
         }
     };
 }
 
 impl Level {
-    /// The most that this processor can do.
+    /// The highest level that this processor supports.
     pub(in crate::format::jpeg) fn detect() -> Self {
         Self::all().last().unwrap_or(Self(Kind::Portable))
     }
 
-    /// All that this processor can do, the slowest first.
+    /// All levels that this processor supports, the slowest first.
     pub(in crate::format::jpeg) fn all() -> impl Iterator<Item = Self> {
         let mut kinds = [Some(Kind::Portable), None, None];
         #[cfg(target_arch = "x86_64")]
@@ -131,7 +134,7 @@ impl Level {
         )
     }
 
-    /// Stores a block per slot (`KEEP`), or walks over it, with multi-symbols if they have been made.
+    /// Stores a block per slot (`KEEP`), or skips it, using multi-symbols if they exist.
     pub(super) fn decode<const KEEP: bool>(
         self,
         reader: Reader<'_>,
@@ -146,7 +149,7 @@ impl Level {
         }
     }
 
-    /// [`Level::decode`] of two streams in turns.
+    /// [`Level::decode`] of two streams in alternation.
     pub(super) fn decode_two<const KEEP: bool>(
         self,
         readers: [Reader<'_>; 2],
@@ -161,7 +164,8 @@ impl Level {
         }
     }
 
-    /// [`idct::strip`], or [`scaled::strip`] where blocks become `block` samples wide and high instead of 8.
+    /// [`idct::strip`], or [`scaled::strip`] if blocks become `block` samples wide and high instead
+    /// of 8.
     pub(in crate::format::jpeg) fn idct(
         self,
         block: usize,
@@ -232,7 +236,7 @@ impl Level {
         );
     }
 
-    /// [`color::ycc`]; all rows have the pixels of `out`.
+    /// [`color::ycc`]; all rows have as many pixels as `out`.
     pub(in crate::format::jpeg) fn ycc(self, y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
         let width = out.len() / 3;
         assert!(y.len() == width && cb.len() == width && cr.len() == width);
@@ -245,7 +249,7 @@ impl Level {
         );
     }
 
-    /// [`color::ycc_planes`]; all rows have the length of the planes.
+    /// [`color::ycc_planes`]; all rows are as long as the planes.
     pub(in crate::format::jpeg) fn ycc_planes(
         self,
         y: &[u8],
@@ -264,7 +268,7 @@ impl Level {
         );
     }
 
-    /// [`color::interleave`]; all rows have the pixels of `out`.
+    /// [`color::interleave`]; all rows have as many pixels as `out`.
     pub(in crate::format::jpeg) fn interleave(self, rows: [&[u8]; 3], out: &mut [u8]) {
         let width = out.len() / 3;
         assert!(rows.iter().all(|row| row.len() == width));

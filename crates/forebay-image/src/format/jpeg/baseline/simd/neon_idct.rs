@@ -1,8 +1,8 @@
-//! The inverse cosine transform with NEON, a block at a time: a row of it fills a register.
-//! The arithmetic is that of [`idct`](super::idct), step for step.
+//! The inverse cosine transform with NEON, one block at a time: a register holds a row of it. The
+//! arithmetic equals that of [`idct`](super::idct), step by step.
 //!
-//! It does not share the passes of AVX2 and AVX-512: here a product is added to a sum by one instruction, so that other sums are kept, and the
-//! second pass shifts in two steps.
+//! It does not share the passes of AVX2 and AVX-512: NEON adds a product to a sum in one
+//! instruction, so other intermediate sums are kept, and the second pass shifts in two steps.
 
 use super::Steps;
 use super::entropy::PAIR;
@@ -20,7 +20,7 @@ pub(super) fn strip(pairs: &mut [i16], steps: &Steps, plane: &mut [u8], stride: 
         *by = load(row);
     }
     for (i, pair) in pairs.chunks_exact_mut(PAIR).enumerate() {
-        // Rows of both blocks in turns.
+        // Rows of both blocks alternate.
         let (rows, _) = pair.as_chunks_mut::<8>();
         let Some(rows) = rows.first_chunk_mut::<16>() else {
             continue;
@@ -48,7 +48,7 @@ fn load(row: &[i16; 8]) -> int16x8_t {
     unsafe { vld1q_s16(row.as_ptr()) }
 }
 
-/// Coefficients to rows of 8 pixels.
+/// Transforms coefficients to rows of 8 pixels.
 #[target_feature(enable = "neon")]
 #[inline]
 fn transform(coefficients: &Rows, steps: &Rows) -> [uint8x8_t; 8] {
@@ -62,7 +62,7 @@ fn transform(coefficients: &Rows, steps: &Rows) -> [uint8x8_t; 8] {
         if is_zero(vextq_s16::<1>(*r0, below)) {
             return flat(row);
         }
-        // Cut where the pass would saturate; all rows are the same.
+        // Truncated where the pass would saturate; all rows are the same.
         let row = vshlq_n_s16::<{ PASS1_BITS as i32 }>(row);
         [
             vdupq_laneq_s16::<0>(row),
@@ -91,30 +91,30 @@ fn is_zero(value: int16x8_t) -> bool {
     vgetq_lane_u64::<0>(halves) | vgetq_lane_u64::<1>(halves) == 0
 }
 
-/// A block that has only a DC coefficient, which is already multiplied by its step.
+/// A block with only a DC coefficient, already multiplied by its step.
 #[target_feature(enable = "neon")]
 #[inline]
 fn flat(dc: int16x8_t) -> [uint8x8_t; 8] {
-    // The two passes for a single value: the second is a rounded shift by 5.
+    // The two passes for a single value: the second is a rounding shift by 5.
     let between = vshlq_n_s16::<{ PASS1_BITS as i32 }>(dc);
     let pixel = vqrshrn_n_s16::<5>(between);
     [vdup_lane_u8::<0>(around_middle(pixel)); 8]
 }
 
-/// Samples around zero to pixels.
+/// Converts samples around zero to pixels.
 #[target_feature(enable = "neon")]
 #[inline]
 fn around_middle(samples: int8x8_t) -> uint8x8_t {
     veor_u8(vreinterpret_u8_s8(samples), vdup_n_u8(128))
 }
 
-/// Columns of sums without their lowest 16 bits to rows of pixels.
+/// Converts columns of sums without their lowest 16 bits to rows of pixels.
 #[target_feature(enable = "neon")]
 #[inline]
 fn to_pixels(columns: Rows) -> [uint8x8_t; 8] {
-    // What is left of the second pass's shift, saturated.
+    // The remaining shift of the second pass, with saturation.
     const SHIFT: i32 = SHIFT_ROWS as i32 - 16;
-    // Bytes are half as many registers to transpose; in each, two columns that are 4 apart.
+    // Bytes need half as many registers for the transpose; each holds two columns that are 4 apart.
     let pack = |i: usize| {
         let two = vqshrn_high_n_s16::<SHIFT>(vqshrn_n_s16::<SHIFT>(columns[i]), columns[i + 4]);
         veorq_u8(vreinterpretq_u8_s8(two), vdupq_n_u8(128))
@@ -153,7 +153,7 @@ fn transpose(r: Rows) -> Rows {
             vreinterpretq_s32_s16(vtrn2q_s16(a, b)),
         )
     };
-    // Of four rows, each register two columns that are 4 apart.
+    // For four rows, each register holds two columns that are 4 apart.
     let fours = |a, b, c, d| {
         let ((even0, odd0), (even1, odd1)) = (pairs(a, b), pairs(c, d));
         [
@@ -181,7 +181,7 @@ struct Wide {
 }
 
 impl Wide {
-    /// This, plus `x * factor`.
+    /// Returns `self + x * factor`.
     #[target_feature(enable = "neon")]
     #[inline]
     fn plus_times(self, x: int16x8_t, factor: i16) -> Self {
@@ -220,7 +220,7 @@ impl Wide {
         }
     }
 
-    /// Shifted down by the first pass's shift and saturated to 16 bits.
+    /// Shifts right by the first pass's shift and saturates to 16 bits.
     #[target_feature(enable = "neon")]
     #[inline]
     fn cut(self) -> int16x8_t {
@@ -259,7 +259,7 @@ fn pass<const SHIFT: i32>(v: Rows) -> [Wide; 8] {
     let z4 = vaddq_s16(v5, v1);
     let s3 = Wide::dot(z3, C1_175 - C1_961, z4, C1_175);
     let s4 = Wide::dot(z3, C1_175, z4, C1_175 - C0_390);
-    // Sums may wrap around; where they do, in any order alike.
+    // Sums may wrap around, equally in any order.
     let odd = [
         s4.plus_times(v7, -C0_899).plus_times(v1, C1_501 - C0_899),
         s3.plus_times(v5, -C2_562).plus_times(v3, C3_072 - C2_562),

@@ -1,13 +1,13 @@
-//! Rows with NEON: upsampling and color.
+//! Upsampling and color conversion of rows with NEON.
 //!
-//! Vectors cover a row as those of AVX2 do: from its start, the last one moved back so that it ends with the row. Rows that
-//! are shorter than a vector take the portable way.
+//! Vectors cover a row as those of AVX2 do: from its start, with the last one moved back so that it
+//! ends with the row. Rows shorter than a vector use the portable code.
 
 use super::parts::{part, part_mut, steps};
 use super::{color, upsample};
 use std::arch::aarch64::*;
 
-/// Samples of a step.
+/// Samples per step.
 const STEP: usize = 16;
 
 #[target_feature(enable = "neon")]
@@ -17,7 +17,7 @@ fn load(bytes: &[u8; STEP]) -> uint8x16_t {
     unsafe { vld1q_u8(bytes.as_ptr()) }
 }
 
-/// `even` and `odd` in turns.
+/// Interleaves `even` and `odd`.
 #[target_feature(enable = "neon")]
 #[inline]
 fn store_in_turns(even: uint8x16_t, odd: uint8x16_t, out: &mut [u8; 2 * STEP]) {
@@ -33,7 +33,7 @@ fn store_pixels(channels: [uint8x16_t; 3], out: &mut [u8; 3 * STEP]) {
     unsafe { vst3q_u8(out.as_mut_ptr(), uint8x16x3_t(red, green, blue)) }
 }
 
-/// Three times `near` plus `far`.
+/// Returns `3 * near + far`.
 #[target_feature(enable = "neon")]
 #[inline]
 fn three_to_one(near: uint8x16_t, far: uint8x16_t) -> [uint16x8_t; 2] {
@@ -60,7 +60,7 @@ pub(super) fn horizontal(row: &[u8], out: &mut [u8]) {
         let even = vshrn_n_u16::<2>(vaddq_u16(low, one));
         let even = vshrn_high_n_u16::<2>(even, vaddq_u16(high, one));
         let [low, high] = three_to_one(here, load(part(row, at + 1)));
-        // A rounded shift adds the 2.
+        // The rounding shift adds the 2.
         let odd = vrshrn_high_n_u16::<2>(vrshrn_n_u16::<2>(low), high);
         store_in_turns(even, odd, part_mut(out, 2 * at));
     }
@@ -79,7 +79,7 @@ pub(super) fn both(near: &[u8], far: &[u8], out: &mut [u8]) {
         let column = |at| three_to_one(load(part(near, at)), load(part(far, at)));
         let here = column(at);
         let [low, high] = plus_three(column(at - 1), here);
-        // A rounded shift adds the 8.
+        // The rounding shift adds the 8.
         let even = vrshrn_high_n_u16::<4>(vrshrn_n_u16::<4>(low), high);
         let [low, high] = plus_three(column(at + 1), here);
         let odd = vshrn_n_u16::<4>(vaddq_u16(low, seven));
@@ -88,7 +88,7 @@ pub(super) fn both(near: &[u8], far: &[u8], out: &mut [u8]) {
     }
 }
 
-/// `side` plus three times `here`.
+/// Returns `side + 3 * here`.
 #[target_feature(enable = "neon")]
 #[inline]
 fn plus_three(side: [uint16x8_t; 2], here: [uint16x8_t; 2]) -> [uint16x8_t; 2] {
@@ -117,10 +117,11 @@ pub(super) fn ycc(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Red, green and blue of 8 pixels, not yet saturated.
+/// Red, green and blue of 8 pixels, before saturation.
 ///
-/// The factors of `color` less their whole parts (1, 2 and -1), so that they fit in 16 bits; products are
-/// rounded exactly as there: half of the doubled product's upper half, rounded up, is `(x * factor + 2^15) >> 16`.
+/// The factors of `color` without their integer parts (1, 2 and -1) fit into 16 bits. Products are
+/// rounded exactly as there: half of the doubled product's upper half, rounded up, is `(x * factor
+/// + 2^15) >> 16`.
 #[target_feature(enable = "neon")]
 #[inline]
 fn rgb_8(y: uint8x8_t, cb: uint8x8_t, cr: uint8x8_t) -> [int16x8_t; 3] {

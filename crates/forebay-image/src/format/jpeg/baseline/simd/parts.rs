@@ -1,4 +1,5 @@
-//! Parts of rows: where the steps of a vector loop begin, and the arrays that they load and store.
+//! Slices of rows: the start of each step of a vector loop, and the arrays that it loads and
+//! stores.
 
 /// Start of each step over `from..to`, the last one moved back to end there.
 pub(super) fn steps(from: usize, to: usize, step: usize) -> impl Iterator<Item = usize> {

@@ -1,13 +1,15 @@
-//! Shared code of AVX2 and AVX-512, as macros: functions that are generic over a register cannot be compiled
-//! for the instructions that one of them needs.
+//! Code that AVX2 and AVX-512 share, as macros: a function that is generic over a register type
+//! cannot be compiled for the features that one of the types needs.
 //!
-//! A user of these macros imports the intrinsics of its width by their bare names (`add_epi16` for `_mm256_add_epi16`).
+//! A user of these macros imports the intrinsics of its width under their bare names (`add_epi16`
+//! for `_mm256_add_epi16`).
 
-/// The passes of the inverse cosine transform: the arithmetic of [`idct`](super::super::idct), step for step. A block is in each 128-bit lane of
-/// a register.
+/// The passes of the inverse cosine transform. The arithmetic equals that of
+/// [`idct`](super::super::idct), step by step. Each 128-bit lane of a register holds a block.
 ///
-/// `$Register` is the register, `$Half` half of it, `$Immediate` the type of constants in its intrinsics; `halves` puts the two 64-bit halves of
-/// all lanes side by side: those of the first ones, and those of the second ones.
+/// `$Register` is the register type, `$Half` a register of half its width, `$Immediate` the type of
+/// constants in its intrinsics; `halves` returns the first 64-bit halves of all lanes side by side,
+/// and the second halves.
 macro_rules! passes {
     ($features:literal, $Register:ty, $Half:ty, $Immediate:ty) => {
         /// Rows or columns of blocks side by side.
@@ -32,7 +34,7 @@ macro_rules! passes {
                 }
             }
 
-            /// `x << CONST_BITS`, plus what rounding adds.
+            /// `x << CONST_BITS`, plus the rounding term.
             #[target_feature(enable = $features)]
             #[inline]
             fn scaled(x: $Register, round: $Register) -> Self {
@@ -64,7 +66,7 @@ macro_rules! passes {
                 }
             }
 
-            /// Shifted down and saturated to 16 bits.
+            /// Shifts right and saturates to 16 bits.
             #[target_feature(enable = $features)]
             #[inline]
             fn cut<const SHIFT: $Immediate>(self) -> $Register {
@@ -147,11 +149,12 @@ macro_rules! passes {
             ]
         }
 
-        /// Columns of samples around zero to rows of pixels.
+        /// Converts columns of samples around zero to rows of pixels.
         #[target_feature(enable = $features)]
         #[inline]
         fn to_pixels(columns: Rows) -> [$Half; 8] {
-            // Bytes are half as many registers to transpose; in each, two columns that are 4 apart.
+            // Bytes need half as many registers for the transpose; each holds two columns that are
+            // 4 apart.
             let middle = set1_epi8(-128);
             let pack = |i: usize| xor(packs_epi16(columns[i], columns[i + 4]), middle);
             let (c04, c15, c26, c37) = (pack(0), pack(1), pack(2), pack(3));
@@ -162,7 +165,7 @@ macro_rules! passes {
             let c67 = unpackhi_epi8(c26, c37);
             let upper = (unpacklo_epi16(c01, c23), unpacklo_epi16(c45, c67));
             let lower = (unpackhi_epi16(c01, c23), unpackhi_epi16(c45, c67));
-            // Each: two rows, the blocks' parts of a row in the same half of all lanes.
+            // Each: two rows, with the blocks' parts of a row in the same half of all lanes.
             let [r0, r1] = halves(unpacklo_epi32(upper.0, upper.1));
             let [r2, r3] = halves(unpackhi_epi32(upper.0, upper.1));
             let [r4, r5] = halves(unpacklo_epi32(lower.0, lower.1));
@@ -170,11 +173,11 @@ macro_rules! passes {
             [r0, r1, r2, r3, r4, r5, r6, r7]
         }
 
-        /// Blocks that have only a DC coefficient, which is already multiplied by its step.
+        /// Blocks with only a DC coefficient, already multiplied by its step.
         #[target_feature(enable = $features)]
         #[inline]
         fn flat(dc: $Register) -> [$Half; 8] {
-            // The two passes for a single value: the second is a rounded shift by 5.
+            // The two passes for a single value: the second is a rounding shift by 5.
             let between = slli_epi16::<{ PASS1_BITS as $Immediate }>(dc);
             let pixel = srai_epi16::<5>(adds_epi16(between, set1_epi16(16)));
             let pixel = xor(packs_epi16(pixel, pixel), set1_epi8(-128));
@@ -184,11 +187,11 @@ macro_rules! passes {
     };
 }
 
-/// Upsampling and color. `$SAMPLES` bytes become 16 bits each in a register: `load` does that, and `store_in_turns` makes bytes again.
-/// Rows that are too short go to `$narrower`.
+/// Upsampling and color conversion. `load` expands `$SAMPLES` bytes to 16 bits each in a register,
+/// and `store_in_turns` converts back to bytes. Rows that are too short go to `$narrower`.
 macro_rules! rows {
     ($features:literal, $Register:ty, $SAMPLES:expr, $narrower:ident) => {
-        /// Chroma samples of a step when upsampling.
+        /// Chroma samples per step of upsampling.
         const SAMPLES: usize = $SAMPLES;
 
         #[target_feature(enable = $features)]
@@ -240,17 +243,17 @@ macro_rules! rows {
             add_epi16(add_epi16(near, far), add_epi16(near, near))
         }
 
-        /// Red, green and blue, not yet saturated, of samples in 16 bits.
+        /// Red, green and blue of samples in 16 bits, before saturation.
         ///
-        /// The factors of `color` less their whole parts (1, 2 and -1), so that they fit in 16 bits; products are
-        /// rounded exactly as there.
+        /// The factors of `color` without their integer parts (1, 2 and -1) fit into 16 bits.
+        /// Products are rounded exactly as there.
         #[target_feature(enable = $features)]
         #[inline]
         fn mix(y: $Register, cb: $Register, cr: $Register) -> [$Register; 3] {
             let middle = set1_epi16(128);
             let cb = sub_epi16(cb, middle);
             let cr = sub_epi16(cr, middle);
-            // (x * factor + 2^15) >> 16, by way of twice the product.
+            // (x * factor + 2^15) >> 16, computed from twice the product.
             let part = |twice: $Register, factor: i16| {
                 let high = mulhi_epi16(twice, set1_epi16(factor));
                 srai_epi16::<1>(add_epi16(high, set1_epi16(1)))
