@@ -18,7 +18,7 @@ LAYERS = [
     ["forebay-shard", "forebay-batch"],
     ["forebay-store", "forebay-image", "forebay-wire", "forebay-options"],
     ["forebay-cache", "forebay-staging"],
-    ["forebay-checkpoint", "forebay-synthetic"],
+    ["forebay-formats", "forebay-checkpoint", "forebay-synthetic"],
     ["forebay-pack", "forebay-loader", "forebay-client"],
     ["forebay-server"],
     ["forebay-bench"],

@@ -3,8 +3,8 @@
 use crate::census::Census;
 use crate::export::SkippedRecord;
 use crate::plan::Plan;
-use crate::report::Finding;
 use crate::report::Uploaded;
+use forebay_formats::Finding;
 pub use forebay_store::Cancel;
 
 /// The stages of a pack, in order.

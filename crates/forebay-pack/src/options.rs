@@ -1,7 +1,7 @@
 //! Options of a pack, and their defaults.
 
-use crate::input::SourceLayout;
 use crate::upload::UploadOptions;
+use forebay_formats::images::{SourceLayout, SourceOptions};
 use forebay_image::SeekDensity;
 use forebay_shard::{BlockCompression, Codec, ShardFormat};
 use forebay_store::{Durability, Location, StoreOptions};
@@ -191,10 +191,17 @@ impl PackOptions {
 
     /// The source as a path: of one in a store, its URL, which messages and the paths of images begin with.
     pub(crate) fn place(&self) -> PathBuf {
-        match self.src.local_path() {
-            Ok(path) => path.to_path_buf(),
-            Err(_) => PathBuf::from(self.src.to_string()),
-        }
+        self.source().root()
+    }
+
+    /// The source, as a reader of sources takes it.
+    pub(crate) fn source(&self) -> SourceOptions {
+        let mut source = SourceOptions::new(self.src.clone());
+        source.store = self.src_store.clone();
+        source.layout = self.layout;
+        source.split.clone_from(&self.split);
+        source.jobs = self.decided_jobs();
+        source
     }
 
     /// Threads that will be used.

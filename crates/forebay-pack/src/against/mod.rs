@@ -10,13 +10,13 @@ pub use report::{AgainstReport, Difference, DifferenceKind};
 
 use crate::census::{Census, SplitCensus};
 use crate::error::{Error, Result};
-use crate::input::SourceLayout;
-use crate::key_path::join;
 use crate::observer::{Cancel, Observer};
 use crate::options::PackOptions;
 use crate::original::original_image;
 use crate::publish::LABELS_KEY;
-use crate::report::escape;
+use forebay_formats::escape;
+use forebay_formats::images::SourceLayout;
+use forebay_formats::key_path::join;
 use forebay_image::Limits;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::{ExampleView, LocalFiles, Manifest, OpenOptions, Shard, Storage};

@@ -1,10 +1,9 @@
 //! One split of a census: its files in the byte order of their keys, with their classes.
 
 use super::UNLABELLED;
-use super::extras::{Extras, Knowledge};
-use super::list::{Chunk, EntryRef};
-use crate::class_list::{ClassList, FileClasses};
 use crate::error::Result;
+use forebay_formats::images::{Chunk, EntryRef, Extras, Knowledge};
+use forebay_formats::{ClassList, FileClasses};
 use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,7 +101,7 @@ impl SplitCensus {
         }
         self.chunks
             .iter()
-            .map(|chunk| (chunk.class, chunk.len()))
+            .map(|chunk| (chunk.class, chunk.files()))
             .collect()
     }
 
@@ -140,7 +139,7 @@ impl SplitCensus {
     }
 
     pub(super) fn push(&mut self, chunk: Chunk) {
-        self.starts.push(self.len() + chunk.len());
+        self.starts.push(self.len() + chunk.files());
         self.bytes = self.bytes.saturating_add(chunk.bytes());
         self.chunks.push(chunk);
     }
@@ -156,7 +155,7 @@ impl SplitCensus {
             .chunks
             .iter()
             .filter(|c| c.class.is_none())
-            .map(Chunk::len)
+            .map(Chunk::files)
             .sum();
         match listed {
             _ if unlabelled == 0 => {}

@@ -35,7 +35,7 @@ fn store(root: &Path) -> Store {
 fn prepare_from_store(options: &PackOptions) -> Result<Prepared> {
     let source = Source::open_store(
         &store(options.src.local_path()?),
-        options,
+        &options.source(),
         &(),
         &Cancel::new(),
     )?;
@@ -212,7 +212,7 @@ fn zip_of(files: &BTreeMap<PathBuf, Vec<u8>>) -> Vec<u8> {
 
 #[test]
 fn archives_in_a_store_give_the_same_shards() {
-    use crate::input::Archive;
+    use forebay_formats::images::Archive;
     let dir = tempfile::tempdir().unwrap();
     let files = tree(&testdata());
     let tar = tar_of(&files);
@@ -234,12 +234,12 @@ fn archives_in_a_store_give_the_same_shards() {
         crate::pack(&options, &(), &Cancel::new()).unwrap();
         options.dst = Location::from(dir.path().join(format!("{name}-store")));
         let archive = Archive::Object(store(dir.path()), name.to_owned());
-        let source = Source::of_archive(&archive, &(), &Cancel::new()).unwrap();
+        let source = Source::of_archive(&archive, &options.source(), &(), &Cancel::new()).unwrap();
         let census = Census::of(source, (None, false), &options, &(), &Cancel::new()).unwrap();
         let prepared = Prepared {
             dst: options.dst.local_path().unwrap().to_path_buf(),
             plan: Plan::make(&census, &options).unwrap(),
-            options,
+            options: options.clone(),
             census,
             census_time: Duration::ZERO,
         };
@@ -253,7 +253,7 @@ fn archives_in_a_store_give_the_same_shards() {
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         file.set_len(std::fs::metadata(&path).unwrap().len() / 2)
             .unwrap();
-        let cut = Source::of_archive(&archive, &(), &Cancel::new());
+        let cut = Source::of_archive(&archive, &options.source(), &(), &Cancel::new());
         assert!(cut.is_err() || name == "all.tar", "{name}");
     }
 }

@@ -23,10 +23,10 @@ pub(crate) use shard::{WrittenShard, open as open_shard};
 
 use crate::destination::{Destination, Journal, ShardLine};
 use crate::error::{Error, Result};
-use crate::input::OpenVolumes;
 use crate::observer::{Cancel, Observer, ShardDone};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
+use forebay_formats::images::OpenSource;
 use forebay_shard::parallel::run_beside;
 use scheduler::{Role, WriteScheduler};
 use std::sync::Mutex;
@@ -183,8 +183,7 @@ pub(crate) fn check_open_files() -> Result<()> {
 
 fn threads(prepared: &Prepared, shards: usize) -> Result<(usize, usize)> {
     let census = &prepared.census;
-    let volumes = OpenVolumes::files(census.volumes());
-    let sources = census.splits().len().max(volumes);
+    let sources = OpenSource::files(census.splits().len(), census.volumes());
     let jobs = prepared.options.decided_jobs();
     let most = match prepared.options.src.is_remote() {
         true => STORE_THREADS,
