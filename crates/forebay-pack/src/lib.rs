@@ -14,6 +14,7 @@ mod export;
 #[doc(hidden)]
 pub mod fuzzing;
 mod observer;
+mod open_files;
 mod options;
 mod original;
 mod part;
@@ -34,7 +35,7 @@ pub use convert::{
     RepairSummary, SeekPointChange, convert, repair,
 };
 pub use error::{Error, Result};
-pub use export::{ExportOptions, ExportSummary, SkippedRecord, export};
+pub use export::{ExportOptions, ExportSummary, export};
 pub use forebay_formats::images::{EntryRef, SourceLayout};
 pub use forebay_formats::records::{ForeignRecords, ForeignSchema, class_names};
 pub use forebay_formats::{
@@ -43,13 +44,15 @@ pub use forebay_formats::{
 pub use observer::{Cancel, Observer, ShardDone, Stage};
 pub use options::{
     DEFAULT_SHARD_BYTES, Format, MAX_SHARDS, OnBadImage, PackOptions, Sharding, ShuffleWhen,
+    UploadOptions,
 };
 pub use original::original_image;
 pub use part::Part;
 pub use plan::{Plan, PlannedShard, PlannedSplit};
 pub use prepare::{Prepared, prepare};
-pub use report::{ProgressiveCount, SeekPointCount, SplitSummary, Summary, Uploaded};
+pub use report::{
+    ProgressiveCount, SeekPointCount, SkippedRecord, SplitSummary, Summary, Uploaded,
+};
 pub use run::pack;
 pub use run_part::{FinishOptions, PartSummary, finish};
-pub use upload::UploadOptions;
 pub use write::{Sample, SourceProbe};

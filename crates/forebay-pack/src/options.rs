@@ -1,10 +1,10 @@
 //! Options of a pack, and their defaults.
 
-use crate::upload::UploadOptions;
 use forebay_formats::images::{SourceLayout, SourceOptions};
 use forebay_image::SeekDensity;
 use forebay_shard::{BlockCompression, Codec, ShardFormat};
-use forebay_store::{Durability, Location, StoreOptions};
+use forebay_staging::AreaOptions;
+use forebay_store::{Durability, Limiter, Location, StoreOptions};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -253,6 +253,34 @@ impl PackOptions {
             ));
         }
         Ok(())
+    }
+}
+
+/// How a destination in a store is reached, and where shards lie until they are there.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct UploadOptions {
+    /// The staging area; none: [`AreaOptions::default_dir`]. Given with a local destination, that is written through the area too.
+    pub staging_dir: Option<PathBuf>,
+    /// Bytes that the area may hold; none: half of what is free on its disk.
+    pub staging_bytes: Option<u64>,
+    /// How the store is reached.
+    pub store: StoreOptions,
+    /// The bandwidth of all uploads together.
+    pub limiter: Option<Limiter>,
+}
+
+impl UploadOptions {
+    /// Whether a destination is written through a staging area.
+    pub(crate) fn are_for(&self, dst: &Location) -> bool {
+        dst.is_remote() || self.staging_dir.is_some()
+    }
+
+    /// The area that is used.
+    pub fn area_dir(&self) -> PathBuf {
+        self.staging_dir
+            .clone()
+            .unwrap_or_else(AreaOptions::default_dir)
     }
 }
 

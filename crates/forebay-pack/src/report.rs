@@ -2,6 +2,7 @@
 
 use forebay_formats::{Action, Finding, Reason};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -152,5 +153,29 @@ impl Summary {
             .filter(|((action, _), _)| action.leaves_out())
             .map(|(_, n)| n)
             .sum()
+    }
+}
+
+/// A record that an export left out.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[non_exhaustive]
+pub struct SkippedRecord {
+    /// The shard.
+    pub shard: PathBuf,
+    /// Number of the record in the shard; none if it is about the whole shard.
+    pub record: Option<u64>,
+    /// The problem.
+    pub what: String,
+    /// Whether the record or the shard is damaged.
+    pub damaged: bool,
+}
+
+impl fmt::Display for SkippedRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.shard.display())?;
+        if let Some(record) = self.record {
+            write!(f, "record {record}: ")?;
+        }
+        f.write_str(&self.what)
     }
 }

@@ -10,7 +10,7 @@ pub use report::{AgainstReport, Difference, DifferenceKind};
 
 use crate::census::{Census, SplitCensus};
 use crate::error::{Error, Result};
-use crate::observer::{Cancel, Observer};
+use crate::observer::{Cancel, Observer, SourceProgress, Stage};
 use crate::options::PackOptions;
 use crate::original::original_image;
 use crate::publish::LABELS_KEY;
@@ -107,9 +107,11 @@ impl Against {
         options.split = packed("split").map(str::to_owned);
         options.layout = packed("layout").and_then(SourceLayout::named);
         // A file of labels takes files that the layout alone would not.
+        observer.stage(Stage::Census);
+        let progress = SourceProgress(observer);
         let census = match manifest.pack.contains_key(LABELS_KEY) {
-            true => Census::take_labelled(&options, observer, cancel)?,
-            false => Census::take(&options, observer, cancel)?,
+            true => Census::take_labelled(&options, &progress, cancel)?,
+            false => Census::take(&options, &progress, cancel)?,
         };
         let source = SourceBytes::open(&census, observer, cancel)?;
         let mut shards = Vec::new();

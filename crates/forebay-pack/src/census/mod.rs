@@ -13,7 +13,6 @@ use label_join::LabelJoin;
 pub use split::SplitCensus;
 
 use crate::error::{Error, Result};
-use crate::observer::{Cancel, Observer, Stage};
 use crate::options::{OnBadImage, PackOptions};
 use forebay_formats::images::{
     Chunk, ClassesFrom, Columns, Knowledge, LabelFile, Labels, Source, SourceLayout, SplitSource,
@@ -21,7 +20,7 @@ use forebay_formats::images::{
 };
 use forebay_formats::key_path::join;
 use forebay_formats::{ClassList, Finding, FindingList, Progress, Reason, escape, is_list_path};
-use forebay_store::Location;
+use forebay_store::{Cancel, Location};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,45 +41,26 @@ pub struct Census {
 /// A file that a list of classes has no class for.
 const UNLABELLED: u32 = u32::MAX;
 
-/// Tells an observer of a pack how far a source is read.
-pub(crate) struct SourceProgress<'a>(pub(crate) &'a dyn Observer);
-
-impl Progress for SourceProgress<'_> {
-    fn counted(&self, files: u64, bytes: u64) {
-        self.0.counted(files, bytes);
-    }
-
-    fn archive_read(&self, bytes: u64, len: u64) {
-        self.0.archive_read(bytes, len);
-    }
-
-    fn finding(&self, finding: &Finding) {
-        self.0.finding(finding);
-    }
-}
-
 impl Census {
     /// Walks the source. Directories are listed in parallel, the result is the same for any number of threads.
-    pub fn take(options: &PackOptions, observer: &dyn Observer, cancel: &Cancel) -> Result<Self> {
-        observer.stage(Stage::Census);
+    pub fn take(options: &PackOptions, progress: &dyn Progress, cancel: &Cancel) -> Result<Self> {
         let labels = match options.labels.as_deref() {
             Some(file) => Some(Labels::read(file, options.classes.is_some())?),
             None => None,
         };
-        let source = open(options, observer, cancel)?;
+        let source = open(options, progress, cancel)?;
         let labelled = labels.is_some();
-        Self::of(source, (labels, labelled), options, observer, cancel)
+        Self::of(source, (labels, labelled), options, progress, cancel)
     }
 
     /// The files that a pack with a file of labels chose from, where that file is not at hand.
     pub(crate) fn take_labelled(
         options: &PackOptions,
-        observer: &dyn Observer,
+        progress: &dyn Progress,
         cancel: &Cancel,
     ) -> Result<Self> {
-        observer.stage(Stage::Census);
-        let source = open(options, observer, cancel)?;
-        Self::of(source, (None, true), options, observer, cancel)
+        let source = open(options, progress, cancel)?;
+        Self::of(source, (None, true), options, progress, cancel)
     }
 
     /// Takes the census of an open source.
@@ -88,7 +68,7 @@ impl Census {
         mut source: Source,
         (labels, labelled): (Option<Labels>, bool),
         options: &PackOptions,
-        observer: &dyn Observer,
+        progress: &dyn Progress,
         cancel: &Cancel,
     ) -> Result<Self> {
         let src = options.place();
@@ -98,7 +78,7 @@ impl Census {
         };
         let mut survey = source.survey(from, options.classes.as_deref())?;
         source.identify(&survey.splits, cancel)?;
-        let mut findings = early_findings(&source, &survey, labelled, observer);
+        let mut findings = early_findings(&source, &survey, labelled, progress);
         let mut warnings = source.warnings().to_vec();
         warnings.append(&mut survey.warnings);
         let files = Files {
@@ -106,7 +86,7 @@ impl Census {
             survey: &survey,
             src: &src,
             options,
-            observer,
+            progress,
             cancel,
         };
         let mut splits = match &labels {
@@ -232,7 +212,7 @@ impl Census {
 }
 
 /// Opens the source of a pack.
-fn open(options: &PackOptions, observer: &dyn Observer, cancel: &Cancel) -> Result<Source> {
+fn open(options: &PackOptions, progress: &dyn Progress, cancel: &Cancel) -> Result<Source> {
     let lists = [&options.labels, &options.classes];
     let is_remote = |path: &&PathBuf| Location::parse(path).is_ok_and(|at| at.is_remote());
     if options.src.is_remote()
@@ -242,7 +222,7 @@ fn open(options: &PackOptions, observer: &dyn Observer, cancel: &Cancel) -> Resu
         return Err(Error::source(path, what));
     }
     let source = options.source();
-    Ok(Source::open(&source, &SourceProgress(observer), cancel)?)
+    Ok(Source::open(&source, progress, cancel)?)
 }
 
 /// The findings of the source and its layout.
@@ -250,7 +230,7 @@ fn early_findings(
     source: &Source,
     survey: &Survey,
     labelled: bool,
-    observer: &dyn Observer,
+    progress: &dyn Progress,
 ) -> FindingList {
     let mut findings = FindingList::default();
     for finding in source.findings().iter().chain(&survey.findings) {
@@ -258,7 +238,7 @@ fn early_findings(
         let is_used = is_list_path(finding.path.as_bytes())
             || (labelled && finding.reason == Reason::Outside);
         if !is_used {
-            observer.finding(finding);
+            progress.finding(finding);
             findings.push(finding);
         }
     }
@@ -271,7 +251,7 @@ struct Files<'a> {
     survey: &'a Survey,
     src: &'a Path,
     options: &'a PackOptions,
-    observer: &'a dyn Observer,
+    progress: &'a dyn Progress,
     cancel: &'a Cancel,
 }
 
@@ -325,8 +305,7 @@ impl Files<'_> {
 
     /// The files of a split, with the classes of their directories.
     fn chunks(&self, split: &SplitSource, findings: &mut FindingList) -> Result<Vec<Chunk>> {
-        let progress = SourceProgress(self.observer);
-        let listed = self.source.list(split, &progress, self.cancel)?;
+        let listed = self.source.list(split, self.progress, self.cancel)?;
         let classes = &self.survey.classes;
         let mut chunks = Vec::new();
         for (unit, (mut chunk, found)) in split.units.iter().zip(listed) {

@@ -1,14 +1,13 @@
 //! Reading image files ahead of time where the disk is slow.
 
 use super::source::Opened;
+use crate::open_files::AHEAD_FILES;
 use forebay_formats::Reason;
 use forebay_formats::images::Refusal;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Files that a thread opens ahead of the one that it reads.
-pub(super) const AHEAD_FILES: usize = 8;
 /// A file that takes this long comes from a disk or a network, not from the page cache.
 pub(super) const SLOW_FILE: Duration = Duration::from_micros(100);
 /// So many files decide whether they are slow.

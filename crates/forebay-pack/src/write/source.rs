@@ -1,10 +1,9 @@
 //! The source of a pack, open for reading: once for all workers.
 
 use super::read::Clock;
-use crate::census::SourceProgress;
 use crate::destination::{Destination, Room};
 use crate::error::Result;
-use crate::observer::{Observer, Stage};
+use crate::observer::{Observer, SourceProgress, Stage};
 use crate::options::OnBadImage;
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
