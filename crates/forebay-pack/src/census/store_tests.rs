@@ -288,3 +288,30 @@ fn the_archives_of_ilsvrc_are_found_in_a_store() {
     let [local, remote] = both(&options, dir.path());
     assert_eq!(local.records(), remote.records());
 }
+
+#[test]
+fn more_tars_in_a_store_than_stay_open_are_read_one_by_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let images = dir.path().join("images");
+    let files = copy_images(&images, 2);
+    let image = std::fs::read(images.join(&files[0])).unwrap();
+    let src = dir.path().join("src");
+    std::fs::create_dir(&src).unwrap();
+    let tar = |number: u32| src.join(format!("n{number:08}.tar"));
+    for number in 0..70 {
+        let files = ["a.jpg", "b.jpg"].map(|name| (PathBuf::from(name), image.clone()));
+        std::fs::write(tar(number), tar_of(&files.into())).unwrap();
+    }
+    let mut options = PackOptions::new(src.as_path(), dir.path().join("x").as_path());
+    options.sharding = crate::Sharding::Count(3);
+    let [local, remote] = both(&options, dir.path());
+    assert_eq!((local.records(), remote.records()), (140, 140));
+    options.dst = Location::from(dir.path().join("changed"));
+    let prepared = prepare_from_store(&options).unwrap();
+    let changed = tar_of(&[(PathBuf::from("a.jpg"), image)].into());
+    std::fs::write(tar(69), changed).unwrap();
+    let error = prepared.run(&(), &Cancel::new()).unwrap_err();
+    assert!(matches!(error, Error::SourceChanged(_)), "{error}");
+    assert!(error.to_string().contains("n00000069.tar"), "{error}");
+    assert!(!dir.path().join("changed/forebay.json").exists());
+}
