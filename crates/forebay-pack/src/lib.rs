@@ -42,10 +42,7 @@ pub use forebay_formats::{
     Action, ClassList, ClassName, Error as SourceError, Finding, Reason, escape,
 };
 pub use observer::{Cancel, Observer, ShardDone, Stage};
-pub use options::{
-    DEFAULT_SHARD_BYTES, Format, MAX_SHARDS, OnBadImage, PackOptions, Sharding, ShuffleWhen,
-    UploadOptions,
-};
+pub use options::{Format, OnBadImage, PackOptions, Sharding, ShuffleWhen, UploadOptions};
 pub use original::original_image;
 pub use part::Part;
 pub use plan::{Plan, PlannedShard, PlannedSplit};

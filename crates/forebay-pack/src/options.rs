@@ -10,10 +10,10 @@ use std::path::PathBuf;
 
 /// Default size of a shard, image bytes: large enough for sequential reading from any storage, small enough that
 /// a retry is cheap.
-pub const DEFAULT_SHARD_BYTES: u64 = 256 << 20;
+const DEFAULT_SHARD_BYTES: u64 = 256 << 20;
 
 /// More shards than this in one split do not fit the five digits of `train-00000-of-00004`.
-pub const MAX_SHARDS: u32 = 99_999;
+pub(crate) const MAX_SHARDS: u32 = 99_999;
 
 /// The kind of shard to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -205,7 +205,7 @@ impl PackOptions {
     }
 
     /// Threads that will be used.
-    pub fn decided_jobs(&self) -> usize {
+    pub(crate) fn decided_jobs(&self) -> usize {
         // available_parallelism respects affinity and cgroup quotas.
         let machine = || std::thread::available_parallelism().map_or(1, |n| n.get());
         self.jobs.unwrap_or_else(machine).max(1)
@@ -277,7 +277,7 @@ impl UploadOptions {
     }
 
     /// The area that is used.
-    pub fn area_dir(&self) -> PathBuf {
+    pub(crate) fn area_dir(&self) -> PathBuf {
         self.staging_dir
             .clone()
             .unwrap_or_else(AreaOptions::default_dir)

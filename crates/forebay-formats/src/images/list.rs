@@ -1,6 +1,6 @@
 //! The files of one class, kept compactly, and the view of one of them.
 
-use super::archive::Place;
+use super::archive::MemberPlace;
 use super::extras::Extras;
 use forebay_shard::MAX_RECORD_BYTES;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub struct EntryRef<'a> {
     /// The index of its class in the class list, if it has one.
     pub class: Option<u32>,
     /// Its place in the archives of the source, if those are the source.
-    pub place: Option<Place>,
+    pub place: Option<MemberPlace>,
     /// Boxes and columns of it.
     pub extras: Extras<'a>,
 }
@@ -43,7 +43,7 @@ impl EntryRef<'_> {
 
 /// The files of one unit of a split, in the byte order of their keys.
 #[derive(Debug, Default)]
-pub struct Chunk {
+pub struct FileList {
     /// Set once the class list stands.
     pub class: Option<u32>,
     /// Name of the class directory, empty for a flat split.
@@ -73,13 +73,13 @@ pub struct Chunk {
 struct LeftOut {
     key: Vec<u8>,
     size: u64,
-    place: Option<Place>,
+    place: Option<MemberPlace>,
 }
 
 /// A chunk that still grows.
 #[derive(Debug, Default)]
-pub struct ChunkBuilder {
-    chunk: Chunk,
+pub struct FileListBuilder {
+    chunk: FileList,
     /// Over keys and sizes.
     content: blake3::Hasher,
     /// Over the times of last change.
@@ -126,13 +126,13 @@ impl<T: Copy + TryFrom<u64> + Into<u64>> Narrow<T> {
     }
 }
 
-impl ChunkBuilder {
+impl FileListBuilder {
     /// Begins the files of a class directory; an empty name is that of a flat split.
     pub fn new(name: &[u8]) -> Self {
         Self {
-            chunk: Chunk {
+            chunk: FileList {
                 name: name.to_vec(),
-                ..Chunk::default()
+                ..FileList::default()
             },
             ..Self::default()
         }
@@ -172,7 +172,7 @@ impl ChunkBuilder {
     }
 
     /// Adds a file of an archive.
-    pub(crate) fn push_at(&mut self, name: &[u8], size: u64, place: Place) {
+    pub(crate) fn push_at(&mut self, name: &[u8], size: u64, place: MemberPlace) {
         // The archive's own time of change counts, not that of its members.
         let chunk = &mut self.chunk;
         if chunk
@@ -187,12 +187,12 @@ impl ChunkBuilder {
     }
 
     /// Keeps where an image is that cannot be packed.
-    pub(crate) fn leave_out(&mut self, key: Vec<u8>, size: u64, place: Option<Place>) {
+    pub(crate) fn leave_out(&mut self, key: Vec<u8>, size: u64, place: Option<MemberPlace>) {
         self.chunk.left_out.push(LeftOut { key, size, place });
     }
 
     /// And those of another chunk.
-    pub fn leave_out_all_of(&mut self, chunk: &Chunk) {
+    pub fn leave_out_all_of(&mut self, chunk: &FileList) {
         self.chunk.left_out.extend_from_slice(&chunk.left_out);
     }
 
@@ -210,7 +210,7 @@ impl ChunkBuilder {
     }
 
     /// Returns the files.
-    pub fn finish(self) -> Chunk {
+    pub fn finish(self) -> FileList {
         let mut chunk = self.chunk;
         chunk.name_bytes.shrink_to_fit();
         chunk.name_lens.values.shrink_to_fit();
@@ -225,7 +225,7 @@ impl ChunkBuilder {
     }
 }
 
-impl Chunk {
+impl FileList {
     /// The class directory, empty for a flat split.
     pub fn name(&self) -> &[u8] {
         &self.name
@@ -260,7 +260,7 @@ impl Chunk {
             name: &self.name_bytes[name_start as usize..name_end as usize],
             size: self.sizes.get(index),
             class: self.class,
-            place: self.offsets.get(index).map(|offset| Place {
+            place: self.offsets.get(index).map(|offset| MemberPlace {
                 volume: self.volume_of(index as u64),
                 offset: *offset,
             }),
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn entries_come_back_as_they_went_in() {
-        let mut chunk = ChunkBuilder::new(b"c");
+        let mut chunk = FileListBuilder::new(b"c");
         chunk.enter(b"c");
         chunk.push(b"one.jpg", 1, 0);
         chunk.push(b"two\xff.jpg", u64::MAX >> 8, 0);
@@ -339,7 +339,7 @@ mod tests {
     fn long_names_and_large_files_come_back_among_many() {
         let name = |n: usize| vec![b'a' + (n % 26) as u8; [1, 254, 255, 256, 70_000][n % 5]];
         let size = |n: usize| u64::from(u32::MAX) - 2 + n as u64 % 5;
-        let mut chunk = ChunkBuilder::new(b"c");
+        let mut chunk = FileListBuilder::new(b"c");
         for n in 0..1000 {
             if n % 130 == 0 {
                 chunk.enter(format!("c/{n}").as_bytes());
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn digests_see_names_sizes_and_times() {
         let one = |name: &[u8], size, time| {
-            let mut chunk = ChunkBuilder::new(b"c");
+            let mut chunk = FileListBuilder::new(b"c");
             chunk.enter(b"c");
             chunk.push(name, size, time);
             let chunk = chunk.finish();

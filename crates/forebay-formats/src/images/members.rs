@@ -2,7 +2,7 @@
 
 use super::archive::{Members, Volume};
 use super::layout::Unit;
-use super::list::{Chunk, ChunkBuilder};
+use super::list::{FileList, FileListBuilder};
 use crate::class_list::is_list_path;
 use crate::finding::{Action, Finding, Reason};
 use crate::finding_list::FindingList;
@@ -15,13 +15,13 @@ pub(super) fn collect(
     volumes: &[Volume],
     split_dir: &[u8],
     unit: &Unit,
-) -> (Chunk, FindingList) {
+) -> (FileList, FindingList) {
     let (name, deep) = match unit {
         Unit::Class(name) => (name.as_slice(), true),
         Unit::Flat => (b"".as_slice(), false),
         Unit::All => (b"".as_slice(), true),
     };
-    let mut chunk = ChunkBuilder::new(name);
+    let mut chunk = FileListBuilder::new(name);
     let mut findings = FindingList::default();
     let mut note = |action, reason, path: &[u8], detail: &str| {
         findings.push(&Finding::new(action, reason, path, detail));

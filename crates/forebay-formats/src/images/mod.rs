@@ -22,13 +22,13 @@ mod survey;
 mod top;
 mod walk;
 
-pub use archive::{Archive, Place, Volume};
+pub use archive::{Archive, MemberPlace, Volume};
 pub use boxes::BoxIndex;
 pub use extras::{Extras, Knowledge};
 pub use foreign::LabelFile;
 pub use labels::{Columns, Labels, RowClass};
 pub use layout::{SourceLayout, SplitSource, Unit};
-pub use list::{Chunk, ChunkBuilder, EntryRef};
+pub use list::{EntryRef, FileList, FileListBuilder};
 pub use open::{OpenFile, OpenSource, Refusal};
 pub use source::{Source, SourceOptions};
 pub use survey::{ClassesFrom, Survey};

@@ -4,7 +4,7 @@
 //! are looked at, and only those that may be one. Reading is one request for each image; what is open at once is bounded
 //! by the threads that read. A source in a store gives the shards that the same files in a directory would give.
 
-use super::archive::{Archive, MemberRef, Members, Place, Volume, VolumeKind, identity};
+use super::archive::{Archive, MemberPlace, MemberRef, Members, Volume, VolumeKind, identity};
 use super::boxes::{self, BoxIndex};
 use super::layout::Unit;
 use crate::error::{Error, Result};
@@ -119,7 +119,7 @@ impl Objects {
     /// Appends the bytes of an object, which must still be the one that the census saw.
     pub(crate) fn append_to(
         &self,
-        place: Place,
+        place: MemberPlace,
         size: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), (Reason, String)> {
@@ -196,7 +196,7 @@ impl Objects {
             .collect();
         let found = in_parallel(&unknown, cancel, |number| {
             let size = sizes.get(number).copied().unwrap_or(0);
-            let place = Place {
+            let place = MemberPlace {
                 volume: 0,
                 offset: *number,
             };
@@ -359,7 +359,7 @@ impl Gathered {
                 ));
                 continue;
             }
-            let place = Place {
+            let place = MemberPlace {
                 volume: 0,
                 offset: number as u64,
             };
@@ -383,7 +383,7 @@ impl Gathered {
             ends: self.ends,
             etags: self.etags,
         });
-        texts.sort_by(|a: &(Vec<u8>, u64, Place), b| a.0.cmp(&b.0));
+        texts.sort_by(|a: &(Vec<u8>, u64, MemberPlace), b| a.0.cmp(&b.0));
         texts.truncate(TEXTS_MAX);
         let mut text_bytes = 0u64;
         texts.retain(|(_, size, _)| {

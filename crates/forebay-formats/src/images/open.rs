@@ -3,7 +3,7 @@
 //! A file is opened first and read later, so that many can be asked for ahead of time. Archives are open once, whatever the
 //! number of threads, unless there are very many.
 
-use super::archive::{OpenVolumes, Place, Volume, VolumeRef};
+use super::archive::{MemberPlace, OpenVolumes, Volume, VolumeRef};
 use super::list::EntryRef;
 use crate::error::{Error, Result};
 use crate::finding::Reason;
@@ -41,7 +41,7 @@ enum What<'a> {
     /// A file of its own.
     File(OwnedFd),
     /// A member of an archive.
-    Member(VolumeRef<'a>, Place, u64),
+    Member(VolumeRef<'a>, MemberPlace, u64),
 }
 
 impl OpenSource {

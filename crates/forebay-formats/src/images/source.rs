@@ -1,11 +1,11 @@
 //! A source of image files: a directory, or the tree of the members of one archive or several, or of the objects of a store.
 
-use super::archive::{self, Archive, Collected, Collector, Members, Place, Volume};
+use super::archive::{self, Archive, Collected, Collector, MemberPlace, Members, Volume};
 use super::boxes::{self, BoxIndex};
 use super::layout::{
     self, ArchiveFacts, Arrangement, FoundArchives, LayoutContext, SplitSource, TopFiles,
 };
-use super::list::Chunk;
+use super::list::FileList;
 use super::objects::{self, Objects};
 use super::survey::Survey;
 use super::{SourceLayout, Top, members, walk};
@@ -160,7 +160,7 @@ impl Source {
                 let name = object.key.as_bytes();
                 if Members::keeps_text(name) && object.len <= LIST_MAX_BYTES {
                     let text = store.get(&object.key, LIST_MAX_BYTES)?;
-                    let place = Place {
+                    let place = MemberPlace {
                         volume: 0,
                         offset: 0,
                     };
@@ -291,7 +291,7 @@ impl Source {
         split: &SplitSource,
         progress: &dyn Progress,
         cancel: &Cancel,
-    ) -> Result<Vec<(Chunk, FindingList)>> {
+    ) -> Result<Vec<(FileList, FindingList)>> {
         let (dir, units) = (&split.dir, &split.units);
         if let Tree::Members(tree) | Tree::Listing(tree) = &self.tree {
             let list = |unit| members::collect(tree, &self.volumes, dir, unit);

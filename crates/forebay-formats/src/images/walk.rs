@@ -1,7 +1,7 @@
 //! Walking one unit of a split: all files below a directory, sorted, links followed but never in circles.
 
 use super::layout::Unit;
-use super::list::{Chunk, ChunkBuilder, too_large};
+use super::list::{FileList, FileListBuilder, too_large};
 use crate::finding::{Action, Finding, Reason};
 use crate::finding_list::FindingList;
 use crate::key_path::{base, join};
@@ -27,7 +27,7 @@ pub(super) fn walk(
     unit: &Unit,
     progress: &dyn Progress,
     cancel: &Cancel,
-) -> (Chunk, FindingList) {
+) -> (FileList, FindingList) {
     let (dir, recurse) = match unit {
         Unit::Class(name) => (name.as_slice(), true),
         Unit::Flat => (b"".as_slice(), false),
@@ -36,7 +36,7 @@ pub(super) fn walk(
     let mut walk = Walk {
         root: src.join(OsStr::from_bytes(split_dir)),
         split_dir,
-        chunk: ChunkBuilder::new(dir),
+        chunk: FileListBuilder::new(dir),
         findings: FindingList::default(),
         progress,
         counted: (0, 0),
@@ -52,7 +52,7 @@ pub(super) fn walk(
 struct Walk<'a> {
     root: PathBuf,
     split_dir: &'a [u8],
-    chunk: ChunkBuilder,
+    chunk: FileListBuilder,
     findings: FindingList,
     progress: &'a dyn Progress,
     /// Files and bytes that the progress was not told of yet.

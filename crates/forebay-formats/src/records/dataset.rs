@@ -1,7 +1,7 @@
 //! Datasets of Forebay: a manifest, and shards of TFRecords or indexed ones.
 
 use super::shards::{Names, order_of, split};
-use super::{Format, RecordInput, RecordSource, SourceFacts};
+use super::{Format, RecordInput, RecordSource, SourceFacts, by_extension};
 use crate::error::Result;
 use forebay_cache::open_dataset;
 use forebay_shard::manifest::FILE_NAME;
@@ -23,7 +23,9 @@ impl Format for Dataset {
     }
 
     fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
-        names.iter().copied().find(|name| *name == FILE_NAME)
+        let mut all = names.iter().copied();
+        all.find(|name| *name == FILE_NAME)
+            .or_else(|| by_extension(self, names))
     }
 
     fn advice(&self) -> &'static str {

@@ -56,6 +56,12 @@ pub(crate) trait Format: Send + Sync {
     fn open(&self, input: &RecordInput) -> Result<RecordSource>;
 }
 
+/// The first name with an extension of the format. The names of compressed files and of numbered ones go on behind it.
+fn by_extension<'n>(format: &dyn Format, names: &[&'n str]) -> Option<&'n str> {
+    let has = |name: &&str| format.extensions().iter().any(|end| name.contains(end));
+    names.iter().copied().find(has)
+}
+
 /// A row of the table of formats.
 #[derive(Clone, Copy)]
 pub struct RecordFormat(&'static dyn Format);
@@ -217,4 +223,41 @@ pub struct SourceRecord<'a> {
     pub label: Option<i64>,
     /// Its key; empty where it has none.
     pub key: &'a [u8],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_detected_by_the_names_at_the_top() {
+        let detect = |names: &[&'static str]| {
+            RecordFormat::detect(names).map(|(format, sign)| (format.name(), sign))
+        };
+        for (names, expected) in [
+            (
+                &["train-00000-of-00002", "forebay.json"][..],
+                Some(("dataset", "forebay.json")),
+            ),
+            (
+                &["train-00000-of-00002.fbs"],
+                Some(("dataset", "train-00000-of-00002.fbs")),
+            ),
+            (
+                &["x", "train-00000-of-01024"],
+                Some(("tfrecord", "train-00000-of-01024")),
+            ),
+            (&["a.tfrecord.gz"], Some(("tfrecord", "a.tfrecord.gz"))),
+            (
+                &["a.tfrecord-00000-of-00001"],
+                Some(("tfrecord", "a.tfrecord-00000-of-00001")),
+            ),
+            (&["best-of-all", "a.jpg", "-of-1"], None),
+            (&[], None),
+        ] {
+            assert_eq!(detect(names), expected);
+        }
+        let names: std::collections::BTreeSet<_> = RecordFormat::all().map(|f| f.name()).collect();
+        assert_eq!(names.len(), RecordFormat::all().len());
+    }
 }

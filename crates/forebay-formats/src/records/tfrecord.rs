@@ -2,7 +2,7 @@
 
 use super::foreign_records::refused;
 use super::shards::{Names, order_of, split};
-use super::{ForeignSchema, Format, RecordInput, RecordSource, SourceFacts};
+use super::{ForeignSchema, Format, RecordInput, RecordSource, SourceFacts, by_extension};
 use crate::error::{Error, Result};
 use forebay_shard::example::{FeatureKind, feature_kinds};
 use forebay_shard::manifest::FeatureEntry;
@@ -25,7 +25,7 @@ impl Format for TfRecord {
     }
 
     fn extensions(&self) -> &'static [&'static str] {
-        &[".tfrecord", ".tfrecords"]
+        &[".tfrecord"]
     }
 
     /// TensorFlow's own tools number their files and give them no extension: `train-00000-of-01024`.
@@ -36,8 +36,8 @@ impl Format for TfRecord {
                 is_number(of) && is_number(before.rsplit('-').next().unwrap_or_default())
             })
         };
-        let mut names = names.iter().copied();
-        names.find(|name| is_numbered(name) || name.contains(".tfrecord"))
+        let mut all = names.iter().copied();
+        by_extension(self, names).or_else(|| all.find(|name| is_numbered(name)))
     }
 
     fn advice(&self) -> &'static str {

@@ -2,7 +2,7 @@
 
 use super::{SplitCensus, UNLABELLED};
 use crate::error::{Error, Result};
-use forebay_formats::images::{Chunk, ChunkBuilder, Columns, Labels, RowClass};
+use forebay_formats::images::{Columns, FileList, FileListBuilder, Labels, RowClass};
 use forebay_formats::key_path::{base, join, stem};
 use forebay_formats::{Action, ClassList, Finding, FindingList, Reason, escape};
 use std::path::Path;
@@ -60,11 +60,11 @@ impl<'a> LabelJoin<'a> {
     pub(super) fn split(
         &mut self,
         split: &mut SplitCensus,
-        chunk: &Chunk,
+        chunk: &FileList,
         (is_named, is_first): (bool, bool),
         findings: &mut FindingList,
     ) -> Result<()> {
-        let mut kept = ChunkBuilder::new(chunk.name());
+        let mut kept = FileListBuilder::new(chunk.name());
         // What has changed since, and when.
         kept.changed_at(i128::from(chunk.times_digest()));
         if is_first {

@@ -15,8 +15,8 @@ pub use split::SplitCensus;
 use crate::error::{Error, Result};
 use crate::options::{OnBadImage, PackOptions};
 use forebay_formats::images::{
-    Chunk, ClassesFrom, Columns, Knowledge, LabelFile, Labels, Source, SourceLayout, SplitSource,
-    Survey, Unit, Volume,
+    ClassesFrom, Columns, FileList, Knowledge, LabelFile, Labels, Source, SourceLayout,
+    SplitSource, Survey, Unit, Volume,
 };
 use forebay_formats::key_path::join;
 use forebay_formats::{ClassList, Finding, FindingList, Progress, Reason, escape, is_list_path};
@@ -196,13 +196,13 @@ impl Census {
     /// Bytes of the images in compressed archives, which are decoded into a file before they are packed.
     pub(crate) fn spool_bytes(&self) -> u64 {
         let chunks = self.splits.iter().flat_map(|split| &split.chunks);
-        let compressed = |chunk: &&Chunk| {
+        let compressed = |chunk: &&FileList| {
             let mut volumes = chunk
                 .volumes()
                 .map(|volume| &self.volumes[usize::from(volume)]);
             volumes.any(Volume::is_compressed_stream)
         };
-        chunks.filter(compressed).map(Chunk::bytes).sum()
+        chunks.filter(compressed).map(FileList::bytes).sum()
     }
 
     /// Facts about images beyond their files and classes.
@@ -304,7 +304,7 @@ impl Files<'_> {
     }
 
     /// The files of a split, with the classes of their directories.
-    fn chunks(&self, split: &SplitSource, findings: &mut FindingList) -> Result<Vec<Chunk>> {
+    fn chunks(&self, split: &SplitSource, findings: &mut FindingList) -> Result<Vec<FileList>> {
         let listed = self.source.list(split, self.progress, self.cancel)?;
         let classes = &self.survey.classes;
         let mut chunks = Vec::new();

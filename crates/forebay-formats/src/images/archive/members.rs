@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Place of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct MemberPlace {
     /// Which archive of the source.
     pub volume: u16,
     /// Position of its data in the decoded tar stream, or of its record in a zip's directory.
@@ -19,7 +19,7 @@ pub struct Place {
 pub(crate) struct MemberRef<'a> {
     pub(crate) path: &'a [u8],
     pub(crate) size: u64,
-    pub(crate) place: Place,
+    pub(crate) place: MemberPlace,
     pub(crate) kind: Kind,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    pub(crate) fn push(&mut self, path: &[u8], size: u64, place: Place, kind: Kind) {
+    pub(crate) fn push(&mut self, path: &[u8], size: u64, place: MemberPlace, kind: Kind) {
         let known = self.kinds.iter().position(|known| *known == kind);
         let kind = known.unwrap_or_else(|| {
             self.kinds.push(kind);
@@ -69,7 +69,7 @@ impl Members {
     pub(crate) fn append(&mut self, other: &Self, volumes: u16) {
         for at in 0..other.items.len() {
             let member = other.get(at);
-            let place = Place {
+            let place = MemberPlace {
                 volume: member.place.volume + volumes,
                 offset: member.place.offset,
             };
@@ -129,7 +129,7 @@ impl Members {
         MemberRef {
             path: self.path(index),
             size: item.size,
-            place: Place {
+            place: MemberPlace {
                 volume: item.volume,
                 offset: item.offset,
             },
@@ -217,7 +217,7 @@ mod tests {
                 Some(path) => (path, Kind::Directory),
                 None => (*path, Kind::Image),
             };
-            let place = Place {
+            let place = MemberPlace {
                 volume: 0,
                 offset: number as u64,
             };

@@ -15,7 +15,7 @@ mod zip;
 
 pub use bytes::Archive;
 pub(crate) use bytes::identity;
-pub use members::Place;
+pub use members::MemberPlace;
 pub(crate) use members::{MemberRef, Members};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use read::OpenVolume;
@@ -198,7 +198,7 @@ impl<'a> Collector<'a> {
         let all = &mut self.collected;
         let first = all.volumes.len() as u16;
         // The directory of an archive without members.
-        let place = Place {
+        let place = MemberPlace {
             volume: first,
             offset: 0,
         };
@@ -424,7 +424,7 @@ impl<'a> Collector<'a> {
     }
 
     fn push(&mut self, path: &[u8], size: u64, (volume, offset): (u16, u64), kind: Kind) {
-        let place = Place { volume, offset };
+        let place = MemberPlace { volume, offset };
         self.collected.members.push(path, size, place, kind);
     }
 

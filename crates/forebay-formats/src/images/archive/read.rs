@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::bytes::{ArchiveFile, Fetched, ReadAt};
-use super::{Place, Trouble, Volume, VolumeKind, zip};
+use super::{MemberPlace, Trouble, Volume, VolumeKind, zip};
 use crate::error::{Error, Result};
 use crate::finding::Reason;
 use crate::progress::Progress;
@@ -203,7 +203,7 @@ impl OpenVolume {
     }
 
     /// Tells the system that a member will be needed.
-    pub(crate) fn will_need(&self, place: Place, size: u64) {
+    pub(crate) fn will_need(&self, place: MemberPlace, size: u64) {
         let (Some(file), false) = (
             self.file(),
             matches!(self.volume.kind, VolumeKind::Zip { .. }),
@@ -222,7 +222,7 @@ impl OpenVolume {
     /// Appends the content of a member.
     pub(crate) fn append_to(
         &self,
-        place: Place,
+        place: MemberPlace,
         size: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), (Reason, String)> {
