@@ -10,7 +10,7 @@
 //! # Formats with columns
 //!
 //! A format that stores columns (Parquet, MDS, WebDataset) needs nothing else: its reader encodes an `Example` for each row,
-//! [`RecordSource::features`] has the name, kind and shape of each column, and a row group or a sample's size is its
+//! [`SourceFacts::features`] has the name, kind and shape of each column, and a row group or a sample's size is its
 //! [`record_bytes`](RecordFile::record_bytes). Columns keep their names, but for `image`, `label` and `boxes`, which become
 //! TensorFlow's keys. Reading single columns without encoding records is for readers in place; they will get a method of
 //! [`RecordFile`] when one exists.
