@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the fuzz targets of forebay-pack and forebay-store, and those of transcode in forebay-image:
+"""Writes the seeds of the fuzz targets of forebay-formats, forebay-pack and forebay-store, and those of transcode in forebay-image:
 crates/*/fuzz/corpus/*/seed-*.
 
     python3 tools/make_fuzz_seeds.py [PLAN JOURNAL SHARD]
@@ -30,7 +30,7 @@ LISTS = b"n01440764 tench, Tinca tinca\nn01443537\tgoldfish\nplain\n"
 SOLUTION = b"ImageId,PredictionString\nval_1,n01443537 1 2 3 4 \nval.2,plain 1 2 3 4\n"
 
 
-def keep(target, name, content, crate="forebay-pack"):
+def keep(target, name, content, crate="forebay-formats"):
     folder = CRATES / crate / "fuzz/corpus" / target
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"seed-{name}").write_bytes(content)
@@ -236,15 +236,15 @@ def main():
         plan, journal = ([line[9:] for line in pathlib.Path(path).read_bytes().splitlines()] for path in sys.argv[1:3])
         source = json.loads(plan[0])["source"].encode()
         plan, journal = ([sealed(line.replace(source, b"/data")) for line in lines] for lines in (plan, journal))
-        keep("plan", "whole", b"".join(plan))
-        keep("plan", "cut", b"".join(plan)[:-40])
-        keep("plan", "without-findings", b"".join(plan[:2]) + sealed(b'{"findings":0}'))
-        keep("journal", "whole", b"".join(journal))
-        keep("journal", "torn", b"".join(journal)[:-7])
-        keep("journal", "twice", journal[0] + journal[1] + b"garbage\n" + journal[1])
+        keep("plan", "whole", b"".join(plan), "forebay-pack")
+        keep("plan", "cut", b"".join(plan)[:-40], "forebay-pack")
+        keep("plan", "without-findings", b"".join(plan[:2]) + sealed(b'{"findings":0}'), "forebay-pack")
+        keep("journal", "whole", b"".join(journal), "forebay-pack")
+        keep("journal", "torn", b"".join(journal)[:-7], "forebay-pack")
+        keep("journal", "twice", journal[0] + journal[1] + b"garbage\n" + journal[1], "forebay-pack")
         numbers = b'{"changed":18446744073709551615,"left":18446744073709551615}'
         large = [line[9:-1].replace(b'{"changed":0,"left":0}', numbers) for line in journal[1:]]
-        keep("journal", "large-numbers", journal[0] + b"".join(sealed(line) for line in large))
+        keep("journal", "large-numbers", journal[0] + b"".join(sealed(line) for line in large), "forebay-pack")
     transcode_seeds()
     store_seeds()
 

@@ -31,11 +31,17 @@ impl From<forebay_checkpoint::Error> for Failure {
     }
 }
 
+impl From<forebay_pack::SourceError> for Failure {
+    fn from(error: forebay_pack::SourceError) -> Self {
+        forebay_pack::Error::from(error).into()
+    }
+}
+
 impl From<forebay_pack::Error> for Failure {
     fn from(error: forebay_pack::Error) -> Self {
         use forebay_pack::Error;
         let hint = error.hint().or_else(|| match &error {
-            Error::Source { .. } => Some(
+            Error::Source(forebay_pack::SourceError::Source { .. }) => Some(
                 "name a directory of JPEG, PNG, WebP and TIFF files: <class>/<file> or <split>/<class>/<file>"
                     .to_owned(),
             ),

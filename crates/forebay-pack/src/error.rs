@@ -1,7 +1,7 @@
 //! Errors of a pack or an export.
 
 use crate::part::Part;
-use crate::report::Finding;
+use forebay_formats::Finding;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,34 +15,9 @@ pub enum Error {
     /// The options make no sense together.
     #[error("{0}")]
     Options(String),
-    /// The source is not what it has to be: missing, no directory, without images, ambiguous.
-    #[error("{}: {what}", path.display())]
-    Source {
-        /// The place in the source.
-        path: PathBuf,
-        /// Description of the error.
-        what: String,
-    },
-    /// A list of labels or classes cannot be used.
-    #[error("{}: {what}", path.display())]
-    List {
-        /// The file, or the directory that it does not name.
-        path: PathBuf,
-        /// The reason, with the line.
-        what: String,
-    },
-    /// The source is a dataset of another tool, which would be packed with the wrong labels.
-    #[error("{}: this looks like {format} ({sign}), which pack does not read", path.display())]
-    ForeignTree {
-        /// The place in the source.
-        path: PathBuf,
-        /// The tool or format.
-        format: &'static str,
-        /// The file or directory that shows it.
-        sign: String,
-        /// How its images can be packed.
-        advice: &'static str,
-    },
+    /// The source, its labels or its classes cannot be used.
+    #[error(transparent)]
+    Source(forebay_formats::Error),
     /// The destination cannot take this data set: it holds something else, or lies inside the source.
     #[error("{}: {what}", path.display())]
     Destination {
@@ -171,17 +146,11 @@ impl Error {
     }
 
     pub(crate) fn source(path: impl AsRef<Path>, what: impl Into<String>) -> Self {
-        Self::Source {
-            path: path.as_ref().to_path_buf(),
-            what: what.into(),
-        }
+        Self::Source(forebay_formats::Error::source(path, what))
     }
 
     pub(crate) fn list(path: impl AsRef<Path>, what: impl Into<String>) -> Self {
-        Self::List {
-            path: path.as_ref().to_path_buf(),
-            what: what.into(),
-        }
+        Self::Source(forebay_formats::Error::list(path, what))
     }
 
     pub(crate) fn destination(path: impl AsRef<Path>, what: impl Into<String>) -> Self {
@@ -200,9 +169,7 @@ impl Error {
             _ => None,
         };
         match (self, io_kind) {
-            (Self::ForeignTree { advice, .. }, _) => Some(format!(
-                "{advice}; --layout classes or --layout splits packs the tree by the names of its directories all the same"
-            )),
+            (Self::Source(error), _) => error.hint(),
             (Self::DifferentPack { .. }, _) => Some(
                 "repeat the earlier arguments to continue it, choose another destination, or start over with --overwrite"
                     .into(),
@@ -243,6 +210,23 @@ fn of_what(differences: &[String]) -> String {
     match differences {
         [] => " of the same data".into(),
         _ => format!(" that differs from this one: {}", differences.join("; ")),
+    }
+}
+
+impl From<forebay_formats::Error> for Error {
+    /// Errors that sources and destinations share are one variant here.
+    fn from(error: forebay_formats::Error) -> Self {
+        use forebay_formats::Error as Source;
+        match error {
+            Source::Interrupted => Self::Interrupted {
+                finished: 0,
+                total: 0,
+            },
+            Source::Io { path, op, source } => Self::Io { path, op, source },
+            Source::Store(error) => Self::Store(error),
+            Source::Shard(error) => Self::Shard(error),
+            error => Self::Source(error),
+        }
     }
 }
 

@@ -6,18 +6,15 @@
 
 mod against;
 mod census;
-mod class_list;
 mod convert;
 mod destination;
 mod error;
 mod export;
-mod foreign_records;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod input;
-mod key_path;
 mod observer;
+mod open_files;
 mod options;
 mod original;
 mod part;
@@ -28,34 +25,31 @@ mod report;
 mod resume;
 mod run;
 mod run_part;
-mod sniff;
 mod upload;
 mod write;
 
 pub use against::{Against, AgainstReport, Difference, DifferenceKind};
-pub use census::{Census, EntryRef, SplitCensus};
-pub use class_list::{ClassList, ClassName};
+pub use census::{Census, SplitCensus};
 pub use convert::{
     ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, ProgressiveChange, RepairOptions,
     RepairSummary, SeekPointChange, convert, repair,
 };
 pub use error::{Error, Result};
-pub use export::{ExportOptions, ExportSummary, SkippedRecord, export};
-pub use foreign_records::{ForeignRecords, ForeignSchema, class_names};
-pub use input::SourceLayout;
-pub use observer::{Cancel, Observer, ShardDone, Stage};
-pub use options::{
-    DEFAULT_SHARD_BYTES, Format, MAX_SHARDS, OnBadImage, PackOptions, Sharding, ShuffleWhen,
+pub use export::{ExportOptions, ExportSummary, export};
+pub use forebay_formats::images::{EntryRef, SourceLayout};
+pub use forebay_formats::records::{ForeignRecords, ForeignSchema, class_names};
+pub use forebay_formats::{
+    Action, ClassList, ClassName, Error as SourceError, Finding, Reason, escape,
 };
+pub use observer::{Cancel, Observer, ShardDone, Stage};
+pub use options::{Format, OnBadImage, PackOptions, Sharding, ShuffleWhen, UploadOptions};
 pub use original::original_image;
 pub use part::Part;
 pub use plan::{Plan, PlannedShard, PlannedSplit};
 pub use prepare::{Prepared, prepare};
 pub use report::{
-    Action, Finding, ProgressiveCount, Reason, SeekPointCount, SplitSummary, Summary, Uploaded,
-    escape,
+    ProgressiveCount, SeekPointCount, SkippedRecord, SplitSummary, Summary, Uploaded,
 };
 pub use run::pack;
 pub use run_part::{FinishOptions, PartSummary, finish};
-pub use upload::UploadOptions;
 pub use write::{Sample, SourceProbe};

@@ -1,10 +1,10 @@
 //! Progress of a pack, and its cancellation.
 
 use crate::census::Census;
-use crate::export::SkippedRecord;
 use crate::plan::Plan;
-use crate::report::Finding;
-use crate::report::Uploaded;
+use crate::report::{SkippedRecord, Uploaded};
+use forebay_formats::Finding;
+use forebay_formats::Progress;
 pub use forebay_store::Cancel;
 
 /// The stages of a pack, in order.
@@ -83,3 +83,20 @@ pub trait Observer: Sync {
 
 /// An observer that looks away.
 impl Observer for () {}
+
+/// Tells an observer of a pack how far a source is read.
+pub(crate) struct SourceProgress<'a>(pub(crate) &'a dyn Observer);
+
+impl Progress for SourceProgress<'_> {
+    fn counted(&self, files: u64, bytes: u64) {
+        self.0.counted(files, bytes);
+    }
+
+    fn archive_read(&self, bytes: u64, len: u64) {
+        self.0.archive_read(bytes, len);
+    }
+
+    fn finding(&self, finding: &Finding) {
+        self.0.finding(finding);
+    }
+}

@@ -1,19 +1,19 @@
 //! Options of a pack, and their defaults.
 
-use crate::input::SourceLayout;
-use crate::upload::UploadOptions;
+use forebay_formats::images::{SourceLayout, SourceOptions};
 use forebay_image::SeekDensity;
 use forebay_shard::{BlockCompression, Codec, ShardFormat};
-use forebay_store::{Durability, Location, StoreOptions};
+use forebay_staging::AreaOptions;
+use forebay_store::{Durability, Limiter, Location, StoreOptions};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Default size of a shard, image bytes: large enough for sequential reading from any storage, small enough that
 /// a retry is cheap.
-pub const DEFAULT_SHARD_BYTES: u64 = 256 << 20;
+const DEFAULT_SHARD_BYTES: u64 = 256 << 20;
 
 /// More shards than this in one split do not fit the five digits of `train-00000-of-00004`.
-pub const MAX_SHARDS: u32 = 99_999;
+pub(crate) const MAX_SHARDS: u32 = 99_999;
 
 /// The kind of shard to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,14 +191,21 @@ impl PackOptions {
 
     /// The source as a path: of one in a store, its URL, which messages and the paths of images begin with.
     pub(crate) fn place(&self) -> PathBuf {
-        match self.src.local_path() {
-            Ok(path) => path.to_path_buf(),
-            Err(_) => PathBuf::from(self.src.to_string()),
-        }
+        self.source().root()
+    }
+
+    /// The source, as a reader of sources takes it.
+    pub(crate) fn source(&self) -> SourceOptions {
+        let mut source = SourceOptions::new(self.src.clone());
+        source.store = self.src_store.clone();
+        source.layout = self.layout;
+        source.split.clone_from(&self.split);
+        source.jobs = self.decided_jobs();
+        source
     }
 
     /// Threads that will be used.
-    pub fn decided_jobs(&self) -> usize {
+    pub(crate) fn decided_jobs(&self) -> usize {
         // available_parallelism respects affinity and cgroup quotas.
         let machine = || std::thread::available_parallelism().map_or(1, |n| n.get());
         self.jobs.unwrap_or_else(machine).max(1)
@@ -246,6 +253,34 @@ impl PackOptions {
             ));
         }
         Ok(())
+    }
+}
+
+/// How a destination in a store is reached, and where shards lie until they are there.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct UploadOptions {
+    /// The staging area; none: [`AreaOptions::default_dir`]. Given with a local destination, that is written through the area too.
+    pub staging_dir: Option<PathBuf>,
+    /// Bytes that the area may hold; none: half of what is free on its disk.
+    pub staging_bytes: Option<u64>,
+    /// How the store is reached.
+    pub store: StoreOptions,
+    /// The bandwidth of all uploads together.
+    pub limiter: Option<Limiter>,
+}
+
+impl UploadOptions {
+    /// Whether a destination is written through a staging area.
+    pub(crate) fn are_for(&self, dst: &Location) -> bool {
+        dst.is_remote() || self.staging_dir.is_some()
+    }
+
+    /// The area that is used.
+    pub(crate) fn area_dir(&self) -> PathBuf {
+        self.staging_dir
+            .clone()
+            .unwrap_or_else(AreaOptions::default_dir)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::census::Census;
 use crate::error::{Error, Result};
-use crate::observer::{Cancel, Observer};
+use crate::observer::{Cancel, Observer, SourceProgress, Stage};
+use crate::open_files;
 use crate::options::{OnBadImage, PackOptions};
 use crate::plan::Plan;
 use forebay_store::Location;
@@ -73,7 +74,7 @@ pub fn prepare(
 ) -> Result<Prepared> {
     let begin = Instant::now();
     options.validate().map_err(Error::Options)?;
-    crate::write::check_open_files()?;
+    open_files::check()?;
     let place = options.place();
     if !options.src.is_remote() {
         options.src.local_path()?;
@@ -96,7 +97,8 @@ pub fn prepare(
         }
         refuse_inside(&dst, dir, "the quarantine lies in the destination")?;
     }
-    let census = Census::take(options, observer, cancel)?;
+    observer.stage(Stage::Census);
+    let census = Census::take(options, &SourceProgress(observer), cancel)?;
     let plan = Plan::make(&census, options)?;
     observer.planned(&census, &plan);
     Ok(Prepared {

@@ -1,13 +1,12 @@
 //! The end of a pack: the report, the manifest, and the summary of the dataset.
 
-use crate::census::FindingList;
 use crate::destination::{Destination, Outline, PACK_DIR, Publication, REPORT, ShardLine, WorkDir};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
 use crate::prepare::Prepared;
-use crate::report::{
-    Action, Finding, ProgressiveCount, Reason, SeekPointCount, SplitSummary, Summary, escape,
-};
+use crate::report::{ProgressiveCount, SeekPointCount, SplitSummary, Summary};
+use forebay_formats::FindingList;
+use forebay_formats::{Action, Finding, Reason, escape};
 use forebay_shard::example::{FeatureKind, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
 use forebay_shard::manifest::{
     ClassEntry, EpochOrder, FeatureEntry, Manifest, ShardEntry, SplitEntry, block_records,

@@ -1,193 +1,10 @@
-//! Findings about single files, and the summary of a run.
+//! The summary of a run.
 
+use forebay_formats::{Action, Finding, Reason};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// Outcome of a file with a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Action {
-    /// It is no image and was never meant to be one; it is not in the data set.
-    Ignored,
-    /// It should be an image but cannot be packed; it is not in the data set.
-    Skipped,
-    /// As skipped, and a copy of it is in the quarantine directory.
-    Quarantined,
-    /// It is in the data set, byte for byte, with a remark.
-    Kept,
-    /// Its picture is in the dataset, transcoded to JPEG because it was odd.
-    Converted,
-    /// Its picture is in the data set, made smaller as it was asked for.
-    Resized,
-}
-
-impl Action {
-    /// Whether a file that should have been packed is not in the data set.
-    pub fn leaves_out(self) -> bool {
-        matches!(self, Self::Skipped | Self::Quarantined)
-    }
-}
-
-/// Why there is something to say about a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Reason {
-    /// A name that starts with a dot.
-    Hidden,
-    /// Outside of every class or split directory.
-    Outside,
-    /// A socket, a device or a pipe.
-    SpecialFile,
-    /// The content is not that of an image.
-    NotAnImage,
-    /// An image in a format that is not packed.
-    OtherFormat,
-    /// The system refused to read it.
-    Unreadable,
-    /// The store that it is in did not give its bytes, however often it was asked.
-    NotFetched,
-    /// It was there in the census and is gone.
-    Vanished,
-    /// It had another size in the census.
-    SizeChanged,
-    /// It has no bytes.
-    Empty,
-    /// The image's header is damaged, cut short or beyond the limits.
-    BadHeader,
-    /// More bytes than a record may have.
-    TooLarge,
-    /// A symbolic link to nothing.
-    DanglingLink,
-    /// A symbolic link to a directory that it is in.
-    LinkLoop,
-    /// The content's format is another than the name says.
-    NameMismatch,
-    /// Four inks instead of RGB.
-    Cmyk,
-    /// Bytes after the end of the image.
-    TrailingBytes,
-    /// The end of the image is not there: the file was cut. If it is packed all the same, its pixels are all there.
-    NoEnd,
-    /// The header is in order, and the pixels cannot be decoded.
-    BadData,
-    /// An image of a kind that no decoder here reads.
-    Unsupported,
-    /// It is larger than the size that was asked for.
-    LargerThanAsked,
-    /// A progressive JPEG that was to become a baseline one, from which its bytes could not be restored.
-    Progressive,
-    /// A link in an archive.
-    Link,
-    /// A name in an archive that is no path below it.
-    UnsafeName,
-    /// Boxes that cannot be read.
-    BadAnnotation,
-    /// The file of labels has no line for it.
-    Unlisted,
-    /// The file of labels has a line for it, but it is not there.
-    NotThere,
-    /// A file that may hold labels, which no option named.
-    UnusedLabels,
-}
-
-impl Reason {
-    /// Whether an image that the census passed over for it counts as a bad image.
-    pub(crate) fn is_bad_image(self) -> bool {
-        matches!(
-            self,
-            Self::OtherFormat
-                | Self::Unreadable
-                | Self::DanglingLink
-                | Self::LinkLoop
-                | Self::Link
-                | Self::UnsafeName
-                | Self::TooLarge
-        )
-    }
-
-    /// The reason in words.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Hidden => "hidden",
-            Self::Outside => "outside of the class directories",
-            Self::SpecialFile => "not a regular file",
-            Self::NotAnImage => "not an image",
-            Self::OtherFormat => "an image format that is not packed",
-            Self::Unreadable => "cannot be read",
-            Self::NotFetched => "could not be fetched",
-            Self::Vanished => "vanished after the census",
-            Self::SizeChanged => "changed its size after the census",
-            Self::Empty => "empty",
-            Self::BadHeader => "bad image header",
-            Self::TooLarge => "too large",
-            Self::DanglingLink => "a link to nothing",
-            Self::LinkLoop => "a link to a directory that it is in",
-            Self::NameMismatch => "the content is not what the name says",
-            Self::Cmyk => "four inks, not RGB",
-            Self::TrailingBytes => "bytes after the image",
-            Self::NoEnd => "the end of the image is missing",
-            Self::BadData => "image data that cannot be decoded",
-            Self::Unsupported => "unsupported",
-            Self::LargerThanAsked => "larger than asked for",
-            Self::Progressive => "progressive, and cannot be restored from a baseline JPEG",
-            Self::Link => "a link in an archive",
-            Self::UnsafeName => "an unsafe name in an archive",
-            Self::BadAnnotation => "its boxes cannot be read",
-            Self::Unlisted => "not in the file of labels",
-            Self::NotThere => "in the file of labels, but not there",
-            Self::UnusedLabels => "may hold labels, and is not used",
-        }
-    }
-}
-
-/// Something to say about one file of the source; one line of the report.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
-    /// Outcome of the file.
-    pub action: Action,
-    /// Why.
-    pub reason: Reason,
-    /// The path relative to the source. Bytes that are not UTF-8 are written `\xNN`, and `\` is doubled.
-    pub path: String,
-    /// Details, such as the system's message or the sizes.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub detail: String,
-}
-
-impl Finding {
-    pub(crate) fn new(
-        action: Action,
-        reason: Reason,
-        path: &[u8],
-        detail: impl Into<String>,
-    ) -> Self {
-        Self {
-            action,
-            reason,
-            path: escape(path),
-            detail: detail.into(),
-        }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.reason.text())?;
-        if !self.detail.is_empty() {
-            write!(f, " ({})", self.detail)?;
-        }
-        Ok(())
-    }
-}
-
-/// A path as reports write it: control characters and bytes that are not UTF-8 as `\xNN`, `\` doubled.
-pub fn escape(path: &[u8]) -> String {
-    forebay_shard::manifest::escape_key(path).to_string()
-}
 
 /// The seek points that were stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -336,5 +153,29 @@ impl Summary {
             .filter(|((action, _), _)| action.leaves_out())
             .map(|(_, n)| n)
             .sum()
+    }
+}
+
+/// A record that an export left out.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[non_exhaustive]
+pub struct SkippedRecord {
+    /// The shard.
+    pub shard: PathBuf,
+    /// Number of the record in the shard; none if it is about the whole shard.
+    pub record: Option<u64>,
+    /// The problem.
+    pub what: String,
+    /// Whether the record or the shard is damaged.
+    pub damaged: bool,
+}
+
+impl fmt::Display for SkippedRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.shard.display())?;
+        if let Some(record) = self.record {
+            write!(f, "record {record}: ")?;
+        }
+        f.write_str(&self.what)
     }
 }

@@ -10,13 +10,13 @@ pub use report::{AgainstReport, Difference, DifferenceKind};
 
 use crate::census::{Census, SplitCensus};
 use crate::error::{Error, Result};
-use crate::input::SourceLayout;
-use crate::key_path::join;
-use crate::observer::{Cancel, Observer};
+use crate::observer::{Cancel, Observer, SourceProgress, Stage};
 use crate::options::PackOptions;
 use crate::original::original_image;
 use crate::publish::LABELS_KEY;
-use crate::report::escape;
+use forebay_formats::escape;
+use forebay_formats::images::SourceLayout;
+use forebay_formats::key_path::join;
 use forebay_image::Limits;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::{ExampleView, LocalFiles, Manifest, OpenOptions, Shard, Storage};
@@ -107,9 +107,11 @@ impl Against {
         options.split = packed("split").map(str::to_owned);
         options.layout = packed("layout").and_then(SourceLayout::named);
         // A file of labels takes files that the layout alone would not.
+        observer.stage(Stage::Census);
+        let progress = SourceProgress(observer);
         let census = match manifest.pack.contains_key(LABELS_KEY) {
-            true => Census::take_labelled(&options, observer, cancel)?,
-            false => Census::take(&options, observer, cancel)?,
+            true => Census::take_labelled(&options, &progress, cancel)?,
+            false => Census::take(&options, &progress, cancel)?,
         };
         let source = SourceBytes::open(&census, observer, cancel)?;
         let mut shards = Vec::new();

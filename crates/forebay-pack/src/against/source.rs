@@ -1,10 +1,10 @@
 //! The bytes of the source, to compare images with: read where they are, or, of archives that can only be decoded from
 //! their beginning, a digest of each image.
 
-use crate::census::{Census, EntryRef};
+use crate::census::Census;
 use crate::error::{Error, Result};
-use crate::input::{OpenVolume, OpenVolumes};
 use crate::observer::{Cancel, Observer, Stage};
+use forebay_formats::images::{EntryRef, OpenSource};
 use forebay_shard::MAX_RECORD_BYTES;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ type Digest = [u8; 16];
 pub(super) struct SourceBytes {
     /// The directory of each split; none where archives are the source.
     dirs: Vec<PathBuf>,
-    volumes: OpenVolumes,
+    archives: OpenSource,
     /// The digests of images by their position in ascending order, for each compressed archive.
     digests: BTreeMap<u16, Vec<(u64, Digest)>>,
 }
@@ -40,19 +40,19 @@ impl SourceBytes {
     pub(super) fn open(census: &Census, observer: &dyn Observer, cancel: &Cancel) -> Result<Self> {
         let dirs = census.splits().iter();
         let dirs = dirs.map(|split| census.src().join(OsStr::from_bytes(split.dir())));
-        let volumes = OpenVolumes::open(census.volumes())?;
-        let mut of_volumes = BTreeMap::new();
+        let archives = OpenSource::open(census.src(), std::iter::empty(), census.volumes())?;
+        let mut digests = BTreeMap::new();
         for (number, seen) in (0u16..).zip(census.volumes()) {
             if seen.is_compressed_stream() {
                 observer.stage(Stage::Decoding);
-                let volume = volumes.get(number)?;
-                of_volumes.insert(number, digests(&volume, &places(census, number), cancel)?);
+                let images = places(census, number);
+                digests.insert(number, digests_of(&archives, number, &images, cancel)?);
             }
         }
         Ok(Self {
             dirs: dirs.collect(),
-            volumes,
-            digests: of_volumes,
+            archives,
+            digests,
         })
     }
 
@@ -73,14 +73,9 @@ impl SourceBytes {
             if self.digests.contains_key(&place.volume) {
                 return None;
             }
-            let volume = self
-                .volumes
-                .get(place.volume)
-                .map_err(|error| error.to_string());
-            return Some(volume.and_then(|volume| {
-                let read = volume.append_to(place, entry.size, buffer);
-                read.map_err(|(reason, detail)| format!("{} ({detail})", reason.text()))
-            }));
+            let file = self.archives.file(split, entry);
+            let read = file.and_then(|file| file.append_to(entry.size, buffer));
+            return Some(read.map_err(|(reason, detail)| format!("{} ({detail})", reason.text())));
         }
         let path = self.dirs[split].join(OsStr::from_bytes(&entry.key()));
         Some(read_file(&path, entry.size, buffer).map_err(|error| error.to_string()))
@@ -148,15 +143,17 @@ fn places(census: &Census, volume: u16) -> Vec<(u64, u64)> {
     places
 }
 
-fn digests(
-    volume: &OpenVolume,
+fn digests_of(
+    archives: &OpenSource,
+    volume: u16,
     images: &[(u64, u64)],
     cancel: &Cancel,
 ) -> Result<Vec<(u64, Digest)>> {
     let mut digests = Vec::with_capacity(images.len());
     let mut hasher = blake3::Hasher::new();
     let mut image = images.iter().filter(|(_, size)| *size > 0).peekable();
-    let whole = volume.decode(images, &(), &|| cancel.is_cancelled(), &mut |at, bytes| {
+    let stopped = || cancel.is_cancelled();
+    let whole = archives.decode(volume, images, &(), &stopped, &mut |at, bytes| {
         hasher.update(bytes);
         if let Some((position, size)) = image.peek()
             && at + bytes.len() as u64 == position + size

@@ -1,12 +1,10 @@
 //! Bringing the files of a source and the lines of a file of labels together.
 
-use super::list::ChunkBuilder;
-use super::{Chunk, FindingList, SplitCensus, UNLABELLED};
-use crate::class_list::ClassList;
+use super::{SplitCensus, UNLABELLED};
 use crate::error::{Error, Result};
-use crate::input::{Columns, Labels, RowClass};
-use crate::key_path::{base, join, stem};
-use crate::report::{Action, Finding, Reason, escape};
+use forebay_formats::images::{Columns, FileList, FileListBuilder, Labels, RowClass};
+use forebay_formats::key_path::{base, join, stem};
+use forebay_formats::{Action, ClassList, Finding, FindingList, Reason, escape};
 use std::path::Path;
 
 pub(super) struct LabelJoin<'a> {
@@ -62,11 +60,11 @@ impl<'a> LabelJoin<'a> {
     pub(super) fn split(
         &mut self,
         split: &mut SplitCensus,
-        chunk: &Chunk,
+        chunk: &FileList,
         (is_named, is_first): (bool, bool),
         findings: &mut FindingList,
     ) -> Result<()> {
-        let mut kept = ChunkBuilder::new(chunk.name());
+        let mut kept = FileListBuilder::new(chunk.name());
         // What has changed since, and when.
         kept.changed_at(i128::from(chunk.times_digest()));
         if is_first {
@@ -74,7 +72,7 @@ impl<'a> LabelJoin<'a> {
         }
         let mut listed = split.listed_classes.take().unwrap_or_default();
         let mut dir: Option<&[u8]> = None;
-        for index in 0..chunk.len() {
+        for index in 0..chunk.files() {
             let entry = chunk.get(index);
             let key = entry.key();
             let path = join(&split.dir, &key);
@@ -134,13 +132,14 @@ impl<'a> LabelJoin<'a> {
 
     /// The index of a class that a line gives.
     fn index_of(&self, line: u32, class: RowClass<'_>) -> Result<u32> {
-        class_index(
-            self.labels.file(),
+        let file = self.labels.file();
+        Ok(class_index(
+            file,
             self.classes,
             self.label_base,
             line,
             class,
-        )
+        )?)
     }
 
     /// Says which lines have no file, if all splits were looked at.
@@ -180,8 +179,8 @@ pub(super) fn class_index(
     label_base: u8,
     line: u32,
     class: RowClass<'_>,
-) -> Result<u32> {
-    let at = |what: String| Error::list(file, format!("line {line}: {what}"));
+) -> forebay_formats::Result<u32> {
+    let at = |what: String| forebay_formats::Error::list(file, format!("line {line}: {what}"));
     match class {
         RowClass::Unlabelled | RowClass::Number(-1) => Ok(UNLABELLED),
         RowClass::Number(0) if label_base == 1 => Err(at(
@@ -216,10 +215,11 @@ pub(super) fn object_labels(
     classes: &ClassList,
     label_base: u8,
 ) -> Result<Columns> {
-    labels.into_columns(|labels, line, class| {
+    let columns = labels.into_columns(|labels, line, class| {
         match class_index(labels.file(), classes, label_base, line, class)? {
             UNLABELLED => Ok(-1),
             index => Ok(i64::from(index) + i64::from(label_base)),
         }
-    })
+    });
+    Ok(columns?)
 }

@@ -1,10 +1,9 @@
 //! One split of a census: its files in the byte order of their keys, with their classes.
 
 use super::UNLABELLED;
-use super::extras::{Extras, Knowledge};
-use super::list::{Chunk, EntryRef};
-use crate::class_list::{ClassList, FileClasses};
 use crate::error::Result;
+use forebay_formats::images::{EntryRef, Extras, FileList, Knowledge};
+use forebay_formats::{ClassList, FileClasses};
 use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use std::sync::Arc;
 pub struct SplitCensus {
     pub(super) name: String,
     pub(super) dir: Vec<u8>,
-    pub(super) chunks: Vec<Chunk>,
+    pub(super) chunks: Vec<FileList>,
     /// Number of the first entry of each chunk, and the number of all entries at the end.
     starts: Vec<u64>,
     pub(super) bytes: u64,
@@ -102,18 +101,18 @@ impl SplitCensus {
         }
         self.chunks
             .iter()
-            .map(|chunk| (chunk.class, chunk.len()))
+            .map(|chunk| (chunk.class, chunk.files()))
             .collect()
     }
 
     /// Images that were left out because of their format, and that are not too large to be looked at; their names are
     /// whole keys.
     pub(crate) fn left_out(&self) -> impl Iterator<Item = EntryRef<'_>> {
-        let entries = self.chunks.iter().flat_map(Chunk::left_out);
+        let entries = self.chunks.iter().flat_map(FileList::left_out);
         entries.filter(|entry| entry.size <= MAX_RECORD_BYTES)
     }
 
-    pub(crate) fn chunks(&self) -> &[Chunk] {
+    pub(crate) fn chunks(&self) -> &[FileList] {
         &self.chunks
     }
 
@@ -139,8 +138,8 @@ impl SplitCensus {
         self.listed_classes.as_deref().unwrap_or_default()
     }
 
-    pub(super) fn push(&mut self, chunk: Chunk) {
-        self.starts.push(self.len() + chunk.len());
+    pub(super) fn push(&mut self, chunk: FileList) {
+        self.starts.push(self.len() + chunk.files());
         self.bytes = self.bytes.saturating_add(chunk.bytes());
         self.chunks.push(chunk);
     }
@@ -156,7 +155,7 @@ impl SplitCensus {
             .chunks
             .iter()
             .filter(|c| c.class.is_none())
-            .map(Chunk::len)
+            .map(FileList::files)
             .sum();
         match listed {
             _ if unlabelled == 0 => {}

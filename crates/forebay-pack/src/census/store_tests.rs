@@ -35,7 +35,7 @@ fn store(root: &Path) -> Store {
 fn prepare_from_store(options: &PackOptions) -> Result<Prepared> {
     let source = Source::open_store(
         &store(options.src.local_path()?),
-        options,
+        &options.source(),
         &(),
         &Cancel::new(),
     )?;
@@ -212,7 +212,7 @@ fn zip_of(files: &BTreeMap<PathBuf, Vec<u8>>) -> Vec<u8> {
 
 #[test]
 fn archives_in_a_store_give_the_same_shards() {
-    use crate::input::Archive;
+    use forebay_formats::images::Archive;
     let dir = tempfile::tempdir().unwrap();
     let files = tree(&testdata());
     let tar = tar_of(&files);
@@ -234,12 +234,12 @@ fn archives_in_a_store_give_the_same_shards() {
         crate::pack(&options, &(), &Cancel::new()).unwrap();
         options.dst = Location::from(dir.path().join(format!("{name}-store")));
         let archive = Archive::Object(store(dir.path()), name.to_owned());
-        let source = Source::of_archive(&archive, &(), &Cancel::new()).unwrap();
+        let source = Source::of_archive(&archive, &options.source(), &(), &Cancel::new()).unwrap();
         let census = Census::of(source, (None, false), &options, &(), &Cancel::new()).unwrap();
         let prepared = Prepared {
             dst: options.dst.local_path().unwrap().to_path_buf(),
             plan: Plan::make(&census, &options).unwrap(),
-            options,
+            options: options.clone(),
             census,
             census_time: Duration::ZERO,
         };
@@ -253,7 +253,7 @@ fn archives_in_a_store_give_the_same_shards() {
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         file.set_len(std::fs::metadata(&path).unwrap().len() / 2)
             .unwrap();
-        let cut = Source::of_archive(&archive, &(), &Cancel::new());
+        let cut = Source::of_archive(&archive, &options.source(), &(), &Cancel::new());
         assert!(cut.is_err() || name == "all.tar", "{name}");
     }
 }
@@ -287,4 +287,31 @@ fn the_archives_of_ilsvrc_are_found_in_a_store() {
     let options = PackOptions::new(src.as_path(), dir.path().join("x").as_path());
     let [local, remote] = both(&options, dir.path());
     assert_eq!(local.records(), remote.records());
+}
+
+#[test]
+fn more_tars_in_a_store_than_stay_open_are_read_one_by_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let images = dir.path().join("images");
+    let files = copy_images(&images, 2);
+    let image = std::fs::read(images.join(&files[0])).unwrap();
+    let src = dir.path().join("src");
+    std::fs::create_dir(&src).unwrap();
+    let tar = |number: u32| src.join(format!("n{number:08}.tar"));
+    for number in 0..70 {
+        let files = ["a.jpg", "b.jpg"].map(|name| (PathBuf::from(name), image.clone()));
+        std::fs::write(tar(number), tar_of(&files.into())).unwrap();
+    }
+    let mut options = PackOptions::new(src.as_path(), dir.path().join("x").as_path());
+    options.sharding = crate::Sharding::Count(3);
+    let [local, remote] = both(&options, dir.path());
+    assert_eq!((local.records(), remote.records()), (140, 140));
+    options.dst = Location::from(dir.path().join("changed"));
+    let prepared = prepare_from_store(&options).unwrap();
+    let changed = tar_of(&[(PathBuf::from("a.jpg"), image)].into());
+    std::fs::write(tar(69), changed).unwrap();
+    let error = prepared.run(&(), &Cancel::new()).unwrap_err();
+    assert!(matches!(error, Error::SourceChanged(_)), "{error}");
+    assert!(error.to_string().contains("n00000069.tar"), "{error}");
+    assert!(!dir.path().join("changed/forebay.json").exists());
 }

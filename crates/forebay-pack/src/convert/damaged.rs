@@ -11,6 +11,7 @@ use crate::report::{ProgressiveCount, SeekPointCount};
 use crate::upload;
 use crate::write::{WrittenShard, open_shard};
 use forebay_cache::{ReadOptions, read_storage};
+use forebay_formats::records::SourceFacts;
 use forebay_shard::dataset::sidecar_path;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::index::PIECE_BYTES;
@@ -100,7 +101,7 @@ pub(super) fn open(location: &Location, read: &ReadOptions, label_base: i64) -> 
     }
     let splits = opened
         .into_iter()
-        .map(|(name, shards)| SourceSplit::damaged(name, shards, manifest.record_features.clone()));
+        .map(|(name, shards)| SourceSplit::damaged(name, shards));
     let splits: Vec<SourceSplit> = splits.collect();
     let format = match manifest.shard_format {
         ShardFormat::TfRecord => Format::TfRecord,
@@ -118,8 +119,7 @@ pub(super) fn open(location: &Location, read: &ReadOptions, label_base: i64) -> 
         ("repaired_from", fingerprint),
         ("source_files", hasher.finalize().to_hex()[..32].to_owned()),
     ];
-    let source = Source {
-        splits,
+    let facts = SourceFacts {
         label_base: manifest.label_base,
         classes: manifest.classes,
         features,
@@ -132,7 +132,7 @@ pub(super) fn open(location: &Location, read: &ReadOptions, label_base: i64) -> 
         order,
     };
     Ok(Damaged {
-        source,
+        source: Source { splits, facts },
         format,
         notes,
     })
@@ -434,9 +434,9 @@ impl Run<'_> {
             return Ok(None);
         };
         let path = self.destination.dir().path(&planned.name);
-        let key_feature = self.source.pack.get(KEY_FEATURE);
+        let key_feature = self.source.facts.pack.get(KEY_FEATURE);
         let mut salvaging = Salvaging {
-            features: &self.source.record_features,
+            features: &self.source.facts.record_features,
             key_feature: key_feature.and_then(|name| name.as_str()),
             converter,
             writer: open_shard(&path, self.options)?,

@@ -2,7 +2,7 @@
 
 use super::damaged::DamagedShard;
 use super::source::SourceSplit;
-use crate::foreign_records::ForeignRecords;
+use forebay_formats::records::ForeignRecords;
 use forebay_shard::example::{FeatureKind, RecordFeatures, feature_kinds};
 use forebay_shard::manifest::{FeatureEntry, Manifest};
 use forebay_shard::{ExampleView, index::MAX_KEY_BYTES};
@@ -33,12 +33,10 @@ pub(super) fn find_features(manifest: &mut Manifest, record: &[u8]) -> Option<St
         return None;
     }
     let RecordFeatures { image, label, .. } = manifest.record_features.clone();
-    let names = ForeignRecords {
-        image_feature: is_named.then_some(image),
-        label_feature: is_named.then_some(label),
-        first_of_several: manifest.record_features.first_of_several,
-        ..ForeignRecords::default()
-    };
+    let mut names = ForeignRecords::default();
+    names.image_feature = is_named.then_some(image);
+    names.label_feature = is_named.then_some(label);
+    names.first_of_several = manifest.record_features.first_of_several;
     let schema = names.decide(Some(record)).ok()?;
     if schema.features.is_standard() {
         return None;

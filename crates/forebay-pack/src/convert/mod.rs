@@ -21,7 +21,6 @@ use crate::destination::{
     Destination, Header, INDEX_DIR, Journal, Publication, Request, ShardLine, Taken, telling,
 };
 use crate::error::{Error, Result};
-use crate::foreign_records::class_names;
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
 use crate::options::{Format, PackOptions};
 use crate::plan::PlannedShard;
@@ -31,6 +30,7 @@ use crate::report::{ProgressiveCount, SeekPointCount, SplitSummary, Uploaded};
 use crate::resume;
 use crate::upload;
 use crate::write::{WrittenShard, open_shard};
+use forebay_formats::records::class_names;
 use forebay_shard::RecordMeta;
 use forebay_shard::manifest::{FILE_NAME, Manifest, SplitEntry};
 use forebay_shard::parallel::{for_each_parallel, run_beside};
@@ -125,7 +125,7 @@ fn convert_source(
         0,
     )?;
     let mut identified = arguments;
-    identified.extend(source.identity.clone());
+    identified.extend(source.facts.identity.clone());
     let header = Header::of_conversion(&plan.digest, identified, plan.names());
     let summary = ConvertSummary {
         root: shown.clone(),
@@ -351,7 +351,8 @@ impl Run<'_> {
         let mut lines = Vec::new();
         let (fail, stopped) = (&fail, &stopped);
         let writer = move || {
-            let converter = || record::Converter::new(self.changes, &self.source.record_features);
+            let converter =
+                || record::Converter::new(self.changes, &self.source.facts.record_features);
             let written = for_each_parallel(shards, jobs, converter, |converter, shard| {
                 if !stopped()
                     && let Some(written) = self.write(shard, converter, stopped)?
@@ -410,12 +411,12 @@ impl Run<'_> {
         let mut progressive = ProgressiveCount::default();
         let (mut source_bytes, mut records, mut bytes) = (0, 0, 0);
         let mut labels: Option<(i64, i64)> = None;
-        for (number, range) in split.pieces(planned.positions.clone()) {
-            let mut piece = split.read(number, range)?;
-            while let Some(record) = piece.next()? {
+        for (file, range) in split.pieces(planned.positions.clone()) {
+            let mut reader = file.read(range)?;
+            while let Some(record) = reader.next_record()? {
                 let converted = converter
                     .convert(record.bytes)
-                    .map_err(|what| piece_error(&split.shards[number], record.number, what))?;
+                    .map_err(|what| source::refused(file, record.number, what))?;
                 seek_points.add(converted.seek_point_bytes);
                 progressive.add(converted.is_baseline_now);
                 if let Some(label) = record.label.filter(|label| *label >= 0) {
@@ -449,14 +450,6 @@ impl Run<'_> {
     }
 }
 
-fn piece_error(shard: &forebay_shard::Shard, record: u64, what: String) -> Error {
-    Error::Export {
-        shard: shard.path().to_path_buf(),
-        record: Some(record),
-        what,
-    }
-}
-
 fn manifest(
     options: &ConvertOptions,
     source: &Source,
@@ -473,13 +466,13 @@ fn manifest(
     }
     let splits = source.splits.iter().zip(entries);
     let splits = splits.map(|(split, shards)| SplitEntry::new(&split.name, shards));
-    let mut manifest = Manifest::new(format, source.label_base, splits.collect());
+    let mut manifest = Manifest::new(format, source.facts.label_base, splits.collect());
     identify_samples(&mut manifest, done);
     // A run goes on with the same epoch, though records have other sizes now.
-    manifest.order = Some(source.order.clone());
-    manifest.classes.clone_from(&source.classes);
-    manifest.record_features = source.record_features.clone();
-    if let Some((schema, dir)) = &source.schema {
+    manifest.order = Some(source.facts.order.clone());
+    manifest.classes.clone_from(&source.facts.classes);
+    manifest.record_features = source.facts.record_features.clone();
+    if let Some((schema, dir)) = &source.facts.schema {
         let labels = done.values().filter_map(|line| line.labels);
         let labels = labels.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         if let Some((classes, what)) = class_names(dir, schema, labels)? {
@@ -488,8 +481,8 @@ fn manifest(
         }
         notes.push(schema.in_words());
     }
-    manifest.features.clone_from(&source.features);
-    manifest.pack.clone_from(&source.pack);
+    manifest.features.clone_from(&source.facts.features);
+    manifest.pack.clone_from(&source.facts.pack);
     for old in [
         "format",
         "codec",
@@ -515,7 +508,7 @@ fn manifest(
     for (name, value) in options.arguments() {
         manifest.pack.insert(name, value.into());
     }
-    for (name, value) in &source.identity {
+    for (name, value) in &source.facts.identity {
         manifest.pack.insert(name.clone(), value.as_str().into());
     }
     let digest = plan.digest.as_str();

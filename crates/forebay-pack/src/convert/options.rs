@@ -1,8 +1,7 @@
 //! Everything that a conversion can be told.
 
 use super::source::ConvertSource;
-use crate::options::{Format, PackOptions, Sharding};
-use crate::upload::UploadOptions;
+use crate::options::{Format, PackOptions, Sharding, UploadOptions};
 use forebay_cache::ReadOptions;
 use forebay_image::SeekDensity;
 use forebay_store::{Durability, Location};

@@ -58,7 +58,7 @@ impl Plan {
         };
         item("forebay convert plan");
         item(&PLAN_VERSION.to_string());
-        for (name, value) in arguments.iter().chain(&source.identity) {
+        for (name, value) in arguments.iter().chain(&source.facts.identity) {
             item(name);
             item(value);
         }
@@ -78,7 +78,7 @@ impl Plan {
 /// First position of each shard and the number of records at the end; and the bytes of each.
 fn cut_split(split: &SourceSplit, sharding: Option<Sharding>) -> Result<(Vec<u64>, Vec<u64>)> {
     let Some(sharding) = sharding else {
-        let bytes = split.shard_bytes();
+        let bytes = split.file_bytes();
         if bytes.len() > MAX_SHARDS as usize {
             return Err(Error::Options(format!(
                 "the split {} has {} shards, more than the {MAX_SHARDS} that their names can number: choose larger shards",
@@ -89,9 +89,9 @@ fn cut_split(split: &SourceSplit, sharding: Option<Sharding>) -> Result<(Vec<u64
         return Ok((split.starts.clone(), bytes));
     };
     let records = split.len();
-    let total = split.record_bytes() + records * FRAME_BYTES;
-    let mut place = split.places();
+    let total = split.record_bytes().sum::<u64>() + records * FRAME_BYTES;
+    let mut sizes = split.record_bytes();
     cut(&split.name, records, total, sharding, |_| {
-        place.next().unwrap_or(0) + FRAME_BYTES
+        sizes.next().unwrap_or(0) + FRAME_BYTES
     })
 }

@@ -8,7 +8,8 @@
 use crate::census::Census;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
-use crate::report::{Finding, ProgressiveCount, SeekPointCount, escape};
+use crate::report::{ProgressiveCount, SeekPointCount};
+use forebay_formats::{Finding, escape};
 use forebay_shard::{SampleDigest, verify};
 use forebay_store::{AtomicFile, Durability};
 use serde::de::DeserializeOwned;
@@ -140,7 +141,7 @@ impl Header {
                 };
                 parts.push(Directory {
                     place,
-                    files: chunk.len(),
+                    files: chunk.files(),
                     bytes: chunk.bytes(),
                     content: chunk.content_digest(),
                     times: chunk.times_digest(),

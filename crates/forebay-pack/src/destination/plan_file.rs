@@ -5,9 +5,9 @@
 //! one counts them. The part that begins first publishes it; the others compare.
 
 use super::journal::{Header, line, parse};
-use crate::census::FindingList;
 use crate::error::{Error, Result};
-use crate::report::Finding;
+use forebay_formats::Finding;
+use forebay_formats::FindingList;
 use forebay_shard::Manifest;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -50,7 +50,7 @@ pub(super) fn encode(
         text.extend(line(path, &finding)?);
     }
     let end = End {
-        findings: findings.len() as u64,
+        findings: findings.count() as u64,
     };
     text.extend(line(path, &end)?);
     Ok(text)
@@ -80,7 +80,7 @@ pub(super) fn read(path: &Path) -> Result<Option<PlanFile>> {
     let mut splits = outline.splits.iter();
     let shards = splits.try_fold(0u64, |sum, (_, count)| sum.checked_add(*count));
     // Names become paths, and counts divide the names among the splits.
-    let is_sound = end.findings == findings.len() as u64
+    let is_sound = end.findings == findings.count() as u64
         && shards == Some(header.shards.len() as u64)
         && outline.splits.len() == outline.manifest.splits.len()
         && header.shards.iter().all(|name| super::is_shard_name(name));

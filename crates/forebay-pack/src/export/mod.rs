@@ -7,14 +7,14 @@ mod tree;
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
 use crate::original::original_image;
-use crate::report::escape;
+use crate::report::SkippedRecord;
 use forebay_cache::{ReadOptions, open_dataset};
+use forebay_formats::escape;
 use forebay_image::Format;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::parallel::for_each_parallel;
 use forebay_shard::{ExampleView, Shard};
 use forebay_store::{Durability, Location};
-use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -70,30 +70,6 @@ pub struct ExportSummary {
     pub damaged: u64,
     /// The first of both, as shards and records come.
     pub first_skipped: Option<SkippedRecord>,
-}
-
-/// A record that an export left out.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[non_exhaustive]
-pub struct SkippedRecord {
-    /// The shard.
-    pub shard: PathBuf,
-    /// Number of the record in the shard; none if it is about the whole shard.
-    pub record: Option<u64>,
-    /// The problem.
-    pub what: String,
-    /// Whether the record or the shard is damaged.
-    pub damaged: bool,
-}
-
-impl std::fmt::Display for SkippedRecord {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: ", self.shard.display())?;
-        if let Some(record) = self.record {
-            write!(f, "record {record}: ")?;
-        }
-        f.write_str(&self.what)
-    }
 }
 
 /// Writes the images of a data set to files named by their keys.

@@ -5,9 +5,10 @@
 
 mod shuffle;
 
-use crate::census::{Census, EntryRef, SplitCensus};
+use crate::census::{Census, SplitCensus};
 use crate::error::{Error, Result};
 use crate::options::{MAX_SHARDS, PackOptions, Sharding, ShuffleWhen};
+use forebay_formats::images::EntryRef;
 use forebay_image::SeekDensity;
 use std::collections::BTreeMap;
 use std::ops::Range;

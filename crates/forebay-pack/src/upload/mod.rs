@@ -15,14 +15,14 @@ use crate::destination::{
 };
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
+use crate::options::UploadOptions;
 use crate::report::Uploaded;
 use claim::{CLAIM, CLAIM_DIR, Claim, place};
 use forebay_shard::Manifest;
 use forebay_shard::parallel::for_each_parallel;
 use forebay_staging::{AreaOptions, Item, Reservation, StagingArea};
 use forebay_store::{
-    Durability, Error as StoreError, Limiter, Location, Object, Put, Store, StoreOptions,
-    clean_stale_tree,
+    Durability, Error as StoreError, Location, Object, Put, Store, clean_stale_tree,
 };
 use keys::{files, is_of_pack, is_of_shards, is_probe};
 pub(crate) use room::room_of_planned;
@@ -44,34 +44,6 @@ const TELL: Duration = Duration::from_millis(200);
 /// Why parts and an upload do not go together.
 pub(crate) const NO_PARTS: &str = "parts of a pack meet in a directory that all machines see: pack them into one without a staging \
                                    area, finish it there, and copy the data set with `forebay cp`";
-
-/// How a destination in a store is reached, and where shards lie until they are there.
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct UploadOptions {
-    /// The staging area; none: [`AreaOptions::default_dir`]. Given with a local destination, that is written through the area too.
-    pub staging_dir: Option<PathBuf>,
-    /// Bytes that the area may hold; none: half of what is free on its disk.
-    pub staging_bytes: Option<u64>,
-    /// How the store is reached.
-    pub store: StoreOptions,
-    /// The bandwidth of all uploads together.
-    pub limiter: Option<Limiter>,
-}
-
-impl UploadOptions {
-    /// Whether a destination is written through a staging area.
-    pub(crate) fn are_for(&self, dst: &Location) -> bool {
-        dst.is_remote() || self.staging_dir.is_some()
-    }
-
-    /// The area that is used.
-    pub fn area_dir(&self) -> PathBuf {
-        self.staging_dir
-            .clone()
-            .unwrap_or_else(AreaOptions::default_dir)
-    }
-}
 
 /// A destination that is written through a staging area.
 #[derive(Debug)]

@@ -3,10 +3,9 @@
 //! Headers and endings tell it, and of an ordinary file the last few bytes are all that is looked at beyond the header.
 //! Pixels are decoded only where there is reason to doubt that they can be.
 
-use super::read::Refusal;
-use crate::input::Kind;
-use crate::report::Reason;
-use crate::sniff;
+use forebay_formats::Reason;
+use forebay_formats::images::Refusal;
+use forebay_formats::sniff::{self, Kind};
 use forebay_image::{Color, Ending, Format, ImageError, Limits, Probe};
 
 /// Results for a file that has an image's header.

@@ -23,26 +23,16 @@ pub(crate) use shard::{WrittenShard, open as open_shard};
 
 use crate::destination::{Destination, Journal, ShardLine};
 use crate::error::{Error, Result};
-use crate::input::OpenVolumes;
 use crate::observer::{Cancel, Observer, ShardDone};
+use crate::open_files::{self, threads_within};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
+use forebay_formats::images::OpenSource;
 use forebay_shard::parallel::run_beside;
 use scheduler::{Role, WriteScheduler};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-
-/// Images that a thread has open at once.
-const FILES_PER_THREAD: u64 = 1 + read::AHEAD_FILES as u64;
-/// Shards that a worker has open, the finisher's share included: one in the works, a finished one that waits, a sidecar.
-const SHARDS_PER_JOB: u64 = 3;
-/// Files that the process has open besides.
-const FILES_BESIDE: u64 = 24;
-/// Threads that read where files are slow: enough requests in flight for a disk or a network.
-const SLOW_THREADS: usize = 32;
-/// Threads that read from a store, whose answers take tens of milliseconds whatever their number.
-const STORE_THREADS: usize = 64;
 
 /// Writes all shards of the plan but those that are done. Returns the lines of the written ones.
 pub(crate) fn write_shards(
@@ -176,72 +166,13 @@ impl Drop for Leave<'_, '_> {
     }
 }
 
-/// Refuses to begin where even one thread may not have the files open that it needs.
-pub(crate) fn check_open_files() -> Result<()> {
-    threads_within(open_files(), 1, 1, 1, SLOW_THREADS).map(|_| ())
-}
-
 fn threads(prepared: &Prepared, shards: usize) -> Result<(usize, usize)> {
     let census = &prepared.census;
-    let volumes = OpenVolumes::files(census.volumes());
-    let sources = census.splits().len().max(volumes);
+    let sources = OpenSource::files(census.splits().len(), census.volumes());
     let jobs = prepared.options.decided_jobs();
     let most = match prepared.options.src.is_remote() {
-        true => STORE_THREADS,
-        false => SLOW_THREADS,
+        true => open_files::STORE_THREADS,
+        false => open_files::SLOW_THREADS,
     };
-    threads_within(open_files(), jobs, shards, sources as u64, most)
-}
-
-fn open_files() -> u64 {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    limit.current.unwrap_or(u64::MAX)
-}
-
-/// How many threads work, and how many more read where files are slow, within a limit on open files.
-fn threads_within(
-    limit: u64,
-    jobs: usize,
-    shards: usize,
-    sources: u64,
-    slow_threads: usize,
-) -> Result<(usize, usize)> {
-    let room = limit.saturating_sub(FILES_BESIDE + sources);
-    let most = room / (FILES_PER_THREAD + SHARDS_PER_JOB);
-    if most == 0 {
-        let needed = FILES_BESIDE + sources + FILES_PER_THREAD + SHARDS_PER_JOB;
-        return Err(Error::OpenFiles { limit, needed });
-    }
-    if shards == 0 {
-        return Ok((0, 0));
-    }
-    let jobs = jobs.min(usize::try_from(most).unwrap_or(usize::MAX));
-    let left = (room - jobs as u64 * (FILES_PER_THREAD + SHARDS_PER_JOB)) / FILES_PER_THREAD;
-    let readers = slow_threads.saturating_sub(jobs);
-    Ok((
-        jobs,
-        readers.min(usize::try_from(left).unwrap_or(usize::MAX)),
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_stay_within_the_limit_on_open_files() {
-        for limit in [37, 64, 100, 256, 1024, u64::MAX] {
-            for jobs in [1, 2, 16, 100, 100_000] {
-                let (jobs, readers) = threads_within(limit, jobs, 5, 1, SLOW_THREADS).unwrap();
-                let open = FILES_BESIDE
-                    + 1
-                    + jobs as u64 * (FILES_PER_THREAD + SHARDS_PER_JOB)
-                    + readers as u64 * FILES_PER_THREAD;
-                assert!(jobs >= 1 && open <= limit, "{limit} {jobs} {readers}");
-            }
-        }
-        assert_eq!(threads_within(1024, 2, 5, 1, 32).unwrap(), (2, 30));
-        assert!(threads_within(36, 1, 1, 1, 32).is_err());
-        assert_eq!(threads_within(1024, 2, 0, 1, 32).unwrap(), (0, 0));
-    }
+    threads_within(open_files::limit(), jobs, shards, sources as u64, most)
 }

@@ -1,15 +1,16 @@
 //! The next few files of a shard, read and put together as records by one worker, ready to be written in their turn.
 
-use super::read::{Clock, ReadAhead, Refusal};
+use super::read::{Clock, ReadAhead};
 use super::record::Recorder;
 use super::scheduler::Run;
 use super::source::Opened;
 use super::stream::Stream;
-use crate::census::EntryRef;
 use crate::error::Result;
-use crate::key_path::join;
 use crate::prepare::Prepared;
-use crate::report::Finding;
+use forebay_formats::Finding;
+use forebay_formats::images::EntryRef;
+use forebay_formats::images::Refusal;
+use forebay_formats::key_path::join;
 use forebay_shard::{Frames, RecordMeta};
 use std::rc::Rc;
 

@@ -3,9 +3,9 @@
 use super::source::Sources;
 use crate::census::Census;
 use crate::error::{Error, Result};
-use crate::key_path::join;
 use crate::options::{OnBadImage, PackOptions};
-use crate::report::escape;
+use forebay_formats::escape;
+use forebay_formats::key_path::join;
 use forebay_store::{AtomicFile, Durability};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};

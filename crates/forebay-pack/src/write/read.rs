@@ -1,24 +1,13 @@
-//! Reading image files into a buffer, with as few system calls as it takes to be sure of their size, and ahead of time
-//! where the disk is slow.
+//! Reading image files ahead of time where the disk is slow.
 
 use super::source::Opened;
-use crate::report::Reason;
-use rustix::buffer::spare_capacity;
-use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use crate::open_files::AHEAD_FILES;
+use forebay_formats::Reason;
+use forebay_formats::images::Refusal;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Why a file is not packed: the reason, and details.
-pub(super) type Refusal = (Reason, String);
-
-/// Room beyond the expected size, so that a read that stops at the expected size has stopped at the end of the file.
-const SLACK_BYTES: usize = 64;
-
-/// Files that a thread opens ahead of the one that it reads.
-pub(super) const AHEAD_FILES: usize = 8;
 /// A file that takes this long comes from a disk or a network, not from the page cache.
 pub(super) const SLOW_FILE: Duration = Duration::from_micros(100);
 /// So many files decide whether they are slow.
@@ -118,75 +107,10 @@ impl<'a> ReadAhead<'a> {
     }
 }
 
-/// Opens an image file.
-pub(super) fn open_file(dir: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Refusal> {
-    // Non-blocking, should the file have become a pipe in the meantime; without meaning for regular files.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    rustix::fs::openat(dir, path, flags, Mode::empty()).map_err(refusal)
-}
-
-/// Appends the whole file to `buffer`. It must still have the size that it had in the census.
-///
-/// A read of a regular file fills the buffer unless the file ends: a short read is the last one. So a file costs open, read and close, and no stat.
-pub(super) fn append_file(file: &OwnedFd, size: u64, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
-    let start = buffer.len();
-    let expected =
-        usize::try_from(size).map_err(|_| (Reason::TooLarge, format!("{size} bytes")))?;
-    buffer.reserve(expected.saturating_add(SLACK_BYTES));
-    loop {
-        let room = buffer.capacity() - buffer.len();
-        let read = match rustix::io::read(file, spare_capacity(buffer)) {
-            Ok(read) => read,
-            Err(Errno::INTR) => continue,
-            Err(errno) => return Err(refusal(errno)),
-        };
-        let total = buffer.len() - start;
-        if total > expected || (read == 0 && total < expected) {
-            let now = match rustix::fs::fstat(file) {
-                Ok(stat) => format!(", now {}", stat.st_size),
-                Err(_) => String::new(),
-            };
-            return Err((Reason::SizeChanged, format!("then {size} bytes{now}")));
-        }
-        if read == 0 || (total == expected && read < room) {
-            return Ok(());
-        }
-    }
-}
-
-fn refusal(errno: Errno) -> Refusal {
-    match errno {
-        Errno::NOENT | Errno::NOTDIR => (Reason::Vanished, String::new()),
-        Errno::ISDIR => (Reason::Vanished, "it is a directory now".into()),
-        errno => (Reason::Unreadable, std::io::Error::from(errno).to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn dir() -> (tempfile::TempDir, OwnedFd) {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("file"), vec![7u8; 5000]).unwrap();
-        std::fs::write(dir.path().join("empty"), b"").unwrap();
-        std::fs::create_dir(dir.path().join("dir")).unwrap();
-        let fd = rustix::fs::open(
-            dir.path(),
-            OFlags::RDONLY | OFlags::DIRECTORY,
-            Mode::empty(),
-        )
-        .unwrap();
-        (dir, fd)
-    }
-
-    fn read(name: &str, size: u64) -> Result<Vec<u8>, Reason> {
-        let (_dir, fd) = dir();
-        let mut buffer = vec![1];
-        let file = open_file(&fd, name.as_bytes()).map_err(|refusal| refusal.0)?;
-        append_file(&file, size, &mut buffer).map_err(|refusal| refusal.0)?;
-        Ok(buffer)
-    }
+    use forebay_formats::images::OpenFile;
 
     #[test]
     fn waiting_for_files_is_seen_however_much_is_made_of_them() {
@@ -206,25 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_expected_size_is_read_whole() {
-        assert_eq!(read("file", 5000).unwrap().len(), 5001);
-        assert_eq!(read("empty", 0).unwrap(), [1]);
-    }
-
-    #[test]
-    fn any_other_size_is_told() {
-        for size in [0, 1, 4999, 5001, 10_000] {
-            assert_eq!(read("file", size), Err(Reason::SizeChanged), "{size}");
-        }
-        assert_eq!(read("empty", 1), Err(Reason::SizeChanged));
-        assert_eq!(read("missing", 1), Err(Reason::Vanished));
-        assert_eq!(read("file/below", 1), Err(Reason::Vanished));
-        assert_eq!(read("dir", 1), Err(Reason::Vanished));
-    }
-
-    #[test]
     fn ahead_or_not_each_file_comes_once_and_in_order() {
-        let (_dir, fd) = dir();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), b"x").unwrap();
+        let gone = |_| (Reason::Vanished, String::new());
         for ahead in [false, true] {
             let mut reader = ReadAhead {
                 ahead,
@@ -233,7 +142,8 @@ mod tests {
             let mut names = (0..40).map(|n| if n % 3 == 0 { "missing" } else { "file" });
             let mut next = || {
                 let name = names.next()?;
-                Some(open_file(&fd, name.as_bytes()).map(Opened::from))
+                let file = std::fs::File::open(dir.path().join(name)).map_err(gone);
+                Some(file.map(|file| Opened::from(OpenFile::from(file))))
             };
             for number in 0..40 {
                 assert_eq!(reader.take(&mut next).is_err(), number % 3 == 0, "{number}");

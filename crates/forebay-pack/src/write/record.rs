@@ -8,15 +8,15 @@
 
 use super::examine::examine;
 use super::quarantine::Quarantine;
-use super::read::Refusal;
 use super::remake::{Remaker, Room};
 use super::source::{Opened, Sources};
-use crate::census::EntryRef;
-use crate::class_list::ClassName;
 use crate::error::Result;
-use crate::key_path::join;
 use crate::prepare::Prepared;
-use crate::report::{Action, Reason};
+use forebay_formats::ClassName;
+use forebay_formats::images::EntryRef;
+use forebay_formats::images::Refusal;
+use forebay_formats::key_path::join;
+use forebay_formats::{Action, Reason};
 use forebay_image::{
     Color, Format, Probe, SeekDensity, SeekPointBuilder, Transcoded, progressive_to_baseline,
 };

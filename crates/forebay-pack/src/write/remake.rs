@@ -4,10 +4,10 @@
 //! same time is bounded in bytes: a few huge pictures wait for each other, usual ones never do.
 
 use super::examine::{Examined, bad_data};
-use super::read::Refusal;
 use super::record::{Header, check_size};
 use crate::options::PackOptions;
-use crate::report::{Action, Reason};
+use forebay_formats::images::Refusal;
+use forebay_formats::{Action, Reason};
 use forebay_image::{
     Decoder, Limits, Probe, Region, RgbImage, Shrink, encode_jpeg, orientation, set_orientation,
 };

@@ -1,31 +1,18 @@
-//! Sources of the bytes of entries: files of a directory, or members of archives.
-//!
-//! Opened once for a pack and shared by all workers. An entry is opened first and read later, so that many can be
-//! asked for ahead of time. Archives are open once, whatever the number of jobs, unless there are very many.
+//! The source of a pack, open for reading: once for all workers.
 
-use super::read::{Clock, Refusal, append_file, open_file};
-use crate::census::EntryRef;
+use super::read::Clock;
 use crate::destination::{Destination, Room};
-use crate::error::{Error, Result};
-use crate::input::{OpenVolume, OpenVolumes, Place, VolumeRef};
-use crate::observer::{Observer, Stage};
+use crate::error::Result;
+use crate::observer::{Observer, SourceProgress, Stage};
 use crate::options::OnBadImage;
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
-use crate::report::Reason;
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Advice, Mode, OFlags};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use std::ffi::OsStr;
-use std::io::IoSliceMut;
-use std::os::unix::ffi::OsStrExt;
+use forebay_formats::images::{EntryRef, OpenFile, OpenSource, Refusal, Volume};
 
 /// The source of a pack, open for reading.
 #[derive(Debug)]
 pub(super) struct Sources {
-    /// The directory of each split; none where archives are the source.
-    dirs: Vec<OwnedFd>,
-    volumes: OpenVolumes,
+    files: OpenSource,
     /// For the decoded images of compressed archives.
     _room: Room,
 }
@@ -33,16 +20,8 @@ pub(super) struct Sources {
 /// An entry that is ready to be read.
 #[derive(Debug)]
 pub(super) struct Opened<'a> {
-    what: What<'a>,
+    file: OpenFile<'a>,
     clock: Option<&'a Clock>,
-}
-
-#[derive(Debug)]
-enum What<'a> {
-    /// A file of its own.
-    File(OwnedFd),
-    /// A member of an archive.
-    Member(VolumeRef<'a>, Place, u64),
 }
 
 impl Sources {
@@ -67,74 +46,53 @@ impl Sources {
         let Some(room) = destination.reserve(spool_bytes, stopped)? else {
             return Ok(None);
         };
-        let mut volumes = Vec::new();
+        let mut files = open(prepared)?;
         for (number, seen) in (0u16..).zip(census.volumes()) {
-            let mut volume = OpenVolume::open(seen)?;
-            if seen.is_compressed_stream() {
-                let images = places(prepared, shards, number);
-                if !images.is_empty() {
-                    observer.stage(Stage::Decoding);
-                    if !volume.spool(
-                        &images,
-                        destination.dir().unnamed_file()?,
-                        observer,
-                        stopped,
-                    )? {
-                        return Ok(None);
-                    }
-                    observer.stage(Stage::Writing);
-                }
+            let images = match seen.is_compressed_stream() {
+                true => places(prepared, shards, number),
+                false => Vec::new(),
+            };
+            if images.is_empty() {
+                continue;
             }
-            volumes.push(volume);
+            observer.stage(Stage::Decoding);
+            let spool = destination.dir().unnamed_file()?;
+            let progress = SourceProgress(observer);
+            if !files.spool(number, &images, spool, &progress, stopped)? {
+                return Ok(None);
+            }
+            observer.stage(Stage::Writing);
         }
-        Ok(Some(Self {
-            dirs: Vec::new(),
-            volumes: OpenVolumes::Open(volumes),
-            _room: room,
-        }))
+        Ok(Some(Self { files, _room: room }))
     }
 
     /// Opens a source that can be read as it is; none if it is of compressed archives.
     pub(super) fn open_plain(prepared: &Prepared) -> Result<Option<Self>> {
-        let census = &prepared.census;
-        if census.volumes().is_empty() {
-            let open = |dir: &[u8]| {
-                let path = census.src().join(OsStr::from_bytes(dir));
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                rustix::fs::open(&path, flags, Mode::empty())
-                    .map_err(|errno| Error::io(path, "open", errno))
-            };
-            let dirs = census.splits().iter().map(|split| open(split.dir()));
-            return Ok(Some(Self {
-                dirs: dirs.collect::<Result<_>>()?,
-                volumes: OpenVolumes::Open(Vec::new()),
-                _room: Room::default(),
-            }));
-        }
-        if census.volumes().iter().any(|v| v.is_compressed_stream()) {
+        let mut volumes = prepared.census.volumes().iter();
+        if volumes.any(Volume::is_compressed_stream) {
             return Ok(None);
         }
         Ok(Some(Self {
-            dirs: Vec::new(),
-            volumes: OpenVolumes::open(census.volumes())?,
+            files: open(prepared)?,
             _room: Room::default(),
         }))
     }
 
     /// Whether each image comes over a network.
     pub(super) fn is_remote(&self) -> bool {
-        self.volumes.are_remote()
+        self.files.is_remote()
     }
 
     /// Opens an entry of a split.
     pub(super) fn entry(&self, split: usize, entry: &EntryRef<'_>) -> Result<Opened<'_>, Refusal> {
-        if let Some(place) = entry.place {
-            let volume = self.volumes.get(place.volume);
-            let volume = volume.map_err(|error| (Reason::SizeChanged, error.to_string()))?;
-            return Ok(What::Member(volume, place, entry.size).into());
-        }
-        open_file(&self.dirs[split], &entry.key()).map(Opened::from)
+        self.files.file(split, entry).map(Opened::from)
     }
+}
+
+fn open(prepared: &Prepared) -> Result<OpenSource> {
+    let census = &prepared.census;
+    let dirs = census.splits().iter().map(|split| split.dir());
+    Ok(OpenSource::open(census.src(), dirs, census.volumes())?)
 }
 
 /// The images of an archive that shards need, in the order in which they are in it: (position, bytes).
@@ -159,35 +117,21 @@ fn places(prepared: &Prepared, shards: &[PlannedShard], volume: u16) -> Vec<(u64
     places
 }
 
-impl<'a> From<What<'a>> for Opened<'a> {
-    fn from(what: What<'a>) -> Self {
-        Self { what, clock: None }
-    }
-}
-
-impl From<OwnedFd> for Opened<'_> {
-    fn from(file: OwnedFd) -> Self {
-        What::File(file).into()
+impl<'a> From<OpenFile<'a>> for Opened<'a> {
+    fn from(file: OpenFile<'a>) -> Self {
+        Self { file, clock: None }
     }
 }
 
 impl<'a> Opened<'a> {
     /// Tells the system that the bytes will be needed. Only a hint.
     pub(super) fn will_need(&self) {
-        match &self.what {
-            What::File(file) => {
-                let _ = rustix::fs::fadvise(file, 0, None, Advice::WillNeed);
-            }
-            What::Member(volume, place, size) => volume.will_need(*place, *size),
-        }
+        self.file.will_need();
     }
 
     /// Whether the beginning is in memory, so that reading it needs no disk; none if the system does not say.
     pub(super) fn is_in_memory(&self) -> Option<bool> {
-        match &self.what {
-            What::File(file) => is_in_memory(file, 0),
-            What::Member(volume, place, _) => is_in_memory(volume.file()?, place.offset),
-        }
+        self.file.is_in_memory()
     }
 
     /// Has the reading timed.
@@ -196,7 +140,7 @@ impl<'a> Opened<'a> {
         'a: 'b,
     {
         Opened {
-            what: self.what,
+            file: self.file,
             clock: Some(clock),
         }
     }
@@ -204,23 +148,10 @@ impl<'a> Opened<'a> {
     /// Appends all bytes of the entry to `buffer`. It must still have the size that it had in the census.
     pub(super) fn append_to(&self, size: u64, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
         let begin = Clock::begin();
-        let read = match &self.what {
-            What::File(file) => append_file(file, size, buffer),
-            What::Member(volume, place, _) => volume.append_to(*place, size, buffer),
-        };
+        let read = self.file.append_to(size, buffer);
         if let Some(clock) = self.clock {
             clock.end(begin);
         }
         read
-    }
-}
-
-fn is_in_memory(file: impl AsFd, at: u64) -> Option<bool> {
-    let mut byte = [0];
-    let mut into = [IoSliceMut::new(&mut byte)];
-    match preadv2(file, &mut into, at, ReadWriteFlags::NOWAIT) {
-        Ok(_) => Some(true),
-        Err(Errno::AGAIN) => Some(false),
-        Err(_) => None,
     }
 }

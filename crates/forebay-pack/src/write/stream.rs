@@ -2,8 +2,8 @@
 
 use super::piece::Piece;
 use super::scheduler::{Role, Run, WriteScheduler};
-use crate::census::EntryRef;
 use crate::plan::PlannedShard;
+use forebay_formats::images::EntryRef;
 use std::collections::VecDeque;
 
 /// A worker's way to its work.

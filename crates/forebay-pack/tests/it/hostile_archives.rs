@@ -3,7 +3,7 @@
 use crate::layout;
 use crate::support;
 
-use forebay_pack::{Action, Error, Finding, Reason, Sharding};
+use forebay_pack::{Action, Error, Finding, Reason, Sharding, SourceError};
 use layout::*;
 use std::path::Path;
 use support::*;
@@ -125,7 +125,7 @@ fn a_member_twice_is_refused_by_name_and_offset() {
             .collect();
         write_archive(&archive, &files);
         let error = run(&options(&archive, &dir.path().join("dst"))).unwrap_err();
-        assert!(matches!(error, Error::Source { .. }));
+        assert!(matches!(error, Error::Source(SourceError::Source { .. })));
         let text = error.to_string();
         assert!(
             text.contains("c/1.jpg is there already, at offset 512"),

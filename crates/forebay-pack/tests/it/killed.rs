@@ -78,6 +78,24 @@ fn assert_recovers(src: &Path, dst: &Path, whole: &Path, moment: &str) {
     assert_same(whole, dst);
 }
 
+/// Runs the victim under strace, which injects something into the system call of this number.
+fn strace(call: &str, inject: &str, number: u32) -> Vec<String> {
+    let trace = format!("trace={call}");
+    let inject = format!("inject={call}:{inject}:when={number}");
+    let words = [
+        "strace",
+        "-f",
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-e",
+        &trace,
+        "-e",
+        &inject,
+    ];
+    words.map(str::to_owned).to_vec()
+}
+
 fn was_killed(status: ExitStatus) -> bool {
     use std::os::unix::process::ExitStatusExt;
     // strace ends itself with the signal that ended its child.
@@ -108,21 +126,8 @@ fn killed_at_every_step_that_changes_the_disk() {
         ] {
             for number in 1.. {
                 let dst = dir.path().join(format!("{format} {call} {number}"));
-                let inject = format!("inject={call}:signal=SIGKILL:when={number}");
-                let front = [
-                    "strace",
-                    "-f",
-                    "-qq",
-                    "-o",
-                    "/dev/null",
-                    "-e",
-                    &format!("trace={call}"),
-                    "-e",
-                    &inject,
-                ];
-                let status = victim(&front.map(str::to_owned), &src, &dst)
-                    .status()
-                    .unwrap();
+                let front = strace(call, "signal=SIGKILL", number);
+                let status = victim(&front, &src, &dst).status().unwrap();
                 if !was_killed(status) {
                     assert!(status.success(), "{format} {call} {number}: {status}");
                     break;
@@ -148,21 +153,8 @@ fn a_pack_of_synset_tars_is_killed_at_every_rename() {
     assert!(victim(&[], &tars, &whole).status().unwrap().success());
     for number in 1.. {
         let dst = dir.path().join(format!("rename {number}"));
-        let inject = format!("inject=rename:signal=SIGKILL:when={number}");
-        let front = [
-            "strace",
-            "-f",
-            "-qq",
-            "-o",
-            "/dev/null",
-            "-e",
-            "trace=rename",
-            "-e",
-            &inject,
-        ];
-        let status = victim(&front.map(str::to_owned), &tars, &dst)
-            .status()
-            .unwrap();
+        let front = strace("rename", "signal=SIGKILL", number);
+        let status = victim(&front, &tars, &dst).status().unwrap();
         if !was_killed(status) {
             assert!(status.success() && number > 5, "{number}: {status}");
             break;
@@ -190,21 +182,8 @@ fn an_error_of_any_step_is_told_and_a_rerun_recovers() {
     ] {
         for number in 1.. {
             let dst = dir.path().join(format!("{call} {number}"));
-            let inject = format!("inject={call}:error={error}:when={number}");
-            let front = [
-                "strace",
-                "-f",
-                "-qq",
-                "-o",
-                "/dev/null",
-                "-e",
-                &format!("trace={call}"),
-                "-e",
-                &inject,
-            ];
-            let status = victim(&front.map(str::to_owned), &src, &dst)
-                .status()
-                .unwrap();
+            let front = strace(call, &format!("error={error}"), number);
+            let status = victim(&front, &src, &dst).status().unwrap();
             // The harness writes too; the last of its writes may fail without harm to the pack.
             if status.success() {
                 break;

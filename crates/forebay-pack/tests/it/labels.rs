@@ -3,7 +3,9 @@
 use crate::layout;
 use crate::support;
 
-use forebay_pack::{Action, Error, Finding, OnBadImage, Reason, SourceLayout, Summary};
+use forebay_pack::{
+    Action, Error, Finding, OnBadImage, Reason, SourceError, SourceLayout, Summary,
+};
 use forebay_shard::{Dataset, ExampleView, Manifest};
 use layout::*;
 use std::path::{Path, PathBuf};
@@ -231,7 +233,7 @@ fn trees_of_other_tools_are_refused() {
         let hint = error.hint().unwrap_or_default();
         let text = error.to_string();
         assert!(
-            matches!(error, Error::ForeignTree { .. }),
+            matches!(error, Error::Source(SourceError::ForeignTree { .. })),
             "{format}: {text}"
         );
         assert!(text.contains(format), "{format}: {text}");
@@ -258,7 +260,7 @@ fn an_archive_of_a_webdataset_is_refused() {
         );
         let error = pack(&path, &dir.path().join("dst")).unwrap_err();
         assert!(
-            matches!(error, Error::ForeignTree { .. }),
+            matches!(error, Error::Source(SourceError::ForeignTree { .. })),
             "{prefix}{ending}: {error}"
         );
         assert!(error.to_string().contains("WebDataset"), "{error}");

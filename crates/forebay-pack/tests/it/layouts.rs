@@ -3,7 +3,7 @@
 use crate::layout;
 use crate::support;
 
-use forebay_pack::{Action, Error, Finding, PackOptions, Reason, SourceLayout};
+use forebay_pack::{Action, Error, Finding, PackOptions, Reason, SourceError, SourceLayout};
 use forebay_shard::{Dataset, ExampleView, Manifest};
 use layout::*;
 use std::collections::BTreeMap;
@@ -475,7 +475,10 @@ fn a_layout_can_be_forced_and_is_checked() {
     assert_eq!(forced("classes").unwrap().classes, 1);
     for name in ["kaggle", "tpu", "academic"] {
         assert!(
-            matches!(forced(name).unwrap_err(), Error::Source { .. }),
+            matches!(
+                forced(name).unwrap_err(),
+                Error::Source(SourceError::Source { .. })
+            ),
             "{name}"
         );
     }

@@ -484,7 +484,9 @@ fn an_interrupted_repair_goes_on_and_reports_all_that_was_lost() {
     let Err(Error::Interrupted { finished, total: 4 }) = stopped else {
         panic!("{stopped:?}");
     };
-    assert!((2..4).contains(&finished) && !dst.join(FILE_NAME).exists());
+    // Where the disk is slow, all shards are written by the time that the second one is durable.
+    assert!((2..=4).contains(&finished), "{finished}");
+    assert!(!dst.join(FILE_NAME).exists());
     let summary = repaired(&src, &dst);
     assert_eq!(
         (summary.converted.resumed_shards, summary.lost_records),

@@ -218,6 +218,40 @@ fn a_damaged_tar_is_refused_with_its_name_and_offset() {
     assert!(error.contains("changed since its census"), "{error}");
 }
 
+/// Cuts a tar once the first shard is done.
+struct CutAfterOne(PathBuf, AtomicUsize);
+
+impl Observer for CutAfterOne {
+    fn shard_done(&self, _shard: &ShardDone) {
+        if self.1.fetch_add(1, Ordering::SeqCst) == 0 {
+            let whole = std::fs::read(&self.0).unwrap();
+            std::fs::write(&self.0, &whole[..whole.len() / 2]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_tar_that_changes_while_many_are_packed_stops_the_pack() {
+    let dir = tempfile::tempdir().unwrap();
+    let src = dir.path().join("src");
+    // More than stay open.
+    tree(&src, 70, 2);
+    let tars = tars_of(&src);
+    let dst = dir.path().join("dst");
+    let mut given = options(&tars, &dst);
+    (given.jobs, given.sharding) = (Some(1), Sharding::Count(70));
+    given.shuffle = forebay_pack::ShuffleWhen::Never;
+    let cut = CutAfterOne(tars.join("n00000069.tar"), AtomicUsize::new(0));
+    let error = forebay_pack::pack(&given, &cut, &Cancel::new()).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::SourceChanged(_)), "{text}");
+    assert!(
+        text.contains("n00000069.tar: the archive has changed since its census"),
+        "{text}"
+    );
+    assert!(!dst.join("forebay.json").exists());
+}
+
 #[test]
 fn hostile_names_stay_in_the_directory_of_their_tar() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,0 +1,125 @@
+//! Many findings in little memory: a data set may well have a text file beside each of a million images.
+
+use crate::finding::{Action, Finding, Reason};
+use std::collections::BTreeSet;
+
+/// Findings in the order in which they were pushed.
+#[derive(Debug, Default, Clone)]
+pub struct FindingList {
+    /// Path and detail of each, one after the other.
+    text: String,
+    items: Vec<Item>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    start: u64,
+    path_end: u64,
+    detail_end: u64,
+    action: Action,
+    reason: Reason,
+}
+
+impl FindingList {
+    /// Adds a finding.
+    pub fn push(&mut self, finding: &Finding) {
+        let start = self.text.len() as u64;
+        self.text.push_str(&finding.path);
+        let path_end = self.text.len() as u64;
+        self.text.push_str(&finding.detail);
+        let detail_end = self.text.len() as u64;
+        self.items.push(Item {
+            start,
+            path_end,
+            detail_end,
+            action: finding.action,
+            reason: finding.reason,
+        });
+    }
+
+    /// Adds all findings of another list.
+    pub fn append(&mut self, other: &Self) {
+        let shift = self.text.len() as u64;
+        self.text.push_str(&other.text);
+        self.items.extend(other.items.iter().map(|item| Item {
+            start: item.start + shift,
+            path_end: item.path_end + shift,
+            detail_end: item.detail_end + shift,
+            ..*item
+        }));
+    }
+
+    /// Says of images in other formats, given by their paths, that they go into quarantine.
+    pub fn quarantine(&mut self, paths: &BTreeSet<String>) {
+        for item in &mut self.items {
+            let path = &self.text[item.start as usize..item.path_end as usize];
+            if (item.action, item.reason) == (Action::Skipped, Reason::OtherFormat)
+                && paths.contains(path)
+            {
+                item.action = Action::Quarantined;
+            }
+        }
+    }
+
+    /// Says of a file that was left out that it may hold labels.
+    pub fn unused_labels(&mut self, path: &str, detail: &str) {
+        let text = &self.text;
+        let is_it = |item: &Item| &text[item.start as usize..item.path_end as usize] == path;
+        self.items
+            .retain(|item| item.action != Action::Ignored || !is_it(item));
+        self.push(&Finding {
+            action: Action::Ignored,
+            reason: Reason::UnusedLabels,
+            path: path.to_owned(),
+            detail: detail.to_owned(),
+        });
+    }
+
+    /// Returns the number of findings.
+    pub fn count(&self) -> usize {
+        self.items.len()
+    }
+
+    /// By path, then by what there is to say.
+    pub(crate) fn sort(&mut self) {
+        let text = &self.text;
+        let path = |item: &Item| &text[item.start as usize..item.path_end as usize];
+        self.items
+            .sort_by(|a, b| path(a).cmp(path(b)).then(a.reason.cmp(&b.reason)));
+    }
+
+    /// Returns the findings in order.
+    pub fn iter(&self) -> impl Iterator<Item = Finding> + '_ {
+        self.items.iter().map(|item| Finding {
+            action: item.action,
+            reason: item.reason,
+            path: self.text[item.start as usize..item.path_end as usize].to_owned(),
+            detail: self.text[item.path_end as usize..item.detail_end as usize].to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        let some = |path: &str, detail: &str| Finding {
+            action: Action::Skipped,
+            reason: Reason::Empty,
+            path: path.into(),
+            detail: detail.into(),
+        };
+        let all = [some("a", ""), some("", "x"), some("ü/b", "d"), some("", "")];
+        let (mut one, mut two) = (FindingList::default(), FindingList::default());
+        all[..2].iter().for_each(|f| one.push(f));
+        all[2..].iter().for_each(|f| two.push(f));
+        one.append(&two);
+        assert_eq!(one.count(), 4);
+        assert_eq!(one.iter().collect::<Vec<_>>(), all);
+        one.sort();
+        let paths: Vec<_> = one.iter().map(|f| f.path).collect();
+        assert_eq!(paths, ["", "", "a", "ü/b"]);
+    }
+}

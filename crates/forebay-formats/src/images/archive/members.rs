@@ -1,0 +1,265 @@
+//! The members of archives as one sorted tree of paths, kept compactly: 32 bytes and the path for each.
+
+use super::Trouble;
+use crate::class_list;
+use crate::sniff::Kind;
+use std::collections::BTreeMap;
+
+/// Place of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberPlace {
+    /// Which archive of the source.
+    pub volume: u16,
+    /// Position of its data in the decoded tar stream, or of its record in a zip's directory.
+    pub offset: u64,
+}
+
+/// One member with its path relative to the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemberRef<'a> {
+    pub(crate) path: &'a [u8],
+    pub(crate) size: u64,
+    pub(crate) place: MemberPlace,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    start: u64,
+    offset: u64,
+    size: u64,
+    len: u16,
+    volume: u16,
+    /// Index of a kind in `Members::kinds`.
+    kind: u8,
+}
+
+/// All members of a source.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    paths: Vec<u8>,
+    items: Vec<Item>,
+    kinds: Vec<Kind>,
+    /// Several archives of one directory are mounted in the tree.
+    pub(crate) is_mounted: bool,
+    /// The content of small files that tell about others, such as class lists, by path.
+    pub(crate) texts: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Members {
+    pub(crate) fn push(&mut self, path: &[u8], size: u64, place: MemberPlace, kind: Kind) {
+        let known = self.kinds.iter().position(|known| *known == kind);
+        let kind = known.unwrap_or_else(|| {
+            self.kinds.push(kind);
+            self.kinds.len() - 1
+        });
+        let start = self.paths.len() as u64;
+        self.paths.extend_from_slice(path);
+        self.items.push(Item {
+            start,
+            offset: place.offset,
+            size,
+            len: path.len() as u16,
+            volume: place.volume,
+            kind: kind as u8,
+        });
+    }
+
+    /// Takes all members of other archives, which follow `volumes` others.
+    pub(crate) fn append(&mut self, other: &Self, volumes: u16) {
+        for at in 0..other.items.len() {
+            let member = other.get(at);
+            let place = MemberPlace {
+                volume: member.place.volume + volumes,
+                offset: member.place.offset,
+            };
+            self.push(member.path, member.size, place, member.kind);
+        }
+    }
+
+    /// Sorts by path. A path that is there twice is an error: which of both was meant cannot be known. Directories
+    /// may be named more than once.
+    pub(crate) fn finish(&mut self) -> Result<(), (u16, Trouble)> {
+        let paths = &self.paths;
+        let path =
+            |item: &Item| &paths[item.start as usize..item.start as usize + usize::from(item.len)];
+        self.items
+            .sort_unstable_by(|a, b| path(a).cmp(path(b)).then(a.offset.cmp(&b.offset)));
+        let kinds = &self.kinds;
+        let is_directory = |item: &Item| kinds[usize::from(item.kind)] == Kind::Directory;
+        for pair in self.items.windows(2) {
+            let [first, second] = pair else { continue };
+            if path(first) == path(second) && !(is_directory(first) && is_directory(second)) {
+                let what = format!(
+                    "{} is there already, at offset {}: which of both is meant cannot be known",
+                    crate::finding::escape(path(second)),
+                    first.offset,
+                );
+                return Err((second.volume, Trouble::at(second.offset, what)));
+            }
+        }
+        self.items
+            .dedup_by(|second, first| path(second) == path(first));
+        self.items.shrink_to_fit();
+        self.paths.shrink_to_fit();
+        Ok(())
+    }
+
+    /// Takes over what members are that were looked at, given by their offsets.
+    pub(crate) fn learn(&mut self, kinds: &BTreeMap<u64, Kind>) {
+        for item in &mut self.items {
+            let Some(kind) = kinds.get(&item.offset) else {
+                continue;
+            };
+            let known = self.kinds.iter().position(|known| known == kind);
+            item.kind = known.unwrap_or_else(|| {
+                self.kinds.push(*kind);
+                self.kinds.len() - 1
+            }) as u8;
+        }
+    }
+
+    fn path(&self, index: usize) -> &[u8] {
+        let item = &self.items[index];
+        &self.paths[item.start as usize..item.start as usize + usize::from(item.len)]
+    }
+
+    fn get(&self, index: usize) -> MemberRef<'_> {
+        let item = &self.items[index];
+        MemberRef {
+            path: self.path(index),
+            size: item.size,
+            place: MemberPlace {
+                volume: item.volume,
+                offset: item.offset,
+            },
+            kind: self.kinds[usize::from(item.kind)],
+        }
+    }
+
+    /// Number of the first member whose path is not before this one.
+    fn position(&self, path: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.items.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.path(middle) < path {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// All members below a directory, in the byte order of their paths; everything for the empty path.
+    pub(crate) fn below<'a>(&'a self, dir: &[u8]) -> impl Iterator<Item = MemberRef<'a>> + 'a {
+        let range = match dir {
+            b"" => 0..self.items.len(),
+            // '0' is the byte after '/'.
+            dir => self.position(&[dir, b"/"].concat())..self.position(&[dir, b"0"].concat()),
+        };
+        range.map(|index| self.get(index))
+    }
+
+    /// The names in a directory: directories and files, in no certain order.
+    pub(crate) fn list(&self, dir: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let (mut dirs, mut files) = (Vec::new(), Vec::new());
+        let prefix = if dir.is_empty() {
+            Vec::new()
+        } else {
+            [dir, b"/"].concat()
+        };
+        let end = if dir.is_empty() {
+            self.items.len()
+        } else {
+            self.position(&[dir, b"0"].concat())
+        };
+        let mut at = self.position(&prefix);
+        while at < end {
+            let member = self.get(at);
+            let rest = &member.path[prefix.len()..];
+            match rest.iter().position(|byte| *byte == b'/') {
+                Some(slash) => {
+                    dirs.push(rest[..slash].to_vec());
+                    at = self
+                        .position(&[&prefix, &rest[..slash], b"0"].concat())
+                        .max(at + 1);
+                }
+                None => {
+                    if member.kind == Kind::Directory {
+                        dirs.push(rest.to_vec());
+                    } else {
+                        files.push(rest.to_vec());
+                    }
+                    at += 1;
+                }
+            }
+        }
+        dirs.sort();
+        dirs.dedup();
+        (dirs, files)
+    }
+
+    /// Whether a file at this place in a path tells about others and is kept as text.
+    pub(crate) fn keeps_text(path: &[u8]) -> bool {
+        class_list::is_list_path(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(paths: &[&str]) -> Members {
+        let mut members = Members::default();
+        for (number, path) in paths.iter().enumerate() {
+            let (path, kind) = match path.strip_suffix('/') {
+                Some(path) => (path, Kind::Directory),
+                None => (*path, Kind::Image),
+            };
+            let place = MemberPlace {
+                volume: 0,
+                offset: number as u64,
+            };
+            members.push(path.as_bytes(), 7, place, kind);
+        }
+        members
+    }
+
+    #[test]
+    fn a_tree_is_listed_level_by_level() {
+        let mut all = members(&["b/2", "a-b/1", "a/", "a/1", "top", "b/c/d/3", "a/", "a0"]);
+        all.finish().unwrap();
+        let names = |list: Vec<Vec<u8>>| {
+            list.into_iter()
+                .map(|n| String::from_utf8(n).unwrap())
+                .collect::<Vec<_>>()
+        };
+        let (dirs, files) = all.list(b"");
+        assert_eq!(names(dirs), ["a", "a-b", "b"]);
+        assert_eq!(names(files), ["a0", "top"]);
+        let (dirs, files) = all.list(b"b");
+        assert_eq!(
+            (names(dirs), names(files)),
+            (vec!["c".to_owned()], vec!["2".to_owned()])
+        );
+        let below: Vec<_> = all
+            .below(b"b")
+            .map(|m| String::from_utf8(m.path.to_vec()).unwrap())
+            .collect();
+        assert_eq!(below, ["b/2", "b/c/d/3"]);
+        assert_eq!(all.below(b"").count(), 7);
+        assert!(std::mem::size_of::<Item>() <= 32);
+    }
+
+    #[test]
+    fn a_path_twice_is_refused() {
+        let (volume, trouble) = members(&["a/1", "b", "a/1"]).finish().unwrap_err();
+        assert_eq!(volume, 0);
+        assert_eq!(
+            (trouble.offset, trouble.what.contains("at offset 0")),
+            (2, true)
+        );
+        assert!(members(&["a/", "a"]).finish().is_err());
+    }
+}

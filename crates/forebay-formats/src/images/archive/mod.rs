@@ -1,0 +1,565 @@
+//! Sources that are archives: tar, tar.gz, tar.zst and zip, read where they are. Nothing is extracted.
+//!
+//! The census reads the headers once and keeps where each member is. A plain tar and a zip are read at those places
+//! afterwards; a compressed tar cannot be, so its images are decoded once more into an unnamed file. Members that are
+//! no plain files below the archive (links, devices, absolute names, `..`, NULs) are refused and reported.
+
+mod ahead;
+mod bytes;
+mod members;
+mod read;
+mod stream;
+mod tar;
+mod volume;
+mod zip;
+
+pub use bytes::Archive;
+pub(crate) use bytes::identity;
+pub use members::MemberPlace;
+pub(crate) use members::{MemberRef, Members};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use read::OpenVolume;
+pub(crate) use read::{OpenVolumes, VolumeRef};
+pub use volume::Volume;
+pub(crate) use volume::VolumeKind;
+
+use super::boxes::BoxIndex;
+use crate::error::{Error, Result};
+use crate::finding::{Action, Finding, Reason};
+use crate::key_path::{self, base, join, stem};
+use crate::progress::Progress;
+use crate::sniff::{self, Kind};
+use bytes::ArchiveFile;
+use forebay_shard::parallel::map_parallel;
+use forebay_store::Cancel;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use stream::Stream;
+use tar::{TarKind, TarReader};
+
+/// Lists and annotations larger than this are none.
+const TEXT_MAX_BYTES: u64 = 64 << 20;
+/// So many such files an archive may have.
+const TEXTS_MAX: usize = 64;
+/// So many bytes they may have together: they stay in memory.
+const TEXTS_MAX_BYTES: u64 = 256 << 20;
+/// An annotation is a few lines for each object.
+const ANNOTATION_MAX_BYTES: u64 = 1 << 20;
+/// Members between two progress reports and checks for cancellation.
+const STEP_MEMBERS: u64 = 256;
+
+/// An error in an archive, and its offset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) offset: u64,
+    pub(crate) what: String,
+}
+
+impl Trouble {
+    pub(crate) fn at(offset: u64, what: impl Into<String>) -> Self {
+        Self {
+            offset,
+            what: what.into(),
+        }
+    }
+
+    pub(crate) fn io(offset: u64, error: &io::Error) -> Self {
+        Self::at(offset, error.to_string())
+    }
+
+    pub(crate) fn of(self, path: &Path) -> Error {
+        Error::source(path, self.to_string())
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "offset {}: {}", self.offset, self.what)
+    }
+}
+
+/// Results of the census of archives.
+#[derive(Debug, Default)]
+pub(crate) struct Collected {
+    pub(crate) volumes: Vec<Volume>,
+    pub(crate) members: Members,
+    pub(crate) boxes: BoxIndex,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Reads the headers of archives, one after the other.
+pub(crate) struct Collector<'a> {
+    pub(crate) collected: Collected,
+    progress: &'a dyn Progress,
+    cancel: &'a Cancel,
+    members: u64,
+    images: (u64, u64),
+    /// Bytes of texts that are kept.
+    text_bytes: u64,
+    /// The directory of the last annotation.
+    annotations: Vec<u8>,
+}
+
+/// How the members of one archive are taken into the tree.
+pub(crate) struct Mount<'a> {
+    /// Directory of the tree that they come below.
+    pub(crate) dir: &'a [u8],
+    /// Takes only their base names.
+    pub(crate) flat: bool,
+    /// Takes every `.xml` as an annotation.
+    pub(crate) annotations: bool,
+}
+
+impl<'a> Collector<'a> {
+    pub(crate) fn new(progress: &'a dyn Progress, cancel: &'a Cancel) -> Self {
+        Self {
+            collected: Collected::default(),
+            progress,
+            cancel,
+            members: 0,
+            images: (0, 0),
+            text_bytes: 0,
+            annotations: Vec::new(),
+        }
+    }
+
+    /// Reads one archive.
+    pub(crate) fn read(&mut self, archive: &Archive, mount: &Mount<'_>) -> Result<()> {
+        let (volume, file) = Volume::open(archive)?;
+        let path = volume.path.as_path();
+        let number = self.collected.volumes.len() as u16;
+        let mut stream = volume.stream(file.clone())?;
+        let known = self.collected.warnings.len();
+        let done = match volume.kind {
+            VolumeKind::Zip { .. } => self.zip(&volume, &file, number, &mut stream, mount),
+            _ => self.tar(
+                &mut stream,
+                TarReader::new(0, None),
+                number,
+                mount,
+                b"",
+                false,
+            ),
+        };
+        done.map_err(|trouble| trouble.of(path))?;
+        for warning in self.collected.warnings.iter_mut().skip(known) {
+            *warning = format!("{}: {warning}", path.display());
+        }
+        self.tell();
+        if self.cancel.is_cancelled() {
+            return Err(Error::Interrupted);
+        }
+        self.collected.volumes.push(volume);
+        Ok(())
+    }
+
+    /// Reads many archives, `jobs` at once, and takes each into its directory. Their order does not depend on `jobs`.
+    pub(crate) fn read_all(&mut self, archives: &[(Vec<u8>, Archive)], jobs: usize) -> Result<()> {
+        if self.collected.volumes.len() + archives.len() > usize::from(u16::MAX) {
+            let what = format!(
+                "{} archives are more than can be read at once",
+                archives.len()
+            );
+            let shown = archives.first().map(|(_, archive)| archive.shown());
+            return Err(Error::source(shown.unwrap_or_default(), what));
+        }
+        let (progress, cancel) = (self.progress, self.cancel);
+        let failed = AtomicBool::new(false);
+        let stopped = || failed.load(Ordering::Relaxed) || cancel.is_cancelled();
+        let all = map_parallel(
+            archives,
+            jobs,
+            &stopped,
+            || (),
+            |(), (dir, archive)| {
+                let mut collector = Collector::new(progress, cancel);
+                let mount = Mount {
+                    dir,
+                    flat: false,
+                    annotations: false,
+                };
+                let read = collector.read(archive, &mount);
+                failed.fetch_or(read.is_err(), Ordering::Relaxed);
+                read.map(|()| collector.collected)
+            },
+        );
+        for (one, (dir, _)) in all.into_iter().zip(archives) {
+            let one = one.ok_or(Error::Interrupted);
+            self.absorb(dir, one??);
+        }
+        Ok(())
+    }
+
+    /// Takes what was collected of one archive. Its texts are not about other archives, and are left.
+    fn absorb(&mut self, dir: &[u8], one: Collected) {
+        let all = &mut self.collected;
+        let first = all.volumes.len() as u16;
+        // The directory of an archive without members.
+        let place = MemberPlace {
+            volume: first,
+            offset: 0,
+        };
+        all.members.push(dir, 0, place, Kind::Directory);
+        all.members.append(&one.members, first);
+        all.boxes.append(&one.boxes);
+        all.volumes.extend(one.volumes);
+        all.findings.extend(one.findings);
+        all.warnings.extend(one.warnings);
+    }
+
+    /// The tree of all archives.
+    pub(crate) fn finish(mut self) -> Result<Collected> {
+        let volumes = &self.collected.volumes;
+        let of = |(volume, trouble): (u16, Trouble)| match volumes.get(usize::from(volume)) {
+            Some(volume) => trouble.of(&volume.path),
+            None => trouble.of(Path::new("")),
+        };
+        self.collected.members.finish().map_err(of)?;
+        let first = volumes
+            .first()
+            .map(|volume| volume.path.clone())
+            .unwrap_or_default();
+        self.collected
+            .boxes
+            .finish()
+            .map_err(|what| Error::source(first, what))?;
+        Ok(self.collected)
+    }
+
+    fn tar(
+        &mut self,
+        stream: &mut Stream,
+        mut reader: TarReader,
+        volume: u16,
+        mount: &Mount<'_>,
+        inside: &[u8],
+        inner: bool,
+    ) -> Result<(), Trouble> {
+        while let Some(member) = reader.next(stream)? {
+            if self.step(stream) {
+                return Ok(());
+            }
+            let Some(path) = self.path(&member.name, mount, inside) else {
+                continue;
+            };
+            match member.kind {
+                TarKind::Directory if mount.flat => {}
+                TarKind::Directory => self.push(&path, 0, (volume, member.data), Kind::Directory),
+                TarKind::Link => self.refuse(&path, Reason::Link, ""),
+                TarKind::Special => self.refuse(&path, Reason::SpecialFile, ""),
+                TarKind::Sparse => self.refuse(&path, Reason::Unreadable, "a sparse member"),
+                TarKind::File if !inner && inner_dir(&path).is_some() => {
+                    let mut head = [0; 512];
+                    let there = (member.size.min(512)) as usize;
+                    read_exact(stream, member.data, &mut head[..there])?;
+                    if !tar::is_header(&head[..there]) {
+                        self.refuse(&path, Reason::Unreadable, "this is no tar archive");
+                        continue;
+                    }
+                    // The head is read again: it is still in the buffer, or a decoder cannot go back.
+                    let dir = inner_dir(&path).unwrap_or_default();
+                    self.push(dir, 0, (volume, member.data), Kind::Directory);
+                    let end = Some(member.data + member.size);
+                    let reader = TarReader::with_first(member.data, end, head);
+                    self.tar(stream, reader, volume, mount, dir, true)?;
+                }
+                TarKind::File => {
+                    let read = |stream: &mut Stream, out: &mut [u8]| {
+                        read_exact(stream, member.data, out).map_err(|trouble| trouble.what)
+                    };
+                    let place = (volume, member.data);
+                    self.file(path, member.size, place, mount, |len, out| {
+                        out.resize(len, 0);
+                        read(stream, out)
+                    });
+                }
+            }
+        }
+        if !reader.ended {
+            self.collected.warnings.push(format!(
+                "the archive{} has no end mark: it may be cut short",
+                if inner {
+                    format!(" in it, {},", crate::finding::escape(inside))
+                } else {
+                    String::new()
+                }
+            ));
+        }
+        if !inner {
+            let rest = drain(stream)?;
+            if let Some(offset) = rest {
+                self.collected.warnings.push(format!(
+                    "there is more at offset {offset}, after the end mark of the archive, which is not read"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn zip(
+        &mut self,
+        volume: &Volume,
+        file: &ArchiveFile,
+        number: u16,
+        stream: &mut Stream,
+        mount: &Mount<'_>,
+    ) -> Result<(), Trouble> {
+        let mut directory = zip::Directory::find(file, volume.len)?;
+        let base = directory.base;
+        while let Some(member) = directory.next(stream)? {
+            if self.step(stream) {
+                return Ok(());
+            }
+            let Some(path) = self.path(&member.name, mount, b"") else {
+                continue;
+            };
+            let place = (number, member.record);
+            if member.is_link {
+                self.refuse(&path, Reason::Link, "");
+            } else if member.is_directory {
+                if !mount.flat {
+                    self.push(&path, 0, place, Kind::Directory);
+                }
+            } else if let Some(refusal) = member.refusal_in(volume.len) {
+                self.refuse(&path, Reason::Unreadable, &refusal);
+            } else {
+                self.file(path, member.size, place, mount, |len, out| {
+                    member.append_to(file, base, len as u64, out)
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a plain file. `read` reads its beginning.
+    fn file(
+        &mut self,
+        path: Vec<u8>,
+        size: u64,
+        place: (u16, u64),
+        mount: &Mount<'_>,
+        read: impl FnOnce(usize, &mut Vec<u8>) -> Result<(), String>,
+    ) {
+        let mut content = Vec::new();
+        if has_ending(&path, b".xml") && (mount.annotations || is_annotation(&path)) {
+            if size > ANNOTATION_MAX_BYTES {
+                return self.note(
+                    Action::Ignored,
+                    Reason::BadAnnotation,
+                    &path,
+                    format!("{size} bytes"),
+                );
+            }
+            let parsed = read(size as usize, &mut content)
+                .and_then(|()| self.collected.boxes.add_xml(stem(base(&path)), &content));
+            if let Err(what) = parsed {
+                self.note(Action::Ignored, Reason::BadAnnotation, &path, what);
+            }
+            // The directory stays in the tree, so that it is known that there are annotations.
+            let dir = &path[..path.len() - base(&path).len()];
+            if let Some(dir) = dir.strip_suffix(b"/")
+                && self.annotations != dir
+            {
+                self.annotations = dir.to_vec();
+                self.push(dir, 0, place, Kind::Directory);
+            }
+            return;
+        }
+        if Members::keeps_text(&path)
+            && size <= TEXT_MAX_BYTES
+            && self.collected.members.texts.len() < TEXTS_MAX
+            && self.text_bytes.saturating_add(size) <= TEXTS_MAX_BYTES
+        {
+            self.text_bytes += size;
+            match read(size as usize, &mut content) {
+                Ok(()) => {
+                    self.push(&path, size, place, Kind::NotAnImage);
+                    self.collected.members.texts.insert(path, content);
+                }
+                Err(what) => self.note(Action::Ignored, Reason::Unreadable, &path, what),
+            }
+            return;
+        }
+        let kind = if sniff::has_image_name(&path) {
+            Kind::Image
+        } else {
+            let head = size.min(sniff::SNIFF_BYTES as u64) as usize;
+            if let Err(what) = read(head, &mut content) {
+                return self.note(Action::Ignored, Reason::Unreadable, &path, what);
+            }
+            sniff::kind(&content)
+        };
+        if kind == Kind::Image {
+            self.images.0 += 1;
+            self.images.1 = self.images.1.saturating_add(size);
+        }
+        self.push(&path, size, place, kind);
+    }
+
+    /// The path in the tree, or nothing for a name that is refused or not wanted.
+    fn path(&mut self, name: &[u8], mount: &Mount<'_>, inside: &[u8]) -> Option<Vec<u8>> {
+        let normal = match key_path::normal(name) {
+            Ok(normal) => normal,
+            Err(why) => {
+                let end = name.len().min(256);
+                self.refuse(&name[..end], Reason::UnsafeName, why);
+                return None;
+            }
+        };
+        // What macOS adds beside the files of an archive.
+        if normal.is_empty() || normal.starts_with(b"__MACOSX/") || normal == b"__MACOSX" {
+            return None;
+        }
+        let own = if mount.flat { base(&normal) } else { &normal };
+        let below = if inside.is_empty() { mount.dir } else { inside };
+        let path = join(below, own);
+        if path.len() > usize::from(u16::MAX) {
+            self.refuse(&path[..256], Reason::UnsafeName, "the path is too long");
+            return None;
+        }
+        Some(path)
+    }
+
+    fn push(&mut self, path: &[u8], size: u64, (volume, offset): (u16, u64), kind: Kind) {
+        let place = MemberPlace { volume, offset };
+        self.collected.members.push(path, size, place, kind);
+    }
+
+    fn refuse(&mut self, path: &[u8], reason: Reason, detail: &str) {
+        let action = if sniff::has_image_name(path) || has_ending(path, b".tar") {
+            Action::Skipped
+        } else {
+            Action::Ignored
+        };
+        self.note(action, reason, path, detail);
+    }
+
+    fn note(&mut self, action: Action, reason: Reason, path: &[u8], detail: impl Into<String>) {
+        self.collected
+            .findings
+            .push(Finding::new(action, reason, path, detail));
+    }
+
+    /// Counts a member; true if the census is cancelled.
+    fn step(&mut self, stream: &Stream) -> bool {
+        self.members += 1;
+        if self.members.is_multiple_of(STEP_MEMBERS) {
+            self.tell();
+            let (done, len) = stream.progress();
+            // Of a zip archive only the list of members is read, at its end.
+            if done > 0 {
+                self.progress.archive_read(done, len);
+            }
+        }
+        self.cancel.is_cancelled()
+    }
+
+    fn tell(&mut self) {
+        let (files, bytes) = std::mem::take(&mut self.images);
+        self.progress.counted(files, bytes);
+    }
+}
+
+fn is_annotation(path: &[u8]) -> bool {
+    path.windows(b"Annotations/".len())
+        .any(|part| part == b"Annotations/")
+}
+
+fn has_ending(path: &[u8], ending: &[u8]) -> bool {
+    path.len() > ending.len() && path[path.len() - ending.len()..].eq_ignore_ascii_case(ending)
+}
+
+/// The directory that an archive in an archive stands for: its path without `.tar`, if that leaves a name. Of `...tar` it
+/// would leave `..`.
+pub(crate) fn inner_dir(path: &[u8]) -> Option<&[u8]> {
+    if !has_ending(path, b".tar") {
+        return None;
+    }
+    let dir = &path[..path.len() - b".tar".len()];
+    (!matches!(base(dir), b"" | b"." | b"..")).then_some(dir)
+}
+
+fn read_exact(stream: &mut Stream, at: u64, out: &mut [u8]) -> Result<(), Trouble> {
+    let there = stream
+        .skip_to(at)
+        .and_then(|there| Ok((there, stream.fill(out)?)));
+    match there {
+        Ok((true, filled)) if filled == out.len() => Ok(()),
+        Ok(_) => Err(Trouble::at(at, "the archive is cut short inside a member")),
+        Err(error) => Err(Trouble::io(at, &error)),
+    }
+}
+
+/// Reads to the end, so that the checksum of a compressed stream is verified. Returns where something other than
+/// padding begins.
+fn drain(stream: &mut Stream) -> Result<Option<u64>, Trouble> {
+    let mut block = vec![0; 64 << 10];
+    loop {
+        let at = stream.position();
+        let read = stream
+            .fill(&mut block)
+            .map_err(|error| Trouble::io(at, &error))?;
+        if read == 0 {
+            return Ok(None);
+        }
+        if let Some(other) = block[..read].iter().position(|byte| *byte != 0) {
+            return Ok(Some(at + other as u64));
+        }
+    }
+}
+
+/// All archives of the tree in one file that is a tar of tars, or any other archive.
+pub(crate) fn collect(
+    archive: &Archive,
+    progress: &dyn Progress,
+    cancel: &Cancel,
+) -> Result<Collected> {
+    let mut collector = Collector::new(progress, cancel);
+    let mount = Mount {
+        dir: b"",
+        flat: false,
+        annotations: false,
+    };
+    collector.read(archive, &mount)?;
+    collector.finish()
+}
+
+/// The content of the files whose paths end like this, from a small tar of any compression.
+pub(crate) fn read_files<const N: usize>(
+    archive: &Archive,
+    endings: [&[u8]; N],
+    max_bytes: u64,
+) -> Result<[Option<Vec<u8>>; N]> {
+    let (volume, file) = Volume::open(archive)?;
+    let path = volume.path.as_path();
+    if matches!(volume.kind, VolumeKind::Zip { .. }) {
+        return Err(Error::source(
+            path,
+            "this should be a tar archive, and is a zip archive",
+        ));
+    }
+    let mut stream = volume.stream(file)?;
+    let mut reader = TarReader::new(0, None);
+    let mut found = [const { None }; N];
+    while let Some(member) = reader
+        .next(&mut stream)
+        .map_err(|trouble| trouble.of(path))?
+    {
+        if member.kind != TarKind::File || member.size > max_bytes {
+            continue;
+        }
+        let wanted = endings.iter().position(|ending| {
+            member.name == *ending || member.name.ends_with(&[b"/", *ending].concat())
+        });
+        if let Some(slot) = wanted.and_then(|at| found.get_mut(at)) {
+            let mut content = vec![0; member.size as usize];
+            read_exact(&mut stream, member.data, &mut content)
+                .map_err(|trouble| trouble.of(path))?;
+            *slot = Some(content);
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,315 @@
+//! Reading members at the places that the census found.
+
+// Bytes are read where they stay: clearing the room for each image first costs a seventh of a pack's time.
+#![allow(unsafe_code)]
+
+use super::bytes::{ArchiveFile, Fetched, ReadAt};
+use super::{MemberPlace, Trouble, Volume, VolumeKind, zip};
+use crate::error::{Error, Result};
+use crate::finding::Reason;
+use crate::progress::Progress;
+use rustix::fs::Advice;
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::ops::Deref;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// Decoded bytes go to the spool in pieces of this size.
+const COPY_BYTES: usize = 1 << 20;
+/// A tar of fewer bytes than this behind a member says nothing about the next one.
+const HINT_MAX_BYTES: u64 = 64 << 20;
+
+/// So many archives stay open.
+const OPEN_MAX: usize = 64;
+
+/// The archives of a source, for reading members in any order.
+#[derive(Debug)]
+pub(crate) enum OpenVolumes {
+    Open(Vec<OpenVolume>),
+    /// There are too many: each is opened when a member is read, as a file of a directory is.
+    OnDemand(Vec<Volume>),
+}
+
+/// An archive that stays open, or is open for a while.
+#[derive(Debug)]
+pub(crate) enum VolumeRef<'a> {
+    Open(&'a OpenVolume),
+    OnDemand(Box<OpenVolume>),
+}
+
+impl OpenVolumes {
+    /// Opens archives that are read where they are.
+    pub(crate) fn open(seen: &[Volume]) -> Result<Self> {
+        if Self::are_on_demand(seen) {
+            return Ok(Self::OnDemand(seen.to_vec()));
+        }
+        Ok(Self::Open(
+            seen.iter().map(OpenVolume::open).collect::<Result<_>>()?,
+        ))
+    }
+
+    fn are_on_demand(seen: &[Volume]) -> bool {
+        seen.len() > OPEN_MAX && !seen.iter().any(Volume::is_compressed_stream)
+    }
+
+    /// Files that stay open for these archives.
+    pub(crate) fn files(seen: &[Volume]) -> usize {
+        match Self::are_on_demand(seen) {
+            true => 0,
+            false => seen.len(),
+        }
+    }
+
+    /// Whether what is read comes over a network.
+    pub(crate) fn are_remote(&self) -> bool {
+        match self {
+            Self::Open(volumes) => volumes.iter().any(OpenVolume::is_remote),
+            Self::OnDemand(volumes) => volumes.iter().any(|volume| volume.archive.is_object()),
+        }
+    }
+
+    /// The archive of this number, if it stays open.
+    pub(crate) fn open_mut(&mut self, number: u16) -> Option<&mut OpenVolume> {
+        match self {
+            Self::Open(volumes) => volumes.get_mut(usize::from(number)),
+            Self::OnDemand(_) => None,
+        }
+    }
+
+    /// The archive of this number, which must still be what the census saw.
+    pub(crate) fn get(&self, number: u16) -> Result<VolumeRef<'_>> {
+        let number = usize::from(number);
+        Ok(match self {
+            Self::Open(volumes) => VolumeRef::Open(&volumes[number]),
+            Self::OnDemand(volumes) => {
+                VolumeRef::OnDemand(Box::new(OpenVolume::open(&volumes[number])?))
+            }
+        })
+    }
+}
+
+impl Deref for VolumeRef<'_> {
+    type Target = OpenVolume;
+
+    fn deref(&self) -> &OpenVolume {
+        match self {
+            Self::Open(volume) => volume,
+            Self::OnDemand(volume) => volume,
+        }
+    }
+}
+
+/// An archive that is open for reading members in any order.
+#[derive(Debug)]
+pub(crate) struct OpenVolume {
+    volume: Volume,
+    /// The archive, or its decoded images at the positions that they have in the decoded stream. None for objects.
+    file: Option<ArchiveFile>,
+}
+
+impl OpenVolume {
+    /// Opens an archive, which must still be what the census saw.
+    pub(crate) fn open(seen: &Volume) -> Result<Self> {
+        if seen.objects.is_some() {
+            // Each object is compared with what the census saw when it is read.
+            return Ok(Self {
+                volume: seen.clone(),
+                file: None,
+            });
+        }
+        let (now, file) = Volume::open(&seen.archive)?;
+        if (now.len, now.modified, now.kind) != (seen.len, seen.modified, seen.kind) {
+            return Err(Error::source(
+                &seen.path,
+                "the archive has changed since its census",
+            ));
+        }
+        Ok(Self {
+            volume: now,
+            file: Some(file),
+        })
+    }
+
+    /// Decodes the images of a compressed archive, given as (position, size) in ascending order, into `spool`.
+    /// Everything between them stays a hole. Returns false if it was stopped.
+    pub(crate) fn spool(
+        &mut self,
+        images: &[(u64, u64)],
+        spool: File,
+        progress: &dyn Progress,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<bool> {
+        let path = self.volume.path.clone();
+        let whole = self.decode(images, progress, stopped, &mut |at, bytes| {
+            spool
+                .write_all_at(bytes, at)
+                .map_err(|error| Error::io(&path, "decode into the destination", error))
+        })?;
+        self.file = Some(ArchiveFile::Local(Arc::new(spool), u64::MAX));
+        Ok(whole)
+    }
+
+    /// Decodes the images of a compressed archive, given as (position, size) in ascending order: `take` gets them piece
+    /// by piece, each with its position. Returns false if it was stopped.
+    pub(crate) fn decode(
+        &self,
+        images: &[(u64, u64)],
+        progress: &dyn Progress,
+        stopped: &dyn Fn() -> bool,
+        take: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<bool> {
+        let path = &self.volume.path;
+        let Some(file) = self.file.clone() else {
+            return Err(Error::source(path, "this is no archive"));
+        };
+        let mut stream = self.volume.stream(file)?;
+        let mut buffer = vec![0; COPY_BYTES];
+        let mut decoded = 0;
+        for (position, size) in images {
+            if stopped() {
+                return Ok(false);
+            }
+            decoded += size;
+            if decoded >= COPY_BYTES as u64 {
+                decoded = 0;
+                let (done, len) = stream.progress();
+                progress.archive_read(done, len);
+            }
+            let mut done = 0;
+            while done < *size {
+                let at = position + done;
+                let step = (size - done).min(buffer.len() as u64) as usize;
+                super::read_exact(&mut stream, at, &mut buffer[..step])
+                    .map_err(|trouble| trouble.of(path))?;
+                take(at, &buffer[..step])?;
+                done += step as u64;
+            }
+        }
+        // To its end: its checksum is the last thing in it.
+        super::drain(&mut stream).map_err(|trouble| trouble.of(path))?;
+        Ok(true)
+    }
+
+    /// The archive, or the file that its images were decoded into; none if it is not on this machine.
+    pub(crate) fn file(&self) -> Option<&File> {
+        self.file.as_ref().and_then(ArchiveFile::local)
+    }
+
+    /// Whether what is read comes over a network: it is worth more requests at the same time.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.file.as_ref().is_none_or(ArchiveFile::is_object)
+    }
+
+    /// Tells the system that a member will be needed.
+    pub(crate) fn will_need(&self, place: MemberPlace, size: u64) {
+        let (Some(file), false) = (
+            self.file(),
+            matches!(self.volume.kind, VolumeKind::Zip { .. }),
+        ) else {
+            return;
+        };
+        // Only a hint.
+        let _ = rustix::fs::fadvise(
+            file,
+            place.offset,
+            NonZeroU64::new(size.min(HINT_MAX_BYTES)),
+            Advice::WillNeed,
+        );
+    }
+
+    /// Appends the content of a member.
+    pub(crate) fn append_to(
+        &self,
+        place: MemberPlace,
+        size: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), (Reason, String)> {
+        if let Some(objects) = &self.volume.objects {
+            return objects.append_to(place, size, out);
+        }
+        let unreadable = |what: String| (Reason::Unreadable, what);
+        let not_fetched = |error: io::Error| (Reason::NotFetched, error.to_string());
+        let Some(file) = &self.file else {
+            return Err(unreadable("this is no archive".to_owned()));
+        };
+        match (self.volume.kind, file) {
+            (VolumeKind::Zip { base }, ArchiveFile::Local(..)) => {
+                let member = zip::member_at(file, self.volume.len, place.offset)
+                    .map_err(|trouble| unreadable(trouble.to_string()))?;
+                same_size(&member, size)?;
+                member
+                    .append_to(file, base, u64::MAX, out)
+                    .map_err(unreadable)
+            }
+            // Two requests: for the record in the directory, and for all of the member.
+            (VolumeKind::Zip { base }, ArchiveFile::Object(_)) => {
+                let peek = zip::RECORD_PEEK_BYTES as u64;
+                let record = Fetched::new(file, place.offset, peek).map_err(not_fetched)?;
+                let fail = |record: &Fetched<'_>, what: String| match record.failed() {
+                    true => (Reason::NotFetched, what),
+                    false => (Reason::Unreadable, what),
+                };
+                let member = zip::member_at(&record, self.volume.len, place.offset)
+                    .map_err(|trouble| fail(&record, trouble.to_string()))?;
+                same_size(&member, size)?;
+                let (start, len) = member.stored(base);
+                // Deflate adds next to nothing where it saves nothing. What the directory says may be anything.
+                let most = size + size / 8 + (64 << 10);
+                let stored = Fetched::new(file, start, len.min(most)).map_err(not_fetched)?;
+                member
+                    .append_to(&stored, base, u64::MAX, out)
+                    .map_err(|what| fail(&stored, what))
+            }
+            (_, ArchiveFile::Local(file, _)) => read_at(file, place.offset, size, out)
+                .map_err(|trouble| unreadable(trouble.to_string())),
+            (_, ArchiveFile::Object(_)) => {
+                let size = usize::try_from(size).map_err(|_| unreadable("too large".to_owned()))?;
+                let start = out.len();
+                out.resize(start + size, 0);
+                file.read_exact_at(&mut out[start..], place.offset)
+                    .map_err(|error| match error.kind() {
+                        io::ErrorKind::UnexpectedEof => {
+                            unreadable("the archive ends here, it is cut short".to_owned())
+                        }
+                        _ => not_fetched(error),
+                    })
+            }
+        }
+    }
+}
+
+fn same_size(member: &zip::ZipMember, size: u64) -> Result<(), (Reason, String)> {
+    if member.size == size {
+        return Ok(());
+    }
+    let what = format!("then {size} bytes, now {}", member.size);
+    Err((Reason::SizeChanged, what))
+}
+
+/// Appends exactly `size` bytes from `offset`.
+fn read_at(file: &File, offset: u64, size: u64, out: &mut Vec<u8>) -> Result<(), Trouble> {
+    let size = usize::try_from(size).map_err(|_| Trouble::at(offset, "a member is too large"))?;
+    out.reserve(size);
+    let end = out.len() + size;
+    let mut at = offset;
+    while out.len() < end {
+        let room = end - out.len();
+        match rustix::io::pread(file, &mut out.spare_capacity_mut()[..room], at) {
+            Ok(([], _)) => {
+                return Err(Trouble::at(at, "the archive ends here, it is cut short"));
+            }
+            Ok((read, _)) => {
+                let read = read.len();
+                at += read as u64;
+                let len = out.len() + read;
+                // SAFETY: pread has just initialised the first `read` bytes of the spare room.
+                unsafe { out.set_len(len) };
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(Trouble::io(at, &io::Error::from(errno))),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,422 @@
+//! Boxes of objects from Pascal VOC annotations, kept compactly by the name of their image.
+//!
+//! A box is relative to the size that its annotation gives, as TensorFlow's tool takes it: corners swapped where they
+//! are the wrong way round, clamped to the image, dropped where nothing is left. The image is the one that the
+//! annotation's own file is named after; what it says inside may be anything.
+
+use crate::finding::{Action, Finding, Reason};
+use crate::key_path::{join, stem};
+use forebay_shard::parallel::map_parallel;
+use forebay_store::Cancel;
+use quick_xml::Reader;
+use quick_xml::events::Event;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use walkdir::WalkDir;
+
+/// An annotation is a few lines for each object.
+pub(super) const XML_MAX_BYTES: u64 = 1 << 20;
+/// Annotations are in a directory for each class, or in one for all.
+const DEPTH_MAX: usize = 4;
+
+/// One box as fractions of width and height.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct BoundingBox {
+    pub(crate) xmin: f32,
+    pub(crate) xmax: f32,
+    pub(crate) ymin: f32,
+    pub(crate) ymax: f32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    start: u64,
+    first: u32,
+    count: u32,
+    len: u16,
+}
+
+/// Boxes by the name of their image without its ending.
+#[derive(Debug, Default)]
+pub struct BoxIndex {
+    stems: Vec<u8>,
+    items: Vec<Item>,
+    boxes: Vec<BoundingBox>,
+}
+
+impl BoxIndex {
+    /// Adds the boxes of one annotation.
+    pub(crate) fn add_xml(&mut self, stem: &[u8], xml: &[u8]) -> Result<(), String> {
+        let boxes = parse(xml)?;
+        self.add(stem, &boxes);
+        Ok(())
+    }
+
+    pub(super) fn add(&mut self, stem: &[u8], boxes: &[BoundingBox]) {
+        let len = stem.len().min(usize::from(u16::MAX));
+        self.items.push(Item {
+            start: self.stems.len() as u64,
+            first: self.boxes.len() as u32,
+            count: boxes.len() as u32,
+            len: len as u16,
+        });
+        self.stems.extend_from_slice(&stem[..len]);
+        self.boxes.extend_from_slice(boxes);
+    }
+
+    /// Takes all of another index.
+    pub(crate) fn append(&mut self, other: &Self) {
+        for item in &other.items {
+            self.add(other.stem(item), other.boxes_of(item));
+        }
+    }
+
+    /// Sorts by name, once all are there.
+    ///
+    /// # Errors
+    /// When two annotations are for one image.
+    pub(crate) fn finish(&mut self) -> Result<(), String> {
+        let stems = &self.stems;
+        let stem =
+            |item: &Item| &stems[item.start as usize..item.start as usize + usize::from(item.len)];
+        self.items.sort_unstable_by(|a, b| stem(a).cmp(stem(b)));
+        for pair in self.items.windows(2) {
+            if stem(&pair[0]) == stem(&pair[1]) {
+                return Err(format!(
+                    "there are two annotations named {}.xml, so it cannot be known which is meant",
+                    crate::finding::escape(stem(&pair[0]))
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The boxes of an image, by its name without its ending.
+    pub(crate) fn get(&self, stem: &[u8]) -> &[BoundingBox] {
+        match self
+            .items
+            .binary_search_by(|item| self.stem(item).cmp(stem))
+        {
+            Ok(at) => self.boxes_of(&self.items[at]),
+            Err(_) => &[],
+        }
+    }
+
+    fn stem(&self, item: &Item) -> &[u8] {
+        &self.stems[item.start as usize..item.start as usize + usize::from(item.len)]
+    }
+
+    fn boxes_of(&self, item: &Item) -> &[BoundingBox] {
+        &self.boxes[item.first as usize..(item.first + item.count) as usize]
+    }
+}
+
+/// Reads all annotations below directories, in parallel. What is no annotation is a finding.
+pub(crate) fn read_dir(
+    src: &Path,
+    dirs: &[Vec<u8>],
+    jobs: usize,
+    cancel: &Cancel,
+) -> (BoxIndex, Vec<Finding>) {
+    let mut findings = Vec::new();
+    let mut leaves = BTreeMap::new();
+    for dir in dirs {
+        list(src, dir, &mut leaves, &mut findings);
+    }
+    let leaves: Vec<Leaf> = leaves.into_iter().collect();
+    // Small files wait for the disk or the network, not for the CPU.
+    let threads = (jobs * 2).clamp(4, 32);
+    let stopped = || cancel.is_cancelled();
+    let read = map_parallel(
+        &leaves,
+        threads,
+        &stopped,
+        || (),
+        |(), (dir, names)| read_leaf(src, dir, names),
+    );
+    let mut all = BoxIndex::default();
+    for (index, found) in read.into_iter().flatten() {
+        all.append(&index);
+        findings.extend(found);
+    }
+    findings.sort_by(|a, b| a.path.cmp(&b.path));
+    (all, findings)
+}
+
+/// A directory, and the names of the annotations in it.
+type Leaf = (Vec<u8>, Vec<Vec<u8>>);
+
+fn list(
+    src: &Path,
+    dir: &[u8],
+    leaves: &mut BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
+    findings: &mut Vec<Finding>,
+) {
+    let key = |path: &Path| {
+        let below = path.strip_prefix(src).unwrap_or(path);
+        below.as_os_str().as_bytes().to_vec()
+    };
+    let walk = WalkDir::new(src.join(OsStr::from_bytes(dir)));
+    for entry in walk.max_depth(DEPTH_MAX + 1).sort_by_file_name() {
+        match entry {
+            Ok(entry) if entry.depth() > 0 && entry.file_name().as_bytes().ends_with(b".xml") => {
+                let dir = entry.path().parent().map(key).unwrap_or_default();
+                let names = leaves.entry(dir).or_default();
+                names.push(entry.file_name().as_bytes().to_vec());
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let path = error.path().map_or_else(|| dir.to_vec(), key);
+                let io = error.io_error().map(io::Error::to_string);
+                findings.push(unread(&path, io.unwrap_or_else(|| error.to_string())));
+            }
+        }
+    }
+}
+
+fn read_leaf(src: &Path, dir: &[u8], names: &[Vec<u8>]) -> (BoxIndex, Vec<Finding>) {
+    let mut index = BoxIndex::default();
+    let mut findings = Vec::new();
+    let mut xml = Vec::new();
+    for name in names {
+        let path = join(dir, name);
+        xml.clear();
+        let read = forebay_shard::open_file(&src.join(OsStr::from_bytes(&path)))
+            .and_then(|file| file.take(XML_MAX_BYTES + 1).read_to_end(&mut xml))
+            .map_err(|error| error.to_string());
+        let added = read.and_then(|len| match len as u64 {
+            ..=XML_MAX_BYTES => index.add_xml(stem(name), &xml),
+            _ => Err(format!("it has more than {XML_MAX_BYTES} bytes")),
+        });
+        if let Err(what) = added {
+            findings.push(unread(&path, what));
+        }
+    }
+    (index, findings)
+}
+
+fn unread(path: &[u8], what: String) -> Finding {
+    Finding::new(Action::Ignored, Reason::BadAnnotation, path, what)
+}
+
+/// Corners of the object that is being parsed.
+#[derive(Default)]
+struct Corners {
+    xmin: Option<f64>,
+    xmax: Option<f64>,
+    ymin: Option<f64>,
+    ymax: Option<f64>,
+}
+
+/// The boxes of an annotation, in the order in which they are written.
+pub(crate) fn parse(xml: &[u8]) -> Result<Vec<BoundingBox>, String> {
+    let mut reader = Reader::from_reader(xml);
+    let mut path: Vec<Vec<u8>> = Vec::new();
+    let mut text = String::new();
+    let (mut width, mut height) = (None, None);
+    let mut corners = Vec::new();
+    let mut open: Option<Corners> = None;
+    let mut root_seen = false;
+    loop {
+        let at = reader.buffer_position();
+        let fail = |what: String| format!("byte {at}: {what}");
+        match reader
+            .read_event()
+            .map_err(|error| fail(error.to_string()))?
+        {
+            Event::Start(start) => {
+                root_seen = true;
+                text.clear();
+                path.push(start.name().as_ref().to_vec());
+                if path.len() > 32 {
+                    return Err(fail("elements nest too deep".into()));
+                }
+                if names(&path) == ["annotation", "object", "bndbox"] {
+                    open = Some(Corners::default());
+                }
+            }
+            Event::Text(more) => {
+                text.push_str(&more.decode().map_err(|error| fail(error.to_string()))?)
+            }
+            Event::End(_) => {
+                let number = || {
+                    let value: f64 = text
+                        .trim()
+                        .parse()
+                        .map_err(|_| fail(format!("{:?} is no number", text.trim())))?;
+                    if !value.is_finite() {
+                        return Err(fail(format!("{value} is no coordinate")));
+                    }
+                    Ok(value)
+                };
+                match names(&path).as_slice() {
+                    ["annotation", "size", "width"] => width = Some(number()?),
+                    ["annotation", "size", "height"] => height = Some(number()?),
+                    ["annotation", "object", "bndbox", side] => {
+                        if let Some(corners) = &mut open {
+                            match *side {
+                                "xmin" => corners.xmin = Some(number()?),
+                                "xmax" => corners.xmax = Some(number()?),
+                                "ymin" => corners.ymin = Some(number()?),
+                                "ymax" => corners.ymax = Some(number()?),
+                                _ => {}
+                            }
+                        }
+                    }
+                    ["annotation", "object", "bndbox"] => corners.extend(open.take()),
+                    _ => {}
+                }
+                path.pop();
+                text.clear();
+            }
+            Event::Empty(_) => root_seen = true,
+            Event::Eof if !path.is_empty() => return Err(fail("it is cut short".into())),
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    if !root_seen {
+        return Err("it is empty".into());
+    }
+    if corners.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (Some(width), Some(height)) = (width, height) else {
+        return Err("it has boxes but no size that they are relative to".into());
+    };
+    if width <= 0.0 || height <= 0.0 {
+        return Err(format!(
+            "boxes cannot be relative to a size of {width}x{height}"
+        ));
+    }
+    let mut boxes = Vec::with_capacity(corners.len());
+    for one in corners {
+        let (Some(xmin), Some(xmax), Some(ymin), Some(ymax)) =
+            (one.xmin, one.xmax, one.ymin, one.ymax)
+        else {
+            return Err("a box lacks one of xmin, xmax, ymin, ymax".into());
+        };
+        boxes.extend(relative((xmin, xmax), (ymin, ymax), width, height));
+    }
+    Ok(boxes)
+}
+
+/// A box relative to the size; none if nothing of it lies in the image.
+fn relative(x: (f64, f64), y: (f64, f64), width: f64, height: f64) -> Option<BoundingBox> {
+    let ordered = |(a, b): (f64, f64), size: f64| {
+        let fraction = |value: f64| (value / size).clamp(0.0, 1.0) as f32;
+        (fraction(a.min(b)), fraction(a.max(b)))
+    };
+    let ((xmin, xmax), (ymin, ymax)) = (ordered(x, width), ordered(y, height));
+    (xmin < xmax && ymin < ymax).then_some(BoundingBox {
+        xmin,
+        xmax,
+        ymin,
+        ymax,
+    })
+}
+
+/// The path of elements; a name that is no text matches nothing.
+fn names(path: &[Vec<u8>]) -> Vec<&str> {
+    path.iter()
+        .map(|name| std::str::from_utf8(name).unwrap_or_default())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const XML: &str = "<?xml version=\"1.0\"?>\n<annotation>\n <folder>n01440764</folder><filename>%s</filename>
+        <size><width>200</width><height>100</height><depth>3</depth></size>
+        <object><name>n01440764</name><part><bndbox><xmin>1</xmin></bndbox></part>
+          <bndbox><xmin>20</xmin><ymin>10</ymin><xmax>100</xmax><ymax>75</ymax></bndbox></object>
+        <object><bndbox><xmin>150</xmin><ymin>90</ymin><xmax>50</xmax><ymax>-5</ymax></bndbox></object>
+        <object><bndbox><xmin>190</xmin><ymin>0</ymin><xmax>300</xmax><ymax>300</ymax></bndbox></object>
+        <object><bndbox><xmin>10</xmin><ymin>0</ymin><xmax>10</xmax><ymax>50</ymax></bndbox></object>
+        <object><bndbox><xmin>210</xmin><ymin>0</ymin><xmax>220</xmax><ymax>50</ymax></bndbox></object>
+        </annotation>";
+
+    #[test]
+    fn boxes_are_ordered_clamped_and_dropped() {
+        let found: Vec<_> = parse(XML.as_bytes())
+            .unwrap()
+            .iter()
+            .map(|b| (b.xmin, b.xmax, b.ymin, b.ymax))
+            .collect();
+        // By hand: 20/200 100/200 10/100 75/100; 50/200 150/200 0 90/100; 190/200 1 0 1; two have no area.
+        assert_eq!(
+            found,
+            [
+                (0.1, 0.5, 0.1, 0.75),
+                (0.25, 0.75, 0.0, 0.9),
+                (0.95, 1.0, 0.0, 1.0)
+            ]
+        );
+    }
+
+    #[test]
+    fn an_annotation_without_sense_is_an_error() {
+        for (from, to) in [
+            ("<width>200</width>", ""),
+            ("<width>200</width>", "<width>0</width>"),
+            ("<width>200</width>", "<width>NaN</width>"),
+            ("<ymax>75</ymax>", ""),
+            ("<ymax>75</ymax>", "<ymax>x</ymax>"),
+            ("</annotation>", ""),
+            ("</size>", "</siz>"),
+        ] {
+            assert!(
+                parse(XML.replace(from, to).as_bytes()).is_err(),
+                "{from} {to}"
+            );
+        }
+        assert!(parse(b"").is_err());
+        assert_eq!(parse(b"<annotation></annotation>").unwrap(), []);
+        let deep = "<a>".repeat(100_000);
+        assert!(parse(deep.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn any_damage_is_an_error_or_other_boxes() {
+        let xml = XML.as_bytes();
+        for end in 0..xml.len() {
+            let _ = parse(&xml[..end]);
+        }
+        let mut damaged = xml.to_vec();
+        for at in 0..xml.len() {
+            for flip in [0x01, 0x20, 0x80, 0xff] {
+                damaged[at] ^= flip;
+                if let Ok(boxes) = parse(&damaged) {
+                    for b in boxes {
+                        assert!(0.0 <= b.xmin && b.xmin < b.xmax && b.xmax <= 1.0);
+                    }
+                }
+                damaged[at] ^= flip;
+            }
+        }
+    }
+
+    #[test]
+    fn boxes_are_found_by_name() {
+        let mut one = BoxIndex::default();
+        one.add_xml(b"b", XML.as_bytes()).unwrap();
+        let mut all = BoxIndex::default();
+        all.add_xml(b"c", b"<annotation/>").unwrap();
+        all.append(&one);
+        all.finish().unwrap();
+        assert_eq!(
+            (
+                all.get(b"b").len(),
+                all.get(b"c").len(),
+                all.get(b"x").len()
+            ),
+            (3, 0, 0)
+        );
+        all.append(&one);
+        assert!(all.finish().unwrap_err().contains("b.xml"));
+    }
+}

@@ -1,0 +1,77 @@
+//! Facts about an image beyond its file and its class: boxes, and columns of a file of labels.
+
+use super::boxes::{BoundingBox, BoxIndex};
+use super::labels::Columns;
+use crate::key_path::stem;
+use forebay_shard::ExampleBuilder;
+use forebay_shard::example::FeatureKind;
+
+/// Facts about all images.
+#[derive(Debug, Default)]
+pub struct Knowledge {
+    /// Set if records have the features of boxes.
+    pub boxes: Option<BoxIndex>,
+    /// The columns of a file of labels.
+    pub columns: Columns,
+}
+
+/// Facts about one image.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Extras<'a> {
+    /// The boxes of all images.
+    pub boxes: Option<&'a BoxIndex>,
+    /// The columns, and the row of the image.
+    pub row: Option<(&'a Columns, u32)>,
+}
+
+impl Extras<'_> {
+    /// Whether there is anything.
+    pub fn is_none(&self) -> bool {
+        self.boxes.is_none() && self.row.is_none()
+    }
+}
+
+impl<'a> Extras<'a> {
+    /// Adds the features to the record of the image with this name and label.
+    pub fn add_to(&self, name: &[u8], label: i64, example: &mut ExampleBuilder<'a>) {
+        if let Some(boxes) = self.boxes {
+            let boxes = boxes.get(stem(name));
+            let side =
+                |side: fn(&BoundingBox) -> f32| -> Vec<f32> { boxes.iter().map(side).collect() };
+            example
+                .add_floats("image/object/bbox/xmin", &side(|b| b.xmin))
+                .add_floats("image/object/bbox/xmax", &side(|b| b.xmax))
+                .add_floats("image/object/bbox/ymin", &side(|b| b.ymin))
+                .add_floats("image/object/bbox/ymax", &side(|b| b.ymax))
+                // As TensorFlow's tool: the label of the image, once for each box.
+                .add_int64s("image/object/bbox/label", &vec![label; boxes.len()]);
+        }
+        if let Some((columns, row)) = self.row {
+            columns.add_to(row, example);
+        }
+    }
+}
+
+impl Knowledge {
+    /// Features that records have because of it: name, kind, and whether there is other than one value.
+    pub fn features(&self) -> Vec<(String, FeatureKind, bool)> {
+        let mut features = Vec::new();
+        if self.boxes.is_some() {
+            for side in ["xmin", "xmax", "ymin", "ymax"] {
+                features.push((
+                    format!("image/object/bbox/{side}"),
+                    FeatureKind::Float,
+                    true,
+                ));
+            }
+            features.push((
+                "image/object/bbox/label".to_owned(),
+                FeatureKind::Int64,
+                true,
+            ));
+        }
+        let columns = self.columns.features();
+        features.extend(columns.map(|(name, kind, list)| (name.to_owned(), kind, list)));
+        features
+    }
+}

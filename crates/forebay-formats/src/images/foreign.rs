@@ -1,0 +1,398 @@
+//! Trees of other tools, recognized by names alone.
+//!
+//! Their directories are not classes: packed as a folder of classes they would give a dataset with invented labels or
+//! without any. So they are refused with advice, unless `--layout` or `--labels` says how to read them.
+
+use super::layout::{SplitSource, split_name};
+use super::source::Tree;
+use super::{Top, labels};
+use crate::error::{Error, Result};
+use crate::key_path::base;
+use crate::records::RecordFormat;
+use crate::sniff::has_image_name;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// A tree of another tool.
+#[derive(Debug)]
+pub(crate) struct ForeignTree {
+    format: &'static str,
+    /// The name that shows it.
+    sign: String,
+    advice: &'static str,
+}
+
+const WRITE_LABELS: &str = "write a CSV file with the columns path and label, and a column for each further value (several lines for an image become lists), and give it with --labels FILE";
+const EXTRACT: &str = "write its images to a directory for each class, or to one directory with a CSV file of labels for --labels FILE, and pack that";
+const OPEN_IMAGES: &str = "give the file of boxes or labels with --labels FILE: its lines are joined to the images by ImageID";
+const PACK_BELOW: &str = "pack the directory that has a directory for each class, or give a CSV file of labels with --labels FILE";
+
+impl ForeignTree {
+    pub(crate) fn into_error(self, top: PathBuf) -> Error {
+        Error::ForeignTree {
+            path: top,
+            format: self.format,
+            sign: self.sign,
+            advice: self.advice,
+        }
+    }
+}
+
+/// The names of a directory, as text where they are text.
+struct Names<'a> {
+    dirs: Vec<&'a str>,
+    files: Vec<&'a str>,
+}
+
+impl<'a> Names<'a> {
+    fn of(top: &'a Top<'_>) -> Self {
+        let text = |names: &'a [Vec<u8>]| {
+            let names = names.iter().map(|name| std::str::from_utf8(name));
+            names.filter_map(|name| name.ok()).collect()
+        };
+        Self {
+            dirs: text(&top.dirs),
+            files: text(&top.files),
+        }
+    }
+
+    fn dir(&self, is: impl Fn(&str) -> bool) -> Option<&'a str> {
+        self.dirs.iter().copied().find(|name| is(name))
+    }
+
+    fn file(&self, is: impl Fn(&str) -> bool) -> Option<&'a str> {
+        self.files.iter().copied().find(|name| is(name))
+    }
+}
+
+/// Refuses a tree whose labels are elsewhere than in the names of its directories.
+pub(super) fn refuse(top: &Top<'_>) -> Result<()> {
+    let mut found = labelled_elsewhere(top)?;
+    let names = Names::of(top);
+    let dirs = names.dirs.iter();
+    let parts = dirs.filter(|dir| split_name(dir.as_bytes()).is_some());
+    for dir in parts {
+        if found.is_none() {
+            let below = labelled_elsewhere(&top.below(dir.as_bytes())?)?;
+            found = below.map(|tree| ForeignTree {
+                sign: format!("{dir}/{}", tree.sign),
+                ..tree
+            });
+        }
+    }
+    match found {
+        Some(tree) => Err(tree.into_error(top.path.clone())),
+        None => Ok(()),
+    }
+}
+
+fn labelled_elsewhere(top: &Top<'_>) -> Result<Option<ForeignTree>> {
+    let names = Names::of(top);
+    let tree = |format, sign: String, advice| {
+        Ok(Some(ForeignTree {
+            format,
+            sign,
+            advice,
+        }))
+    };
+    if let Some(sign) = coco_sign(top, &names)? {
+        return tree("a COCO dataset", sign, WRITE_LABELS);
+    }
+    let dir = |name: &str| names.dirs.contains(&name);
+    if let Some(year) = names.dir(|name| name == "VOCdevkit" || is_year(name, "VOC")) {
+        return tree("a Pascal VOC dataset", format!("{year}/"), WRITE_LABELS);
+    }
+    if dir("JPEGImages") && (dir("Annotations") || dir("ImageSets")) {
+        return tree("a Pascal VOC dataset", "JPEGImages/".into(), WRITE_LABELS);
+    }
+    let is_open_images = |name: &str| {
+        name.ends_with("annotations-bbox.csv")
+            || name.contains("annotations-human-imagelabels")
+            || name.starts_with("class-descriptions")
+            || name.starts_with("oidv")
+    };
+    if let Some(sign) = names.file(is_open_images) {
+        return tree("an OpenImages dataset", sign.into(), OPEN_IMAGES);
+    }
+    if dir("images") && dir("labels") {
+        return tree(
+            "a YOLO dataset",
+            "images/ beside labels/".into(),
+            WRITE_LABELS,
+        );
+    }
+    if dir("leftImg8bit") || dir("img_align_celeba") {
+        let sign = names.dir(|name| name == "leftImg8bit" || name == "img_align_celeba");
+        return tree(
+            "a dataset with labels of its own",
+            format!("{}/", sign.unwrap_or_default()),
+            WRITE_LABELS,
+        );
+    }
+    if let Some((format, sign)) = sidecar_sign(top, &names)? {
+        return tree(format, sign, WRITE_LABELS);
+    }
+    let holds_images = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        [
+            "images",
+            "image",
+            "imgs",
+            "img",
+            "jpg",
+            "jpegs",
+            "jpegimages",
+        ]
+        .contains(&name.as_str())
+    };
+    let is_beside = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        let known = [
+            "annotations",
+            "annotation",
+            "meta",
+            "metadata",
+            "masks",
+            "labels",
+            "lists",
+            "splits",
+            "segmentations",
+            "imagesets",
+            "devkit",
+            "docs",
+            "imdb",
+            "attributes",
+            "parts",
+        ];
+        known.contains(&name.as_str())
+    };
+    match names.dir(holds_images) {
+        Some(images)
+            if names
+                .dirs
+                .iter()
+                .all(|name| *name == images || is_beside(name)) =>
+        {
+            tree(
+                "a dataset with all images in one directory",
+                format!("{images}/"),
+                PACK_BELOW,
+            )
+        }
+        _ => Ok(None),
+    }
+}
+
+/// `prefix` and a year: `VOC2012`, `train2017`.
+fn is_year(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|year| {
+        year.len() == 4 && year.starts_with("20") && year.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+fn coco_sign(top: &Top<'_>, names: &Names<'_>) -> Result<Option<String>> {
+    if let Some(name) = names.file(|name| name.ends_with("annotations.coco.json")) {
+        return Ok(Some(name.to_owned()));
+    }
+    if names.dirs.contains(&"annotations") {
+        let below = top.below(b"annotations")?;
+        if let Some(name) = Names::of(&below).file(|name| name.ends_with(".json")) {
+            return Ok(Some(format!("annotations/{name}")));
+        }
+    }
+    let year = names.dir(|name| {
+        let parts = ["train", "val", "test", "unlabeled"];
+        parts.iter().any(|part| is_year(name, part))
+    });
+    Ok(year.map(|year| format!("{year}/")))
+}
+
+/// Directories that are looked into for files beside images.
+const DIRS_LOOKED_AT: usize = 3;
+
+/// Files beside images that have their names, and hold their labels: `0001.jpg`, `0001.cls`.
+fn sidecar_sign(top: &Top<'_>, names: &Names<'_>) -> Result<Option<(&'static str, String)>> {
+    let any = [".cls", ".json", ".txt", ".xml", ".caption", ".label"];
+    // Beside images in directories of their classes other files add to the labels, except those of WebDataset.
+    let below = if names.dirs.len() > 1 {
+        &any[..1]
+    } else {
+        &any
+    };
+    if let Some(found) = sidecars(top, &any) {
+        return Ok(Some(found));
+    }
+    for dir in names.dirs.iter().take(DIRS_LOOKED_AT) {
+        if split_name(dir.as_bytes()).is_some() {
+            continue;
+        }
+        if let Some((format, sign)) = sidecars(&top.below(dir.as_bytes())?, below) {
+            return Ok(Some((format, format!("{dir}/{sign}"))));
+        }
+    }
+    Ok(None)
+}
+
+fn sidecars(top: &Top<'_>, endings: &[&str]) -> Option<(&'static str, String)> {
+    let part = |name: &[u8]| name.iter().position(|byte| *byte == b'.');
+    let images = top.files.iter().filter(|name| has_image_name(name));
+    let stems: BTreeSet<&[u8]> = images
+        .map(|name| &name[..part(name).unwrap_or(0)])
+        .collect();
+    let mut found = endings.iter().map(|ending| {
+        let mut beside = top.files.iter().filter(|name| {
+            name.ends_with(ending.as_bytes())
+                && part(name).is_some_and(|at| stems.contains(&name[..at]))
+        });
+        let first = beside.next();
+        (ending, first, beside.count() + usize::from(first.is_some()))
+    });
+    // One of many may be there by accident.
+    let (ending, first, _) = found.find(|(_, _, count)| *count > 0 && count * 2 >= stems.len())?;
+    let format = match *ending {
+        ".txt" => "images with text files (YOLO labels or captions)",
+        ".xml" => "images with XML annotations",
+        _ => "a WebDataset",
+    };
+    Some((format, crate::finding::escape(first?)))
+}
+
+/// Formats that hold images in files of their own, by the endings of their names.
+const CONTAINERS: &[(&str, &[&str])] = &[
+    (
+        "MosaicML shards (MDS)",
+        &[".mds", ".mds.zstd", ".mds.gz", ".mds.br"],
+    ),
+    (
+        "Parquet or Arrow files",
+        &[".parquet", ".arrow", ".feather"],
+    ),
+    ("an LMDB database", &["data.mdb", ".lmdb", ".mdb"]),
+    ("an FFCV dataset", &[".beton"]),
+    ("an MXNet RecordIO dataset", &[".rec"]),
+    ("HDF5 files", &[".h5", ".hdf5"]),
+    ("NumPy arrays", &[".npz", ".npy"]),
+    ("MNIST's files", &["-ubyte", "-ubyte.gz"]),
+    (
+        "CIFAR's batches",
+        &["data_batch_1", "data_batch_1.bin", "batches.meta"],
+    ),
+    ("a Lance dataset", &[".lance"]),
+    ("a Zarr store", &[".zarr"]),
+];
+
+/// The format of a source in which no image was found.
+pub(crate) fn container(top: &Top<'_>) -> Result<Option<ForeignTree>> {
+    let mut found = container_in(top);
+    for dir in top.dirs.iter().take(DIRS_LOOKED_AT) {
+        if found.is_none() {
+            let below = container_in(&top.below(dir)?);
+            found = below.map(|tree| ForeignTree {
+                sign: format!("{}/{}", crate::finding::escape(dir), tree.sign),
+                ..tree
+            });
+        }
+    }
+    Ok(found)
+}
+
+fn container_in(top: &Top<'_>) -> Option<ForeignTree> {
+    let names = Names::of(top);
+    let tree = |format, sign: &str, advice| {
+        Some(ForeignTree {
+            format,
+            sign: sign.to_owned(),
+            advice,
+        })
+    };
+    if let Some((format, name)) = RecordFormat::detect(&names.files) {
+        return tree(format.title(), name, format.advice());
+    }
+    for (format, endings) in CONTAINERS {
+        let all = names.files.iter().chain(&names.dirs);
+        let mut named = all.filter(|name| endings.iter().any(|ending| name.ends_with(ending)));
+        if let Some(name) = named.next() {
+            return tree(format, name, EXTRACT);
+        }
+    }
+    let is_chunk = |name: &str| name.starts_with("chunk-") && name.ends_with(".bin");
+    if let Some(name) = names.file(is_chunk) {
+        return tree("a LitData dataset", name, EXTRACT);
+    }
+    let is_tar = |name: &str| {
+        [".tar", ".tar.gz", ".tgz", ".tar.zst"]
+            .iter()
+            .any(|ending| name.ends_with(ending))
+    };
+    if let Some(name) = names.file(is_tar) {
+        return tree(
+            "a directory of tar archives, as WebDataset has them",
+            name,
+            "name one archive to pack a tar of class directories; of WebDataset's shards, extract the images and give a CSV file of labels with --labels FILE",
+        );
+    }
+    None
+}
+
+/// A file that may hold labels and is not used.
+#[derive(Debug)]
+pub struct LabelFile {
+    /// Relative to the source.
+    pub relative: Vec<u8>,
+    /// The option that reads it.
+    pub advice: String,
+}
+
+/// Files of labels beside the images, at the top and in the directories of splits.
+pub(super) fn unused_label_files(top: &Top<'_>, splits: &[SplitSource]) -> Result<Vec<LabelFile>> {
+    let mut found = label_files(top);
+    for split in splits {
+        if let Some(below) = split.dir.strip_prefix(top.relative.as_slice())
+            && !below.is_empty()
+        {
+            let dir = below.strip_prefix(b"/").unwrap_or(below);
+            found.extend(label_files(&top.below(dir)?));
+        }
+    }
+    Ok(found)
+}
+
+/// Files in a directory that may hold labels.
+fn label_files(top: &Top<'_>) -> Vec<LabelFile> {
+    let mut found = Vec::new();
+    for name in &top.files {
+        let Ok(text) = std::str::from_utf8(name) else {
+            continue;
+        };
+        let lower = text.to_ascii_lowercase();
+        let Some((stem, ending)) = lower.rsplit_once('.') else {
+            continue;
+        };
+        let is_table = matches!(ending, "csv" | "tsv" | "jsonl" | "ndjson");
+        let is_named = ["annotation", "label", "metadata", "caption"]
+            .iter()
+            .any(|word| stem.contains(word));
+        let is_other = is_named && matches!(ending, "json" | "xml" | "txt" | "parquet" | "mat");
+        if crate::class_list::is_list(text) || !(is_table || is_other) {
+            continue;
+        }
+        let path = top.path.join(OsStr::from_bytes(name));
+        let advice = match top.tree {
+            Tree::Directory if is_table => labels::advice(&path),
+            Tree::Directory => {
+                "--labels reads CSV, TSV and JSON lines with the columns path and label".to_owned()
+            }
+            _ => format!(
+                "--labels {} reads a local copy of it",
+                String::from_utf8_lossy(base(name))
+            ),
+        };
+        found.push(LabelFile {
+            relative: crate::key_path::join(&top.relative, name),
+            advice,
+        });
+    }
+    found
+}

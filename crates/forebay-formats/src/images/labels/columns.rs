@@ -1,0 +1,226 @@
+//! The columns of a file of labels that become features.
+
+use super::rows::{self, Cell};
+use forebay_shard::ExampleBuilder;
+use forebay_shard::example::FeatureKind;
+
+/// The feature that holds the labels of the single rows where an image has several.
+pub(super) const OBJECT_LABELS: &str = "image/object/class/label";
+
+/// Columns that become features.
+#[derive(Debug, Default)]
+pub struct Columns {
+    pub(super) columns: Vec<Column>,
+    /// Rows of one image, where images have several.
+    pub(super) groups: Option<Groups>,
+    /// The label of each row, where images have several.
+    pub(super) object_labels: Vec<i64>,
+}
+
+/// The rows of each image: `rows[starts[image]..starts[image + 1]]`, in the order of the file.
+#[derive(Debug)]
+pub(super) struct Groups {
+    pub(super) rows: Vec<u32>,
+    pub(super) starts: Vec<u32>,
+}
+
+impl Groups {
+    pub(super) fn rows(&self, image: u32) -> &[u32] {
+        let (start, end) = (self.starts[image as usize], self.starts[image as usize + 1]);
+        &self.rows[start as usize..end as usize]
+    }
+
+    pub(super) fn images(&self) -> u32 {
+        self.starts.len() as u32 - 1
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Column {
+    pub(super) name: String,
+    values: Values,
+    /// Whether JSON lists occur, so that a missing value is an empty list.
+    has_lists: bool,
+    rows: u32,
+    /// The end of each row's values; none while every row has exactly one.
+    ends: Option<Vec<u32>>,
+}
+
+#[derive(Debug)]
+enum Values {
+    Int64(Vec<i64>),
+    Float(Vec<f32>),
+    Bytes { bytes: Vec<u8>, ends: Vec<u64> },
+}
+
+/// The kind of all values of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Empty,
+    Int64,
+    Float,
+    Bytes,
+}
+
+impl Kind {
+    pub(super) fn of(cell: &Cell<'_>) -> Self {
+        match cell {
+            Cell::Empty => Self::Empty,
+            Cell::Int64(_) => Self::Int64,
+            Cell::Float(number) if (*number as f32).is_finite() => Self::Float,
+            Cell::Text(text) if rows::integer(text).is_some() => Self::Int64,
+            Cell::Text(text) if rows::float(text).is_some() => Self::Float,
+            Cell::Text(_) | Cell::String(_) | Cell::Float(_) => Self::Bytes,
+            Cell::List(values) => values.iter().map(Self::of).max().unwrap_or(Self::Empty),
+        }
+    }
+}
+
+impl Values {
+    fn push(&mut self, cell: &Cell<'_>) -> Option<()> {
+        match self {
+            Self::Int64(values) => values.push(cell.to_int64()?),
+            Self::Float(values) => values.push(cell.to_float()?),
+            Self::Bytes { bytes, ends } => {
+                bytes.extend_from_slice(&cell.to_bytes());
+                ends.push(bytes.len() as u64);
+            }
+        }
+        Some(())
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Int64(values) => values.len(),
+            Self::Float(values) => values.len(),
+            Self::Bytes { ends, .. } => ends.len(),
+        }
+    }
+}
+
+/// Why a value is not taken into a column.
+pub(super) enum Refused {
+    /// The first reading of the file found other values.
+    Changed,
+    TooMany,
+}
+
+impl Column {
+    pub(super) fn new(name: &str, kind: Kind, has_lists: bool) -> Self {
+        let values = match kind {
+            Kind::Int64 => Values::Int64(Vec::new()),
+            Kind::Float => Values::Float(Vec::new()),
+            Kind::Empty | Kind::Bytes => Values::Bytes {
+                bytes: Vec::new(),
+                ends: Vec::new(),
+            },
+        };
+        Self {
+            name: name.to_owned(),
+            values,
+            has_lists,
+            rows: 0,
+            ends: None,
+        }
+    }
+
+    /// Adds the next row's value or values.
+    pub(super) fn push(&mut self, cell: Option<&Cell<'_>>) -> Result<(), Refused> {
+        let cell = cell.unwrap_or(&Cell::Empty);
+        let is_text = matches!(self.values, Values::Bytes { .. }) && !self.has_lists;
+        let values = match cell {
+            Cell::Empty if is_text => std::slice::from_ref(cell),
+            cell => cell.values(),
+        };
+        for value in values {
+            self.values.push(value).ok_or(Refused::Changed)?;
+        }
+        if values.len() != 1 && self.ends.is_none() {
+            self.ends = Some((1..=self.rows).collect());
+        }
+        if let Some(ends) = &mut self.ends {
+            let end = u32::try_from(self.values.len()).map_err(|_| Refused::TooMany)?;
+            ends.push(end);
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// Numbers of the values of a row.
+    pub(super) fn values_of(&self, row: u32) -> std::ops::Range<usize> {
+        let row = row as usize;
+        match &self.ends {
+            None => row..row + 1,
+            Some(ends) => {
+                let start = if row == 0 { 0 } else { ends[row - 1] };
+                start as usize..ends[row] as usize
+            }
+        }
+    }
+
+    fn add_to<'a>(&'a self, rows: &[u32], is_list: bool, example: &mut ExampleBuilder<'a>) {
+        let at = || rows.iter().flat_map(|row| self.values_of(*row));
+        match (&self.values, is_list) {
+            (Values::Int64(values), false) => {
+                example.add_int64(&self.name, values[rows[0] as usize])
+            }
+            (Values::Int64(values), true) => {
+                let list: Vec<i64> = at().map(|at| values[at]).collect();
+                example.add_int64s(&self.name, &list)
+            }
+            (Values::Float(values), _) => {
+                let list: Vec<f32> = at().map(|at| values[at]).collect();
+                example.add_floats(&self.name, &list)
+            }
+            (Values::Bytes { bytes, ends }, _) => {
+                let value = |at: usize| {
+                    let start = if at == 0 { 0 } else { ends[at - 1] };
+                    &bytes[start as usize..ends[at] as usize]
+                };
+                if is_list {
+                    example.add_bytes_list(&self.name, &at().map(value).collect::<Vec<_>>())
+                } else {
+                    example.add_bytes(&self.name, value(rows[0] as usize))
+                }
+            }
+        };
+    }
+}
+
+impl Columns {
+    /// Names and kinds of the features, and whether some records hold other than one value.
+    pub(crate) fn features(&self) -> impl Iterator<Item = (&str, FeatureKind, bool)> {
+        let columns = self.columns.iter().map(|column| {
+            let kind = match column.values {
+                Values::Int64(_) => FeatureKind::Int64,
+                Values::Float(_) => FeatureKind::Float,
+                Values::Bytes { .. } => FeatureKind::Bytes,
+            };
+            (column.name.as_str(), kind, self.is_list(column))
+        });
+        let objects = self.groups.is_some();
+        columns.chain(objects.then_some((OBJECT_LABELS, FeatureKind::Int64, true)))
+    }
+
+    fn is_list(&self, column: &Column) -> bool {
+        column.ends.is_some() || self.groups.is_some()
+    }
+
+    /// Adds the features of an image to its record.
+    pub(crate) fn add_to<'a>(&'a self, image: u32, example: &mut ExampleBuilder<'a>) {
+        let alone = [image];
+        let rows = match &self.groups {
+            None => &alone[..],
+            Some(groups) => groups.rows(image),
+        };
+        for column in &self.columns {
+            column.add_to(rows, self.is_list(column), example);
+        }
+        if self.groups.is_some() {
+            let labels = rows
+                .iter()
+                .filter_map(|row| self.object_labels.get(*row as usize));
+            example.add_int64s(OBJECT_LABELS, &labels.copied().collect::<Vec<_>>());
+        }
+    }
+}

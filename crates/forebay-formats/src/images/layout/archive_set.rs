@@ -1,0 +1,76 @@
+//! Layouts whose sources are several archives in one directory, here or in a store.
+
+use crate::class_list::{ClassName, FileClasses};
+use crate::error::Result;
+use crate::images::Archive;
+use crate::images::archive::Collector;
+use forebay_store::Store;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The archives of a layout.
+pub(crate) trait ArchiveSet: Send + Sync {
+    /// Says which archives are expected, for an error.
+    fn expected(&self) -> String;
+
+    /// Finds them among the files at the top of a source. `forced` is set if the user named the layout.
+    fn find(
+        &self,
+        top: &TopFiles<'_>,
+        forced: bool,
+        split: Option<&str>,
+    ) -> Option<Box<dyn FoundArchives>>;
+}
+
+/// The archives of a source.
+pub(crate) trait FoundArchives {
+    /// Reads all headers into one tree, and small archives whole; `jobs` archives at once, where there are many.
+    fn read(&self, collector: &mut Collector<'_>, jobs: usize) -> Result<ArchiveFacts>;
+}
+
+/// Facts from archives beyond their images.
+#[derive(Debug, Default)]
+pub(crate) struct ArchiveFacts {
+    /// In the order of their labels, and where they are from.
+    pub(crate) classes: Option<(Vec<ClassName>, PathBuf)>,
+    /// The classes of single validation files.
+    pub(crate) validation: Option<FileClasses>,
+    /// Whether there are archives of boxes.
+    pub(crate) has_boxes: bool,
+}
+
+/// The names at the top of a directory or store, hidden ones left out.
+pub(crate) struct TopFiles<'a> {
+    pub(crate) dirs: Vec<Vec<u8>>,
+    pub(crate) files: Vec<Vec<u8>>,
+    place: TopPlace<'a>,
+}
+
+enum TopPlace<'a> {
+    Directory(&'a Path),
+    Store(&'a Store),
+}
+
+impl<'a> TopFiles<'a> {
+    pub(crate) fn of_directory(path: &'a Path, dirs: Vec<Vec<u8>>, files: Vec<Vec<u8>>) -> Self {
+        let place = TopPlace::Directory(path);
+        Self { dirs, files, place }
+    }
+
+    pub(crate) fn of_store(store: &'a Store, dirs: Vec<Vec<u8>>, mut files: Vec<Vec<u8>>) -> Self {
+        files.sort();
+        let place = TopPlace::Store(store);
+        Self { dirs, files, place }
+    }
+
+    /// A file as an archive.
+    pub(crate) fn archive(&self, name: &[u8]) -> Archive {
+        match self.place {
+            TopPlace::Directory(path) => Archive::Local(path.join(OsStr::from_bytes(name))),
+            TopPlace::Store(store) => {
+                Archive::Object(store.clone(), String::from_utf8_lossy(name).into_owned())
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! `<class>/<file>`: the directories at the top are the classes. Without directories the files at the top are
+//! images without a label, as test sets have them.
+
+use super::{Arrangement, Layout, LayoutContext, SplitSource, Unit, split_name};
+use crate::error::{Error, Result};
+use crate::images::Top;
+use crate::key_path::stem;
+use std::os::unix::ffi::OsStrExt;
+
+#[derive(Debug)]
+pub(super) struct Classes;
+
+const EXAMPLE: &str = "\
+SRC/                                          or an archive of it
+  n01440764/n01440764_10026.JPEG
+  n01443537/any/depth/below.png
+  classes.txt                                 optional";
+
+impl Layout for Classes {
+    fn name(&self) -> &'static str {
+        "classes"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a folder of classes"
+    }
+
+    fn example(&self) -> &'static str {
+        EXAMPLE
+    }
+
+    fn labels_by_directories(&self) -> bool {
+        true
+    }
+
+    fn names_splits(&self) -> bool {
+        false
+    }
+
+    fn recognizes(&self, _top: &Top<'_>, _context: &LayoutContext<'_>) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn arrange(&self, top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement> {
+        // `pack imagenet/val OUT` means the validation split: the directory says so itself.
+        let own_name = top
+            .path
+            .file_name()
+            .and_then(|name| own_split(name.as_bytes(), top.is_archive()));
+        let name = context.split.or(own_name).unwrap_or("train").to_owned();
+        let mut arrangement = Arrangement::default();
+        let units = context.units(units(top, &mut arrangement));
+        if units.is_empty() {
+            return Err(Error::source(&top.path, "the directory is empty"));
+        }
+        arrangement.splits.push(SplitSource {
+            name,
+            dir: top.relative.clone(),
+            units,
+        });
+        Ok(arrangement)
+    }
+}
+
+/// The split that a source is by its name. An archive is named `val.tar`, or `ILSVRC2012_img_val.tar.gz`.
+fn own_split(name: &[u8], is_archive: bool) -> Option<&'static str> {
+    if !is_archive {
+        return split_name(name);
+    }
+    let mut stem = stem(name);
+    if let Some(shorter) = stem.strip_suffix(b".tar") {
+        stem = shorter;
+    }
+    let last = stem
+        .rsplit(|byte| matches!(byte, b'_' | b'-' | b'.'))
+        .next();
+    last.and_then(split_name)
+}
+
+/// The units of one split whose classes are the directories in `top`.
+pub(super) fn units(top: &Top<'_>, arrangement: &mut Arrangement) -> Vec<Unit> {
+    arrangement.findings.extend(top.findings.iter().cloned());
+    arrangement.class_dirs.extend(top.dirs.iter().cloned());
+    if top.dirs.is_empty() {
+        return if top.files.is_empty() {
+            Vec::new()
+        } else {
+            vec![Unit::Flat]
+        };
+    }
+    arrangement.findings.extend(top.outside_files());
+    top.dirs.iter().cloned().map(Unit::Class).collect()
+}

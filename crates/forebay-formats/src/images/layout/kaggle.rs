@@ -1,0 +1,112 @@
+//! ILSVRC as Kaggle hands it out: `ILSVRC/Data/CLS-LOC/{train,val,test}` with lists beside it, and the boxes of
+//! training and validation images in `ILSVRC/Annotations/CLS-LOC`.
+
+use super::splits::find_splits;
+use super::{Arrangement, Layout, LayoutContext, SplitSource, Unit};
+use crate::error::{Error, Result};
+use crate::images::Top;
+use crate::key_path::join;
+
+#[derive(Debug)]
+pub(super) struct Kaggle;
+
+/// The directories of the task, seen from the top or from the directory that an archive has above them.
+const DATA: [&[u8]; 2] = [b"ILSVRC/Data/CLS-LOC", b"Data/CLS-LOC"];
+const ANNOTATIONS: [&[u8]; 2] = [b"ILSVRC/Annotations/CLS-LOC", b"Annotations/CLS-LOC"];
+/// Other known names at the top.
+const KNOWN_DIRS: &[&[u8]] = &[b"ILSVRC", b"Data", b"Annotations", b"ImageSets"];
+const KNOWN_FILES: &[&[u8]] = &[
+    b"LOC_sample_submission.csv",
+    b"LOC_synset_mapping.txt",
+    b"LOC_train_solution.csv",
+    b"LOC_val_solution.csv",
+];
+
+fn place(top: &Top<'_>) -> Option<usize> {
+    DATA.iter().position(|dir| top.has_dir(dir))
+}
+
+const EXAMPLE: &str = "\
+SRC/                                          or SRC/ILSVRC, or the archive, lists beside it
+  LOC_synset_mapping.txt                      classes and their text
+  LOC_val_solution.csv                        classes of the validation images
+  ILSVRC/Data/CLS-LOC/train/n01440764/n01440764_10026.JPEG
+  ILSVRC/Data/CLS-LOC/val/ILSVRC2012_val_00000293.JPEG
+  ILSVRC/Data/CLS-LOC/test/ILSVRC2012_test_00000001.JPEG
+  ILSVRC/Annotations/CLS-LOC/train/n01440764/n01440764_10026.xml";
+
+impl Layout for Kaggle {
+    fn name(&self) -> &'static str {
+        "kaggle"
+    }
+
+    fn summary(&self) -> &'static str {
+        "ILSVRC as Kaggle hands it out"
+    }
+
+    fn example(&self) -> &'static str {
+        EXAMPLE
+    }
+
+    fn recognizes(&self, top: &Top<'_>, _context: &LayoutContext<'_>) -> Result<bool> {
+        Ok(place(top).is_some())
+    }
+
+    fn arrange(&self, top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement> {
+        let Some(place) = place(top) else {
+            return Err(Error::source(
+                &top.path,
+                "there is no directory ILSVRC/Data/CLS-LOC or Data/CLS-LOC in it",
+            ));
+        };
+        let mut arrangement = Arrangement {
+            findings: top.findings.clone(),
+            list_dirs: top.lists_beside(place == 1),
+            ..Arrangement::default()
+        };
+        let outside = top.outside_files();
+        arrangement
+            .findings
+            .extend(outside.filter(|finding| !KNOWN_FILES.contains(&finding.path.as_bytes())));
+        arrangement
+            .findings
+            .extend(top.outside_dirs(|dir| KNOWN_DIRS.contains(&dir)));
+        let data = top.below(DATA[place])?;
+        arrangement.findings.extend(data.findings.iter().cloned());
+        arrangement.findings.extend(data.outside_files());
+        let annotations = top.has_dir(ANNOTATIONS[place]);
+        arrangement.has_boxes = annotations;
+        if !annotations {
+            arrangement.warnings.push(format!(
+                "there is no directory {}: the records have no boxes",
+                String::from_utf8_lossy(ANNOTATIONS[place])
+            ));
+        }
+        let (wanted, others) = find_splits(&data, context.split, &mut arrangement)?;
+        for (name, dir) in wanted {
+            let below = data.below(dir)?;
+            // Test images, and Kaggle's validation images, have no class directories.
+            let units = if below.dirs.is_empty() {
+                vec![Unit::Flat]
+            } else {
+                arrangement.findings.extend(below.outside_files());
+                below.dirs.iter().cloned().map(Unit::Class).collect()
+            };
+            arrangement.findings.extend(below.findings.iter().cloned());
+            if annotations && top.has_dir(&join(ANNOTATIONS[place], dir)) {
+                let dir = join(&top.relative, &join(ANNOTATIONS[place], dir));
+                arrangement.annotation_dirs.push(dir);
+            }
+            arrangement.class_dirs.extend(below.dirs);
+            arrangement.splits.push(SplitSource {
+                name: name.to_owned(),
+                dir: below.relative,
+                units: context.units(units),
+            });
+        }
+        for dir in others {
+            arrangement.class_dirs.extend(data.below(dir)?.dirs);
+        }
+        Ok(arrangement)
+    }
+}

@@ -1,0 +1,111 @@
+//! ImageNet-21k as it is handed out: a directory of one uncompressed tar for each synset. Nothing is extracted.
+//!
+//! A tar stands for the directory that it would be extracted into, so the dataset is that of the extracted tree.
+
+use super::archive_set::{ArchiveFacts, ArchiveSet, FoundArchives, TopFiles};
+use super::classes::Classes;
+use super::{Arrangement, Layout, LayoutContext};
+use crate::class_list::{is_list_path, is_wordnet_id};
+use crate::error::{Error, Result};
+use crate::finding::{Action, Finding, Reason};
+use crate::images::archive::{Collector, VolumeKind, inner_dir};
+use crate::images::{Archive, Top};
+use crate::sniff::has_image_name;
+
+pub(super) struct SynsetTars;
+
+const EXAMPLE: &str = "\
+SRC/
+  n01440764.tar                     images of one synset, at any depth
+  n01443537.tar
+  classes.txt                       optional: one class a line, in label order";
+
+impl Layout for SynsetTars {
+    fn name(&self) -> &'static str {
+        "synset-tars"
+    }
+
+    fn summary(&self) -> &'static str {
+        "ImageNet-21k, one tar for each synset"
+    }
+
+    fn example(&self) -> &'static str {
+        EXAMPLE
+    }
+
+    fn names_splits(&self) -> bool {
+        false
+    }
+
+    fn archive_set(&self) -> Option<&'static dyn ArchiveSet> {
+        Some(&Self)
+    }
+
+    fn recognizes(&self, _top: &Top<'_>, _context: &LayoutContext<'_>) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn arrange(&self, top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement> {
+        Ok(Arrangement {
+            list_dirs: vec![top.path.clone()],
+            ..Classes.arrange(top, context)?
+        })
+    }
+}
+
+/// The tars with the names of their classes, and the other files beside them.
+struct Found {
+    tars: Vec<(Vec<u8>, Archive)>,
+    others: Vec<Vec<u8>>,
+}
+
+impl ArchiveSet for SynsetTars {
+    fn expected(&self) -> String {
+        "tar of a synset, such as n01440764.tar".to_owned()
+    }
+
+    /// Tars beside directories are what the directories were extracted from, and other tars may be anything: then only
+    /// a user who names the layout gets it.
+    fn find(
+        &self,
+        top: &TopFiles<'_>,
+        forced: bool,
+        _split: Option<&str>,
+    ) -> Option<Box<dyn FoundArchives>> {
+        let mut found = Found {
+            tars: Vec::new(),
+            others: Vec::new(),
+        };
+        for name in &top.files {
+            match inner_dir(name) {
+                Some(class) => found.tars.push((class.to_vec(), top.archive(name))),
+                None if is_list_path(name) => {}
+                None => found.others.push(name.clone()),
+            }
+        }
+        let are_synsets = || found.tars.iter().all(|(class, _)| is_wordnet_id(class));
+        let is_found = !found.tars.is_empty() && (forced || (top.dirs.is_empty() && are_synsets()));
+        is_found.then(|| Box::new(found) as Box<dyn FoundArchives>)
+    }
+}
+
+impl FoundArchives for Found {
+    fn read(&self, collector: &mut Collector<'_>, jobs: usize) -> Result<ArchiveFacts> {
+        collector.read_all(&self.tars, jobs)?;
+        for volume in &collector.collected.volumes {
+            if volume.kind != VolumeKind::Tar {
+                let what = "the tars of synsets are read where they are: decompress it";
+                return Err(Error::source(&volume.path, what));
+            }
+        }
+        for name in &self.others {
+            let action = match has_image_name(name) {
+                true => Action::Skipped,
+                false => Action::Ignored,
+            };
+            let finding = Finding::new(action, Reason::Outside, name, "");
+            collector.collected.findings.push(finding);
+        }
+        Ok(ArchiveFacts::default())
+    }
+}

@@ -1,0 +1,373 @@
+//! The files of one class, kept compactly, and the view of one of them.
+
+use super::archive::MemberPlace;
+use super::extras::Extras;
+use forebay_shard::MAX_RECORD_BYTES;
+use std::collections::BTreeMap;
+
+/// One image file of the source.
+#[derive(Debug, Clone, Copy)]
+pub struct EntryRef<'a> {
+    /// Its directory relative to the split's, empty for the split's own.
+    pub dir: &'a [u8],
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its size in bytes.
+    pub size: u64,
+    /// The index of its class in the class list, if it has one.
+    pub class: Option<u32>,
+    /// Its place in the archives of the source, if those are the source.
+    pub place: Option<MemberPlace>,
+    /// Boxes and columns of it.
+    pub extras: Extras<'a>,
+}
+
+impl EntryRef<'_> {
+    /// Writes the key, the path relative to the split's directory, into a reused buffer.
+    pub fn key_into(&self, key: &mut Vec<u8>) {
+        key.clear();
+        if !self.dir.is_empty() {
+            key.extend_from_slice(self.dir);
+            key.push(b'/');
+        }
+        key.extend_from_slice(self.name);
+    }
+
+    /// The key, the path relative to the split's directory.
+    pub fn key(&self) -> Vec<u8> {
+        let mut key = Vec::with_capacity(self.dir.len() + 1 + self.name.len());
+        self.key_into(&mut key);
+        key
+    }
+}
+
+/// The files of one unit of a split, in the byte order of their keys.
+#[derive(Debug, Default)]
+pub struct FileList {
+    /// Set once the class list stands.
+    pub class: Option<u32>,
+    /// Name of the class directory, empty for a flat split.
+    name: Vec<u8>,
+    /// Directories one after the other.
+    dir_bytes: Vec<u8>,
+    /// End of each, and its first file.
+    dirs: Vec<(u64, u64)>,
+    /// File names one after the other.
+    name_bytes: Vec<u8>,
+    name_lens: Narrow<u8>,
+    /// Start of the name of every `MARK_FILES`th file.
+    name_marks: Vec<u64>,
+    sizes: Narrow<u32>,
+    /// Places of the files in their archives; empty for files of a directory.
+    offsets: Vec<u64>,
+    /// The first file of each run of files in the same archive, and that archive.
+    volumes: Vec<(u64, u16)>,
+    bytes: u64,
+    content: u64,
+    times: u64,
+    left_out: Vec<LeftOut>,
+}
+
+/// An image in a format that is not packed: it has no place in the plan, and may have one in quarantine.
+#[derive(Debug, Clone)]
+struct LeftOut {
+    key: Vec<u8>,
+    size: u64,
+    place: Option<MemberPlace>,
+}
+
+/// A chunk that still grows.
+#[derive(Debug, Default)]
+pub struct FileListBuilder {
+    chunk: FileList,
+    /// Over keys and sizes.
+    content: blake3::Hasher,
+    /// Over the times of last change.
+    times: blake3::Hasher,
+}
+
+/// The place of a name is where the last mark is, and the lengths of the names since.
+const MARK_FILES: usize = 64;
+
+/// Numbers that are nearly always small. With these a file takes little more than five bytes and its name.
+#[derive(Debug)]
+struct Narrow<T> {
+    /// The largest value says that the number is in `wide`.
+    values: Vec<T>,
+    wide: BTreeMap<usize, u64>,
+}
+
+impl<T> Default for Narrow<T> {
+    fn default() -> Self {
+        Self {
+            values: Vec::new(),
+            wide: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T: Copy + TryFrom<u64> + Into<u64>> Narrow<T> {
+    const MARK: u64 = (1 << (8 * size_of::<T>())) - 1;
+
+    fn push(&mut self, number: u64) {
+        let narrow = number.min(Self::MARK);
+        if narrow == Self::MARK {
+            self.wide.insert(self.values.len(), number);
+        }
+        // The mark is the largest value of the type, so this always fits.
+        self.values.extend(T::try_from(narrow));
+    }
+
+    fn get(&self, index: usize) -> u64 {
+        match self.values[index].into() {
+            number if number == Self::MARK => self.wide.get(&index).copied().unwrap_or(number),
+            number => number,
+        }
+    }
+}
+
+impl FileListBuilder {
+    /// Begins the files of a class directory; an empty name is that of a flat split.
+    pub fn new(name: &[u8]) -> Self {
+        Self {
+            chunk: FileList {
+                name: name.to_vec(),
+                ..FileList::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// Starts a directory: the files pushed from here on are in it.
+    pub fn enter(&mut self, dir: &[u8]) {
+        let chunk = &mut self.chunk;
+        chunk.dir_bytes.extend_from_slice(dir);
+        chunk
+            .dirs
+            .push((chunk.dir_bytes.len() as u64, chunk.files()));
+        // Neither a directory nor a name can hold a NUL, so what is hashed is unambiguous.
+        self.content.update(dir).update(b"\0\0");
+    }
+
+    /// Adds a file of the directory entered last. `modified` is its time of last change in any unit.
+    pub(crate) fn push(&mut self, name: &[u8], size: u64, modified: i128) {
+        let chunk = &mut self.chunk;
+        debug_assert!(
+            !chunk.dirs.is_empty(),
+            "a directory is entered before its files come"
+        );
+        if chunk.files().is_multiple_of(MARK_FILES as u64) {
+            chunk.name_marks.push(chunk.name_bytes.len() as u64);
+        }
+        chunk.name_bytes.extend_from_slice(name);
+        chunk.name_lens.push(name.len() as u64);
+        chunk.sizes.push(size);
+        // Of a hostile archive or store they may be anything.
+        chunk.bytes = chunk.bytes.saturating_add(size);
+        self.content
+            .update(name)
+            .update(b"\0")
+            .update(&size.to_le_bytes());
+        self.times.update(&modified.to_le_bytes());
+    }
+
+    /// Adds a file of an archive.
+    pub(crate) fn push_at(&mut self, name: &[u8], size: u64, place: MemberPlace) {
+        // The archive's own time of change counts, not that of its members.
+        let chunk = &mut self.chunk;
+        if chunk
+            .volumes
+            .last()
+            .is_none_or(|(_, last)| *last != place.volume)
+        {
+            chunk.volumes.push((chunk.files(), place.volume));
+        }
+        chunk.offsets.push(place.offset);
+        self.push(name, size, 0);
+    }
+
+    /// Keeps where an image is that cannot be packed.
+    pub(crate) fn leave_out(&mut self, key: Vec<u8>, size: u64, place: Option<MemberPlace>) {
+        self.chunk.left_out.push(LeftOut { key, size, place });
+    }
+
+    /// And those of another chunk.
+    pub fn leave_out_all_of(&mut self, chunk: &FileList) {
+        self.chunk.left_out.extend_from_slice(&chunk.left_out);
+    }
+
+    /// Takes over when an archive was last changed.
+    pub fn changed_at(&mut self, modified: i128) {
+        self.times.update(&modified.to_le_bytes());
+    }
+
+    /// Adds what another chunk has of a file.
+    pub fn push_entry(&mut self, entry: &EntryRef<'_>) {
+        match entry.place {
+            Some(place) => self.push_at(entry.name, entry.size, place),
+            None => self.push(entry.name, entry.size, 0),
+        }
+    }
+
+    /// Returns the files.
+    pub fn finish(self) -> FileList {
+        let mut chunk = self.chunk;
+        chunk.name_bytes.shrink_to_fit();
+        chunk.name_lens.values.shrink_to_fit();
+        chunk.name_marks.shrink_to_fit();
+        chunk.sizes.values.shrink_to_fit();
+        chunk.offsets.shrink_to_fit();
+        // A system lists names in any order.
+        chunk.left_out.sort_by(|a, b| a.key.cmp(&b.key));
+        chunk.content = digest(&self.content);
+        chunk.times = digest(&self.times);
+        chunk
+    }
+}
+
+impl FileList {
+    /// The class directory, empty for a flat split.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// The archives that its files are in.
+    pub fn volumes(&self) -> impl Iterator<Item = u16> + '_ {
+        self.volumes.iter().map(|(_, volume)| *volume)
+    }
+
+    /// Returns the number of files.
+    pub fn files(&self) -> u64 {
+        self.sizes.values.len() as u64
+    }
+
+    /// Returns their bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns file number `index`. Panics beyond the end, as a slice does.
+    pub fn get(&self, index: u64) -> EntryRef<'_> {
+        let dir = self.dirs.partition_point(|(_, first)| *first <= index) - 1;
+        let dir_start = if dir == 0 { 0 } else { self.dirs[dir - 1].0 };
+        let index = index as usize;
+        let mark = index / MARK_FILES;
+        let since = (mark * MARK_FILES..index).map(|before| self.name_lens.get(before));
+        let name_start = self.name_marks[mark] + since.sum::<u64>();
+        let name_end = name_start + self.name_lens.get(index);
+        EntryRef {
+            dir: &self.dir_bytes[dir_start as usize..self.dirs[dir].0 as usize],
+            name: &self.name_bytes[name_start as usize..name_end as usize],
+            size: self.sizes.get(index),
+            class: self.class,
+            place: self.offsets.get(index).map(|offset| MemberPlace {
+                volume: self.volume_of(index as u64),
+                offset: *offset,
+            }),
+            extras: Extras::default(),
+        }
+    }
+
+    fn volume_of(&self, index: u64) -> u16 {
+        let run = self.volumes.partition_point(|(first, _)| *first <= index) - 1;
+        self.volumes[run].1
+    }
+
+    /// Images that were left out because of their format; their names are whole keys.
+    pub fn left_out(&self) -> impl Iterator<Item = EntryRef<'_>> {
+        self.left_out.iter().map(|left| EntryRef {
+            dir: b"",
+            name: &left.key,
+            size: left.size,
+            class: None,
+            place: left.place,
+            extras: Extras::default(),
+        })
+    }
+
+    /// A digest of keys and sizes.
+    pub fn content_digest(&self) -> u64 {
+        self.content
+    }
+
+    /// A digest of the times of last change.
+    pub fn times_digest(&self) -> u64 {
+        self.times
+    }
+}
+
+/// 64 bits are plenty: these digests detect accidental changes, and forging one gains nothing.
+fn digest(hasher: &blake3::Hasher) -> u64 {
+    let mut bytes = [0; 8];
+    hasher.finalize_xof().fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+/// The problem of a file that no record can hold, whatever its bytes are. It takes no part in the plan: a sparse file of
+/// 100 GiB would fail the check for free space.
+pub(super) fn too_large(size: u64) -> Option<String> {
+    (size > MAX_RECORD_BYTES).then(|| format!("{size} bytes, a record holds {MAX_RECORD_BYTES}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_back_as_they_went_in() {
+        let mut chunk = FileListBuilder::new(b"c");
+        chunk.enter(b"c");
+        chunk.push(b"one.jpg", 1, 0);
+        chunk.push(b"two\xff.jpg", u64::MAX >> 8, 0);
+        chunk.enter(b"c/empty");
+        chunk.enter(b"c/deep");
+        chunk.push(b"x", 0, 0);
+        let chunk = chunk.finish();
+        let keys: Vec<_> = (0..chunk.files()).map(|i| chunk.get(i).key()).collect();
+        assert_eq!(
+            keys,
+            [
+                b"c/one.jpg".to_vec(),
+                b"c/two\xff.jpg".to_vec(),
+                b"c/deep/x".to_vec()
+            ]
+        );
+        assert_eq!(chunk.get(1).size, u64::MAX >> 8);
+    }
+
+    #[test]
+    fn long_names_and_large_files_come_back_among_many() {
+        let name = |n: usize| vec![b'a' + (n % 26) as u8; [1, 254, 255, 256, 70_000][n % 5]];
+        let size = |n: usize| u64::from(u32::MAX) - 2 + n as u64 % 5;
+        let mut chunk = FileListBuilder::new(b"c");
+        for n in 0..1000 {
+            if n % 130 == 0 {
+                chunk.enter(format!("c/{n}").as_bytes());
+            }
+            chunk.push(&name(n), size(n), 0);
+        }
+        let chunk = chunk.finish();
+        for n in 0..1000 {
+            let entry = chunk.get(n as u64);
+            assert_eq!(entry.dir, format!("c/{}", n / 130 * 130).as_bytes());
+            assert!(entry.name == name(n) && entry.size == size(n), "{n}");
+        }
+    }
+
+    #[test]
+    fn digests_see_names_sizes_and_times() {
+        let one = |name: &[u8], size, time| {
+            let mut chunk = FileListBuilder::new(b"c");
+            chunk.enter(b"c");
+            chunk.push(name, size, time);
+            let chunk = chunk.finish();
+            (chunk.content_digest(), chunk.times_digest())
+        };
+        let base = one(b"a", 1, 1);
+        assert_eq!(base, one(b"a", 1, 1));
+        assert_ne!(base.0, one(b"b", 1, 1).0);
+        assert_ne!(base.0, one(b"a", 2, 1).0);
+        assert_eq!(base.0, one(b"a", 1, 2).0);
+        assert_ne!(base.1, one(b"a", 1, 2).1);
+    }
+}

@@ -1,0 +1,35 @@
+//! Sources of image files: directories, archives and stores, their layouts, and labels and boxes beside images.
+//!
+//! [`Source::open`] looks at a place, [`Source::survey`] recognizes its layout and classes by names alone, [`Source::list`]
+//! lists the files of a split in the byte order of their keys, and an [`OpenSource`] reads them in any order.
+
+mod archive;
+mod boxes;
+mod classes;
+mod extras;
+mod foreign;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+mod labels;
+mod layout;
+mod list;
+mod mat;
+mod members;
+mod objects;
+mod open;
+mod source;
+mod survey;
+mod top;
+mod walk;
+
+pub use archive::{Archive, MemberPlace, Volume};
+pub use boxes::BoxIndex;
+pub use extras::{Extras, Knowledge};
+pub use foreign::LabelFile;
+pub use labels::{Columns, Labels, RowClass};
+pub use layout::{SourceLayout, SplitSource, Unit};
+pub use list::{EntryRef, FileList, FileListBuilder};
+pub use open::{OpenFile, OpenSource, Refusal};
+pub use source::{Source, SourceOptions};
+pub use survey::{ClassesFrom, Survey};
+pub(crate) use top::Top;

@@ -1,0 +1,470 @@
+//! A source in a store: its objects as a tree, and their bytes.
+//!
+//! The census is a listing: sizes as it tells them, etags to know an object again. Only objects without the name of an image
+//! are looked at, and only those that may be one. Reading is one request for each image; what is open at once is bounded
+//! by the threads that read. A source in a store gives the shards that the same files in a directory would give.
+
+use super::archive::{Archive, MemberPlace, MemberRef, Members, Volume, VolumeKind, identity};
+use super::boxes::{self, BoxIndex};
+use super::layout::Unit;
+use crate::error::{Error, Result};
+use crate::finding::{Action, Finding, Reason};
+use crate::key_path::{base, join, stem};
+use crate::progress::Progress;
+use crate::sniff::{self, Kind};
+use forebay_shard::MAX_RECORD_BYTES;
+use forebay_shard::parallel::map_parallel;
+use forebay_store::Cancel;
+use forebay_store::{Object, Store};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// Requests at the same time: a listing, a small object, the first bytes of one.
+const REQUESTS: usize = 32;
+/// With so many directories at the top, each is listed as a whole; with fewer, those below them are, so that there are
+/// always enough to be listed at the same time.
+const MANY_DIRS: usize = 64;
+/// An object that is said to be larger counts as one of this size, which no record holds either.
+const SIZE_MAX_BYTES: u64 = 1 << 40;
+/// Lists of classes larger than this are none, and so many there may be.
+const TEXT_MAX_BYTES: u64 = 64 << 20;
+const TEXTS_MAX: usize = 64;
+/// So many bytes they may have together: they stay in memory.
+const TEXTS_MAX_BYTES: u64 = 256 << 20;
+/// The longest key that a tree takes.
+const PATH_MAX_BYTES: usize = u16::MAX as usize;
+
+/// The objects of a source, in 50 bytes and the key for each.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    store: Store,
+    keys: Vec<u8>,
+    /// End of each key, which is the start of the next.
+    ends: Vec<u64>,
+    etags: Etags,
+}
+
+/// Etags, most of which are hashes of 16 bytes in quotes and hexadecimal digits.
+#[derive(Debug, Default)]
+struct Etags {
+    hashes: Vec<[u8; 16]>,
+    others: BTreeMap<usize, Option<String>>,
+}
+
+/// Result of a listing.
+pub(crate) struct Listed {
+    pub(crate) members: Members,
+    pub(crate) volume: Volume,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Etags {
+    fn push(&mut self, etag: Option<String>) {
+        let hash = etag.as_deref().and_then(hash_of);
+        if hash.is_none() {
+            self.others.insert(self.hashes.len(), etag);
+        }
+        self.hashes.push(hash.unwrap_or_default());
+    }
+
+    fn get(&self, at: usize) -> Option<String> {
+        if let Some(other) = self.others.get(&at) {
+            return other.clone();
+        }
+        let digits = self
+            .hashes
+            .get(at)?
+            .iter()
+            .map(|byte| format!("{byte:02x}"));
+        Some(format!("\"{}\"", digits.collect::<String>()))
+    }
+}
+
+/// The hash that an etag is, if it comes back from it character by character.
+fn hash_of(etag: &str) -> Option<[u8; 16]> {
+    let digits = etag.strip_prefix('"')?.strip_suffix('"')?.as_bytes();
+    let mut hash = [0; 16];
+    if digits.len() != 2 * hash.len() {
+        return None;
+    }
+    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+        let digit = |digit: u8| match digit {
+            b'0'..=b'9' => Some(digit - b'0'),
+            b'a'..=b'f' => Some(digit - b'a' + 10),
+            _ => None,
+        };
+        *byte = digit(pair[0])? * 16 + digit(pair[1])?;
+    }
+    Some(hash)
+}
+
+impl Objects {
+    /// An object as the census saw it.
+    fn object(&self, number: u64, size: u64) -> Option<Object> {
+        let at = usize::try_from(number).ok()?;
+        let start = match at.checked_sub(1) {
+            Some(before) => *self.ends.get(before)?,
+            None => 0,
+        };
+        let end = *self.ends.get(at)?;
+        let key = self.keys.get(start as usize..end as usize)?;
+        let object = Object::new(std::str::from_utf8(key).ok()?, size);
+        Some(match self.etags.get(at) {
+            Some(etag) => object.with_etag(etag),
+            None => object,
+        })
+    }
+
+    /// Appends the bytes of an object, which must still be the one that the census saw.
+    pub(crate) fn append_to(
+        &self,
+        place: MemberPlace,
+        size: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), (Reason, String)> {
+        let Some(object) = self.object(place.offset, size) else {
+            return Err((Reason::Vanished, "the census has no such object".to_owned()));
+        };
+        if size > MAX_RECORD_BYTES {
+            return Err((Reason::TooLarge, format!("{size} bytes")));
+        }
+        let room = size as usize;
+        let start = out.len();
+        out.resize(start + room, 0);
+        if room == 0 {
+            return Ok(());
+        }
+        self.store
+            .read_at_if(&object, 0, &mut out[start..])
+            .map_err(|error| match error {
+                forebay_store::Error::NotFound { .. } => (Reason::Vanished, String::new()),
+                error @ (forebay_store::Error::Changed { .. }
+                | forebay_store::Error::BeyondEnd { .. }) => {
+                    (Reason::SizeChanged, error.to_string())
+                }
+                error => (Reason::NotFetched, error.to_string()),
+            })
+    }
+
+    /// The first bytes of an object, at most `limit` of them.
+    fn head(&self, member: &MemberRef<'_>, limit: u64) -> Result<Vec<u8>, String> {
+        let len = member.size.min(limit);
+        let object = self
+            .object(member.place.offset, member.size)
+            .ok_or("the census has no such object")?;
+        let mut bytes = vec![0; len as usize];
+        if !bytes.is_empty() {
+            self.store
+                .read_at_if(&object, 0, &mut bytes)
+                .map_err(|error| error.to_string())?;
+        }
+        Ok(bytes)
+    }
+
+    /// Looks into the objects of some parts of a split whose names do not say what they are.
+    pub(crate) fn look(
+        &self,
+        members: &mut Members,
+        split_dir: &[u8],
+        units: &[Unit],
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let mut unknown = Vec::new();
+        for unit in units {
+            let (below, deep) = match unit {
+                Unit::Class(name) => (join(split_dir, name), true),
+                Unit::Flat => (split_dir.to_vec(), false),
+                Unit::All => (split_dir.to_vec(), true),
+            };
+            let prefix = if below.is_empty() { 0 } else { below.len() + 1 };
+            let here = members.below(&below).filter(|member| {
+                let key = &member.path[prefix..];
+                let is_hidden = key
+                    .split(|byte| *byte == b'/')
+                    .any(|part| part.starts_with(b"."));
+                member.kind == Kind::Unlooked && !is_hidden && (deep || !key.contains(&b'/'))
+            });
+            unknown.extend(here.map(|member| member.place.offset));
+        }
+        unknown.sort_unstable();
+        unknown.dedup();
+        let sizes: BTreeMap<u64, u64> = members
+            .below(b"")
+            .filter(|member| member.kind == Kind::Unlooked)
+            .map(|member| (member.place.offset, member.size))
+            .collect();
+        let found = in_parallel(&unknown, cancel, |number| {
+            let size = sizes.get(number).copied().unwrap_or(0);
+            let place = MemberPlace {
+                volume: 0,
+                offset: *number,
+            };
+            let member = MemberRef {
+                path: b"",
+                size,
+                place,
+                kind: Kind::Unlooked,
+            };
+            self.head(&member, sniff::SNIFF_BYTES as u64)
+                .map(|head| sniff::kind(&head))
+        });
+        let mut kinds = BTreeMap::new();
+        for (number, kind) in unknown.iter().zip(found) {
+            let kind = match kind {
+                None => Kind::NotAnImage,
+                Some(Ok(kind)) => kind,
+                // What it is decides what is packed: not a matter of what the store gives today.
+                Some(Err(what)) => {
+                    let key = self.object(*number, 0).map(|object| object.key);
+                    let place = self.store.location().join(&key.unwrap_or_default());
+                    return Err(Error::source(place.to_string(), what));
+                }
+            };
+            kinds.insert(*number, kind);
+        }
+        members.learn(&kinds);
+        Ok(())
+    }
+
+    /// Reads all annotations below directories, as [`boxes::read_dir`] does.
+    pub(crate) fn read_boxes(
+        &self,
+        members: &Members,
+        dirs: &[Vec<u8>],
+        cancel: &Cancel,
+    ) -> Result<(BoxIndex, Vec<Finding>)> {
+        let annotations: Vec<MemberRef<'_>> = dirs
+            .iter()
+            .flat_map(|dir| members.below(dir))
+            .filter(|member| member.path.ends_with(b".xml"))
+            .collect();
+        let read = in_parallel(&annotations, cancel, |member| -> Result<_, String> {
+            if member.size > boxes::XML_MAX_BYTES {
+                let what = format!("it has more than {} bytes", boxes::XML_MAX_BYTES);
+                return Ok(Err(what));
+            }
+            let xml = self.head(member, boxes::XML_MAX_BYTES)?;
+            Ok(boxes::parse(&xml))
+        });
+        let mut index = BoxIndex::default();
+        let mut findings = Vec::new();
+        for (member, parsed) in annotations.iter().zip(read) {
+            match parsed {
+                None => {}
+                Some(Err(what)) => {
+                    let key = String::from_utf8_lossy(member.path);
+                    let place = self.store.location().join(&key);
+                    return Err(Error::source(place.to_string(), what));
+                }
+                Some(Ok(Ok(boxes))) => index.add(stem(base(member.path)), &boxes),
+                Some(Ok(Err(what))) => {
+                    let (action, reason) = (Action::Ignored, Reason::BadAnnotation);
+                    findings.push(Finding::new(action, reason, member.path, what));
+                }
+            }
+        }
+        findings.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok((index, findings))
+    }
+}
+
+/// Lists a source.
+pub(crate) fn list(store: &Store, progress: &dyn Progress, cancel: &Cancel) -> Result<Listed> {
+    let all = Mutex::new(Gathered::default());
+    let gather = |objects: Vec<Object>| {
+        let (files, bytes) = objects
+            .iter()
+            .filter(|object| sniff::has_image_name(object.key.as_bytes()))
+            .fold((0, 0), |(files, bytes), object| {
+                (files + 1, bytes + object.len)
+            });
+        progress.counted(files, bytes);
+        let mut all = all.lock().unwrap_or_else(|e| e.into_inner());
+        objects.into_iter().for_each(|object| all.push(object));
+    };
+    let top = store.list_dir("")?;
+    gather(top.objects);
+    let mut dirs = top.dirs;
+    if dirs.len() < MANY_DIRS {
+        let levels = in_parallel(&dirs, cancel, |dir| store.list_dir(dir));
+        let mut below = Vec::new();
+        for level in levels.into_iter().flatten() {
+            let level = level?;
+            gather(level.objects);
+            below.extend(level.dirs);
+        }
+        dirs = below;
+    }
+    let listed = in_parallel(&dirs, cancel, |dir| store.list(dir).map(&gather));
+    for done in listed.into_iter().flatten() {
+        done?;
+    }
+    if cancel.is_cancelled() {
+        return Err(Error::Interrupted);
+    }
+    let all = all.into_inner().unwrap_or_else(|e| e.into_inner());
+    let mut listed = all.into_tree(store, cancel)?;
+    for left_out in store.invalid_names()? {
+        let (action, reason) = (Action::Skipped, Reason::UnsafeName);
+        let path = left_out.path.as_bytes();
+        listed
+            .findings
+            .push(Finding::new(action, reason, path, left_out.why));
+    }
+    Ok(listed)
+}
+
+/// Objects in the order in which listings gave them.
+#[derive(Default)]
+struct Gathered {
+    keys: Vec<u8>,
+    ends: Vec<u64>,
+    sizes: Vec<u64>,
+    etags: Etags,
+    /// Does not depend on the order.
+    identity: i128,
+}
+
+impl Gathered {
+    fn push(&mut self, object: Object) {
+        // How some tools show a directory: an object without bytes and without an ending.
+        let name = object.key.rsplit('/').next().unwrap_or_default();
+        if object.len == 0 && !name.contains('.') {
+            return;
+        }
+        self.identity = self.identity.wrapping_add(identity(&object));
+        self.keys.extend_from_slice(object.key.as_bytes());
+        self.ends.push(self.keys.len() as u64);
+        // What a store says may be anything; so many of these can be added up.
+        self.sizes.push(object.len.min(SIZE_MAX_BYTES));
+        self.etags.push(object.etag);
+    }
+
+    fn into_tree(self, store: &Store, cancel: &Cancel) -> Result<Listed> {
+        let mut members = Members::default();
+        let mut findings = Vec::new();
+        let mut texts = Vec::new();
+        let mut start = 0;
+        for (number, (end, size)) in self.ends.iter().zip(&self.sizes).enumerate() {
+            let path = &self.keys[start as usize..*end as usize];
+            start = *end;
+            if path.len() > PATH_MAX_BYTES {
+                let (action, reason) = (Action::Skipped, Reason::UnsafeName);
+                findings.push(Finding::new(
+                    action,
+                    reason,
+                    &path[..256],
+                    "the key is too long",
+                ));
+                continue;
+            }
+            let place = MemberPlace {
+                volume: 0,
+                offset: number as u64,
+            };
+            let kind = if sniff::has_image_name(path) {
+                Kind::Image
+            } else if Members::keeps_text(path) && *size <= TEXT_MAX_BYTES {
+                texts.push((path.to_vec(), *size, place));
+                Kind::NotAnImage
+            } else {
+                Kind::Unlooked
+            };
+            members.push(path, *size, place, kind);
+        }
+        let shown = PathBuf::from(store.location().to_string());
+        members
+            .finish()
+            .map_err(|(_, trouble)| trouble.of(&shown))?;
+        let objects = Arc::new(Objects {
+            store: store.clone(),
+            keys: self.keys,
+            ends: self.ends,
+            etags: self.etags,
+        });
+        texts.sort_by(|a: &(Vec<u8>, u64, MemberPlace), b| a.0.cmp(&b.0));
+        texts.truncate(TEXTS_MAX);
+        let mut text_bytes = 0u64;
+        texts.retain(|(_, size, _)| {
+            text_bytes = text_bytes.saturating_add(*size);
+            text_bytes <= TEXTS_MAX_BYTES
+        });
+        let read = in_parallel(&texts, cancel, |(path, size, place)| {
+            let (size, place, kind) = (*size, *place, Kind::NotAnImage);
+            objects.head(
+                &MemberRef {
+                    path,
+                    size,
+                    place,
+                    kind,
+                },
+                TEXT_MAX_BYTES,
+            )
+        });
+        for ((path, ..), text) in texts.into_iter().zip(read) {
+            match text {
+                None => {}
+                Some(Ok(text)) => {
+                    members.texts.insert(path, text);
+                }
+                Some(Err(what)) => {
+                    let at = shown.join(String::from_utf8_lossy(&path).as_ref());
+                    return Err(Error::source(at, what));
+                }
+            }
+        }
+        Ok(Listed {
+            members,
+            volume: Volume {
+                archive: Archive::Object(store.clone(), String::new()),
+                path: shown,
+                kind: VolumeKind::Objects,
+                len: 0,
+                modified: self.identity,
+                objects: Some(objects),
+            },
+            findings,
+        })
+    }
+}
+
+/// Does the same with all things, many at the same time, and keeps their order; none for what was not begun before a stop.
+fn in_parallel<T: Sync, R: Send>(
+    things: &[T],
+    cancel: &Cancel,
+    work: impl Fn(&T) -> R + Send + Sync,
+) -> Vec<Option<R>> {
+    map_parallel(
+        things,
+        REQUESTS,
+        &|| cancel.is_cancelled(),
+        || (),
+        |(), thing| work(thing),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn etags_come_back_as_they_were() {
+        let all = [
+            Some("\"0123456789abcdef0123456789abcdef\""),
+            Some("\"0123456789ABCDEF0123456789abcdef\""),
+            Some("\"0123456789abcdef0123456789abcdef-7\""),
+            Some("0123456789abcdef0123456789abcdef"),
+            None,
+            Some(""),
+            Some("\"ffffffffffffffffffffffffffffffff\""),
+        ];
+        let mut etags = Etags::default();
+        all.iter()
+            .for_each(|etag| etags.push(etag.map(str::to_owned)));
+        for (at, etag) in all.iter().enumerate() {
+            assert_eq!(etags.get(at).as_deref(), *etag);
+        }
+        assert_eq!(etags.others.len(), 5);
+    }
+}

@@ -1,0 +1,249 @@
+//! Reading the files that a source listed, in any order, by any thread.
+//!
+//! A file is opened first and read later, so that many can be asked for ahead of time. Archives are open once, whatever the
+//! number of threads, unless there are very many.
+
+use super::archive::{MemberPlace, OpenVolumes, Volume, VolumeRef};
+use super::list::EntryRef;
+use crate::error::{Error, Result};
+use crate::finding::Reason;
+use crate::progress::Progress;
+use rustix::buffer::spare_capacity;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Advice, Mode, OFlags};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Why a file cannot be read: the reason, and details.
+pub type Refusal = (Reason, String);
+
+/// Room beyond the expected size, so that a read that stops at the expected size has stopped at the end of the file.
+const SLACK_BYTES: usize = 64;
+
+/// The files of a source, open for reading.
+#[derive(Debug)]
+pub struct OpenSource {
+    /// The directory of each split; none where archives are the source.
+    dirs: Vec<OwnedFd>,
+    volumes: OpenVolumes,
+}
+
+/// A file that is ready to be read.
+#[derive(Debug)]
+pub struct OpenFile<'a>(What<'a>);
+
+#[derive(Debug)]
+enum What<'a> {
+    /// A file of its own.
+    File(OwnedFd),
+    /// A member of an archive.
+    Member(VolumeRef<'a>, MemberPlace, u64),
+}
+
+impl OpenSource {
+    /// Opens the directories of splits below `root`, or the archives that `volumes` has, which must still be what was listed.
+    ///
+    /// # Errors
+    /// [`Error::Source`] if an archive changed since it was listed.
+    pub fn open<'d>(
+        root: &Path,
+        dirs: impl Iterator<Item = &'d [u8]>,
+        volumes: &[Volume],
+    ) -> Result<Self> {
+        let open = |dir: &[u8]| {
+            let path = root.join(OsStr::from_bytes(dir));
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::open(&path, flags, Mode::empty())
+                .map_err(|errno| Error::io(path, "open", errno))
+        };
+        let dirs = match volumes {
+            [] => dirs.map(open).collect::<Result<_>>()?,
+            _ => Vec::new(),
+        };
+        let volumes = OpenVolumes::open(volumes)?;
+        Ok(Self { dirs, volumes })
+    }
+
+    /// Returns the number of files that stay open for these splits and archives.
+    pub fn files(splits: usize, volumes: &[Volume]) -> usize {
+        splits.max(OpenVolumes::files(volumes))
+    }
+
+    /// Returns whether each file comes over a network.
+    pub fn is_remote(&self) -> bool {
+        self.volumes.are_remote()
+    }
+
+    /// Opens a file of a split.
+    ///
+    /// # Errors
+    /// Why it cannot be read: it is gone, or its archive changed.
+    pub fn file(&self, split: usize, entry: &EntryRef<'_>) -> Result<OpenFile<'_>, Refusal> {
+        if let Some(place) = entry.place {
+            let volume = self.volumes.get(place.volume);
+            let volume = volume.map_err(|error| (Reason::SizeChanged, error.to_string()))?;
+            return Ok(OpenFile(What::Member(volume, place, entry.size)));
+        }
+        open_file(&self.dirs[split], &entry.key()).map(|file| OpenFile(What::File(file)))
+    }
+
+    /// Decodes images of a compressed archive, given as (position, size) in ascending order, into `spool`, from which they
+    /// are read then. Everything between them stays a hole. Returns false if it was stopped.
+    pub fn spool(
+        &mut self,
+        volume: u16,
+        images: &[(u64, u64)],
+        spool: File,
+        progress: &dyn Progress,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<bool> {
+        match self.volumes.open_mut(volume) {
+            Some(volume) => volume.spool(images, spool, progress, stopped),
+            // Compressed archives stay open.
+            None => Ok(true),
+        }
+    }
+
+    /// Decodes images of a compressed archive, given as (position, size) in ascending order: `take` gets them piece by
+    /// piece, each with its position. Returns false if it was stopped.
+    pub fn decode(
+        &self,
+        volume: u16,
+        images: &[(u64, u64)],
+        progress: &dyn Progress,
+        stopped: &dyn Fn() -> bool,
+        take: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<bool> {
+        let volume = self.volumes.get(volume)?;
+        volume.decode(images, progress, stopped, take)
+    }
+}
+
+impl From<File> for OpenFile<'_> {
+    fn from(file: File) -> Self {
+        Self(What::File(file.into()))
+    }
+}
+
+impl OpenFile<'_> {
+    /// Tells the system that the bytes will be needed. Only a hint.
+    pub fn will_need(&self) {
+        match &self.0 {
+            What::File(file) => {
+                let _ = rustix::fs::fadvise(file, 0, None, Advice::WillNeed);
+            }
+            What::Member(volume, place, size) => volume.will_need(*place, *size),
+        }
+    }
+
+    /// Returns whether the beginning is in memory, so that reading it needs no disk; none if the system does not say.
+    pub fn is_in_memory(&self) -> Option<bool> {
+        match &self.0 {
+            What::File(file) => is_in_memory(file, 0),
+            What::Member(volume, place, _) => is_in_memory(volume.file()?, place.offset),
+        }
+    }
+
+    /// Appends all bytes to `buffer`. The file must still have the size that it was listed with.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn append_to(&self, size: u64, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
+        match &self.0 {
+            What::File(file) => append_file(file, size, buffer),
+            What::Member(volume, place, _) => volume.append_to(*place, size, buffer),
+        }
+    }
+}
+
+fn is_in_memory(file: impl AsFd, at: u64) -> Option<bool> {
+    let mut byte = [0];
+    let mut into = [IoSliceMut::new(&mut byte)];
+    match preadv2(file, &mut into, at, ReadWriteFlags::NOWAIT) {
+        Ok(_) => Some(true),
+        Err(Errno::AGAIN) => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// Opens an image file.
+fn open_file(dir: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Refusal> {
+    // Non-blocking, should the file have become a pipe in the meantime; without meaning for regular files.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    rustix::fs::openat(dir, path, flags, Mode::empty()).map_err(refusal)
+}
+
+/// Appends the whole file to `buffer`. It must still have the size that it had in the census.
+///
+/// A read of a regular file fills the buffer unless the file ends: a short read is the last one. So a file costs open, read and close, and no stat.
+fn append_file(file: &OwnedFd, size: u64, buffer: &mut Vec<u8>) -> Result<(), Refusal> {
+    let start = buffer.len();
+    let expected =
+        usize::try_from(size).map_err(|_| (Reason::TooLarge, format!("{size} bytes")))?;
+    buffer.reserve(expected.saturating_add(SLACK_BYTES));
+    loop {
+        let room = buffer.capacity() - buffer.len();
+        let read = match rustix::io::read(file, spare_capacity(buffer)) {
+            Ok(read) => read,
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(refusal(errno)),
+        };
+        let total = buffer.len() - start;
+        if total > expected || (read == 0 && total < expected) {
+            let now = match rustix::fs::fstat(file) {
+                Ok(stat) => format!(", now {}", stat.st_size),
+                Err(_) => String::new(),
+            };
+            return Err((Reason::SizeChanged, format!("then {size} bytes{now}")));
+        }
+        if read == 0 || (total == expected && read < room) {
+            return Ok(());
+        }
+    }
+}
+
+fn refusal(errno: Errno) -> Refusal {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR => (Reason::Vanished, String::new()),
+        Errno::ISDIR => (Reason::Vanished, "it is a directory now".into()),
+        errno => (Reason::Unreadable, std::io::Error::from(errno).to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str, size: u64) -> Result<Vec<u8>, Reason> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), vec![7u8; 5000]).unwrap();
+        std::fs::write(dir.path().join("empty"), b"").unwrap();
+        std::fs::create_dir(dir.path().join("dir")).unwrap();
+        let fd = OwnedFd::from(File::open(dir.path()).unwrap());
+        let mut buffer = vec![1];
+        let file = open_file(&fd, name.as_bytes()).map_err(|refusal| refusal.0)?;
+        append_file(&file, size, &mut buffer).map_err(|refusal| refusal.0)?;
+        Ok(buffer)
+    }
+
+    #[test]
+    fn a_file_of_the_expected_size_is_read_whole() {
+        assert_eq!(read("file", 5000).unwrap().len(), 5001);
+        assert_eq!(read("empty", 0).unwrap(), [1]);
+    }
+
+    #[test]
+    fn any_other_size_is_told() {
+        for size in [0, 1, 4999, 5001, 10_000] {
+            assert_eq!(read("file", size), Err(Reason::SizeChanged), "{size}");
+        }
+        assert_eq!(read("empty", 1), Err(Reason::SizeChanged));
+        assert_eq!(read("missing", 1), Err(Reason::Vanished));
+        assert_eq!(read("file/below", 1), Err(Reason::Vanished));
+        assert_eq!(read("dir", 1), Err(Reason::Vanished));
+    }
+}

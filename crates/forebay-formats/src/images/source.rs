@@ -1,0 +1,386 @@
+//! A source of image files: a directory, or the tree of the members of one archive or several, or of the objects of a store.
+
+use super::archive::{self, Archive, Collected, Collector, MemberPlace, Members, Volume};
+use super::boxes::{self, BoxIndex};
+use super::layout::{
+    self, ArchiveFacts, Arrangement, FoundArchives, LayoutContext, SplitSource, TopFiles,
+};
+use super::list::FileList;
+use super::objects::{self, Objects};
+use super::survey::Survey;
+use super::{SourceLayout, Top, members, walk};
+use crate::error::{Error, Result};
+use crate::finding::Finding;
+use crate::finding_list::FindingList;
+use crate::progress::Progress;
+use crate::sniff::Kind;
+use forebay_shard::parallel::map_parallel;
+use forebay_store::{Cancel, CopyError, CopySource, Location, Store, StoreOptions};
+use std::fmt::Display;
+use std::path::PathBuf;
+
+/// A class list beside archives in a store is a thousand lines.
+const LIST_MAX_BYTES: u64 = 16 << 20;
+
+/// Location of a source of images, and how to read it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SourceOptions {
+    /// A directory of images, or an archive of them; also in a store.
+    pub location: Location,
+    /// How the store is reached, if the source is in one.
+    pub store: StoreOptions,
+    /// Reads the source as this layout; none: the layout is recognized.
+    pub layout: Option<SourceLayout>,
+    /// The split to read, or the name of the only one.
+    pub split: Option<String>,
+    /// Threads that read.
+    pub jobs: usize,
+}
+
+impl SourceOptions {
+    /// Returns options that read with one thread what the source looks like.
+    pub fn new(location: impl Into<Location>) -> Self {
+        Self {
+            location: location.into(),
+            store: StoreOptions::default(),
+            layout: None,
+            split: None,
+            jobs: 1,
+        }
+    }
+
+    /// Returns the source as a path: of one in a store its URL, which messages and the paths of images begin with.
+    pub fn root(&self) -> PathBuf {
+        match self.location.local_path() {
+            Ok(path) => path.to_path_buf(),
+            Err(_) => PathBuf::from(self.location.to_string()),
+        }
+    }
+}
+
+/// The tree that files are listed from.
+#[derive(Debug)]
+pub(super) enum Tree {
+    Directory,
+    Members(Members),
+    /// The objects of a store, which are laid out as the files of a directory.
+    Listing(Members),
+}
+
+/// An open source of image files.
+#[derive(Debug)]
+pub struct Source {
+    tree: Tree,
+    root: PathBuf,
+    options: SourceOptions,
+    volumes: Vec<Volume>,
+    /// Boxes from annotations in archives.
+    boxes: BoxIndex,
+    /// The layout that the archives have together, and what they say.
+    archives: Option<(SourceLayout, ArchiveFacts)>,
+    findings: Vec<Finding>,
+    warnings: Vec<String>,
+}
+
+impl Source {
+    /// Opens a source. Reads the headers of archives, which may take a while.
+    ///
+    /// # Errors
+    /// [`Error::Source`] if there is nothing that can be read.
+    pub fn open(options: &SourceOptions, progress: &dyn Progress, cancel: &Cancel) -> Result<Self> {
+        if options.location.is_remote() {
+            return Self::open_remote(options, progress, cancel);
+        }
+        let path = options.location.local_path()?;
+        let meta = std::fs::metadata(path);
+        if meta.as_ref().is_ok_and(|meta| meta.is_dir()) {
+            let tree = Tree::Directory;
+            let top = Top::read(&tree, path)?;
+            let files = TopFiles::of_directory(path, top.dirs, top.files);
+            if let Some((layout, found)) = find_archives(&files, path.display(), options)? {
+                let mut collector = Collector::new(progress, cancel);
+                let facts = found.read(&mut collector, options.jobs)?;
+                let archives = Some((layout, facts));
+                return Ok(Self::of(options, collector.finish()?, archives));
+            }
+            return Ok(Self::of_tree(options, tree));
+        }
+        if meta.is_ok_and(|meta| meta.is_file()) {
+            refuse_single_archive(path.display(), options)?;
+        }
+        Self::of_archive(&path.into(), options, progress, cancel)
+    }
+
+    /// Looks at what is in a store: an archive, the archives of ILSVRC2012, or images.
+    fn open_remote(
+        options: &SourceOptions,
+        progress: &dyn Progress,
+        cancel: &Cancel,
+    ) -> Result<Self> {
+        let location = &options.location;
+        let shown = location.to_string();
+        let found = CopySource::find(location, &options.store).map_err(|error| match error {
+            CopyError::Store(error) => Error::Store(error),
+            error => Error::source(&shown, error.to_string()),
+        })?;
+        if let Some(key) = found.object() {
+            refuse_single_archive(&shown, options)?;
+            let archive = Archive::Object(found.store().clone(), key.to_owned());
+            return Self::of_archive(&archive, options, progress, cancel);
+        }
+        if let Some(scheme @ ("http" | "https")) = location.scheme() {
+            let what = format!(
+                "{scheme}:// servers do not list what they have: name an archive there, or pack from a store that lists"
+            );
+            return Err(Error::source(&shown, what));
+        }
+        Self::open_store(found.store(), options, progress, cancel)
+    }
+
+    /// Opens what a store holds.
+    pub fn open_store(
+        store: &Store,
+        options: &SourceOptions,
+        progress: &dyn Progress,
+        cancel: &Cancel,
+    ) -> Result<Self> {
+        let shown = store.location().to_string();
+        let top = store.list_dir("")?;
+        let is_shown = |name: &&[u8]| !name.starts_with(b".");
+        let names = top.objects.iter().map(|object| object.key.as_bytes());
+        let names = names.filter(is_shown).map(<[u8]>::to_vec).collect();
+        let dirs = top.dirs.iter().map(|dir| dir.as_bytes());
+        let dirs = dirs.filter(is_shown).map(<[u8]>::to_vec).collect();
+        let files = TopFiles::of_store(store, dirs, names);
+        if let Some((layout, found)) = find_archives(&files, &shown, options)? {
+            let mut collector = Collector::new(progress, cancel);
+            let facts = found.read(&mut collector, options.jobs)?;
+            for object in &top.objects {
+                let name = object.key.as_bytes();
+                if Members::keeps_text(name) && object.len <= LIST_MAX_BYTES {
+                    let text = store.get(&object.key, LIST_MAX_BYTES)?;
+                    let place = MemberPlace {
+                        volume: 0,
+                        offset: 0,
+                    };
+                    let members = &mut collector.collected.members;
+                    members.push(name, text.len() as u64, place, Kind::NotAnImage);
+                    members.texts.insert(name.to_vec(), text);
+                }
+            }
+            let archives = Some((layout, facts));
+            return Ok(Self::of(options, collector.finish()?, archives));
+        }
+        let listed = objects::list(store, progress, cancel)?;
+        if listed.members.below(b"").next().is_none() {
+            return Err(Error::source(&shown, "there is nothing there"));
+        }
+        Ok(Self {
+            volumes: vec![listed.volume],
+            findings: listed.findings,
+            ..Self::of_tree(options, Tree::Listing(listed.members))
+        })
+    }
+
+    /// Opens an archive, wherever it is.
+    pub fn of_archive(
+        archive: &Archive,
+        options: &SourceOptions,
+        progress: &dyn Progress,
+        cancel: &Cancel,
+    ) -> Result<Self> {
+        let collected = archive::collect(archive, progress, cancel)?;
+        Ok(Self::of(options, collected, None))
+    }
+
+    fn of(
+        options: &SourceOptions,
+        mut collected: Collected,
+        archives: Option<(SourceLayout, ArchiveFacts)>,
+    ) -> Self {
+        collected.members.is_mounted = archives.is_some();
+        Self {
+            volumes: collected.volumes,
+            boxes: collected.boxes,
+            archives,
+            findings: collected.findings,
+            warnings: collected.warnings,
+            ..Self::of_tree(options, Tree::Members(collected.members))
+        }
+    }
+
+    fn of_tree(options: &SourceOptions, tree: Tree) -> Self {
+        Self {
+            tree,
+            root: options.root(),
+            options: options.clone(),
+            volumes: Vec::new(),
+            boxes: BoxIndex::default(),
+            archives: None,
+            findings: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Returns the archives of the source, or the store whose objects are its files; none for a directory.
+    pub fn volumes(&self) -> &[Volume] {
+        &self.volumes
+    }
+
+    /// Returns what was left out while the source was opened.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Returns warnings for the user.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Reads the names at the top.
+    pub(super) fn top(&self) -> Result<Top<'_>> {
+        Top::read(&self.tree, &self.root)
+    }
+
+    /// Recognizes the layout of the source and its splits. With `labelled` a file of labels has the classes, and directories
+    /// are none.
+    pub(super) fn arrange(
+        &self,
+        top: &Top<'_>,
+        labelled: bool,
+    ) -> Result<(SourceLayout, Arrangement)> {
+        let facts = self.archives.as_ref();
+        let context = LayoutContext {
+            split: self.options.split.as_deref(),
+            labelled,
+            has_boxes: facts.is_some_and(|(_, facts)| facts.has_boxes),
+        };
+        let found = facts.map(|(layout, _)| *layout);
+        let asked = found.or(self.options.layout);
+        let (layout, mut arrangement) = layout::arrange(top, asked, &context)?;
+        if let Some((_, facts)) = facts {
+            arrangement.classes.clone_from(&facts.classes);
+            arrangement.validation.clone_from(&facts.validation);
+        }
+        Ok((layout, arrangement))
+    }
+
+    /// The objects of the store that is the source, if it is one.
+    fn objects(&self) -> Option<&Objects> {
+        self.volumes.first()?.objects.as_deref()
+    }
+
+    /// Reads the first bytes of the objects in splits that do not have the name of an image. Files and members were looked at
+    /// when they were listed.
+    pub fn identify(&mut self, splits: &[SplitSource], cancel: &Cancel) -> Result<()> {
+        let volume = self.volumes.first();
+        let objects = volume.and_then(|volume| volume.objects.clone());
+        if let (Tree::Listing(members), Some(objects)) = (&mut self.tree, objects) {
+            for split in splits {
+                objects.look(members, &split.dir, &split.units, cancel)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists the image files of a split, unit by unit in the byte order of their keys, and what was left out. The result is
+    /// the same for any number of threads.
+    pub fn list(
+        &self,
+        split: &SplitSource,
+        progress: &dyn Progress,
+        cancel: &Cancel,
+    ) -> Result<Vec<(FileList, FindingList)>> {
+        let (dir, units) = (&split.dir, &split.units);
+        if let Tree::Members(tree) | Tree::Listing(tree) = &self.tree {
+            let list = |unit| members::collect(tree, &self.volumes, dir, unit);
+            return Ok(units.iter().map(list).collect());
+        }
+        // Listing waits for the disk or the network, not for the CPU: a few more threads than cores.
+        let threads = (self.options.jobs * 2).clamp(4, 32);
+        let walked = map_parallel(
+            units,
+            threads,
+            &|| cancel.is_cancelled(),
+            || (),
+            |(), unit| walk::walk(&self.root, dir, unit, progress, cancel),
+        );
+        if cancel.is_cancelled() {
+            return Err(Error::Interrupted);
+        }
+        Ok(walked.into_iter().flatten().collect())
+    }
+
+    /// Returns the boxes of images, if their records have boxes, and the annotations that cannot be read.
+    ///
+    /// # Errors
+    /// [`Error::Source`] for too many boxes, and for a store that fails.
+    pub fn boxes(
+        &mut self,
+        survey: &Survey,
+        cancel: &Cancel,
+    ) -> Result<(Option<BoxIndex>, Vec<Finding>)> {
+        let dirs = &survey.annotation_dirs;
+        let read = match &self.tree {
+            _ if dirs.is_empty() => None,
+            Tree::Directory => {
+                let jobs = self.options.jobs;
+                Some(boxes::read_dir(&self.root, dirs, jobs, cancel))
+            }
+            Tree::Listing(members) => match self.objects() {
+                Some(objects) => Some(objects.read_boxes(members, dirs, cancel)?),
+                None => None,
+            },
+            Tree::Members(_) => None,
+        };
+        let (boxes, findings) = match read {
+            Some((mut boxes, findings)) => {
+                let finished = boxes.finish();
+                finished.map_err(|what| Error::source(&self.root, what))?;
+                (boxes, findings)
+            }
+            None => (std::mem::take(&mut self.boxes), Vec::new()),
+        };
+        if cancel.is_cancelled() {
+            return Err(Error::Interrupted);
+        }
+        Ok((survey.has_boxes.then_some(boxes), findings))
+    }
+}
+
+/// The archives of the forced layout, or of the first layout that is recognized by archives.
+fn find_archives(
+    top: &TopFiles<'_>,
+    shown: impl Display,
+    options: &SourceOptions,
+) -> Result<Option<(SourceLayout, Box<dyn FoundArchives>)>> {
+    let forced = options.layout.is_some();
+    for layout in SourceLayout::all() {
+        let Some(set) = layout.archive_set() else {
+            continue;
+        };
+        if options.layout.is_none_or(|asked| asked == layout) {
+            match set.find(top, forced, options.split.as_deref()) {
+                Some(found) => return Ok(Some((layout, found))),
+                None if forced => {
+                    let what = format!("there is no {}", set.expected());
+                    return Err(Error::source(shown.to_string(), what));
+                }
+                None => {}
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn refuse_single_archive(shown: impl Display, options: &SourceOptions) -> Result<()> {
+    if options
+        .layout
+        .is_some_and(|layout| layout.archive_set().is_some())
+    {
+        let what = "this layout is a directory of archives";
+        return Err(Error::source(shown.to_string(), what));
+    }
+    Ok(())
+}

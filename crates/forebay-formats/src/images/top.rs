@@ -1,0 +1,211 @@
+//! The top of a source: the names in a directory, links followed, or in a directory of an archive.
+
+use super::source::Tree;
+use crate::class_list::read_list;
+use crate::error::{Error, Result};
+use crate::finding::{Action, Finding, Reason};
+use crate::key_path::join;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// The names in one directory, sorted by bytes.
+#[derive(Debug)]
+pub(crate) struct Top<'t> {
+    pub(super) tree: &'t Tree,
+    /// The directory.
+    pub(crate) path: PathBuf,
+    /// The directory relative to the source, empty for the source itself.
+    pub(crate) relative: Vec<u8>,
+    /// Directories, hidden ones left out, in the byte order of the keys below them.
+    pub(crate) dirs: Vec<Vec<u8>>,
+    /// Everything else, hidden ones left out.
+    pub(crate) files: Vec<Vec<u8>>,
+    /// Entries that were passed over.
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl<'t> Top<'t> {
+    /// The top of a source. Of an archive that has nothing but one directory with further ones below it, the top is
+    /// that directory.
+    pub(super) fn read(tree: &'t Tree, path: &Path) -> Result<Self> {
+        let mut top = Self::read_at(tree, path, &[])?;
+        if !top.is_archive() {
+            return Ok(top);
+        }
+        while let [dir] = top.dirs.as_slice() {
+            let has_images = |top: &Self| {
+                top.files
+                    .iter()
+                    .any(|name| crate::sniff::has_image_name(name))
+            };
+            if super::layout::split_name(dir).is_some() || has_images(&top) {
+                break;
+            }
+            let below = top.below(dir)?;
+            if below.dirs.is_empty() || has_images(&below) {
+                break;
+            }
+            let findings = top.findings.into_iter().chain(below.findings).collect();
+            top = Self { findings, ..below };
+        }
+        Ok(top)
+    }
+
+    /// The top of a directory in this one; it may be several levels down.
+    pub(crate) fn below(&self, dir: &[u8]) -> Result<Self> {
+        Self::read_at(
+            self.tree,
+            &self.path.join(OsStr::from_bytes(dir)),
+            &join(&self.relative, dir),
+        )
+    }
+
+    /// Whether this is in an archive that is the whole source.
+    pub(super) fn is_archive(&self) -> bool {
+        matches!(self.tree, Tree::Members(members) if !members.is_mounted)
+    }
+
+    /// Whether there is such a directory; it may be several levels down.
+    pub(crate) fn has_dir(&self, dir: &[u8]) -> bool {
+        match self.tree {
+            Tree::Directory => self.path.join(OsStr::from_bytes(dir)).is_dir(),
+            Tree::Members(members) | Tree::Listing(members) => {
+                members.below(&join(&self.relative, dir)).next().is_some()
+            }
+        }
+    }
+
+    /// The content of a small file at this top; none if there is no such file.
+    pub(crate) fn list_file(&self, name: &str) -> Result<Option<(PathBuf, Vec<u8>)>> {
+        if !self.files.iter().any(|file| file == name.as_bytes()) {
+            return Ok(None);
+        }
+        let path = self.path.join(name);
+        let bytes = match self.tree {
+            Tree::Directory => read_list(&path)?,
+            Tree::Members(members) | Tree::Listing(members) => {
+                let text = members.texts.get(&join(&self.relative, name.as_bytes()));
+                text.cloned().ok_or_else(|| {
+                    Error::source(&path, "it cannot be read, or is too large for a class list")
+                })?
+            }
+        };
+        Ok(Some((path, bytes)))
+    }
+
+    fn read_at(tree: &'t Tree, path: &Path, relative: &[u8]) -> Result<Self> {
+        let mut top = Self {
+            tree,
+            path: path.to_path_buf(),
+            relative: relative.to_vec(),
+            dirs: Vec::new(),
+            files: Vec::new(),
+            findings: Vec::new(),
+        };
+        match tree {
+            Tree::Directory => top.read_directory()?,
+            Tree::Members(members) | Tree::Listing(members) => {
+                let (dirs, files) = members.list(relative);
+                for (names, keep) in [(dirs, true), (files, false)] {
+                    for name in names {
+                        if name.starts_with(b".") {
+                            let path = join(relative, &name);
+                            top.findings.push(Finding::new(
+                                Action::Ignored,
+                                Reason::Hidden,
+                                &path,
+                                "",
+                            ));
+                        } else if keep {
+                            top.dirs.push(name);
+                        } else {
+                            top.files.push(name);
+                        }
+                    }
+                }
+            }
+        }
+        // As the keys below will compare: `a-b/x` comes before `a/x`.
+        top.dirs
+            .sort_by_cached_key(|name| [name, b"/".as_slice()].concat());
+        top.files.sort();
+        top.findings.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(top)
+    }
+
+    fn read_directory(&mut self) -> Result<()> {
+        let path = self.path.clone();
+        let fail = |error: io::Error| Error::source(&path, explain(&error));
+        for entry in std::fs::read_dir(&path).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let name = entry.file_name().into_vec();
+            let kind = entry.file_type().map_err(fail)?;
+            let is_dir = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
+            if name.starts_with(b".") {
+                let path = join(&self.relative, &name);
+                self.findings
+                    .push(Finding::new(Action::Ignored, Reason::Hidden, &path, ""));
+            } else if is_dir {
+                self.dirs.push(name);
+            } else {
+                self.files.push(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says of each file here that it is outside of all classes: images are samples lost, other files are not.
+    pub(crate) fn outside_files(&self) -> impl Iterator<Item = Finding> + '_ {
+        self.files.iter().map(|name| {
+            let action = if crate::sniff::has_image_name(name) {
+                Action::Skipped
+            } else {
+                Action::Ignored
+            };
+            Finding::new(action, Reason::Outside, &join(&self.relative, name), "")
+        })
+    }
+}
+
+impl Top<'_> {
+    /// Says of each directory here but the known ones that it is no part of the data set.
+    pub(super) fn outside_dirs<'a>(
+        &'a self,
+        known: impl Fn(&[u8]) -> bool + 'a,
+    ) -> impl Iterator<Item = Finding> + 'a {
+        let dirs = self.dirs.iter().filter(move |dir| !known(dir));
+        dirs.map(|dir| {
+            let path = join(&self.relative, dir);
+            Finding::new(Action::Ignored, Reason::Outside, &path, "")
+        })
+    }
+
+    /// Directories in which lists may be that are not here: those of an archive often lie beside it, and those of a
+    /// directory one level up, if `above`.
+    pub(super) fn lists_beside(&self, above: bool) -> Vec<PathBuf> {
+        let path = match self.tree {
+            // Of a store, all that there is below a location is its own.
+            Tree::Listing(_) => return Vec::new(),
+            Tree::Directory if !above => return Vec::new(),
+            Tree::Directory => Some(self.path.as_path()),
+            // The path of a member begins with the path of its archive.
+            Tree::Members(_) => self.path.ancestors().find(|path| path.is_file()),
+        };
+        let absolute = path.and_then(|path| std::path::absolute(path).ok());
+        let parent = absolute.and_then(|path| Some(path.parent()?.to_path_buf()));
+        parent.into_iter().collect()
+    }
+}
+
+fn explain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such directory".into(),
+        io::ErrorKind::NotADirectory => "this is not a directory".into(),
+        io::ErrorKind::PermissionDenied => {
+            "the directory may not be read (permission denied)".into()
+        }
+        _ => format!("the directory cannot be listed: {error}"),
+    }
+}

@@ -1,0 +1,323 @@
+//! Walking one unit of a split: all files below a directory, sorted, links followed but never in circles.
+
+use super::layout::Unit;
+use super::list::{FileList, FileListBuilder, too_large};
+use crate::finding::{Action, Finding, Reason};
+use crate::finding_list::FindingList;
+use crate::key_path::{base, join};
+use crate::progress::Progress;
+use crate::sniff::{self, Kind};
+use forebay_store::Cancel;
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use walkdir::{DirEntry, WalkDir};
+
+/// Directories nested deeper than this are taken for a mistake.
+const MAX_DEPTH: usize = 64;
+/// Files that are reported to the progress at once.
+const COUNT_FILES: u64 = 256;
+
+pub(super) fn walk(
+    src: &Path,
+    split_dir: &[u8],
+    unit: &Unit,
+    progress: &dyn Progress,
+    cancel: &Cancel,
+) -> (FileList, FindingList) {
+    let (dir, recurse) = match unit {
+        Unit::Class(name) => (name.as_slice(), true),
+        Unit::Flat => (b"".as_slice(), false),
+        Unit::All => (b"".as_slice(), true),
+    };
+    let mut walk = Walk {
+        root: src.join(OsStr::from_bytes(split_dir)),
+        split_dir,
+        chunk: FileListBuilder::new(dir),
+        findings: FindingList::default(),
+        progress,
+        counted: (0, 0),
+    };
+    let mut listing = walk.list(dir, recurse, cancel);
+    listing.sort();
+    walk.take(&listing);
+    // The system lists names in any order.
+    walk.findings.sort();
+    (walk.chunk.finish(), walk.findings)
+}
+
+struct Walk<'a> {
+    root: PathBuf,
+    split_dir: &'a [u8],
+    chunk: FileListBuilder,
+    findings: FindingList,
+    progress: &'a dyn Progress,
+    /// Files and bytes that the progress was not told of yet.
+    counted: (u64, u64),
+}
+
+/// Keys in one buffer; that of a directory ends in `/`, so that sorting gives the byte order of the keys below it.
+#[derive(Default)]
+struct Listing {
+    keys: Vec<u8>,
+    items: Vec<Item>,
+}
+
+#[derive(Clone, Copy)]
+struct Item {
+    start: usize,
+    len: u32,
+    modified_nanos: u32,
+    modified: i64,
+    size: u64,
+}
+
+impl Listing {
+    fn push(&mut self, key: &[u8], meta: Option<&Metadata>) {
+        let start = self.keys.len();
+        self.keys.extend_from_slice(key);
+        if meta.is_none() {
+            self.keys.push(b'/');
+        }
+        self.items.push(Item {
+            start,
+            // No system has paths of 4 GiB, nor seconds of more than a second.
+            len: (self.keys.len() - start) as u32,
+            modified_nanos: meta.map_or(0, |meta| meta.mtime_nsec() as u32),
+            modified: meta.map_or(0, Metadata::mtime),
+            size: meta.map_or(0, Metadata::len),
+        });
+    }
+
+    fn sort(&mut self) {
+        let keys = &self.keys;
+        self.items
+            .sort_unstable_by(|a, b| a.key(keys).cmp(b.key(keys)));
+    }
+}
+
+impl Item {
+    fn key<'k>(&self, keys: &'k [u8]) -> &'k [u8] {
+        &keys[self.start..self.start + self.len as usize]
+    }
+
+    fn modified(&self) -> i128 {
+        i128::from(self.modified) * 1_000_000_000 + i128::from(self.modified_nanos)
+    }
+}
+
+impl Walk<'_> {
+    /// Lists the files and directories below `dir`, which is relative to the split's directory, in any order.
+    fn list(&mut self, dir: &[u8], recurse: bool, cancel: &Cancel) -> Listing {
+        let mut listing = Listing::default();
+        // Device and inode of the directories that the current entry is in. Links are not the only circles: a link to a
+        // directory above leads back to where the walk began.
+        let mut ancestors: Vec<(u64, u64)> = Vec::new();
+        let depth = if recurse { usize::MAX } else { 1 };
+        let top = self.root.join(OsStr::from_bytes(dir));
+        let mut entries = WalkDir::new(top)
+            .follow_links(true)
+            .max_depth(depth)
+            .into_iter();
+        while let Some(entry) = entries.next() {
+            if cancel.is_cancelled() {
+                break;
+            }
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) if error.loop_ancestor().is_some() && !recurse => continue,
+                Err(error) => {
+                    self.failed(dir, error, &mut listing);
+                    continue;
+                }
+            };
+            let key = self.key(entry.path());
+            let is_dir = entry.file_type().is_dir();
+            if entry.depth() > 0 && is_hidden(&key) {
+                self.note(Action::Ignored, Reason::Hidden, &key, "");
+                if is_dir {
+                    entries.skip_current_dir();
+                }
+            } else if is_dir {
+                if entry.depth() > 0 {
+                    // The directories of a flat split: there are none, or it would not be flat.
+                    if !recurse {
+                        entries.skip_current_dir();
+                        continue;
+                    }
+                    listing.push(&key, None);
+                }
+                if !self.may_enter(&entry, &key, &mut ancestors) {
+                    entries.skip_current_dir();
+                }
+            } else if !entry.file_type().is_file() {
+                self.note(Action::Ignored, Reason::SpecialFile, &key, "");
+            } else {
+                match entry.metadata() {
+                    Ok(meta) if self.is_candidate(entry.path(), &key, meta.len()) => {
+                        self.count(meta.len());
+                        listing.push(&key, Some(&meta));
+                    }
+                    Ok(_) => {}
+                    Err(error) => self.failed(dir, error, &mut listing),
+                }
+            }
+        }
+        self.tell();
+        listing
+    }
+
+    /// Whether to go on below a directory: it is none of those that it is in, and not too deep.
+    fn may_enter(&mut self, entry: &DirEntry, key: &[u8], ancestors: &mut Vec<(u64, u64)>) -> bool {
+        let meta = match entry.metadata() {
+            Ok(meta) => meta,
+            Err(error) => {
+                self.note(Action::Skipped, Reason::Unreadable, key, text(&error));
+                return false;
+            }
+        };
+        let identity = (meta.dev(), meta.ino());
+        ancestors.truncate(entry.depth());
+        if ancestors.contains(&identity) {
+            self.note(Action::Ignored, Reason::LinkLoop, key, "");
+            return false;
+        }
+        if entry.depth() >= MAX_DEPTH {
+            let detail = format!("more than {MAX_DEPTH} levels deep");
+            self.note(Action::Skipped, Reason::Unreadable, key, detail);
+            return false;
+        }
+        ancestors.push(identity);
+        true
+    }
+
+    /// Reports what the walk could not look at: a directory, or something in one.
+    fn failed(&mut self, top: &[u8], error: walkdir::Error, listing: &mut Listing) {
+        let key = error
+            .path()
+            .map_or_else(|| top.to_vec(), |path| self.key(path));
+        if error.depth() > 0 && is_hidden(&key) {
+            return self.note(Action::Ignored, Reason::Hidden, &key, "");
+        }
+        if error.loop_ancestor().is_some() {
+            listing.push(&key, None);
+            return self.note(Action::Ignored, Reason::LinkLoop, &key, "");
+        }
+        let is_dir = |path: &Path| std::fs::metadata(path).is_ok_and(|meta| meta.is_dir());
+        let raw = error.io_error().and_then(io::Error::raw_os_error);
+        let kind = error.io_error().map(io::Error::kind);
+        if error.depth() == 0 || error.path().is_none_or(is_dir) {
+            return self.note(Action::Skipped, Reason::Unreadable, &key, text(&error));
+        }
+        let (reason, detail) = match kind {
+            Some(io::ErrorKind::NotFound) => (Reason::DanglingLink, String::new()),
+            _ if raw == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+                (Reason::LinkLoop, String::new())
+            }
+            _ => (Reason::Unreadable, text(&error)),
+        };
+        let action = if sniff::has_image_name(&key) {
+            Action::Skipped
+        } else {
+            Action::Ignored
+        };
+        self.note(action, reason, &key, detail);
+    }
+
+    /// Takes the files of a sorted listing into the chunk.
+    fn take(&mut self, listing: &Listing) {
+        let mut entered: Option<&[u8]> = None;
+        for item in &listing.items {
+            let key = item.key(&listing.keys);
+            let (dir, name) = match key.iter().rposition(|byte| *byte == b'/') {
+                Some(slash) => (&key[..slash], &key[slash + 1..]),
+                None => (b"".as_slice(), key),
+            };
+            if name.is_empty() {
+                // A directory, with images or without: the one around it is entered again behind it.
+                entered = None;
+                continue;
+            }
+            if entered != Some(dir) {
+                self.chunk.enter(dir);
+                entered = Some(dir);
+            }
+            self.chunk.push(name, item.size, item.modified());
+        }
+    }
+
+    /// Whether a file goes into the plan: by its name, or else by its first bytes.
+    fn is_candidate(&mut self, path: &Path, key: &[u8], size: u64) -> bool {
+        if sniff::has_image_name(key) {
+            let too_large = too_large(size);
+            if let Some(detail) = &too_large {
+                self.note(Action::Skipped, Reason::TooLarge, key, detail);
+            }
+            return too_large.is_none();
+        }
+        match first_bytes(path) {
+            Ok(Kind::Image) => true,
+            Ok(Kind::OtherImage(format)) => {
+                self.chunk.leave_out(key.to_vec(), size, None);
+                self.note(Action::Skipped, Reason::OtherFormat, key, format);
+                false
+            }
+            Ok(_) => {
+                self.note(Action::Ignored, Reason::NotAnImage, key, "");
+                false
+            }
+            Err(error) => {
+                self.note(Action::Ignored, Reason::Unreadable, key, error.to_string());
+                false
+            }
+        }
+    }
+
+    /// The path relative to the split's directory.
+    fn key(&self, path: &Path) -> Vec<u8> {
+        let below = path.strip_prefix(&self.root).unwrap_or(path);
+        below.as_os_str().as_bytes().to_vec()
+    }
+
+    fn count(&mut self, bytes: u64) {
+        self.counted = (self.counted.0 + 1, self.counted.1.saturating_add(bytes));
+        if self.counted.0 >= COUNT_FILES {
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        let (files, bytes) = std::mem::take(&mut self.counted);
+        self.progress.counted(files, bytes);
+    }
+
+    fn note(&mut self, action: Action, reason: Reason, key: &[u8], detail: impl Into<String>) {
+        let found = Finding::new(action, reason, &join(self.split_dir, key), detail);
+        self.progress.finding(&found);
+        self.findings.push(&found);
+    }
+}
+
+fn is_hidden(key: &[u8]) -> bool {
+    base(key).starts_with(b".")
+}
+
+/// The system's message, without the path that findings have of their own.
+fn text(error: &walkdir::Error) -> String {
+    error
+        .io_error()
+        .map_or_else(|| error.to_string(), io::Error::to_string)
+}
+
+fn first_bytes(path: &Path) -> io::Result<Kind> {
+    // Non-blocking, should the file have become a pipe in the meantime.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let mut head = Vec::with_capacity(sniff::SNIFF_BYTES);
+    file.take(sniff::SNIFF_BYTES as u64)
+        .read_to_end(&mut head)?;
+    Ok(sniff::kind(&head))
+}

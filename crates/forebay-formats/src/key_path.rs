@@ -1,0 +1,78 @@
+//! Paths of images as bytes, relative to a source: joined, split, and made safe or refused.
+
+/// Longer paths no system takes.
+const PATH_MAX_BYTES: usize = 4096;
+
+/// The name with single slashes and without `.` and empty parts, or why it is refused.
+pub(crate) fn normal(name: &[u8]) -> Result<Vec<u8>, &'static str> {
+    if name.len() > PATH_MAX_BYTES {
+        return Err("the name is longer than any path");
+    }
+    if name.first() == Some(&b'/') {
+        return Err("the name is absolute");
+    }
+    if name.contains(&0) {
+        return Err("the name has a NUL in it");
+    }
+    let mut normal = Vec::with_capacity(name.len());
+    for part in name.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => return Err("the name leads out of the archive with \"..\""),
+            part => {
+                if !normal.is_empty() {
+                    normal.push(b'/');
+                }
+                normal.extend_from_slice(part);
+            }
+        }
+    }
+    Ok(normal)
+}
+
+/// A name below a directory; the empty directory is the top.
+pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() {
+        name.to_vec()
+    } else {
+        [dir, b"/", name].concat()
+    }
+}
+
+/// The last part of a path.
+pub fn base(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
+}
+
+/// A name without its ending.
+pub fn stem(name: &[u8]) -> &[u8] {
+    match name.iter().rposition(|byte| *byte == b'.') {
+        Some(dot) if dot > 0 => &name[..dot],
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_made_plain_or_refused() {
+        for (name, expected) in [
+            ("a/b.jpg", "a/b.jpg"),
+            ("./a//b.jpg", "a/b.jpg"),
+            ("a/./b/", "a/b"),
+            ("./", ""),
+            ("a/..b", "a/..b"),
+        ] {
+            assert_eq!(normal(name.as_bytes()).unwrap(), expected.as_bytes());
+        }
+        for name in ["/a", "../a", "a/../b", "a/..", "a\0b", "\0"] {
+            assert!(normal(name.as_bytes()).is_err(), "{name:?}");
+        }
+        assert!(normal(&[b'a'; 5000]).is_err());
+        assert_eq!(base(b"a/b/c.d"), b"c.d");
+        assert_eq!(stem(b"a.b.c"), b"a.b");
+        assert_eq!((stem(b".hidden"), stem(b"x")), (&b".hidden"[..], &b"x"[..]));
+    }
+}

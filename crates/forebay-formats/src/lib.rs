@@ -1,0 +1,53 @@
+//! Sources: where images and records come from, whatever tool or archive holds them.
+//!
+//! This crate lists and reads; it writes nothing. `forebay-pack` decides what becomes of a source.
+//!
+//! - [`images`]: image files in directories, archives and stores, their layouts, classes, labels and boxes.
+//! - [`records`]: encoded records of datasets and of other tools' files.
+//!
+//! Files that cannot be used are no errors but [`Finding`]s, one line of a report each. Lists come in the byte order of keys,
+//! with sizes and times of last change, so that a caller can continue only what is still the same source.
+//!
+//! ```
+//! use forebay_formats::images::{ClassesFrom, OpenSource, Source, SourceOptions};
+//! use forebay_store::Cancel;
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # std::fs::create_dir(dir.path().join("cat"))?;
+//! # std::fs::write(dir.path().join("cat/1.png"), b"\x89PNG\r\n\x1a\n")?;
+//! # let path = dir.path();
+//! let cancel = Cancel::new();
+//! let source = Source::open(&SourceOptions::new(path), &(), &cancel)?;
+//! let survey = source.survey(ClassesFrom::Layout, None)?;
+//! let split = &survey.splits[0];
+//! let dirs = survey.splits.iter().map(|split| split.dir.as_slice());
+//! let open = OpenSource::open(path, dirs, source.volumes())?;
+//! for (files, _left_out) in source.list(split, &(), &cancel)? {
+//!     for entry in (0..files.files()).map(|number| files.get(number)) {
+//!         let mut bytes = Vec::new();
+//!         let file = open.file(0, &entry).expect("it is still there");
+//!         file.append_to(entry.size, &mut bytes).expect("it has the same size");
+//!         assert_eq!((entry.key(), bytes.len()), (b"cat/1.png".to_vec(), 8));
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod class_list;
+mod error;
+mod finding;
+mod finding_list;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod images;
+pub mod key_path;
+mod progress;
+pub mod records;
+pub mod sniff;
+
+pub use class_list::{ClassList, ClassName, FileClasses, is_list_path};
+pub use error::{Error, Result};
+pub use finding::{Action, Finding, Reason, escape};
+pub use finding_list::FindingList;
+pub use progress::Progress;

@@ -1,0 +1,67 @@
+//! Datasets of Forebay: a manifest, and shards of TFRecords or indexed ones.
+
+use super::shards::{Names, order_of, split};
+use super::{Format, RecordInput, RecordSource, SourceFacts, by_extension};
+use crate::error::Result;
+use forebay_cache::open_dataset;
+use forebay_shard::manifest::FILE_NAME;
+use std::collections::BTreeMap;
+
+pub(super) struct Dataset;
+
+impl Format for Dataset {
+    fn name(&self) -> &'static str {
+        "dataset"
+    }
+
+    fn title(&self) -> &'static str {
+        "a Forebay dataset"
+    }
+
+    fn extensions(&self) -> &'static [&'static str] {
+        &[".fbs"]
+    }
+
+    fn detect<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        let mut all = names.iter().copied();
+        all.find(|name| *name == FILE_NAME)
+            .or_else(|| by_extension(self, names))
+    }
+
+    fn advice(&self) -> &'static str {
+        "`forebay convert` makes other shards of it"
+    }
+
+    fn open(&self, input: &RecordInput) -> Result<RecordSource> {
+        let dataset = open_dataset(&input.location, &input.read)?;
+        let manifest = dataset.manifest();
+        let mut splits = Vec::new();
+        for name in dataset.splits() {
+            let shards = dataset.split(name)?.shards().to_vec();
+            splits.push((name.to_owned(), shards));
+        }
+        let order = match &manifest.order {
+            Some(order) => order.clone(),
+            None => order_of(&splits)?,
+        };
+        // Where a TFRecord has no sidecar, records still tell their labels.
+        let names = Names::Known(manifest.record_features.clone());
+        let fingerprint = dataset.fingerprint().to_owned();
+        Ok(RecordSource {
+            splits: splits
+                .into_iter()
+                .map(|shards| split(shards, &names))
+                .collect(),
+            facts: SourceFacts {
+                label_base: manifest.label_base,
+                classes: manifest.classes.clone(),
+                features: manifest.features.clone(),
+                record_features: manifest.record_features.clone(),
+                schema: None,
+                pack: manifest.pack.clone(),
+                identity: BTreeMap::from([("converted_from".to_owned(), fingerprint)]),
+                order,
+            },
+        })
+    }
+}

@@ -1,0 +1,255 @@
+//! Records that other tools wrote: which of their features hold image, label and key.
+//!
+//! The names are options, or found by looking at the first record. What was found is printed and goes into the manifest,
+//! so that every reader of the dataset takes the same features.
+
+use crate::error::{Error, Result};
+use forebay_shard::ExampleView;
+use forebay_shard::example::{FeatureKind, IMAGE_LABEL, RecordFeatures, feature_kinds};
+use forebay_shard::manifest::ClassEntry;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Names of features that hold images, as tools write them.
+const IMAGE_NAMES: &[&str] = &[
+    "image/encoded",
+    "image",
+    "image_raw",
+    "image_bytes",
+    "image/data",
+    "encoded_image",
+    "jpeg",
+    "jpg",
+    "png",
+    "img",
+    "x",
+];
+/// And labels: the first of these that a record has.
+const LABEL_NAMES: &[&str] = &[
+    IMAGE_LABEL,
+    "label",
+    "image/label",
+    "class",
+    "class_id",
+    "target",
+    "y",
+];
+const KEY_NAMES: &[&str] = &["image/filename", "file_name", "filename", "image/id", "id"];
+/// Features that are named in an error.
+const FEATURES_SHOWN: usize = 12;
+
+/// The options for records of other tools.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ForeignRecords {
+    /// The bytes feature that holds the encoded image; found by looking if none is named.
+    pub image_feature: Option<String>,
+    /// The int64 feature that holds the label; found in the same way.
+    pub label_feature: Option<String>,
+    /// The bytes feature that holds the key; found in the same way.
+    pub key_feature: Option<String>,
+    /// The label of the first class, 0 or 1; 1 for labels of TensorFlow's ImageNet tool and 0 for others if none is given.
+    pub label_base: Option<i64>,
+    /// Takes the first image or label of a record that has several, instead of refusing it.
+    pub first_of_several: bool,
+    /// Accepts records without an image, which no loader reads.
+    pub without_images: bool,
+}
+
+/// The features of the records, decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignSchema {
+    /// The features that hold image and label.
+    pub features: RecordFeatures,
+    /// The feature that holds the key.
+    pub key: String,
+    /// The label of the first class.
+    pub label_base: i64,
+    /// Whether records need no image.
+    pub without_images: bool,
+}
+
+impl ForeignSchema {
+    /// The decision in words.
+    pub fn in_words(&self) -> String {
+        let RecordFeatures { image, label, .. } = &self.features;
+        let base = self.label_base;
+        format!(
+            "image from feature {image}, label from feature {label}, the first class has label {base} (--image-feature, --label-feature and --label-base choose others)"
+        )
+    }
+
+    /// Checks that a loader can read a record.
+    ///
+    /// # Errors
+    /// The problem, and the features that the record has.
+    pub fn check(&self, record: &[u8]) -> std::result::Result<(), String> {
+        let label = match self.features.image_record(record) {
+            Ok(found) => found.label,
+            Err(_) if self.without_images => {
+                let example = ExampleView::parse(record).ok();
+                example.and_then(|example| self.features.label(example).ok().flatten())
+            }
+            Err(error) => return Err(format!("{error}; {}", describe(record))),
+        };
+        match label {
+            Some(label) if label != -1 && label < self.label_base => Err(format!(
+                "its label is {label}, and the first class has label {}: --label-base 0 says that labels begin with 0",
+                self.label_base
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ForeignRecords {
+    /// Decides by a record; none where there is no record.
+    ///
+    /// # Errors
+    /// Why it is not clear which features to take, and the features that the record has.
+    pub fn decide(&self, record: Option<&[u8]>) -> std::result::Result<ForeignSchema, String> {
+        let kinds = record.map(feature_kinds).unwrap_or_default();
+        let of_kind = |name: &str, kind| kinds.get(name).is_some_and(|(found, _)| *found == kind);
+        let standard = RecordFeatures::standard();
+        let image = match (&self.image_feature, record) {
+            (Some(name), _) => name.clone(),
+            (None, Some(record)) if !self.without_images => image_feature(record)?,
+            (None, Some(record)) => {
+                image_feature(record).unwrap_or_else(|_| standard.image.clone())
+            }
+            (None, None) => standard.image.clone(),
+        };
+        let known = |names: &[&str], kind| {
+            let found = names.iter().find(|name| of_kind(name, kind));
+            found.map(|name| (*name).to_owned())
+        };
+        let label = match (&self.label_feature, record) {
+            (Some(name), Some(record)) if !of_kind(name, FeatureKind::Int64) => {
+                return Err(format!(
+                    "it has no int64 feature {name} for --label-feature; {}",
+                    describe(record)
+                ));
+            }
+            (Some(name), _) => name.clone(),
+            (None, _) => {
+                known(LABEL_NAMES, FeatureKind::Int64).unwrap_or_else(|| standard.label.clone())
+            }
+        };
+        let key = self.key_feature.clone();
+        let key = key.or_else(|| known(KEY_NAMES, FeatureKind::Bytes));
+        let base = i64::from(label == IMAGE_LABEL);
+        Ok(ForeignSchema {
+            features: RecordFeatures {
+                image,
+                label,
+                first_of_several: self.first_of_several,
+            },
+            key: key.unwrap_or_else(|| KEY_NAMES[0].to_owned()),
+            label_base: self.label_base.unwrap_or(base),
+            without_images: self.without_images,
+        })
+    }
+}
+
+/// The bytes feature that holds an image: one of the usual names, or the only one that does.
+fn image_feature(record: &[u8]) -> std::result::Result<String, String> {
+    let nothing = || format!("it has no image; {}", describe(record));
+    let example = ExampleView::parse(record).map_err(|_| nothing())?;
+    let holds_image = |value: &&[u8]| forebay_image::sniff(value).is_some();
+    let features = example.iter().filter(|feature| {
+        let values = feature.bytes_list().unwrap_or_default();
+        values.first().is_some_and(holds_image)
+    });
+    let found: BTreeSet<&str> = features.map(|feature| feature.name()).collect();
+    let mut usual = IMAGE_NAMES.iter().filter(|name| found.contains(**name));
+    match (usual.next(), usual.next(), found.len()) {
+        (Some(name), None, _) => Ok((*name).to_owned()),
+        (None, _, 1) => Ok(found.first().copied().unwrap_or_default().to_owned()),
+        (None, _, 0) => Err(nothing()),
+        _ => Err(format!(
+            "several features hold an image, {}: --image-feature chooses one",
+            found.into_iter().collect::<Vec<_>>().join(", ")
+        )),
+    }
+}
+
+/// Describes a record that is no Example with an image.
+fn describe(record: &[u8]) -> String {
+    let Ok(example) = ExampleView::parse(record) else {
+        return "it is no tensorflow.Example".into();
+    };
+    let mut text = String::new();
+    for (number, feature) in example.iter().enumerate() {
+        if number == FEATURES_SHOWN {
+            text += ", ...";
+            break;
+        }
+        let separator = if number == 0 { "" } else { ", " };
+        let kind = feature
+            .kind()
+            .map_or("broken".into(), |kind| kind.to_string());
+        let name = crate::finding::escape(feature.name().as_bytes());
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{separator}{name} ({kind})");
+    }
+    match (example.has_feature_lists(), text.as_str()) {
+        (true, _) => "it is a tensorflow.SequenceExample, which holds several images: write an Example for each".into(),
+        (false, "") => "it is no tensorflow.Example, or one without features".into(),
+        (false, names) => format!("its features are {names}"),
+    }
+}
+
+/// The names of the classes in a list beside the files, and the list; or a line about a list that does not fit.
+///
+/// `labels` are the least and the greatest label, without -1 and below.
+pub fn class_names(
+    dir: &Path,
+    schema: &ForeignSchema,
+    labels: Option<(i64, i64)>,
+) -> Result<Option<(Vec<ClassEntry>, String)>> {
+    let Some((_, greatest)) = labels else {
+        return Ok(None);
+    };
+    // TensorFlow Datasets writes a list for each feature of classes, so it fits whatever labels occur.
+    let own = format!("{}.labels.txt", schema.features.label.replace('/', "-"));
+    let names = [own.as_str(), "labels.txt", "classes.txt"];
+    let found = names
+        .iter()
+        .map(|name| dir.join(name))
+        .find(|path| path.is_file());
+    let Some(path) = found else {
+        return Ok(None);
+    };
+    let bytes = crate::class_list::read_list(&path)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let (count, needed) = (lines.len() as i64, greatest - schema.label_base + 1);
+    let fits = match path.ends_with(&own) {
+        true => needed <= count,
+        false => needed == count,
+    };
+    let distinct: BTreeSet<&&str> = lines.iter().collect();
+    if !fits || distinct.len() != lines.len() {
+        let what = format!(
+            "{} has {count} different names of classes and labels need {needed}: it is not used",
+            path.display()
+        );
+        return Ok(Some((Vec::new(), what)));
+    }
+    let entry = |name: &&str| ClassEntry {
+        name: (*name).to_owned(),
+        text: None,
+    };
+    let what = format!("names of classes are taken from {}", path.display());
+    Ok(Some((lines.iter().map(entry).collect(), what)))
+}
+
+/// The error of a record that is refused.
+pub(super) fn refused(path: PathBuf, record: u64, what: String) -> Error {
+    Error::Record { path, record, what }
+}

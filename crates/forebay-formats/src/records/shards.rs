@@ -1,0 +1,140 @@
+//! Files of records that are shards: TFRecords, with an index or without, and indexed ones.
+
+use super::foreign_records::refused;
+use super::{ForeignSchema, RecordFile, RecordReader, RecordSplit, SourceRecord};
+use crate::error::Result;
+use forebay_shard::example::RecordFeatures;
+use forebay_shard::index::MAX_KEY_BYTES;
+use forebay_shard::manifest::{EpochOrder, block_records};
+use forebay_shard::{ExampleView, Scan, Shard};
+use std::ops::Range;
+use std::path::Path;
+
+/// No label, as indexes write it.
+const NO_LABEL: i64 = i64::MIN;
+
+/// The source of labels and keys.
+#[derive(Debug, Clone)]
+pub(super) enum Names {
+    /// From the index, and labels from this feature where no index knows them.
+    Known(RecordFeatures),
+    /// From the records alone.
+    Foreign(ForeignSchema),
+}
+
+/// A split of shards.
+pub(super) fn split((name, shards): (String, Vec<Shard>), names: &Names) -> RecordSplit {
+    let file = |shard| -> Box<dyn RecordFile> {
+        let names = names.clone();
+        Box::new(ShardFile { shard, names })
+    };
+    RecordSplit {
+        name,
+        files: shards.into_iter().map(file).collect(),
+    }
+}
+
+/// How loaders order the samples of splits of shards where no manifest says.
+pub(super) fn order_of(splits: &[(String, Vec<Shard>)]) -> Result<EpochOrder> {
+    let mut order = EpochOrder::default();
+    for (name, shards) in splits {
+        let (mut bytes, mut records) = (0, 0);
+        for shard in shards {
+            let range = shard.byte_range(0..shard.len())?;
+            bytes += range.end - range.start;
+            records += shard.len();
+        }
+        let block = block_records(records, bytes);
+        order.block_records.insert(name.clone(), block);
+    }
+    Ok(order)
+}
+
+#[derive(Debug)]
+struct ShardFile {
+    shard: Shard,
+    names: Names,
+}
+
+impl RecordFile for ShardFile {
+    fn path(&self) -> &Path {
+        self.shard.path()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.shard.file_len()
+    }
+
+    fn records(&self) -> u64 {
+        self.shard.len()
+    }
+
+    fn record_bytes(&self, record: u64) -> u64 {
+        self.shard.record_len(record).unwrap_or(0)
+    }
+
+    fn read(&self, records: Range<u64>) -> Result<Box<dyn RecordReader + '_>> {
+        let (mut keys, mut ends) = (Vec::new(), Vec::new());
+        // All keys at once: a page is cheap to walk but not to find one key in.
+        self.shard.for_each_key(|number, key| {
+            if records.contains(&number) {
+                keys.extend_from_slice(key);
+                ends.push(keys.len());
+            }
+        })?;
+        Ok(Box::new(Reader {
+            file: self,
+            scan: self.shard.scan(records),
+            keys,
+            ends: ends.into_iter(),
+            end: 0,
+        }))
+    }
+}
+
+/// Records of one shard, being read.
+struct Reader<'a> {
+    file: &'a ShardFile,
+    scan: Scan,
+    keys: Vec<u8>,
+    ends: std::vec::IntoIter<usize>,
+    end: usize,
+}
+
+impl RecordReader for Reader<'_> {
+    fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
+        let ShardFile { shard, names } = self.file;
+        let Some(record) = self.scan.next_record()? else {
+            return Ok(None);
+        };
+        let start = self.end;
+        self.end = self.ends.next().unwrap_or(start);
+        let (mut key, number) = (&self.keys[start..self.end], record.info.index);
+        let mut label = shard.label(number);
+        match names {
+            Names::Known(features) if label.is_none() => {
+                let example = ExampleView::parse(record.bytes).ok();
+                label = example.and_then(|example| features.label(example).ok().flatten());
+            }
+            Names::Known(_) => {}
+            Names::Foreign(schema) => {
+                let refuse = |what| refused(shard.path().to_path_buf(), number, what);
+                schema.check(record.bytes).map_err(refuse)?;
+                let example = ExampleView::parse(record.bytes).ok();
+                label = example.and_then(|example| schema.features.label(example).ok().flatten());
+                if let (Some(example), true) = (example, key.is_empty()) {
+                    let found = example.bytes(&schema.key).ok().flatten();
+                    let short = found.filter(|key| key.len() <= MAX_KEY_BYTES);
+                    key = short.unwrap_or(b"");
+                }
+            }
+        }
+        label = label.filter(|label| *label != NO_LABEL);
+        Ok(Some(SourceRecord {
+            number,
+            bytes: record.bytes,
+            label,
+            key,
+        }))
+    }
+}

@@ -1,0 +1,138 @@
+//! Detects the type of a file by its first bytes, and by its name. `forebay-image` has the formats that are packed; this is
+//! the table of image formats that people keep beside them, which are left out by name.
+
+use forebay_image::Format;
+
+/// Kind of a file of a source, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// Its name or its first bytes are those of an image.
+    Image,
+    /// Its first bytes are those of an image in a format that is not packed.
+    OtherImage(&'static str),
+    /// A file whose first bytes are not those of an image.
+    NotAnImage,
+    /// Its name is not that of an image, and its bytes were not read yet.
+    Unlooked,
+}
+
+/// Bytes that [`kind`] wants to see.
+pub(crate) const SNIFF_BYTES: usize = 16;
+
+/// An image format that is not packed.
+struct OtherFormat {
+    name: &'static str,
+    extensions: &'static [&'static str],
+    /// Signatures, and where they are.
+    magics: &'static [(usize, &'static [u8])],
+}
+
+const OTHER_FORMATS: &[OtherFormat] = &[
+    OtherFormat {
+        name: "GIF",
+        extensions: &["gif"],
+        magics: &[(0, b"GIF8")],
+    },
+    OtherFormat {
+        name: "BMP",
+        extensions: &["bmp"],
+        // Two letters are too little to go by: see `is_bmp`.
+        magics: &[],
+    },
+    OtherFormat {
+        name: "AVIF",
+        extensions: &["avif"],
+        magics: &[(4, b"ftypavif")],
+    },
+    OtherFormat {
+        name: "HEIF",
+        extensions: &["heic", "heif"],
+        magics: &[(4, b"ftyphei"), (4, b"ftypmif1")],
+    },
+    OtherFormat {
+        name: "JPEG XL",
+        extensions: &["jxl"],
+        magics: &[(0, b"\0\0\0\x0cJXL "), (0, b"\xff\x0a")],
+    },
+    OtherFormat {
+        name: "JPEG 2000",
+        extensions: &["jp2"],
+        magics: &[(0, b"\0\0\0\x0cjP  ")],
+    },
+];
+
+impl OtherFormat {
+    fn begins(&self, head: &[u8]) -> bool {
+        let has = |(at, magic): &(usize, &[u8])| {
+            head.get(*at..).is_some_and(|rest| rest.starts_with(magic))
+        };
+        self.magics.iter().any(has) || self.name == "BMP" && is_bmp(head)
+    }
+}
+
+/// The four reserved bytes of the header are zero.
+fn is_bmp(head: &[u8]) -> bool {
+    head.starts_with(b"BM") && head.get(6..10) == Some(&[0; 4])
+}
+
+/// Kind of a file by its first bytes.
+pub fn kind(head: &[u8]) -> Kind {
+    if forebay_image::sniff(head).is_some() {
+        return Kind::Image;
+    }
+    let other = OTHER_FORMATS.iter().find(|other| other.begins(head));
+    other.map_or(Kind::NotAnImage, |other| Kind::OtherImage(other.name))
+}
+
+/// The name of the format that the ending of a file's name claims, if it is that of an image.
+pub fn claimed(name: &[u8]) -> Option<&'static str> {
+    let extension = extension(name)?;
+    let has = |other: &&str| extension.eq_ignore_ascii_case(other.as_bytes());
+    let other = || {
+        let mut all = OTHER_FORMATS.iter();
+        all.find(|other| other.extensions.iter().any(has))
+    };
+    Format::from_extension(extension)
+        .map(Format::name)
+        .or_else(|| Some(other()?.name))
+}
+
+/// Whether the name alone makes a file a candidate.
+pub(crate) fn has_image_name(name: &[u8]) -> bool {
+    extension(name).and_then(Format::from_extension).is_some()
+}
+
+fn extension(name: &[u8]) -> Option<&[u8]> {
+    let dot = name.iter().rposition(|b| *b == b'.')?;
+    name.get(dot + 1..)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_and_name_are_told_apart() {
+        assert_eq!(kind(b"\xff\xd8\xff\xe0"), Kind::Image);
+        assert_eq!(kind(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), Kind::Image);
+        assert_eq!(kind(b"RIFF\x10\0\0\0WEBPVP8 "), Kind::Image);
+        assert_eq!(kind(b"RIFF\x10\0\0\0WAVEfmt "), Kind::NotAnImage);
+        assert_eq!(kind(b"II*\0\x08\0\0\0"), Kind::Image);
+        assert_eq!(kind(b"GIF89a"), Kind::OtherImage("GIF"));
+        assert_eq!(kind(b"BM1234\0\0\0\0"), Kind::OtherImage("BMP"));
+        assert_eq!(kind(b"BM is a text"), Kind::NotAnImage);
+        for head in [b"".as_slice(), b"\xff", b"\xff\xd8", b"hello", b"\x89PNG"] {
+            assert_eq!(kind(head), Kind::NotAnImage, "{head:?}");
+        }
+        assert_eq!(claimed(b"a.b.JPEG"), Some("JPEG"));
+        assert_eq!(claimed(b"\xff.Png"), Some("PNG"));
+        assert_eq!(claimed(b"a.webp"), Some("WEBP"));
+        assert_eq!(claimed(b"a.tif"), Some("TIFF"));
+        assert_eq!(claimed(b"a.gif"), Some("GIF"));
+        for name in [b"jpeg".as_slice(), b"a.txt", b"a.gif", b"a.", b""] {
+            assert!(!has_image_name(name), "{name:?}");
+        }
+    }
+}
