@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_batch::digest::{Digests, EpochDigest};
+use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::{Batch, BufferPool, Layout, wire};
 
 use crate::error::{Error, Result};
@@ -11,7 +12,7 @@ use crate::feed::Feed;
 use crate::gather::gather;
 use crate::options::Via;
 use crate::queue::{Item, Queue, ServerUse, StreamStats};
-use crate::sequence::{Place, samples};
+use crate::sequence::Place;
 
 /// Batches from a server: each one once, in order, whatever happens to the
 /// connection meanwhile.
@@ -26,7 +27,7 @@ pub struct Stream {
     /// What was taken of the next batch, where others are still waited for.
     taken: Vec<Option<Item>>,
     /// The stream of whole batches.
-    opened: wire::Opened,
+    info: StreamInfo,
     pool: BufferPool,
     /// Where the next batch begins, by what was handed out.
     epoch: u64,
@@ -48,19 +49,13 @@ pub enum Polled {
 
 impl Stream {
     /// Of parts that are all at `place`.
-    pub(crate) fn new(
-        feeds: Vec<Feed>,
-        opened: wire::Opened,
-        pool: BufferPool,
-        place: Place,
-    ) -> Self {
-        let spec = opened.spec.as_ref();
-        let global_size = spec.map_or(1, |spec| spec.batch_size.saturating_mul(spec.world_size));
+    pub(crate) fn new(feeds: Vec<Feed>, info: StreamInfo, pool: BufferPool, place: Place) -> Self {
+        let global_size = info.global_batch_size();
         let (epoch, position) = place;
         Stream {
             taken: feeds.iter().map(|_| None).collect(),
             feeds,
-            opened,
+            info,
             pool,
             epoch,
             position,
@@ -123,7 +118,7 @@ impl Stream {
         };
         match item {
             Some(Item::Batch(batch)) => {
-                self.position = samples(&self.opened).min(batch.position + self.global_size);
+                self.position = self.info.samples.min(batch.position + self.global_size);
                 self.digests.add(&batch, self.position);
                 Ok(Polled::Batch(batch))
             }
@@ -201,14 +196,14 @@ impl Stream {
 
     /// The stream as the server opened it, every default filled in.
     #[must_use]
-    pub fn opened(&self) -> &wire::Opened {
-        &self.opened
+    pub fn info(&self) -> &StreamInfo {
+        &self.info
     }
 
-    /// The spec with every default filled in.
+    /// The options with every default filled in.
     #[must_use]
-    pub fn spec(&self) -> wire::StreamSpec {
-        self.opened.spec.clone().unwrap_or_default()
+    pub fn options(&self) -> &LoaderOptions {
+        &self.info.options
     }
 
     /// Fingerprint of the dataset.
@@ -220,7 +215,7 @@ impl Stream {
     /// Batches of a whole epoch.
     #[must_use]
     pub fn batches_per_epoch(&self) -> u64 {
-        self.opened.batches_per_epoch
+        self.info.batches_per_epoch
     }
 
     /// Order of the axes of the batches.

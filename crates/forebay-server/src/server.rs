@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_loader::Share;
+use forebay_options::StreamInfo;
 use forebay_shard::Dataset;
 use forebay_wire::{LocalListener, Socket, TcpSocket, wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -206,9 +207,9 @@ impl Server {
     /// What the first rank of a job is told when it opens its stream: all options and what follows from them; `None` for
     /// another name. Where the job leaves the world size open, it is 1 here.
     #[must_use]
-    pub fn job(&self, name: &str) -> Option<wire::Opened> {
+    pub fn job(&self, name: &str) -> Option<StreamInfo> {
         let served = self.shared.served.get(name)?;
-        Some(served.job.as_ref()?.opened.clone())
+        Some(served.job.as_ref()?.info.clone())
     }
 
     /// Gives all streams of a dataset or job together this weight beside those of other names, of the cores and of

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use forebay_image::Limits;
 use forebay_loader::{Queues, ReadTimes, Share};
+use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::{Batch, BufferPool, wire};
 
 /// Something a server serves under a name. One for all clients, so everything
@@ -44,8 +45,8 @@ pub struct Description {
 /// What a client asked for, and what the server allows it.
 #[derive(Debug, Clone)]
 pub struct StreamRequest<'a> {
-    /// As the client sent it: nothing in it was checked.
-    pub spec: &'a wire::StreamSpec,
+    /// As the client gave them: only their form was checked.
+    pub options: &'a LoaderOptions,
     /// Epoch of the first batch.
     pub epoch: u64,
     /// Where in the epoch to begin, in samples of all ranks together.
@@ -66,8 +67,8 @@ pub struct StreamRequest<'a> {
 
 /// The batches of one stream.
 pub trait BatchSource: Send {
-    /// The spec with every default filled in, and the numbers that follow from it.
-    fn opened(&self) -> wire::Opened;
+    /// The options with every default filled in, and the numbers that follow from them.
+    fn info(&self) -> StreamInfo;
 
     /// The next batch; `None` at the end of an epoch, after which the next epoch begins.
     ///

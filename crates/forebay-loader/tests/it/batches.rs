@@ -326,9 +326,9 @@ fn a_resolved_spec_gives_the_same_batches() {
     let mut options = Options::new(10, Transform::Train(TrainTransform::new(SIDE)));
     options.seed = 77;
     let mut loader = Loader::new(split.clone(), options).unwrap();
-    let spec = loader.spec();
-    assert_eq!(spec.lanes, 64);
-    let again = Options::from_spec(&spec, 1 << 20).unwrap();
+    let spec = loader.schema();
+    assert_eq!(spec.lanes, Some(64));
+    let again = Options::from_request(&spec, 1 << 20).unwrap();
     assert_eq!(&again, loader.options());
     assert_eq!(epoch(&mut loader), epochs(&split, &again, 1));
 }
@@ -449,10 +449,10 @@ fn epochs_of_selected_samples_are_as_reproducible_as_others() {
                     }
                 }
             }
-            let spec = loader.spec();
-            let again = Options::from_spec(&spec, 1 << 20).unwrap();
+            let spec = loader.schema();
+            let again = Options::from_request(&spec, 1 << 20).unwrap();
             let mut again = Loader::resume(split.clone(), again, 1, 24, None).unwrap();
-            assert_eq!(again.spec(), spec);
+            assert_eq!(again.schema(), spec);
             assert_eq!(epoch(&mut again), second[1..]);
             assert!(loader.seek(0, length).is_ok() && loader.seek(0, length + 1).is_err());
         }

@@ -104,7 +104,7 @@ impl Drop for Cutter {
 /// Batches of 8 images of 224 x 224: 1.2 MB, which come in parts.
 fn large(n: u64) -> OpenOptions {
     let mut open = epochs(n);
-    open.spec.transform = None;
+    open.options.transform = None;
     open
 }
 
@@ -351,7 +351,7 @@ fn liar(
         let mut writer = FrameWriter::new(socket);
         reader.read().unwrap();
         let welcome = wire::Welcome {
-            version: 1,
+            version: 2,
             heartbeat_ms: 20,
             ..Default::default()
         };
@@ -362,7 +362,7 @@ fn liar(
         let opened = wire::Opened {
             spec: open.spec,
             records: 100,
-            samples: 0,
+            samples: 100,
             batches_per_epoch: 12,
             batch_bytes: BATCH_BYTES,
             ..Default::default()

@@ -87,6 +87,7 @@ mod tests {
             batch_transform = { kind = "Mixup", alpha = 0.2 }
             layout = "nchw"
             dtype = "float16"
+            normalize = { mean = [0.5, 0.5, 0.5], std = [0.25, 0.25, 0.25] }
             profile = "opencv"
             exif_orientation = true
             dct_scaling = true
@@ -131,6 +132,8 @@ mod tests {
             "nchw",
             "--dtype",
             "float16",
+            "--normalize",
+            "{ mean = [0.5, 0.5, 0.5], std = [0.25, 0.25, 0.25] }",
             "--profile",
             "opencv",
             "--exif-orientation",
