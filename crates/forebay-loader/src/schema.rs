@@ -50,6 +50,7 @@ impl Options {
         options.lanes = given.lanes.unwrap_or(0);
         options.seed = given.seed.unwrap_or(0);
         options.shuffle = shuffle(given)?;
+        options.shuffle.reshuffle = given.reshuffle.unwrap_or(true);
         options.output.layout = given.layout.unwrap_or_default();
         options.output.normalize = normalize;
         options.output.dtype = match given.dtype {
@@ -113,6 +114,7 @@ impl Options {
         schema.lanes = chosen(self.lanes);
         schema.seed = Some(self.seed);
         schema.shuffle = Some(GivenShuffle(self.shuffle.name().to_owned()));
+        schema.reshuffle = Some(self.shuffle.reshuffle);
         schema.block_records = chosen(self.shuffle.block_records);
         schema.window_blocks = chosen(self.shuffle.window_blocks);
         schema.transform = Some(transform_spec(&self.transform));

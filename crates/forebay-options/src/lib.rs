@@ -183,6 +183,9 @@ options! {
     /// same way but reads the blocks in the order of storage: for records that are stored in random order. "full" is a
     /// permutation of all samples. True is "blocks", False is "none".
     shuffle: Shuffle = Kind::Shuffle, "blocks";
+    /// Another order in each epoch; false keeps that of epoch 0
+    /// Random transforms differ from epoch to epoch all the same.
+    reshuffle: bool = Kind::Flag, "true";
     /// Records read together, in a shuffle of blocks
     block_records: u64 = Kind::Count(0), "by their size";
     /// Blocks mixed together in a lane, in a shuffle of blocks
@@ -610,7 +613,7 @@ mod tests {
     fn every() -> Value {
         json!({
             "split": "train", "batch_size": 8, "rank": 1, "world_size": 4, "seed": u64::MAX, "shuffle": "blocks",
-            "block_records": 16, "window_blocks": 3, "lanes": 8,
+            "reshuffle": false, "block_records": 16, "window_blocks": 3, "lanes": 8,
             "transform": [{"kind": "RandomResizedCrop", "size": 96}, {"kind": "Normalize"}],
             "batch_transform": {"kind": "Mixup", "alpha": 0.2}, "layout": "nchw", "dtype": "float16",
             "normalize": {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}, "profile": "opencv", "exif_orientation": true, "dct_scaling": false, "max_pixels": 7,

@@ -321,6 +321,35 @@ fn small_and_odd_datasets_work() {
 }
 
 #[test]
+fn an_order_may_stay_while_crops_differ() {
+    let (_directory, split) = dataset::split(&Recipe::default());
+    let order = |batches: &[Seen]| {
+        batches
+            .iter()
+            .flat_map(|b| b.samples.clone())
+            .collect::<Vec<u64>>()
+    };
+    let mut options = Options::new(10, Transform::Train(TrainTransform::new(SIDE)));
+    let first = Loader::new(split.clone(), options.clone())
+        .map(|mut it| epoch(&mut it))
+        .unwrap();
+    options.shuffle.reshuffle = false;
+    let mut loader = Loader::new(split, options).unwrap();
+    assert!(loader.options().shuffle.to_string().ends_with(":fixed"));
+    let epochs = [epoch(&mut loader), epoch(&mut loader)];
+    assert_eq!(epochs[0], first, "epoch 0 is as ever");
+    assert_eq!(order(&epochs[1]), order(&first));
+    assert!(
+        epochs[1]
+            .iter()
+            .zip(&first)
+            .any(|(a, b)| a.images != b.images)
+    );
+    loader.seek(7, 0).unwrap();
+    assert_eq!(order(&epoch(&mut loader)), order(&first));
+}
+
+#[test]
 fn a_resolved_spec_gives_the_same_batches() {
     let (_directory, split) = dataset::split(&Recipe::default());
     let mut options = Options::new(10, Transform::Train(TrainTransform::new(SIDE)));

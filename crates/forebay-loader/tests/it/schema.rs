@@ -48,13 +48,16 @@ fn transforms() -> impl Strategy<Value = Transform> {
 fn shuffles() -> impl Strategy<Value = Shuffle> {
     let names: Vec<&str> = Shuffle::names().collect();
     let blocks = (0u64..100, 0u64..100);
-    (prop::sample::select(names), blocks).prop_map(|(name, (records, window))| {
-        let shuffle = Shuffle::named(name).unwrap();
-        match shuffle.has_blocks() {
-            true => shuffle.with_blocks(records, window),
-            false => shuffle,
-        }
-    })
+    (prop::sample::select(names), blocks, any::<bool>()).prop_map(
+        |(name, (records, window), reshuffle)| {
+            let mut shuffle = Shuffle::named(name).unwrap();
+            shuffle.reshuffle = reshuffle;
+            match shuffle.has_blocks() {
+                true => shuffle.with_blocks(records, window),
+                false => shuffle,
+            }
+        },
+    )
 }
 
 fn samplings() -> impl Strategy<Value = Sampling> {

@@ -807,6 +807,9 @@ class Loader:
         "blocks" reads neighbors together and mixes blocks of them, so that storage is read in large pieces. "window" mixes in the
         same way but reads the blocks in the order of storage: for records that are stored in random order. "full" is a
         permutation of all samples. True is "blocks", False is "none".
+    reshuffle : bool, default True
+        Another order in each epoch; false keeps that of epoch 0.
+        Random transforms differ from epoch to epoch all the same.
     block_records : int, optional
         Records read together, in a shuffle of blocks.
     window_blocks : int, default 2
@@ -940,6 +943,7 @@ class Loader:
         world_size: int | None = None,
         seed: int = 0,
         shuffle: bool | str = "blocks",
+        reshuffle: bool = True,
         block_records: int | None = None,
         window_blocks: int = 2,
         lanes: int = 64,

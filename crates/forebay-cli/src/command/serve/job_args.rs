@@ -80,6 +80,7 @@ mod tests {
             world_size = 4
             seed = 7
             shuffle = "blocks"
+            reshuffle = false
             block_records = 16
             window_blocks = 3
             lanes = 8
@@ -118,6 +119,7 @@ mod tests {
             "7",
             "--shuffle",
             "blocks",
+            "--reshuffle=false",
             "--block-records",
             "16",
             "--window-blocks",
