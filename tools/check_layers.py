@@ -37,7 +37,7 @@ FORBIDDEN = {
     "forebay-synthetic": ["tokio", "object_store"],
     "forebay-client": ["object_store", "forebay-image", "forebay-loader"],
     "forebay-batch": ["rustls", "prost", "tokio"],
-    "forebay-loader": ["forebay-server", "forebay-client", "forebay-wire", "rustls", "tokio"],
+    "forebay-loader": ["forebay-server", "forebay-client", "forebay-wire", "prost", "rustls", "tokio"],
     "forebay-server": ["forebay-client", "forebay-cli"],
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the docstrings of the built package into its type stubs, for editors.
+"""Writes the docstrings of the built package into its type stubs, for editors, and the options of loaders.
 
 The documentation of the extension module lives in its Rust source, and editors do
 not look there. Run it with the interpreter that has the package installed:
@@ -32,6 +32,20 @@ def literal(doc: str, indent: str) -> str:
     return f'"""{text}\n{indent}"""' if len(lines) > 1 else f'"""{text}"""'
 
 
+def constructor(signature: inspect.Signature, indent: str) -> str:
+    """The constructor of a class that knows its signature."""
+    lines = ["def __new__(", "    cls,"]
+    star = False
+    for parameter in signature.parameters.values():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not star:
+            lines.append("    *,")
+            star = True
+        default = "" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}".replace("'", '"')
+        lines.append(f"    {parameter.name}: {parameter.annotation}{default},")
+    lines.append(") -> Self: ...")
+    return f"\n{indent}".join(lines)
+
+
 def edits(tree: ast.Module, module: object) -> list[tuple[ast.stmt, str, bool]]:
     """Text for each statement: in its place, or before it."""
     found: list[tuple[ast.stmt, str, bool]] = []
@@ -45,8 +59,12 @@ def edits(tree: ast.Module, module: object) -> list[tuple[ast.stmt, str, bool]]:
             found.append((first, literal(doc, indent), replaces))
         if isinstance(node, ast.ClassDef):
             for child in node.body:
-                if isinstance(child, ast.FunctionDef) and not child.name.startswith("_"):
+                if not isinstance(child, ast.FunctionDef):
+                    continue
+                if not child.name.startswith("_"):
                     visit(child, inspect.getattr_static(thing, child.name))
+                elif child.name == "__new__" and "__signature__" in vars(thing):
+                    found.append((child, constructor(thing.__signature__, " " * child.col_offset), True))
 
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and hasattr(module, node.name):

@@ -101,7 +101,7 @@ impl Place {
                 (spec.rank, spec.world_size) = (number / trainings, count / trainings);
                 spec.keep_last = true;
                 let client = Client::connect(&self.url, client)?;
-                Ok(client.open(spec.to_spec(&self.split))?)
+                Ok(client.open(spec.to_schema().with_split(&self.split))?)
             })
             .collect()
     }

@@ -155,7 +155,7 @@ fn open(url: &str, options: &FailoverOptions) -> Result<Stream> {
     let transform = Transform::Train(TrainTransform::new(options.side));
     let mut spec = Options::new(options.batch_size, transform);
     spec.keep_last = true;
-    Ok(client.open(spec.to_spec(&split))?)
+    Ok(client.open(spec.to_schema().with_split(&split))?)
 }
 
 struct Trainer<'a> {

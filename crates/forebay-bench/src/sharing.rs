@@ -229,7 +229,7 @@ fn open(url: &str, split: &str, trainer: &Trainer, bench: &SharingOptions) -> Re
         transport: bench.transport,
         ..ClientOptions::default()
     };
-    let mut stream = Client::connect(url, client)?.open(options.to_spec(split))?;
+    let mut stream = Client::connect(url, client)?.open(options.to_schema().with_split(split))?;
     stream.next_batch()?;
     Ok(stream)
 }

@@ -112,5 +112,5 @@ fn connect(url: &str, options: &Options, split: &str, transport: Transport) -> R
         ..ClientOptions::default()
     };
     let client = Client::connect(url, client)?;
-    Ok(client.open(options.to_spec(split))?)
+    Ok(client.open(options.to_schema().with_split(split))?)
 }

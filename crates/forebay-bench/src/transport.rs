@@ -197,7 +197,7 @@ fn open(
     let mut options = Options::new(BATCH, Transform::Train(TrainTransform::new(SIDE)));
     (options.rank, options.world_size) = (rank, ranks);
     let client = Client::connect(url, client)?;
-    let mut stream = client.open(options.to_spec("train"))?;
+    let mut stream = client.open(options.to_schema().with_split("train"))?;
     take(&mut stream)?;
     Ok(stream)
 }

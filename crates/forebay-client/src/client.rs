@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_wire::batch::{dtype_from_wire, layout_from_wire};
-use forebay_wire::part::{self, MOST_PARTS, Part};
+use forebay_options::part::{self, MOST_PARTS, Part};
+use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::{BufferPool, Dtype, wire};
 
 use crate::back_off::while_busy;
@@ -16,6 +16,7 @@ use crate::roster::{self, Roster};
 use crate::stream::Stream;
 use crate::terms::{self, Terms};
 use crate::url::Url;
+use crate::wire_options;
 
 /// Maximum number of connections per stream.
 const MOST_CONNECTIONS: usize = 16;
@@ -26,6 +27,7 @@ pub struct Client {
     roster: Arc<Roster>,
     options: ClientOptions,
     welcome: wire::Welcome,
+    job: Option<LoaderOptions>,
     server: String,
     /// The connection of the handshake, used by the first stream.
     connection: Mutex<Option<Connection>>,
@@ -83,10 +85,19 @@ impl Client {
                 dial(&servers, &url, &options, &|_| Ok(()), Ok)
             })
         })?;
+        let job = connection.welcome.job.clone();
+        let job = job.map(|job| wire_options::read(job.spec));
+        let job = job.transpose().map_err(|found| Error::Disorder {
+            server: connection.server.clone(),
+            what: "the job",
+            expected: "options that this release knows".to_owned(),
+            found,
+        })?;
         Ok(Client {
             url,
             roster,
             options,
+            job,
             welcome: connection.welcome.clone(),
             server: connection.server.clone(),
             connection: Mutex::new(Some(connection)),
@@ -124,18 +135,18 @@ impl Client {
     }
 
     /// The options of the job that the URL names; none where it names a dataset. The rank is this client's, and so is a
-    /// world size of 0.
+    /// world size that it leaves out.
     #[must_use]
-    pub fn job(&self) -> Option<&wire::StreamSpec> {
-        self.welcome.job.as_ref()?.spec.as_ref()
+    pub fn job(&self) -> Option<&LoaderOptions> {
+        self.job.as_ref()
     }
 
     /// Opens a stream, which has its own connection and receiving thread.
     ///
     /// # Errors
     ///
-    /// [`Error::Remote`] when the server refuses: a split it has not, a spec that
-    /// makes no sense, another dataset than the fingerprint's. [`Error::Option`] when a batch is
+    /// [`Error::Remote`] when the server refuses: a split it has not, options that
+    /// make no sense, another dataset than the fingerprint's. [`Error::Option`] when a batch is
     /// larger than the options allow. Connection errors as in [`Client::connect`].
     pub fn open(&self, open: impl Into<OpenOptions>) -> Result<Stream> {
         self.open_inner(open.into())
@@ -145,21 +156,23 @@ impl Client {
         // A stream may move to another server, which must have the same dataset.
         open.fingerprint
             .get_or_insert_with(|| self.welcome.fingerprint.clone());
-        if let Some(job) = self.job() {
-            forebay_wire::job::fill(&mut open.spec, job, &open.given);
-        }
+        // The server fills in the same and compares what was given, so that is sent.
+        let asked = match self.job() {
+            Some(job) => open.options.clone().or(job),
+            None => open.options.clone(),
+        };
         let place = (open.epoch, open.position);
         let parts = self.options.spread as u64;
         let mut feeds = Vec::with_capacity(self.options.spread);
-        let mut whole = wire::Opened::default();
+        let mut whole = StreamInfo::default();
         for part in 0..parts {
-            let (connection, opened) = self.open_part(&open, (part, parts))?;
-            let terms = self.terms(&open, (part, parts), &connection, opened)?;
+            let (connection, info) = self.open_part(&open, &asked, (part, parts))?;
+            let terms = self.terms(&open, &asked, (part, parts), &connection, info)?;
             if part == 0 {
-                whole = wire::Opened {
-                    spec: Some(terms.spec()),
-                    batch_bytes: terms.opened.batch_bytes.saturating_mul(parts),
-                    ..terms.opened.clone()
+                whole = StreamInfo {
+                    options: terms.options(),
+                    batch_bytes: terms.info.batch_bytes.saturating_mul(parts),
+                    ..terms.info.clone()
                 };
             }
             feeds.push(Feed::start(Arc::new(terms), place, connection, None)?);
@@ -175,11 +188,16 @@ impl Client {
     }
 
     /// A connection on which a part of the batches is open, with the server that it belongs to or else with another one.
-    fn open_part(&self, open: &OpenOptions, part: Part) -> Result<(Connection, wire::Opened)> {
-        let mut placed = open.spec.clone();
-        if let ([only], true) = (self.splits(), placed.split.is_empty()) {
+    fn open_part(
+        &self,
+        open: &OpenOptions,
+        asked: &LoaderOptions,
+        part: Part,
+    ) -> Result<(Connection, StreamInfo)> {
+        let mut placed = asked.clone();
+        if let ([only], None) = (self.splits(), &placed.split) {
             // As the server will fill it in.
-            placed.split.clone_from(&only.name);
+            placed.split = Some(only.name.clone());
         }
         part::split(&mut placed, part).map_err(|expected| Error::Option {
             name: "spread",
@@ -188,10 +206,10 @@ impl Client {
         })?;
         let run = terms::run(self.url.name(), &placed);
         let unit = terms::unit(&run, &placed, part);
-        let open_on = |mut connection: Connection| -> Result<(Connection, wire::Opened)> {
+        let open_on = |mut connection: Connection| -> Result<(Connection, StreamInfo)> {
             let checksum = Terms::checksum(&self.options, &connection);
-            let opened = connection.open(open, part, checksum, &self.url, &self.options)?;
-            Ok((connection, opened))
+            let info = connection.open(open, part, checksum, &self.url, &self.options)?;
+            Ok((connection, info))
         };
         // The handshake may have been with another server than the one where this stream belongs.
         let first = roster::home(&self.roster.last()?, &unit).map(|server| server.to_string());
@@ -228,59 +246,52 @@ impl Client {
     fn terms(
         &self,
         open: &OpenOptions,
+        asked: &LoaderOptions,
         part: Part,
         connection: &Connection,
-        opened: wire::Opened,
+        info: StreamInfo,
     ) -> Result<Terms> {
         let options = &self.options;
-        let mut spec = opened.spec.clone().unwrap_or_default();
-        if part.1 > 1 && spec.world_size < part.1 {
+        let mut opened = info.options.clone();
+        if part.1 > 1 && info.world_size() < part.1 {
             return Err(Error::Disorder {
                 server: connection.server.clone(),
                 what: "parts of batches",
                 expected: format!("a part of {}", part.1),
-                found: "the whole: is the server older than this client?".to_owned(),
+                found: "the whole".to_owned(),
             });
         }
-        part::whole(&mut spec, part);
-        let asked = &open.spec;
+        part::whole(&mut opened, part);
         for (what, expected, found) in [
-            ("batch_size", asked.batch_size, spec.batch_size),
-            ("rank", asked.rank, spec.rank),
-            ("world_size", asked.world_size, spec.world_size),
-            ("seed", asked.seed, spec.seed),
+            ("batch_size", asked.batch_size, opened.batch_size),
+            // Where these are not given there is one answer.
+            ("rank", asked.rank.or(Some(0)), opened.rank.or(Some(0))),
+            ("seed", asked.seed.or(Some(0)), opened.seed.or(Some(0))),
+            ("world_size", asked.world_size, opened.world_size),
         ] {
-            // Zeroes may be filled in; for the rank and the seed, zero is what was asked for.
-            let filled_in = expected == 0 && matches!(what, "batch_size" | "world_size");
-            if expected != found && !filled_in {
+            if expected.is_some() && expected != found {
+                let shown = |number: Option<u64>| {
+                    number.map_or_else(|| "none".to_owned(), |n| n.to_string())
+                };
                 return Err(Error::Disorder {
                     server: connection.server.clone(),
                     what,
-                    expected: expected.to_string(),
-                    found: found.to_string(),
+                    expected: shown(expected),
+                    found: shown(found),
                 });
             }
         }
-        // A server that does not know of types gives bytes.
-        let dtype = |spec: &wire::StreamSpec| {
-            let number = spec.output.as_ref().map_or(0, |output| output.dtype);
-            dtype_from_wire(number).map_or("unknown", Dtype::name)
-        };
-        if dtype(asked) != dtype(&spec) {
+        if asked.dtype.is_some() && asked.dtype != opened.dtype {
+            let shown = |dtype: Option<Dtype>| dtype.map_or("none", Dtype::name).to_owned();
             return Err(Error::Disorder {
                 server: connection.server.clone(),
                 what: "dtype",
-                expected: dtype(asked).to_owned(),
-                found: dtype(&spec).to_owned(),
+                expected: shown(asked.dtype),
+                found: shown(opened.dtype),
             });
         }
-        let layout = layout_from_wire(spec.layout).ok_or_else(|| Error::Disorder {
-            server: connection.server.clone(),
-            what: "layout",
-            expected: "NHWC or NCHW".to_owned(),
-            found: spec.layout.to_string(),
-        })?;
-        let batch_bytes = opened.batch_bytes.saturating_mul(part.1);
+        let layout = opened.layout.unwrap_or_default();
+        let batch_bytes = info.batch_bytes.saturating_mul(part.1);
         if batch_bytes > options.max_batch_bytes {
             return Err(Error::Option {
                 name: "max_batch_bytes",
@@ -300,7 +311,7 @@ impl Client {
             None => batch_bytes.saturating_mul(3),
         };
         // Each part has its share.
-        let (budget, batch_bytes) = (credit / part.1, opened.batch_bytes);
+        let (budget, batch_bytes) = (credit / part.1, info.batch_bytes);
         // What may be queued and what the caller works on, in whole pages.
         let kept = budget.saturating_add(batch_bytes).saturating_add(8 << 20);
         let kept = usize::try_from(kept).unwrap_or(usize::MAX);
@@ -313,7 +324,7 @@ impl Client {
             roster: Arc::clone(&self.roster),
             options: options.clone(),
             part,
-            opened,
+            info,
             fingerprint: connection.welcome.fingerprint.clone(),
             until: (open.epochs > 0).then(|| open.epoch.saturating_add(open.epochs)),
             budget,

@@ -3,8 +3,9 @@
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use forebay_options::StreamInfo;
+use forebay_options::part::Part;
 use forebay_wire::frame::PROTOCOL_VERSIONS;
-use forebay_wire::part::Part;
 use forebay_wire::text::printable_start;
 use forebay_wire::{
     Error as WireError, Foreign, FrameReader, FrameWriter, Limits, LocalSocket, Message, Peer,
@@ -16,6 +17,7 @@ use crate::options::{ClientOptions, OpenOptions, Transport};
 use crate::roster::Server;
 use crate::tls::{self, Trust};
 use crate::url::Url;
+use crate::wire_options;
 
 /// Timeout for sending a small message. The server always reads, so this is ample.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -375,17 +377,16 @@ impl Connection {
         checksum: bool,
         url: &Url,
         options: &ClientOptions,
-    ) -> Result<wire::Opened> {
+    ) -> Result<StreamInfo> {
         let what = "the stream to open";
         let request = wire::Open {
-            spec: Some(open.spec.clone()),
+            spec: Some(wire_options::write(&open.options)),
             epoch: open.epoch,
             position: open.position,
             credit_bytes: 0,
             fingerprint: open.fingerprint.clone().unwrap_or_default(),
             payload_checksum: checksum,
             epochs: open.epochs,
-            given: open.given.clone(),
             part: u32::try_from(part).unwrap_or(u32::MAX),
             parts: u32::try_from(parts).unwrap_or(u32::MAX),
             connections: match self.socket.local() {
@@ -397,7 +398,7 @@ impl Connection {
         let (bytes, most) = (request.encoded_len(), Limits::from_client().header_bytes);
         if bytes > most as usize {
             return Err(Error::Option {
-                name: "spec",
+                name: "options",
                 expected: format!(
                     "at most {most} bytes: shorter lists of indices or weights, or a loader in process"
                 ),
@@ -412,7 +413,12 @@ impl Connection {
                 if options.connections > 1 && !key.is_empty() {
                     self.lanes = self.dial_lanes(&key, url, options)?;
                 }
-                Ok(opened)
+                wire_options::info(opened).map_err(|found| Error::Disorder {
+                    server: self.server.clone(),
+                    what,
+                    expected: "options that this release knows".to_owned(),
+                    found,
+                })
             }
             Ok(_) => unreachable!("answer() gives what was expected"),
             Err(e @ Error::Remote { .. }) => Err(e),

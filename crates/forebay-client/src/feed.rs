@@ -27,7 +27,7 @@ impl Feed {
         before: Option<&State>,
     ) -> Result<Feed> {
         let sequence =
-            Sequence::new(&terms.opened, place.0, place.1).map_err(|d| Error::Disorder {
+            Sequence::new(&terms.info, place.0, place.1).map_err(|d| Error::Disorder {
                 server: connection.server.clone(),
                 what: d.what,
                 expected: d.expected,

@@ -5,15 +5,13 @@
 //! contains no decoder and no storage.
 //!
 //! ```no_run
-//! use forebay_client::{Client, ClientOptions, wire::StreamSpec};
+//! use forebay_client::{Client, ClientOptions, LoaderOptions};
 //!
 //! let client = Client::connect("forebay://127.0.0.1:7070/imagenet", ClientOptions::default())?;
-//! let mut stream = client.open(StreamSpec {
-//!     split: "train".to_owned(),
-//!     batch_size: 256,
-//!     world_size: 1,
-//!     ..StreamSpec::default()
-//! })?;
+//! let mut options = LoaderOptions::default();
+//! options.split = Some("train".to_owned());
+//! options.batch_size = Some(256);
+//! let mut stream = client.open(options)?;
 //! while let Some(batch) = stream.next_batch()? {
 //!     println!("step {}: {} images", batch.step, batch.len());
 //! }
@@ -41,9 +39,11 @@ mod stream;
 mod terms;
 mod tls;
 mod url;
+mod wire_options;
 
 pub use client::Client;
 pub use error::{Error, Result};
+pub use forebay_options::{LoaderOptions, StreamInfo};
 pub use forebay_wire::transport::tls::ClientTls;
 pub use forebay_wire::wire::error::Kind as RemoteKind;
 pub use forebay_wire::{Batch, Buffer, BufferPool, Dtype, Layout, Token, wire};

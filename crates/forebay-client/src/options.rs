@@ -6,8 +6,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_options::LoaderOptions;
 use forebay_wire::transport::tls::ClientTls;
-use forebay_wire::{BufferPool, Socket, Token, wire};
+use forebay_wire::{BufferPool, Socket, Token};
 
 use crate::error::Error;
 
@@ -263,15 +264,15 @@ impl fmt::Display for Via {
 /// Selects a stream and its start position.
 ///
 /// ```
-/// use forebay_client::{OpenOptions, wire::StreamSpec};
+/// use forebay_client::{LoaderOptions, OpenOptions};
 ///
-/// let from_the_start = OpenOptions::from(StreamSpec::default());
+/// let from_the_start = OpenOptions::from(LoaderOptions::default());
 /// let resumed = OpenOptions { epoch: 3, position: 5120, ..from_the_start };
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OpenOptions {
-    /// What the batches are a function of. Zeroes are filled in by the server.
-    pub spec: wire::StreamSpec,
+    /// What the batches are a function of. The server fills in what is not given; where it has a job, what is given must agree.
+    pub options: LoaderOptions,
     /// First epoch.
     pub epoch: u64,
     /// Samples of that epoch that were delivered before, to all ranks together.
@@ -280,15 +281,12 @@ pub struct OpenOptions {
     pub epochs: u64,
     /// Required fingerprint of the dataset; `None`: any dataset.
     pub fingerprint: Option<String>,
-    /// Fields of `spec` that count though they are zero or missing, by name. Only a job asks: what else is left out is
-    /// the job's, and what it has otherwise is refused.
-    pub given: Vec<String>,
 }
 
-impl From<wire::StreamSpec> for OpenOptions {
-    fn from(spec: wire::StreamSpec) -> Self {
+impl From<LoaderOptions> for OpenOptions {
+    fn from(options: LoaderOptions) -> Self {
         OpenOptions {
-            spec,
+            options,
             ..OpenOptions::default()
         }
     }

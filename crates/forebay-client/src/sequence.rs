@@ -1,7 +1,7 @@
 //! Validates the order of a stream: each batch once, in sequence. No IO.
 
 use forebay_batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE, digest};
-use forebay_wire::batch::is_raw;
+use forebay_options::{OnError, StreamInfo};
 use forebay_wire::wire;
 
 /// Limit of the number of records and of the size of a global batch, so that sums stay far below
@@ -34,14 +34,6 @@ fn same<T: PartialEq + std::fmt::Debug>(
     })
 }
 
-/// Samples of an epoch.
-pub(crate) fn samples(opened: &wire::Opened) -> u64 {
-    match opened.samples {
-        0 => opened.records,
-        samples => samples,
-    }
-}
-
 /// Where a stream is, and what therefore comes next.
 #[derive(Debug, Clone)]
 pub(crate) struct Sequence {
@@ -66,37 +58,37 @@ pub(crate) struct Sequence {
 
 impl Sequence {
     /// The stream that `opened` describes, from a position on.
-    pub(crate) fn new(opened: &wire::Opened, epoch: u64, position: u64) -> Result<Self, Disorder> {
-        let spec = opened.spec.clone().unwrap_or_default();
+    pub(crate) fn new(info: &StreamInfo, epoch: u64, position: u64) -> Result<Self, Disorder> {
+        let (batch_size, rank, world_size) = (info.batch_size(), info.rank(), info.world_size());
         let sequence = Sequence {
-            records: opened.records,
-            samples: samples(opened),
-            batch_size: spec.batch_size,
-            rank: spec.rank,
-            world_size: spec.world_size,
-            keep_last: spec.keep_last,
-            replaces: matches!(spec.on_error(), wire::OnError::Skip | wire::OnError::Zero),
-            batch_bytes: opened.batch_bytes,
-            raw: is_raw(opened.spec.as_ref()),
+            records: info.records,
+            samples: info.samples,
+            batch_size,
+            rank,
+            world_size,
+            keep_last: info.options.drop_last == Some(false),
+            replaces: matches!(info.options.on_error, Some(OnError::Skip | OnError::Zero)),
+            batch_bytes: info.batch_bytes,
+            raw: info.options.keeps_encoded(),
             epoch,
             position,
             batches: 0,
             digest: 0,
         };
-        let sizes = [spec.batch_size, spec.world_size, opened.batch_bytes];
-        let global_size = spec.batch_size.checked_mul(spec.world_size);
+        let sizes = [batch_size, world_size, info.batch_bytes];
+        let global_size = batch_size.checked_mul(world_size);
         if sizes.contains(&0)
-            || spec.rank >= spec.world_size
+            || rank >= world_size
             || global_size.is_none_or(|size| size > MOST)
-            || opened.records > MOST
-            || opened.samples > MOST
+            || info.records > MOST
+            || info.samples > MOST
         {
             return Err(Disorder {
                 what: "the opened stream",
                 expected: "possible sizes and a rank within its world".to_owned(),
                 found: format!(
-                    "{} records, batches of {} samples and {} bytes, rank {} of {}",
-                    opened.records, spec.batch_size, opened.batch_bytes, spec.rank, spec.world_size
+                    "{} records, batches of {batch_size} samples and {} bytes, rank {rank} of {world_size}",
+                    info.records, info.batch_bytes
                 ),
             });
         }
@@ -240,22 +232,21 @@ impl Sequence {
 
 #[cfg(test)]
 mod tests {
+    use forebay_options::LoaderOptions;
+
     use super::*;
 
-    fn opened(records: u64, keep_last: bool) -> wire::Opened {
-        wire::Opened {
-            spec: Some(wire::StreamSpec {
-                batch_size: 2,
-                rank: 1,
-                world_size: 2,
-                keep_last,
-                ..Default::default()
-            }),
+    fn info(records: u64, keep_last: bool) -> StreamInfo {
+        let options = r#"{"batch_size": 2, "rank": 1, "world_size": 2}"#;
+        let mut options: LoaderOptions = serde_json::from_str(options).unwrap();
+        options.drop_last = Some(!keep_last);
+        StreamInfo {
+            options,
             records,
-            samples: 0,
+            samples: records,
             batches_per_epoch: 1,
             batch_bytes: 6,
-            ..wire::Opened::default()
+            ..StreamInfo::default()
         }
     }
 
@@ -278,7 +269,7 @@ mod tests {
 
     #[test]
     fn two_epochs_and_a_resumed_one() {
-        let mut sequence = Sequence::new(&opened(9, false), 0, 0).unwrap();
+        let mut sequence = Sequence::new(&info(9, false), 0, 0).unwrap();
         for epoch in 0..2 {
             let mut sum = 0;
             for position in [0, 4] {
@@ -295,7 +286,7 @@ mod tests {
             assert!(sequence.check(&batch(epoch, 8, 9), 6).is_err());
             sequence.epoch_end(&end).unwrap();
         }
-        let mut sequence = Sequence::new(&opened(9, true), 7, 4).unwrap();
+        let mut sequence = Sequence::new(&info(9, true), 7, 4).unwrap();
         sequence.check(&batch(7, 4, 9), 6).unwrap();
         sequence.advance(0);
         let last = batch(7, 8, 9);
@@ -308,7 +299,7 @@ mod tests {
 
     #[test]
     fn epochs_may_have_other_lengths_and_samples_may_be_replaced() {
-        let mut opened = opened(9, false);
+        let mut opened = info(9, false);
         opened.samples = 20;
         let mut sequence = Sequence::new(&opened, 0, 16).unwrap();
         let mut last = batch(0, 16, 20);
@@ -323,11 +314,7 @@ mod tests {
         failed.digest = digest::batch(4, 1, 2, &failed.samples, &failed.flags);
         let sequence = Sequence::new(&opened, 0, 4).unwrap();
         assert_eq!(sequence.check(&failed, 6).unwrap_err().what, "padding");
-        opened
-            .spec
-            .as_mut()
-            .unwrap()
-            .set_on_error(wire::OnError::Skip);
+        opened.options.on_error = Some(OnError::Skip);
         let sequence = Sequence::new(&opened, 0, 4).unwrap();
         sequence.check(&failed, 6).unwrap();
         failed.flags = vec![FLAG_FAILED | FLAG_PADDING, 0].into();
@@ -348,7 +335,7 @@ mod tests {
             ("digest", |b| b.digest ^= 1),
             ("padding", |b| b.flags = vec![0, 1].into()),
         ];
-        let mut sequence = Sequence::new(&opened(12, false), 0, 0).unwrap();
+        let mut sequence = Sequence::new(&info(12, false), 0, 0).unwrap();
         sequence.advance(batch(0, 0, 12).digest);
         for (what, change) in changes {
             let mut bad = batch(0, 4, 12);
@@ -361,9 +348,8 @@ mod tests {
         encoded.offsets = vec![0, 3, 7];
         let e = sequence.check(&encoded, 7).unwrap_err();
         assert_eq!(e.what, "encoded images");
-        let mut raw = opened(12, false);
-        let kind = Some(wire::transform::Kind::Raw(wire::Raw {}));
-        raw.spec.as_mut().unwrap().transform = Some(wire::Transform { kind });
+        let mut raw = info(12, false);
+        raw.options.transform = serde_json::from_str(r#""raw""#).unwrap();
         let of_bytes = Sequence::new(&raw, 0, 4).unwrap();
         of_bytes.check(&encoded, 7).unwrap();
         let e = of_bytes.check(&batch(0, 4, 12), 6).unwrap_err();
@@ -374,9 +360,11 @@ mod tests {
         };
         assert_eq!(sequence.epoch_end(&end).unwrap_err().what, "batch");
         for spec in [(0, 0, 1), (1, 1, 1), (1, 0, 0), (u64::MAX, 1, 2)] {
-            let mut bad = opened(9, false);
-            let inner = bad.spec.as_mut().unwrap();
-            (inner.batch_size, inner.rank, inner.world_size) = spec;
+            let mut bad = info(9, false);
+            let (batch_size, rank, world_size) = spec;
+            bad.options.batch_size = Some(batch_size);
+            bad.options.rank = Some(rank);
+            bad.options.world_size = Some(world_size);
             assert!(Sequence::new(&bad, 0, 0).is_err());
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_batch::digest::{Digests, EpochDigest};
+use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::{Batch, BufferPool, Layout, wire};
 
 use crate::error::{Error, Result};
@@ -11,7 +12,7 @@ use crate::feed::Feed;
 use crate::gather::gather;
 use crate::options::Via;
 use crate::queue::{Item, Queue, ServerUse, StreamStats};
-use crate::sequence::{Place, samples};
+use crate::sequence::Place;
 
 /// Batches from a server: each one once, in order, across reconnects and migrations.
 ///
@@ -24,7 +25,7 @@ pub struct Stream {
     /// Slices of the next batch that have been taken, while others are outstanding.
     taken: Vec<Option<Item>>,
     /// The stream of whole batches.
-    opened: wire::Opened,
+    info: StreamInfo,
     pool: BufferPool,
     /// Position of the next batch to return.
     epoch: u64,
@@ -46,19 +47,13 @@ pub enum Polled {
 
 impl Stream {
     /// Of parts that are all at `place`.
-    pub(crate) fn new(
-        feeds: Vec<Feed>,
-        opened: wire::Opened,
-        pool: BufferPool,
-        place: Place,
-    ) -> Self {
-        let spec = opened.spec.as_ref();
-        let global_size = spec.map_or(1, |spec| spec.batch_size.saturating_mul(spec.world_size));
+    pub(crate) fn new(feeds: Vec<Feed>, info: StreamInfo, pool: BufferPool, place: Place) -> Self {
+        let global_size = info.global_batch_size();
         let (epoch, position) = place;
         Stream {
             taken: feeds.iter().map(|_| None).collect(),
             feeds,
-            opened,
+            info,
             pool,
             epoch,
             position,
@@ -120,7 +115,7 @@ impl Stream {
         };
         match item {
             Some(Item::Batch(batch)) => {
-                self.position = samples(&self.opened).min(batch.position + self.global_size);
+                self.position = self.info.samples.min(batch.position + self.global_size);
                 self.digests.add(&batch, self.position);
                 Ok(Polled::Batch(batch))
             }
@@ -198,14 +193,14 @@ impl Stream {
 
     /// Returns the stream's parameters, with every default filled in.
     #[must_use]
-    pub fn opened(&self) -> &wire::Opened {
-        &self.opened
+    pub fn info(&self) -> &StreamInfo {
+        &self.info
     }
 
-    /// The spec with every default filled in.
+    /// The options with every default filled in.
     #[must_use]
-    pub fn spec(&self) -> wire::StreamSpec {
-        self.opened.spec.clone().unwrap_or_default()
+    pub fn options(&self) -> &LoaderOptions {
+        &self.info.options
     }
 
     /// Returns the fingerprint of the dataset.
@@ -217,7 +212,7 @@ impl Stream {
     /// Returns the number of batches in a whole epoch.
     #[must_use]
     pub fn batches_per_epoch(&self) -> u64 {
-        self.opened.batches_per_epoch
+        self.info.batches_per_epoch
     }
 
     /// Returns the order of the axes of the batches.

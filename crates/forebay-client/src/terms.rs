@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use forebay_wire::part::{self, Part};
-use forebay_wire::{BufferPool, Layout, Socket, wire};
+use forebay_options::part::{self, Part};
+use forebay_options::{LoaderOptions, StreamInfo};
+use forebay_wire::{BufferPool, Layout, Socket};
 
 use crate::connection::{Connection, dial};
 use crate::error::{Error, Result};
@@ -20,7 +21,7 @@ pub(crate) struct Terms {
     /// The slice of each batch.
     pub(crate) part: Part,
     /// As the server opened it: a part, if it is one.
-    pub(crate) opened: wire::Opened,
+    pub(crate) info: StreamInfo,
     pub(crate) fingerprint: String,
     /// Number of the epoch after the last one; `None` for no limit.
     pub(crate) until: Option<u64>,
@@ -30,16 +31,17 @@ pub(crate) struct Terms {
 }
 
 /// What the streams of one run have in common, as far as it decides where they come from.
-pub(crate) fn run(name: &str, spec: &wire::StreamSpec) -> String {
-    format!("{name}/{}/{}", spec.split, spec.seed)
+pub(crate) fn run(name: &str, options: &LoaderOptions) -> String {
+    let split = options.split.as_deref().unwrap_or_default();
+    format!("{name}/{split}/{}", options.seed.unwrap_or(0))
 }
 
-/// A stream among those that share its epochs; `run` is [`run`]'s, `spec` the part's own.
-pub(crate) fn unit<'a>(run: &'a str, spec: &wire::StreamSpec, (_, parts): Part) -> Unit<'a> {
-    let count = spec.world_size.max(1);
+/// A stream among those that share its epochs; `run` is [`run`]'s, `options` are the part's own.
+pub(crate) fn unit<'a>(run: &'a str, options: &LoaderOptions, (_, parts): Part) -> Unit<'a> {
+    let count = options.world_size.unwrap_or(1).max(1);
     Unit {
         run,
-        number: spec.rank,
+        number: options.rank.unwrap_or(0),
         count,
         ranks: count / parts.max(1),
     }
@@ -52,18 +54,18 @@ impl Terms {
             .unwrap_or(!connection.socket.is_same_host() && !connection.socket.is_tls())
     }
 
-    /// The spec of whole batches, every default filled in.
-    pub(crate) fn spec(&self) -> wire::StreamSpec {
-        let mut spec = self.opened.spec.clone().unwrap_or_default();
-        part::whole(&mut spec, self.part);
-        spec
+    /// The options of whole batches, every default filled in.
+    pub(crate) fn options(&self) -> LoaderOptions {
+        let mut options = self.info.options.clone();
+        part::whole(&mut options, self.part);
+        options
     }
 
     /// Calls `then` with the placement unit of this stream.
     fn unit<T>(&self, then: impl FnOnce(&Unit<'_>) -> T) -> T {
-        let spec = self.opened.spec.clone().unwrap_or_default();
-        let run = run(self.url.name(), &spec);
-        then(&unit(&run, &spec, self.part))
+        let options = &self.info.options;
+        let run = run(self.url.name(), options);
+        then(&unit(&run, options, self.part))
     }
 
     /// Returns the servers in the order in which this stream tries them; those named in `last` come
@@ -80,45 +82,43 @@ impl Terms {
     /// The options that open the stream from `place` on.
     pub(crate) fn open_at(&self, (epoch, position): Place) -> OpenOptions {
         OpenOptions {
-            spec: self.spec(),
+            options: self.options(),
             epoch,
             position,
             epochs: self.until.map_or(0, |until| until.saturating_sub(epoch)),
             fingerprint: Some(self.fingerprint.clone()),
-            // The spec is complete.
-            given: Vec::new(),
         }
     }
 
     /// Opens the stream from `place` on, and verifies that it is the same stream as before.
     pub(crate) fn reopen(&self, connection: &mut Connection, place: Place) -> Result<()> {
         let checksum = Terms::checksum(&self.options, connection);
-        let opened = connection.open(
+        let info = connection.open(
             &self.open_at(place),
             self.part,
             checksum,
             &self.url,
             &self.options,
         )?;
-        if opened != self.opened {
+        if info != self.info {
             // A list of classes fills no message.
-            let shown = |of: &wire::Opened| {
+            let shown = |of: &StreamInfo| {
                 let classes = of.classes.len();
-                let rest = wire::Opened {
+                let rest = StreamInfo {
                     classes: Vec::new(),
                     ..of.clone()
                 };
                 format!("{rest:?} with {classes} classes")
             };
-            let what = match opened.classes == self.opened.classes {
+            let what = match info.classes == self.info.classes {
                 true => "the opened stream",
                 false => "the classes of the opened stream",
             };
             return Err(Error::Disorder {
                 server: connection.server.clone(),
                 what,
-                expected: shown(&self.opened),
-                found: shown(&opened),
+                expected: shown(&self.info),
+                found: shown(&info),
             });
         }
         Ok(())

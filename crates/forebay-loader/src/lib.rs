@@ -6,11 +6,10 @@
 //!   memory bounded by [`Options`].
 //! - [`Mix`]: several datasets as one, each with its share of the epoch.
 //! - [`Stats`]: what each stage did with its time, and the [`Verdict`]: what holds the trainer back.
-//! - [`Options::from_spec`]: a stream that a client asks a server for.
+//! - [`Options::from_schema`]: options as every interface reads them; [`Options::to_schema`]: as they travel.
 //!
 //! `forebay-shard` reads records, `forebay-image` decodes images, and `forebay-wire` sends batches.
 
-mod decode;
 mod error;
 mod fair;
 mod labels;
@@ -22,7 +21,6 @@ pub mod plan;
 mod sampling;
 mod schema;
 mod source;
-mod spec;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -36,7 +34,8 @@ pub use mix::{Mix, MixLabels};
 pub use options::{DEFAULT_MEMORY_BYTES, DEFAULT_READERS, Options, PageCache};
 pub use plan::Shuffle;
 pub use sampling::{Sampling, Weights};
-pub use spec::MAX_BATCH_BYTES;
+pub use schema::MAX_BATCH_BYTES;
 pub use stats::{
-    Bound, CoresElsewhere, Network, Queues, READ_BOUNDS_S, ReadTimes, StageStats, Stats, Verdict,
+    Bound, CoresElsewhere, Network, Queues, READ_BOUNDS_S, ReadLevel, ReadTimes, StageStats, Stats,
+    Verdict,
 };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use forebay_batch::digest::{self, Digests, EpochDigest};
 use forebay_batch::{Batch, BufferPool, Layout};
-use forebay_proto::wire::StreamSpec;
+use forebay_options::LoaderOptions;
 use forebay_shard::Split;
 
 use crate::error::{Error, Result};
@@ -304,10 +304,10 @@ impl Loader {
         &self.options
     }
 
-    /// The resolved options as they travel. They say nothing of a [`Mix`], which no server makes.
+    /// The resolved options as the schema has them, with the split. They say nothing of a [`Mix`], which no server makes.
     #[must_use]
-    pub fn spec(&self) -> StreamSpec {
-        self.options.to_spec(&self.split)
+    pub fn schema(&self) -> LoaderOptions {
+        self.options.to_schema().with_split(&self.split)
     }
 
     /// Identity of the dataset, or [of the mix](Mix::fingerprint).

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::plan::{MAX_REPEATS, Selection};
 use crate::source::{Portions, Source};
 
-mod wire;
+mod identity;
 
 /// Draws of an epoch that are always allowed; more only up to [`MAX_DRAWS_A_RECORD`].
 const MAX_DRAWS: u64 = 1 << 24;
@@ -103,7 +103,7 @@ impl Sampling {
         if self.is_everything() {
             return "all".to_owned();
         }
-        wire::identity(self)
+        identity::identity(self)
     }
 
     /// The same options with names and defaults replaced by what they come to, and what epochs are made of.

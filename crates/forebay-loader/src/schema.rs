@@ -1,22 +1,27 @@
-//! A loader's options from the schema that every interface reads: [`LoaderOptions`].
+//! A loader's options from the schema that every interface reads, and back: [`LoaderOptions`].
 //!
-//! Owns the defaults of what is not given. Values are checked here or when the options are resolved.
+//! Owns the defaults of what is not given. Options may come from a peer: values are checked here or when the options are
+//! resolved, and nothing is allocated from them before.
 
 use forebay_image::{
-    BatchTransform, Compose, EvalTransform, Mixing, Op, TrainTransform, Transform, ops,
+    BatchTransform, Compose, EvalTransform, Limits, Mixing, Normalize, Op, TrainTransform,
+    Transform, ops,
 };
-use forebay_options::{Class, LoaderOptions, TransformSpec, Transforms, Weights as GivenWeights};
-use serde::Deserialize;
+use forebay_options::{
+    Class, DEFAULT_BATCH_SIZE, LoaderOptions, NormalizeSpec, Shuffle as GivenShuffle,
+    TransformSpec, Transforms, Weights as GivenWeights,
+};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::plan::Shuffle;
 use crate::sampling::{Sampling, Weights};
 
-/// Samples a batch where nothing is given.
-const BATCH_SIZE: u64 = 32;
+/// Largest batch of a request by default.
+pub const MAX_BATCH_BYTES: u64 = 1 << 30;
 
 impl Options {
     /// The options that are given, the defaults for all others.
@@ -38,16 +43,14 @@ impl Options {
             None => Transform::Train(TrainTransform::default()),
             Some(transforms) => transform(transforms).map_err(|e| invalid("transform", e))?,
         };
-        let normalize = match &transform {
-            Transform::List(list) => list.normalize(),
-            _ => None,
-        };
-        let mut options = Options::new(given.batch_size.unwrap_or(BATCH_SIZE), transform);
+        let normalize = normalize(given, &transform)?;
+        let mut options = Options::new(given.batch_size.unwrap_or(DEFAULT_BATCH_SIZE), transform);
         options.rank = given.rank.unwrap_or(0);
         options.world_size = given.world_size.unwrap_or(1);
         options.lanes = given.lanes.unwrap_or(0);
         options.seed = given.seed.unwrap_or(0);
         options.shuffle = shuffle(given)?;
+        options.shuffle.reshuffle = given.reshuffle.unwrap_or(true);
         options.output.layout = given.layout.unwrap_or_default();
         options.output.normalize = normalize;
         options.output.dtype = match given.dtype {
@@ -73,6 +76,138 @@ impl Options {
         options.on_error = given.on_error.unwrap_or_default();
         options.label_base = given.label_base.unwrap_or_default();
         Ok(options)
+    }
+
+    /// The options of a stream that a peer requests, of at most `max_batch_bytes` of pixels a batch
+    /// ([`MAX_BATCH_BYTES`] is a good bound).
+    ///
+    /// # Errors
+    ///
+    /// A value that is not possible; a batch that is larger.
+    pub fn from_request(given: &LoaderOptions, max_batch_bytes: u64) -> Result<Options> {
+        let mut options = Options::from_schema(given)?;
+        options.transform.validate().map_err(Error::Transform)?;
+        if options.is_raw() {
+            // How large batches are is known once there is a split, and of each when it is made.
+            options.raw.most = options.raw.most.min(max_batch_bytes);
+        }
+        let bytes = options.batch_bytes()? as u64;
+        if bytes > max_batch_bytes {
+            let expected = format!("batches of at most {max_batch_bytes} bytes");
+            let found = format!("{} samples, which is {bytes} bytes", options.batch_size);
+            return Err(Error::option("batch_size", found, expected));
+        }
+        Ok(options)
+    }
+
+    /// These options as the schema has them, in one form for the same options: defaults are spelled out, numbers that are 0 to be
+    /// chosen are left out. How this machine makes batches is not a part of it, and neither is the split.
+    #[must_use]
+    pub fn to_schema(&self) -> LoaderOptions {
+        let chosen = |number: u64| (number > 0).then_some(number);
+        let differs = |limit: u64, default: u64| (limit != default).then_some(limit);
+        let (limits, default) = (self.decode.limits, Limits::default());
+        let mut schema = LoaderOptions::default();
+        schema.batch_size = Some(self.batch_size);
+        schema.rank = Some(self.rank);
+        schema.world_size = Some(self.world_size);
+        schema.lanes = chosen(self.lanes);
+        schema.seed = Some(self.seed);
+        schema.shuffle = Some(GivenShuffle(self.shuffle.name().to_owned()));
+        schema.reshuffle = Some(self.shuffle.reshuffle);
+        schema.block_records = chosen(self.shuffle.block_records);
+        schema.window_blocks = chosen(self.shuffle.window_blocks);
+        schema.transform = Some(transform_spec(&self.transform));
+        let normalize = self.output.normalize;
+        schema.normalize = normalize.map(|Normalize { mean, std }| NormalizeSpec { mean, std });
+        schema.layout = Some(self.output.layout);
+        schema.dtype = Some(self.output.dtype);
+        schema.batch_transform = self.batch_transform.as_ref().map(batch_transform_spec);
+        schema.profile = Some(self.decode.profile.to_string());
+        schema.exif_orientation = Some(self.decode.exif);
+        schema.dct_scaling = Some(self.decode.scaled);
+        schema.max_pixels = differs(limits.max_pixels, default.max_pixels);
+        schema.max_image_bytes = differs(limits.max_decoded_bytes, default.max_decoded_bytes);
+        schema.drop_last = Some(!self.keep_last);
+        schema.on_error = Some(self.on_error);
+        schema.label_base = Some(self.label_base);
+        self.sampling.put_into(&mut schema);
+        schema
+    }
+}
+
+impl Sampling {
+    fn put_into(&self, schema: &mut LoaderOptions) {
+        let chosen = |number: u64| (number > 0).then_some(number);
+        let names = self.classes.iter().cloned().map(Class::Name);
+        let classes: Vec<Class> = names
+            .chain(self.labels.iter().copied().map(Class::Label))
+            .collect();
+        schema.classes = (!classes.is_empty()).then_some(classes);
+        schema.indices = (!self.indices.is_empty()).then(|| self.indices.to_vec());
+        schema.limit = chosen(self.limit);
+        schema.draws = chosen(self.draws);
+        schema.repeats = chosen(self.repeats);
+        schema.class_balanced = (self.weights == Weights::Balanced).then_some(true);
+        schema.weights = match &self.weights {
+            Weights::None | Weights::Balanced => None,
+            Weights::ByLabel(weights) => Some(GivenWeights::ByLabel(weights.clone())),
+            Weights::ByClass(weights) => {
+                Some(GivenWeights::ByClass(weights.iter().cloned().collect()))
+            }
+            Weights::BySample(weights) => Some(GivenWeights::BySample(weights.to_vec())),
+        };
+    }
+}
+
+/// The name of a transform, with all of its parameters.
+fn spec(kind: &str, params: impl Serialize) -> TransformSpec {
+    match serde_json::to_value(params) {
+        Ok(Value::Object(params)) => TransformSpec {
+            kind: kind.to_owned(),
+            params,
+        },
+        _ => unreachable!("parameters are a table"),
+    }
+}
+
+fn transform_spec(transform: &Transform) -> Transforms {
+    match transform {
+        Transform::Train(train) => Transforms::One(spec("train", train)),
+        Transform::Eval(eval) => Transforms::One(spec("eval", eval)),
+        Transform::List(list) => {
+            let ops = list.ops().iter();
+            Transforms::List(ops.map(|op| spec(op.name(), op.params())).collect())
+        }
+        _ => Transforms::One(spec("raw", json!({}))),
+    }
+}
+
+fn batch_transform_spec(transform: &BatchTransform) -> Transforms {
+    let choices = transform.choices().iter();
+    let specs = choices.map(|&(mixing, weight)| match mixing {
+        Mixing::Mixup { alpha } => spec("Mixup", json!({"alpha": alpha, "weight": weight})),
+        Mixing::CutMix { alpha } => spec("CutMix", json!({"alpha": alpha, "weight": weight})),
+        _ => spec("Nothing", json!({"weight": weight})),
+    });
+    Transforms::List(specs.collect())
+}
+
+/// The numbers that pixels are normalized with: an option, or an op of a list.
+fn normalize(given: &LoaderOptions, transform: &Transform) -> Result<Option<Normalize>> {
+    let listed = match transform {
+        Transform::List(list) => list.normalize(),
+        _ => None,
+    };
+    let given = given
+        .normalize
+        .map(|NormalizeSpec { mean, std }| Normalize { mean, std });
+    match (given, listed) {
+        (Some(given), Some(listed)) if given != listed => {
+            let found = "given as well as Normalize of the transform, with other numbers";
+            Err(Error::option("normalize", found, "one of the two"))
+        }
+        (given, listed) => Ok(given.or(listed)),
     }
 }
 
@@ -201,6 +336,27 @@ fn batch_transform(transforms: &Transforms) -> Result<BatchTransform, String> {
 
 fn sampling(given: &LoaderOptions) -> Result<Sampling> {
     let mut sampling = Sampling::default();
+    for (name, length, expected) in [
+        (
+            "indices",
+            given.indices.as_ref().map(Vec::len),
+            "at least one number",
+        ),
+        (
+            "classes",
+            given.classes.as_ref().map(Vec::len),
+            "at least one class",
+        ),
+        (
+            "weights",
+            given.weights.as_ref().map(GivenWeights::len),
+            "at least one",
+        ),
+    ] {
+        if length == Some(0) {
+            return Err(Error::option(name, "empty", expected));
+        }
+    }
     let mut indices = given.indices.clone().unwrap_or_default();
     indices.sort_unstable();
     sampling.indices = indices.into();

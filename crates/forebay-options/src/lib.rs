@@ -13,20 +13,32 @@
 //! assert!(error.to_string().starts_with(r#"option layout is "hwc": expected "nhwc" or "nchw""#));
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+
+mod encoding;
+pub mod part;
+mod stream;
 
 use forebay_batch::{Dtype, Layout};
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use encoding::{EncodedOptions, MAX_JSON_BYTES};
+pub use stream::StreamInfo;
+
+/// The samples of a batch where no option says.
+pub const DEFAULT_BATCH_SIZE: u64 = 32;
+
 /// The values of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A whole number, 0 or more.
-    Count,
+    /// A whole number, this or more.
+    Count(u64),
+    /// A number of bytes, 1 or more.
+    Bytes,
     /// True or false.
     Flag,
     /// A name.
@@ -35,6 +47,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A name, or a table with a `kind` and parameters, or a list of them.
     Transform,
+    /// The same, of what is done to a whole batch.
+    BatchTransform,
     /// Numbers of records.
     Indices,
     /// Names or labels of classes.
@@ -45,6 +59,8 @@ pub enum Kind {
     Base,
     /// The name of a shuffle, or whether to shuffle.
     Shuffle,
+    /// Mean and standard deviation of red, green and blue.
+    Normalize,
 }
 
 impl Kind {
@@ -52,11 +68,14 @@ impl Kind {
     #[must_use]
     pub fn expected(self) -> String {
         match self {
-            Kind::Count => "a whole number from 0 to 2^64 - 1".to_owned(),
+            Kind::Count(least) => format!("a whole number from {least} to 2^64 - 1"),
+            Kind::Bytes => "a number of bytes, 1 or more".to_owned(),
             Kind::Flag => "true or false".to_owned(),
             Kind::Text => "a name".to_owned(),
             Kind::Choice(names) => one_of(names),
-            Kind::Transform => "a name, a table with a kind, or a list of tables".to_owned(),
+            Kind::Transform | Kind::BatchTransform => {
+                "a name, a table with a kind, or a list of tables".to_owned()
+            }
             Kind::Indices => "numbers of records".to_owned(),
             Kind::Classes => "names or labels of classes".to_owned(),
             Kind::Weights => {
@@ -64,6 +83,7 @@ impl Kind {
             }
             Kind::Base => "0, 1 or \"stored\"".to_owned(),
             Kind::Shuffle => "true, false or the name of a shuffle".to_owned(),
+            Kind::Normalize => "a table of mean and std, three numbers each".to_owned(),
         }
     }
 }
@@ -84,22 +104,25 @@ fn one_of(names: &[&str]) -> String {
 pub struct LoaderOption {
     /// Name, the same everywhere; the command line has dashes for underscores.
     pub name: &'static str,
-    /// The values it takes.
+    /// The kind of its values.
     pub kind: Kind,
-    /// A sentence for users.
+    /// The help of the command line.
     pub doc: &'static str,
+    /// Details, for interfaces with more room.
+    pub details: &'static [&'static str],
     /// The default, in words; empty for none.
     pub default: &'static str,
 }
 
 macro_rules! options {
-    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $kind:expr, $default:literal;)*) => {
+    ($(#[doc = $doc:literal] $(#[doc = $more:literal])* $name:ident: $type:ty = $kind:expr, $default:literal;)*) => {
         /// The options of a loader: `None` for those that are not given.
         #[derive(Debug, Clone, PartialEq, Default, Serialize)]
         #[non_exhaustive]
         pub struct LoaderOptions {
             $(
-                $(#[doc = $doc])+
+                #[doc = $doc]
+                $(#[doc = $more])*
                 #[serde(skip_serializing_if = "Option::is_none")]
                 pub $name: Option<$type>,
             )*
@@ -109,7 +132,8 @@ macro_rules! options {
         pub const OPTIONS: &[LoaderOption] = &[$(LoaderOption {
             name: stringify!($name),
             kind: $kind,
-            doc: concat!($($doc),+),
+            doc: $doc,
+            details: &[$($more),*],
             default: $default,
         },)*];
 
@@ -128,66 +152,107 @@ macro_rules! options {
                 }
                 Ok(())
             }
+
+            /// These options, and those of `other` where these have none.
+            #[must_use]
+            pub fn or(self, other: &LoaderOptions) -> LoaderOptions {
+                LoaderOptions {
+                    $($name: self.$name.or_else(|| other.$name.clone()),)*
+                }
+            }
         }
     };
 }
 
 options! {
     /// Split
+    /// May be left out where there is only one.
     split: String = Kind::Text, "the only one";
     /// Samples a batch, of each rank
-    batch_size: u64 = Kind::Count, "32";
+    batch_size: u64 = Kind::Count(0), "32";
     /// Rank, from 0
-    rank: u64 = Kind::Count, "0";
+    /// Give it with `world_size`, or neither: then it comes from libraries and launchers (docs/loader.md has the rules).
+    rank: u64 = Kind::Count(0), "";
     /// Ranks
-    world_size: u64 = Kind::Count, "any number";
+    /// Has to divide `lanes`. All ranks get the same number of batches.
+    world_size: u64 = Kind::Count(0), "any number";
     /// Seed of the order and of random transforms
-    seed: u64 = Kind::Count, "0";
-    /// Order of samples: "blocks", "full" or "none"
+    seed: u64 = Kind::Count(0), "0";
+    /// Order of samples: "blocks", "window", "full" or "none"
+    /// "blocks" reads neighbors together and mixes blocks of them, so that storage is read in large pieces. "window" mixes in the
+    /// same way but reads the blocks in the order of storage: for records that are stored in random order. "full" is a
+    /// permutation of all samples. True is "blocks", False is "none".
     shuffle: Shuffle = Kind::Shuffle, "blocks";
+    /// Another order in each epoch; false keeps that of epoch 0
+    /// Random transforms differ from epoch to epoch all the same.
+    reshuffle: bool = Kind::Flag, "true";
     /// Records read together, in a shuffle of blocks
-    block_records: u64 = Kind::Count, "by their size";
+    block_records: u64 = Kind::Count(0), "by their size";
     /// Blocks mixed together in a lane, in a shuffle of blocks
-    window_blocks: u64 = Kind::Count, "2";
+    window_blocks: u64 = Kind::Count(0), "2";
     /// Parts of the epoch that are read side by side, a multiple of the ranks
-    lanes: u64 = Kind::Count, "64";
+    /// The order of samples depends on it.
+    lanes: u64 = Kind::Count(0), "64";
     /// Transform of images: "train", "eval" or "raw", or as in CONFIG.toml: { kind = "train", size = 160 }, or a list
+    /// A list begins with `RandomResizedCrop`, or `Resize` and `CenterCrop`; then come flips and changes of color, `Normalize`,
+    /// and `RandomErasing`. With `Raw` images stay encoded.
     transform: Transforms = Kind::Transform, "train";
     /// How a batch is mixed: { kind = "Mixup", alpha = 0.2 }
-    batch_transform: Transforms = Kind::Transform, "not";
+    /// See `Batch.labels_b`, `Batch.lam` and `Batch.one_hot`.
+    batch_transform: Transforms = Kind::BatchTransform, "not";
     /// Order of the axes
     layout: Layout = Kind::Choice(&["nhwc", "nchw"]), "nhwc";
     /// Type of the numbers
+    /// In a floating-point type bytes are divided by 255 and normalized where an option asks for it.
     dtype: Dtype = Kind::Choice(&["uint8", "float32", "float16", "bfloat16"]), "uint8; float32 where normalized";
+    /// Mean and standard deviation that pixels are normalized with: { mean = [...], std = [...] }
+    /// Three numbers each, of values from 0 to 1. For a list of transforms it stands for `Normalize` at its end.
+    normalize: NormalizeSpec = Kind::Normalize, "";
     /// Whose pixels
+    /// Pillow's are antialiased, as torchvision's default; the others are those of OpenCV's INTER_LINEAR and of tf.image.resize
+    /// without antialiasing.
     profile: String = Kind::Choice(&["pillow", "opencv", "tensorflow"]), "pillow";
     /// Turn images as EXIF says
     exif_orientation: bool = Kind::Flag, "";
     /// Decode JPEG smaller where the crop allows it
+    /// Faster, with slightly other pixels; the decoded crop is never smaller than the output.
     dct_scaling: bool = Kind::Flag, "";
     /// Most pixels of an image
-    max_pixels: u64 = Kind::Count, "";
+    /// Larger ones are refused before they are decoded: 64 Mi pixels by default, and a server has limits of its own.
+    max_pixels: u64 = Kind::Count(1), "";
     /// Most bytes of a decoded image
-    max_image_bytes: u64 = Kind::Count, "";
+    /// Larger ones are refused before they are decoded: 256 MiB by default, and a server has limits of its own.
+    max_image_bytes: u64 = Kind::Bytes, "";
     /// Leave out the last, short batch of an epoch; false pads it
+    /// Then every rank gets every step, and `Batch.padding` tells what was added.
     drop_last: bool = Kind::Flag, "true";
     /// Only these records, by number
+    /// In any order: they come as they are stored.
     indices: Vec<u64> = Kind::Indices, "";
     /// Only records of these classes, by name or label
     classes: Vec<Class> = Kind::Classes, "";
     /// Only the first so many records
-    limit: u64 = Kind::Count, "";
+    /// In storage order, of those that other options leave: the same in each epoch.
+    limit: u64 = Kind::Count(1), "";
     /// Weights of classes or of each record, for draws with replacement
+    /// Classes are given by name or label, and those that are not given weigh 1.
     weights: Weights = Kind::Weights, "";
     /// Draw each class as often as any other
+    /// With replacement.
     class_balanced: bool = Kind::Flag, "";
     /// Samples drawn for an epoch
-    draws: u64 = Kind::Count, "";
+    /// By default as many as records are left. Also where the datasets of a `Mix` have weights.
+    draws: u64 = Kind::Count(1), "";
     /// How often each sample comes in an epoch
-    repeats: u64 = Kind::Count, "1";
+    /// Each time transformed with other random numbers.
+    repeats: u64 = Kind::Count(1), "1";
     /// Handling of samples that cannot be read or decoded
+    /// "skip" puts the next good sample of the batch in its place, "zero" zeros and the label -1; `Batch.failed` tells where,
+    /// `stats` how often and why.
     on_error: OnError = Kind::Choice(&["raise", "skip", "zero"]), "raise";
     /// Label of the first class in batches: 0, 1, or "stored" for labels as they are stored
+    /// `classes` and `weights` count in the same way. The label -1 of a record without one stays; a stored label below the dataset's
+    /// first class is a damaged sample for `on_error`.
     label_base: LabelBase = Kind::Base, "0";
 }
 
@@ -204,8 +269,12 @@ impl<'de> Deserialize<'de> for LoaderOptions {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LoaderOptions, A::Error> {
                 let mut options = LoaderOptions::default();
+                let mut seen = BTreeSet::new();
                 while let Some(name) = map.next_key::<String>()? {
                     map.next_value_seed(options.entry(&name))?;
+                    if let Some(twice) = seen.replace(name) {
+                        return Err(A::Error::custom(format!("option {twice} is given twice")));
+                    }
                 }
                 Ok(options)
             }
@@ -238,6 +307,19 @@ impl LoaderOptions {
             options: self,
             name,
         }
+    }
+
+    /// The same options for a split.
+    #[must_use]
+    pub fn with_split(mut self, split: impl Into<String>) -> Self {
+        self.split = Some(split.into());
+        self
+    }
+
+    /// Whether images stay encoded, so that batches vary in size.
+    #[must_use]
+    pub fn keeps_encoded(&self) -> bool {
+        matches!(&self.transform, Some(Transforms::One(only)) if KEEP_ENCODED.contains(&only.kind.as_str()))
     }
 
     /// The options that are given, by name.
@@ -288,20 +370,29 @@ fn read<T: DeserializeOwned>(name: &str, kind: Kind, value: Value) -> Result<Opt
     if value.is_null() {
         return Ok(None);
     }
-    let found = shown(&value);
-    if let (Kind::Choice(names), Some(chosen)) = (kind, value.as_str())
-        && !names.contains(&chosen)
-    {
-        return Err(format!(
-            "option {name} is {found}: expected {}",
-            kind.expected()
-        ));
+    let refused = || {
+        let (found, expected) = (shown(&value), kind.expected());
+        format!("option {name} is {found}: expected {expected}")
+    };
+    let possible = match (kind, value.as_u64(), value.as_str()) {
+        (Kind::Count(least), Some(number), _) => number >= least,
+        (Kind::Bytes, Some(number), _) => number > 0,
+        (Kind::Choice(names), _, Some(chosen)) => names.contains(&chosen),
+        _ => true,
+    };
+    if !possible {
+        return Err(refused());
     }
-    T::deserialize(value).map(Some).map_err(|error| match kind {
-        Kind::Transform => format!("option {name}: {error}"),
-        _ => format!("option {name} is {found}: expected {}", kind.expected()),
-    })
+    T::deserialize(&value)
+        .map(Some)
+        .map_err(|error| match kind {
+            Kind::Transform | Kind::BatchTransform => format!("option {name}: {error}"),
+            _ => refused(),
+        })
 }
+
+/// The names of the transform that leaves images encoded.
+pub const KEEP_ENCODED: [&str; 2] = ["raw", "Raw"];
 
 /// The name of a shuffle; `true` is `"blocks"` and `false` is `"none"`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -390,6 +481,16 @@ impl<'de> Deserialize<'de> for Transforms {
                 .map_err(D::Error::custom),
         }
     }
+}
+
+/// The numbers that pixels are normalized with: `(value - mean) / std`, of values from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NormalizeSpec {
+    /// Means of red, green and blue.
+    pub mean: [f32; 3],
+    /// Standard deviations of red, green and blue.
+    pub std: [f32; 3],
 }
 
 /// Handling of a sample that cannot be read or decoded.
@@ -481,6 +582,24 @@ pub enum Weights {
     ByClass(BTreeMap<String, f64>),
 }
 
+impl Weights {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Weights::BySample(weights) => weights.len(),
+            Weights::ByLabel(weights) => weights.len(),
+            Weights::ByClass(weights) => weights.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -494,10 +613,10 @@ mod tests {
     fn every() -> Value {
         json!({
             "split": "train", "batch_size": 8, "rank": 1, "world_size": 4, "seed": u64::MAX, "shuffle": "blocks",
-            "block_records": 16, "window_blocks": 3, "lanes": 8,
+            "reshuffle": false, "block_records": 16, "window_blocks": 3, "lanes": 8,
             "transform": [{"kind": "RandomResizedCrop", "size": 96}, {"kind": "Normalize"}],
             "batch_transform": {"kind": "Mixup", "alpha": 0.2}, "layout": "nchw", "dtype": "float16",
-            "profile": "opencv", "exif_orientation": true, "dct_scaling": false, "max_pixels": 7,
+            "normalize": {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}, "profile": "opencv", "exif_orientation": true, "dct_scaling": false, "max_pixels": 7,
             "max_image_bytes": 8, "drop_last": false, "indices": [1, 5], "classes": ["a", 3], "limit": 9,
             "weights": {"a": 0.5}, "class_balanced": true, "draws": 20, "repeats": 2, "on_error": "skip",
             "label_base": 1,
@@ -520,6 +639,27 @@ mod tests {
         assert_eq!(
             read(json!({"seed": null})).unwrap(),
             LoaderOptions::default()
+        );
+    }
+
+    #[test]
+    fn names_given_twice_are_refused() {
+        let error = serde_json::from_str::<LoaderOptions>(r#"{"seed": 1, "seed": 2}"#).unwrap_err();
+        assert!(error.to_string().contains("option seed is given twice"));
+    }
+
+    #[test]
+    fn options_that_are_not_given_come_from_others() {
+        let job = read(json!({"seed": 7, "batch_size": 16})).unwrap();
+        let asked = read(json!({"seed": 0})).unwrap();
+        let both = asked.or(&job);
+        assert_eq!(both, read(json!({"seed": 0, "batch_size": 16})).unwrap());
+        assert_eq!(
+            LoaderOptions::default()
+                .or(&read(every()).unwrap())
+                .given()
+                .len(),
+            OPTIONS.len()
         );
     }
 
@@ -547,6 +687,14 @@ mod tests {
             (
                 json!({"batch_size": -1}),
                 "option batch_size is -1: expected a whole number from 0",
+            ),
+            (
+                json!({"limit": 0}),
+                "option limit is 0: expected a whole number from 1",
+            ),
+            (
+                json!({"normalize": {"mean": [0.0, 0.0, 0.0]}}),
+                "expected a table of mean and std",
             ),
             (
                 json!({"batch_size": "8"}),

@@ -30,10 +30,10 @@ pub mod tensorflow {
     include!("generated/tensorflow.rs");
 }
 
-/// Messages between client and server, version 1.
+/// Messages between client and server, version 2.
 #[allow(missing_docs, clippy::all)] // Written by prost.
 pub mod wire {
-    include!("generated/forebay.wire.v1.rs");
+    include!("generated/forebay.wire.v2.rs");
 
     impl std::fmt::Debug for Hello {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

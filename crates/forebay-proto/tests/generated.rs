@@ -12,12 +12,12 @@ fn generated_code_is_current() {
         .btree_map(["."])
         .bytes(["."])
         // Has a token, which must not be printed.
-        .skip_debug([".forebay.wire.v1.Hello"])
+        .skip_debug([".forebay.wire.v2.Hello"])
         .out_dir(out.path())
         .compile_fds(files)
         .expect("code generation");
     let kept = root.join("src/generated");
-    for name in ["tensorflow.rs", "forebay.wire.v1.rs"] {
+    for name in ["tensorflow.rs", "forebay.wire.v2.rs"] {
         let made = std::fs::read_to_string(out.path().join(name)).expect("generated file");
         if std::env::var_os("FOREBAY_REGENERATE").is_some() {
             std::fs::write(kept.join(name), &made).expect("writing the generated file");

@@ -3,7 +3,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use forebay_image::{EvalTransform, Normalize, TrainTransform, Transform};
+use forebay_image::{EvalTransform, TrainTransform, Transform};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -274,17 +274,12 @@ impl<'a, 'py> FromPyObject<'a, 'py> for AnyTransform<'py> {
 }
 
 impl AnyTransform<'_> {
-    /// The transform, and the normalisation that a list may have.
-    pub(crate) fn compile(self) -> PyResult<(Transform, Option<Normalize>)> {
+    pub(crate) fn compile(self) -> PyResult<Transform> {
         Ok(match self {
-            AnyTransform::Raw => (Transform::Raw, None),
-            AnyTransform::Train(train) => (Transform::Train(train.0), None),
-            AnyTransform::Eval(eval) => (Transform::Eval(eval.0), None),
-            AnyTransform::List(items) => {
-                let list = steps::compile(&items)?;
-                let normalize = list.normalize();
-                (Transform::List(list), normalize)
-            }
+            AnyTransform::Raw => Transform::Raw,
+            AnyTransform::Train(train) => Transform::Train(train.0),
+            AnyTransform::Eval(eval) => Transform::Eval(eval.0),
+            AnyTransform::List(items) => Transform::List(steps::compile(&items)?),
         })
     }
 }

@@ -202,7 +202,7 @@ resume = sys.argv[5] if len(sys.argv) > 5 else None
 if mode == "reload":
     trainer.fit(Model(), datamodule=Data(), ckpt_path=resume)
 else:
-    trainer.fit(Model(), make(), make(shuffle=False, pad_last=True), ckpt_path=resume)
+    trainer.fit(Model(), make(), make(shuffle=False, drop_last=False), ckpt_path=resume)
 with open(f"{out}/seen-{trainer.global_rank}.json", "w") as file:
     json.dump(seen, file)
 """

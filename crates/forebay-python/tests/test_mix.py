@@ -78,14 +78,14 @@ def epoch(it: forebay.Loader) -> list[Sample]:
 def test_each_record_once(first: pathlib.Path, other: pathlib.Path) -> None:
     alone: list[Sample] = []
     for number, (path, start) in enumerate([(first, 0), (other, TOTAL)]):
-        with loader(path, shuffle=False, pad_last=True) as it:
+        with loader(path, shuffle=False, drop_last=False) as it:
             assert it.dataset_starts is None
             for batch in it:
                 assert batch.datasets is None
                 for at in np.flatnonzero(~batch.padding):
                     sample = int(batch.samples[at]) + start
                     alone.append((batch.images[at].tobytes(), int(batch.labels[at]), sample, number))
-    with loader(forebay.Mix([first, other]), pad_last=True) as it:
+    with loader(forebay.Mix([first, other]), drop_last=False) as it:
         assert it.records == it.epoch_samples == TOTAL + 2 * EACH
         assert it.dataset_starts == [0, TOTAL]
         assert it.split == "train" and " + " in it.source
@@ -126,7 +126,7 @@ def test_weights_are_shares(first: pathlib.Path, other: pathlib.Path) -> None:
 def test_labels(first: pathlib.Path, other: pathlib.Path, labels: Any, expected: list[int]) -> None:
     for options in ({}, {"label_base": 0}, {"label_base": 1}, {"label_base": "stored"}):
         shift = 1 if options.get("label_base", 0) else 0
-        with loader(forebay.Mix([first, other], labels=labels), pad_last=True, **options) as it:
+        with loader(forebay.Mix([first, other], labels=labels), drop_last=False, **options) as it:
             found = epoch(it)
             assert it.label_base == shift
         for number, those in enumerate([[0, 1, 2], expected]):
@@ -139,18 +139,18 @@ def test_labels_of_datasets_that_count_from_different_numbers(
 ) -> None:
     mix = forebay.Mix([first, zero_based])
     for base in (0, 1):
-        with loader(mix, pad_last=True, label_base=base) as it:
+        with loader(mix, drop_last=False, label_base=base) as it:
             assert it.label_base == base and it.classes == CLASSES
             found = epoch(it)
         for number in (0, 1):
             mine = {label for _, label, _, dataset in found if dataset == number}
             assert mine == {base, base + 1, base + 2}, number
-    with loader(mix, pad_last=True, label_base="stored") as it:
+    with loader(mix, drop_last=False, label_base="stored") as it:
         assert it.label_base is None and it.classes == []
         found = epoch(it)
     assert {label for _, label, _, dataset in found if dataset == 0} == {1, 2, 3}
     assert {label for _, label, _, dataset in found if dataset == 1} == {0, 1, 2}
-    with loader(forebay.Mix([zero_based, first], labels="names"), pad_last=True) as it:
+    with loader(forebay.Mix([zero_based, first], labels="names"), drop_last=False) as it:
         assert it.classes == CLASSES
         assert {label for _, label, _, _ in epoch(it)} == {0, 1, 2}
 
@@ -172,7 +172,7 @@ def test_classes_are_named_in_the_order_of_labels(first: pathlib.Path, other: pa
 
 def test_classes_by_name(first: pathlib.Path, other: pathlib.Path) -> None:
     mix = forebay.Mix([first, other], labels="names")
-    with loader(mix, classes=["n01443537"], pad_last=True) as it:
+    with loader(mix, classes=["n01443537"], drop_last=False) as it:
         found = epoch(it)
     assert len(found) == IMAGES_PER_CLASS + EACH and {label for _, label, _, _ in found} == {1}
     with pytest.raises(forebay.OptionError, match="differ"):

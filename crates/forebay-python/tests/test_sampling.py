@@ -25,7 +25,7 @@ def loader(source: str | os.PathLike[str], **options: Any) -> forebay.Loader:
 
 def epoch(source: str | os.PathLike[str], **options: Any) -> list[tuple[int, int]]:
     """Sample and label of each position, padding left out."""
-    with loader(source, pad_last=True, **options) as it:
+    with loader(source, drop_last=False, **options) as it:
         found: list[tuple[int, int]] = []
         for batch in it:
             good = ~batch.padding
@@ -82,7 +82,7 @@ def test_draws(source: str) -> None:
 def test_every_sample_once_over_ranks(source: str) -> None:
     found: list[int] = []
     for rank in range(4):
-        options: dict[str, Any] = {"rank": rank, "world_size": 4, "shuffle": False, "pad_last": True}
+        options: dict[str, Any] = {"rank": rank, "world_size": 4, "shuffle": False, "drop_last": False}
         with loader(source, **options) as it:
             assert len(it) == 3
             for batch in it:
@@ -126,7 +126,6 @@ def test_states_belong_to_what_was_selected(source: str) -> None:
         ({"weights": [1.0, 2.0]}, "2 numbers"),
         ({"weights": {1: -1.0}}, "weights"),
         ({"weights": {1: 2.0}, "class_balanced": True}, "class_balanced"),
-        ({"drop_last": True, "pad_last": True}, "pad_last"),
         ({"on_error": "hide"}, "on_error"),
         ({"page_cache": "lose"}, "page_cache"),
     ],

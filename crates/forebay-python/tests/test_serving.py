@@ -190,12 +190,12 @@ def test_ranks_join_a_job(
         "batch_size": (32, "has 4, this client asks for 32"),
         "seed": (0, "has 7, this client asks for 0"),
         "world_size": (4, "has 2, this client asks for 4"),
-        "drop_last": (True, "has true, this client asks for false"),
+        "drop_last": (True, "drop_last: job small has false, this client asks for true"),
         "shuffle": ("full", "shuffle: job small"),
-        "dtype": ("float16", "output: job small"),
+        "dtype": ("float16", "dtype: job small"),
         "layout": ("nchw", "layout: job small"),
-        "limit": (3, "sampling: job small"),
-        "label_base": ("stored", "label_base: job small has 0, this client asks for stored"),
+        "limit": (3, "limit: job small"),
+        "label_base": ("stored", 'label_base: job small has 0, this client asks for "stored"'),
     }
     for name, (value, part) in refused.items():
         with pytest.raises(forebay.OptionError, match=re.escape(part)):
@@ -211,7 +211,7 @@ def test_ranks_join_a_job(
         assert batch.samples.tolist() == [0, 1, 2, 3, 4]
         stored = forebay.open(packed["indexed"]).labels
         assert batch.labels.tolist() == stored[:5].tolist()
-    with pytest.raises(forebay.OptionError, match="label_base: job open has stored, this client asks for 0"):
+    with pytest.raises(forebay.OptionError, match='label_base: job open has "stored", this client asks for 0'):
         forebay.Loader(urls["open"], label_base=0)
 
 

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forebay_options::{LoaderOptions, part};
 use forebay_wire::frame::{self, PROTOCOL_VERSIONS};
 use forebay_wire::transport::tls::{ServerConfig, ServerConnection};
 use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{
-    Error as WireError, Foreign, FrameReader, FrameWriter, Limits, Message, Socket, part,
+    Error as WireError, Foreign, FrameReader, FrameWriter, Limits, Message, Socket,
 };
 
 use crate::job::Served;
@@ -22,6 +23,7 @@ use crate::server::Shared;
 use crate::session::{self, printable};
 use crate::source::Failure;
 use crate::stats::Counters;
+use crate::wire_options;
 
 /// Size limit of messages before the handshake is complete.
 const HELLO_BYTES: u32 = 16 << 10;
@@ -290,19 +292,19 @@ pub(crate) fn server_name() -> String {
     concat!("forebay/", env!("CARGO_PKG_VERSION")).to_owned()
 }
 
-/// Turns what a client opens into the stream that it gets: of the job, and the part of its batches.
-fn accept(served: &Served, name: &str, open: &mut wire::Open) -> Result<(), Failure> {
+/// The options of the stream that a client opens: of the job, and of its part of the batches.
+fn accept(served: &Served, name: &str, open: &mut wire::Open) -> Result<LoaderOptions, Failure> {
+    let invalid = |text: String| Failure::new(Kind::Invalid, text);
+    let spec = open.spec.take();
+    let spec = spec.ok_or_else(|| invalid("Open has no spec".to_owned()))?;
+    let mut options = wire_options::read(spec)?;
     if let Some(job) = &served.job {
-        job.join(name, open)?;
+        options = job.join(name, options)?;
     }
     let part = (open.part.into(), open.parts.into());
-    if let Some(spec) = &mut open.spec
-        && let Err(expected) = part::split(spec, part)
-    {
-        let text = format!("parts: expected {expected}, found {}", open.parts);
-        return Err(Failure::new(Kind::Invalid, text));
-    }
-    Ok(())
+    part::split(&mut options, part)
+        .map_err(|expected| invalid(format!("parts: expected {expected}, found {}", open.parts)))?;
+    Ok(options)
 }
 
 /// The ending for a connection whose messages cannot be read; returns the failure to send, if the
@@ -447,11 +449,12 @@ fn listen(
             link.heard();
             let next = match message {
                 Message::Open(mut open) if session.is_none() => {
-                    if let Err(failure) = accept(served, name, &mut open) {
-                        break Some(failure);
-                    }
+                    let options = match accept(served, name, &mut open) {
+                        Ok(options) => options,
+                        Err(failure) => break Some(failure),
+                    };
                     let source = served.source.as_ref();
-                    let run = move || session::run(server, link, name, source, open);
+                    let run = move || session::run(server, link, name, source, &options, &open);
                     let thread = thread::Builder::new().name(format!("forebay-send-{}", link.id));
                     match thread.spawn_scoped(scope, run) {
                         Ok(handle) => {

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use forebay_image::Limits;
 use forebay_loader::{Error as LoadError, Loader, Options, Queues, ReadTimes};
+use forebay_options::StreamInfo;
 use forebay_shard::{Dataset, Split};
 use forebay_wire::Batch;
 use forebay_wire::wire::{self, error::Kind};
 
+use crate::counters;
 use crate::source::{BatchSource, Description, Failure, Monitor, Source, StreamRequest};
 
 /// Size limit of the class names in `Opened`, in bytes: a quarter of the largest header.
@@ -50,14 +52,14 @@ impl DatasetSource {
     }
 
     /// The split of that name; the only one, if none is named.
-    fn split(&self, name: &str) -> Result<&Split, Failure> {
-        let found = match &self.splits[..] {
-            [only] if name.is_empty() => Some(only),
-            splits => splits.iter().find(|split| split.name() == name),
+    fn split(&self, name: Option<&str>) -> Result<&Split, Failure> {
+        let found = match (name, &self.splits[..]) {
+            (None, [only]) => Some(only),
+            (name, splits) => splits.iter().find(|split| Some(split.name()) == name),
         };
         found.ok_or_else(|| {
             let names: Vec<&str> = self.splits.iter().map(Split::name).collect();
-            let name = crate::session::printable(name);
+            let name = crate::session::printable(name.unwrap_or_default());
             let text = format!("no split \"{name}\"; there is {}", names.join(", "));
             Failure::new(Kind::NotFound, text)
         })
@@ -70,10 +72,10 @@ impl Source for DatasetSource {
     }
 
     fn open(&self, request: &StreamRequest<'_>) -> Result<Box<dyn BatchSource>, Failure> {
-        let split = self.split(&request.spec.split)?;
+        let split = self.split(request.options.split.as_deref())?;
         let fail = |error| self.discretion.failure(error);
         let mut options =
-            Options::from_spec(request.spec, request.max_batch_bytes).map_err(&fail)?;
+            Options::from_request(request.options, request.max_batch_bytes).map_err(&fail)?;
         options.decode.limits = limits(request)?;
         options.memory_bytes = request.memory_bytes.unwrap_or(0);
         options.threads = request.threads.unwrap_or(0);
@@ -91,11 +93,11 @@ impl Source for DatasetSource {
 /// The image limits that the client asks for, bounded by the server's limits.
 fn limits(request: &StreamRequest<'_>) -> Result<Limits, Failure> {
     let allowed = request.image_limits;
-    let asked = request.spec.decode.unwrap_or_default();
-    let within = |name: &str, asked: u64, allowed: u64| match asked {
-        0 => Ok(allowed),
-        asked if asked <= allowed => Ok(asked),
-        asked => {
+    let asked = request.options;
+    let within = |name: &str, asked: Option<u64>, allowed: u64| match asked {
+        None => Ok(allowed),
+        Some(asked) if asked <= allowed => Ok(asked),
+        Some(asked) => {
             let text = format!("option {name} is {asked}: this server allows at most {allowed}");
             Err(Failure::new(Kind::Invalid, text))
         }
@@ -129,10 +131,10 @@ impl Batches {
 }
 
 impl BatchSource for Batches {
-    fn opened(&self) -> wire::Opened {
+    fn info(&self) -> StreamInfo {
         let loader = &self.loader;
-        wire::Opened {
-            spec: Some(loader.spec()),
+        StreamInfo {
+            options: loader.schema(),
             records: loader.records(),
             samples: loader.epoch_samples(),
             batches_per_epoch: loader.batches_per_epoch(),
@@ -140,7 +142,6 @@ impl BatchSource for Batches {
             batch_bytes: loader.options().batch_bytes().unwrap_or(usize::MAX) as u64,
             label_base: loader.label_base().unwrap_or(0),
             classes: self.class_names(),
-            ..wire::Opened::default()
         }
     }
 
@@ -172,7 +173,7 @@ impl Monitor for Watch {
     }
 
     fn stats(&self) -> wire::Stats {
-        let mut stats = self.monitor.stats().to_wire();
+        let mut stats = counters::to_wire(&self.monitor.stats());
         for failure in &mut stats.failures {
             *failure = self.discretion.keep(failure);
         }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use forebay_batch::{FLAG_FAILED, FLAG_PADDING};
 use forebay_image::{Decoder, Limits, RgbImage, encode_jpeg, probe, resize};
-use forebay_wire::{Batch, Dtype, Layout, wire};
+use forebay_options::StreamInfo;
+use forebay_wire::{Batch, Dtype, Layout};
 use half::{bf16, f16};
 
 /// Samples captured from a batch.
@@ -161,18 +162,15 @@ impl<'a> Lens<'a> {
     pub(crate) fn new(
         gallery: &'a Gallery,
         name: &str,
-        opened: &wire::Opened,
+        info: &StreamInfo,
         class_titles: Arc<[String]>,
     ) -> Lens<'a> {
-        let spec = opened.spec.as_ref();
-        let normalize = spec.and_then(|spec| spec.output.as_ref()?.normalize.as_ref());
-        let triple = |values: &[f32]| <[f32; 3]>::try_from(values).ok();
         Lens {
             gallery,
             name: name.to_owned(),
-            rank: spec.map_or(0, |spec| spec.rank),
-            normalize: normalize.and_then(|n| Some((triple(&n.mean)?, triple(&n.std)?))),
-            first_label: opened.label_base,
+            rank: info.rank(),
+            normalize: info.options.normalize.map(|n| (n.mean, n.std)),
+            first_label: info.label_base,
             class_titles,
         }
     }
@@ -452,11 +450,11 @@ mod tests {
     #[test]
     fn nothing_is_kept_while_nobody_asks() {
         let gallery = Gallery::default();
-        let lens = Lens::new(&gallery, "a", &wire::Opened::default(), Arc::default());
+        let lens = Lens::new(&gallery, "a", &StreamInfo::default(), Arc::default());
         lens.look(&batch(0, 20));
         assert!(gallery.ask("a").is_none());
         // From here on somebody looks at `a`, and at nothing else.
-        Lens::new(&gallery, "b", &wire::Opened::default(), Arc::default()).look(&batch(1, 20));
+        Lens::new(&gallery, "b", &StreamInfo::default(), Arc::default()).look(&batch(1, 20));
         lens.look(&batch(2, 20));
         lens.look(&batch(3, 20));
         let shot = gallery.ask("a").unwrap();
@@ -473,7 +471,7 @@ mod tests {
         let png = forebay_image::encode_png(&[9; 3 * 300 * 200], 300, 200);
         let gallery = Gallery::default();
         gallery.ask("a");
-        let lens = Lens::new(&gallery, "a", &wire::Opened::default(), Arc::default());
+        let lens = Lens::new(&gallery, "a", &StreamInfo::default(), Arc::default());
         let garbage = b"no image".to_vec();
         lens.look(&Batch {
             shape: [2, 0, 0, 0],

@@ -2,21 +2,22 @@
 
 use std::sync::Arc;
 
-use forebay_loader::Share;
-use forebay_wire::job;
+use forebay_loader::{Options, Share};
+use forebay_options::{LoaderOptions, StreamInfo, shown};
 use forebay_wire::wire::{self, error::Kind};
 
 use crate::options::ServerOptions;
 use crate::source::{Failure, Source, StreamRequest};
+use crate::wire_options;
 
 /// A job: a dataset and all options that determine its batches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobOptions {
     /// Name of a dataset of the server.
     pub dataset: String,
-    /// The options of the streams. The rank is each client's own, and so is a world size of 0. What else is zero or
-    /// missing takes its default, and is the job's nevertheless.
-    pub spec: wire::StreamSpec,
+    /// The options of the streams. The rank is each client's own, and so is a world size that is left out. All others that are
+    /// left out have their default, and are the job's nevertheless.
+    pub options: LoaderOptions,
 }
 
 /// A dataset or job that is served under a name.
@@ -32,26 +33,24 @@ pub(crate) struct Served {
 #[derive(Debug)]
 pub(crate) struct Job {
     /// As configured, for clients that say the same in the same words.
-    configured: wire::StreamSpec,
-    resolved: wire::StreamSpec,
-    /// What the first rank is told.
-    pub(crate) opened: wire::Opened,
+    configured: LoaderOptions,
+    resolved: LoaderOptions,
+    /// The stream of the first rank.
+    pub(crate) info: StreamInfo,
 }
 
 impl Job {
     /// Opens a stream as the first rank would, to validate the options.
     pub(crate) fn new(
-        options: JobOptions,
+        job: JobOptions,
         source: &dyn Source,
         server: &ServerOptions,
     ) -> Result<Job, Failure> {
-        let spec = wire::StreamSpec {
-            rank: 0,
-            world_size: options.spec.world_size.max(1),
-            ..options.spec.clone()
-        };
+        let configured = job.options;
+        let mut first = configured.clone();
+        first.rank = Some(0);
         let stream = source.open(&StreamRequest {
-            spec: &spec,
+            options: &first,
             epoch: 0,
             position: 0,
             max_batch_bytes: server.max_batch_bytes,
@@ -61,53 +60,61 @@ impl Job {
             share: None,
             pool: None,
         })?;
-        let opened = stream.opened();
+        let info = stream.info();
         stream.monitor().cancel();
-        if opened.batches_per_epoch == 0 {
+        if info.batches_per_epoch == 0 {
             let text = format!(
                 "an epoch of {} records has no full batch of {} samples for each of {} ranks",
-                opened.records, spec.batch_size, spec.world_size
+                info.records,
+                info.batch_size(),
+                info.world_size()
             );
             return Err(Failure::new(Kind::Invalid, text));
         }
-        let resolved = wire::StreamSpec {
-            world_size: options.spec.world_size,
-            ..opened.spec.clone().unwrap_or_default()
-        };
+        let mut resolved = info.options.clone();
+        resolved.rank = None;
+        resolved.world_size = configured.world_size;
         Ok(Job {
-            configured: options.spec,
+            configured,
             resolved,
-            opened,
+            info,
         })
     }
 
     /// The description that clients receive.
     pub(crate) fn to_wire(&self) -> wire::Job {
         wire::Job {
-            spec: Some(self.resolved.clone()),
+            spec: Some(wire_options::write(&self.resolved)),
         }
     }
 
     /// The stream that a rank opens: the job's, if what it gives agrees.
-    pub(crate) fn join(&self, name: &str, open: &mut wire::Open) -> Result<(), Failure> {
-        let spec = open.spec.get_or_insert_default();
-        // A client may choose records or transforms in the words of the configuration.
-        if spec.sampling.is_some() && spec.sampling == self.configured.sampling {
-            spec.sampling.clone_from(&self.resolved.sampling);
-        }
-        if spec.decode.is_some() && spec.decode == self.configured.decode {
-            spec.decode = self.resolved.decode;
-        }
-        job::fill(spec, &self.resolved, &open.given);
-        match job::contradiction(spec, &self.resolved) {
-            None => Ok(()),
-            Some(found) => {
+    pub(crate) fn join(&self, name: &str, given: LoaderOptions) -> Result<LoaderOptions, Failure> {
+        let (rank, world_size) = (given.rank, given.world_size);
+        let canonical =
+            Options::from_schema(&given).map_err(|error| Failure::new(Kind::Invalid, error))?;
+        let canonical = canonical.to_schema().given();
+        let (resolved, configured) = (self.resolved.given(), self.configured.given());
+        for (option, asked) in given.given() {
+            let is_own =
+                option == "rank" || (option == "world_size" && self.resolved.world_size.is_none());
+            // A client may give options in its own words or in those of the configuration.
+            let agrees = [Some(&asked), canonical.get(&option)].contains(&resolved.get(&option))
+                || configured.get(&option) == Some(&asked);
+            if !is_own && !agrees {
+                let has = resolved
+                    .get(&option)
+                    .map_or_else(|| "none".to_owned(), shown);
+                let asked = shown(&asked);
                 let text = format!(
-                    "option {}: job {name} has {}, this client asks for {}; leave it out, or change one of the two",
-                    found.option, found.job, found.asked
+                    "option {option}: job {name} has {has}, this client asks for {asked}; leave it out, or change one of the two"
                 );
-                Err(Failure::new(Kind::Invalid, text))
+                return Err(Failure::new(Kind::Invalid, text));
             }
         }
+        let mut stream = self.resolved.clone();
+        stream.rank = rank;
+        stream.world_size = stream.world_size.or(world_size);
+        Ok(stream)
     }
 }

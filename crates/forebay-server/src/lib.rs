@@ -1,7 +1,7 @@
 //! The batch server: sessions, flow control by credit, limits.
 //!
 //! A [`Server`] serves named [`Source`]s of batches to many clients at once. It
-//! holds nothing that a crash could lose: a stream is a function of its spec and
+//! holds nothing that a crash could lose: a stream is a function of its options and
 //! of the position the client asks for. Each connection has a thread that listens and,
 //! once a stream is open, one that sends; how batches are made is behind the
 //! [`Source`] it serves.
@@ -9,6 +9,7 @@
 mod access;
 mod admin;
 mod connection;
+pub mod counters;
 mod dataset;
 mod error;
 mod gallery;
@@ -34,11 +35,13 @@ mod surroundings;
 mod survey;
 mod synthetic;
 mod watched;
+mod wire_options;
 mod witness;
 
 pub use access::Tokens;
 pub use admin::{Admin, AdminOptions, Health};
 pub use error::{Error, Result};
+pub use forebay_options::{LoaderOptions, StreamInfo};
 pub use forebay_wire::Token;
 pub use forebay_wire::token::TokenError;
 pub use forebay_wire::transport::tls::{ServerTls, key_is_readable_by_others};

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use forebay_options::StreamInfo;
 use forebay_wire::{Batch, wire};
 use wire::error::Kind;
 
@@ -86,8 +87,8 @@ impl Drop for Room {
 }
 
 impl BatchSource for Admitted {
-    fn opened(&self) -> wire::Opened {
-        self.stream.opened()
+    fn info(&self) -> StreamInfo {
+        self.stream.info()
     }
 
     fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {
@@ -185,8 +186,8 @@ mod tests {
     }
 
     impl BatchSource for Stream {
-        fn opened(&self) -> wire::Opened {
-            wire::Opened::default()
+        fn info(&self) -> StreamInfo {
+            StreamInfo::default()
         }
 
         fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {
@@ -210,9 +211,9 @@ mod tests {
             least: 20,
         };
         let source = Bounded::new(Arc::new(holds), Arc::clone(&budget));
-        let spec = wire::StreamSpec::default();
+        let options = forebay_options::LoaderOptions::default();
         let request = StreamRequest {
-            spec: &spec,
+            options: &options,
             epoch: 0,
             position: 0,
             max_batch_bytes: 1,

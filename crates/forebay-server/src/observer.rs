@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use forebay_options::StreamInfo;
 use forebay_wire::Peer;
 
 use crate::stats::StreamStats;
@@ -60,7 +61,7 @@ pub enum Event<'a> {
         /// The requested dataset or job.
         dataset: &'a str,
         /// The stream, defaults filled in.
-        opened: &'a forebay_wire::wire::Opened,
+        stream: &'a StreamInfo,
         /// First epoch.
         epoch: u64,
         /// Position in it, in samples.
@@ -167,21 +168,23 @@ impl fmt::Display for Event<'_> {
             Event::Opened {
                 connection,
                 dataset,
-                opened,
+                stream,
                 epoch,
                 position,
-            } => {
-                let spec = opened.spec.clone().unwrap_or_default();
-                write!(
-                    f,
-                    "connection {connection}: streams {dataset}/{} to rank {} of {}, {} samples a \
-                     batch, from epoch {epoch}, position {position}",
-                    spec.split.escape_debug(),
-                    spec.rank,
-                    spec.world_size,
-                    spec.batch_size
-                )
-            }
+            } => write!(
+                f,
+                "connection {connection}: streams {dataset}/{} to rank {} of {}, {} samples a \
+                 batch, from epoch {epoch}, position {position}",
+                stream
+                    .options
+                    .split
+                    .as_deref()
+                    .unwrap_or_default()
+                    .escape_debug(),
+                stream.rank(),
+                stream.world_size(),
+                stream.batch_size()
+            ),
             Event::EpochEnd {
                 connection,
                 epoch,

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_loader::Share;
+use forebay_options::StreamInfo;
 use forebay_shard::Dataset;
 use forebay_wire::{LocalListener, Socket, TcpSocket, wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -206,9 +207,9 @@ impl Server {
     /// Returns the `Opened` message of a job's first rank, with all options and derived values;
     /// `None` for an unknown name. If the job does not fix the world size, it is 1 here.
     #[must_use]
-    pub fn job(&self, name: &str) -> Option<wire::Opened> {
+    pub fn job(&self, name: &str) -> Option<StreamInfo> {
         let served = self.shared.served.get(name)?;
-        Some(served.job.as_ref()?.opened.clone())
+        Some(served.job.as_ref()?.info.clone())
     }
 
     /// Sets the weight of all streams of a dataset or job together, relative to other names, for

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use forebay_batch::digest;
+use forebay_options::{DEFAULT_BATCH_SIZE, LoaderOptions};
 use forebay_wire::batch::to_header;
 use forebay_wire::text::printable_start;
 use forebay_wire::wire::{self, error::Kind};
@@ -19,6 +20,7 @@ use crate::server::Shared;
 use crate::source::{BatchSource, Failure, Source, StreamRequest};
 use crate::stats::{Counters, StreamStats};
 use crate::survey::Live;
+use crate::wire_options;
 
 /// Maximum number of shared-memory slots per stream: those that the loader fills ahead, those in
 /// the client's queue, and a few that the client keeps. A client that keeps more gets batches over
@@ -36,9 +38,10 @@ pub(crate) fn run(
     link: &Link,
     dataset: &str,
     source: &dyn Source,
-    open: wire::Open,
+    options: &LoaderOptions,
+    open: &wire::Open,
 ) {
-    let stream = || Session::open(server, link, dataset, source, &open)?.stream(&open);
+    let stream = || Session::open(server, link, dataset, source, options, open)?.stream(open);
     // A source that panics must not leave its client waiting.
     let ended = catch_unwind(AssertUnwindSafe(stream)).unwrap_or_else(|_| {
         let text = "internal error of the server while making a batch; see its log";
@@ -114,6 +117,7 @@ impl<'a> Session<'a> {
         link: &'a Link,
         dataset: &str,
         source: &dyn Source,
+        options: &LoaderOptions,
         open: &wire::Open,
     ) -> Result<Session<'a>, End> {
         let fail = |kind, message: String| Err(End::Failure(Failure::new(kind, message)));
@@ -127,15 +131,12 @@ impl<'a> Session<'a> {
                 ),
             );
         }
-        let Some(spec) = &open.spec else {
-            return fail(Kind::Invalid, "Open has no spec".to_owned());
-        };
-        if spec.batch_size > MOST_SAMPLES {
+        let batch_size = options.batch_size.unwrap_or(DEFAULT_BATCH_SIZE);
+        if batch_size > MOST_SAMPLES {
             return fail(
                 Kind::Invalid,
                 format!(
-                    "batches of {} samples: a server sends at most {MOST_SAMPLES} at once",
-                    spec.batch_size
+                    "batches of {batch_size} samples: a server sends at most {MOST_SAMPLES} at once"
                 ),
             );
         }
@@ -148,7 +149,7 @@ impl<'a> Session<'a> {
         });
         let stream = source
             .open(&StreamRequest {
-                spec,
+                options,
                 epoch: open.epoch,
                 position: open.position,
                 max_batch_bytes,
@@ -159,21 +160,21 @@ impl<'a> Session<'a> {
                 pool: pool.clone(),
             })
             .map_err(End::Failure)?;
-        let opened = stream.opened();
-        if opened.batch_bytes > max_batch_bytes {
+        let info = stream.info();
+        if info.batch_bytes > max_batch_bytes {
             return fail(
                 Kind::Invalid,
                 format!(
                     "a batch of {} bytes is more than this server's limit of {max_batch_bytes}",
-                    opened.batch_bytes
+                    info.batch_bytes
                 ),
             );
         }
-        if opened.batches_per_epoch == 0 {
+        if info.batches_per_epoch == 0 {
             // Its epochs would end one after the other without anything being sent.
             return fail(
                 Kind::Invalid,
-                format!("{} records are no full batch", opened.records),
+                format!("{} records are no full batch", info.records),
             );
         }
         link.watch(stream.monitor());
@@ -181,25 +182,24 @@ impl<'a> Session<'a> {
         server.tell(&Event::Opened {
             connection: link.id,
             dataset,
-            opened: &opened,
+            stream: &info,
             epoch: open.epoch,
             position: open.position,
         });
-        let per_epoch = opened.batches_per_epoch;
-        let spec = opened.spec.as_ref();
-        let global = spec.map_or(1, |spec| spec.batch_size.saturating_mul(spec.world_size));
-        let first = step(per_epoch, open.epoch, open.position / global.max(1));
-        link.opened(Live::new(dataset, server.is_job(dataset), &opened, first));
+        let per_epoch = info.batches_per_epoch;
+        let global = info.global_batch_size().max(1);
+        let first = step(per_epoch, open.epoch, open.position / global);
+        link.opened(Live::new(dataset, server.is_job(dataset), &info, first));
         let titles = source.describe().class_titles;
-        let lens = Lens::new(&server.witness.gallery, dataset, &opened, titles);
-        let batch_bytes = opened.batch_bytes;
-        let varies = forebay_wire::batch::is_raw(opened.spec.as_ref());
+        let lens = Lens::new(&server.witness.gallery, dataset, &info, titles);
+        let batch_bytes = info.batch_bytes;
+        let varies = info.options.keeps_encoded();
         let opened = wire::Opened {
             join: match open.connections {
                 0 | 1 => Vec::new().into(),
                 _ => server.offer_join(link).into(),
             },
-            ..opened
+            ..wire_options::opened(&info)
         };
         link.send(&opened.into(), &[])?;
         link.offer(open.credit_bytes);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use forebay_image::Limits;
 use forebay_loader::{Queues, ReadTimes, Share};
+use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::{Batch, BufferPool, wire};
 
 /// Produces batches that a server serves under a name. All clients share it; state of a single
@@ -43,8 +44,8 @@ pub struct Description {
 /// A client's request, with the limits of the server.
 #[derive(Debug, Clone)]
 pub struct StreamRequest<'a> {
-    /// As the client sent it: nothing in it was checked.
-    pub spec: &'a wire::StreamSpec,
+    /// As the client gave them: only their form was checked.
+    pub options: &'a LoaderOptions,
     /// Epoch of the first batch.
     pub epoch: u64,
     /// Start position in the epoch, in samples of all ranks together.
@@ -65,8 +66,8 @@ pub struct StreamRequest<'a> {
 
 /// The batches of one stream.
 pub trait BatchSource: Send {
-    /// The spec with every default filled in, and the numbers that follow from it.
-    fn opened(&self) -> wire::Opened;
+    /// The options with every default filled in, and the numbers that follow from them.
+    fn info(&self) -> StreamInfo;
 
     /// Returns the next batch; `None` at the end of an epoch, after which the next epoch begins.
     ///

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forebay_loader::{Queues, ReadTimes};
+use forebay_options::StreamInfo;
 use forebay_wire::{Peer, wire};
 
 use crate::link::Link;
@@ -98,17 +99,16 @@ pub(crate) struct Live {
 
 impl Live {
     /// A stream of `name` that begins with batch `step` of all epochs.
-    pub(crate) fn new(name: &str, is_job: bool, opened: &wire::Opened, step: u64) -> Live {
-        let spec = opened.spec.clone().unwrap_or_default();
+    pub(crate) fn new(name: &str, is_job: bool, info: &StreamInfo, step: u64) -> Live {
         Live {
             name: name.to_owned(),
             is_job,
-            split: spec.split,
-            rank: spec.rank,
-            world_size: spec.world_size.max(1),
-            batch_size: spec.batch_size,
-            batch_bytes: opened.batch_bytes,
-            per_epoch: opened.batches_per_epoch,
+            split: info.options.split.clone().unwrap_or_default(),
+            rank: info.rank(),
+            world_size: info.world_size().max(1),
+            batch_size: info.batch_size(),
+            batch_bytes: info.batch_bytes,
+            per_epoch: info.batches_per_epoch,
             step,
             credit_bytes: 0,
         }

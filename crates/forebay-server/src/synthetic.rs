@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_batch::{FLAG_PADDING, FLAG_SAMPLE, digest};
+use forebay_image::Transform;
 use forebay_loader::plan::Batches;
-use forebay_wire::batch::{dtype_from_wire, layout_from_wire, layout_to_wire};
-use forebay_wire::wire::{self, error::Kind, transform};
+use forebay_loader::{Options, Shuffle};
+use forebay_options::{LoaderOptions, StreamInfo};
+use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{Batch, BufferPool, Dtype, Layout};
 
 use crate::source::{BatchSource, Description, Failure, Monitor, Source, StreamRequest};
 
-/// Side of the images when a client does not say.
-const DEFAULT_SIDE: u64 = 224;
+/// The one split.
+const SPLIT: &str = "train";
 /// Largest side.
 const MAX_SIDE: u64 = 16_384;
 
@@ -62,7 +64,7 @@ impl Source for Synthetic {
             fingerprint: format!("synthetic-{}", self.records),
             sample_fingerprint: None,
             splits: vec![wire::SplitInfo {
-                name: "train".to_owned(),
+                name: SPLIT.to_owned(),
                 records: self.records,
             }],
             label_base: 0,
@@ -71,66 +73,38 @@ impl Source for Synthetic {
     }
 
     fn open(&self, request: &StreamRequest<'_>) -> Result<Box<dyn BatchSource>, Failure> {
-        let mut spec = request.spec.clone();
-        if spec.split.is_empty() {
-            "train".clone_into(&mut spec.split);
-        }
-        if spec.split != "train" {
-            let text = format!("no split {:?}; there is train", spec.split);
+        let mut given = request.options.clone();
+        let split = given.split.get_or_insert_with(|| SPLIT.to_owned());
+        if split != SPLIT {
+            let text = format!("no split {split:?}; there is {SPLIT}");
             return Err(Failure::new(Kind::NotFound, text));
         }
-        spec.world_size = spec.world_size.max(1);
-        let batches = Batches::new(
-            self.records,
-            spec.batch_size,
-            spec.rank,
-            spec.world_size,
-            spec.keep_last,
-        )
-        .map_err(|e| Failure::new(Kind::Invalid, e))?;
-        let side = match spec.transform.as_ref().and_then(|t| t.kind.as_ref()) {
-            Some(transform::Kind::Train(train)) => train.size.into(),
-            Some(transform::Kind::Eval(eval)) => eval.crop.into(),
-            Some(transform::Kind::List(_) | transform::Kind::Raw(_)) => {
-                let text = "made-up batches know TrainTransform and EvalTransform only";
-                return Err(Failure::new(Kind::Invalid, text));
-            }
-            None => DEFAULT_SIDE,
-        };
+        // Nothing is shuffled, and nothing normalized.
+        (given.shuffle, given.block_records, given.window_blocks) = (None, None, None);
+        let invalid = |text: String| Failure::new(Kind::Invalid, text);
+        let mut options = Options::from_schema(&given).map_err(|e| invalid(e.to_string()))?;
+        options.shuffle = Shuffle::NONE;
+        let batches = options
+            .batches(self.records)
+            .map_err(|e| invalid(e.to_string()))?;
+        if !matches!(options.transform, Transform::Train(_) | Transform::Eval(_)) {
+            let text = "made-up batches know TrainTransform and EvalTransform only";
+            return Err(invalid(text.to_owned()));
+        }
+        let side = u64::from(options.transform.output_size().0);
         if !(1..=MAX_SIDE).contains(&side) {
             let text = format!("images of {side} pixels a side: expected 1 to {MAX_SIDE}");
-            return Err(Failure::new(Kind::Invalid, text));
+            return Err(invalid(text));
         }
-        let layout = layout_from_wire(spec.layout)
-            .ok_or_else(|| Failure::new(Kind::Invalid, "a layout of another time"))?;
-        spec.layout = layout_to_wire(layout).into();
-        if spec
-            .output
-            .as_ref()
-            .is_some_and(|output| dtype_from_wire(output.dtype) != Some(Dtype::Uint8))
-        {
-            return Err(Failure::new(
-                Kind::Invalid,
-                "made-up batches have bytes only: dtype uint8",
-            ));
+        if options.output.dtype != Dtype::Uint8 {
+            let text = "made-up batches have bytes only: dtype uint8";
+            return Err(invalid(text.to_owned()));
         }
-        let first_label = match wire::LabelBase::try_from(spec.label_base) {
-            Ok(wire::LabelBase::One) => 1,
-            Ok(_) => 0,
-            Err(_) => {
-                let text = "option label_base: expected 1 (zero), 2 (one) or 3 (stored)";
-                return Err(Failure::new(Kind::Invalid, text));
-            }
-        };
-        if spec.label_base() == wire::LabelBase::Unspecified {
-            spec.set_label_base(wire::LabelBase::Zero);
-        }
-        spec.shuffle = Some(wire::Shuffle {
-            name: "none".to_owned(),
-            ..Default::default()
-        });
+        let layout = options.output.layout;
+        let mut resolved = options.to_schema();
+        resolved.split = given.split;
         // Neither factor is above 2^30.
-        let batch_bytes = spec.batch_size * (side * side * 3);
+        let batch_bytes = options.batch_size * (side * side * 3);
         if batch_bytes > request.max_batch_bytes {
             let text = format!(
                 "a batch of {batch_bytes} bytes is more than the limit of {}",
@@ -138,7 +112,7 @@ impl Source for Synthetic {
             );
             return Err(Failure::new(Kind::Invalid, text));
         }
-        let (n, side) = (spec.batch_size as usize, side as usize);
+        let (n, side) = (options.batch_size as usize, side as usize);
         Ok(Box::new(SyntheticBatches {
             records: self.records,
             batches,
@@ -147,8 +121,10 @@ impl Source for Synthetic {
                 Layout::Nchw => [n, 3, side, side],
             },
             layout,
-            first_label,
-            spec,
+            first_label: options.label_base.or_stored(0),
+            options: resolved,
+            rank: options.rank,
+            world_size: options.world_size,
             pixels: self.pixels,
             // Only one batch is sent at a time.
             pool: request
@@ -164,7 +140,9 @@ impl Source for Synthetic {
 
 struct SyntheticBatches {
     records: u64,
-    spec: wire::StreamSpec,
+    options: LoaderOptions,
+    rank: u64,
+    world_size: u64,
     batches: Batches,
     shape: [usize; 4],
     layout: Layout,
@@ -177,15 +155,15 @@ struct SyntheticBatches {
 }
 
 impl BatchSource for SyntheticBatches {
-    fn opened(&self) -> wire::Opened {
-        wire::Opened {
-            spec: Some(self.spec.clone()),
+    fn info(&self) -> StreamInfo {
+        StreamInfo {
+            options: self.options.clone(),
             records: self.records,
             samples: self.records,
             batches_per_epoch: self.batches.per_epoch(),
             batch_bytes: self.shape.iter().product::<usize>() as u64,
             label_base: self.first_label,
-            ..wire::Opened::default()
+            classes: Vec::new(),
         }
     }
 
@@ -216,7 +194,7 @@ impl BatchSource for SyntheticBatches {
                 }
             }
         }
-        let (rank, world_size) = (self.spec.rank, self.spec.world_size);
+        let (rank, world_size) = (self.rank, self.world_size);
         let batch = Batch {
             epoch: self.epoch,
             step: self.position / self.batches.global_size(),

@@ -38,11 +38,12 @@ fn memory_of_greedy_streams_goes_back() {
             true => Transform::Raw,
             false => Transform::Eval(EvalTransform::new(256, 224)),
         };
-        let mut spec = Options::new(batch_size, transform).to_spec("train");
-        spec.seed = seed;
+        let mut spec = Options::new(batch_size, transform)
+            .to_schema()
+            .with_split("train");
+        spec.seed = Some(seed);
         // Drawn with replacement: batches are larger than the dataset.
-        let sampling = spec.sampling.get_or_insert_default();
-        (sampling.class_balanced, sampling.draws) = (true, 1 << 16);
+        (spec.class_balanced, spec.draws) = (Some(true), Some(1 << 16));
         let client = Client::connect(&url(server.addr()), over(Transport::Tcp)).unwrap();
         client.open(OpenOptions::from(spec)).unwrap()
     };

@@ -243,7 +243,7 @@ fn strangers_and_those_who_release_what_they_have_not_are_thrown_out() {
     let (mut reader, mut writer) = raw_local(server.addr(), |_| ());
     assert!(matches!(reader.read().unwrap().0, Message::Welcome(w) if w.local.is_none()));
     let open = wire::Open {
-        spec: Some(spec()),
+        spec: Some(support::sent(&spec().encode().json)),
         credit_bytes: 2 * BATCH_BYTES,
         ..wire::Open::default()
     };
@@ -339,7 +339,7 @@ fn told(act: impl FnOnce(&mut Lie) + Send + 'static) -> Error {
     let addr = tcp.local_addr().unwrap();
     let thread = thread::spawn(move || {
         let welcome = |name: Option<&str>| wire::Welcome {
-            version: 1,
+            version: 2,
             heartbeat_ms: 10_000,
             local: name.map(|name| wire::LocalSocket {
                 name: name.to_owned(),
@@ -371,6 +371,7 @@ fn told(act: impl FnOnce(&mut Lie) + Send + 'static) -> Error {
         let opened = wire::Opened {
             spec: open.spec,
             records: 100,
+            samples: 100,
             batches_per_epoch: 12,
             batch_bytes: BATCH_BYTES,
             ..Default::default()

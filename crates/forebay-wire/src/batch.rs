@@ -7,24 +7,6 @@ use forebay_proto::wire;
 use crate::error::{Error, Result};
 use crate::message::Kind;
 
-/// The number of a layout on the wire.
-#[must_use]
-pub fn layout_to_wire(layout: Layout) -> wire::Layout {
-    match layout {
-        Layout::Nhwc => wire::Layout::Nhwc,
-        Layout::Nchw => wire::Layout::Nchw,
-    }
-}
-
-/// The layout of a number on the wire; unspecified is [`Layout::Nhwc`].
-#[must_use]
-pub fn layout_from_wire(number: i32) -> Option<Layout> {
-    match wire::Layout::try_from(number).ok()? {
-        wire::Layout::Unspecified | wire::Layout::Nhwc => Some(Layout::Nhwc),
-        wire::Layout::Nchw => Some(Layout::Nchw),
-    }
-}
-
 /// The number of a type on the wire.
 #[must_use]
 pub fn dtype_to_wire(dtype: Dtype) -> wire::Dtype {
@@ -45,13 +27,6 @@ pub fn dtype_from_wire(number: i32) -> Option<Dtype> {
         wire::Dtype::Float16 => Dtype::Float16,
         wire::Dtype::Bfloat16 => Dtype::Bfloat16,
     })
-}
-
-/// Whether batches of a stream hold encoded images, and so have sizes of their own.
-#[must_use]
-pub fn is_raw(spec: Option<&wire::StreamSpec>) -> bool {
-    let kind = spec.and_then(|spec| spec.transform.as_ref()?.kind.as_ref());
-    matches!(kind, Some(wire::transform::Kind::Raw(_)))
 }
 
 /// The header of a frame whose payload is [`Batch::images`].
@@ -79,7 +54,6 @@ pub fn to_header(batch: &Batch, payload_crc32c: Option<u32>) -> wire::Batch {
             .mixed
             .as_ref()
             .map_or_else(Vec::new, |m| m.lam.clone()),
-        // Nothing where it is the default: old clients read those batches too.
         dtype: match batch.dtype {
             Dtype::Uint8 => 0,
             other => dtype_to_wire(other).into(),

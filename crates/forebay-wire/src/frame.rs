@@ -16,7 +16,7 @@ pub const MAGIC: [u8; 4] = *b"FBRY";
 /// `Hello` and `Welcome` negotiate.
 pub const FRAME_LAYOUT: u8 = 1;
 /// The versions of the protocol this crate speaks, both included.
-pub const PROTOCOL_VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;
+pub const PROTOCOL_VERSIONS: std::ops::RangeInclusive<u32> = 2..=2;
 /// Bytes of a frame's head.
 pub const HEAD_LEN: usize = 24;
 /// Offset of the checksum in the head. It covers the preceding bytes and the header.

@@ -2,8 +2,6 @@
 //!
 //! - [`batch`]: a batch as the header of its frame.
 //! - [`frame`]: frames as bytes, with their limits and checksums, without IO.
-//! - [`job`]: streams whose options are the server's.
-//! - [`part`]: streams that are a part of each batch.
 //! - [`stream`]: frames through any blocking reader and writer.
 //! - [`text`]: text of others, made safe for a terminal.
 //! - [`transport`]: the sockets below, and TLS.
@@ -27,10 +25,8 @@
 pub mod batch;
 mod error;
 pub mod frame;
-pub mod job;
 mod message;
 mod open;
-pub mod part;
 pub mod stream;
 pub mod text;
 pub mod token;

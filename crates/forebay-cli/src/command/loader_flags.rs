@@ -46,7 +46,7 @@ impl<W: Without> LoaderFlags<W> {
             let wrong = |what: String| {
                 let failure = Failure::usage(format!("--{} {text}: {what}", flag(option)));
                 match option.kind {
-                    Kind::Transform => failure
+                    Kind::Transform | Kind::BatchTransform => failure
                         .hint(r#"write it as in CONFIG.toml: { kind = "train", size = 160 }"#),
                     _ => failure,
                 }
@@ -55,7 +55,7 @@ impl<W: Without> LoaderFlags<W> {
             options
                 .set(option.name, value)
                 .map_err(|what| match option.kind {
-                    Kind::Transform => wrong(what),
+                    Kind::Transform | Kind::BatchTransform => wrong(what),
                     kind => wrong(format!("expected {}", kind.expected())),
                 })?;
         }
@@ -76,7 +76,7 @@ fn value(kind: Kind, text: &str) -> Result<Value, String> {
         number.map_or_else(|_| Value::from(text), Value::from)
     };
     Ok(match kind {
-        Kind::Count | Kind::Base => number(text),
+        Kind::Count(_) | Kind::Bytes | Kind::Base => number(text),
         Kind::Flag => match text {
             "true" => true.into(),
             "false" => false.into(),
@@ -123,12 +123,14 @@ impl<W: Without> Args for LoaderFlags<W> {
                     .num_args(ValueRange::new(0..=1))
                     .require_equals(true)
                     .default_missing_value("true"),
-                Kind::Count => arg.value_name("N"),
+                Kind::Count(_) => arg.value_name("N"),
+                Kind::Bytes => arg.value_name("BYTES"),
                 Kind::Indices => arg.value_name("N,..."),
                 Kind::Classes => arg.value_name("NAME,..."),
-                Kind::Transform => arg.value_name("TRANSFORM"),
+                Kind::Transform | Kind::BatchTransform => arg.value_name("TRANSFORM"),
                 Kind::Base => arg.value_name("BASE"),
                 Kind::Weights => arg.value_name("WEIGHTS"),
+                Kind::Normalize => arg.value_name("NUMBERS"),
                 _ => arg.value_name("NAME"),
             }
         }))

@@ -146,7 +146,7 @@ fn open(url: &str, transport: Transport, epochs: u64) -> Stream {
     };
     let open = OpenOptions {
         epochs,
-        ..OpenOptions::from(options().to_spec("train"))
+        ..OpenOptions::from(options().to_schema().with_split("train"))
     };
     Client::connect(url, client).unwrap().open(open).unwrap()
 }
@@ -256,7 +256,9 @@ fn hanging(transport: Transport) {
     };
     let all = format!("forebay://{a},{b}/shards");
     let connected = Client::connect(&all, client.clone()).unwrap();
-    let mut stream = connected.open(options().to_spec("train")).unwrap();
+    let mut stream = connected
+        .open(options().to_schema().with_split("train"))
+        .unwrap();
     let mut hangs: Option<String> = None;
     let (mut named, mut taken) = (false, 0);
     let began = Instant::now();
@@ -472,7 +474,9 @@ fn cut_link() {
     };
     let url = format!("forebay://10.77.0.2:{}/shards", server.port);
     let connected = Client::connect(&url, client).unwrap();
-    let mut stream = connected.open(options.to_spec("train")).unwrap();
+    let mut stream = connected
+        .open(options.to_schema().with_split("train"))
+        .unwrap();
     assert_eq!(
         stream.via().name(),
         "tcp",

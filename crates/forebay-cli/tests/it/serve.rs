@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 
-use forebay_client::{Client, ClientOptions, wire};
+use forebay_client::{Client, ClientOptions, LoaderOptions};
 use support::{forebay, images, run, text};
 use tempfile::TempDir;
 
@@ -70,19 +70,11 @@ impl Drop for Served {
     }
 }
 
-fn spec(batch_size: u64) -> wire::StreamSpec {
-    wire::StreamSpec {
-        split: "train".to_owned(),
-        batch_size,
-        world_size: 1,
-        transform: Some(wire::Transform {
-            kind: Some(wire::transform::Kind::Eval(wire::EvalTransform {
-                resize: 64,
-                crop: 56,
-            })),
-        }),
-        ..wire::StreamSpec::default()
-    }
+fn spec(batch_size: u64) -> LoaderOptions {
+    let transform = r#"{"kind": "eval", "resize": 64, "crop": 56}"#;
+    let json =
+        format!(r#"{{"split": "train", "batch_size": {batch_size}, "transform": {transform}}}"#);
+    serde_json::from_str(&json).unwrap()
 }
 
 #[test]
@@ -224,10 +216,10 @@ fn a_configuration_has_datasets_and_jobs() {
         ..ClientOptions::default()
     };
     let client = Client::connect(&url, options.clone()).unwrap();
-    let mut stream = client.open(wire::StreamSpec::default()).unwrap();
+    let mut stream = client.open(LoaderOptions::default()).unwrap();
     let batch = stream.next_batch().unwrap().unwrap();
     assert_eq!(batch.shape, [4, 56, 56, 3]);
-    assert_eq!(stream.spec().world_size, 2);
+    assert_eq!(stream.info().world_size(), 2);
     assert!(
         Client::connect(&served.url, options).is_err(),
         "the token is for small"
@@ -437,9 +429,9 @@ fn one_job_by_flags() {
     let served = Served::start(&root, &job);
     let url = served.url.replace("/shards", "/trial");
     let client = Client::connect(&url, ClientOptions::default()).unwrap();
-    let mut stream = client.open(wire::StreamSpec::default()).unwrap();
+    let mut stream = client.open(LoaderOptions::default()).unwrap();
     assert_eq!(stream.next_batch().unwrap().unwrap().shape, [4, 56, 56, 3]);
-    assert_eq!(stream.spec().world_size, 2);
+    assert_eq!(stream.info().world_size(), 2);
 
     let ran = run(check.iter().chain(&["--batch-size", "4"])).code(2);
     ran.explains("error: ", &["--batch-size"]);
@@ -473,7 +465,7 @@ fn a_synthetic_dataset_is_served_and_so_are_batches_of_nothing() {
         assert_eq!(batch.shape, [8, 56, 56, 3]);
         let trial = served.url.replace(name, "/trial");
         let client = Client::connect(&trial, ClientOptions::default()).unwrap();
-        let mut stream = client.open(wire::StreamSpec::default()).unwrap();
+        let mut stream = client.open(LoaderOptions::default()).unwrap();
         assert_eq!(
             stream.next_batch().unwrap().unwrap().shape,
             [8, 224, 224, 3]

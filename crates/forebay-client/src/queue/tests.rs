@@ -2,6 +2,7 @@
 
 use std::net::{TcpListener, TcpStream};
 
+use forebay_options::StreamInfo;
 use forebay_wire::{
     BufferPool, Dtype, EncodedImages, FrameReader, Layout, Limits, Message, TcpSocket,
 };
@@ -121,17 +122,14 @@ fn what_is_queued_beyond_the_budget_is_not_granted_again() {
 
 #[test]
 fn what_is_taken_while_the_next_server_is_prepared_is_credit_of_that_one() {
-    let opened = wire::Opened {
-        spec: Some(wire::StreamSpec {
-            batch_size: 2,
-            world_size: 1,
-            ..wire::StreamSpec::default()
-        }),
+    let options = serde_json::from_str(r#"{"batch_size": 2, "world_size": 1}"#).unwrap();
+    let info = StreamInfo {
         records: 9,
+        samples: 9,
         batch_bytes: 30,
-        ..wire::Opened::default()
+        ..StreamInfo::new(options)
     };
-    let sequence = crate::sequence::Sequence::new(&opened, 0, 0).unwrap();
+    let sequence = crate::sequence::Sequence::new(&info, 0, 0).unwrap();
     let queue = Queue::new("server".to_owned(), (0, 0));
     let mut far = connect(&queue, 100);
     assert_eq!(credit(&mut far), 100);

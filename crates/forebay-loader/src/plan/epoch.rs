@@ -62,7 +62,7 @@ impl Epoch {
         }
         Ok(Epoch {
             plan: EpochPlan::new(options)?,
-            picks: selection.picks(options.seed, options.epoch),
+            picks: selection.picks(options.seed, options.shuffle.order_of(options.epoch)),
             repeats,
             row: options.shuffle.row(options.lanes),
         })

@@ -119,7 +119,7 @@ impl EpochPlan {
         let order = shuffle::order(&Make {
             records,
             lanes: Lanes::new(records, lanes),
-            key: Key::root(seed).child(epoch),
+            key: Key::root(seed).child(shuffle.order_of(epoch)),
             run_records,
             shuffle,
         })?;

@@ -184,7 +184,7 @@ fn what_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn options_travel_and_have_an_identity() {
+fn options_have_an_identity() {
     let mut all = vec![Sampling::default()];
     for weights in [
         Weights::None,
@@ -204,18 +204,10 @@ fn options_travel_and_have_an_identity() {
         });
     }
     for sampling in &all {
-        let message = sampling.to_wire();
-        assert_eq!(&Sampling::from_wire(message.as_ref()).unwrap(), sampling);
         let same = all
             .iter()
             .filter(|other| other.identity() == sampling.identity());
         assert_eq!(same.count(), 1);
     }
     assert_eq!(all[0].identity(), "all");
-    let mut message = all[2].to_wire().unwrap();
-    message.sample_weights = vec![1.0];
-    assert!(Sampling::from_wire(Some(&message)).is_err());
-    message.sample_weights.clear();
-    message.index_gaps = vec![u64::MAX, 1];
-    assert!(Sampling::from_wire(Some(&message)).is_err());
 }

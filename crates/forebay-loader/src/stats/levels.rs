@@ -7,20 +7,18 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_proto::wire;
-
 /// The part of all reading time that has to be behind a rate.
 const EVIDENCE: f64 = 0.05;
 /// Minimum factor by which a rate counts as higher than that with fewer reads.
 const GROWTH: f64 = 1.15;
-/// More reads at once than any source wants.
-const MOST_LEVELS: usize = 1024;
 
 /// The time during which this number of reads was in progress, and the bytes read meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Level {
-    pub(crate) seconds: f64,
-    pub(crate) bytes: f64,
+pub struct ReadLevel {
+    /// Seconds.
+    pub seconds: f64,
+    /// Bytes.
+    pub bytes: f64,
 }
 
 /// The best observed throughput.
@@ -41,7 +39,7 @@ struct Ledger {
     under_way: usize,
     since: Instant,
     /// The first is for one read at a time.
-    levels: Vec<Level>,
+    levels: Vec<ReadLevel>,
 }
 
 /// A read in progress.
@@ -57,7 +55,7 @@ impl Levels {
         Levels(Mutex::new(Ledger {
             under_way: 0,
             since: Instant::now(),
-            levels: vec![Level::default(); readers],
+            levels: vec![ReadLevel::default(); readers],
         }))
     }
 
@@ -90,7 +88,7 @@ impl Levels {
         })
     }
 
-    pub(crate) fn read(&self) -> Vec<Level> {
+    pub(crate) fn read(&self) -> Vec<ReadLevel> {
         self.ledger(|ledger| {
             ledger.charge();
             ledger.levels.clone()
@@ -114,10 +112,10 @@ impl Ledger {
 }
 
 /// What storage gave at its best: with some number of reads at once, or more. `None` where it was hardly asked.
-pub(super) fn best(levels: &[Level]) -> Option<Best> {
+pub(super) fn best(levels: &[ReadLevel]) -> Option<Best> {
     let all: f64 = levels.iter().map(|level| level.seconds).sum();
     let bytes: f64 = levels.iter().map(|level| level.bytes).sum();
-    let mut sum = Level::default();
+    let mut sum = ReadLevel::default();
     let mut best: Option<Best> = None;
     let mut most_seen = None;
     for (at, level) in levels.iter().enumerate().rev() {
@@ -139,37 +137,13 @@ pub(super) fn best(levels: &[Level]) -> Option<Best> {
     best
 }
 
-pub(super) fn to_wire(levels: &[Level]) -> Vec<wire::ReadLevel> {
-    let levels = levels.iter().map(|level| wire::ReadLevel {
-        seconds: level.seconds,
-        bytes: level.bytes,
-    });
-    levels.collect()
-}
-
-/// Of a stranger, who may send anything.
-pub(super) fn from_wire(levels: &[wire::ReadLevel]) -> Vec<Level> {
-    let number = |number: f64| {
-        if number.is_finite() {
-            number.max(0.0)
-        } else {
-            0.0
-        }
-    };
-    let levels = levels.iter().take(MOST_LEVELS).map(|level| Level {
-        seconds: number(level.seconds),
-        bytes: number(level.bytes),
-    });
-    levels.collect()
-}
-
 /// What was added between two looks.
-pub(super) fn since(now: &[Level], then: &[Level]) -> Vec<Level> {
+pub(super) fn since(now: &[ReadLevel], then: &[ReadLevel]) -> Vec<ReadLevel> {
     let before = then
         .iter()
         .copied()
-        .chain(std::iter::repeat(Level::default()));
-    let levels = now.iter().zip(before).map(|(now, then)| Level {
+        .chain(std::iter::repeat(ReadLevel::default()));
+    let levels = now.iter().zip(before).map(|(now, then)| ReadLevel {
         seconds: (now.seconds - then.seconds).max(0.0),
         bytes: (now.bytes - then.bytes).max(0.0),
     });
@@ -180,10 +154,10 @@ pub(super) fn since(now: &[Level], then: &[Level]) -> Vec<Level> {
 mod tests {
     use super::*;
 
-    fn levels(levels: &[(f64, f64)]) -> Vec<Level> {
+    fn levels(levels: &[(f64, f64)]) -> Vec<ReadLevel> {
         let levels = levels
             .iter()
-            .map(|&(seconds, bytes)| Level { seconds, bytes });
+            .map(|&(seconds, bytes)| ReadLevel { seconds, bytes });
         levels.collect()
     }
 
@@ -250,16 +224,5 @@ mod tests {
             levels(&[(0.0, 0.0); 2]),
             "nobody reads"
         );
-        assert_eq!(from_wire(&to_wire(&found)), found);
-    }
-
-    #[test]
-    fn strangers_may_send_anything() {
-        let odd = [f64::NAN, f64::INFINITY, -1.0].map(|odd| wire::ReadLevel {
-            seconds: odd,
-            bytes: odd,
-        });
-        assert_eq!(best(&from_wire(&odd)), None);
-        assert_eq!(from_wire(&vec![odd[0]; 5000]).len(), MOST_LEVELS);
     }
 }

@@ -3,16 +3,15 @@
 mod clock;
 mod levels;
 mod reads;
-mod remote;
 mod verdict;
 
 use std::time::Duration;
 
-use forebay_proto::wire;
 use forebay_shard::StorageStats;
 
 pub(crate) use clock::{Activity, Clock, CpuTime, Times, process_cpu_time};
-pub(crate) use levels::{Level, Levels};
+pub(crate) use levels::Levels;
+pub use levels::ReadLevel;
 pub(crate) use reads::ReadClock;
 pub use reads::{READ_BOUNDS_S, ReadTimes};
 pub use verdict::{Bound, CoresElsewhere, Verdict};
@@ -34,7 +33,7 @@ pub struct StageStats {
 
 /// A snapshot of a loader's counters since it began. Cheap to take; two snapshots give an interval
 /// ([`Stats::since`]).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Stats {
     /// Seconds since the loader was created.
     pub wall_s: f64,
@@ -72,15 +71,15 @@ pub struct Stats {
     /// this dataset object.
     pub traffic: Option<StorageStats>,
     /// What storage gave with one read at a time, with two at once, and so on.
-    pub(crate) reads: Vec<Level>,
+    pub reads: Vec<ReadLevel>,
     /// Whether others read at the same time, of whom `reads` does not know: then it has the least that storage could give.
-    pub(crate) among_others: bool,
+    pub among_others: bool,
     /// Cores that decode threads may use; 0 where that is not known.
-    pub(crate) cores: usize,
+    pub cores: usize,
     /// Seconds that decode threads had a core; 0 where that is not known.
-    pub(crate) decode_cpu_s: f64,
+    pub decode_cpu_s: f64,
     /// Seconds that all threads of the process had a core meanwhile.
-    pub(crate) process_cpu_s: f64,
+    pub process_cpu_s: f64,
 }
 
 /// Current queue lengths of a loader, in pipeline order: the fullest queue is before the
@@ -163,34 +162,6 @@ impl Stats {
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         verdict::judge(self)
-    }
-
-    /// These counters as they travel. What was sent is for the sender to fill in.
-    #[must_use]
-    pub fn to_wire(&self) -> wire::Stats {
-        let stage = |stage: StageStats| wire::Stage {
-            name: stage.name.to_owned(),
-            busy_s: stage.busy_s,
-            starved_s: stage.starved_s,
-            blocked_s: stage.blocked_s,
-            threads: u32::try_from(stage.threads).unwrap_or(u32::MAX),
-        };
-        wire::Stats {
-            stages: self.stages().into_iter().map(stage).collect(),
-            images: self.images,
-            decoded: self.images,
-            batches: self.batches,
-            bytes_read: self.bytes_read,
-            payload_bytes: 0,
-            elapsed_s: self.wall_s,
-            failed: self.failed,
-            failures: self.failures.clone(),
-            reads: levels::to_wire(&self.reads),
-            cores: u32::try_from(self.cores).unwrap_or(u32::MAX),
-            traffic: self.traffic.as_ref().map(remote::traffic_to_wire),
-            decode_cpu_s: self.decode_cpu_s,
-            process_cpu_s: self.process_cpu_s,
-        }
     }
 }
 

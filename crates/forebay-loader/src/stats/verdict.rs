@@ -273,7 +273,7 @@ fn plural(count: usize, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Level, StageStats, Stats};
+    use super::super::{ReadLevel, StageStats, Stats};
     use super::*;
 
     /// Ten seconds of two decode threads, four readers and a trainer.
@@ -304,7 +304,7 @@ mod tests {
             traffic: None,
             // A disk that delivers 4 GB/s to one reader, and no more to two.
             reads: [(0.9, 3.61e9), (0.1, 0.39e9), (0.0, 0.0), (0.0, 0.0)]
-                .map(|(seconds, bytes)| Level { seconds, bytes })
+                .map(|(seconds, bytes)| ReadLevel { seconds, bytes })
                 .to_vec(),
             among_others: false,
             cores: 8,
@@ -369,11 +369,11 @@ mod tests {
         );
         alone.cores = 8;
         alone.reads = vec![
-            Level {
+            ReadLevel {
                 seconds: 2.0,
                 bytes: 2e9,
             },
-            Level::default(),
+            ReadLevel::default(),
         ];
         assert!(
             alone
@@ -435,6 +435,6 @@ mod tests {
         let between = late.since(&early);
         assert_eq!((between.wall_s, between.images), (5.0, 5));
         assert_eq!((between.fetch.busy_s, between.transform.busy_s), (2.0, 3.0));
-        assert_eq!(between.to_wire().stages.len(), 4);
+        assert_eq!(between.stages().len(), 4);
     }
 }

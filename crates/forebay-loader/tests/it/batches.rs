@@ -321,14 +321,43 @@ fn small_and_odd_datasets_work() {
 }
 
 #[test]
+fn an_order_may_stay_while_crops_differ() {
+    let (_directory, split) = dataset::split(&Recipe::default());
+    let order = |batches: &[Seen]| {
+        batches
+            .iter()
+            .flat_map(|b| b.samples.clone())
+            .collect::<Vec<u64>>()
+    };
+    let mut options = Options::new(10, Transform::Train(TrainTransform::new(SIDE)));
+    let first = Loader::new(split.clone(), options.clone())
+        .map(|mut it| epoch(&mut it))
+        .unwrap();
+    options.shuffle.reshuffle = false;
+    let mut loader = Loader::new(split, options).unwrap();
+    assert!(loader.options().shuffle.to_string().ends_with(":fixed"));
+    let epochs = [epoch(&mut loader), epoch(&mut loader)];
+    assert_eq!(epochs[0], first, "epoch 0 is as ever");
+    assert_eq!(order(&epochs[1]), order(&first));
+    assert!(
+        epochs[1]
+            .iter()
+            .zip(&first)
+            .any(|(a, b)| a.images != b.images)
+    );
+    loader.seek(7, 0).unwrap();
+    assert_eq!(order(&epoch(&mut loader)), order(&first));
+}
+
+#[test]
 fn a_resolved_spec_gives_the_same_batches() {
     let (_directory, split) = dataset::split(&Recipe::default());
     let mut options = Options::new(10, Transform::Train(TrainTransform::new(SIDE)));
     options.seed = 77;
     let mut loader = Loader::new(split.clone(), options).unwrap();
-    let spec = loader.spec();
-    assert_eq!(spec.lanes, 64);
-    let again = Options::from_spec(&spec, 1 << 20).unwrap();
+    let spec = loader.schema();
+    assert_eq!(spec.lanes, Some(64));
+    let again = Options::from_request(&spec, 1 << 20).unwrap();
     assert_eq!(&again, loader.options());
     assert_eq!(epoch(&mut loader), epochs(&split, &again, 1));
 }
@@ -449,10 +478,10 @@ fn epochs_of_selected_samples_are_as_reproducible_as_others() {
                     }
                 }
             }
-            let spec = loader.spec();
-            let again = Options::from_spec(&spec, 1 << 20).unwrap();
+            let spec = loader.schema();
+            let again = Options::from_request(&spec, 1 << 20).unwrap();
             let mut again = Loader::resume(split.clone(), again, 1, 24, None).unwrap();
-            assert_eq!(again.spec(), spec);
+            assert_eq!(again.schema(), spec);
             assert_eq!(epoch(&mut again), second[1..]);
             assert!(loader.seek(0, length).is_ok() && loader.seek(0, length + 1).is_err());
         }

@@ -6,4 +6,5 @@ mod dataset;
 mod far;
 mod mix;
 mod raw;
+mod schema;
 mod seek_points;

@@ -179,9 +179,9 @@ fn what_is_about_pixels_is_refused() {
 #[test]
 fn strangers_get_no_larger_batches_than_allowed() {
     let (_directory, split) = split(&Recipe::default());
-    let spec = options(10).to_spec("train");
+    let spec = options(10).to_schema();
     let open = |most: u64, spec| {
-        let mut options = Options::from_spec(spec, most)?;
+        let mut options = Options::from_request(spec, most)?;
         options.threads = 1;
         Loader::new(split.clone(), options)
     };
@@ -200,7 +200,7 @@ fn strangers_get_no_larger_batches_than_allowed() {
     let mut just = open(largest.max(typical), &spec).unwrap();
     assert_eq!(epoch(&mut just).len(), sizes.len());
     let mut many = spec.clone();
-    (many.batch_size, many.keep_last) = (1 << 40, true);
+    (many.batch_size, many.drop_last) = (Some(1 << 40), Some(false));
     let error = open(1 << 30, &many).unwrap_err().to_string();
     assert!(error.contains("batch_size"), "{error}");
 }
@@ -223,7 +223,7 @@ fn one_batch_of_large_images_among_small_ones_is_refused_when_it_comes() {
     options.shuffle = Shuffle::NONE;
     let mut loader = Loader::new(split.clone(), options.clone()).unwrap();
     assert_eq!(epoch(&mut loader)[4].images.len(), 200_000);
-    let options = Options::from_spec(&options.to_spec("train"), 150_000).unwrap();
+    let options = Options::from_request(&options.to_schema(), 150_000).unwrap();
     let mut loader = Loader::new(split, options).unwrap();
     for _ in 0..4 {
         loader.next_batch().unwrap().unwrap();

@@ -758,79 +758,95 @@ class Loader:
         same are `forebay://A:PORT,B:PORT/NAME`; all addresses of a name `forebay+dns://HOST:PORT/NAME`; those of a file
         `forebay+file:///PATH/NAME`. A rank has one of them and goes on with another when that one is gone. A job
         brings its own options: those given here must agree with them. A `Mix` is several datasets as one.
-    batch_size : int, default 32
-        Samples in a batch of this rank.
     split : str, optional
-        Name of the split; may be left out where there is only one.
-    transform : TrainTransform, EvalTransform, list of transforms or Raw, default TrainTransform(224)
-        What becomes of each image. A list begins with `RandomResizedCrop`, or `Resize` and
-        `CenterCrop`; then come flips and changes of colour, `Normalize`, and `RandomErasing`. With
-        `Raw` images stay encoded.
-    rank, world_size : int, optional
-        This process among those that share an epoch; give both or neither (a server's job knows the
-        world size). When neither is given, the loader asks `torch.distributed`, JAX, RANK and WORLD_SIZE, MPI and
-        SLURM, in this order, each time that a loop begins or the rank is needed: docs/loader.md has the rules. All ranks get
-        the same number of batches. `world_size` has to divide `lanes`.
+        Split.
+        May be left out where there is only one.
+    batch_size : int, default 32
+        Samples a batch, of each rank.
+    rank : int, optional
+        Rank, from 0.
+        Give it with `world_size`, or neither: then it comes from libraries and launchers (docs/loader.md has the rules).
+    world_size : int, optional
+        Ranks.
+        Has to divide `lanes`. All ranks get the same number of batches.
     seed : int, default 0
         Seed of the order and of random transforms.
-    shuffle : bool or {"blocks", "window", "full", "none"}, default True
-        True is "blocks": neighbors are read together, and blocks of them are mixed, so
-        that storage is read in large pieces. "window" mixes in the same way, but reads the
-        blocks in the order of storage: for records that are stored in random order. "full"
-        is a permutation of all samples.
-    block_records, window_blocks : int, optional
-        For "blocks" and "window": records that are read together, and how many blocks are
-        mixed.
-    lanes : int, optional
-        Parts of the epoch that are read side by side. A part of the order of samples.
-    layout : {"nhwc", "nchw"}, default "nhwc"
-        The order of the axes of images.
-    dtype : {"uint8", "float32", "float16", "bfloat16"} or such a type of numpy, torch or JAX, optional
-        The type of the numbers of images. In a floating-point type they are divided by 255,
-        and normalised where the list of transforms has `Normalize`. By default uint8, or
-        float32 with `Normalize`.
+    shuffle : bool or str, default "blocks"
+        Order of samples: "blocks", "window", "full" or "none".
+        "blocks" reads neighbors together and mixes blocks of them, so that storage is read in large pieces. "window" mixes in the
+        same way but reads the blocks in the order of storage: for records that are stored in random order. "full" is a
+        permutation of all samples. True is "blocks", False is "none".
+    reshuffle : bool, default True
+        Another order in each epoch; false keeps that of epoch 0.
+        Random transforms differ from epoch to epoch all the same.
+    block_records : int, optional
+        Records read together, in a shuffle of blocks.
+    window_blocks : int, default 2
+        Blocks mixed together in a lane, in a shuffle of blocks.
+    lanes : int, default 64
+        Parts of the epoch that are read side by side, a multiple of the ranks.
+        The order of samples depends on it.
+    transform : TrainTransform, EvalTransform, list of transforms or Raw, optional
+        Transform of images: "train", "eval" or "raw", or as in CONFIG.toml: { kind = "train", size = 160 }, or a list.
+        A list begins with `RandomResizedCrop`, or `Resize` and `CenterCrop`; then come flips and changes of color, `Normalize`,
+        and `RandomErasing`. With `Raw` images stay encoded.
     batch_transform : Mixup, CutMix or RandomChoice, optional
-        How the samples of a batch are mixed with each other: see `Batch.labels_b`, `Batch.lam`
-        and `Batch.one_hot`.
+        How a batch is mixed: { kind = "Mixup", alpha = 0.2 }.
+        See `Batch.labels_b`, `Batch.lam` and `Batch.one_hot`.
+    layout : {"nhwc", "nchw"}, default "nhwc"
+        Order of the axes.
+    dtype : {"uint8", "float32", "float16", "bfloat16"} or such a type of numpy, torch or JAX, optional
+        Type of the numbers.
+        In a floating-point type bytes are divided by 255 and normalized where an option asks for it.
+    normalize : tuple of two sequences of float, optional
+        Mean and standard deviation that pixels are normalized with: { mean = [...], std = [...] }.
+        Three numbers each, of values from 0 to 1. For a list of transforms it stands for `Normalize` at its end.
     profile : {"pillow", "opencv", "tensorflow"}, default "pillow"
-        Whose pixels a resized image has: Pillow's (antialiased, as torchvision's default),
-        those of OpenCV's INTER_LINEAR, or those of tf.image.resize without antialiasing.
+        Whose pixels.
+        Pillow's are antialiased, as torchvision's default; the others are those of OpenCV's INTER_LINEAR and of tf.image.resize
+        without antialiasing.
     exif_orientation : bool, default False
-        Whether images are turned as their EXIF orientation says.
+        Turn images as EXIF says.
     dct_scaling : bool, default False
-        Whether a JPEG is decoded at a half, a quarter or an eighth of its size where the
-        crop is still no smaller than the output: faster, with slightly other pixels.
-    max_pixels, max_image_bytes : int, optional
-        Images of more pixels, or of more bytes when decoded, are refused before they are
-        decoded. By default 64 Mi pixels and "256MiB"; a server has limits of its own.
+        Decode JPEG smaller where the crop allows it.
+        Faster, with slightly other pixels; the decoded crop is never smaller than the output.
+    max_pixels : int, optional
+        Most pixels of an image.
+        Larger ones are refused before they are decoded: 64 Mi pixels by default, and a server has limits of its own.
+    max_image_bytes : int or str, optional
+        Most bytes of a decoded image.
+        Larger ones are refused before they are decoded: 256 MiB by default, and a server has limits of its own.
     drop_last : bool, default True
-        Whether the short batch at the end of an epoch is left out. Otherwise it is filled
-        up, so that every rank gets every step, and `Batch.padding` tells with what.
-    pad_last : bool, optional
-        The other word for it: the opposite of `drop_last`.
+        Leave out the last, short batch of an epoch; false pads it.
+        Then every rank gets every step, and `Batch.padding` tells what was added.
     indices : sequence, array or tensor of int, optional
-        Only these records, by number in the split, in any order. Storage order is theirs.
+        Only these records, by number.
+        In any order: they come as they are stored.
     classes : sequence of str or int, optional
-        Only records of these classes, by name or by label as batches show it.
+        Only records of these classes, by name or label.
     limit : int, optional
-        Only the first so many records, in storage order, of what is left: the same in each epoch.
+        Only the first so many records.
+        In storage order, of those that other options leave: the same in each epoch.
     weights : dict or sequence of float, optional
-        Draw samples with replacement. A dictionary weighs records by class (name, or label), and
-        classes that are not in it weigh 1; anything else is one number for each record of the split.
+        Weights of classes or of each record, for draws with replacement.
+        Classes are given by name or label, and those that are not given weigh 1.
     class_balanced : bool, default False
-        Draw samples with replacement, each class as likely as any other.
+        Draw each class as often as any other.
+        With replacement.
     draws : int, optional
-        Samples drawn for each epoch, by default as many as records are left. Also where the datasets
-        of a `Mix` have weights.
+        Samples drawn for an epoch.
+        By default as many as records are left. Also where the datasets of a `Mix` have weights.
     repeats : int, default 1
-        How often each sample comes in an epoch, each time transformed with other random numbers.
+        How often each sample comes in an epoch.
+        Each time transformed with other random numbers.
     on_error : {"raise", "skip", "zero"}, default "raise"
-        What becomes of a sample that is damaged. "skip" puts the next good sample of its batch
-        in its place, "zero" zeros and the label -1; `Batch.failed` tells where, `stats` how often and why.
+        Handling of samples that cannot be read or decoded.
+        "skip" puts the next good sample of the batch in its place, "zero" zeros and the label -1; `Batch.failed` tells where,
+        `stats` how often and why.
     label_base : {0, 1, "stored"}, default 0
-        The label of the first class in batches, whatever it is in the dataset. "stored" leaves labels as
-        stored (see `Dataset.label_base`). `classes` and `weights` count in the same way, and the label -1 of
-        a record without one stays. A stored label below the dataset's first class is a damaged sample for `on_error`.
+        Label of the first class in batches: 0, 1, or "stored" for labels as they are stored.
+        `classes` and `weights` count in the same way. The label -1 of a record without one stays; a stored label below the dataset's
+        first class is a damaged sample for `on_error`.
     threads : int, default 0
         Threads that decode; 0 for as many as this process may use. A server has its own.
     memory : int or str, optional
@@ -890,34 +906,31 @@ class Loader:
         cls,
         source: str | os.PathLike[str] | Mix,
         *,
-        batch_size: int = 32,
         split: str | None = None,
-        transform: _Transform | None = None,
+        batch_size: int = 32,
         rank: int | None = None,
         world_size: int | None = None,
         seed: int = 0,
-        shuffle: bool | Literal["blocks", "window", "full", "none"] = True,
+        shuffle: bool | str = "blocks",
+        reshuffle: bool = True,
         block_records: int | None = None,
-        window_blocks: int | None = None,
-        lanes: int | None = None,
+        window_blocks: int = 2,
+        lanes: int = 64,
+        transform: _Transform | None = None,
+        batch_transform: _BatchTransform | None = None,
         layout: Literal["nhwc", "nchw"] = "nhwc",
         dtype: Literal["uint8", "float32", "float16", "bfloat16"] | npt.DTypeLike | _NamedType | None = None,
-        batch_transform: _BatchTransform | None = None,
+        normalize: tuple[Sequence[float], Sequence[float]] | Normalize | None = None,
         profile: Literal["pillow", "opencv", "tensorflow"] = "pillow",
         exif_orientation: bool = False,
         dct_scaling: bool = False,
         max_pixels: int | None = None,
         max_image_bytes: int | str | None = None,
-        drop_last: bool | None = None,
-        pad_last: bool | None = None,
+        drop_last: bool = True,
         indices: Sequence[int] | npt.NDArray[np.integer[Any]] | _Tensor | None = None,
         classes: Sequence[str | int] | None = None,
         limit: int | None = None,
-        weights: Mapping[str, float]
-        | Mapping[int, float]
-        | Sequence[float]
-        | npt.NDArray[np.floating[Any]]
-        | None = None,
+        weights: Mapping[str, float] | Mapping[int, float] | Sequence[float] | npt.NDArray[np.floating[Any]] | None = None,
         class_balanced: bool = False,
         draws: int | None = None,
         repeats: int = 1,

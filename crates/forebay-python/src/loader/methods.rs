@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay_proto::wire;
 use forebay_store::Cancel;
+use forebay_wire::wire;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
 use super::arguments::{Count, Keywords, Wish};
+use super::docs;
 use super::ranks::{self, Ranks};
 use super::source::{self, Opener, Origin};
 use super::state::{self, Identity};
@@ -24,13 +25,18 @@ const CLOSING: Duration = Duration::from_secs(10);
 
 #[pymethods]
 impl PyLoader {
+    #[classattr]
+    fn __doc__() -> String {
+        docs::docstring()
+    }
+
+    #[classattr]
+    fn __signature__(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        docs::signature(py)
+    }
+
     #[new]
-    #[pyo3(signature = (source, **options), text_signature = "(source, *, batch_size=32, split=None, transform=None, rank=None, \
-        world_size=None, seed=0, shuffle=True, block_records=None, window_blocks=None, lanes=None, \
-        layout='nhwc', dtype=None, batch_transform=None, profile='pillow', exif_orientation=False, dct_scaling=False, \
-        max_pixels=None, max_image_bytes=None, drop_last=None, pad_last=None, indices=None, classes=None, limit=None, weights=None, \
-        class_balanced=False, draws=None, repeats=1, on_error='raise', label_base=0, threads=0, memory=None, page_cache='keep', timeout=300.0, \
-        transport=None, connections=1, spread=1, storage_options=None, token=None, token_file=None, tls_ca=None, tls_cert=None, tls_key=None)")]
+    #[pyo3(signature = (source, **options))]
     fn new(
         py: Python<'_>,
         source: Bound<'_, PyAny>,
@@ -43,7 +49,7 @@ impl PyLoader {
         let wish = Wish::of(&mut keywords, &origin, &cancel)?;
         keywords.end()?;
         let timeout = wish.timeout;
-        let (rank, world_size) = (wish.rank, wish.world_size);
+        let (rank, world_size) = (wish.given.rank, wish.given.world_size);
         let waits_for = || format!("an answer from {name}");
         let end = Deadline::after(timeout);
         let opener = patiently(py, end, waits_for, &cancel, move || {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use forebay_client::{ServerUse, StreamStats};
 use forebay_loader::Options;
 use forebay_loader::plan::Batches;
-use forebay_proto::wire;
+use forebay_wire::wire;
 use pyo3::prelude::*;
 
 use super::arguments::Wish;

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_loader::{Network, Stats};
+use forebay_loader::Network;
 use forebay_wire::wire;
 
 use super::Judgement;
+use crate::counters;
 use crate::history::Did;
 
 /// Activity of a name's streams in a window.
@@ -74,7 +75,7 @@ pub(super) fn judge(window: &Window<'_>) -> Judgement {
     };
     let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
     let [fed, hungry] = window.trainers;
-    let mut stats = Stats::from_server(&stats, seconds(hungry), seconds(fed + hungry));
+    let mut stats = counters::from_wire(&stats, seconds(hungry), seconds(fed + hungry));
     stats.network = Some(Network {
         sending: busy / all,
         waiting: starved / all,

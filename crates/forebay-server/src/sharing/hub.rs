@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::Batch;
-use forebay_wire::wire::{self, error::Kind};
+use forebay_wire::wire::error::Kind;
 
 use super::sums::Work;
 use super::{Asked, Budget, lock};
@@ -24,18 +25,11 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    pub(super) fn of(opened: &wire::Opened) -> Self {
-        let spec = opened.spec.as_ref();
-        let global = spec.map_or(1, |spec| {
-            spec.batch_size.saturating_mul(spec.world_size.max(1))
-        });
+    pub(super) fn of(info: &StreamInfo) -> Self {
         Steps {
-            global: global.max(1),
-            samples: match opened.samples {
-                0 => opened.records,
-                samples => samples,
-            },
-            per_epoch: opened.batches_per_epoch,
+            global: info.global_batch_size().max(1),
+            samples: info.samples,
+            per_epoch: info.batches_per_epoch,
         }
     }
 
@@ -68,9 +62,9 @@ impl Steps {
 pub(super) struct Hub {
     /// The member whose memory the source fills.
     pub(super) owner: u64,
-    pub(super) spec: wire::StreamSpec,
+    pub(super) options: LoaderOptions,
     /// What a member is told.
-    pub(super) opened: wire::Opened,
+    pub(super) info: StreamInfo,
     steps: Steps,
     feed: Mutex<Box<dyn BatchSource>>,
     pub(super) monitor: Arc<dyn Monitor>,
@@ -184,12 +178,12 @@ impl Hub {
         feed: Box<dyn BatchSource>,
         budget: &Arc<Budget>,
     ) -> Hub {
-        let opened = feed.opened();
+        let info = feed.info();
         Hub {
             owner: id,
-            spec: asked.spec.clone(),
-            steps: Steps::of(&opened),
-            opened,
+            options: asked.options.clone(),
+            steps: Steps::of(&info),
+            info,
             monitor: feed.monitor(),
             feed: Mutex::new(feed),
             budget: Arc::clone(budget),

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay_loader::{Queues, ReadTimes};
+use forebay_options::StreamInfo;
 use forebay_wire::wire::error::Kind;
 use forebay_wire::{Batch, BufferPool, wire};
 
@@ -17,7 +18,7 @@ pub(super) struct Member {
     id: u64,
     common: Arc<Common>,
     asked: Asked,
-    opened: wire::Opened,
+    info: StreamInfo,
     steps: Steps,
     place: Place,
     hub: Arc<Hub>,
@@ -31,7 +32,7 @@ pub(super) struct Member {
 pub(super) struct Seat {
     pub(super) id: u64,
     pub(super) place: Place,
-    pub(super) opened: wire::Opened,
+    pub(super) info: StreamInfo,
     pub(super) asked: Asked,
 }
 
@@ -46,10 +47,10 @@ impl Member {
         let Seat {
             id,
             place,
-            opened,
+            info,
             asked,
         } = seat;
-        let batch_bytes = usize::try_from(opened.batch_bytes).unwrap_or(usize::MAX);
+        let batch_bytes = usize::try_from(info.batch_bytes).unwrap_or(usize::MAX);
         let pool = asked.pool.clone();
         let monitor = Arc::new(MemberMonitor {
             id,
@@ -68,9 +69,9 @@ impl Member {
         Member {
             id,
             place,
-            steps: Steps::of(&opened),
+            steps: Steps::of(&info),
             copies: pool.unwrap_or_else(|| BufferPool::new(batch_bytes.saturating_mul(2))),
-            opened,
+            info,
             asked,
             common,
             hub,
@@ -173,8 +174,8 @@ impl Member {
 }
 
 impl BatchSource for Member {
-    fn opened(&self) -> wire::Opened {
-        self.opened.clone()
+    fn info(&self) -> StreamInfo {
+        self.info.clone()
     }
 
     fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {

@@ -30,7 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use forebay_image::Limits;
 use forebay_loader::Share;
-use forebay_wire::{BufferPool, wire};
+use forebay_options::LoaderOptions;
+use forebay_wire::BufferPool;
 
 use crate::source::{BatchSource, Description, Failure, Source, StreamRequest};
 use hub::{Arrival, Hub, Place};
@@ -119,7 +120,7 @@ impl Source for Sharing {
         let asked = Asked::new(request);
         let place = Place(request.epoch, request.position);
         let id = common.next_member.fetch_add(1, Ordering::Relaxed);
-        let (hub, own) = match common.find(&asked.spec, place, id) {
+        let (hub, own) = match common.find(&asked.options, place, id) {
             Some((hub, Arrival::There)) => (hub, None),
             Some((hub, Arrival::OnItsWay)) => match common.source.open(request) {
                 Ok(own) => (hub, Some(own)),
@@ -131,11 +132,11 @@ impl Source for Sharing {
             // Opened without a lock, because it may take long.
             None => common.join(&asked, place, id, common.source.open(request)?),
         };
-        let opened = hub.opened.clone();
+        let info = hub.info.clone();
         let seat = Seat {
             id,
             place,
-            opened,
+            info,
             asked,
         };
         Ok(Box::new(Member::new(common, seat, hub, own)))
@@ -145,7 +146,7 @@ impl Source for Sharing {
 /// A stream's request, kept because the stream may have to open another source.
 #[derive(Clone)]
 struct Asked {
-    spec: wire::StreamSpec,
+    options: LoaderOptions,
     max_batch_bytes: u64,
     image_limits: Limits,
     memory_bytes: Option<u64>,
@@ -157,7 +158,7 @@ struct Asked {
 impl Asked {
     fn new(request: &StreamRequest<'_>) -> Self {
         Asked {
-            spec: request.spec.clone(),
+            options: request.options.clone(),
             max_batch_bytes: request.max_batch_bytes,
             image_limits: request.image_limits,
             memory_bytes: request.memory_bytes,
@@ -169,7 +170,7 @@ impl Asked {
 
     fn open(&self, source: &dyn Source, place: Place) -> Result<Box<dyn BatchSource>, Failure> {
         source.open(&StreamRequest {
-            spec: &self.spec,
+            options: &self.options,
             epoch: place.0,
             position: place.1,
             max_batch_bytes: self.max_batch_bytes,
@@ -184,7 +185,7 @@ impl Asked {
 
 impl Common {
     /// Makes a stream a member of a hub that it is near.
-    fn find(&self, spec: &wire::StreamSpec, place: Place, id: u64) -> Option<(Arc<Hub>, Arrival)> {
+    fn find(&self, options: &LoaderOptions, place: Place, id: u64) -> Option<(Arc<Hub>, Arrival)> {
         // Dropped when the lock is free: it may be the last that holds one of them.
         let near: Vec<Arc<Hub>>;
         let mut hubs = lock(&self.hubs);
@@ -192,11 +193,11 @@ impl Common {
         near = hubs
             .iter()
             .filter_map(Weak::upgrade)
-            .filter(|hub| hub.spec == *spec)
+            .filter(|hub| hub.options == *options)
             .collect();
         drop(hubs);
         near.iter().find_map(|hub| {
-            let reach = self.budget.most / hub.opened.batch_bytes.max(1);
+            let reach = self.budget.most / hub.info.batch_bytes.max(1);
             let arrival = hub.admit(id, place, reach.min(REACH))?;
             Some((Arc::clone(hub), arrival))
         })
@@ -212,7 +213,7 @@ impl Common {
         id: u64,
         own: Box<dyn BatchSource>,
     ) -> (Arc<Hub>, Option<Box<dyn BatchSource>>) {
-        match self.find(&asked.spec, place, id) {
+        match self.find(&asked.options, place, id) {
             Some((hub, Arrival::There)) => {
                 own.monitor().cancel();
                 (hub, None)

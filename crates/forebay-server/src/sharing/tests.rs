@@ -1,7 +1,8 @@
 use std::sync::atomic::AtomicUsize;
 
+use forebay_options::StreamInfo;
 use forebay_wire::Batch;
-use forebay_wire::wire::error::Kind;
+use forebay_wire::wire::{self, error::Kind};
 
 use super::hub::Steps;
 use super::*;
@@ -40,8 +41,8 @@ impl Source for Counted {
 }
 
 impl BatchSource for CountedBatches {
-    fn opened(&self) -> wire::Opened {
-        self.batches.opened()
+    fn info(&self) -> StreamInfo {
+        self.batches.info()
     }
 
     fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {
@@ -120,30 +121,21 @@ fn rig(kept: u64) -> Rig {
     rig_with(kept, None)
 }
 
-fn spec() -> wire::StreamSpec {
-    wire::StreamSpec {
-        batch_size: 4,
-        world_size: 1,
-        keep_last: true,
-        transform: Some(wire::Transform {
-            kind: Some(wire::transform::Kind::Train(wire::TrainTransform {
-                size: 8,
-                ..Default::default()
-            })),
-        }),
-        ..Default::default()
-    }
+fn given() -> LoaderOptions {
+    let json =
+        r#"{"batch_size": 4, "drop_last": false, "transform": {"kind": "train", "size": 8}}"#;
+    serde_json::from_str(json).unwrap()
 }
 
 impl Rig {
     fn open_with(
         &self,
-        spec: &wire::StreamSpec,
+        options: &LoaderOptions,
         (epoch, position): (u64, u64),
         pool: Option<BufferPool>,
     ) -> Box<dyn BatchSource> {
         let request = StreamRequest {
-            spec,
+            options,
             epoch,
             position,
             max_batch_bytes: 1 << 20,
@@ -157,7 +149,7 @@ impl Rig {
     }
 
     fn open_at(&self, epoch: u64, position: u64) -> Box<dyn BatchSource> {
-        self.open_with(&spec(), (epoch, position), None)
+        self.open_with(&given(), (epoch, position), None)
     }
 
     fn open(&self) -> Box<dyn BatchSource> {
@@ -220,7 +212,7 @@ fn streams_together_have_each_batch_made_once() {
 fn a_stream_alone_keeps_and_copies_nothing() {
     let rig = rig(8);
     let pool = BufferPool::new(1 << 20);
-    let mut stream = rig.open_with(&spec(), (0, 0), Some(pool.clone()));
+    let mut stream = rig.open_with(&given(), (0, 0), Some(pool.clone()));
     for _ in 0..100 {
         next(&mut stream);
         assert_eq!(rig.budget.used.load(Ordering::SeqCst), 0);
@@ -285,14 +277,14 @@ fn only_the_same_batches_are_shared() {
     let mut plain = rig.open();
     let mut others = Vec::new();
     for change in [
-        (|spec| spec.seed = 1) as fn(&mut wire::StreamSpec),
-        |spec| spec.batch_size = 8,
-        |spec| (spec.rank, spec.world_size) = (1, 2),
-        |spec| spec.layout = wire::Layout::Nchw.into(),
+        (|given| given.seed = Some(1)) as fn(&mut LoaderOptions),
+        |given| given.batch_size = Some(8),
+        |given| (given.rank, given.world_size) = (Some(1), Some(2)),
+        |given| given.layout = Some(forebay_wire::Layout::Nchw),
     ] {
-        let mut spec = spec();
-        change(&mut spec);
-        others.push(rig.open_with(&spec, (0, 0), None));
+        let mut given = given();
+        change(&mut given);
+        others.push(rig.open_with(&given, (0, 0), None));
     }
     next(&mut plain);
     for other in &mut others {

@@ -10,11 +10,12 @@ use forebay_image::{
     Transform,
 };
 use forebay_loader::{LabelBase, Loader, OnError, Options, Weights};
+use forebay_options::Transforms;
 use forebay_pack::{Cancel, Format, PackOptions, pack};
 use forebay_server::{Server, ServerHandle};
 use forebay_shard::Dataset;
 use forebay_wire::Batch;
-use forebay_wire::wire::{self, error::Kind};
+use forebay_wire::wire::error::Kind;
 use support::{Log, options, url};
 
 fn packed(format: Format) -> (tempfile::TempDir, Dataset) {
@@ -90,8 +91,12 @@ fn batches_are_those_of_the_loader() {
             options.decode.scaled = rank == 1;
             let split = dataset.split("train").unwrap();
             let mut loader = Loader::new(split, options.clone()).unwrap();
-            let mut stream = client.open(options.to_spec("train")).unwrap();
-            let mut tcp = over_tcp.open(options.to_spec("train")).unwrap();
+            let mut stream = client
+                .open(options.to_schema().with_split("train"))
+                .unwrap();
+            let mut tcp = over_tcp
+                .open(options.to_schema().with_split("train"))
+                .unwrap();
             assert_eq!(stream.batches_per_epoch(), loader.batches_per_epoch());
             while same(tcp.next_batch().unwrap(), stream.next_batch().unwrap()) {}
             stream.seek(0, 0).unwrap();
@@ -133,9 +138,11 @@ fn batches_from_several_servers_at_once_are_those_of_the_loader() {
             options.on_error = OnError::Zero;
             let split = dataset.split("train").unwrap();
             let mut loader = Loader::new(split, options.clone()).unwrap();
-            let mut stream = client.open(options.to_spec("train")).unwrap();
+            let mut stream = client
+                .open(options.to_schema().with_split("train"))
+                .unwrap();
             assert_eq!(stream.batches_per_epoch(), loader.batches_per_epoch());
-            assert_eq!(stream.spec(), loader.spec());
+            assert_eq!(*stream.options(), loader.schema());
             for epoch in 0..2 {
                 while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
                 assert_eq!(stream.position(), (epoch + 1, 0));
@@ -151,7 +158,7 @@ fn batches_from_several_servers_at_once_are_those_of_the_loader() {
         let refused = |change: fn(&mut Options), words: &str| {
             let mut options = Options::new(4, Transform::Train(TrainTransform::new(32)));
             change(&mut options);
-            let Err(e) = client.open(options.to_spec("train")) else {
+            let Err(e) = client.open(options.to_schema().with_split("train")) else {
                 panic!("{words}");
             };
             assert!(matches!(e, Error::Option { name: "spread", .. }), "{e}");
@@ -199,9 +206,11 @@ fn sampling_is_the_same_over_the_network() {
         options.keep_last = true;
         change(&mut options);
         let mut loader = Loader::new(split.clone(), options.clone()).unwrap();
-        let mut stream = client.open(options.to_spec("train")).unwrap();
-        assert_eq!(stream.opened().samples, loader.epoch_samples());
-        assert_eq!(stream.spec(), loader.spec());
+        let mut stream = client
+            .open(options.to_schema().with_split("train"))
+            .unwrap();
+        assert_eq!(stream.info().samples, loader.epoch_samples());
+        assert_eq!(*stream.options(), loader.schema());
         for epoch in 0..2 {
             while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
             assert_eq!(stream.position(), (epoch + 1, 0));
@@ -230,27 +239,20 @@ fn labels_count_over_the_network_as_in_process() {
             Some(BatchTransform::new(vec![(Mixing::Mixup { alpha: 1.0 }, 1.0)]).unwrap());
         options.sampling.labels = vec![first];
         let mut loader = Loader::new(split.clone(), options.clone()).unwrap();
-        let mut stream = client.open(options.to_spec("train")).unwrap();
-        assert_eq!(stream.spec(), loader.spec());
-        assert_eq!(stream.opened().label_base, first);
+        let mut stream = client
+            .open(options.to_schema().with_split("train"))
+            .unwrap();
+        assert_eq!(*stream.options(), loader.schema());
+        assert_eq!(stream.info().label_base, first);
         assert_eq!(loader.label_base(), Some(first));
         let names: Vec<String> = split.classes().iter().map(|c| c.name.clone()).collect();
-        assert_eq!(stream.opened().classes, names);
+        assert_eq!(stream.info().classes, names);
         assert_eq!(loader.classes()[..], names[..]);
         while let Some(batch) = stream.next_batch().unwrap() {
             assert_eq!(batch.labels, [first]);
             assert_eq!(batch.mixed.as_ref().unwrap().labels, [first]);
             assert!(same(loader.next_batch().unwrap(), Some(batch)));
         }
-    }
-    let mut spec = Options::new(1, Transform::Raw).to_spec("train");
-    spec.label_base = 9;
-    match client.open(spec) {
-        Err(Error::Remote { kind, message, .. }) => {
-            assert_eq!(kind, Kind::Invalid);
-            assert!(message.contains("label_base is 9"), "{message}");
-        }
-        other => panic!("{:?}", other.map(|_| "was opened")),
     }
 }
 
@@ -279,8 +281,10 @@ fn encoded_images_travel_in_batches_of_any_size() {
             ..ClientOptions::default()
         };
         let client = Client::connect(&url(server.addr()), own).unwrap();
-        let mut stream = client.open(options.to_spec("train")).unwrap();
-        assert_eq!(stream.opened().batch_bytes, typical);
+        let mut stream = client
+            .open(options.to_schema().with_split("train"))
+            .unwrap();
+        assert_eq!(stream.info().batch_bytes, typical);
         loader.seek(0, 0).unwrap();
         for epoch in 0..3 {
             while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
@@ -296,7 +300,9 @@ fn encoded_images_travel_in_batches_of_any_size() {
         ..ClientOptions::default()
     };
     let client = Client::connect(&url(server.addr()), own).unwrap();
-    let mut stream = client.open(options.to_spec("train")).unwrap();
+    let mut stream = client
+        .open(options.to_schema().with_split("train"))
+        .unwrap();
     let error = loop {
         match stream.next_batch() {
             Ok(Some(_)) => {}
@@ -327,7 +333,9 @@ fn a_server_makes_no_batch_of_encoded_images_beyond_its_limit() {
     server.add_dataset("set", &dataset).unwrap();
     let server = server.spawn().unwrap();
     let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
-    let spec = Options::new(2, Transform::Raw).to_spec("train");
+    let spec = Options::new(2, Transform::Raw)
+        .to_schema()
+        .with_split("train");
     let mut stream = client.open(spec).unwrap();
     let error = loop {
         match stream.next_batch() {
@@ -352,7 +360,7 @@ fn what_the_loader_refuses_arrives_typed() {
     let server = serve(&dataset);
     let refused = |split: &str, change: fn(&mut OpenOptions)| {
         let options = Options::new(4, Transform::Train(TrainTransform::new(32)));
-        let mut open = OpenOptions::from(options.to_spec(split));
+        let mut open = OpenOptions::from(options.to_schema().with_split(split));
         change(&mut open);
         let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
         match client.open(open) {
@@ -365,44 +373,35 @@ fn what_the_loader_refuses_arrives_typed() {
     assert_eq!(kind, Kind::NotFound);
     assert!(text.contains("there is train, validation"), "{text}");
     assert_eq!(refused("", |_| ()).0, Kind::NotFound);
+    let no_split = |o: &mut OpenOptions| o.options.split = None;
+    assert_eq!(refused("train", no_split).0, Kind::NotFound);
     for change in [
-        (|o| o.spec.transform = None) as fn(&mut OpenOptions),
-        |o| o.spec.batch_size = 0,
-        |o| o.spec.batch_size = 1 << 23,
+        (|o| o.options.transform = Some(Transforms::List(Vec::new()))) as fn(&mut OpenOptions),
+        |o| o.options.batch_size = Some(0),
+        |o| o.options.batch_size = Some(1 << 23),
         |o| {
-            o.spec = Options::new(1 << 29, Transform::Raw).to_spec("train");
-            o.spec.keep_last = true;
+            let raw = Options::new(1 << 29, Transform::Raw);
+            o.options = raw.to_schema().with_split("train");
+            o.options.drop_last = Some(false);
         },
         |o| {
-            o.spec = Options::new(4, Transform::Raw).to_spec("train");
-            o.spec.layout = wire::Layout::Nchw.into();
+            o.options = Options::new(4, Transform::Raw)
+                .to_schema()
+                .with_split("train");
+            o.options.layout = Some(Layout::Nchw);
         },
-        |o| o.spec.world_size = 3,
-        |o| o.spec.lanes = u64::MAX,
+        |o| o.options.world_size = Some(3),
+        |o| o.options.lanes = Some(u64::MAX),
         |o| o.position = 1 << 40,
-        |o| o.spec.decode.get_or_insert_default().profile = 99,
-        |o| o.spec.decode.get_or_insert_default().max_pixels = 1 << 40,
-        |o| o.spec.decode.get_or_insert_default().max_image_bytes = 1 << 40,
-        |o| o.spec.on_error = 77,
+        |o| o.options.profile = Some("photoshop".to_owned()),
+        |o| o.options.max_pixels = Some(1 << 40),
+        |o| o.options.max_image_bytes = Some(1 << 40),
         |o| {
-            o.spec.sampling = Some(wire::Sampling {
-                class_balanced: true,
-                draws: u64::MAX,
-                ..Default::default()
-            });
+            o.options.class_balanced = Some(true);
+            o.options.draws = Some(u64::MAX);
         },
-        |o| {
-            o.spec.sampling = Some(wire::Sampling {
-                repeats: u64::MAX,
-                ..Default::default()
-            });
-        },
-        |o| {
-            o.spec.sampling = Some(wire::Sampling {
-                index_gaps: vec![u64::MAX, u64::MAX],
-                ..Default::default()
-            });
-        },
+        |o| o.options.repeats = Some(u64::MAX),
+        |o| o.options.indices = Some(vec![1, u64::MAX]),
     ] {
         assert_eq!(refused("train", change).0, Kind::Invalid);
     }
@@ -418,8 +417,10 @@ fn a_server_has_limits_of_its_own() {
     let server = server.spawn().unwrap();
     let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
     let options = Options::new(4, Transform::Train(TrainTransform::new(32)));
-    let mut stream = client.open(options.to_spec("train")).unwrap();
-    assert_eq!(stream.spec().decode.unwrap().max_pixels, 1000);
+    let mut stream = client
+        .open(options.to_schema().with_split("train"))
+        .unwrap();
+    assert_eq!(stream.options().max_pixels, Some(1000));
     let error = stream.next_batch().unwrap_err().to_string();
     assert!(error.contains("pixels, the limit is 1000"), "{error}");
 }
@@ -437,7 +438,9 @@ fn a_damaged_record_is_named_with_its_place() {
     std::fs::write(&shard, bytes).unwrap();
     let options = Options::new(4, Transform::Train(TrainTransform::new(32)));
     let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
-    let mut stream = client.open(options.to_spec("train")).unwrap();
+    let mut stream = client
+        .open(options.to_schema().with_split("train"))
+        .unwrap();
     let e = loop {
         match stream.next_batch() {
             Ok(Some(_)) => {}
@@ -460,7 +463,9 @@ fn a_damaged_record_is_named_with_its_place() {
     assert!(!message.contains(place), "{message}");
     let mut options = options;
     options.on_error = OnError::Skip;
-    let mut stream = client.open(options.to_spec("train")).unwrap();
+    let mut stream = client
+        .open(options.to_schema().with_split("train"))
+        .unwrap();
     while stream.next_batch().unwrap().is_some() {}
     let stats = stream.server_stats(support::LONG).unwrap();
     assert!(stats.failed > 0 && !stats.failures.is_empty());

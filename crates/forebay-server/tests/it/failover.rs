@@ -103,7 +103,7 @@ impl Drop for Cutter {
 /// Batches of 8 images of 224 x 224: 1.2 MB, which are sent in slices.
 fn large(n: u64) -> OpenOptions {
     let mut open = epochs(n);
-    open.spec.transform = None;
+    open.options.transform = None;
     open
 }
 
@@ -352,7 +352,7 @@ fn liar(
         let mut writer = FrameWriter::new(socket);
         reader.read().unwrap();
         let welcome = wire::Welcome {
-            version: 1,
+            version: 2,
             heartbeat_ms: 20,
             ..Default::default()
         };
@@ -363,7 +363,7 @@ fn liar(
         let opened = wire::Opened {
             spec: open.spec,
             records: 100,
-            samples: 0,
+            samples: 100,
             batches_per_epoch: 12,
             batch_bytes: BATCH_BYTES,
             ..Default::default()

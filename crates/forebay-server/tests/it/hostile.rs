@@ -14,7 +14,7 @@ use forebay_wire::wire::error::Kind;
 use forebay_wire::{Message, TcpSocket, frame, wire};
 use support::{
     BATCH_BYTES, Gate, LONG, Log, Raw, Wrapped, connect, epochs, hello, options, over, plain,
-    resident_bytes, start, url,
+    resident_bytes, sent, start, url,
 };
 
 const SHORT: Duration = Duration::from_millis(400);
@@ -173,14 +173,79 @@ fn versions_without_a_common_one_are_refused_with_both() {
     });
     let (kind, message) = raw.last_word();
     assert_eq!(kind, Kind::Version);
-    assert!(message.contains("client speaks 7 to 9") && message.contains("server 1 to 1"));
+    assert!(message.contains("client speaks 7 to 9") && message.contains("server 2 to 2"));
+    // The options of version 1 were other messages.
+    let mut raw = Raw::connect(server.addr());
+    raw.send(wire::Hello {
+        version_min: 1,
+        version_max: 1,
+        ..hello()
+    });
+    assert_eq!(raw.last_word().0, Kind::Version);
     // A newer client that still speaks an old version is served.
     let mut raw = Raw::connect(server.addr());
     raw.send(wire::Hello {
         version_max: 9,
         ..hello()
     });
-    assert!(matches!(raw.read(), Message::Welcome(w) if w.version == 1));
+    assert!(matches!(raw.read(), Message::Welcome(w) if w.version == 2));
+}
+
+#[test]
+fn options_that_cannot_be_are_refused_by_name() {
+    let (server, _) = plain();
+    let refused = |spec: Option<wire::StreamSpec>, part: &str| {
+        let mut raw = Raw::welcomed(server.addr());
+        raw.send(wire::Open {
+            spec,
+            ..Default::default()
+        });
+        let (kind, message) = raw.last_word();
+        assert_eq!(kind, Kind::Invalid, "{message}");
+        assert!(
+            message.contains(part) && message.len() < 3000,
+            "{part}: {message}"
+        );
+    };
+    refused(None, "no spec");
+    refused(Some(sent("")), "EOF");
+    refused(Some(sent("[]")), "the options of a loader");
+    refused(Some(sent("{} {}")), "trailing");
+    refused(Some(sent(r#"{"colour": 1}"#)), "unknown field `colour`");
+    refused(
+        Some(sent(r#"{"seed": 1, "seed": 2}"#)),
+        "seed is given twice",
+    );
+    refused(
+        Some(sent(r#"{"batch_size": -1}"#)),
+        "option batch_size is -1",
+    );
+    refused(Some(sent(r#"{"batch_size": 0}"#)), "batch_size");
+    refused(
+        Some(sent(r#"{"batch_size": 1000000}"#)),
+        "batches of 1000000 samples",
+    );
+    refused(
+        Some(sent(
+            r#"{"transform": {"kind": "train", "size": 4294967295}}"#,
+        )),
+        "pixels a side",
+    );
+    refused(Some(sent(r#"{"transform": ["Grayscale"]}"#)), "transform");
+    let deep = format!("{{\"transform\": {}", "[".repeat(500_000));
+    refused(Some(sent(&deep)), "recursion");
+    let wide = format!("{{\"classes\": [{}3.5]}}", "1,".repeat(400_000));
+    refused(Some(sent(&wide)), "option classes is [1,1");
+    let beyond = wire::StreamSpec {
+        index_gaps: vec![u64::MAX, 1],
+        ..sent("{}")
+    };
+    refused(Some(beyond), "indices");
+    let twice = wire::StreamSpec {
+        index_gaps: vec![1],
+        ..sent(r#"{"indices": [1]}"#)
+    };
+    refused(Some(twice), "indices is given twice");
 }
 
 #[test]
@@ -372,10 +437,7 @@ fn a_client_that_vanishes_in_the_middle_of_a_batch_is_noticed() {
     for _ in 0..5 {
         let mut raw = Raw::welcomed(server.addr());
         raw.send(wire::Open {
-            spec: Some(wire::StreamSpec {
-                batch_size: 64,
-                ..Default::default()
-            }),
+            spec: Some(sent(r#"{"batch_size": 64}"#)),
             credit_bytes: u64::MAX,
             ..Default::default()
         });
@@ -402,10 +464,7 @@ fn a_client_that_stops_reading_is_thrown_out() {
     );
     let mut raw = Raw::welcomed(server.addr());
     raw.send(wire::Open {
-        spec: Some(wire::StreamSpec {
-            batch_size: 256,
-            ..Default::default()
-        }),
+        spec: Some(sent(r#"{"batch_size": 256}"#)),
         credit_bytes: u64::MAX,
         ..Default::default()
     });
@@ -529,10 +588,7 @@ fn a_stop_does_not_wait_for_those_who_do_not_read() {
     );
     let mut raw = Raw::welcomed(server.addr());
     raw.send(wire::Open {
-        spec: Some(wire::StreamSpec {
-            batch_size: 256,
-            ..Default::default()
-        }),
+        spec: Some(sent(r#"{"batch_size": 256}"#)),
         credit_bytes: u64::MAX,
         ..Default::default()
     });

@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_client::{Client, ClientOptions, Error, OpenOptions, RemoteKind, Transport};
+use forebay_client::{
+    Client, ClientOptions, Error, LoaderOptions, OpenOptions, RemoteKind, Transport,
+};
 use forebay_server::{Admin, AdminOptions, JobOptions, Pixels, Server, ServerHandle, Synthetic};
-use forebay_wire::wire;
-use support::{LONG, Log, connect, epochs, options, spec};
+use support::{LONG, Log, connect, epochs, given, options, spec};
 
 /// A server with the job `job`: 16 samples a batch of two ranks, seed 7.
 fn with_job() -> ServerHandle {
@@ -18,12 +19,7 @@ fn with_job() -> ServerHandle {
     server.add_source("set", Arc::new(source)).unwrap();
     let job = JobOptions {
         dataset: "set".to_owned(),
-        spec: wire::StreamSpec {
-            batch_size: 16,
-            world_size: 2,
-            seed: 7,
-            ..spec()
-        },
+        options: given(r#"{"batch_size": 16, "world_size": 2, "seed": 7}"#).or(&spec()),
     };
     server.add_job("job", job.clone()).unwrap();
     assert!(server.add_job("set", job.clone()).is_err(), "a taken name");
@@ -33,7 +29,7 @@ fn with_job() -> ServerHandle {
     };
     assert!(server.add_job("other", of_job).is_err(), "a job of a job");
     let mut large = job;
-    large.spec.batch_size = 51;
+    large.options.batch_size = Some(51);
     let e = server.add_job("large", large).unwrap_err().to_string();
     assert!(e.contains("job large") && e.contains("102"), "{e}");
     server.spawn().unwrap()
@@ -78,20 +74,17 @@ fn join(server: &ServerHandle) -> Client {
 fn ranks_join_a_job_and_get_its_options() {
     let server = with_job();
     let client = join(&server);
-    assert_eq!(client.job().unwrap().batch_size, 16);
+    assert_eq!(client.job().unwrap().batch_size, Some(16));
     let mut samples = Vec::new();
     for rank in 0..2 {
-        let spec = wire::StreamSpec {
-            rank,
-            ..Default::default()
-        };
         let open = OpenOptions {
             epochs: 1,
-            ..OpenOptions::from(spec)
+            ..OpenOptions::from(given(&format!(r#"{{"rank": {rank}}}"#)))
         };
         let mut stream = client.open(open).unwrap();
-        let spec = stream.spec();
-        assert_eq!((spec.batch_size, spec.rank, spec.seed), (16, rank, 7));
+        let info = stream.info();
+        assert_eq!((info.batch_size(), info.rank()), (16, rank));
+        assert_eq!(info.options.seed, Some(7));
         while let Some(batch) = stream.next_batch().unwrap() {
             assert_eq!(batch.len(), 16);
             samples.extend(batch.samples);
@@ -109,46 +102,35 @@ fn ranks_join_a_job_and_get_its_options() {
 fn options_that_contradict_a_job_are_refused_with_both_values() {
     let server = with_job();
     let client = join(&server);
-    let refused = |spec: wire::StreamSpec, given: &[&str]| {
-        let open = OpenOptions {
-            given: given.iter().map(|&name| name.to_owned()).collect(),
-            ..OpenOptions::from(spec)
-        };
-        match client.open(open) {
-            Ok(_) => panic!("opened"),
-            Err(Error::Remote { kind, message, .. }) => {
-                assert_eq!(kind, RemoteKind::Invalid, "{message}");
-                message
-            }
-            Err(e) => panic!("{e}"),
+    let refused = |json: &str| match client.open(given(json)) {
+        Ok(_) => panic!("opened"),
+        Err(Error::Remote { kind, message, .. }) => {
+            assert_eq!(kind, RemoteKind::Invalid, "{message}");
+            message
         }
+        Err(e) => panic!("{e}"),
     };
-    let mut other = wire::StreamSpec {
-        batch_size: 32,
-        ..Default::default()
-    };
-    let message = refused(other.clone(), &[]);
+    let message = refused(r#"{"batch_size": 32}"#);
     let expected = "batch_size: job job has 16, this client asks for 32";
     assert!(message.contains(expected), "{message}");
-    other.batch_size = 0;
-    other.world_size = 4;
-    let message = refused(other, &[]);
+    let message = refused(r#"{"world_size": 4}"#);
     assert!(
         message.contains("job job has 2, this client asks for 4"),
         "{message}"
     );
-    let message = refused(wire::StreamSpec::default(), &["seed"]);
+    let message = refused(r#"{"seed": 0}"#);
     assert!(
         message.contains("seed: job job has 7, this client asks for 0"),
         "{message}"
     );
-    // What agrees may be said.
-    let same = wire::StreamSpec {
-        batch_size: 16,
-        seed: 7,
-        ..Default::default()
-    };
-    client.open(same).unwrap();
+    let message = refused(r#"{"label_base": "stored"}"#);
+    let expected = "label_base: job job has 0, this client asks for \"stored\"";
+    assert!(message.contains(expected), "{message}");
+    let message = refused(r#"{"limit": 3}"#);
+    assert!(message.contains("limit: job job has none"), "{message}");
+    // What agrees may be said, in any words for the same.
+    let same = r#"{"batch_size": 16, "seed": 7, "shuffle": false, "transform": {"kind": "TrainTransform", "size": 8}}"#;
+    client.open(given(same)).unwrap();
 }
 
 #[test]
@@ -156,13 +138,9 @@ fn a_slow_trainer_slows_nobody_else() {
     let server = with_job();
     let client = join(&server);
     // Takes one batch and then nothing, while its rank's batches wait.
-    let mut slow = client.open(wire::StreamSpec::default()).unwrap();
+    let mut slow = client.open(LoaderOptions::default()).unwrap();
     slow.next_batch().unwrap().unwrap();
-    let spec = wire::StreamSpec {
-        rank: 1,
-        ..Default::default()
-    };
-    let mut quick = client.open(spec).unwrap();
+    let mut quick = client.open(given(r#"{"rank": 1}"#)).unwrap();
     for _ in 0..50 {
         while quick.next_batch().unwrap().is_some() {}
     }

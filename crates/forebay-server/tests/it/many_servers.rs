@@ -53,7 +53,7 @@ fn looking(transport: Transport) -> ClientOptions {
 
 fn rank(rank: u64, world_size: u64) -> OpenOptions {
     let mut open = epochs(1);
-    (open.spec.rank, open.spec.world_size) = (rank, world_size);
+    (open.options.rank, open.options.world_size) = (Some(rank), Some(world_size));
     open
 }
 
@@ -65,9 +65,9 @@ fn take(stream: &mut Stream, batches: u64) -> bool {
             return true;
         };
         assert_eq!((batch.epoch, batch.position), (epoch, position));
-        let spec = stream.spec();
+        let info = stream.info();
         for (i, &sample) in batch.samples.iter().enumerate() {
-            let at = position + spec.rank + i as u64 * spec.world_size;
+            let at = position + info.rank() + i as u64 * info.world_size();
             assert_eq!(sample, at);
             let image = batch.image(i).unwrap();
             let same = |(j, &byte): (usize, &u8)| byte == Synthetic::pixel(sample, j);
@@ -292,7 +292,7 @@ fn a_client_that_stays_is_served_until_the_end() {
     });
     assert!(matches!(raw.read(), Message::Welcome(_)));
     raw.send(wire::Open {
-        spec: Some(spec()),
+        spec: Some(support::sent(&spec().encode().json)),
         ..wire::Open::default()
     });
     assert!(matches!(raw.read(), Message::Opened(_)));

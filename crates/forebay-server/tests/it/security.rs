@@ -139,15 +139,7 @@ fn large_batches_go_through_tls_while_the_client_speaks() {
     let authority = Authority::new();
     let server = secure(authority.server(), &Log::default());
     // 3 MB a batch; once with a checksum of each.
-    let large = wire::StreamSpec {
-        transform: Some(wire::Transform {
-            kind: Some(wire::transform::Kind::Train(wire::TrainTransform {
-                size: 354,
-                ..Default::default()
-            })),
-        }),
-        ..spec()
-    };
+    let large = support::given(r#"{"transform": {"kind": "train", "size": 354}}"#).or(&spec());
     for payload_checksum in [None, Some(true)] {
         let client_options = ClientOptions {
             payload_checksum,

@@ -75,11 +75,11 @@ fn ranks_of_any_world_get_the_epoch_together(transport: Transport) {
         let mut seen = Vec::new();
         for rank in 0..world_size {
             let mut open = epochs(1);
-            open.spec.batch_size = 8 / world_size;
-            open.spec.rank = rank;
-            open.spec.world_size = world_size;
-            open.spec.keep_last = true;
-            open.spec.layout = wire::Layout::Nchw.into();
+            open.options.batch_size = Some(8 / world_size);
+            open.options.rank = Some(rank);
+            open.options.world_size = Some(world_size);
+            open.options.drop_last = Some(false);
+            open.options.layout = Some(Layout::Nchw);
             let mut stream = connect(server.addr(), transport).open(open).unwrap();
             assert_eq!(stream.layout(), Layout::Nchw);
             while let Some(batch) = stream.next_batch().unwrap() {
@@ -245,12 +245,18 @@ fn what_cannot_be_served_is_refused_with_a_reason(transport: Transport) {
         }
     };
     assert_eq!(
-        refused(|o| o.spec.split = "test".to_owned()).0,
+        refused(|o| o.options.split = Some("test".to_owned())).0,
         Kind::NotFound
     );
-    assert_eq!(refused(|o| o.spec.batch_size = 101).0, Kind::Invalid);
-    assert_eq!(refused(|o| o.spec.batch_size = u64::MAX).0, Kind::Invalid);
-    assert_eq!(refused(|o| o.spec.rank = 1).0, Kind::Invalid);
+    assert_eq!(
+        refused(|o| o.options.batch_size = Some(101)).0,
+        Kind::Invalid
+    );
+    assert_eq!(
+        refused(|o| o.options.batch_size = Some(u64::MAX)).0,
+        Kind::Invalid
+    );
+    assert_eq!(refused(|o| o.options.rank = Some(1)).0, Kind::Invalid);
     let (kind, message) = refused(|o| o.fingerprint = Some("another".to_owned()));
     assert_eq!(kind, Kind::Mismatch);
     assert!(

@@ -40,8 +40,8 @@ fn worked_bytes_are_right() {
     let client = Limits::from_client();
     check("close", wire::Close {}, &[], client);
     let hello = wire::Hello {
-        version_min: 1,
-        version_max: 1,
+        version_min: 2,
+        version_max: 2,
         client: "doc".to_owned(),
         dataset: "set".to_owned(),
         ..wire::Hello::default()

@@ -82,7 +82,7 @@ pub(super) fn one_epoch(
     )?;
     // As trainers do it, epoch after epoch: the server is asked where its time went while it has the
     // stream. One epoch of it is taken.
-    let mut stream = client.open(options.to_spec(&split.name))?;
+    let mut stream = client.open(options.to_schema().with_split(&split.name))?;
     let mut figures = StreamFigures {
         url,
         split: split.name.clone(),

@@ -355,7 +355,7 @@ mod tests {
             ] {
                 let config = Config::parse(&text, "docs/serving.md").unwrap();
                 for (name, job) in &config.jobs {
-                    super::super::job::spec(job).unwrap_or_else(|e| panic!("{name}: {e}"));
+                    super::super::job::options(job).unwrap_or_else(|e| panic!("{name}: {e}"));
                 }
                 assert!(!config.datasets.is_empty() && !config.jobs.is_empty());
             }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use forebay_cache::Cache;
 use forebay_cache::ReadOptions;
 use forebay_image::Limits;
+use forebay_options::DEFAULT_BATCH_SIZE;
 use forebay_server::{
     AdminOptions, JobOptions, Observer, Pixels, Server, ServerOptions, ServerTls, Synthetic, Token,
     Tokens, key_is_readable_by_others,
@@ -314,11 +315,11 @@ impl Decided {
                 "there is no dataset {dataset:?}, but {names}"
             )));
         };
-        let mut spec = job::spec(job).map_err(wrong)?;
-        if let ("", [only]) = (spec.split.as_str(), &known.splits[..]) {
-            spec.split.clone_from(&only.name);
+        let mut options = job::options(job).map_err(wrong)?;
+        if let (None, [only]) = (&options.split, &known.splits[..]) {
+            options.split = Some(only.name.clone());
         }
-        if spec.split.is_empty() {
+        let Some(split) = options.split.clone() else {
             let names: Vec<&str> = known
                 .splits
                 .iter()
@@ -328,16 +329,17 @@ impl Decided {
                 "split = \"NAME\" is missing: {dataset} has {}",
                 names.join(", ")
             )));
-        }
-        let ranks = match spec.world_size {
-            0 => "any number of ranks".to_owned(),
-            n => quantity::counted(n, "rank", "ranks"),
+        };
+        let ranks = match options.world_size {
+            None => "any number of ranks".to_owned(),
+            Some(n) => quantity::counted(n, "rank", "ranks"),
         };
         let line = format!(
-            "a job: {dataset}/{}, {ranks} of {} samples a batch, seed {}",
-            spec.split, spec.batch_size, spec.seed
+            "a job: {dataset}/{split}, {ranks} of {} samples a batch, seed {}",
+            options.batch_size.unwrap_or(DEFAULT_BATCH_SIZE),
+            options.seed.unwrap_or(0)
         );
-        let splits = known.splits.iter().filter(|split| split.name == spec.split);
+        let splits = known.splits.iter().filter(|known| known.name == split);
         let entry = Entry {
             name: name.to_owned(),
             dataset: dataset.to_owned(),
@@ -347,7 +349,7 @@ impl Decided {
         };
         let options = JobOptions {
             dataset: dataset.to_owned(),
-            spec,
+            options,
         };
         server
             .add_job(name, options)
@@ -356,8 +358,8 @@ impl Decided {
             set_weight(server, name, weight).map_err(wrong)?;
         }
         let mut entry = entry;
-        if let Some(opened) = server.job(name) {
-            entry.more = facts(&opened, job.weight);
+        if let Some(info) = server.job(name) {
+            entry.more = facts(&info, job.weight);
         }
         Ok(entry)
     }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use forebay_wire::batch::{dtype_from_wire, layout_from_wire};
-use forebay_wire::{Layout, wire};
+use forebay_batch::Layout;
+use forebay_options::StreamInfo;
 use serde::Serialize;
 
 use crate::quantity;
@@ -62,32 +62,23 @@ impl fmt::Display for SplitEvent {
 }
 
 /// Lines that describe a job's options.
-pub(super) fn facts(opened: &wire::Opened, weight: Option<f64>) -> Vec<String> {
-    let spec = opened.spec.clone().unwrap_or_default();
-    let raw = forebay_wire::batch::is_raw(Some(&spec));
-    let numbers = match spec
-        .output
-        .as_ref()
-        .and_then(|output| dtype_from_wire(output.dtype))
-    {
-        _ if raw => "images as they are stored, that much on average".to_owned(),
-        dtype => {
-            let layout = match layout_from_wire(spec.layout) {
-                Some(Layout::Nchw) => "nchw",
-                _ => "nhwc",
+pub(super) fn facts(info: &StreamInfo, weight: Option<f64>) -> Vec<String> {
+    let options = &info.options;
+    let numbers = match options.keeps_encoded() {
+        true => "images as they are stored, that much on average".to_owned(),
+        false => {
+            let layout = match options.layout.unwrap_or_default() {
+                Layout::Nhwc => "nhwc",
+                Layout::Nchw => "nchw",
             };
-            format!("{}, {layout}", dtype.unwrap_or_default().name())
+            format!("{}, {layout}", options.dtype.unwrap_or_default().name())
         }
-    };
-    let samples = match opened.samples {
-        0 => opened.records,
-        samples => samples,
     };
     let mut lines = vec![format!(
         "an epoch of {}: {} of {} ({numbers})",
-        quantity::counted(samples, "sample", "samples"),
-        quantity::counted(opened.batches_per_epoch, "batch", "batches"),
-        quantity::bytes(opened.batch_bytes),
+        quantity::counted(info.samples, "sample", "samples"),
+        quantity::counted(info.batches_per_epoch, "batch", "batches"),
+        quantity::bytes(info.batch_bytes),
     )];
     if let Some(weight) = weight {
         lines.push(format!("weight {weight}"));

@@ -1,16 +1,14 @@
 //! A job of CONFIG.toml as the options of its streams.
 
 use forebay_loader::Options;
-use forebay_wire::wire::StreamSpec;
+use forebay_options::LoaderOptions;
 
 use super::config::Job;
 
-/// The streams of a job: everything but the rank, and the world size where it is left open.
-pub(super) fn spec(job: &Job) -> Result<StreamSpec, String> {
-    let given = &job.options;
-    let mut options = Options::from_schema(given).map_err(|e| e.to_string())?;
-    options.world_size = given.world_size.unwrap_or(0);
-    Ok(options.to_spec(given.split.as_deref().unwrap_or_default()))
+/// The options of a job's streams, checked.
+pub(super) fn options(job: &Job) -> Result<LoaderOptions, String> {
+    Options::from_schema(&job.options).map_err(|e| e.to_string())?;
+    Ok(job.options.clone())
 }
 
 #[cfg(test)]
@@ -20,19 +18,18 @@ mod tests {
 
     use super::*;
 
-    fn job(text: &str) -> Result<StreamSpec, String> {
+    fn job(text: &str) -> Result<LoaderOptions, String> {
         let job: Job = toml::from_str(text).map_err(|e| e.message().to_owned())?;
-        spec(&job)
+        super::options(&job)
     }
 
     fn options(text: &str) -> Options {
-        Options::from_spec(&job(text).unwrap(), u64::MAX).unwrap()
+        Options::from_schema(&job(text).unwrap()).unwrap()
     }
 
     #[test]
     fn a_job_of_nothing_has_the_defaults_of_the_loader() {
-        let mut expected = Options::new(32, Transform::Train(TrainTransform::new(224)));
-        expected.world_size = 0;
+        let expected = Options::new(32, Transform::Train(TrainTransform::new(224)));
         assert_eq!(options(""), expected);
     }
 

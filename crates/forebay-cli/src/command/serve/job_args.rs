@@ -80,6 +80,7 @@ mod tests {
             world_size = 4
             seed = 7
             shuffle = "blocks"
+            reshuffle = false
             block_records = 16
             window_blocks = 3
             lanes = 8
@@ -87,6 +88,7 @@ mod tests {
             batch_transform = { kind = "Mixup", alpha = 0.2 }
             layout = "nchw"
             dtype = "float16"
+            normalize = { mean = [0.5, 0.5, 0.5], std = [0.25, 0.25, 0.25] }
             profile = "opencv"
             exif_orientation = true
             dct_scaling = true
@@ -117,6 +119,7 @@ mod tests {
             "7",
             "--shuffle",
             "blocks",
+            "--reshuffle=false",
             "--block-records",
             "16",
             "--window-blocks",
@@ -131,6 +134,8 @@ mod tests {
             "nchw",
             "--dtype",
             "float16",
+            "--normalize",
+            "{ mean = [0.5, 0.5, 0.5], std = [0.25, 0.25, 0.25] }",
             "--profile",
             "opencv",
             "--exif-orientation",

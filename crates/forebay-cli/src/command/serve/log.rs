@@ -103,18 +103,16 @@ fn fields(event: &Event<'_>, level: Level, now: SystemTime) -> Map<String, Value
         Event::Opened {
             connection,
             dataset,
-            opened,
+            stream,
             epoch,
             position,
         } => {
             put("connection", json!(connection));
             put("name", json!(dataset));
-            if let Some(spec) = &opened.spec {
-                put("split", json!(spec.split));
-                put("rank", json!(spec.rank));
-                put("world_size", json!(spec.world_size));
-                put("batch_size", json!(spec.batch_size));
-            }
+            put("split", json!(stream.options.split));
+            put("rank", json!(stream.rank()));
+            put("world_size", json!(stream.world_size()));
+            put("batch_size", json!(stream.batch_size()));
             put("epoch", json!(epoch));
             put("position", json!(position));
             "opened"

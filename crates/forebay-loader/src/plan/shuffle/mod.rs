@@ -44,6 +44,8 @@ pub struct Shuffle {
     pub block_records: u64,
     /// Blocks mixed together in one lane; 0 selects [`defaults::WINDOW_BLOCKS`].
     pub window_blocks: u64,
+    /// Whether each epoch has another order; otherwise all have that of epoch 0.
+    pub reshuffle: bool,
 }
 
 impl Default for Shuffle {
@@ -64,6 +66,7 @@ impl Shuffle {
             kind,
             block_records: 0,
             window_blocks: 0,
+            reshuffle: true,
         }
     }
 
@@ -75,6 +78,7 @@ impl Shuffle {
             kind: &blocks::Blocks,
             block_records,
             window_blocks,
+            reshuffle: true,
         }
     }
 
@@ -110,6 +114,11 @@ impl Shuffle {
     #[must_use]
     pub fn has_blocks(&self) -> bool {
         self.kind.has_blocks()
+    }
+
+    /// The epoch whose order `epoch` has.
+    pub(super) fn order_of(&self, epoch: u64) -> u64 {
+        if self.reshuffle { epoch } else { 0 }
     }
 
     /// Fills in the sizes that are 0, for a dataset of `records` records in `bytes` bytes whose manifest may
@@ -157,8 +166,8 @@ impl Shuffle {
 
 impl PartialEq for Shuffle {
     fn eq(&self, other: &Self) -> bool {
-        let sizes = |of: &Shuffle| (of.block_records, of.window_blocks);
-        self.name() == other.name() && sizes(self) == sizes(other)
+        let fields = |of: &Shuffle| (of.block_records, of.window_blocks, of.reshuffle);
+        self.name() == other.name() && fields(self) == fields(other)
     }
 }
 
@@ -166,7 +175,8 @@ impl Eq for Shuffle {}
 
 impl Hash for Shuffle {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.name(), self.block_records, self.window_blocks).hash(state);
+        let sizes = (self.block_records, self.window_blocks);
+        (self.name(), sizes, self.reshuffle).hash(state);
     }
 }
 
@@ -176,6 +186,9 @@ impl fmt::Display for Shuffle {
         f.write_str(self.name())?;
         if self.has_blocks() {
             write!(f, ":{}x{}", self.block_records, self.window_blocks)?;
+        }
+        if !self.reshuffle {
+            f.write_str(":fixed")?;
         }
         Ok(())
     }

@@ -1,12 +1,13 @@
 //! What Python gives, read into values: with errors that name the option, and say what was expected.
 
-use forebay_loader::LabelBase;
+use forebay_loader::Shuffle;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyList};
+use pyo3::types::{PyBool, PyBytes, PyList};
+use serde_json::Value;
 
 use super::keywords::named;
-use super::{refused, shuffles};
+use super::refused;
 use crate::failure::{Failure, unexpected};
 
 /// A whole number, or what stood in its place; who knows the option's name refuses that.
@@ -94,6 +95,40 @@ pub(super) fn listed<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAn
     }
 }
 
+/// The bytes of an array of numbers of these kinds, each converted to `dtype`, without an object for each; `None` for
+/// anything else.
+fn array(given: &Bound<'_, PyAny>, kinds: &str, dtype: &str) -> PyResult<Option<Vec<u8>>> {
+    if given.getattr_opt("dtype")?.is_none() {
+        return Ok(None);
+    }
+    let numpy = given.py().import("numpy")?;
+    let Ok(array) = numpy.call_method1("asarray", (given,)) else {
+        return Ok(None);
+    };
+    let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
+    let sides: usize = array.getattr("ndim")?.extract()?;
+    if sides != 1 || !kinds.contains(&kind) {
+        return Ok(None);
+    }
+    let bytes = array
+        .call_method1("astype", (dtype,))?
+        .call_method0("tobytes")?;
+    Ok(Some(bytes.cast::<PyBytes>()?.as_bytes().to_vec()))
+}
+
+/// Numbers, of an array or of any sequence.
+pub(super) fn numbers(given: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
+    match array(given, "fiu", "<f4")? {
+        Some(bytes) => Ok(bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&four| f32::from_le_bytes(four))
+            .collect()),
+        None => listed(given)?.extract(),
+    }
+}
+
 /// Numbers of records.
 pub(crate) struct Indices(pub(super) Vec<u64>);
 
@@ -102,6 +137,27 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Indices {
 
     fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         const EXPECTED: &str = "numbers of records, from 0";
+        let out_of_range = || {
+            let found = "a list with a number below 0, or above 2^64";
+            PyErr::from(refused("indices", found, EXPECTED))
+        };
+        if let Some(bytes) = array(&given, "u", "<u8")? {
+            let numbers = bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|&eight| u64::from_le_bytes(eight));
+            return Ok(Indices(numbers.collect()));
+        }
+        if let Some(bytes) = array(&given, "i", "<i8")? {
+            let numbers = bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|&eight| i64::from_le_bytes(eight));
+            let numbers: Result<Vec<u64>, _> = numbers.map(u64::try_from).collect();
+            return numbers.map(Indices).map_err(|_| out_of_range());
+        }
         let list = listed(&given)?;
         if list
             .get_item(0)
@@ -112,8 +168,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Indices {
         }
         list.extract().map(Indices).map_err(|error| {
             if error.is_instance_of::<PyOverflowError>(given.py()) {
-                let found = "a list with a number below 0, or above 2^64";
-                return refused("indices", found, EXPECTED).into();
+                return out_of_range();
             }
             unexpected(&given, EXPECTED)
         })
@@ -121,7 +176,17 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Indices {
 }
 
 /// Classes that are chosen.
-pub(crate) struct Classes(pub(super) Vec<Class>);
+pub(crate) struct Classes(Vec<Class>);
+
+impl From<Classes> for Value {
+    fn from(classes: Classes) -> Value {
+        let one = |class| match class {
+            Class::Name(name) => Value::from(name),
+            Class::Label(label) => Value::from(label),
+        };
+        classes.0.into_iter().map(one).collect()
+    }
+}
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Classes {
     type Error = PyErr;
@@ -138,71 +203,71 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Classes {
     }
 }
 
-/// The name of a type of numbers, also of numpy's, torch's, JAX's and TensorFlow's types.
-pub(crate) struct DtypeName(pub(super) String);
+/// A name among several; types of numpy, torch, JAX and TensorFlow stand for theirs.
+pub(crate) struct ChoiceName(pub(super) String);
 
-impl<'a, 'py> FromPyObject<'a, 'py> for DtypeName {
+impl<'a, 'py> FromPyObject<'a, 'py> for ChoiceName {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         if let Ok(name) = given.extract() {
-            return Ok(DtypeName(name));
+            return Ok(ChoiceName(name));
         }
         for attribute in ["name", "__name__"] {
             if let Some(name) = given.getattr_opt(attribute)?
                 && let Ok(name) = name.extract()
             {
-                return Ok(DtypeName(name));
+                return Ok(ChoiceName(name));
             }
         }
         // torch has no other name for its types.
         let text = given.str()?.to_string();
         match text.strip_prefix("torch.") {
-            Some(name) => Ok(DtypeName(name.to_owned())),
-            None => {
-                let expected = "'uint8', 'float32', 'float16' or 'bfloat16', or such a type";
-                Err(unexpected(&given, expected))
-            }
+            Some(name) => Ok(ChoiceName(name.to_owned())),
+            None => Err(unexpected(&given, "a name")),
         }
     }
 }
 
-/// `shuffle`: a yes or no, or the name of a way.
-pub(crate) enum ShuffleWish {
-    Whether(bool),
-    Named(String),
-}
+/// `shuffle`: whether, or the name of a way.
+pub(crate) struct ShuffleName(pub(super) Value);
 
-impl<'a, 'py> FromPyObject<'a, 'py> for ShuffleWish {
+impl<'a, 'py> FromPyObject<'a, 'py> for ShuffleName {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok(whether) = given.extract() {
-            return Ok(ShuffleWish::Whether(whether));
+        if let Ok(whether) = given.extract::<bool>() {
+            return Ok(ShuffleName(whether.into()));
         }
-        let named = given.extract().map(ShuffleWish::Named);
-        named.map_err(|_| unexpected(&given, &shuffles()))
+        let name = given.extract::<String>();
+        name.map(|name| ShuffleName(name.into())).map_err(|_| {
+            let names: Vec<String> = Shuffle::names().map(|name| format!("'{name}'")).collect();
+            unexpected(
+                &given,
+                &format!("True, False or one of {}", names.join(", ")),
+            )
+        })
     }
 }
 
-/// `label_base`: 0, 1 or "stored".
-pub(crate) struct GivenBase(pub(crate) LabelBase);
+/// `label_base`: a number or a word.
+pub(crate) struct Base(pub(super) Value);
 
-impl<'a, 'py> FromPyObject<'a, 'py> for GivenBase {
+impl<'a, 'py> FromPyObject<'a, 'py> for Base {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(text) = given.extract::<String>() {
+            return Ok(Base(text.into()));
+        }
         let number = given.extract::<i64>().ok();
-        let base = match number.filter(|_| !given.is_instance_of::<PyBool>()) {
-            Some(0) => LabelBase::Zero,
-            Some(1) => LabelBase::One,
-            _ if given.extract::<&str>().is_ok_and(|text| text == "stored") => LabelBase::Stored,
-            _ => {
+        match number.filter(|_| !given.is_instance_of::<PyBool>()) {
+            Some(number) => Ok(Base(number.into())),
+            None => {
                 let found = given.repr()?.to_string();
-                return Err(refused("label_base", found, "0, 1 or 'stored'").into());
+                Err(refused("label_base", found, "0, 1 or 'stored'").into())
             }
-        };
-        Ok(GivenBase(base))
+        }
     }
 }
 

@@ -39,20 +39,6 @@ impl<'py> Keywords<'py> {
         Ok(Keywords { function, left })
     }
 
-    /// Whether any of these options has a value.
-    pub(crate) fn has(&self, names: &[&str]) -> PyResult<bool> {
-        for name in names {
-            if self
-                .left
-                .get_item(name)?
-                .is_some_and(|value| !value.is_none())
-            {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// The value of an option as it was given.
     pub(crate) fn raw(&mut self, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
         let value = self.left.get_item(name)?;
@@ -97,10 +83,6 @@ impl<'py> Keywords<'py> {
         Ok(bytes.map(|bytes| bytes.number(name)).transpose()?)
     }
 
-    pub(crate) fn flag(&mut self, name: &str) -> PyResult<Option<bool>> {
-        self.simple(name, "True or False")
-    }
-
     pub(crate) fn text(&mut self, name: &str) -> PyResult<Option<String>> {
         self.simple(name, "a str")
     }
@@ -119,12 +101,17 @@ impl<'py> Keywords<'py> {
 
     /// Refuses options that no other call took.
     pub(crate) fn end(self) -> PyResult<()> {
-        match self.left.keys().iter().next() {
-            None => Ok(()),
-            Some(name) => Err(PyTypeError::new_err(format!(
-                "{}() got an unexpected keyword argument '{name}'",
-                self.function
-            ))),
-        }
+        let Some(name) = self.left.keys().iter().next() else {
+            return Ok(());
+        };
+        let name = name.str()?.to_string();
+        let hint = match name.as_str() {
+            "pad_last" => ": drop_last=False pads the last batch",
+            _ => "",
+        };
+        Err(PyTypeError::new_err(format!(
+            "{}() got an unexpected keyword argument '{name}'{hint}",
+            self.function
+        )))
     }
 }

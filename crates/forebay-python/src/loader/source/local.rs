@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use forebay_cache::ReadOptions;
 use forebay_loader::{Loader, Mix, MixLabels, Monitor, Options};
+use forebay_server::counters;
 use forebay_shard::{Dataset, Split};
 use forebay_store::Cancel;
 use forebay_wire::Batch;
@@ -26,7 +27,11 @@ fn dataset(place: &OsStr, read: &ReadOptions) -> Result<Dataset, Failure> {
 pub(super) fn reach(place: &OsStr, wish: &Wish) -> Result<Box<dyn Opener>, Failure> {
     // A loader has reads on its way by itself, within its own budget.
     let dataset = dataset(place, &wish.read.open()?.for_loader())?;
-    let name = choose(wish.split.as_deref(), dataset.splits(), &place.display())?;
+    let name = choose(
+        wish.given.split.as_deref(),
+        dataset.splits(),
+        &place.display(),
+    )?;
     Ok(Box::new(Reached {
         options: wish.options.clone(),
         records: Records::One(dataset.split(&name)?),
@@ -41,7 +46,11 @@ pub(super) fn reach_mix(given: &GivenMix, wish: &Wish) -> Result<Box<dyn Opener>
     let read = wish.read.open()?.for_loader();
     for path in &given.sources {
         let dataset = dataset(path.as_os_str(), &read)?;
-        let name = choose(wish.split.as_deref(), dataset.splits(), &path.display())?;
+        let name = choose(
+            wish.given.split.as_deref(),
+            dataset.splits(),
+            &path.display(),
+        )?;
         splits.push(dataset.split(&name)?);
     }
     let mut mix = Mix::new(splits);
@@ -154,7 +163,7 @@ impl Handle for Hold {
         let stats = self.monitor.stats();
         Counters {
             verdict: Some(stats.verdict().to_string()),
-            wire: stats.to_wire(),
+            wire: counters::to_wire(&stats),
         }
     }
 }

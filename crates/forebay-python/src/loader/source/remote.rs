@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use forebay_client::{
     Client, ClientOptions, ClientTls, Interrupter, OpenOptions, Stream, StreamStats, Wanted,
 };
-use forebay_loader::{Options, Stats};
-use forebay_proto::wire;
-use forebay_wire::Batch;
+use forebay_loader::Options;
+use forebay_options::LoaderOptions;
+use forebay_server::counters;
+use forebay_wire::{Batch, wire};
 
 use super::{Counters, Handle, Opened, Opener, Servers, choose};
 use crate::failure::{Failure, Kind};
@@ -50,8 +51,8 @@ pub(super) fn reach(url: &str, wish: Wish) -> Result<Box<dyn Opener>, Failure> {
     }
     let client = Client::connect(url, options)?;
     let names = client.splits().iter().map(|split| split.name.as_str());
-    let wanted = match (client.job(), &wish.split) {
-        (Some(job), None) => Some(job.split.as_str()),
+    let wanted = match (client.job(), &wish.given.split) {
+        (Some(job), None) => job.split.as_deref(),
         (_, wanted) => wanted.as_deref(),
     };
     let split = choose(wanted, names, &url)?;
@@ -68,41 +69,33 @@ struct Reached {
     client: Client,
     split: String,
     options: Options,
-    /// Options that were named, the ranks left aside.
-    given: Vec<&'static str>,
+    /// The options that were named.
+    given: LoaderOptions,
 }
 
 impl Opener for Reached {
     fn job_world(&self) -> Option<u64> {
-        let world_size = self.client.job()?.world_size;
-        (world_size > 0).then_some(world_size)
+        self.client.job()?.world_size
     }
 
     fn open(&self, ranks: &Ranks) -> Result<(Opened, Box<dyn Source>), Failure> {
         let Reached { client, split, .. } = self;
         let mut options = self.options.clone();
         (options.rank, options.world_size) = (ranks.rank, ranks.world_size);
-        let asked = options.to_spec(split);
-        let mut given = self.given.clone();
-        if ranks.world_is_known {
-            given.push("world_size");
-        }
-        let open = match client.job() {
-            None => OpenOptions::from(asked),
-            Some(_) => OpenOptions {
-                given: given.iter().map(|&name| name.to_owned()).collect(),
-                ..OpenOptions::from(only(&given, asked))
-            },
+        let asked = match client.job() {
+            // Every option: the defaults of this release count.
+            None => options.to_schema().with_split(split),
+            // A job knows those that were not named.
+            Some(_) => {
+                let mut given = self.given.clone();
+                given.rank = Some(ranks.rank);
+                given.world_size = ranks.world_is_known.then_some(ranks.world_size);
+                given
+            }
         };
         let sample_fingerprint = Some(client.welcome().sample_fingerprint.clone());
-        let stream = client.open(open)?;
-        let spec = stream.spec();
-        if spec.label_base() == wire::LabelBase::Unspecified {
-            let message =
-                "the server does not know of label_base and sends labels as stored: update it";
-            return Err(Failure::new(Kind::Server, message));
-        }
-        let resolved = Options::from_spec(&spec, u64::MAX)?;
+        let stream = client.open(OpenOptions::from(asked))?;
+        let resolved = Options::from_request(stream.options(), u64::MAX)?;
         let shared = Arc::new(Shared {
             opened: Instant::now(),
             batch_size: resolved.batch_size,
@@ -112,20 +105,17 @@ impl Opener for Reached {
                 stats: stream.stats(),
             }),
         });
-        let samples = match stream.opened().samples {
-            0 => stream.opened().records,
-            samples => samples,
-        };
+        let info = stream.info();
         let opened = Opened {
             fingerprint: stream.fingerprint().to_owned(),
             sample_fingerprint: sample_fingerprint.filter(|known| !known.is_empty()),
             split: split.clone(),
-            records: stream.opened().records,
-            samples,
-            batches: resolved.batches(samples)?,
+            records: info.records,
+            samples: info.samples,
+            batches: resolved.batches(info.samples)?,
             options: resolved,
-            label_base: Some(stream.opened().label_base),
-            classes: stream.opened().classes.as_slice().into(),
+            label_base: Some(info.label_base),
+            classes: info.classes.as_slice().into(),
             starts: None,
             handle: Arc::clone(&shared) as Arc<dyn Handle>,
         };
@@ -136,35 +126,6 @@ impl Opener for Reached {
         };
         Ok((opened, Box::new(source)))
     }
-}
-
-/// What was named; a job knows the rest.
-fn only(given: &[&str], asked: wire::StreamSpec) -> wire::StreamSpec {
-    let mut spec = wire::StreamSpec {
-        rank: asked.rank,
-        ..wire::StreamSpec::default()
-    };
-    for &name in given {
-        match name {
-            "split" => spec.split.clone_from(&asked.split),
-            "batch_size" => spec.batch_size = asked.batch_size,
-            "world_size" => spec.world_size = asked.world_size,
-            "lanes" => spec.lanes = asked.lanes,
-            "seed" => spec.seed = asked.seed,
-            "shuffle" => spec.shuffle.clone_from(&asked.shuffle),
-            "transform" => spec.transform.clone_from(&asked.transform),
-            "layout" => spec.layout = asked.layout,
-            "keep_last" => spec.keep_last = asked.keep_last,
-            "output" => spec.output.clone_from(&asked.output),
-            "decode" => spec.decode = asked.decode,
-            "sampling" => spec.sampling.clone_from(&asked.sampling),
-            "on_error" => spec.on_error = asked.on_error,
-            "batch_transform" => spec.batch_transform.clone_from(&asked.batch_transform),
-            "label_base" => spec.label_base = asked.label_base,
-            other => unreachable!("{other} is no field of a spec"),
-        }
-    }
-    spec
 }
 
 struct Remote {
@@ -267,7 +228,7 @@ impl Handle for Shared {
                 verdict: None,
             };
         };
-        let all = Stats::from_server(&server, stats.starved, self.opened.elapsed());
+        let all = counters::from_wire(&server, stats.starved, self.opened.elapsed());
         // The trainer of the server's pipeline is the thread that sends.
         server.stages.retain(|stage| stage.name != "trainer");
         server.stages.push(receive);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use forebay_client::{Client, ClientOptions, OpenOptions, Transport};
+use forebay_client::{Client, ClientOptions, LoaderOptions, OpenOptions, StreamInfo, Transport};
 use forebay_server::{
     BatchSource, Description, Event, Failure, Monitor, Pixels, Server, ServerHandle, ServerOptions,
     Source, StreamRequest, Synthetic,
@@ -72,16 +72,19 @@ pub fn url(addr: SocketAddr) -> String {
 }
 
 /// Batches of 8 images of 8x8 pixels: 1,536 bytes.
-pub fn spec() -> wire::StreamSpec {
+pub fn spec() -> LoaderOptions {
+    given(r#"{"batch_size": 8, "world_size": 1, "transform": {"kind": "train", "size": 8}}"#)
+}
+
+/// Options from JSON.
+pub fn given(json: &str) -> LoaderOptions {
+    serde_json::from_str(json).unwrap()
+}
+
+/// Options as a client sends them.
+pub fn sent(json: &str) -> wire::StreamSpec {
     wire::StreamSpec {
-        batch_size: 8,
-        world_size: 1,
-        transform: Some(wire::Transform {
-            kind: Some(wire::transform::Kind::Train(wire::TrainTransform {
-                size: 8,
-                ..Default::default()
-            })),
-        }),
+        options: json.to_owned(),
         ..Default::default()
     }
 }
@@ -150,7 +153,7 @@ impl Raw {
     pub fn opened(addr: SocketAddr, credit_bytes: u64) -> Raw {
         let mut raw = Raw::welcomed(addr);
         raw.send(wire::Open {
-            spec: Some(spec()),
+            spec: Some(sent(&spec().encode().json)),
             credit_bytes,
             ..Default::default()
         });
@@ -193,8 +196,8 @@ impl Raw {
 
 pub fn hello() -> wire::Hello {
     wire::Hello {
-        version_min: 1,
-        version_max: 1,
+        version_min: 2,
+        version_max: 2,
         client: "test".to_owned(),
         dataset: "set".to_owned(),
         ..Default::default()
@@ -289,8 +292,8 @@ struct WrappedBatches {
 }
 
 impl BatchSource for WrappedBatches {
-    fn opened(&self) -> wire::Opened {
-        self.inner.opened()
+    fn info(&self) -> StreamInfo {
+        self.inner.info()
     }
 
     fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {

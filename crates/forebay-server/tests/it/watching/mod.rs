@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::support::{LONG, Log, options};
+use crate::support::{LONG, Log, given, options};
 use forebay_cache::{Cache, CacheOptions};
 use forebay_client::{Client, ClientOptions};
 use forebay_image::{EvalTransform, Transform};
@@ -21,7 +21,6 @@ use forebay_pack::{Cancel, Format, PackOptions, pack};
 use forebay_server::report::{FORMAT, Report};
 use forebay_server::{Admin, AdminOptions, JobOptions, Server, ServerHandle};
 use forebay_shard::Dataset;
-use forebay_wire::wire;
 
 const LOCAL: &str = "127.0.0.1:0";
 /// Polling interval.
@@ -45,12 +44,13 @@ impl Watched {
         let mut server = Server::bind(options(&Log::default())).unwrap();
         let dataset = Dataset::open(&root).unwrap();
         server.add_dataset("pictures", &dataset).unwrap();
-        let mut spec =
-            Options::new(4, Transform::Eval(EvalTransform::new(112, 96))).to_spec("train");
-        spec.world_size = 2;
+        let mut spec = Options::new(4, Transform::Eval(EvalTransform::new(112, 96)))
+            .to_schema()
+            .with_split("train");
+        spec.world_size = Some(2);
         let job = JobOptions {
             dataset: "pictures".to_owned(),
-            spec,
+            options: spec,
         };
         server.add_job("resnet", job).unwrap();
         let server = server.spawn().unwrap();
@@ -108,10 +108,7 @@ impl Trainers {
             trainers.stop.push(stop);
             trainers.threads.push(thread::spawn(move || {
                 let client = Client::connect(&url, ClientOptions::default()).unwrap();
-                let spec = wire::StreamSpec {
-                    rank,
-                    ..wire::StreamSpec::default()
-                };
+                let spec = given(&format!(r#"{{"rank": {rank}}}"#));
                 let mut stream = client.open(spec).unwrap();
                 // A training step lasts until the test ends it.
                 let step = Duration::from_millis(15);

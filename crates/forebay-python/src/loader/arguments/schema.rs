@@ -1,0 +1,139 @@
+//! The options of the loader's schema, from what Python gives: by the kind of each.
+
+use forebay_image::{BatchTransform, Transform};
+use forebay_loader::Options;
+use forebay_options::{Kind, LoaderOption, LoaderOptions, NormalizeSpec, OPTIONS, Weights, shown};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::Value;
+
+use super::given::{Base, Bytes, ChoiceName, Class, Classes, Count, Indices, ShuffleName, numbers};
+use super::keywords::{Keywords, named};
+use super::refused;
+use crate::failure::unexpected;
+use crate::steps;
+use crate::transform::AnyTransform;
+
+/// Takes the options of the schema.
+pub(super) fn options(keywords: &mut Keywords<'_>) -> PyResult<LoaderOptions> {
+    let mut options = LoaderOptions::default();
+    for option in OPTIONS {
+        let given = keywords.raw(option.name)?.filter(|given| !given.is_none());
+        if let Some(given) = given {
+            put(&mut options, option, &given)?;
+        }
+    }
+    Ok(options)
+}
+
+/// The possible values of an option, as Python writes them.
+pub(super) fn expected(kind: Kind) -> String {
+    kind.expected().replace('"', "'")
+}
+
+fn put(
+    options: &mut LoaderOptions,
+    option: &LoaderOption,
+    given: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let name = option.name;
+    let wrong = |error| named(given.py(), name, error);
+    let value = match option.kind {
+        // These are no JSON in between: lists may be long, and transforms are objects.
+        Kind::Indices => {
+            options.indices = Some(given.extract::<Indices>().map_err(wrong)?.0);
+            return Ok(());
+        }
+        Kind::Weights => {
+            options.weights = Some(weights(given).map_err(wrong)?);
+            return Ok(());
+        }
+        Kind::Transform => {
+            let transform = given
+                .extract::<AnyTransform<'_>>()
+                .map_err(wrong)?
+                .compile()?;
+            options.transform = Options::new(1, transform).to_schema().transform;
+            return Ok(());
+        }
+        Kind::BatchTransform => {
+            options.batch_transform = Some(mixing(steps::batch_transform(given).map_err(wrong)?));
+            return Ok(());
+        }
+        Kind::Normalize => {
+            options.normalize = Some(normalize(given).map_err(wrong)?);
+            return Ok(());
+        }
+        Kind::Count(_) => Value::from(given.extract::<Count>().map_err(wrong)?.number(name)?),
+        Kind::Bytes => Value::from(given.extract::<Bytes>().map_err(wrong)?.number(name)?),
+        Kind::Flag => {
+            let flag = given.extract::<bool>();
+            Value::from(flag.map_err(|_| wrong(unexpected(given, "True or False")))?)
+        }
+        Kind::Choice(names) => {
+            let name = given.extract::<ChoiceName>().map_err(wrong)?.0;
+            let known = names.iter().find(|known| known.eq_ignore_ascii_case(&name));
+            known.map_or_else(|| Value::from(name), |&known| Value::from(known))
+        }
+        Kind::Classes => given.extract::<Classes>().map_err(wrong)?.into(),
+        Kind::Base => given.extract::<Base>().map_err(wrong)?.0,
+        Kind::Shuffle => given.extract::<ShuffleName>().map_err(wrong)?.0,
+        _ => {
+            let text = given.extract::<String>();
+            Value::from(text.map_err(|_| wrong(unexpected(given, "a str")))?)
+        }
+    };
+    let found = shown(&value);
+    options
+        .set(name, value)
+        .map_err(|_| refused(name, found, &expected(option.kind)).into())
+}
+
+fn mixing(transform: BatchTransform) -> forebay_options::Transforms {
+    let mut options = Options::new(1, Transform::Raw);
+    options.batch_transform = Some(transform);
+    options
+        .to_schema()
+        .batch_transform
+        .unwrap_or_else(|| unreachable!("it was just given"))
+}
+
+/// `(mean, std)`, or what has these two.
+fn normalize(given: &Bound<'_, PyAny>) -> PyResult<NormalizeSpec> {
+    let parts = match (given.getattr_opt("mean")?, given.getattr_opt("std")?) {
+        (Some(mean), Some(std)) => mean.extract().and_then(|mean| Ok((mean, std.extract()?))),
+        _ => given
+            .extract::<[[f32; 3]; 2]>()
+            .map(|[mean, std]| (mean, std)),
+    };
+    let parts = parts.map_err(|_| unexpected(given, "(mean, std), of three numbers each"));
+    parts.map(|(mean, std)| NormalizeSpec { mean, std })
+}
+
+/// A dictionary is by class; anything else is a number for each record.
+fn weights(given: &Bound<'_, PyAny>) -> PyResult<Weights> {
+    let Ok(by_class) = given.cast::<PyDict>() else {
+        let expected = "a dict of classes to numbers, or a number for each record";
+        let numbers = numbers(given).map_err(|_| unexpected(given, expected))?;
+        return Ok(Weights::BySample(numbers));
+    };
+    let (mut names, mut labels) = (Vec::new(), Vec::new());
+    for (class, weight) in by_class {
+        let weight: f64 = weight.extract()?;
+        match class.extract()? {
+            Class::Name(name) => names.push((name, weight)),
+            Class::Label(label) => labels.push((label, weight)),
+        }
+    }
+    match (names.is_empty(), labels.is_empty()) {
+        (false, false) => {
+            let expected = "classes by name, or by label";
+            Err(refused("weights", "given for both names and labels", expected).into())
+        }
+        (false, true) => Ok(Weights::ByClass(names.into_iter().collect())),
+        (true, _) => {
+            labels.sort_by_key(|label: &(i64, f64)| label.0);
+            Ok(Weights::ByLabel(labels))
+        }
+    }
+}

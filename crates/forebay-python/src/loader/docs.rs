@@ -1,0 +1,223 @@
+//! The docstring and the signature of `Loader`, with the options of the schema.
+
+use forebay_options::{Kind, LoaderOption, OPTIONS};
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
+use serde_json::Value;
+
+/// The docstring up to the options of the schema.
+const BEFORE: &str = r#"Batches of decoded images, in another order each epoch.
+
+One loop over the loader is one epoch, and the next loop is the next epoch, also after a loop
+that was left early: as `torch.utils.data.DataLoader` does with `shuffle=True`. `set_epoch`, or
+`sampler.set_epoch`, chooses the epoch of the next loop. Which samples are in which batch, in which order
+and with which random crops, is a function of the dataset, `seed`, `shuffle`, `lanes`
+and the epoch: not of threads, of the machine, or of whether a server is in between.
+
+Waiting for a batch lets other threads run and ends at Ctrl-C. Threads may share a
+loader; each batch goes to one of them. A loader does not survive a fork: make it in
+the process that uses it.
+
+Parameters
+----------
+source : str, os.PathLike or Mix
+    The directory of a dataset, its URL in a store (`s3://`, `gs://`, `az://`, `https://`), or
+    `forebay://HOST:PORT/NAME` (`forebays://` with TLS) for a dataset or a job that a server has. Several servers of the
+    same are `forebay://A:PORT,B:PORT/NAME`; all addresses of a name `forebay+dns://HOST:PORT/NAME`; those of a file
+    `forebay+file:///PATH/NAME`. A rank has one of them and goes on with another when that one is gone. A job
+    brings its own options: those given here must agree with them. A `Mix` is several datasets as one.
+"#;
+
+/// The options that only Python has, and the rest.
+const AFTER: &str = r#"threads : int, default 0
+    Threads that decode; 0 for as many as this process may use. A server has its own.
+memory : int or str, optional
+    Bytes, or a size such as "2GiB", for records and batches on their way. A server has its own.
+page_cache : {"keep", "drop"}, default "keep"
+    Whether the system keeps copies of what was read from local files. "drop" is for a dataset
+    larger than memory that would drive out what others read. A server decides for itself.
+timeout : float or None, default 300.0
+    The longest wait for a batch in seconds, and for a place at a server that is busy.
+transport : {"auto", "shm", "tcp"}, optional
+    How batches come from a server. "auto" takes memory shared with a server on this host, without a
+    copy, and TCP otherwise; "shm" wants shared memory or fails. By default what the environment
+    variable FOREBAY_TRANSPORT says, else "auto". `stats` tells which it is.
+connections : int, default 1
+    Over how many TCP connections each batch comes at once, up to 16: for a network that one of them, or
+    one core, does not fill.
+spread : int, default 1
+    From how many servers each batch comes at once, for a rank that takes more than one of them makes. `world_size`
+    times this has to divide `lanes`, and this `batch_size`. Batches stay the same. Not with `batch_transform`, `Raw` and
+    ``on_error="skip"``.
+storage_options : dict of str to str, optional
+    How a store is reached, see `open`. Credentials come from the environment otherwise.
+token : str, optional
+    A secret that lets this process into a server. By default that of the environment variable
+    FOREBAY_TOKEN. It is sent through TLS, or to a server on this machine, and never shown.
+token_file : str or os.PathLike, optional
+    A file whose first line is the token; read again for each connection, so that it may be
+    replaced. By default what FOREBAY_TOKEN_FILE names.
+tls_ca : str or os.PathLike, optional
+    For `forebays://`: the authorities (PEM) that the server's certificate may be signed by. By default what
+    FOREBAY_TLS_CA names, or those of the system.
+tls_cert, tls_key : str or os.PathLike, optional
+    Certificate and key (PEM) of this process, for servers that want them. By default what
+    FOREBAY_TLS_CLIENT_CERT and FOREBAY_TLS_CLIENT_KEY name.
+
+Raises
+------
+OptionError
+    An option, or a combination of them, that cannot work. From the first use on also where the rank cannot be
+    determined: WORLD_SIZE without a rank, or two sources that contradict each other.
+MissingError, MismatchError, ShardError, StorageError
+    See `open`.
+ServerError
+    When the server cannot be reached, or refuses.
+AuthError
+    When the server wants a token or a certificate, or has one that is not trusted.
+TimeoutError
+    When it does not answer in time.
+
+Examples
+--------
+>>> with forebay.Loader("packed/", batch_size=256) as loader:  # doctest: +SKIP
+...     for images, labels in loader:
+...         train(images, labels)
+"#;
+
+/// The options that only Python has: name, type for checkers and default.
+const OTHERS: [(&str, &str, &str); 13] = [
+    ("threads", "int", "0"),
+    ("memory", "int | str | None", "null"),
+    ("page_cache", r#"Literal["keep", "drop"]"#, r#""keep""#),
+    ("timeout", "float | None", "300.0"),
+    (
+        "transport",
+        r#"Literal["auto", "shm", "tcp"] | None"#,
+        "null",
+    ),
+    ("connections", "int", "1"),
+    ("spread", "int", "1"),
+    ("storage_options", "dict[str, str] | None", "null"),
+    ("token", "str | None", "null"),
+    ("token_file", "str | os.PathLike[str] | None", "null"),
+    ("tls_ca", "str | os.PathLike[str] | None", "null"),
+    ("tls_cert", "str | os.PathLike[str] | None", "null"),
+    ("tls_key", "str | os.PathLike[str] | None", "null"),
+];
+
+/// The types of an option: for people, and for checkers.
+fn types(kind: Kind) -> (String, String) {
+    let known = match kind {
+        Kind::Count(_) => ("int", "int"),
+        Kind::Bytes => ("int or str", "int | str"),
+        Kind::Flag => ("bool", "bool"),
+        Kind::Choice(names) => {
+            let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+            let names = names.join(", ");
+            let (of_library, checked) = match names.contains("float32") {
+                true => (
+                    " or such a type of numpy, torch or JAX",
+                    " | npt.DTypeLike | _NamedType",
+                ),
+                false => ("", ""),
+            };
+            return (
+                format!("{{{names}}}{of_library}"),
+                format!("Literal[{names}]{checked}"),
+            );
+        }
+        Kind::Transform => (
+            "TrainTransform, EvalTransform, list of transforms or Raw",
+            "_Transform",
+        ),
+        Kind::BatchTransform => ("Mixup, CutMix or RandomChoice", "_BatchTransform"),
+        Kind::Indices => (
+            "sequence, array or tensor of int",
+            "Sequence[int] | npt.NDArray[np.integer[Any]] | _Tensor",
+        ),
+        Kind::Classes => ("sequence of str or int", "Sequence[str | int]"),
+        Kind::Weights => (
+            "dict or sequence of float",
+            "Mapping[str, float] | Mapping[int, float] | Sequence[float] | npt.NDArray[np.floating[Any]]",
+        ),
+        Kind::Base => (r#"{0, 1, "stored"}"#, r#"Literal[0, 1, "stored"]"#),
+        Kind::Shuffle => ("bool or str", "bool | str"),
+        Kind::Normalize => (
+            "tuple of two sequences of float",
+            "tuple[Sequence[float], Sequence[float]] | Normalize",
+        ),
+        _ => ("str", "str"),
+    };
+    (known.0.to_owned(), known.1.to_owned())
+}
+
+/// The default that a signature shows; null where it depends on others.
+fn default(option: &LoaderOption) -> Value {
+    let number = || {
+        option
+            .default
+            .parse::<u64>()
+            .map_or(Value::Null, Value::from)
+    };
+    match option.kind {
+        Kind::Count(_) | Kind::Base => number(),
+        Kind::Flag => Value::from(option.default == "true"),
+        Kind::Choice(names) if !names.contains(&option.default) => Value::Null,
+        Kind::Choice(_) | Kind::Shuffle => Value::from(option.default),
+        _ => Value::Null,
+    }
+}
+
+/// The docstring of `Loader`.
+pub(super) fn docstring() -> String {
+    let mut text = BEFORE.to_owned();
+    for option in OPTIONS {
+        let default = match default(option) {
+            Value::Null => "optional".to_owned(),
+            Value::Bool(true) => "default True".to_owned(),
+            Value::Bool(false) => "default False".to_owned(),
+            value => format!("default {value}"),
+        };
+        let (kind, _) = types(option.kind);
+        text += &format!(
+            "{} : {kind}, {default}\n    {}.\n",
+            option.name,
+            option.doc.trim()
+        );
+        for line in option.details {
+            text += &format!("    {}\n", line.trim());
+        }
+    }
+    text + AFTER.trim_end()
+}
+
+/// The signature of `Loader`, with types for checkers.
+pub(super) fn signature<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    let inspect = py.import("inspect")?;
+    let class = inspect.getattr("Parameter")?;
+    let json = py.import("json")?;
+    let parameter =
+        |name: &str, kind: &str, more: &Bound<'py, PyDict>| -> PyResult<Bound<'py, PyAny>> {
+            class.call((name, class.getattr(kind)?), Some(more))
+        };
+    let source = [("annotation", "str | os.PathLike[str] | Mix")].into_py_dict(py)?;
+    let mut parameters = vec![parameter("source", "POSITIONAL_OR_KEYWORD", &source)?];
+    let schema = OPTIONS.iter().map(|option| {
+        let default = default(option);
+        let (_, mut checked) = types(option.kind);
+        if default.is_null() {
+            checked += " | None";
+        }
+        (option.name, checked, default.to_string())
+    });
+    let others = OTHERS.into_iter();
+    let others =
+        others.map(|(name, checked, default)| (name, checked.to_owned(), default.to_owned()));
+    for (name, annotation, default) in schema.chain(others) {
+        let more = [("annotation", annotation)].into_py_dict(py)?;
+        more.set_item("default", json.call_method1("loads", (default,))?)?;
+        parameters.push(parameter(name, "KEYWORD_ONLY", &more)?);
+    }
+    inspect.getattr("Signature")?.call1((parameters,))
+}

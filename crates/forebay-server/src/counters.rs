@@ -1,0 +1,222 @@
+//! The counters of a loader, as they travel.
+
+use std::time::Duration;
+
+use forebay_loader::{Network, ReadLevel, StageStats, Stats};
+use forebay_shard::{CacheHits, StorageStats};
+use forebay_wire::wire;
+
+/// More reads at once than any source wants.
+const MOST_LEVELS: usize = 1024;
+
+/// The counters of a loader for its client. What was sent is for the sender to fill in.
+#[must_use]
+pub fn to_wire(stats: &Stats) -> wire::Stats {
+    let stage = |stage: StageStats| wire::Stage {
+        name: stage.name.to_owned(),
+        busy_s: stage.busy_s,
+        starved_s: stage.starved_s,
+        blocked_s: stage.blocked_s,
+        threads: u32::try_from(stage.threads).unwrap_or(u32::MAX),
+    };
+    let level = |level: &ReadLevel| wire::ReadLevel {
+        seconds: level.seconds,
+        bytes: level.bytes,
+    };
+    wire::Stats {
+        stages: stats.stages().into_iter().map(stage).collect(),
+        images: stats.images,
+        decoded: stats.images,
+        batches: stats.batches,
+        bytes_read: stats.bytes_read,
+        payload_bytes: 0,
+        elapsed_s: stats.wall_s,
+        failed: stats.failed,
+        failures: stats.failures.clone(),
+        reads: stats.reads.iter().map(level).collect(),
+        cores: u32::try_from(stats.cores).unwrap_or(u32::MAX),
+        traffic: stats.traffic.as_ref().map(traffic_to_wire),
+        decode_cpu_s: stats.decode_cpu_s,
+        process_cpu_s: stats.process_cpu_s,
+    }
+}
+
+/// The counters of a stream: from what its server says, and from how long its client waited for batches (`starved`) since
+/// it was opened (`elapsed`). The numbers are a peer's: any of them may be anything.
+#[must_use]
+pub fn from_wire(server: &wire::Stats, starved: Duration, elapsed: Duration) -> Stats {
+    let stage = |name: &'static str| {
+        let found = server.stages.iter().find(|stage| stage.name == name);
+        found.map_or(
+            StageStats {
+                name,
+                ..StageStats::default()
+            },
+            |found| StageStats {
+                name,
+                threads: usize::try_from(found.threads).unwrap_or(usize::MAX),
+                busy_s: found.busy_s,
+                starved_s: found.starved_s,
+                blocked_s: found.blocked_s,
+            },
+        )
+    };
+    let send = stage("send");
+    let all = send.busy_s + send.starved_s + send.blocked_s;
+    let part = |some: f64| if all > 0.0 { some / all } else { 0.0 };
+    let starved_s = starved.as_secs_f64();
+    Stats {
+        wall_s: server.elapsed_s,
+        fetch: stage("fetch"),
+        decode: stage("decode"),
+        transform: stage("transform"),
+        trainer: StageStats {
+            name: "trainer",
+            threads: 1,
+            busy_s: (elapsed.as_secs_f64() - starved_s).max(0.0),
+            starved_s,
+            blocked_s: 0.0,
+        },
+        images: server.images,
+        batches: server.batches,
+        bytes_read: server.bytes_read,
+        failed: server.failed,
+        failures: server.failures.clone(),
+        network: Some(Network {
+            sending: part(send.busy_s + send.blocked_s),
+            waiting: part(send.starved_s),
+            bytes_per_s: if server.elapsed_s > 0.0 {
+                server.payload_bytes as f64 / server.elapsed_s
+            } else {
+                0.0
+            },
+        }),
+        traffic: server.traffic.as_ref().map(traffic_from_wire),
+        reads: levels(&server.reads),
+        cores: usize::try_from(server.cores).unwrap_or(usize::MAX),
+        decode_cpu_s: server.decode_cpu_s,
+        process_cpu_s: server.process_cpu_s,
+        ..Stats::default()
+    }
+}
+
+fn levels(levels: &[wire::ReadLevel]) -> Vec<ReadLevel> {
+    let number = |number: f64| match number.is_finite() {
+        true => number.max(0.0),
+        false => 0.0,
+    };
+    let levels = levels.iter().take(MOST_LEVELS).map(|level| ReadLevel {
+        seconds: number(level.seconds),
+        bytes: number(level.bytes),
+    });
+    levels.collect()
+}
+
+fn traffic_to_wire(traffic: &StorageStats) -> wire::Traffic {
+    let cache = traffic.cache.unwrap_or_default();
+    wire::Traffic {
+        fetched_bytes: traffic.fetched_bytes,
+        retries: traffic.retries,
+        hedges: traffic.hedges,
+        has_cache: traffic.cache.is_some(),
+        cache_hits: cache.hits,
+        cache_misses: cache.misses,
+        cache_hit_bytes: cache.hit_bytes,
+        cache_miss_bytes: cache.miss_bytes,
+    }
+}
+
+fn traffic_from_wire(traffic: &wire::Traffic) -> StorageStats {
+    StorageStats {
+        fetched_bytes: traffic.fetched_bytes,
+        retries: traffic.retries,
+        hedges: traffic.hedges,
+        cache: traffic.has_cache.then_some(CacheHits {
+            hits: traffic.cache_hits,
+            misses: traffic.cache_misses,
+            hit_bytes: traffic.cache_hit_bytes,
+            miss_bytes: traffic.cache_miss_bytes,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_loader::Bound;
+
+    use super::*;
+
+    fn server(decode: [f64; 3], send: [f64; 3]) -> wire::Stats {
+        let stage = |name: &str, threads, [busy_s, starved_s, blocked_s]: [f64; 3]| wire::Stage {
+            name: name.to_owned(),
+            busy_s,
+            starved_s,
+            blocked_s,
+            threads,
+        };
+        wire::Stats {
+            stages: vec![
+                stage("fetch", 4, [4.0, 0.0, 36.0]),
+                stage("decode", 2, decode),
+                stage("transform", 2, [1.0, 0.0, 0.0]),
+                stage("trainer", 1, [1.0, 9.0, 0.0]),
+                stage("send", 1, send),
+            ],
+            images: 1000,
+            batches: 10,
+            payload_bytes: 150_000_000,
+            elapsed_s: 10.0,
+            ..wire::Stats::default()
+        }
+    }
+
+    #[test]
+    fn the_limit_is_found_on_either_side() {
+        let seconds = Duration::from_secs;
+        let judge = |server: &wire::Stats, starved| {
+            from_wire(server, seconds(starved), seconds(10)).verdict()
+        };
+        let slow_network = server([4.0, 0.0, 15.0], [8.0, 1.0, 1.0]);
+        let verdict = judge(&slow_network, 7);
+        assert_eq!(verdict.bound, Bound::Network);
+        let text = verdict.to_string();
+        assert!(
+            text.contains("15.0 MB/s") && text.contains("4.0x"),
+            "{text}"
+        );
+        assert_eq!(judge(&slow_network, 0).bound, Bound::Trainer);
+        let slow_decoding = server([18.5, 0.2, 0.3], [1.0, 9.0, 0.0]);
+        assert_eq!(judge(&slow_decoding, 7).bound, Bound::Decode);
+        let slow_storage = server([2.0, 17.0, 0.0], [1.0, 9.0, 0.0]);
+        assert_eq!(judge(&slow_storage, 7).bound, Bound::Storage);
+        // A server may say anything.
+        let odd = server([f64::NAN, f64::INFINITY, -1.0], [f64::NAN; 3]);
+        let _ = judge(&odd, 5).to_string();
+        let _ = judge(&wire::Stats::default(), 5).to_string();
+    }
+
+    #[test]
+    fn counters_round_trip_and_strangers_may_send_anything() {
+        let reads = vec![
+            ReadLevel {
+                seconds: 1.5,
+                bytes: 300.0
+            };
+            2
+        ];
+        let stats = Stats {
+            reads,
+            images: 7,
+            cores: 3,
+            ..Stats::default()
+        };
+        let back = from_wire(&to_wire(&stats), Duration::ZERO, Duration::ZERO);
+        assert_eq!((&back.reads, back.images, back.cores), (&stats.reads, 7, 3));
+        let odd = [f64::NAN, f64::INFINITY, -1.0].map(|odd| wire::ReadLevel {
+            seconds: odd,
+            bytes: odd,
+        });
+        assert_eq!(levels(&odd), [ReadLevel::default(); 3]);
+        assert_eq!(levels(&vec![odd[0]; 5000]).len(), MOST_LEVELS);
+    }
+}
