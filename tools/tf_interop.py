@@ -116,7 +116,7 @@ def check_remade(forebay: str, directory: pathlib.Path) -> None:
     for name, options in (("converted", []), ("smaller", ["--resize-short", "20"])):
         packed = directory / name
         command = [forebay, "pack", str(source.parent), str(packed), "--format", "tfrecord"]
-        subprocess.run([*command, "--convert-odd", *options], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*command, "--transcode-nonstandard", *options], check=True, stdout=subprocess.DEVNULL)
         count = 0
         for shard in packed.glob("train-*"):
             for record in read(shard):

@@ -20,8 +20,8 @@ pub struct LoadOptions {
     pub split: Option<String>,
     /// Numbers of decoding threads to compare.
     pub threads: Vec<usize>,
-    /// Seconds a run takes at least; runs are whole epochs.
-    pub seconds: f64,
+    /// Least duration of a run; runs are whole epochs.
+    pub duration: Duration,
     /// The transforms to compare, with their names.
     pub transforms: Vec<(String, Transform)>,
     /// Everything else, but the transform and the threads, which are those that are compared.
@@ -119,7 +119,7 @@ fn epochs(
     loop {
         match loader.next_batch()? {
             Some(batch) => images += batch.samples.len(),
-            None if start.elapsed() >= Duration::from_secs_f64(options.seconds) => break,
+            None if start.elapsed() >= options.duration => break,
             None => {}
         }
     }

@@ -32,8 +32,8 @@ pub struct SharingOptions {
     pub batch_size: u64,
     /// How batches come.
     pub transport: Transport,
-    /// Seconds a run takes.
-    pub seconds: f64,
+    /// Duration of a run.
+    pub duration: Duration,
     /// Counted runs of each alternative.
     pub runs: usize,
 }
@@ -156,7 +156,6 @@ fn trainers_at(
         .iter()
         .map(|trainer| open(url, split, trainer, options))
         .collect::<Result<Vec<Stream>>>()?;
-    let time = Duration::from_secs_f64(options.seconds);
     let before = cpu();
     let begin = Instant::now();
     let takes: Vec<Result<(Took, f64)>> = std::thread::scope(|scope| {
@@ -165,7 +164,7 @@ fn trainers_at(
             .zip(trainers)
             .map(|(stream, trainer)| {
                 scope.spawn(move || {
-                    let took = take_until(stream, trainer, begin + time)?;
+                    let took = take_until(stream, trainer, begin + options.duration)?;
                     // A thread that is gone is not counted any more.
                     Ok((took, Threads::own_cpu_seconds()))
                 })
@@ -179,7 +178,10 @@ fn trainers_at(
     });
     let after = cpu();
     let mut all = Took {
-        seconds: begin.elapsed().as_secs_f64().min(time.as_secs_f64()),
+        seconds: begin
+            .elapsed()
+            .as_secs_f64()
+            .min(options.duration.as_secs_f64()),
         cpu: [after[0] - before[0], after[1] - before[1]],
         ..Took::default()
     };
@@ -254,7 +256,7 @@ mod tests {
             slow: Duration::from_millis(100),
             batch_size: 2,
             transport: Transport::Tcp,
-            seconds: 0.3,
+            duration: Duration::from_millis(300),
             runs: 1,
         };
         let root = Path::new("synthetic://imagenet?records=64&pictures=1");

@@ -27,23 +27,26 @@ pub fn stream(
     split: Option<&str>,
     threads: usize,
     transports: &[Transport],
-    seconds: f64,
+    duration: Duration,
     runs: usize,
 ) -> Result<Report> {
     let dataset = dataset(root)?;
     let split = split_of(&dataset, root, split)?;
     let (server, url) = serve(|server| Ok(server.add_dataset(NAME, &dataset)?))?;
-    let time = Duration::from_secs_f64(seconds);
     // Both take one batch before the clock starts.
     let in_process = || {
         let mut loader = Loader::new(split.clone(), options(threads))?;
         loader.next_batch()?;
-        until(time, || Ok(loader.next_batch()?.map(|batch| batch.len())))
+        until(duration, || {
+            Ok(loader.next_batch()?.map(|batch| batch.len()))
+        })
     };
     let served = |transport| {
         let mut stream = connect(&url, &options(threads), split.name(), transport)?;
         stream.next_batch()?;
-        until(time, || Ok(stream.next_batch()?.map(|batch| batch.len())))
+        until(duration, || {
+            Ok(stream.next_batch()?.map(|batch| batch.len()))
+        })
     };
     let served = &served;
     let mut alternatives = vec![Alternative::here(

@@ -265,23 +265,13 @@ fn publish(store: &Store, place: &Place, manifest: &Manifest, overwrite: bool) -
         };
         let bytes = manifest.replacing(old.as_ref()).to_bytes();
         match store.put(&key, &bytes, put) {
-            // Not every server honours a condition: what counts is what exists now.
-            Ok(_) if store.get(&key, MANIFEST_MAX_BYTES)? == bytes => {
+            Ok(_) => {
                 if let Some(old) = old {
                     retention::remove_data(store, place, &old, Some(manifest));
                 }
                 return Ok(());
             }
-            // Another process has replaced it since, and removes the data that it speaks of: it must not come back.
-            Ok(_) if overwrite => {
-                let found = find(store, place)?.and_then(|(_, found)| found.ok());
-                for gone in old.iter().chain([manifest]) {
-                    retention::remove_data(store, place, gone, found.as_ref());
-                }
-                return Ok(());
-            }
-            Ok(_)
-            | Err(
+            Err(
                 forebay_store::Error::AlreadyThere { .. }
                 | forebay_store::Error::Changed { .. }
                 | forebay_store::Error::NotFound { .. },

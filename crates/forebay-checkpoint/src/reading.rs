@@ -7,10 +7,11 @@ use super::error::io_error;
 use super::manifest::fingerprint;
 use super::name::Place;
 use forebay_staging::make_dirs;
+use forebay_store::FileLock;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const READING: &str = ".forebay-checkpoints/reading";
@@ -37,14 +38,7 @@ fn take(area: &Path, place: &Place, operation: FlockOperation) -> Result<Option<
     make_dirs(&dir)?;
     let path = dir.join(fingerprint(&place.location()));
     loop {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|error| io_error(&path, "open", error))?;
+        let file = FileLock::open(&path).map_err(|error| io_error(&path, "open", error))?;
         match rustix::fs::flock(&file, operation) {
             Ok(()) if is_same(&file, &path) => return Ok(Some(ReadingLock { file, path })),
             // The last holder removed it between our open and our lock.

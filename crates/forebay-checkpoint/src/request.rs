@@ -37,22 +37,10 @@ impl UploaderOptions {
 /// Returns the default staging area: `FOREBAY_STAGING`, else `forebay/stage` in `XDG_CACHE_HOME` or
 /// `~/.cache`. Never a directory that is emptied at a reboot.
 pub fn default_area() -> Result<PathBuf> {
-    let set = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
-    let cache = || {
-        let own = set("XDG_CACHE_HOME").filter(|dir| dir.is_absolute());
-        own.or_else(|| set("HOME").map(|home| home.join(".cache")))
-    };
-    set("FOREBAY_STAGING")
-        .or_else(|| cache().map(|cache| cache.join("forebay/stage")))
-        .ok_or_else(|| Error::Option {
-            what:
-                "there is no staging area: HOME is not set; name a directory on a fast local disk"
-                    .to_owned(),
-        })
+    forebay_staging::lasting_dir().ok_or_else(|| Error::Option {
+        what: "there is no staging area: HOME is not set; name a directory on a fast local disk"
+            .to_owned(),
+    })
 }
 
 /// The destination of a draft.

@@ -1,7 +1,6 @@
-//! The burst buffer: saves that return when they are safe on the fast disk, and a thread that drains them behind.
+//! The burst buffer: saves that return when they are safe on the fast disk, and are drained behind.
 //!
-//! One for each staging area and process. The thread is there while there is something to drain; it takes the oldest
-//! entry that is due, so a store that is away delays nothing but its own checkpoints.
+//! One for each staging area and process, with one [`TaskQueue`], whose single thread drains one checkpoint at a time.
 
 use super::catalog::{self, Status};
 use super::draft::Draft;
@@ -11,6 +10,7 @@ use super::name::Place;
 use super::request::{Request, UploaderOptions};
 use super::{Error, Result, retention};
 use forebay_staging::make_dirs;
+use forebay_staging::tasks::{TaskQueue, Tried, backoff};
 use forebay_staging::unit::{self, Unit, UnitLock, UnitState};
 use forebay_staging::{self as staging, AreaLock};
 use forebay_store::{Cancel, Limiter, Location, Share, StoreOptions, free_bytes};
@@ -18,12 +18,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The wait before the second try of an entry; it doubles up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The longest wait before looking again for other ranks' parts.
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// How often a save that waits for room looks whether another process made some.
@@ -37,18 +33,16 @@ pub struct Uploader(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    area: Arc<Area>,
+    queue: TaskQueue<Job>,
+}
+
+/// The settings of an area that draining uses.
+#[derive(Debug)]
+struct Area {
     options: UploaderOptions,
     limiter: Limiter,
     cancel: Cancel,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    jobs: Vec<Arc<Job>>,
-    thread: Option<JoinHandle<()>>,
-    is_running: bool,
 }
 
 #[derive(Debug)]
@@ -70,7 +64,6 @@ struct Progress {
     outcome: Option<std::result::Result<(), Arc<Error>>>,
     last_error: Option<Arc<Error>>,
     failing_since: Option<Instant>,
-    not_before: Option<Instant>,
     tries: u32,
     missing_ranks: Vec<u32>,
 }
@@ -149,31 +142,28 @@ impl Uploader {
         let dir = std::path::absolute(&options.dir)
             .map_err(|error| super::error::io_error(&options.dir, "find", error))?;
         make_dirs(&dir)?;
-        let limiter = Limiter::yielding(options.bandwidth, Share::process());
-        Ok(Self(Arc::new(Inner {
+        let area = Arc::new(Area {
+            limiter: Limiter::yielding(options.bandwidth, Share::process()),
             options: UploaderOptions { dir, ..options },
-            limiter,
             cancel: Cancel::new(),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        })))
+        });
+        let drained = Arc::clone(&area);
+        let queue = TaskQueue::new("forebay-drain", 1, false, move |job: &Arc<Job>| {
+            drained.step(job)
+        });
+        Ok(Self(Arc::new(Inner { area, queue })))
     }
 
     /// The area.
     pub fn dir(&self) -> &Path {
-        &self.0.options.dir
-    }
-
-    /// Changes how many bytes a second draining may take.
-    pub fn set_bandwidth(&self, bytes_per_second: Option<u64>) {
-        self.0.limiter.set_rate(bytes_per_second);
+        &self.0.area.options.dir
     }
 
     /// Begins a checkpoint of about so many bytes. Waits at most so long for room; none if there was none.
     pub fn begin(&self, bytes: u64, wait: Duration) -> Result<Option<Draft>> {
         let began = Instant::now();
         loop {
-            if let Some(draft) = self.0.try_begin(bytes)? {
+            if let Some(draft) = self.0.area.try_begin(bytes)? {
                 return Ok(Some(draft));
             }
             let left = wait.saturating_sub(began.elapsed());
@@ -181,9 +171,7 @@ impl Uploader {
                 return Ok(None);
             }
             // Another process may make room, without a notice.
-            let state = self.0.state();
-            let woken = self.0.changed.wait_timeout(state, left.min(ROOM_LOOK));
-            drop(woken.unwrap_or_else(|e| e.into_inner()));
+            self.0.queue.wait_a_moment(left.min(ROOM_LOOK));
         }
     }
 
@@ -201,7 +189,7 @@ impl Uploader {
             orders.place.location(),
             request.store.clone(),
         );
-        Ok(self.0.take_up(job))
+        Ok(self.take_up(job))
     }
 
     /// Takes up what processes that are gone have left: acknowledged checkpoints are drained, others are removed. `lend`
@@ -226,7 +214,7 @@ impl Uploader {
                         None => own,
                     };
                     let job = Job::new(entry, owner, marker, place.location(), store);
-                    found.push(self.0.take_up(job));
+                    found.push(self.take_up(job));
                 }
                 Ok(None) => {
                     entry.remove()?;
@@ -240,8 +228,8 @@ impl Uploader {
 
     /// Returns the checkpoints that this process is uploading, the oldest first.
     pub fn pending(&self) -> Vec<Saved> {
-        let jobs = self.0.state().jobs.clone();
         // One that is over is taken off the list a moment after its outcome is known.
+        let jobs = self.0.queue.tasks();
         jobs.into_iter()
             .map(Saved)
             .filter(|saved| saved.outcome().is_none())
@@ -255,13 +243,13 @@ impl Uploader {
 
     /// Stops draining; what is not there yet stays staged. Waits until unfinished uploads are cleaned up.
     pub fn close(&self) {
-        self.0.cancel.cancel();
-        self.0.changed.notify_all();
-        let thread = self.0.state().thread.take();
-        if let Some(thread) = thread {
-            // A panic of the drainer lost nothing: entries are on disk.
-            let _ = thread.join();
-        }
+        self.0.area.cancel.cancel();
+        self.0.queue.close();
+    }
+
+    fn take_up(&self, job: Arc<Job>) -> Saved {
+        self.0.queue.add(Arc::clone(&job));
+        Saved(job)
     }
 }
 
@@ -292,11 +280,7 @@ impl Job {
     }
 }
 
-impl Inner {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
+impl Area {
     /// A draft of about so many bytes, if there is room for it.
     fn try_begin(&self, bytes: u64) -> Result<Option<Draft>> {
         // Who looks and who takes is one: others that use the directory count what this draft will be.
@@ -366,61 +350,8 @@ impl Inner {
         })
     }
 
-    fn take_up(self: &Arc<Self>, job: Arc<Job>) -> Saved {
-        let mut state = self.state();
-        state.jobs.push(Arc::clone(&job));
-        if !state.is_running && !self.cancel.is_cancelled() {
-            let inner = Arc::clone(self);
-            let thread = std::thread::Builder::new()
-                .name("forebay-drain".into())
-                .spawn(move || inner.work());
-            // Without a thread nothing is lost: the next save tries again.
-            if let Ok(thread) = thread {
-                state.is_running = true;
-                state.thread = Some(thread);
-            }
-        }
-        drop(state);
-        self.changed.notify_all();
-        Saved(job)
-    }
-
-    /// Drains until there is nothing left.
-    fn work(&self) {
-        let mut state = self.state();
-        loop {
-            if self.cancel.is_cancelled() || state.jobs.is_empty() {
-                state.is_running = false;
-                return;
-            }
-            let now = Instant::now();
-            let due = |job: &&Arc<Job>| job.progress().not_before.is_none_or(|at| at <= now);
-            if let Some(job) = state.jobs.iter().find(due).cloned() {
-                drop(state);
-                let is_over = self.step(&job);
-                state = self.state();
-                if is_over {
-                    state.jobs.retain(|other| !Arc::ptr_eq(other, &job));
-                    self.changed.notify_all();
-                }
-            } else {
-                let next = state
-                    .jobs
-                    .iter()
-                    .filter_map(|job| job.progress().not_before)
-                    .min();
-                let pause = next.map_or(FIRST_PAUSE, |at| at.saturating_duration_since(now));
-                state = self
-                    .changed
-                    .wait_timeout(state, pause)
-                    .unwrap_or_else(|e| e.into_inner())
-                    .0;
-            }
-        }
-    }
-
-    /// One try of a job; whether it is over.
-    fn step(&self, job: &Job) -> bool {
+    /// One try of a job.
+    fn step(&self, job: &Job) -> Tried {
         job.moved.store(0, Ordering::Relaxed);
         let progress = |bytes| {
             job.moved.fetch_add(bytes, Ordering::Relaxed);
@@ -451,23 +382,18 @@ impl Inner {
                 progress.missing_ranks = missing;
                 progress.tries += 1;
                 let pause = Duration::from_millis(100 << progress.tries.min(8)).min(LONGEST_LOOK);
-                progress.not_before = Some(Instant::now() + pause);
                 job.changed.notify_all();
-                return false;
+                return Tried::Again(pause);
             }
-            Err(Error::Cancelled { .. }) => return false,
+            Err(Error::Cancelled { .. }) => return Tried::Again(Duration::ZERO),
             Err(error) if error.is_final() => Err(Arc::new(error)),
             Err(error) => {
                 job.entry.note_error(&error.to_string());
                 progress.failing_since.get_or_insert_with(Instant::now);
                 progress.last_error = Some(Arc::new(error));
-                let pause = FIRST_PAUSE
-                    .saturating_mul(1 << progress.tries.min(8))
-                    .min(LONGEST_PAUSE);
                 progress.tries += 1;
-                progress.not_before = Some(Instant::now() + pause);
                 job.changed.notify_all();
-                return false;
+                return Tried::Again(backoff(progress.tries));
             }
         };
         if let Err(error) = &outcome {
@@ -483,7 +409,7 @@ impl Inner {
         progress.owner = None;
         progress.outcome = Some(outcome);
         job.changed.notify_all();
-        true
+        Tried::Over
     }
 
     /// After the checkpoint is complete: the local copy and the older ones.

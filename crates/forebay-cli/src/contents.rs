@@ -53,6 +53,14 @@ impl Contents {
         }
     }
 
+    /// Returns the title of a label's class; the label is as it is stored.
+    pub(crate) fn class_title(&self, label: i64) -> String {
+        match self {
+            Self::Dataset(dataset) => class_title(dataset, label - dataset.manifest().label_base),
+            Self::Shard(_) => format!("label {label}"),
+        }
+    }
+
     /// All shards with the names of their splits, opened.
     pub(crate) fn shards(&self) -> Result<Vec<SplitShards>, Failure> {
         match self {
@@ -193,6 +201,16 @@ impl Contents {
             failure.hint("its index knows no keys: name the record by its number")
         }
     }
+}
+
+/// Returns the title of a label's class; the label counts from 0.
+pub(crate) fn class_title(dataset: &Dataset, label: i64) -> String {
+    let classes = &dataset.manifest().classes;
+    let class = usize::try_from(label).ok().and_then(|at| classes.get(at));
+    class.map_or_else(
+        || format!("label {label}"),
+        |class| class.title().to_owned(),
+    )
 }
 
 fn beyond(place: &str, index: u64, records: u64) -> Failure {

@@ -2,7 +2,7 @@
 //!
 //! A process that writes takes room with [`StagingArea::reserve`], which waits while the area is full, writes a file, and hands it in with
 //! [`StagingArea::submit`]. From then on the file is safe: it, its name and a line in a journal are on disk before the call
-//! returns. Threads upload it behind, check the remote copy, and only then delete the local one. What a killed process leaves
+//! returns. Threads upload it behind, compare checksums, and only then delete the local one. What a killed process leaves
 //! is uploaded by the next session of that name, or by [`StagingArea::recover`].
 //!
 //! Any number of processes may share an area. Each has a *session*: a directory with a lock that dies with the process. The bound is on all of
@@ -15,6 +15,7 @@ mod queue;
 mod room;
 mod session;
 mod status;
+pub mod tasks;
 pub mod unit;
 
 #[cfg(any(test, feature = "fuzzing"))]
@@ -28,7 +29,7 @@ pub use status::{AreaStatus, LeftFile, Progress, SessionStatus};
 
 use forebay_store::{Cancel, Error, Limiter, Location, Result, Store, StoreOptions, sync_dir};
 use journal::{Condition, Submitted};
-use queue::{Entry, Queue};
+use queue::{Entry, Ledger};
 use session::Session;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -36,12 +37,14 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+use tasks::{TaskQueue, Tried};
 
 /// The environment variable of the default area, which is else `forebay/stage` in the user's cache directory.
 pub const STAGING_VARIABLE: &str = "FOREBAY_STAGING";
+/// The area in the user's cache directory.
+const BELOW_CACHE: &str = "forebay/stage";
 /// Files that are uploaded at the same time; large ones go in parallel parts besides.
 const UPLOADS: usize = 4;
 /// How long a file is tried while its store does not answer.
@@ -91,24 +94,25 @@ impl AreaOptions {
         }
     }
 
-    /// The directory that is used where none is named: `$FOREBAY_STAGING`, else `forebay/stage` in `$XDG_CACHE_HOME`, else in
-    /// `~/.cache`, else in the directory for temporary files.
+    /// The directory that is used where none is named: [`lasting_dir`], else one in the directory for temporary files.
     pub fn default_dir() -> PathBuf {
-        let variable = |name| {
-            std::env::var_os(name)
-                .filter(|value| !value.is_empty())
-                .map(PathBuf::from)
-        };
-        if let Some(dir) = variable(STAGING_VARIABLE) {
-            return dir;
-        }
-        let cache = variable("XDG_CACHE_HOME").filter(|dir| dir.is_absolute());
-        let cache = cache.or_else(|| variable("HOME").map(|home| home.join(".cache")));
-        cache
-            .unwrap_or_else(std::env::temp_dir)
-            .join("forebay")
-            .join("stage")
+        lasting_dir().unwrap_or_else(|| std::env::temp_dir().join(BELOW_CACHE))
     }
+}
+
+/// Returns `$FOREBAY_STAGING`, else `forebay/stage` in `$XDG_CACHE_HOME`, else in `~/.cache`; none where there is no home. Never a
+/// directory that is emptied at a reboot.
+pub fn lasting_dir() -> Option<PathBuf> {
+    let variable = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    variable(STAGING_VARIABLE).or_else(|| {
+        let cache = variable("XDG_CACHE_HOME").filter(|dir| dir.is_absolute());
+        let cache = cache.or_else(|| variable("HOME").map(|home| home.join(".cache")))?;
+        Some(cache.join(BELOW_CACHE))
+    })
 }
 
 /// A file to be brought to its place.
@@ -128,7 +132,7 @@ pub struct Item {
 #[derive(Debug)]
 pub struct StagingArea {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    is_open: bool,
 }
 
 /// State that the area, its reservations and its threads share.
@@ -140,9 +144,8 @@ struct Shared {
     own: Arc<Session>,
     /// In the area when it was opened, and not handed in yet.
     found_bytes: Mutex<u64>,
-    queue: Mutex<Queue>,
-    /// Something was handed in, stored, given up or given back.
-    changed: Condvar,
+    queue: TaskQueue<Entry>,
+    ledger: Mutex<Ledger>,
     stores: Mutex<BTreeMap<String, Store>>,
     /// Ends uploads.
     stop: Cancel,
@@ -167,30 +170,31 @@ impl StagingArea {
                 held.saturating_add(forebay_store::free_bytes(&dir)? / SHARE_OF_FREE)
             }
         };
-        let shared = Arc::new(Shared {
+        // The queue's threads hold no area: one that is dropped ends.
+        let shared = Arc::new_cyclic(|shared: &Weak<Shared>| Shared {
+            queue: TaskQueue::new("forebay-stage", options.uploads, options.paused, {
+                let shared = Weak::clone(shared);
+                move |entry| match shared.upgrade() {
+                    Some(shared) => drain::step(&shared, entry),
+                    None => Tried::Again(PATIENCE),
+                }
+            }),
             dir,
             max_bytes,
             options: options.clone(),
             found_bytes: Mutex::new(0),
-            queue: Mutex::new(Queue::new(options.paused)),
-            changed: Condvar::new(),
+            ledger: Mutex::default(),
             stores: Mutex::default(),
             stop: Cancel::new(),
             sent_bytes: AtomicU64::new(0),
             process: std::process::id(),
             own: Arc::clone(&own),
         });
-        shared.take_up(&own, found)?;
-        let mut threads = Vec::new();
-        for _ in 0..options.uploads.max(1) {
-            let shared = Arc::clone(&shared);
-            let thread = std::thread::Builder::new().name("forebay-stage".into());
-            let thread = thread.spawn(move || drain::work(&shared));
-            threads.push(
-                thread.map_err(|error| Error::io(&options.dir, "start a thread for", error))?,
-            );
-        }
-        Ok(Self { shared, threads })
+        shared.take_up(found);
+        Ok(Self {
+            shared,
+            is_open: true,
+        })
     }
 
     /// Brings to its place what processes that are gone left in an area. With `options.session`, only that session's.
@@ -262,8 +266,7 @@ impl StagingArea {
 
     /// Begins to upload, if the area was opened paused.
     pub fn resume(&self) {
-        self.shared.queue().is_paused = false;
-        self.shared.changed.notify_all();
+        self.shared.queue.resume();
     }
 
     /// Takes over a file that is written. When this returns, the file, its name and the fact that it was handed in are on disk.
@@ -301,18 +304,19 @@ impl StagingArea {
         let mut tickets = Vec::with_capacity(files.len());
         for ((_, room), submitted) in files.into_iter().zip(described) {
             room.becomes(submitted.len)?;
-            let entry = Entry::new(Arc::clone(session), submitted);
+            let entry = Entry::new(Arc::clone(session), submitted, false);
             tickets.push(Ticket::new(shared, &entry));
-            shared.queue().add(entry);
+            shared.ledger().submitted(&entry.submitted);
+            shared.queue.add(Arc::new(entry));
         }
-        drop(journal);
-        shared.changed.notify_all();
         Ok(tickets)
     }
 
     /// Paths below [`data_dir`](Self::data_dir) of the files that were handed in and are not stored.
     pub fn files(&self) -> BTreeSet<PathBuf> {
-        self.shared.queue().files().map(PathBuf::from).collect()
+        let left = self.shared.left();
+        let files = left.iter().map(|entry| &entry.submitted.file);
+        files.map(PathBuf::from).collect()
     }
 
     /// An error if the area could never have this much room.
@@ -326,7 +330,7 @@ impl StagingArea {
     /// The error of the first file that could not be uploaded, after all others were; [`Error::Cancelled`].
     pub fn wait(&self, cancel: &Cancel) -> Result<()> {
         self.shared.check_process()?;
-        self.shared.wait_until(cancel, |queue| queue.end())
+        self.shared.wait_until(cancel, || self.shared.end())
     }
 
     /// How far it is.
@@ -334,7 +338,7 @@ impl StagingArea {
         let sent_bytes = self.shared.sent_bytes.load(Ordering::Relaxed);
         Progress {
             sent_bytes,
-            ..self.shared.queue().progress()
+            ..self.shared.ledger().progress()
         }
     }
 
@@ -347,8 +351,8 @@ impl StagingArea {
     pub fn discard(&self) -> Result<()> {
         let shared = &self.shared;
         let mut journal = shared.own.journal();
-        let dropped = shared.queue().take_idle();
-        for entry in &dropped {
+        let idle = shared.queue.take_idle();
+        for entry in shared.ledger().discard(idle) {
             journal.dropped(entry.submitted.id)?;
         }
         drop(journal);
@@ -364,8 +368,7 @@ impl StagingArea {
     /// Ends the session. If everything is stored, nothing stays of it, unless it has a name.
     pub fn close(mut self) -> Result<()> {
         self.stop();
-        let is_done = self.shared.queue().is_empty();
-        if is_done {
+        if self.shared.is_done() {
             self.shared.own.close(&self.shared.dir, false)
         } else {
             Ok(())
@@ -379,16 +382,9 @@ impl StagingArea {
     }
 
     fn stop(&mut self) {
+        self.is_open = false;
         self.shared.stop.cancel();
-        {
-            let mut queue = self.shared.queue();
-            queue.is_closing = true;
-            self.shared.changed.notify_all();
-        }
-        for thread in self.threads.drain(..) {
-            // A thread that panicked has said so; its file is in the journal.
-            let _ = thread.join();
-        }
+        self.shared.queue.close();
     }
 }
 
@@ -398,9 +394,9 @@ impl Drop for StagingArea {
         if self.shared.process != std::process::id() {
             return;
         }
-        let was_open = !self.threads.is_empty();
+        let was_open = self.is_open;
         self.stop();
-        if was_open && self.shared.queue().is_empty() {
+        if was_open && self.shared.is_done() {
             // A session that cannot be removed is an empty one, which the next recovery removes.
             let _ = self.shared.own.close(&self.shared.dir, false);
         }
@@ -408,8 +404,13 @@ impl Drop for StagingArea {
 }
 
 impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(|e| e.into_inner())
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether all files are where they belong.
+    fn is_done(&self) -> bool {
+        matches!(self.end(), Some(Ok(())))
     }
 
     /// Threads do not survive a fork: a call that waits for them would never return.
@@ -430,21 +431,23 @@ impl Shared {
     }
 
     /// Continues with what an earlier process left of the session.
-    fn take_up(self: &Arc<Self>, session: &Arc<Session>, found: journal::Found) -> Result<()> {
-        let mut queue = self.queue();
+    fn take_up(&self, found: journal::Found) {
         let mut bytes = 0u64;
         for left in found.left.into_values() {
             bytes = bytes.saturating_add(left.submitted.len);
-            queue.add_found(Entry::new(Arc::clone(session), left.submitted));
+            self.ledger().submitted(&left.submitted);
+            let entry = Entry::new(Arc::clone(&self.own), left.submitted, true);
+            self.queue.add(Arc::new(entry));
         }
-        *self.found_bytes.lock().unwrap_or_else(|e| e.into_inner()) =
-            session.held().bytes.saturating_sub(bytes);
-        Ok(())
+        *self
+            .found_bytes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = self.own.held().bytes.saturating_sub(bytes);
     }
 
     /// The error of a file that could not be brought to its place, if no caller has seen it yet.
     fn tell_failure(&self) -> Result<()> {
-        self.queue().untold.take().map_or(Ok(()), Err)
+        self.ledger().untold.take().map_or(Ok(()), Err)
     }
 
     /// Returns the journal's line of an item, without its number. Syncs the file; its name is durable once `dirs` are synced.

@@ -1,55 +1,93 @@
-//! The upload queue: files, their order, and the outcome of each.
+//! The files of an area that are not stored yet, and the outcome of each.
 
 use super::Shared;
 use super::journal::Submitted;
 use super::session::Session;
 use super::status::Progress;
+use super::tasks::backoff;
 use forebay_store::{Cancel, Error, Result};
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A waiting call checks for a stop this often.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
+/// Attempts that may arrive damaged before that is an error.
+const DAMAGES: u32 = 3;
 
 /// A file that was handed in.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Entry {
     pub(super) session: Arc<Session>,
     pub(super) submitted: Submitted,
-    /// An earlier process handed it in, and may have uploaded some or all of it.
-    pub(super) is_found: bool,
-    phase: Phase,
+    /// The journal says that it is where it belongs.
+    pub(super) is_stored: AtomicBool,
+    tries: Mutex<Tries>,
 }
 
-#[derive(Debug, Clone)]
-enum Phase {
-    Waiting,
-    Uploading,
-    Failed(Arc<Error>),
+/// The earlier attempts to upload a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tries {
+    /// Nothing of the file can be in the store yet.
+    pub(super) is_new: bool,
+    /// A killed process may have left unfinished uploads of it.
+    pub(super) is_unclean: bool,
+    begin: Instant,
+    count: u32,
+    damages: u32,
 }
 
 impl Entry {
-    pub(super) fn new(session: Arc<Session>, submitted: Submitted) -> Self {
+    /// A new file, or one that an earlier process handed in and may have uploaded in part or whole.
+    pub(super) fn new(session: Arc<Session>, submitted: Submitted, is_found: bool) -> Self {
+        let tries = Tries {
+            is_new: !is_found,
+            is_unclean: is_found,
+            begin: Instant::now(),
+            count: 0,
+            damages: 0,
+        };
         Self {
             session,
             submitted,
-            is_found: false,
-            phase: Phase::Waiting,
+            is_stored: AtomicBool::new(false),
+            tries: Mutex::new(tries),
         }
+    }
+
+    pub(super) fn tries(&self) -> MutexGuard<'_, Tries> {
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Everything that is not stored yet.
-#[derive(Debug)]
-pub(super) struct Queue {
-    entries: BTreeMap<u64, Entry>,
-    pub(super) is_paused: bool,
-    pub(super) is_closing: bool,
-    /// Files of which an earlier process may have left open uploads; these are ended before anything is uploaded.
-    pub(super) unclean: Vec<Submitted>,
-    /// One thread is at it.
-    pub(super) is_cleaning: bool,
+impl Tries {
+    /// The time of an attempt counts from the first one.
+    pub(super) fn begin(&mut self) -> Self {
+        if self.count == 0 {
+            self.begin = Instant::now();
+        }
+        *self
+    }
+
+    /// The wait before the next attempt; none if there is no use in one.
+    pub(super) fn after(&mut self, error: &Error, patience: Duration) -> Option<Duration> {
+        // What became of it on the way is not known.
+        self.is_new = false;
+        self.count += 1;
+        // Bytes that a network or a store damaged are sent again; a local file that is damaged stays so.
+        let is_damage = matches!(error, Error::Checksum { .. });
+        self.damages += u32::from(is_damage);
+        let is_worth_it = error.may_pass() || (is_damage && self.damages <= DAMAGES);
+        (is_worth_it && self.begin.elapsed() < patience).then(|| backoff(self.count))
+    }
+}
+
+/// The outcomes of the files of an area.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// Those that cannot be brought to their place, by their numbers.
+    failed: BTreeMap<u64, (Arc<Entry>, Arc<Error>)>,
     /// An error that no caller has seen yet.
     pub(super) untold: Option<Error>,
     /// Why the last attempt did not succeed, while it is repeated.
@@ -58,131 +96,54 @@ pub(super) struct Queue {
     stored: (u64, u64),
 }
 
-impl Queue {
-    pub(super) fn new(is_paused: bool) -> Self {
-        Self {
-            entries: BTreeMap::new(),
-            is_paused,
-            is_closing: false,
-            unclean: Vec::new(),
-            is_cleaning: false,
-            untold: None,
-            trouble: None,
-            submitted: (0, 0),
-            stored: (0, 0),
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// Adds what an earlier process left.
-    pub(super) fn add_found(&mut self, entry: Entry) {
-        self.unclean.push(entry.submitted.clone());
-        self.add(Entry {
-            is_found: true,
-            ..entry
-        });
-    }
-
-    pub(super) fn add(&mut self, entry: Entry) {
+impl Ledger {
+    pub(super) fn submitted(&mut self, submitted: &Submitted) {
         self.submitted.0 += 1;
-        self.submitted.1 += entry.submitted.len;
-        self.entries.insert(entry.submitted.id, entry);
-    }
-
-    /// The files that are left.
-    pub(super) fn left(&self) -> impl Iterator<Item = &Submitted> {
-        self.entries.values().map(|entry| &entry.submitted)
-    }
-
-    /// Takes the oldest file that waits.
-    pub(super) fn next(&mut self) -> Option<Entry> {
-        if self.is_paused || self.is_cleaning {
-            return None;
-        }
-        let is_waiting = |entry: &&mut Entry| matches!(entry.phase, Phase::Waiting);
-        let entry = self.entries.values_mut().find(is_waiting)?;
-        entry.phase = Phase::Uploading;
-        Some(entry.clone())
+        self.submitted.1 += submitted.len;
     }
 
     /// A file is where it belongs.
-    pub(super) fn stored(&mut self, id: u64) {
-        if let Some(entry) = self.entries.remove(&id) {
-            self.stored.0 += 1;
-            self.stored.1 += entry.submitted.len;
-            self.trouble = None;
-        }
-    }
-
-    /// A file was not uploaded because the area is closed: it is as it was.
-    pub(super) fn put_back(&mut self, id: u64) {
-        if let Some(entry) = self.entries.get_mut(&id) {
-            entry.phase = Phase::Waiting;
-        }
+    pub(super) fn stored(&mut self, submitted: &Submitted) {
+        self.stored.0 += 1;
+        self.stored.1 += submitted.len;
+        self.trouble = None;
     }
 
     /// A file cannot be brought to its place.
-    pub(super) fn failed(&mut self, id: u64, error: Error) {
-        let Some(entry) = self.entries.get_mut(&id) else {
-            return;
-        };
+    pub(super) fn failed(&mut self, entry: &Arc<Entry>, error: Error) {
         let error = Arc::new(error);
-        entry.phase = Phase::Failed(Arc::clone(&error));
         self.untold
             .get_or_insert_with(|| undelivered(&entry.submitted, &error));
+        let id = entry.submitted.id;
+        self.failed.insert(id, (Arc::clone(entry), error));
     }
 
-    /// Takes out everything that is not being uploaded.
-    pub(super) fn take_idle(&mut self) -> Vec<Entry> {
-        let is_idle = |entry: &Entry| !matches!(entry.phase, Phase::Uploading);
-        let idle: Vec<Entry> = self
-            .entries
-            .values()
-            .filter(|entry| is_idle(entry))
-            .cloned()
-            .collect();
-        self.entries.retain(|_, entry| !is_idle(entry));
-        for entry in &idle {
+    pub(super) fn failures(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.failed.values().map(|(entry, _)| entry)
+    }
+
+    fn failure(&self, id: u64) -> Option<Error> {
+        let (entry, error) = self.failed.get(&id)?;
+        Some(undelivered(&entry.submitted, error))
+    }
+
+    fn first_failure(&self) -> Result<()> {
+        match self.failed.keys().next().and_then(|id| self.failure(*id)) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets failures and these files.
+    pub(super) fn discard(&mut self, idle: Vec<Arc<Entry>>) -> Vec<Arc<Entry>> {
+        let failed = std::mem::take(&mut self.failed);
+        let failed = failed.into_values().map(|(entry, _)| entry);
+        let all: Vec<Arc<Entry>> = idle.into_iter().chain(failed).collect();
+        for entry in &all {
             self.submitted.0 -= 1;
             self.submitted.1 -= entry.submitted.len;
         }
-        idle
-    }
-
-    /// Names of the files that are handed in and not stored.
-    pub(super) fn files(&self) -> impl Iterator<Item = &str> {
-        self.entries
-            .values()
-            .map(|entry| entry.submitted.file.as_str())
-    }
-
-    /// Whether everything has ended, and how.
-    pub(super) fn end(&self) -> Option<Result<()>> {
-        let mut failed = None;
-        for entry in self.entries.values() {
-            match &entry.phase {
-                Phase::Failed(error) => {
-                    failed.get_or_insert_with(|| undelivered(&entry.submitted, error));
-                }
-                Phase::Waiting | Phase::Uploading => return None,
-            }
-        }
-        Some(failed.map_or(Ok(()), Err))
-    }
-
-    fn end_of(&self, id: u64) -> Option<Result<()>> {
-        match self.entries.get(&id) {
-            None => Some(Ok(())),
-            Some(Entry {
-                phase: Phase::Failed(error),
-                submitted,
-                ..
-            }) => Some(Err(undelivered(submitted, error))),
-            Some(_) => None,
-        }
+        all
     }
 
     pub(super) fn progress(&self) -> Progress {
@@ -205,15 +166,38 @@ fn undelivered(submitted: &Submitted, error: &Arc<Error>) -> Error {
 }
 
 impl Shared {
-    /// Waits until the queue says so, or a stop is requested.
+    /// Files that are handed in and not stored.
+    pub(super) fn left(&self) -> Vec<Arc<Entry>> {
+        let mut left = self.queue.tasks();
+        // One that failed is in the ledger before it leaves the queue.
+        let ledger = self.ledger();
+        left.extend(ledger.failures().map(Arc::clone));
+        left.sort_by_key(|entry| entry.submitted.id);
+        left.dedup_by_key(|entry| entry.submitted.id);
+        left
+    }
+
+    /// Whether everything has ended, and how.
+    pub(super) fn end(&self) -> Option<Result<()>> {
+        self.queue.is_empty().then(|| self.ledger().first_failure())
+    }
+
+    fn end_of(&self, id: u64) -> Option<Result<()>> {
+        let is_there = |entry: &Arc<Entry>| entry.submitted.id == id;
+        if self.queue.tasks().iter().any(is_there) {
+            return None;
+        }
+        Some(self.ledger().failure(id).map_or(Ok(()), Err))
+    }
+
+    /// Waits until `done` says so, or a stop is requested.
     pub(super) fn wait_until<T>(
         &self,
         cancel: &Cancel,
-        done: impl Fn(&Queue) -> Option<Result<T>>,
+        done: impl Fn() -> Option<Result<T>>,
     ) -> Result<T> {
-        let mut queue = self.queue();
         loop {
-            if let Some(end) = done(&queue) {
+            if let Some(end) = done() {
                 return end;
             }
             if cancel.is_cancelled() {
@@ -222,14 +206,7 @@ impl Shared {
                     op: "upload",
                 });
             }
-            queue = self.wait_a_moment(queue);
-        }
-    }
-
-    pub(super) fn wait_a_moment<'a>(&self, queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
-        match self.changed.wait_timeout(queue, LOOK) {
-            Ok((queue, _)) => queue,
-            Err(poisoned) => poisoned.into_inner().0,
+            self.queue.wait_a_moment(LOOK);
         }
     }
 }
@@ -258,7 +235,7 @@ impl Ticket {
 
     /// Whether the file is where it belongs; an error if it could not be brought there.
     pub fn is_stored(&self) -> Result<bool> {
-        let end = self.shared.queue().end_of(self.id);
+        let end = self.shared.end_of(self.id);
         end.map_or(Ok(false), |end| end.map(|()| true))
     }
 
@@ -269,6 +246,6 @@ impl Ticket {
     pub fn wait(&self, cancel: &Cancel) -> Result<()> {
         self.shared.check_process()?;
         self.shared
-            .wait_until(cancel, |queue| queue.end_of(self.id))
+            .wait_until(cancel, || self.shared.end_of(self.id))
     }
 }

@@ -1,5 +1,6 @@
 //! Room in the area: taken before anything is written, given back when a file is stored and gone.
 
+use super::queue::LOOK;
 use super::session::{AreaLock, Session, Usage, others};
 use super::{Shared, StagingArea};
 use crate::unit;
@@ -57,7 +58,7 @@ impl StagingArea {
                 }));
             }
             // Other processes give back without a word: so it looks again after a moment.
-            drop(shared.wait_a_moment(shared.queue()));
+            shared.queue.wait_a_moment(LOOK);
         }
     }
 
@@ -189,11 +190,11 @@ impl Shared {
 
     pub(super) fn recount(&self) -> Result<()> {
         let bytes = self.own.size()?;
-        let queued: u64 = self.queue().left().map(|submitted| submitted.len).sum();
+        let queued: u64 = self.left().iter().map(|entry| entry.submitted.len).sum();
         *self.found_bytes.lock().unwrap_or_else(|e| e.into_inner()) = bytes.saturating_sub(queued);
         self.own
             .hold(|held| held.bytes = bytes.saturating_add(held.reserved))?;
-        self.changed.notify_all();
+        self.queue.notify();
         Ok(())
     }
 
@@ -201,7 +202,7 @@ impl Shared {
     pub(super) fn gone(&self, session: &Session, bytes: u64) {
         // If this cannot be written, others take the area for fuller than it is, until the session ends.
         let _ = session.hold(|held| held.bytes = held.bytes.saturating_sub(bytes));
-        self.changed.notify_all();
+        self.queue.notify();
     }
 }
 
@@ -242,6 +243,6 @@ impl Drop for Reservation {
             held.bytes = held.bytes.saturating_sub(bytes);
             held.reserved = held.reserved.saturating_sub(bytes);
         });
-        self.shared.changed.notify_all();
+        self.shared.queue.notify();
     }
 }

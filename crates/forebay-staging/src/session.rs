@@ -35,19 +35,10 @@ impl AreaLock {
     /// Makes the area's directory if it is not there, for this user alone, and waits for its lock.
     pub fn lock(area: &Path) -> Result<Self> {
         let path = area.join(BOOKS);
-        let open = || {
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .open(&path)
-        };
-        let file = match open() {
+        let file = match FileLock::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 make_dirs(area)?;
-                open()
+                FileLock::open(&path)
             }
             other => other,
         };
@@ -107,13 +98,7 @@ impl Session {
             reserved: 0,
         };
         let path = dir.join(HELD);
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path);
-        let file = file.map_err(|error| Error::io(&path, "create", error))?;
+        let file = FileLock::open(&path).map_err(|error| Error::io(&path, "create", error))?;
         write_held(&path, &file, held)?;
         sync_dir(&dir)?;
         let session = Self {

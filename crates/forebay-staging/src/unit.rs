@@ -11,9 +11,9 @@ use crate::session::make_dirs;
 use forebay_store::{AtomicFile, Durability, Error, FileLock, Result, sync_dir};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -139,14 +139,7 @@ impl Unit {
 
     fn lock(&self, file: &str, operation: FlockOperation) -> Result<Option<UnitLock>> {
         let path = self.0.join(file);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|error| Error::io(&path, "open", error))?;
+        let file = FileLock::open(&path).map_err(|error| Error::io(&path, "open", error))?;
         match FileLock::acquire(file, operation) {
             Ok(lock) => Ok(Some(UnitLock(lock))),
             Err(Errno::WOULDBLOCK) => Ok(None),

@@ -283,6 +283,21 @@ impl Error {
         }
     }
 
+    /// Whether the same may succeed a while later. A refusal of the store is final.
+    pub fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            Self::Request {
+                kind: ErrorKind::Unreachable
+                    | ErrorKind::TimedOut
+                    | ErrorKind::Throttled
+                    | ErrorKind::Server
+                    | ErrorKind::BadAnswer,
+                ..
+            }
+        )
+    }
+
     /// Returns a remedy, in a sentence, if there is one.
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -2,7 +2,10 @@
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// An open file with a `flock` on it, released when this is dropped.
 ///
@@ -16,6 +19,17 @@ pub struct FileLock {
 }
 
 impl FileLock {
+    /// Opens a file to lock; where there is none it is made, for this user alone.
+    pub fn open(path: &Path) -> io::Result<File> {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+    }
+
     /// Locks `file`, and tries again when a signal interrupts the call.
     pub fn acquire(file: File, operation: FlockOperation) -> Result<Self, Errno> {
         loop {

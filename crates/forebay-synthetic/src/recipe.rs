@@ -268,7 +268,13 @@ fn part(text: &str) -> Option<f64> {
 }
 
 fn delay(text: &str) -> Option<Duration> {
-    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let units = [
+        ("us", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+    ];
     let (number, unit) = units
         .into_iter()
         .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)))?;
@@ -284,16 +290,17 @@ fn stall(text: &str) -> Option<(f64, Duration)> {
 
 fn bandwidth(text: &str) -> Option<u64> {
     let units = [
-        ("Gbit", 1e9 / 8.0),
-        ("Mbit", 1e6 / 8.0),
-        ("KiB", 1024.0),
-        ("MiB", 1_048_576.0),
-        ("GiB", 1_073_741_824.0),
-        ("KB", 1e3),
-        ("MB", 1e6),
-        ("GB", 1e9),
+        ("gbit", 1e9 / 8.0),
+        ("mbit", 1e6 / 8.0),
+        ("kib", 1024.0),
+        ("mib", 1_048_576.0),
+        ("gib", 1_073_741_824.0),
+        ("kb", 1e3),
+        ("mb", 1e6),
+        ("gb", 1e9),
         ("", 1.0),
     ];
+    let text = text.to_ascii_lowercase();
     let (number, unit) = units
         .into_iter()
         .find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, bytes)))?;
@@ -336,6 +343,9 @@ mod tests {
         assert_eq!((recipe.fail, recipe.damage), (0.001, 1.0));
         assert_eq!(parse("").unwrap().records, 1_281_167);
         assert_eq!(parse("/?bandwidth=3MiB").unwrap().bandwidth, Some(3 << 20));
+        let recipe = parse("?latency=2m&bandwidth=5kB").unwrap();
+        assert_eq!(recipe.latency, Duration::from_secs(120));
+        assert_eq!(recipe.bandwidth, Some(5000));
     }
 
     #[test]

@@ -386,6 +386,18 @@ mod tests {
     }
 
     #[test]
+    fn generated_files_are_read_like_others() {
+        let (root, storage) = recipe("records=3").storage().unwrap();
+        let files = [
+            "forebay.json",
+            "train-00000-of-00001",
+            "index/train-00000-of-00001.fbi",
+        ]
+        .map(|name| (name, storage.read(&root.join(name), u64::MAX).unwrap()));
+        forebay_shard::storage::conformance::check_as(&*storage, &root, &files);
+    }
+
+    #[test]
     fn damage_is_found_where_it_is_each_time() {
         let dataset = open("records=300&damage=0.1");
         let split = dataset.split("train").unwrap();

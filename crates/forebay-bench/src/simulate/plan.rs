@@ -213,7 +213,7 @@ impl Plan {
             ("trainer-gbit", self.trainer_gbit),
             ("server-gbit", self.server_gbit),
             ("storage", self.storage_gb_s),
-            ("seconds", self.seconds),
+            ("duration", self.seconds),
             ("slow-factor", self.slow_factor),
         ];
         for (name, value) in positive {
@@ -254,9 +254,9 @@ impl Plan {
             * (self.seconds + self.warm_up_s);
         if batches > 20e6 {
             return Err(wrong(
-                "seconds",
+                "duration",
                 &self.seconds,
-                "fewer: that is more than 20 million batches, which takes minutes",
+                "fewer seconds: that is more than 20 million batches, which takes minutes",
             ));
         }
         Ok(())

@@ -222,7 +222,7 @@ fn plans_that_cannot_be_say_why() {
         ("jitter", |plan| plan.jitter = 1.0),
         ("failures", |plan| plan.failures = plan.servers),
         ("slow-servers", |plan| plan.slow_servers = 1000),
-        ("seconds", |plan| plan.seconds = 1e6),
+        ("duration", |plan| plan.seconds = 1e6),
     ] {
         let mut plan = Plan::default();
         change(&mut plan);

@@ -1,27 +1,16 @@
 //! `forebay bench`: what this machine does with this data.
 
+mod files;
 mod loader;
+mod served;
 mod size_cluster;
-
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::time::Duration;
+mod stream;
 
 use clap::{Args as ClapArgs, Subcommand};
-use forebay_bench::{
-    ClientsOptions, EpochOptions, FailoverOptions, PackBenchOptions, Report, Row, Serving,
-    SharingOptions, StoreBenchOptions, TransportOptions,
-};
-use forebay_cache::ReadOptions;
-use forebay_client::Transport;
-use forebay_store::{Cancel, Location};
-use loader::LoaderArgs;
+use forebay_bench::{Report, Row};
 
-use crate::cache_args::CacheArgs;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
-use crate::quantity::{parse_duration, parse_size};
-use crate::store_args::StoreArgs;
 use crate::table::{Align, Table};
 
 /// Measure packing, reading, decoding and streaming on this machine
@@ -40,7 +29,7 @@ Examples:
   forebay bench stream shards/
   forebay bench transport
   forebay bench failover shards/ --runs 20
-  forebay bench fairness shards/ --active 4 --slow 500
+  forebay bench fairness shards/ --active 4 --slow 500ms
   forebay bench clients shards/ --idle 1000 --active 64
   forebay bench store s3://bucket/scratch --size 1GiB --jobs 16
   forebay bench start --scratch /tmp/million
@@ -58,415 +47,79 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Packing a directory, beside `cat` of the same files into one
-    Pack {
-        /// A directory of images
-        source: PathBuf,
-        /// Directory to write to; the command removes its files
-        #[arg(long, value_name = "DIR")]
-        scratch: PathBuf,
-        /// Threads that read and write [default: what the machine allows]
-        #[arg(long, value_name = "N")]
-        jobs: Option<usize>,
-    },
+    Pack(files::Pack),
     /// Records in order and at random, checksums verified, beside plain reads of the files
-    Read {
-        /// Datasets to compare
-        #[arg(required = true, value_name = "DATASET")]
-        datasets: Vec<PathBuf>,
-        /// Split [default: the first]
-        #[arg(long, value_name = "NAME")]
-        split: Option<String>,
-    },
+    Read(files::Read),
     /// Decoded batches in process, by number of threads
-    Loader(LoaderArgs),
+    Loader(loader::LoaderArgs),
     /// An epoch of the same dataset from several places, such as a directory and a store
-    Epoch {
-        /// Locations of the dataset; the others are compared with the first
-        #[arg(required = true, value_name = "DATASET")]
-        datasets: Vec<PathBuf>,
-        /// Split [default: the first]
-        #[arg(long, value_name = "NAME")]
-        split: Option<String>,
-        /// Decoding threads [default: what the machine allows]
-        #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-        threads: usize,
-        /// Samples a batch
-        #[arg(long, value_name = "N", default_value_t = 64)]
-        batch_size: u64,
-        #[command(flatten)]
-        cache: CacheArgs,
-        #[command(flatten)]
-        store: StoreArgs,
-    },
+    Epoch(files::Epoch),
     /// Decoded batches from a server on this machine, beside the loader in process
-    Stream {
-        /// A dataset
-        dataset: PathBuf,
-        /// Split [default: the first]
-        #[arg(long, value_name = "NAME")]
-        split: Option<String>,
-        /// Decoding threads
-        #[arg(long, value_name = "N", default_value_t = 2)]
-        threads: usize,
-        /// How batches come: shm, tcp, or auto for what trainers do by themselves
-        #[arg(
-            long,
-            value_name = "NAME,...",
-            value_delimiter = ',',
-            default_value = "shm,tcp"
-        )]
-        transport: Vec<Transport>,
-        /// Seconds a run takes
-        #[arg(long, value_name = "S", default_value_t = 5.0)]
-        seconds: f64,
-    },
+    Stream(stream::Stream),
     /// Several trainers of one server on this machine: each with batches of its own, and all with the same, which are decoded once
     ///
     /// Tells the CPU time of both sides and how long a batch takes.
-    Sharing {
-        /// A dataset
-        dataset: PathBuf,
-        /// Split [default: the first]
-        #[arg(long, value_name = "NAME")]
-        split: Option<String>,
-        /// Trainers
-        #[arg(long, value_name = "N", default_value_t = 4)]
-        trainers: usize,
-        /// How long one takes for each batch, where one is slow
-        #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
-        slow: Duration,
-        /// Samples a batch
-        #[arg(long, value_name = "N", default_value_t = 64)]
-        batch_size: u64,
-        /// How batches come: shm, tcp, or auto for what trainers do by themselves
-        #[arg(long, value_name = "NAME", default_value = "tcp")]
-        transport: Transport,
-        /// Seconds a run takes
-        #[arg(long, value_name = "S", default_value_t = 5.0)]
-        seconds: f64,
-    },
+    Sharing(stream::Sharing),
     /// Batches that cost nothing to make, from a server on this machine, beside a bare connection
     ///
     /// Tells the CPU time of both sides and how long handing over takes; beside iperf3 where it is installed.
-    Transport {
-        /// Batches of 38.5 MB a run
-        #[arg(long, value_name = "N", default_value_t = 100)]
-        batches: u64,
-        /// How batches come: shm, tcp, or auto for what trainers do by themselves
-        #[arg(
-            long,
-            value_name = "NAME,...",
-            value_delimiter = ',',
-            default_value = "shm,tcp"
-        )]
-        transport: Vec<Transport>,
-        /// Numbers of TCP connections that a batch comes over at once, to compare
-        #[arg(
-            long,
-            value_name = "N,...",
-            value_delimiter = ',',
-            default_value = "1,2"
-        )]
-        connections: Vec<usize>,
-        /// Trainers at the same time, which share the batches
-        #[arg(long, value_name = "N", default_value_t = 1)]
-        ranks: u64,
-    },
+    Transport(stream::Handover),
     /// Time that a trainer waits after its server is killed, and after its server is stopped
     ///
     /// Two servers on this machine; --runs says how often each happens. Tells the longest wait for a batch after it,
     /// beside the longest while nothing happens.
-    Failover {
-        #[command(flatten)]
-        served: ServedArgs,
-        /// Milliseconds that the trainer works on a batch
-        #[arg(long, value_name = "MS", default_value_t = 0)]
-        step: u64,
-    },
+    Failover(served::Failover),
     /// Throughput of each trainer of a server while one of them is slow
-    Fairness {
-        #[command(flatten)]
-        served: ServedArgs,
-        /// Trainers; one of them is the slow one
-        #[arg(long, value_name = "N", default_value_t = 4)]
-        active: usize,
-        /// Milliseconds that the slow one works on a batch
-        #[arg(long, value_name = "MS", default_value_t = 500)]
-        slow: u64,
-        /// Seconds each part takes
-        #[arg(long, value_name = "S", default_value_t = 10.0)]
-        seconds: f64,
-    },
+    Fairness(served::Fairness),
     /// Memory and processor time of a server with many clients, and how long those that are busy wait for batches
     ///
     /// Each client is an open file on both sides: see `ulimit -n`.
-    Clients {
-        #[command(flatten)]
-        served: ServedArgs,
-        /// Clients that are connected and want nothing
-        #[arg(long, value_name = "N", default_value_t = 1000)]
-        idle: usize,
-        /// Clients that take batches as fast as they come
-        #[arg(long, value_name = "N", default_value_t = 64)]
-        active: usize,
-        /// Trainings that those are the ranks of: each decodes, and holds, what is its own
-        #[arg(long, value_name = "N", default_value_t = 1)]
-        trainings: usize,
-        /// Seconds each part takes
-        #[arg(long, value_name = "S", default_value_t = 10.0)]
-        seconds: f64,
-    },
+    Clients(served::Clients),
     /// Uploads, downloads and small reads of a place for objects; what is put there is removed
-    Store {
-        /// A prefix of a bucket, or a directory, that can be written to
-        location: PathBuf,
-        /// Bytes of the object that is sent and fetched
-        #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB")]
-        size: u64,
-        /// Number of concurrent requests
-        #[arg(short, long, value_name = "N", default_value = "8")]
-        jobs: NonZeroUsize,
-        /// Small reads in each run
-        #[arg(long, value_name = "N", default_value_t = 200)]
-        reads: u64,
-        /// Bytes of a small read
-        #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB")]
-        read_size: u64,
-        /// Directory of the local file [default: the system's temporary directory]
-        #[arg(long, value_name = "DIR")]
-        scratch: Option<PathBuf>,
-        #[command(flatten)]
-        store: StoreArgs,
-    },
+    Store(files::Store),
     /// A cluster on paper: how many GPUs so many servers feed, and what gives out first
     ///
     /// Measures nothing: arithmetic, and batches moved through queues one by one. The same options give the same figures on
     /// every machine. docs/scale.md shows how to read them.
     SizeCluster(Box<size_cluster::Args>),
     /// From nothing to the first batch of a large dataset of tiny images
-    Start {
-        /// Directory of the generated dataset, which later runs use again
-        #[arg(long, value_name = "DIR")]
-        scratch: PathBuf,
-        /// Records of the dataset
-        #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-        records: u64,
-    },
+    Start(files::Start),
 }
 
-/// Servers of a measurement, processes of their own.
-#[derive(Debug, ClapArgs)]
-struct ServedArgs {
-    /// A dataset, as `serve` takes it
-    source: PathBuf,
-    /// Split [default: the first]
-    #[arg(long, value_name = "NAME")]
-    split: Option<String>,
-    /// Samples a batch
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    batch_size: u64,
-    /// Rows and columns of the pictures
-    #[arg(long, value_name = "PIXELS", default_value_t = 224)]
-    side: u32,
-    /// How batches come: shm, tcp, or auto for what trainers do by themselves
-    #[arg(long, value_name = "NAME", default_value = "tcp")]
-    transport: Transport,
+/// A measurement with its arguments.
+trait Experiment {
+    /// Measures, with so many counted runs of each alternative.
+    fn measure(self, runs: usize, console: &Console) -> Result<Vec<Report>, Failure>;
 }
 
-impl ServedArgs {
-    fn serving(&self) -> Result<Serving, Failure> {
-        let program = std::env::current_exe().map_err(|error| {
-            Failure::new(format!(
-                "cannot find this program to start servers with: {error}"
-            ))
-        })?;
-        Ok(Serving {
-            program,
-            source: self.source.clone(),
-            arguments: Vec::new(),
-        })
+impl From<forebay_bench::Error> for Failure {
+    fn from(error: forebay_bench::Error) -> Self {
+        Self::from_error(error.as_ref())
     }
-
-    fn clients(
-        self,
-        (idle, active, trainings): (usize, usize, usize),
-        seconds: f64,
-        slow: u64,
-    ) -> Result<ClientsOptions, Failure> {
-        Ok(ClientsOptions {
-            serving: self.serving()?,
-            split: self.split,
-            idle,
-            active,
-            trainings,
-            batch_size: self.batch_size,
-            side: self.side,
-            transport: self.transport,
-            time: seconds_of(seconds)?,
-            slow: Duration::from_millis(slow),
-        })
-    }
-}
-
-fn seconds_of(seconds: f64) -> Result<Duration, Failure> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| Failure::usage(format!("--seconds {seconds} is no time")))
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let runs = args.runs;
     let reports = match args.what {
         What::SizeCluster(args) => return size_cluster::run(&args, console),
-        What::Pack {
-            source,
-            scratch,
-            jobs,
-        } => {
-            let options = PackBenchOptions {
-                scratch,
-                jobs,
-                runs,
-            };
-            forebay_bench::pack(&source, &options).map(|report| vec![report])
-        }
-        What::Read { datasets, split } => {
-            let roots: Vec<_> = datasets.iter().map(PathBuf::as_path).collect();
-            forebay_bench::read(&roots, split.as_deref(), runs)
-        }
-        What::Loader(args) => {
-            let dataset = args.dataset.clone();
-            forebay_bench::load(&dataset, &args.options(runs)?).map(|report| vec![report])
-        }
-        What::Epoch {
-            datasets,
-            split,
-            threads,
-            batch_size,
-            cache,
-            store,
-        } => {
-            let places: Vec<Location> = datasets
-                .iter()
-                .map(Location::parse)
-                .collect::<Result<_, _>>()?;
-            let options = EpochOptions {
-                split,
-                batch_size,
-                threads,
-                read: ReadOptions::new(store.options())
-                    .with_cache(cache.open_for(&datasets, console)?),
-                runs,
-            };
-            forebay_bench::epoch(&places, &options).map(|report| vec![report])
-        }
-        What::Stream {
-            dataset,
-            split,
-            threads,
-            transport,
-            seconds,
-        } => {
-            let split = split.as_deref();
-            forebay_bench::stream(&dataset, split, threads, &transport, seconds, runs)
-                .map(|report| vec![report])
-        }
-        What::Sharing {
-            dataset,
-            split,
-            trainers,
-            slow,
-            batch_size,
-            transport,
-            seconds,
-        } => {
-            let options = SharingOptions {
-                split,
-                trainers,
-                slow,
-                batch_size,
-                transport,
-                seconds,
-                runs,
-            };
-            forebay_bench::sharing(&dataset, &options).map(|report| vec![report])
-        }
-        What::Transport {
-            batches,
-            transport,
-            connections,
-            ranks,
-        } => {
-            let options = TransportOptions {
-                batches,
-                ranks,
-                transports: transport,
-                connections,
-                runs,
-            };
-            forebay_bench::transport(&options).map(|report| vec![report])
-        }
-        What::Failover { served, step } => {
-            let options = FailoverOptions {
-                serving: served.serving()?,
-                split: served.split,
-                batch_size: served.batch_size,
-                side: served.side,
-                transport: served.transport,
-                step: Duration::from_millis(step),
-                rounds: runs,
-            };
-            forebay_bench::failover(&options).map(|report| vec![report])
-        }
-        What::Fairness {
-            served,
-            active,
-            slow,
-            seconds,
-        } => {
-            let options = served.clients((0, active, active), seconds, slow)?;
-            forebay_bench::fairness(&options).map(|report| vec![report])
-        }
-        What::Clients {
-            served,
-            idle,
-            active,
-            trainings,
-            seconds,
-        } => {
-            let options = served.clients((idle, active, trainings), seconds, 0)?;
-            forebay_bench::clients(&options).map(|report| vec![report])
-        }
-        What::Store {
-            location,
-            size,
-            jobs,
-            reads,
-            read_size,
-            scratch,
-            store,
-        } => {
-            let options = StoreBenchOptions {
-                store: store.options(),
-                bytes: size,
-                parallel: jobs.get(),
-                reads,
-                read_bytes: read_size,
-                scratch,
-                runs,
-                // An interrupted run still has to remove its objects.
-                cancel: Cancel::from_flag(console.interrupt().answer().flag()),
-            };
-            forebay_bench::store(&Location::parse(location)?, &options).map(|report| vec![report])
-        }
-        What::Start { scratch, records } => {
-            forebay_bench::start(&scratch, records, runs).map(|report| vec![report])
-        }
+        What::Pack(args) => args.measure(runs, console),
+        What::Read(args) => args.measure(runs, console),
+        What::Loader(args) => args.measure(runs, console),
+        What::Epoch(args) => args.measure(runs, console),
+        What::Stream(args) => args.measure(runs, console),
+        What::Sharing(args) => args.measure(runs, console),
+        What::Transport(args) => args.measure(runs, console),
+        What::Failover(args) => args.measure(runs, console),
+        What::Fairness(args) => args.measure(runs, console),
+        What::Clients(args) => args.measure(runs, console),
+        What::Store(args) => args.measure(runs, console),
+        What::Start(args) => args.measure(runs, console),
     };
-    let reports = reports.map_err(|error| {
+    let reports = reports.map_err(|failure| {
         if console.interrupt().is_asked() {
             return Failure::interrupted("nothing of it is kept");
         }
-        Failure::from_error(error.as_ref())
+        failure
     })?;
     for (i, report) in reports.iter().enumerate() {
         if i > 0 {

@@ -36,11 +36,11 @@ byte. Shards are written in parallel and read back before the manifest is publis
 command again continues an interrupted run; the result is the same, byte for byte, whatever --jobs is.
 
 Examples:
-  forebay convert shards/ indexed/ --format indexed
+  forebay convert shards/ indexed/ --to indexed
   forebay convert shards/ faster/ --seek-points auto        loaders decode crops faster
-  forebay convert shards/ plain/ --format tfrecord --seek-points off
+  forebay convert shards/ plain/ --to tfrecord --seek-points off
   forebay convert shards/ faster/ --progressive baseline --seek-points auto
-  forebay convert imagenet-tfrecords/ fbs/ --format indexed --shard-size 512MiB
+  forebay convert imagenet-tfrecords/ fbs/ --to indexed --shard-size 512MiB
   forebay convert part.tfrecord dataset/ --image-feature img --label-feature y --label-base 0
 
 SRC is a dataset, or TFRecords that another tool wrote: a directory of them, or one file, GZIP and
@@ -57,13 +57,12 @@ pub(crate) struct Args {
 
     /// Format to write: tfrecord or indexed (.fbs) [default: the format of SRC]
     #[arg(
-        short,
         long,
         value_name = "FORMAT",
         hide_possible_values = true,
         help_heading = "Shards"
     )]
-    format: Option<Kind>,
+    to: Option<Kind>,
 
     /// Number of shards for each split [default: records stay together as they are]
     #[arg(
@@ -81,7 +80,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CODEC", help = codec_help(), help_heading = "Shards")]
     codec: Option<BlockCompression>,
 
-    /// New seek points for each JPEG: auto, on or fine; off removes them [default: they stay as they are]
+    /// New seek points for each JPEG: auto, on or dense; off removes them [default: they stay as they are]
     #[arg(
         long,
         value_name = "WHICH",
@@ -106,7 +105,7 @@ pub(crate) struct Args {
 
     /// Leave out the text index (.idx) that NVIDIA DALI reads
     #[arg(long, help_heading = "Shards")]
-    no_idx: bool,
+    no_dali_index: bool,
 
     #[command(flatten)]
     foreign: ForeignArgs,
@@ -172,7 +171,7 @@ impl Args {
     fn config(&self, console: &Console) -> Result<ConvertOptions, Failure> {
         let store = self.store.options_until(console);
         let (source, kind) = self.source(&store)?;
-        let format = format_of(self.format.unwrap_or(kind), self.codec)?;
+        let format = format_of(self.to.unwrap_or(kind), self.codec, "--to")?;
         let mut options = ConvertOptions::new(source, Location::parse(&self.destination)?, format);
         if let Some(shards) = self.shards {
             options.sharding = Some(Sharding::Count(shards.get()));
@@ -191,7 +190,7 @@ impl Args {
             Progressive::Original => ProgressiveChange::Original,
         };
         options.read = ReadOptions::new(store);
-        options.index_text = !self.no_idx;
+        options.index_text = !self.no_dali_index;
         options.blake3 = self.blake3;
         options.jobs = self.jobs.map(NonZeroUsize::get);
         options.overwrite = self.overwrite;

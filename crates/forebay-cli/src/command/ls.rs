@@ -1,11 +1,13 @@
 //! `forebay ls`: what lies at a place, and what a dataset there holds.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::Args as ClapArgs;
 use forebay_shard::Manifest;
 use forebay_shard::manifest::{self, FILE_NAME as MANIFEST};
+use forebay_shard::parallel::for_each_parallel;
 use forebay_store::{CopySource, Location, Object, Store};
 use serde::Serialize;
 
@@ -96,24 +98,22 @@ impl Listed {
     /// Listings do not tell checksums, and asking for each takes a request: not for more objects than one looks at.
     fn ask_checksums(&mut self, store: &Store) {
         const ASK_MOST: usize = 1000;
+        const PARALLEL: usize = 16;
         if self.objects.len() > ASK_MOST || !store.location().is_remote() {
             return;
         }
-        let next = std::sync::Mutex::new(self.objects.iter_mut());
-        std::thread::scope(|scope| {
-            for _ in 0..16 {
-                scope.spawn(|| {
-                    loop {
-                        let object = next.lock().ok().and_then(|mut next| next.next());
-                        let Some(object) = object else { return };
-                        // One that went away meanwhile is shown as it was listed.
-                        if let Ok(Some(now)) = store.head(&object.key) {
-                            object.crc32c = now.crc32c;
-                        }
-                    }
-                });
-            }
-        });
+        let Ok(()) = for_each_parallel(
+            &mut self.objects,
+            PARALLEL,
+            || (),
+            |(), object| {
+                // One that went away meanwhile is shown as it was listed.
+                if let Ok(Some(now)) = store.head(&object.key) {
+                    object.crc32c = now.crc32c;
+                }
+                Ok::<_, Infallible>(())
+            },
+        );
     }
 }
 

@@ -1,10 +1,10 @@
 //! `forebay rm`: removes objects, prefixes and datasets.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 use clap::Args as ClapArgs;
 use forebay_shard::manifest::FILE_NAME as MANIFEST;
+use forebay_shard::parallel::for_each_parallel;
 use forebay_store::{CopySource, Location, Object, Store};
 use serde::Serialize;
 
@@ -158,22 +158,12 @@ fn remove(store: &Store, objects: &[Object]) -> Result<(), Failure> {
     for object in &objects[..manifests] {
         store.delete(&object.key)?;
     }
-    let next = Mutex::new(objects[manifests..].iter());
-    let work = || -> Result<(), Failure> {
-        loop {
-            let object = next.lock().ok().and_then(|mut next| next.next());
-            let Some(object) = object else { return Ok(()) };
-            store.delete(&object.key)?;
-        }
-    };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..PARALLEL).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| {
-            worker
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    })
+    for_each_parallel(
+        &objects[manifests..],
+        PARALLEL,
+        || (),
+        |(), object| Ok(store.delete(&object.key)?),
+    )
 }
 
 fn remove_empty_directories(root: &std::path::Path) {

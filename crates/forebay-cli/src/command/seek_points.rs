@@ -12,7 +12,7 @@ pub(crate) enum SeekPoints {
     /// None
     Off,
     /// Eight for each row of blocks
-    Fine,
+    Dense,
 }
 
 impl SeekPoints {
@@ -21,7 +21,7 @@ impl SeekPoints {
             Self::Auto => Some(SeekDensity::Auto),
             Self::On => Some(SeekDensity::Rows),
             Self::Off => None,
-            Self::Fine => Some(SeekDensity::Fine),
+            Self::Dense => Some(SeekDensity::Fine),
         }
     }
 }

@@ -183,7 +183,7 @@ fn a_shard_cut_short_is_found_with_its_place() {
             "{finding}"
         );
         assert!(run(["verify", text(&path)]).code == 1, "{format}");
-        run(["inspect", text(&root), "--images"]).code(1);
+        run(["inspect", text(&root), "--deep"]).code(1);
     }
 }
 
@@ -302,7 +302,7 @@ fn what_is_done_to_images_is_counted_and_senseless_wishes_are_refused() {
     fs::write(class.join("text.jpg"), "no image").unwrap();
     let policy = format!("quarantine:{}", text(&aside));
     let more = [
-        "--convert-odd",
+        "--transcode-nonstandard",
         "--max-side",
         "24",
         "--quality",

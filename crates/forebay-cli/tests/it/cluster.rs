@@ -211,18 +211,31 @@ fn parts_leave_out_what_they_must_and_the_end_tells() {
     assert_eq!(finished.code, 3);
     assert_eq!(finished.summary()["skipped"], 1);
     // And every file is in one record, or accounted for.
-    let verified = run(["verify", text(&dst), "--against", text(&src), "--json"])
-        .done()
-        .summary();
+    let verified = run([
+        "verify",
+        text(&dst),
+        "--compare-source",
+        text(&src),
+        "--json",
+    ])
+    .done()
+    .summary();
     assert_eq!(verified["against"]["left_out"], 1);
     assert_eq!(verified["against"]["verbatim"], verified["records"]);
     fs::write(class.join("new.jpg"), "new").unwrap();
-    run(["verify", text(&dst), "--against", text(&src)]).failed_with(&["1 missing"]);
+    run(["verify", text(&dst), "--compare-source", text(&src)]).failed_with(&["1 missing"]);
     assert!(
-        run(["verify", text(&dst), "--against", text(&src)])
+        run(["verify", text(&dst), "--compare-source", text(&src)])
             .stdout
             .contains("new.jpg")
     );
-    let two = run(["verify", text(&dst), text(&dst), "--against", text(&src)]).code(2);
+    let two = run([
+        "verify",
+        text(&dst),
+        text(&dst),
+        "--compare-source",
+        text(&src),
+    ])
+    .code(2);
     two.explains("error: ", &["one dataset"]);
 }

@@ -115,7 +115,7 @@ fn an_index_elsewhere_links_to_the_data() {
         .done();
     }
     assert_eq!(tree(&dir), before);
-    let summary = run(["inspect", text(&out), "--images", "--json"])
+    let summary = run(["inspect", text(&out), "--deep", "--json"])
         .done()
         .summary();
     assert_eq!(summary["images"]["records"], 48);

@@ -82,7 +82,7 @@ fn tensorflow_datasets_are_indexed_with_their_classes() {
 
     // Everything that looks into records takes the same features.
     run(["verify", text(&dir), "--deep"]).done();
-    let inspected = run(["inspect", text(&dir), "--images", "--json"])
+    let inspected = run(["inspect", text(&dir), "--deep", "--json"])
         .done()
         .summary();
     assert_eq!(
@@ -106,7 +106,7 @@ fn tensorflow_datasets_are_indexed_with_their_classes() {
         "convert",
         text(&dir),
         text(&fbs),
-        "--format",
+        "--to",
         "indexed",
         "--seek-points",
         "on",
@@ -125,7 +125,7 @@ fn tensorflow_datasets_are_indexed_with_their_classes() {
         "convert",
         text(&golden("tfds")),
         text(&direct),
-        "--format",
+        "--to",
         "indexed",
         "--json",
     ])
@@ -147,7 +147,7 @@ fn compressed_files_are_converted_in_order() {
         "convert",
         text(&golden("tfds")),
         text(&plain),
-        "--format",
+        "--to",
         "tfrecord",
     ])
     .done();
@@ -158,7 +158,7 @@ fn compressed_files_are_converted_in_order() {
             "convert",
             text(&source),
             text(&dst),
-            "--format",
+            "--to",
             "tfrecord",
             "--shards",
             shards,

@@ -72,6 +72,10 @@ fn usage_errors_go_to_stderr_with_exit_code_2() {
         &["cat", "a", "1", "--key", "k"],
         &["serve", "a", "--listen", "nowhere"],
         &["completions", "tcsh-like"],
+        &["convert", "a", "b", "--to", "zip"],
+        &["convert", "a", "b", "--seek-points", "fine"],
+        &["bench", "stream", "a", "--duration", "5"],
+        &["bench", "size-cluster", "--failover", "2"],
     ] {
         let ran = run(args).code(2);
         assert!(ran.stdout.is_empty(), "{args:?}: {}", ran.stdout);

@@ -219,7 +219,7 @@ fn inspect_shows_dataset_and_shards() {
                 ran.stdout
             );
         }
-        let summary = run(["inspect", text(&root), "--images", "--json"])
+        let summary = run(["inspect", text(&root), "--deep", "--json"])
             .done()
             .summary();
         assert_eq!(summary["records"], source_images().len());
@@ -232,6 +232,11 @@ fn inspect_shows_dataset_and_shards() {
             .map(|bucket| bucket["count"].as_u64().unwrap())
             .sum();
         assert_eq!(sizes, source_images().len() as u64);
+
+        let sheet = root.with_file_name("sheet.png");
+        run(["inspect", text(&root), "--contact-sheet", text(&sheet)]).done();
+        let png = forebay_image::probe(&fs::read(&sheet).unwrap(), &Default::default()).unwrap();
+        assert!(png.width > 160 && png.height > 160, "{png:?}");
 
         let shard = first_shard(&root);
         let one = run(["inspect", text(&shard), "--json"]).done().summary();

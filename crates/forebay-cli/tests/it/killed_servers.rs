@@ -338,7 +338,7 @@ fn what_a_trainer_notices_is_measured() {
     );
     let fairness = bench(
         "fairness",
-        &["--seconds", "0.2", "--slow", "20", "--active", "3"],
+        &["--duration", "200ms", "--slow", "20ms", "--active", "3"],
     );
     assert_eq!(
         fairness["rows"][0]["rates"].as_array().unwrap().len(),
@@ -352,7 +352,7 @@ fn what_a_trainer_notices_is_measured() {
     );
     let clients = bench(
         "clients",
-        &["--seconds", "0.2", "--idle", "5", "--active", "2"],
+        &["--duration", "200ms", "--idle", "5", "--active", "2"],
     );
     for row in clients["rows"].as_array().unwrap() {
         let name = row["name"].as_str().unwrap();

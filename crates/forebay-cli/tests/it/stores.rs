@@ -138,7 +138,7 @@ fn images_go_into_a_store_and_are_converted_there() {
     let verified = reach.run(["verify", to, "--deep", "--json"]).done();
     assert_eq!(verified.summary()["damage"], 0);
     let source = images();
-    let against = reach.run(["verify", to, "--against", text(&source), "--json"]);
+    let against = reach.run(["verify", to, "--compare-source", text(&source), "--json"]);
     let against = against.done().summary();
     assert!(
         against["against"]["verbatim"].as_u64() > Some(20),
@@ -149,14 +149,14 @@ fn images_go_into_a_store_and_are_converted_there() {
         .run(["cp", "-q", "-r", text(&source), pictures])
         .done();
     for set in [to, text(&place.path("whole"))] {
-        let proved = reach.run(["verify", set, "--against", pictures, "--json"]);
+        let proved = reach.run(["verify", set, "--compare-source", pictures, "--json"]);
         assert_eq!(proved.done().summary()["against"], against["against"]);
     }
     let listed = reach.run(["ls", to]).done();
     assert!(listed.stdout.contains("fingerprint"), "{}", listed.stdout);
 
     let local = place.path("indexed");
-    let indexed = ["--format", "indexed", "--shards", "2"];
+    let indexed = ["--to", "indexed", "--shards", "2"];
     let convert = ["convert", text(&place.path("whole")), text(&local)].map(str::to_owned);
     run(convert.iter().map(String::as_str).chain(indexed)).done();
     let other = "s3://bucket/data/indexed";
@@ -235,7 +235,7 @@ fn a_conversion_that_is_killed_is_finished_by_the_same_command() {
     reach
         .run(["cp", "-q", text(&whole), "s3://bucket/whole"])
         .done();
-    let format = ["--format", "indexed", "--shards", "3"];
+    let format = ["--to", "indexed", "--shards", "3"];
     let convert = ["convert", text(&whole), text(&indexed)];
     run(convert.into_iter().chain(format)).done();
     let args = |to: &str| {
@@ -415,7 +415,7 @@ fn ctrl_c_ends_the_wait_for_a_store_that_is_away() {
     let fetched = place.path("fetched");
     let exported = place.path("exported");
     let pack = pack_to("s3://bucket/packed");
-    let convert = ["convert", to, "s3://bucket/indexed", "--format", "indexed"];
+    let convert = ["convert", to, "s3://bucket/indexed", "--to", "indexed"];
     let convert = convert.map(str::to_owned);
     let commands: [Vec<&str>; 6] = [
         vec!["cp", to, text(&fetched)],

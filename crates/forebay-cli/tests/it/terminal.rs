@@ -50,7 +50,7 @@ fn names_of_others_are_escaped_everywhere() {
         &["ls", shards],
         &["cat", shards, "0"],
         &["verify", shards],
-        &["verify", shards, "--against", text(&source)],
+        &["verify", shards, "--compare-source", text(&source)],
     ] {
         let ran = run(args);
         match args.contains(&"always") {

@@ -22,7 +22,7 @@ pub(super) struct Examined {
 pub(super) struct Oddity {
     pub(super) reason: Reason,
     pub(super) detail: String,
-    /// Whether other readers are known to stumble over it, so that `--convert-odd` transcodes the image.
+    /// Whether other readers are known to stumble over it, so that `--transcode-nonstandard` transcodes the image.
     pub(super) is_convertible: bool,
     /// Whether transcoding to JPEG removes it.
     pub(super) ends_with_conversion: bool,

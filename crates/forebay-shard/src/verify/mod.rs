@@ -143,23 +143,6 @@ pub fn verify_shard_in(
     Ok(check.finish())
 }
 
-/// Verifies one shard of a known format, with this sidecar.
-///
-/// # Errors
-/// When the file cannot be read at all. Damage is in the report.
-pub fn verify_shard_as(
-    path: &Path,
-    format: ShardFormat,
-    sidecar: Option<&Path>,
-    options: &Options<'_>,
-    observer: &Observer<'_>,
-) -> Result<Report> {
-    let files = LocalFiles::within_limits();
-    let mut check = ShardCheck::new(path, &files, options, observer);
-    check.verify(format, sidecar)?;
-    Ok(check.finish())
-}
-
 /// The verification of one shard, while it goes on.
 struct ShardCheck<'a> {
     path: &'a Path,

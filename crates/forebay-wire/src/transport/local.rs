@@ -15,8 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
 };
 
 /// Reads of at least this size ask the system to wait for all bytes, as TCP reads do.
@@ -125,7 +124,7 @@ impl LocalSocket {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(buf)];
         // What does not fit into the space is closed by the system.
-        let flags = flags | RecvFlags::CMSG_CLOEXEC;
+        let flags = flags | system::RECEIVE;
         let received = rustix::net::recvmsg(&*self.stream, &mut parts, &mut control, flags)?;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -173,8 +172,7 @@ impl Write for LocalSocket {
         if files.is_some() {
             control.push(SendAncillaryMessage::ScmRights(files.as_slice()));
         }
-        let flags = SendFlags::NOSIGNAL;
-        let sent = rustix::net::sendmsg(&*self.stream, bufs, &mut control, flags);
+        let sent = rustix::net::sendmsg(&*self.stream, bufs, &mut control, system::SEND);
         if sent.is_err() {
             // Nothing was written: the descriptor goes with the next write.
             *lock(&self.outgoing) = file;
@@ -238,7 +236,12 @@ mod system {
     use std::time::Duration;
 
     use rustix::net::sockopt::{self, Timeout};
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    use rustix::net::{
+        AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    };
+
+    pub(super) const RECEIVE: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+    pub(super) const SEND: SendFlags = SendFlags::NOSIGNAL;
 
     pub(super) fn bind(name: &str) -> io::Result<UnixListener> {
         UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
@@ -275,6 +278,12 @@ mod system {
     use std::io::{self, ErrorKind};
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::time::Duration;
+
+    use rustix::net::{RecvFlags, SendFlags};
+
+    // No socket is ever connected here.
+    pub(super) const RECEIVE: RecvFlags = RecvFlags::empty();
+    pub(super) const SEND: SendFlags = SendFlags::empty();
 
     pub(super) fn bind(_: &str) -> io::Result<UnixListener> {
         Err(ErrorKind::Unsupported.into())

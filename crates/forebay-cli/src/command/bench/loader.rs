@@ -1,15 +1,18 @@
 //! `forebay bench loader`: its arguments, and the loader's options that they come to.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use forebay_bench::LoadOptions;
+use forebay_bench::{LoadOptions, Report};
 use forebay_image::{EvalTransform, TrainTransform, Transform};
 use forebay_loader::{Options, PageCache};
 
+use super::Experiment;
 use crate::command::loader_flags::{LoaderFlags, Without};
+use crate::console::Console;
 use crate::failure::Failure;
-use crate::quantity::parse_size;
+use crate::quantity::{parse_duration, parse_size};
 
 /// Samples a batch where nothing is given.
 const BATCH_SIZE: u64 = 64;
@@ -17,7 +20,7 @@ const BATCH_SIZE: u64 = 64;
 #[derive(Debug, Args)]
 pub(super) struct LoaderArgs {
     /// A dataset
-    pub(super) dataset: PathBuf,
+    dataset: PathBuf,
     /// Numbers of decoding threads to compare
     #[arg(
         long,
@@ -26,9 +29,9 @@ pub(super) struct LoaderArgs {
         default_value = "1,2"
     )]
     threads: Vec<usize>,
-    /// Seconds a run takes at least
-    #[arg(long, value_name = "S", default_value_t = 3.0)]
-    seconds: f64,
+    /// Least duration of a run
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "3s")]
+    duration: Duration,
     /// Transforms to compare
     #[arg(
         long,
@@ -78,8 +81,15 @@ enum Copies {
     Drop,
 }
 
+impl Experiment for LoaderArgs {
+    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
+        let dataset = self.dataset.clone();
+        Ok(vec![forebay_bench::load(&dataset, &self.options(runs)?)?])
+    }
+}
+
 impl LoaderArgs {
-    pub(super) fn options(self, runs: usize) -> Result<LoadOptions, Failure> {
+    fn options(self, runs: usize) -> Result<LoadOptions, Failure> {
         let transforms = self.transform.iter().map(|&what| self.transform(what));
         let transforms: Vec<(String, Transform)> = transforms.collect();
         let mut given = self.options.read()?;
@@ -97,7 +107,7 @@ impl LoaderArgs {
         Ok(LoadOptions {
             split: given.split,
             threads: self.threads,
-            seconds: self.seconds,
+            duration: self.duration,
             transforms,
             options,
             runs,

@@ -1,12 +1,14 @@
 //! `forebay bench size-cluster`: a cluster on paper.
 
+use std::time::Duration;
+
 use clap::Args as ClapArgs;
 use forebay_bench::{OneMore, Outcome, Placement, Plan};
 use serde::Serialize;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome as Ended};
-use crate::quantity::{self, parse_size};
+use crate::quantity::{self, parse_duration, parse_size};
 use crate::table::{Align, Table};
 
 /// Parameters of the model; docs/scale.md explains them.
@@ -30,11 +32,11 @@ pub(super) struct Args {
     /// Samples of a GPU's batch
     #[arg(long, value_name = "N", default_value_t = Plan::default().batch_size)]
     batch_size: u64,
-    /// Bytes of a sample as it is sent: 224 x 224 x 3
-    #[arg(long, value_name = "N", default_value_t = Plan::default().sample_bytes)]
+    /// Size of a sample as it is sent: 224 x 224 x 3 bytes
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = Plan::default().sample_bytes)]
     sample_bytes: u64,
-    /// Bytes of a sample as it is stored
-    #[arg(long, value_name = "N", default_value_t = Plan::default().record_bytes)]
+    /// Size of a sample as it is stored
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "110kB")]
     record_bytes: u64,
     /// Batches that a GPU has asked for ahead
     #[arg(long, value_name = "N", default_value_t = Plan::default().ahead)]
@@ -48,18 +50,18 @@ pub(super) struct Args {
     /// Images a second that a core decodes: `forebay bench loader` measures it
     #[arg(long, value_name = "N", default_value_t = Plan::default().core_images_per_s)]
     core_images: f64,
-    /// Core seconds that sending a GB takes: `forebay bench transport` measures it
-    #[arg(long, value_name = "S", default_value_t = Plan::default().send_s_per_gb)]
-    send_cpu: f64,
+    /// CPU time that sending a GB takes: `forebay bench transport` measures it
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "210ms")]
+    send_cpu: Duration,
     /// Network of a server, Gbit/s in each direction
     #[arg(long, value_name = "GBIT", default_value_t = Plan::default().server_gbit)]
     server_gbit: f64,
-    /// Throughput of storage for all servers together, GB/s: `forebay bench store` measures it for one
-    #[arg(long, value_name = "GB", default_value_t = Plan::default().storage_gb_s)]
-    storage: f64,
-    /// How long storage takes to its first byte, ms
-    #[arg(long, value_name = "MS", default_value_t = Plan::default().storage_latency_ms)]
-    storage_latency: f64,
+    /// Bytes a second of storage for all servers together: `forebay bench store` measures it for one
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "100GB")]
+    storage: u64,
+    /// Time to the first byte from storage
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "20ms")]
+    storage_latency: Duration,
     /// Size of the dataset
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "150GB")]
     dataset_bytes: u64,
@@ -78,21 +80,21 @@ pub(super) struct Args {
     /// Servers that die in the first half of the run
     #[arg(long, value_name = "N", default_value_t = 0)]
     failures: u64,
-    /// Seconds until the streams of a dead server go on elsewhere
-    #[arg(long, value_name = "S", default_value_t = Plan::default().failover_s)]
-    failover: f64,
-    /// Seconds until a dead server is back
-    #[arg(long, value_name = "S", default_value_t = Plan::default().restart_s)]
-    restart: f64,
+    /// Time until the streams of a dead server continue elsewhere
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
+    failover: Duration,
+    /// Time until a dead server is back
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+    restart: Duration,
     /// How much longer or shorter a batch may take to decode than usual, as a part
     #[arg(long, value_name = "PART", default_value_t = Plan::default().jitter)]
     jitter: f64,
-    /// Simulated seconds
-    #[arg(long, value_name = "S", default_value_t = Plan::default().seconds)]
-    seconds: f64,
-    /// Simulated seconds before those that count
-    #[arg(long, value_name = "S", default_value_t = Plan::default().warm_up_s)]
-    warm_up: f64,
+    /// Simulated time
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "20s")]
+    duration: Duration,
+    /// Simulated time before that, which does not count
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
+    warm_up: Duration,
     /// Seed of the simulation
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -121,21 +123,21 @@ impl Args {
             servers: self.servers,
             cores: self.cores,
             core_images_per_s: self.core_images,
-            send_s_per_gb: self.send_cpu,
+            send_s_per_gb: self.send_cpu.as_secs_f64(),
             server_gbit: self.server_gbit,
-            storage_gb_s: self.storage,
-            storage_latency_ms: self.storage_latency,
+            storage_gb_s: self.storage as f64 / 1e9,
+            storage_latency_ms: self.storage_latency.as_secs_f64() * 1e3,
             dataset_bytes: self.dataset_bytes,
             cache_bytes: self.cache,
             placement: self.placement,
             slow_servers: self.slow_servers,
             slow_factor: self.slow_factor,
             failures: self.failures,
-            failover_s: self.failover,
-            restart_s: self.restart,
+            failover_s: self.failover.as_secs_f64(),
+            restart_s: self.restart.as_secs_f64(),
             jitter: self.jitter,
-            seconds: self.seconds,
-            warm_up_s: self.warm_up,
+            seconds: self.duration.as_secs_f64(),
+            warm_up_s: self.warm_up.as_secs_f64(),
             seed: self.seed,
         }
     }

@@ -3,12 +3,14 @@
 //! By several threads, each a piece at a time, in storage order or in that of a rank's epoch. What is there already is passed over, so the same command
 //! again goes on.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use clap::Args as ClapArgs;
 use forebay_cache::{ReadOptions, RemoteStorage};
+use forebay_shard::parallel::for_each_parallel;
 use forebay_shard::{Dataset, Storage};
 use forebay_store::Location;
 use serde::Serialize;
@@ -19,9 +21,6 @@ use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::quantity;
 use crate::store_args::StoreArgs;
-
-/// Interval of progress reports and of checks for a stop.
-const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
@@ -49,13 +48,9 @@ pub(crate) struct Args {
 
 #[derive(Default)]
 struct Progress {
-    next: AtomicUsize,
     present: AtomicU64,
     fetched: AtomicU64,
     refused: AtomicU64,
-    running: AtomicUsize,
-    stop: AtomicBool,
-    failure: Mutex<Option<Failure>>,
 }
 
 impl Progress {
@@ -63,10 +58,27 @@ impl Progress {
         self.present.load(Ordering::Relaxed) + self.fetched.load(Ordering::Relaxed)
     }
 
-    fn fail(&self, failure: Failure) {
-        self.stop.store(true, Ordering::Relaxed);
-        let mut first = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert(failure);
+    /// Fetches a piece.
+    fn fill(&self, storage: &RemoteStorage, piece: &Piece) -> Result<(), Failure> {
+        let path = piece.path.display();
+        match storage.fill(&piece.path, piece.bytes.clone()) {
+            Ok(Some(filled)) if !piece.optional => {
+                for (sum, bytes) in [
+                    (&self.present, filled.present_bytes),
+                    (&self.fetched, filled.fetched_bytes),
+                    (&self.refused, filled.refused_bytes),
+                ] {
+                    sum.fetch_add(bytes, Ordering::Relaxed);
+                }
+                Ok(())
+            }
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(Failure::new(format!(
+                "{path} cannot be cached: the store tells neither an ETag nor when it was changed"
+            ))),
+            Err(error) if piece.optional && error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(Failure::new(format!("cannot read {path}: {error}"))),
+        }
     }
 }
 
@@ -118,25 +130,22 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
     let interrupt = console.interrupt().answer();
     let progress = Progress::default();
     let bar = console.bar("warming", Some(total_bytes));
-    let jobs = args.jobs.clamp(1, pieces.len().max(1));
-    progress.running.store(jobs, Ordering::Relaxed);
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                work(&storage, &pieces, &progress);
-                progress.running.fetch_sub(1, Ordering::Relaxed);
-            });
-        }
-        let mut told = Instant::now();
-        while progress.running.load(Ordering::Relaxed) > 0 {
-            std::thread::sleep(TICK);
+    let told = Mutex::new(Instant::now());
+    let filled = for_each_parallel(
+        &pieces,
+        args.jobs.max(1),
+        || (),
+        |(), piece| {
             if interrupt.is_asked() {
-                progress.stop.store(true, Ordering::Relaxed);
+                return Ok(());
             }
+            progress.fill(&storage, piece)?;
             let done = progress.done();
             bar.update(done, done / PIECE_BYTES, "pieces", done);
-            if told.elapsed() >= Console::EVENT_INTERVAL {
-                told = Instant::now();
+            if let Ok(mut told) = told.try_lock()
+                && told.elapsed() >= Console::EVENT_INTERVAL
+            {
+                *told = Instant::now();
                 console.event(
                     "progress",
                     &Event {
@@ -146,20 +155,12 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
                     },
                 );
             }
-        }
-    });
+            Ok(())
+        },
+    );
     drop(bar);
-    let failure = progress
-        .failure
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
     let [present, fetched, refused] =
         [progress.present, progress.fetched, progress.refused].map(AtomicU64::into_inner);
-    if let Some(failure) = failure
-        && !interrupt.is_asked()
-    {
-        return Err(failure.hint("the same command again goes on where it ended"));
-    }
     if interrupt.is_asked() {
         return Err(Failure::interrupted(format!(
             "{} of {} are in the cache",
@@ -168,6 +169,9 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
         ))
         .hint("the same command again goes on from there"));
     }
+    filled.map_err(|failure: Failure| {
+        failure.hint("the same command again goes on where it ended")
+    })?;
     let elapsed = started.elapsed();
     console.line(format!(
         "{location}: {} in the cache, {} fetched in {}, {}",
@@ -196,34 +200,4 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<Outcome, Failure> {
         },
     );
     Ok(Outcome::Done)
-}
-
-fn work(storage: &RemoteStorage, pieces: &[Piece], progress: &Progress) {
-    while !progress.stop.load(Ordering::Relaxed) {
-        let at = progress.next.fetch_add(1, Ordering::Relaxed);
-        let Some(piece) = pieces.get(at) else { return };
-        match storage.fill(&piece.path, piece.bytes.clone()) {
-            Ok(Some(filled)) if !piece.optional => {
-                progress
-                    .present
-                    .fetch_add(filled.present_bytes, Ordering::Relaxed);
-                progress
-                    .fetched
-                    .fetch_add(filled.fetched_bytes, Ordering::Relaxed);
-                progress
-                    .refused
-                    .fetch_add(filled.refused_bytes, Ordering::Relaxed);
-            }
-            Ok(Some(_)) => {}
-            Ok(None) => progress.fail(Failure::new(format!(
-                "{} cannot be cached: the store tells neither an ETag nor when it was changed",
-                piece.path.display()
-            ))),
-            Err(error) if piece.optional && error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => progress.fail(Failure::new(format!(
-                "cannot read {}: {error}",
-                piece.path.display()
-            ))),
-        }
-    }
 }

@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::Args as ClapArgs;
@@ -20,6 +20,7 @@ use forebay_shard::index::build_sidecar;
 use forebay_shard::manifest::{
     EpochOrder, FeatureEntry, Manifest, ShardEntry, SplitEntry, block_records,
 };
+use forebay_shard::parallel::map_parallel;
 use forebay_shard::tfrecord::{Compression, ReaderBuilder};
 use forebay_shard::{Dataset, SampleDigest, Shard, ShardFormat};
 use forebay_store::{AtomicFile, Durability, sync_dir};
@@ -98,41 +99,31 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         .collect::<Result<_, std::io::Error>>()
         .map_err(|error| Failure::new(format!("cannot read a file's size: {error}")))?;
     let bar = console.bar("indexing", Some(sizes.iter().sum()));
-    let (next, done) = (AtomicUsize::new(0), Mutex::new((0u64, 0u64)));
-    let results: Vec<Mutex<Option<Result<Indexed, Failure>>>> =
-        paths.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.min(paths.len()) {
-            scope.spawn(|| {
-                while !interrupt.is_asked() {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(path) = paths.get(number) else {
-                        return;
-                    };
-                    let result = index_file(&root, path, &schema);
-                    if let (Ok(mut done), Ok(indexed)) = (done.lock(), &result) {
-                        done.0 += indexed.entry.records;
-                        done.1 += sizes[number];
-                        bar.update(done.1, done.0, "records", done.1);
-                        console.event("shard", &indexed.entry);
-                    }
-                    let failed = result.is_err();
-                    if let Ok(mut slot) = results[number].lock() {
-                        *slot = Some(result);
-                    }
-                    if failed {
-                        // The others finish their file and take no further one.
-                        next.store(paths.len(), Ordering::Relaxed);
-                    }
-                }
-            });
-        }
-    });
+    let (failed, done) = (AtomicBool::new(false), Mutex::new((0u64, 0u64)));
+    let stopped = || interrupt.is_asked() || failed.load(Ordering::Relaxed);
+    let files: Vec<(&PathBuf, u64)> = paths.into_iter().zip(sizes).collect();
+    let results = map_parallel(
+        &files,
+        jobs,
+        &stopped,
+        || (),
+        |(), (path, size)| {
+            let result = index_file(&root, path, &schema);
+            if let (Ok(mut done), Ok(indexed)) = (done.lock(), &result) {
+                done.0 += indexed.entry.records;
+                done.1 += size;
+                bar.update(done.1, done.0, "records", done.1);
+                console.event("shard", &indexed.entry);
+            }
+            failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            result
+        },
+    );
     drop(bar);
     let mut indexed = BTreeMap::new();
     let mut missing = false;
-    for (path, slot) in paths.iter().zip(results) {
-        match slot.into_inner().ok().flatten() {
+    for ((path, _), result) in files.iter().zip(results) {
+        match result {
             Some(result) => {
                 indexed.insert((*path).clone(), result?);
             }

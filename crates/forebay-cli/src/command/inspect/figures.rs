@@ -1,4 +1,4 @@
-//! The figures of `inspect`: from indexes alone, and with `--images` from every record.
+//! The figures of `inspect`: from indexes alone, and with `--deep` from every record.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

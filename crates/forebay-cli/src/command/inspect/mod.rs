@@ -1,6 +1,7 @@
 //! `forebay inspect`: what is in a dataset or a shard.
 
 mod figures;
+pub(super) mod sheet;
 mod show;
 
 use std::path::PathBuf;
@@ -19,11 +20,12 @@ use show::Findings;
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Splits, shards, bytes, features, classes and how big the records are, from manifest and indexes
-alone. With --images every record is read too: exact sizes of the images, formats, dimensions.
+alone. With --deep every record is read too: exact sizes of the images, formats, dimensions.
 
 Examples:
   forebay inspect shards/
-  forebay inspect shards/ --images
+  forebay inspect shards/ --deep
+  forebay inspect shards/ --contact-sheet images.png
   forebay inspect shards/train-00000-of-00004 --json
   forebay inspect s3://bucket/shards")]
 pub(crate) struct Args {
@@ -33,7 +35,11 @@ pub(crate) struct Args {
 
     /// Read every record: sizes, formats and dimensions of the images themselves
     #[arg(long)]
-    images: bool,
+    deep: bool,
+
+    /// Write a PNG with images from all over the dataset, each with its class
+    #[arg(long, value_name = "FILE")]
+    contact_sheet: Option<PathBuf>,
 
     /// List all classes, not only the first
     #[arg(long)]
@@ -47,7 +53,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let contents = Contents::open(&args.path, &args.store.options())?;
     let splits = contents.shards()?;
     let index = IndexFigures::of(&splits);
-    let images = if args.images {
+    let images = if args.deep {
         Some(ImageFigures::read(
             &splits,
             contents.record_features(),
@@ -64,6 +70,9 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         all_classes: args.all_classes,
     };
     findings.print(console);
+    if let Some(path) = &args.contact_sheet {
+        sheet::write(path, &contents, &splits, console)?;
+    }
     findings.event(console);
     Ok(if images.is_some_and(|images| images.unreadable > 0) {
         Outcome::SomeUnreadable

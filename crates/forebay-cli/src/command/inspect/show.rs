@@ -198,7 +198,7 @@ impl Findings<'_> {
         };
         let Some(images) = self.images else {
             histogram(
-                "Record sizes, image and features (--images reads the images themselves)",
+                "Record sizes, image and features (--deep reads the images themselves)",
                 &self.index.record_sizes,
             );
             return;

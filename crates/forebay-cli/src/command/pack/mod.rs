@@ -48,7 +48,7 @@ Examples:
 SRC holds <class>/<file> or <split>/<class>/<file>, or is an archive of that, or ILSVRC as it is
 downloaded: --help shows the trees under --layout. JPEG, PNG, WebP and TIFF are told apart by content.
 Images that cannot be read are skipped and listed, and the exit code is 3. Bytes of images stay
-as they are unless --resize-short, --max-side or --convert-odd say otherwise; whatever was done
+as they are unless --resize-short, --max-side or --transcode-nonstandard say otherwise; whatever was done
 to an image is a line in DST/pack/report.jsonl.")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -166,7 +166,7 @@ struct OptionArgs {
     #[arg(long, value_name = "CODEC", help = codec_help(), help_heading = "Shards")]
     codec: Option<BlockCompression>,
 
-    /// Seek points beside each JPEG, so that loaders decode crops faster: auto (under 1 % of its bytes), on, off, fine
+    /// Seek points beside each JPEG, so that loaders decode crops faster: auto (under 1 % of its bytes), on, off, dense
     #[arg(
         long,
         value_name = "WHICH",
@@ -192,7 +192,7 @@ struct OptionArgs {
 
     /// Leave out the text index (.idx) that NVIDIA DALI reads
     #[arg(long, help_heading = "Shards")]
-    no_idx: bool,
+    no_dali_index: bool,
 
     /// Layout of SRC [default: detected]
     #[arg(
@@ -249,7 +249,7 @@ struct OptionArgs {
 
     /// Convert nonstandard images to RGB JPEG: PNG under a JPEG's name, CMYK, YCCK, truncated JPEGs
     #[arg(long, help_heading = "Images")]
-    convert_odd: bool,
+    transcode_nonstandard: bool,
 
     /// JPEG quality of converted images [default: 95 for resized, 100 for nonstandard ones]
     #[arg(
@@ -369,7 +369,7 @@ impl OptionArgs {
         overwrite: bool,
         console: &Console,
     ) -> Result<PackOptions, Failure> {
-        let format = format_of(self.format, self.codec)?;
+        let format = format_of(self.format, self.codec, "--format")?;
         let mut options = PackOptions::new(
             Location::parse(&paths.source)?,
             Location::parse(&paths.destination)?,
@@ -380,7 +380,7 @@ impl OptionArgs {
         } else if let Some(bytes) = self.shard_size {
             options.sharding = Sharding::Bytes(bytes);
         }
-        options.index_text = !self.no_idx;
+        options.index_text = !self.no_dali_index;
         options.layout = self.layout;
         options.classes.clone_from(&self.classes);
         options.labels.clone_from(&self.labels);
@@ -393,7 +393,7 @@ impl OptionArgs {
         options.seek_points = self.seek_points.density();
         options.progressive_to_baseline = self.progressive == Progressive::Baseline;
         options.on_bad_image = self.on_bad_image.clone();
-        options.convert_odd = self.convert_odd;
+        options.convert_odd = self.transcode_nonstandard;
         options.resize_short = self.resize_short.map(NonZeroU32::get);
         options.max_side = self.max_side.map(NonZeroU32::get);
         options.quality = self.quality;
@@ -408,13 +408,17 @@ impl OptionArgs {
     }
 }
 
-/// The format that two options ask for.
-pub(crate) fn format_of(kind: Kind, codec: Option<BlockCompression>) -> Result<Format, Failure> {
+/// The format that two options ask for, the first of which is named `flag`.
+pub(crate) fn format_of(
+    kind: Kind,
+    codec: Option<BlockCompression>,
+    flag: &str,
+) -> Result<Format, Failure> {
     match (kind, codec.unwrap_or_default()) {
         (Kind::Indexed, compression) => Ok(Format::Indexed(compression)),
         (Kind::Tfrecord, BlockCompression::NONE) => Ok(Format::TfRecord),
         (Kind::Tfrecord, _) => Err(Failure::usage("TFRecord shards have no codec")
-            .hint("--codec goes with --format indexed")),
+            .hint(format!("--codec goes with {flag} indexed"))),
     }
 }
 

@@ -5,18 +5,16 @@ mod place;
 mod report;
 mod stream;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args as ClapArgs;
 use forebay_pack::{Cancel, Format, PackOptions, Prepared, Sharding, Summary, prepare};
-use forebay_shard::Dataset;
 
 use super::pack::Watch;
 use super::verify::verify;
 use crate::console::Console;
-use crate::failure::{Failure, Outcome, io_hint};
+use crate::failure::{Failure, Outcome};
 use crate::input::{Input, show};
 use crate::paint::printable;
 use crate::quantity;
@@ -81,8 +79,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     };
 
     console.note("Serving them on this machine, and streaming one epoch");
-    let streamed = stream::one_epoch(&place.tfrecord(), interrupt, console)?;
-    write_contact_sheet(&place, &streamed.contact_sheet)?;
+    let streamed = stream::one_epoch(&place, interrupt, console)?;
 
     let program = console.program();
     let report = Report {
@@ -90,10 +87,10 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         skipped: packed.skipped(),
         classes: packed.classes,
         packs,
-        stream: streamed.figures,
+        stream: streamed,
         contact_sheet: place.contact_sheet(),
         next: [
-            format!("{program} inspect {} --images", show(&place.tfrecord())),
+            format!("{program} inspect {} --deep", show(&place.tfrecord())),
             format!("{program} serve {}", show(&place.tfrecord())),
             format!("{program} pack YOUR_IMAGES shards"),
         ],
@@ -172,21 +169,4 @@ fn warn_if_large(prepared: &Prepared, console: &Console) {
 
 fn stopped() -> Failure {
     Failure::interrupted("quickstart was stopped").hint("the same command starts it anew")
-}
-
-fn write_contact_sheet(place: &Place, png: &[u8]) -> Result<(), Failure> {
-    let path = place.contact_sheet();
-    fs::write(&path, png).map_err(|error| {
-        Failure::new(format!("cannot write {}: {error}", show(&path))).maybe_hint(io_hint(&error))
-    })
-}
-
-/// The class name of a batch's label, which counts from 0.
-fn class_of(dataset: &Dataset, label: i64) -> String {
-    let classes = &dataset.manifest().classes;
-    let class = usize::try_from(label).ok().and_then(|at| classes.get(at));
-    class.map_or_else(
-        || format!("label {label}"),
-        |class| class.title().to_owned(),
-    )
 }

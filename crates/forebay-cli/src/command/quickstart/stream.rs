@@ -1,19 +1,21 @@
 //! One epoch of decoded batches, from a server on this machine through a client.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_batch::FLAG_PADDING;
 use forebay_client::{Batch, Client, ClientOptions, Polled, Stream, wire};
-use forebay_image::{TrainTransform, Transform, contact_sheet};
+use forebay_image::{TrainTransform, Transform};
 use forebay_loader::Options;
 use forebay_server::{Server, ServerOptions};
 use forebay_shard::Dataset;
 
+use super::place::Place;
 use super::report::{StageFigures, StreamFigures};
-use super::{class_of, stopped};
+use super::stopped;
+use crate::command::inspect::sheet;
 use crate::console::Console;
+use crate::contents::class_title;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 
@@ -33,20 +35,14 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long the server may take to say where its time went.
 const STATS_WAIT: Duration = Duration::from_secs(5);
 
-/// An epoch that was streamed.
-pub(super) struct Streamed {
-    pub(super) figures: StreamFigures,
-    /// The first batch as a PNG.
-    pub(super) contact_sheet: Vec<u8>,
-}
-
-/// Serves the dataset on any free port, streams one epoch of its largest split, and stops.
+/// Serves the TFRecords on any free port, streams one epoch of their largest split, and stops. Writes the first batch as a
+/// contact sheet.
 pub(super) fn one_epoch(
-    root: &Path,
+    place: &Place,
     interrupt: &Interrupt,
     console: &Console,
-) -> Result<Streamed, Failure> {
-    let dataset = Dataset::open(root)?;
+) -> Result<StreamFigures, Failure> {
+    let dataset = Dataset::open(place.tfrecord())?;
     let split = dataset
         .manifest()
         .splits
@@ -137,10 +133,8 @@ pub(super) fn one_epoch(
     figures.decoded = stats.decoded;
     figures.stages = stages(&stats);
     let picture = picture.ok_or_else(|| Failure::new("the epoch had no batch"))?;
-    Ok(Streamed {
-        figures,
-        contact_sheet: sheet(&dataset, &picture),
-    })
+    write_contact_sheet(place, &dataset, &picture)?;
+    Ok(figures)
 }
 
 /// The largest power of two that gives a few batches.
@@ -182,8 +176,8 @@ fn stages(stats: &wire::Stats) -> Vec<StageFigures> {
         .collect()
 }
 
-/// The pictures of a batch, each with its class.
-fn sheet(dataset: &Dataset, batch: &Batch) -> Vec<u8> {
+/// Writes the pictures of a batch, each with its class.
+fn write_contact_sheet(place: &Place, dataset: &Dataset, batch: &Batch) -> Result<(), Failure> {
     let samples = batch
         .flags
         .iter()
@@ -196,28 +190,14 @@ fn sheet(dataset: &Dataset, batch: &Batch) -> Vec<u8> {
         .labels
         .iter()
         .take(samples)
-        .map(|label| class_of(dataset, *label))
+        .map(|label| class_title(dataset, *label))
         .collect();
-    contact_sheet(pixels, side as u32, columns(samples), &captions)
-}
-
-/// About as many columns as rows, the last row full where that can be.
-fn columns(samples: usize) -> usize {
-    let square = (samples as f64).sqrt().ceil().max(1.0) as usize;
-    let full = (square..=square * 2).find(|columns| samples.is_multiple_of(*columns));
-    full.unwrap_or(square)
+    sheet::save(&place.contact_sheet(), pixels, side as u32, &captions)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn contact_sheets_have_full_rows_where_they_can() {
-        for (samples, expected) in [(1, 1), (2, 2), (7, 3), (12, 4), (13, 4), (16, 4), (64, 8)] {
-            assert_eq!(columns(samples), expected, "{samples}");
-        }
-    }
 
     #[test]
     fn a_small_set_makes_a_few_batches() {

@@ -1,4 +1,4 @@
-//! `forebay verify --against`: a dataset and the source that it was packed from.
+//! `forebay verify --compare-source`: a dataset and the source that it was packed from.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -95,7 +95,7 @@ pub(super) fn open(
 }
 
 fn one_dataset() -> Failure {
-    Failure::usage("--against goes with one dataset")
+    Failure::usage("--compare-source goes with one dataset")
         .hint("name the directory that holds forebay.json")
 }
 

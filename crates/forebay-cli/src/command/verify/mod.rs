@@ -33,7 +33,7 @@ Reads all bytes and compares them with the checksums in records, blocks, indexes
 Damage is listed with shard, record and byte, and the exit code is 1; `forebay repair` copies what is
 whole. Images of a kind that loaders do not read are listed too, as far as their headers show it.
 
---against SRC proves a dataset against what it was packed from, a directory or archives: the bytes of
+--compare-source SRC proves a dataset against what it was packed from, a directory or archives: the bytes of
 every file are in exactly one record. What the pack's report says was left out or written anew is
 counted apart. Files that are missing, extra, doubled or changed make the exit code 1; files that
 cannot be read now make it 3.
@@ -41,8 +41,8 @@ cannot be read now make it 3.
 Examples:
   forebay verify shards/
   forebay verify shards/ --deep               decode every image as well
-  forebay verify shards/ --against photos/    is every file in exactly one record
-  forebay verify s3://bucket/shards --against s3://bucket/photos
+  forebay verify shards/ --compare-source photos/   is every file in exactly one record
+  forebay verify s3://bucket/shards --compare-source s3://bucket/photos
   forebay verify shards/train-00000-of-00004
   forebay verify s3://bucket/shards           everything in a store is read")]
 pub(crate) struct Args {
@@ -56,7 +56,7 @@ pub(crate) struct Args {
 
     /// Compare every image with its file in the directory or archives that the dataset was packed from
     #[arg(long, value_name = "SRC")]
-    against: Option<PathBuf>,
+    compare_source: Option<PathBuf>,
 
     /// Shards read at the same time [default: what the machine allows]
     #[arg(short, long, value_name = "N")]
@@ -84,7 +84,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let jobs = args.jobs.map_or(0, NonZeroUsize::get);
     // From here on a first Ctrl-C ends the work and prints the findings so far.
     console.interrupt().answer();
-    let against = match &args.against {
+    let against = match &args.compare_source {
         None => None,
         Some(source) => Some(against::open(&inputs, source, &store, console)?),
     };

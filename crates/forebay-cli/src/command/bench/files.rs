@@ -1,0 +1,156 @@
+//! Experiments on files: packing, reading, an epoch from several places, a store, the first batch.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Args;
+use forebay_bench::{EpochOptions, PackBenchOptions, Report, StoreBenchOptions};
+use forebay_cache::ReadOptions;
+use forebay_store::{Cancel, Location};
+
+use super::Experiment;
+use crate::cache_args::CacheArgs;
+use crate::console::Console;
+use crate::failure::Failure;
+use crate::quantity::parse_size;
+use crate::store_args::StoreArgs;
+
+#[derive(Debug, Args)]
+pub(super) struct Pack {
+    /// A directory of images
+    source: PathBuf,
+    /// Directory to write to; the command removes its files
+    #[arg(long, value_name = "DIR")]
+    scratch: PathBuf,
+    /// Threads that read and write [default: what the machine allows]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+}
+
+impl Experiment for Pack {
+    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
+        let options = PackBenchOptions {
+            scratch: self.scratch,
+            jobs: self.jobs,
+            runs,
+        };
+        Ok(vec![forebay_bench::pack(&self.source, &options)?])
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Read {
+    /// Datasets to compare
+    #[arg(required = true, value_name = "DATASET")]
+    datasets: Vec<PathBuf>,
+    /// Split [default: the first]
+    #[arg(long, value_name = "NAME")]
+    split: Option<String>,
+}
+
+impl Experiment for Read {
+    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
+        let roots: Vec<_> = self.datasets.iter().map(PathBuf::as_path).collect();
+        Ok(forebay_bench::read(&roots, self.split.as_deref(), runs)?)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Epoch {
+    /// Locations of the dataset; the others are compared with the first
+    #[arg(required = true, value_name = "DATASET")]
+    datasets: Vec<PathBuf>,
+    /// Split [default: the first]
+    #[arg(long, value_name = "NAME")]
+    split: Option<String>,
+    /// Decoding threads [default: what the machine allows]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Samples a batch
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    batch_size: u64,
+    #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+impl Experiment for Epoch {
+    fn measure(self, runs: usize, console: &Console) -> Result<Vec<Report>, Failure> {
+        let places: Vec<Location> = self
+            .datasets
+            .iter()
+            .map(Location::parse)
+            .collect::<Result<_, _>>()?;
+        let options = EpochOptions {
+            split: self.split,
+            batch_size: self.batch_size,
+            threads: self.threads,
+            read: ReadOptions::new(self.store.options())
+                .with_cache(self.cache.open_for(&self.datasets, console)?),
+            runs,
+        };
+        Ok(vec![forebay_bench::epoch(&places, &options)?])
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Store {
+    /// A prefix of a bucket, or a directory, that can be written to
+    location: PathBuf,
+    /// Bytes of the object that is sent and fetched
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB")]
+    size: u64,
+    /// Number of concurrent requests
+    #[arg(short, long, value_name = "N", default_value = "8")]
+    jobs: NonZeroUsize,
+    /// Small reads in each run
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    reads: u64,
+    /// Bytes of a small read
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB")]
+    read_size: u64,
+    /// Directory of the local file [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+impl Experiment for Store {
+    fn measure(self, runs: usize, console: &Console) -> Result<Vec<Report>, Failure> {
+        let options = StoreBenchOptions {
+            store: self.store.options(),
+            bytes: self.size,
+            parallel: self.jobs.get(),
+            reads: self.reads,
+            read_bytes: self.read_size,
+            scratch: self.scratch,
+            runs,
+            // An interrupted run still has to remove its objects.
+            cancel: Cancel::from_flag(console.interrupt().answer().flag()),
+        };
+        let location = Location::parse(self.location)?;
+        Ok(vec![forebay_bench::store(&location, &options)?])
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Start {
+    /// Directory of the generated dataset, which later runs use again
+    #[arg(long, value_name = "DIR")]
+    scratch: PathBuf,
+    /// Records of the dataset
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    records: u64,
+}
+
+impl Experiment for Start {
+    fn measure(self, runs: usize, _console: &Console) -> Result<Vec<Report>, Failure> {
+        Ok(vec![forebay_bench::start(
+            &self.scratch,
+            self.records,
+            runs,
+        )?])
+    }
+}

@@ -1,0 +1,104 @@
+//! `inspect --contact-sheet`: images from all over the splits as one picture.
+
+use std::path::Path;
+
+use forebay_image::{
+    Decoder, EvalTransform, Layout, Limits, Output, SampleSeed, Transform, contact_sheet,
+};
+use forebay_shard::Shard;
+
+use crate::console::Console;
+use crate::contents::{Contents, SplitShards};
+use crate::failure::{Failure, io_hint};
+use crate::input::show;
+
+/// Images on a sheet, where the dataset has as many.
+const IMAGES: u64 = 64;
+/// Side of an image on the sheet.
+const SIDE: u32 = 160;
+
+/// Writes the sheet as a PNG. Images that cannot be decoded are missing on it.
+pub(super) fn write(
+    path: &Path,
+    contents: &Contents,
+    splits: &[SplitShards],
+    console: &Console,
+) -> Result<(), Failure> {
+    let shards: Vec<&Shard> = splits.iter().flat_map(|(_, shards)| shards).collect();
+    let total: u64 = shards.iter().map(|shard| shard.len()).sum();
+    let count = total.min(IMAGES);
+    let transform = Transform::Eval(EvalTransform::new(SIDE, SIDE));
+    let mut decoder = Decoder::new(Limits::default());
+    let (mut pixels, mut captions) = (Vec::new(), Vec::new());
+    let mut image = vec![0; transform.output_values()];
+    let mut bytes = Vec::new();
+    for at in 0..count {
+        let (shard, record) = located(&shards, at * total / count);
+        shard.read(record, &mut bytes)?;
+        let Ok(found) = contents.record_features().image_record(&bytes) else {
+            continue;
+        };
+        let output = Output::from(Layout::Nhwc);
+        let drawn = transform.apply(
+            &mut decoder,
+            found.image,
+            SampleSeed::default(),
+            &output,
+            &mut image,
+        );
+        if drawn.is_ok() {
+            pixels.extend_from_slice(&image);
+            let class = found.label.map(|label| contents.class_title(label));
+            captions.push(class.unwrap_or_default());
+        }
+    }
+    if captions.is_empty() {
+        return Err(Failure::new("no image of the dataset can be decoded"));
+    }
+    save(path, &pixels, SIDE, &captions)?;
+    console.note(format!("Contact sheet: {}", show(path)));
+    Ok(())
+}
+
+/// Writes square images of `side`, each with its caption.
+pub(crate) fn save(
+    path: &Path,
+    pixels: &[u8],
+    side: u32,
+    captions: &[String],
+) -> Result<(), Failure> {
+    let png = contact_sheet(pixels, side, columns(captions.len()), captions);
+    std::fs::write(path, png).map_err(|error| {
+        Failure::new(format!("cannot write {}: {error}", show(path))).maybe_hint(io_hint(&error))
+    })
+}
+
+/// The shard that holds a record of all shards in their order, and its number there.
+fn located<'a>(shards: &[&'a Shard], mut record: u64) -> (&'a Shard, u64) {
+    for shard in shards {
+        if record < shard.len() {
+            return (shard, record);
+        }
+        record -= shard.len();
+    }
+    unreachable!("the caller counts the records of these shards")
+}
+
+/// About as many columns as rows, the last row full where that can be.
+fn columns(samples: usize) -> usize {
+    let square = (samples as f64).sqrt().ceil().max(1.0) as usize;
+    let full = (square..=square * 2).find(|columns| samples.is_multiple_of(*columns));
+    full.unwrap_or(square)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contact_sheets_have_full_rows_where_they_can() {
+        for (samples, expected) in [(1, 1), (2, 2), (7, 3), (12, 4), (13, 4), (16, 4), (64, 8)] {
+            assert_eq!(columns(samples), expected, "{samples}");
+        }
+    }
+}
