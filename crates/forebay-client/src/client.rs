@@ -187,7 +187,8 @@ impl Client {
         Ok(Stream::new(feeds, whole, pool, place))
     }
 
-    /// A connection on which a part of the batches is open, with the server that it belongs to or else with another one.
+    /// Opens one slice of the stream's batches, on the server where it belongs or on the next one
+    /// that accepts it.
     fn open_part(
         &self,
         open: &OpenOptions,
@@ -196,7 +197,7 @@ impl Client {
     ) -> Result<(Connection, StreamInfo)> {
         let mut placed = asked.clone();
         if let ([only], None) = (self.splits(), &placed.split) {
-            // As the server will fill it in.
+            // The server would fill in the same default.
             placed.split = Some(only.name.clone());
         }
         part::split(&mut placed, part).map_err(|expected| Error::Option {
@@ -310,9 +311,9 @@ impl Client {
             Some(bytes) => bytes,
             None => batch_bytes.saturating_mul(3),
         };
-        // Each part has its share.
+        // Each slice gets its part of the budget.
         let (budget, batch_bytes) = (credit / part.1, info.batch_bytes);
-        // What may be queued and what the caller works on, in whole pages.
+        // Queued batches and the caller's batch, in whole pages.
         let kept = budget.saturating_add(batch_bytes).saturating_add(8 << 20);
         let kept = usize::try_from(kept).unwrap_or(usize::MAX);
         let pool = options

@@ -34,7 +34,7 @@ fn same<T: PartialEq + std::fmt::Debug>(
     })
 }
 
-/// Where a stream is, and what therefore comes next.
+/// The state of a stream, which determines what must come next.
 #[derive(Debug, Clone)]
 pub(crate) struct Sequence {
     records: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// The stream that `opened` describes, from a position on.
+    /// Creates the sequence of the stream that `opened` describes, from a position on.
     pub(crate) fn new(info: &StreamInfo, epoch: u64, position: u64) -> Result<Self, Disorder> {
         let (batch_size, rank, world_size) = (info.batch_size(), info.rank(), info.world_size());
         let sequence = Sequence {

@@ -24,7 +24,7 @@ pub struct Stream {
     feeds: Vec<Feed>,
     /// Slices of the next batch that have been taken, while others are outstanding.
     taken: Vec<Option<Item>>,
-    /// The stream of whole batches.
+    /// Parameters of the stream of whole batches.
     info: StreamInfo,
     pool: BufferPool,
     /// Position of the next batch to return.
@@ -46,7 +46,7 @@ pub enum Polled {
 }
 
 impl Stream {
-    /// Of parts that are all at `place`.
+    /// Creates a stream from feeds that are all at `place`.
     pub(crate) fn new(feeds: Vec<Feed>, info: StreamInfo, pool: BufferPool, place: Place) -> Self {
         let global_size = info.global_batch_size();
         let (epoch, position) = place;

@@ -20,7 +20,7 @@ pub(crate) struct Terms {
     pub(crate) options: ClientOptions,
     /// The slice of each batch.
     pub(crate) part: Part,
-    /// As the server opened it: a part, if it is one.
+    /// As the server opened it, for this slice.
     pub(crate) info: StreamInfo,
     pub(crate) fingerprint: String,
     /// Number of the epoch after the last one; `None` for no limit.
@@ -30,7 +30,7 @@ pub(crate) struct Terms {
     pub(crate) pool: BufferPool,
 }
 
-/// What the streams of one run have in common, as far as it decides where they come from.
+/// Identifies the run for placement: streams with the same key are placed together.
 pub(crate) fn run(name: &str, options: &LoaderOptions) -> String {
     let split = options.split.as_deref().unwrap_or_default();
     format!("{name}/{split}/{}", options.seed.unwrap_or(0))
@@ -101,7 +101,7 @@ impl Terms {
             &self.options,
         )?;
         if info != self.info {
-            // A list of classes fills no message.
+            // Class titles are left out of the message, which they would fill.
             let shown = |of: &StreamInfo| {
                 let classes = of.classes.len();
                 let rest = StreamInfo {

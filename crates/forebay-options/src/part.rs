@@ -1,15 +1,16 @@
-//! Parts of a rank's batches: the streams that several servers make of one rank's.
+//! Slices of a rank's batches, for striping them over several servers.
 //!
-//! Part `j` of `k` has the samples `j, j + k, ...` of each batch. Those are the samples of rank `rank + j * world_size` of
-//! `world_size * k` with batches of a `k`-th of the size: a set of lanes of its own, so no server reads what another reads, and
-//! order, steps and ends of epochs are those of the whole.
+//! Slice `j` of `k` has the samples `j, j + k, ...` of each batch. These are the samples of rank
+//! `rank + j * world_size` of `world_size * k` ranks with a `k`-th of the batch size. That rank has
+//! its own virtual ranks, so no server reads what another one reads, while order, steps and ends of
+//! epochs are those of the whole batches.
 
 use crate::{DEFAULT_BATCH_SIZE, LoaderOptions, OnError};
 
 /// Most parts of a rank's batches.
 pub const MOST_PARTS: u64 = 64;
 
-/// Which part, of how many: `(0, 1)` is the whole.
+/// Index of a slice and number of slices; `(0, 1)` is the whole batch.
 pub type Part = (u64, u64);
 
 /// Turns the options of whole batches into those of a part.

@@ -51,7 +51,7 @@ impl DatasetSource {
         })
     }
 
-    /// The split of that name; the only one, if none is named.
+    /// Returns the split of that name; without a name, the only split.
     fn split(&self, name: Option<&str>) -> Result<&Split, Failure> {
         let found = match (name, &self.splits[..]) {
             (None, [only]) => Some(only),

@@ -453,7 +453,7 @@ mod tests {
         let lens = Lens::new(&gallery, "a", &StreamInfo::default(), Arc::default());
         lens.look(&batch(0, 20));
         assert!(gallery.ask("a").is_none());
-        // From here on somebody looks at `a`, and at nothing else.
+        // From here on previews are wanted for `a` only.
         Lens::new(&gallery, "b", &StreamInfo::default(), Arc::default()).look(&batch(1, 20));
         lens.look(&batch(2, 20));
         lens.look(&batch(3, 20));

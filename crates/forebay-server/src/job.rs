@@ -32,7 +32,7 @@ pub(crate) struct Served {
 /// A job with all defaults filled in.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// As configured, for clients that say the same in the same words.
+    /// As configured, to accept clients that send the same text.
     configured: LoaderOptions,
     resolved: LoaderOptions,
     /// The stream of the first rank.
@@ -88,7 +88,7 @@ impl Job {
         }
     }
 
-    /// The stream that a rank opens: the job's, if what it gives agrees.
+    /// Fills in the job's options, after checking that the client's options agree with them.
     pub(crate) fn join(&self, name: &str, given: LoaderOptions) -> Result<LoaderOptions, Failure> {
         let (rank, world_size) = (given.rank, given.world_size);
         let canonical =

@@ -60,7 +60,7 @@ pub enum Event<'a> {
         connection: u64,
         /// The requested dataset or job.
         dataset: &'a str,
-        /// The stream, defaults filled in.
+        /// The stream, with defaults filled in.
         stream: &'a StreamInfo,
         /// First epoch.
         epoch: u64,

@@ -42,7 +42,7 @@ pub(crate) fn run(
     open: &wire::Open,
 ) {
     let stream = || Session::open(server, link, dataset, source, options, open)?.stream(open);
-    // A source that panics must not leave its client waiting.
+    // A panic in a source must not leave the client waiting.
     let ended = catch_unwind(AssertUnwindSafe(stream)).unwrap_or_else(|_| {
         let text = "internal error of the server while making a batch; see its log";
         Err(End::Failure(Failure::new(Kind::Internal, text)))
@@ -171,7 +171,7 @@ impl<'a> Session<'a> {
             );
         }
         if info.batches_per_epoch == 0 {
-            // Its epochs would end one after the other without anything being sent.
+            // Otherwise its empty epochs would end in an endless loop without sending anything.
             return fail(
                 Kind::Invalid,
                 format!("{} records are no full batch", info.records),

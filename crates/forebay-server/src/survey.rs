@@ -98,7 +98,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// A stream of `name` that begins with batch `step` of all epochs.
+    /// Creates the state of a stream whose first batch is `step`, counted over all epochs.
     pub(crate) fn new(name: &str, is_job: bool, info: &StreamInfo, step: u64) -> Live {
         Live {
             name: name.to_owned(),

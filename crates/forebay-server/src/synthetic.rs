@@ -17,7 +17,7 @@ use crate::source::{BatchSource, Description, Failure, Monitor, Source, StreamRe
 
 /// The one split.
 const SPLIT: &str = "train";
-/// Largest side.
+/// Maximum image side.
 const MAX_SIDE: u64 = 16_384;
 
 /// Content of the pixels.
@@ -103,7 +103,7 @@ impl Source for Synthetic {
         let layout = options.output.layout;
         let mut resolved = options.to_schema();
         resolved.split = given.split;
-        // Neither factor is above 2^30.
+        // No overflow: neither factor exceeds 2^30.
         let batch_bytes = options.batch_size * (side * side * 3);
         if batch_bytes > request.max_batch_bytes {
             let text = format!(

@@ -42,7 +42,7 @@ fn memory_of_greedy_streams_goes_back() {
             .to_schema()
             .with_split("train");
         spec.seed = Some(seed);
-        // Drawn with replacement: batches are larger than the dataset.
+        // With replacement, so batches can be larger than the dataset.
         (spec.class_balanced, spec.draws) = (Some(true), Some(1 << 16));
         let client = Client::connect(&url(server.addr()), over(Transport::Tcp)).unwrap();
         client.open(OpenOptions::from(spec)).unwrap()

@@ -7,7 +7,7 @@ use forebay_proto::wire;
 use crate::error::{Error, Result};
 use crate::message::Kind;
 
-/// The number of a type on the wire.
+/// Converts a type to its number on the wire.
 #[must_use]
 pub fn dtype_to_wire(dtype: Dtype) -> wire::Dtype {
     match dtype {
@@ -29,7 +29,7 @@ pub fn dtype_from_wire(number: i32) -> Option<Dtype> {
     })
 }
 
-/// The header of a frame whose payload is [`Batch::images`].
+/// Returns the header of a frame whose payload is [`Batch::images`].
 #[must_use]
 pub fn to_header(batch: &Batch, payload_crc32c: Option<u32>) -> wire::Batch {
     let encoded = batch.encoded.as_deref().cloned().unwrap_or_default();

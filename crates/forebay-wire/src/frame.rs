@@ -15,9 +15,9 @@ pub const MAGIC: [u8; 4] = *b"FBRY";
 /// Version of the frame layout, in the head's fifth byte. Messages have a separate version, which
 /// `Hello` and `Welcome` negotiate.
 pub const FRAME_LAYOUT: u8 = 1;
-/// The versions of the protocol this crate speaks, both included.
+/// The protocol versions of this crate.
 pub const PROTOCOL_VERSIONS: std::ops::RangeInclusive<u32> = 2..=2;
-/// Bytes of a frame's head.
+/// Length of a frame's head in bytes.
 pub const HEAD_LEN: usize = 24;
 /// Offset of the checksum in the head. It covers the preceding bytes and the header.
 const CHECKSUM_AT: usize = 20;

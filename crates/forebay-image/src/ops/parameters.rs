@@ -1,4 +1,4 @@
-//! Parameters of ops: how they are described, and how they are written in JSON.
+//! Descriptions of the parameters of ops, and their JSON forms.
 
 use super::Definition;
 use crate::error::{Result, invalid};
@@ -8,20 +8,20 @@ use serde_json::Value;
 /// Height and width, in pixels.
 pub type Size = (u32, u32);
 
-/// Bounds of a number, the lower one first.
+/// Lower and upper bound of a number.
 pub type Bounds = (f64, f64);
 
-/// A parameter of an op, as its file declares it.
+/// A parameter of an op, as declared in the op's file.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Parameter {
-    /// The name of the field.
+    /// Name of the field.
     pub name: &'static str,
     /// Type of the value.
     pub kind: ParameterKind,
     /// A sentence for users.
     pub doc: &'static str,
-    /// The default of an op that has required parameters beside this one.
+    /// Default, in an op with other, required parameters.
     default: Option<fn() -> Value>,
 }
 
@@ -35,7 +35,7 @@ impl Parameter {
         }
     }
 
-    /// With a default, in an op whose other parameters are required.
+    /// Adds a default, in an op whose other parameters are required.
     pub(super) const fn with_default(self, default: fn() -> Value) -> Self {
         Self {
             default: Some(default),
@@ -49,7 +49,7 @@ impl Parameter {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ParameterKind {
-    /// A whole number, 0 or more.
+    /// An integer, 0 or more.
     Integer,
     /// A number.
     Number,
@@ -57,25 +57,25 @@ pub enum ParameterKind {
     Range,
     /// A number, or two, the lower one first.
     NumberOrRange,
-    /// A whole number, or two.
+    /// An integer, or two.
     IntegerOrPair,
-    /// A distance from the neutral value, two bounds, or nothing.
+    /// A distance from the neutral value, two bounds, or null.
     Deviation,
     /// Two numbers, or nothing.
     OptionalPair,
     /// An angle, two bounds of one, two bounds of each of two, or nothing.
     Shear,
-    /// A height and a width in pixels; one number is both.
+    /// A height and a width in pixels, or one number for both.
     Size,
     /// The short side in pixels, or a height and a width.
     SideOrSize,
     /// A number for each of red, green and blue.
     Channels,
-    /// A byte, one for each of red, green and blue, or nothing for black.
+    /// A byte, one each for red, green and blue, or null for black.
     Color,
-    /// A number, one for each of red, green and blue, or `"random"`.
+    /// A number, one each for red, green and blue, or `"random"`.
     Fill,
-    /// One of some names.
+    /// One of several names.
     Choice(&'static [&'static str]),
 }
 
@@ -85,7 +85,7 @@ pub enum ParameterKind {
 pub struct OpSchema {
     /// Its name.
     pub name: &'static str,
-    /// One sentence for users.
+    /// A description for users.
     pub doc: &'static str,
     /// Further sentences; may be empty.
     pub details: &'static str,
@@ -103,7 +103,7 @@ pub struct ParameterSchema {
     pub kind: ParameterKind,
     /// Whether it must be given.
     pub required: bool,
-    /// The value if it is left out; `None` if it is required.
+    /// The default; `None` if it is required.
     pub default: Option<Value>,
     /// A sentence for users.
     pub doc: &'static str,
@@ -137,7 +137,7 @@ pub(super) fn to_json<T: Definition>(op: &T) -> Value {
 }
 
 pub(super) fn from_json<T: Definition>(name: &str, params: Value) -> Result<T> {
-    // serde takes a list of values for a struct as well.
+    // serde also accepts an array for a struct.
     if !params.is_object() {
         return Err(invalid(format!(
             "parameters of {name} are {params}, expected an object"
@@ -153,7 +153,7 @@ pub(super) fn from_json<T: Definition>(name: &str, params: Value) -> Result<T> {
     })
 }
 
-/// Reads a height and a width; one number is both.
+/// Reads a height and a width, or one number for both.
 pub(super) fn size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Size, D::Error> {
     #[derive(Deserialize)]
     #[serde(
@@ -196,7 +196,7 @@ pub(super) fn color<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<[
     Ok(color.map(|level| level as u8))
 }
 
-/// Reads two bounds; one number is both.
+/// Reads two bounds, or one number for both.
 pub(super) fn number_or_range<'de, D: Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Bounds, D::Error> {
@@ -249,14 +249,14 @@ pub(super) fn shear<'de, D: Deserializer<'de>>(
     }))
 }
 
-/// Reads bounds of a factor: two, or the distance from 1 where there is no change.
+/// Reads bounds of a factor: two, or the distance from the neutral 1.
 pub(super) fn around_one<'de, D: Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Option<Bounds>, D::Error> {
     deviation(from, |by| ((1.0 - by).max(0.0), 1.0 + by))
 }
 
-/// Reads bounds of a turn: two, or the distance from 0 where there is no change.
+/// Reads bounds of a hue shift: two, or the distance from the neutral 0.
 pub(super) fn around_zero<'de, D: Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Option<Bounds>, D::Error> {

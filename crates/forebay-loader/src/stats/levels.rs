@@ -7,7 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The part of all reading time that has to be behind a rate.
+/// Minimum fraction of all reading time behind a rate.
 const EVIDENCE: f64 = 0.05;
 /// Minimum factor by which a rate counts as higher than that with fewer reads.
 const GROWTH: f64 = 1.15;
@@ -111,7 +111,8 @@ impl Ledger {
     }
 }
 
-/// What storage gave at its best: with some number of reads at once, or more. `None` where it was hardly asked.
+/// Returns the best throughput, with any number of concurrent reads. `None` if storage was hardly
+/// used.
 pub(super) fn best(levels: &[ReadLevel]) -> Option<Best> {
     let all: f64 = levels.iter().map(|level| level.seconds).sum();
     let bytes: f64 = levels.iter().map(|level| level.bytes).sum();
@@ -137,7 +138,7 @@ pub(super) fn best(levels: &[ReadLevel]) -> Option<Best> {
     best
 }
 
-/// What was added between two looks.
+/// Returns the difference between two readings.
 pub(super) fn since(now: &[ReadLevel], then: &[ReadLevel]) -> Vec<ReadLevel> {
     let before = then
         .iter()

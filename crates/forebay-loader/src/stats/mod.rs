@@ -70,15 +70,16 @@ pub struct Stats {
     /// Counters of that storage since the dataset was opened, if it has any, over all readers of
     /// this dataset object.
     pub traffic: Option<StorageStats>,
-    /// What storage gave with one read at a time, with two at once, and so on.
+    /// Storage throughput with one read at a time, with two concurrent reads, and so on.
     pub reads: Vec<ReadLevel>,
-    /// Whether others read at the same time, of whom `reads` does not know: then it has the least that storage could give.
+    /// Whether other streams read concurrently that `reads` does not include; then it is a lower
+    /// bound of the throughput.
     pub among_others: bool,
-    /// Cores that decode threads may use; 0 where that is not known.
+    /// Cores that decode threads may use; 0 if unknown.
     pub cores: usize,
-    /// Seconds that decode threads had a core; 0 where that is not known.
+    /// CPU seconds of decode threads; 0 if unknown.
     pub decode_cpu_s: f64,
-    /// Seconds that all threads of the process had a core meanwhile.
+    /// CPU seconds of all threads of the process meanwhile.
     pub process_cpu_s: f64,
 }
 

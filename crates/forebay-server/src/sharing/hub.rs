@@ -63,7 +63,7 @@ pub(super) struct Hub {
     /// The member whose memory the source fills.
     pub(super) owner: u64,
     pub(super) options: LoaderOptions,
-    /// What a member is told.
+    /// The `Opened` message of every member.
     pub(super) info: StreamInfo,
     steps: Steps,
     feed: Mutex<Box<dyn BatchSource>>,

@@ -184,9 +184,10 @@ impl Asked {
 }
 
 impl Common {
-    /// Makes a stream a member of a hub that it is near.
+    /// Adds a stream to a hub near its position, if there is one.
     fn find(&self, options: &LoaderOptions, place: Place, id: u64) -> Option<(Arc<Hub>, Arrival)> {
-        // Dropped when the lock is free: it may be the last that holds one of them.
+        // Declared first so that it is dropped after the lock: it may hold the last reference to a
+        // hub.
         let near: Vec<Arc<Hub>>;
         let mut hubs = lock(&self.hubs);
         hubs.retain(|hub| hub.strong_count() > 0);

@@ -182,7 +182,7 @@ fn versions_without_a_common_one_are_refused_with_both() {
         ..hello()
     });
     assert_eq!(raw.last_word().0, Kind::Version);
-    // A newer client that still speaks an old version is served.
+    // A newer client that also speaks an old version is served.
     let mut raw = Raw::connect(server.addr());
     raw.send(wire::Hello {
         version_max: 9,

@@ -137,7 +137,7 @@ fn options_that_contradict_a_job_are_refused_with_both_values() {
 fn a_slow_trainer_slows_nobody_else() {
     let server = with_job();
     let client = join(&server);
-    // Takes one batch and then nothing, while its rank's batches wait.
+    // Takes one batch and then pauses, while its rank's batches wait.
     let mut slow = client.open(LoaderOptions::default()).unwrap();
     slow.next_batch().unwrap().unwrap();
     let mut quick = client.open(given(r#"{"rank": 1}"#)).unwrap();

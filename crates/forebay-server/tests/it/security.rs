@@ -138,7 +138,7 @@ fn batches_through_tls_are_the_same_bytes() {
 fn large_batches_go_through_tls_while_the_client_speaks() {
     let authority = Authority::new();
     let server = secure(authority.server(), &Log::default());
-    // 3 MB a batch; once with a checksum of each.
+    // 3 MB per batch, without and with checksums.
     let large = support::given(r#"{"transform": {"kind": "train", "size": 354}}"#).or(&spec());
     for payload_checksum in [None, Some(true)] {
         let client_options = ClientOptions {

@@ -115,7 +115,7 @@ fn check_ranges(file: &dyn ReadAt, expected: &[u8]) {
         let error = read.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{more} at {offset}");
     }
-    // Advice about any bytes is taken without an error.
+    // Advice about any range is accepted without an error.
     let len = len as u64;
     file.will_need(0..len);
     file.will_need(len / 2..len + 1000);

@@ -143,7 +143,7 @@ pub fn verify_shard_in(
     Ok(check.finish())
 }
 
-/// The verification of one shard, while it goes on.
+/// The verification of one shard in progress.
 struct ShardCheck<'a> {
     path: &'a Path,
     storage: &'a dyn Storage,

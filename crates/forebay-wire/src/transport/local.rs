@@ -123,7 +123,7 @@ impl LocalSocket {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(buf)];
-        // What does not fit into the space is closed by the system.
+        // The system closes descriptors that do not fit into the space.
         let flags = flags | system::RECEIVE;
         let received = rustix::net::recvmsg(&*self.stream, &mut parts, &mut control, flags)?;
         for message in control.drain() {

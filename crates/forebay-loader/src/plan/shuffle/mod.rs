@@ -121,8 +121,8 @@ impl Shuffle {
         if self.reshuffle { epoch } else { 0 }
     }
 
-    /// Fills in the sizes that are 0, for a dataset of `records` records in `bytes` bytes whose manifest may
-    /// bound the records of a block.
+    /// Fills in the sizes that are 0, for a dataset of `records` records in `bytes` bytes whose
+    /// manifest may limit the records per block.
     pub(crate) fn resolve(&mut self, records: u64, bytes: u64, most: Option<u64>, lanes: u64) {
         if !self.has_blocks() {
             return;
