@@ -1,12 +1,14 @@
 //! One connection: connect, handshake, open a stream.
 
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_options::StreamInfo;
 use forebay_options::part::Part;
 use forebay_wire::frame::PROTOCOL_VERSIONS;
 use forebay_wire::text::printable_start;
+use forebay_wire::transport::random_bytes;
 use forebay_wire::{
     Error as WireError, Foreign, FrameReader, FrameWriter, Limits, LocalSocket, Message, Peer,
     Socket, TcpSocket, Token, wire,
@@ -138,6 +140,23 @@ fn connect(server: &Server, timeout: Duration) -> Result<TcpStream> {
     Err(failed(last))
 }
 
+/// The random bytes by which a server recognizes the connections of this process. A forked child has others than its parent.
+fn process_key() -> Vec<u8> {
+    static KEY: Mutex<Option<(u32, Vec<u8>)>> = Mutex::new(None);
+    let process = std::process::id();
+    let mut key = KEY.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*key {
+        Some((of, bytes)) if *of == process => bytes.clone(),
+        _ => {
+            // Without random numbers the server cannot distinguish the processes of this host;
+            // nothing else needs the key.
+            let bytes = random_bytes().map_or_else(|_| Vec::new(), Vec::from);
+            *key = Some((process, bytes.clone()));
+            bytes
+        }
+    }
+}
+
 fn greet(
     server: &Server,
     name: &str,
@@ -151,6 +170,7 @@ fn greet(
         version_max: *PROTOCOL_VERSIONS.end(),
         client: options.name.clone(),
         dataset: name.to_owned(),
+        process: process_key().into(),
         hands_over: true,
         ..wire::Hello::default()
     };

@@ -221,6 +221,7 @@ fn handshake(
             .map_err(|why| refuse(Failure::new(Kind::Invalid, why)))?;
     }
     link.welcomed();
+    link.set_process(&hello.process);
     if hello.hands_over {
         link.set_hands_over();
     }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -76,6 +76,8 @@ pub(crate) struct Link {
     known: AtomicBool,
     /// Whether the client migrates to another server if notified in time.
     hands_over: AtomicBool,
+    /// The client's process, if it gave one.
+    process: OnceLock<u128>,
     writer: Mutex<Sender>,
     flow: Mutex<Flow>,
     changed: Condvar,
@@ -113,6 +115,7 @@ impl Link {
             began: now,
             known: AtomicBool::new(false),
             hands_over: AtomicBool::new(false),
+            process: OnceLock::new(),
             writer: Mutex::new(Sender {
                 frames: FrameWriter::new(socket.clone()),
                 last: now,
@@ -137,6 +140,19 @@ impl Link {
     }
 
     /// Marks a client that migrates to another server if notified in time that this one stops.
+    /// Sets the client's process, of which 16 bytes count. The handshake calls it once.
+    pub(crate) fn set_process(&self, process: &[u8]) {
+        let mut key = [0; 16];
+        let len = process.len().min(key.len());
+        key[..len].copy_from_slice(&process[..len]);
+        let _ = self.process.set(u128::from_be_bytes(key));
+    }
+
+    /// The number that all connections of the client's process gave; 0 if it gave none.
+    pub(crate) fn process(&self) -> u128 {
+        self.process.get().copied().unwrap_or_default()
+    }
+
     pub(crate) fn set_hands_over(&self) {
         self.hands_over.store(true, Ordering::Release);
     }

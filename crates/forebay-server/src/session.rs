@@ -141,7 +141,7 @@ impl<'a> Session<'a> {
             );
         }
         let max_batch_bytes = server.options.max_batch_bytes;
-        let share = server.share_of(dataset, link.peer);
+        let share = server.share_of(dataset, link.peer, link.process());
         let pool = link.socket.local().map(|_| {
             let bytes = server.options.shared_memory_bytes;
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);

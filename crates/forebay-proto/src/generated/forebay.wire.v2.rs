@@ -26,6 +26,9 @@ pub struct Hello {
     /// a name the server was given, never a location: of a dataset or of a job
     #[prost(string, tag = "4")]
     pub dataset: ::prost::alloc::string::String,
+    /// random, the same on all connections of one process; 16 bytes count; empty: not known
+    #[prost(bytes = "bytes", tag = "5")]
+    pub process: ::prost::bytes::Bytes,
     /// a secret that allows the client in; empty: none
     #[prost(string, tag = "20")]
     pub token: ::prost::alloc::string::String,

@@ -119,15 +119,11 @@ impl Shared {
             .map(|(name, _)| name.clone())
     }
 
-    /// The share of CPU and bandwidth that all streams of one client have under a name. Every
-    /// client of the name has the same share, regardless of its number of streams.
-    pub(crate) fn share_of(&self, name: &str, client: Peer) -> Share {
+    /// The share of CPU and bandwidth that all streams of one client have under a name.
+    pub(crate) fn share_of(&self, name: &str, client: Peer, process: u128) -> Share {
         let served = self.served.get(name);
         let name = served.map_or_else(Share::default, |served| served.share.clone());
-        name.part_of(&match client {
-            Peer::Address(address) => origin(address.ip()).to_string(),
-            Peer::Process(_) => client.to_string(),
-        })
+        client_share(&name, client, process)
     }
 
     pub(crate) fn served(&self, name: &str) -> Option<Served> {
@@ -184,5 +180,59 @@ impl Shared {
         };
         let signal = self.stop_signal();
         let _ = poll(&mut [PollFd::new(&signal, PollFlags::IN)], Some(&time));
+    }
+}
+
+/// The share of a client. Every address has the same share of the name and every process the same
+/// share of its address, regardless of their numbers of streams. A client that pretends to be many
+/// processes takes from its own address only.
+fn client_share(name: &Share, client: Peer, process: u128) -> Share {
+    match client {
+        Peer::Address(address) => name
+            .part_of(&origin(address.ip()).to_string())
+            .part_of(&format!("{process:x}")),
+        Peer::Process(_) => name.part_of(&client.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_loader::FairQueue;
+
+    /// How many items each stream gets of 6,000, if all always have one waiting.
+    fn served(streams: &[Share]) -> Vec<usize> {
+        let mut queue = FairQueue::default();
+        for (number, stream) in streams.iter().enumerate() {
+            queue.join(stream);
+            queue.push(stream, number);
+        }
+        let mut counts = vec![0; streams.len()];
+        for _ in 0..6000 {
+            let next = queue.pop(|_| 1.0).unwrap();
+            counts[next] += 1;
+            queue.push(&streams[next], next);
+        }
+        counts
+    }
+
+    #[test]
+    fn processes_of_an_address_share_it_whatever_their_streams() {
+        let name = Share::default();
+        let stream = |address: &str, process| {
+            client_share(&name, Peer::Address(address.parse().unwrap()), process).part()
+        };
+        let mut streams: Vec<Share> = (0..60)
+            .map(|port| stream(&format!("10.0.0.1:{}", 5000 + port), 7))
+            .collect();
+        streams.push(stream("10.0.0.1:6000", 8));
+        let counts = served(&streams);
+        assert_eq!(counts[60], 3000, "half of the address");
+        // A client that claims a process for each stream takes nothing from another address.
+        let mut streams: Vec<Share> = (0..60)
+            .map(|process| stream("10.0.0.1:5000", process))
+            .collect();
+        streams.push(stream("10.0.0.2:5000", 1));
+        assert_eq!(served(&streams)[60], 3000, "half of the name");
     }
 }
