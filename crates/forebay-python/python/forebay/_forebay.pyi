@@ -11,7 +11,7 @@ from typing_extensions import CapsuleType, Self
 from forebay._digest import EpochDigest
 from forebay._mix import Mix
 from forebay._sampler import Sampler
-from forebay._ops import _Op
+from forebay._ops import Normalize, _Op
 from forebay._transforms import CutMix, Mixup, RandomChoice
 
 __version__: str
