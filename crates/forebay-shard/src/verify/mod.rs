@@ -17,7 +17,7 @@
 //! let report = verify_shard(&path, &Options::default(), &|_| {})?;
 //! assert!(report.is_ok(), "{report}");
 //! assert_eq!(report.records, 1);
-//! # Ok::<(), forebay_shard::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod dataset;
