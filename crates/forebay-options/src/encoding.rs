@@ -159,8 +159,10 @@ mod tests {
 
     #[test]
     fn a_million_indices_take_a_byte_each() {
-        let mut given = LoaderOptions::default();
-        given.indices = Some((0..1_000_000).map(|i| i * 10).collect());
+        let given = LoaderOptions {
+            indices: Some((0..1_000_000).map(|i| i * 10).collect()),
+            ..LoaderOptions::default()
+        };
         let encoded = given.encode();
         assert!(encoded.index_gaps.iter().all(|&gap| gap < 128));
         assert_eq!(LoaderOptions::decode(encoded).unwrap(), given);

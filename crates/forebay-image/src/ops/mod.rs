@@ -38,7 +38,9 @@ pub use color_jitter::ColorJitter;
 pub use compose::Compose;
 pub use gaussian_blur::GaussianBlur;
 pub use grayscale::Grayscale;
-pub use parameters::{Bounds, OpSchema, Parameter, ParameterKind, ParameterSchema, Size};
+pub use parameters::{
+    Bounds, OpSchema, Parameter, ParameterKind, ParameterSchema, ShearBounds, Size,
+};
 pub use rand_augment::RandAugment;
 pub use random_affine::RandomAffine;
 #[cfg(test)]

@@ -11,6 +11,9 @@ pub type Size = (u32, u32);
 /// Lower and upper bound of a number.
 pub type Bounds = (f64, f64);
 
+/// Bounds of a horizontal and of a vertical angle, in degrees.
+pub type ShearBounds = (f64, f64, f64, f64);
+
 /// A parameter of an op, as declared in the op's file.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -231,7 +234,7 @@ pub(super) fn symmetric<'de, D: Deserializer<'de>>(
 /// Reads bounds of one angle, or of two; a number `x` is `-x` to `x`.
 pub(super) fn shear<'de, D: Deserializer<'de>>(
     from: D,
-) -> std::result::Result<Option<(f64, f64, f64, f64)>, D::Error> {
+) -> std::result::Result<Option<ShearBounds>, D::Error> {
     #[derive(Deserialize)]
     #[serde(
         untagged,
@@ -240,7 +243,7 @@ pub(super) fn shear<'de, D: Deserializer<'de>>(
     enum Shear {
         By(f64),
         Horizontal(Bounds),
-        Both((f64, f64, f64, f64)),
+        Both(ShearBounds),
     }
     Ok(Option::deserialize(from)?.map(|given| match given {
         Shear::By(by) => (-by, by, 0.0, 0.0),

@@ -2,7 +2,7 @@
 
 use super::augment::{FILL, INTERPOLATION};
 use super::bounds::check_range;
-use super::parameters::{self, Bounds, Parameter, ParameterKind};
+use super::parameters::{self, Bounds, Parameter, ParameterKind, ShearBounds};
 use super::random_rotation::MAX_DEGREES;
 use super::{Definition, Part, Pixels};
 use crate::error::Result;
@@ -28,7 +28,7 @@ pub struct RandomAffine {
     pub scale: Option<Bounds>,
     /// Bounds of the horizontal and of the vertical angle of shear, in degrees; `None` is 0.
     #[serde(default, deserialize_with = "parameters::shear")]
-    pub shear: Option<(f64, f64, f64, f64)>,
+    pub shear: Option<ShearBounds>,
     /// Interpolation between pixels.
     #[serde(default)]
     pub interpolation: Interpolation,
