@@ -15,10 +15,10 @@
 //! - Shuffle *blocks*: with `B` records per block and `F = N / B` full blocks, place `q` of `Q` is
 //!   in block `k = permutation(F, K.child(2))(q / B)`, or the short block `F` if `q / B = F`. Its
 //!   record is `(rot + k * B + q % B) mod N`, with `rot = K.child(1).below(N)`. With `W` blocks per
-//!   window, `skip(l) = start(l) % B + B * (W * l / lanes)`: lane position `j` is in window `w = (j
-//!   + skip) / (W * B)`, which is the lane positions from `max(w * W * B - skip, 0)` up to `min((w
-//!   + 1) * W * B - skip, len(l))`. The window's positions are permuted by `permutation(size of the
-//!   window, K.child(3).child(l).child(w))`.
+//!   window, `skip(l) = start(l) % B + B * (W * l / lanes)`: lane position `j` is in window
+//!   `w = (j + skip) / (W * B)`, which is the lane positions from `max(w * W * B - skip, 0)` up to
+//!   `min((w + 1) * W * B - skip, len(l))`. The window's positions are permuted by
+//!   `permutation(size of the window, K.child(3).child(l).child(w))`.
 //! - Shuffle *window*: as *blocks*, with `k = q / B`.
 //! - Shuffle *full*: the sample is `permutation(N, K.child(4))(p)`. Shuffle *none*: it is `p`.
 //! - [`Batches`]: the global batch that begins at `s` is the positions `s .. s + batch_size *
