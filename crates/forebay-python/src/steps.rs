@@ -29,9 +29,8 @@ fn json(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Value> {
         return Ok(name.into());
     }
     // A member of an enumeration, such as torchvision's InterpolationMode.
-    if let Ok(name) = value
-        .getattr("value")
-        .and_then(|name| Ok(name.extract::<String>()?))
+    if let Ok(member) = value.getattr("value")
+        && let Ok(name) = member.extract::<String>()
     {
         return Ok(name.into());
     }
