@@ -120,8 +120,8 @@ pub(super) fn ycc(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
 /// Red, green and blue of 8 pixels, before saturation.
 ///
 /// The factors of `color` without their integer parts (1, 2 and -1) fit into 16 bits. Products are
-/// rounded exactly as there: half of the doubled product's upper half, rounded up, is `(x * factor
-/// + 2^15) >> 16`.
+/// rounded exactly as there: half of the doubled product's upper half, rounded up, is
+/// `(x * factor + 2^15) >> 16`.
 #[target_feature(enable = "neon")]
 #[inline]
 fn rgb_8(y: uint8x8_t, cb: uint8x8_t, cr: uint8x8_t) -> [int16x8_t; 3] {
