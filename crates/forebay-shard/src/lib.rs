@@ -8,6 +8,7 @@
 //! - [`Shard`]: random access to one shard of either format.
 //! - [`Dataset`], [`Split`], [`manifest`]: the shards of a dataset.
 //! - [`ExampleView`], [`ExampleBuilder`]: `tensorflow.Example` without copies.
+//! - [`schema`]: the columns that the features of a record make up, and their types.
 //! - [`mod@verify`]: verification of every byte.
 //! - [`storage`]: the interface to the places where files are. Local files are built in; implement
 //!   [`Storage`] for others.
@@ -36,6 +37,7 @@ pub mod parallel;
 mod record_block;
 mod samples;
 mod scan;
+pub mod schema;
 mod shard;
 pub mod storage;
 pub mod tfrecord;
@@ -57,6 +59,7 @@ pub use open::{open_file, open_input, read_file};
 pub use record_block::RecordBlock;
 pub use samples::SampleDigest;
 pub use scan::Scan;
+pub use schema::{Column, ColumnType, ColumnValue, Schema};
 pub use shard::{OpenOptions, Shard, ShardFormat, find_sidecar};
 pub use storage::{CacheHits, LocalFiles, ReadAt, ReadProfile, Storage, StorageStats};
 pub use tfrecord::{Record, RecordInfo};

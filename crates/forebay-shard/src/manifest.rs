@@ -14,13 +14,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::checksum::{Crc32c, crc32c};
 use crate::error::{Error, Result};
-use crate::example::{FeatureKind, RecordFeatures};
+use crate::example::RecordFeatures;
 use crate::samples::{self, SampleDigest};
+use crate::schema::Schema;
 use crate::shard::ShardFormat;
 use crate::storage::{self, LocalFiles, Storage};
 use crate::tfrecord::Compression;
 
 pub use crate::key::{escape_key, unescape_key};
+pub use crate::schema::FeatureEntry;
 
 /// The file name of a manifest.
 pub const FILE_NAME: &str = "forebay.json";
@@ -76,6 +78,10 @@ pub struct Manifest {
     /// The features of a record, sorted by name.
     #[serde(default)]
     pub features: Vec<FeatureEntry>,
+    /// The columns that the features make up; if it is omitted, [`schema`](Self::schema) infers
+    /// them.
+    #[serde(default, skip_serializing_if = "Schema::is_empty")]
+    pub columns: Schema,
     /// The classes in the order of their labels.
     #[serde(default)]
     pub classes: Vec<ClassEntry>,
@@ -132,18 +138,6 @@ pub struct ShardEntry {
     pub blake3: Option<String>,
 }
 
-/// One feature of the records.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FeatureEntry {
-    /// Name: "image/encoded".
-    pub name: String,
-    /// "bytes", "float" or "int64".
-    #[serde(with = "kind")]
-    pub kind: FeatureKind,
-    /// Dimensions: empty for one value, `[null]` for a list of any length.
-    pub shape: Vec<Option<u64>>,
-}
-
 /// One class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassEntry {
@@ -183,6 +177,7 @@ impl Manifest {
             splits,
             record_features: RecordFeatures::default(),
             features: Vec::new(),
+            columns: Schema::default(),
             classes: Vec::new(),
             pack: BTreeMap::new(),
         };
@@ -313,6 +308,14 @@ impl Manifest {
         self.order.as_ref()?.block_records.get(split).copied()
     }
 
+    /// Returns the columns of its records: as listed, or inferred from the features.
+    pub fn schema(&self) -> Schema {
+        match self.columns.is_empty() {
+            true => Schema::infer(&self.features, &self.record_features),
+            false => self.columns.clone(),
+        }
+    }
+
     /// Returns the split with this name.
     pub fn split(&self, name: &str) -> Option<&SplitEntry> {
         self.splits.iter().find(|split| split.name == name)
@@ -362,14 +365,11 @@ impl Manifest {
             return Err("sample_fingerprint is not 32 digits".to_owned());
         }
         let mut features = BTreeSet::new();
-        match self
-            .features
-            .iter()
-            .find(|feature| !features.insert(&feature.name))
-        {
-            Some(twice) => Err(format!("feature {:?} is there twice", twice.name)),
-            None => Ok(()),
+        let mut all = self.features.iter();
+        if let Some(twice) = all.find(|feature| !features.insert(&feature.name)) {
+            return Err(format!("feature {:?} is there twice", twice.name));
         }
+        self.columns.check()
     }
 }
 
@@ -511,37 +511,20 @@ mod hex32 {
     }
 }
 
-macro_rules! by_name {
-    ($module:ident, $type:ty, $all:expr) => {
-        mod $module {
-            use super::*;
-            use serde::{Deserializer, Serializer, de};
+/// A compression, by its name.
+mod compression {
+    use serde::{Deserialize, Deserializer, Serializer, de};
 
-            pub(super) fn serialize<S: Serializer>(
-                value: &$type,
-                to: S,
-            ) -> Result<S::Ok, S::Error> {
-                to.collect_str(value)
-            }
+    use super::Compression;
 
-            pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-                from: D,
-            ) -> Result<$type, D::Error> {
-                let text = String::deserialize(from)?;
-                let known = $all.into_iter().find(|value| value.to_string() == text);
-                known.ok_or_else(|| de::Error::custom(format_args!("{text:?} is not known")))
-            }
-        }
-    };
+    pub(super) fn serialize<S: Serializer>(value: &Compression, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Compression, D::Error> {
+        let text = String::deserialize(from)?;
+        let all = [Compression::None, Compression::Gzip, Compression::Zlib];
+        let known = all.into_iter().find(|value| value.to_string() == text);
+        known.ok_or_else(|| de::Error::custom(format_args!("{text:?} is not known")))
+    }
 }
-
-by_name!(
-    compression,
-    Compression,
-    [Compression::None, Compression::Gzip, Compression::Zlib]
-);
-by_name!(
-    kind,
-    FeatureKind,
-    [FeatureKind::Bytes, FeatureKind::Float, FeatureKind::Int64]
-);

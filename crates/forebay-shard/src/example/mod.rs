@@ -56,6 +56,14 @@ pub enum ExampleError {
         /// The number of values.
         values: usize,
     },
+    /// A value does not fit the type of its column.
+    #[error("column {name}: {problem}")]
+    Column {
+        /// The column's name.
+        name: String,
+        /// The problem.
+        problem: String,
+    },
     /// A required feature is missing.
     #[error("feature {name} is missing")]
     Missing {

@@ -252,7 +252,7 @@ impl<'a> FeatureView<'a> {
     }
 
     /// Returns its byte string; an error if there are several, unless `first_counts`.
-    pub(super) fn one_bytes(self, first_counts: bool) -> Result<Option<&'a [u8]>, ExampleError> {
+    pub(crate) fn one_bytes(self, first_counts: bool) -> Result<Option<&'a [u8]>, ExampleError> {
         let (mut first, mut values) = (None, 0);
         self.values(FeatureKind::Bytes, |value| match value {
             None => (first, values) = (None, 0),
@@ -266,7 +266,7 @@ impl<'a> FeatureView<'a> {
     }
 
     /// Returns its integer; an error if there are several, unless `first_counts`.
-    pub(super) fn one_int64(self, first_counts: bool) -> Result<Option<i64>, ExampleError> {
+    pub(crate) fn one_int64(self, first_counts: bool) -> Result<Option<i64>, ExampleError> {
         let (mut first, mut values) = (None, 0);
         self.numbers(FeatureKind::Int64, |value| match value {
             None => (first, values) = (None, 0),

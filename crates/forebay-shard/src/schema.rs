@@ -1,0 +1,491 @@
+//! Columns: what the features of a record mean to a reader.
+//!
+//! A record is a `tensorflow.Example` with features of bytes, integers and floats. A [`Schema`]
+//! names the columns that these features make up, and gives each a [`ColumnType`]. It reads the
+//! columns of a record ([`Schema::column`], [`Column::read`]) and adds them to a new record
+//! ([`Column::add`]), so that every format, writer and loader agrees on both.
+
+mod column_type;
+mod feature;
+mod values;
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+pub use column_type::{ColumnType, NumberType, ParseColumnTypeError};
+pub use feature::FeatureEntry;
+pub use values::ColumnValue;
+
+use crate::example::{FeatureKind, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS, RecordFeatures};
+
+/// The name of the column with the image that loaders decode.
+pub const IMAGE: &str = "image";
+/// The name of the column with the class label.
+pub const LABEL: &str = "label";
+/// The name of the column with the boxes of objects.
+pub const BOXES: &str = "boxes";
+/// The prefix of the features that hold the boxes, as TensorFlow names them.
+pub const BOXES_FEATURE: &str = "image/object/bbox";
+/// Another feature for the labels of the boxes, of TensorFlow's object detection tools.
+pub const OBJECT_LABELS: &str = "image/object/class/label";
+/// The sides of a box, each a feature after the prefix of a column.
+pub const BOX_SIDES: [&str; 4] = ["/xmin", "/ymin", "/xmax", "/ymax"];
+/// Longest name of a column, in bytes.
+pub const MAX_NAME_BYTES: usize = 200;
+
+/// One column.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Column {
+    /// Name, as in a batch: "caption".
+    pub name: String,
+    /// Type of its values.
+    #[serde(rename = "type")]
+    pub column_type: ColumnType,
+    /// The feature that holds the values, or the prefix of several.
+    pub feature: String,
+    /// The feature with the labels of boxes, if it is not "`feature`/label".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_feature: Option<String>,
+}
+
+impl Column {
+    /// Creates a column with the standard feature names: TensorFlow's for [`IMAGE`], [`LABEL`] and
+    /// [`BOXES`], and the name of the column for others.
+    pub fn new(name: impl Into<String>, column_type: ColumnType) -> Self {
+        let name = name.into();
+        let standard = RecordFeatures::standard();
+        let feature = match (name.as_str(), &column_type) {
+            (IMAGE, ColumnType::Image) => standard.image.clone(),
+            (LABEL, ColumnType::Label) => standard.label.clone(),
+            (BOXES, ColumnType::Boxes) => BOXES_FEATURE.to_owned(),
+            _ => name.clone(),
+        };
+        Self {
+            name,
+            column_type,
+            feature,
+            label_feature: None,
+        }
+    }
+
+    /// Returns the features of a record that hold this column, with their kinds.
+    pub fn features(&self) -> Vec<FeatureEntry> {
+        let one = |name: String, kind, shape| FeatureEntry { name, kind, shape };
+        let list = || vec![None];
+        let own = || self.feature.clone();
+        match &self.column_type {
+            ColumnType::Image | ColumnType::Text | ColumnType::Bytes | ColumnType::Mask => {
+                vec![one(own(), FeatureKind::Bytes, vec![])]
+            }
+            ColumnType::Tensor { shape, .. } => {
+                let mut features = vec![one(own(), FeatureKind::Bytes, vec![])];
+                if shape.contains(&None) {
+                    let dims = vec![Some(shape.len() as u64)];
+                    features.push(one(self.shape_feature(), FeatureKind::Int64, dims));
+                }
+                features
+            }
+            ColumnType::Label | ColumnType::Int => vec![one(own(), FeatureKind::Int64, vec![])],
+            ColumnType::Float => vec![one(own(), FeatureKind::Float, vec![])],
+            ColumnType::Labels => vec![one(own(), FeatureKind::Int64, list())],
+            ColumnType::Vector { len, number } => {
+                vec![one(own(), number.kind(), vec![*len])]
+            }
+            ColumnType::Boxes => {
+                let side = |side: &str| one(own() + side, FeatureKind::Float, list());
+                let mut features: Vec<_> = BOX_SIDES.iter().map(|name| side(name)).collect();
+                features.push(one(self.labels_feature(), FeatureKind::Int64, list()));
+                features
+            }
+            ColumnType::Keypoints => vec![
+                one(own() + "/x", FeatureKind::Float, list()),
+                one(own() + "/y", FeatureKind::Float, list()),
+                one(own() + "/visibility", FeatureKind::Int64, list()),
+            ],
+        }
+    }
+
+    fn labels_feature(&self) -> String {
+        let own = || format!("{}/label", self.feature);
+        self.label_feature.clone().unwrap_or_else(own)
+    }
+
+    fn shape_feature(&self) -> String {
+        format!("{}/shape", self.feature)
+    }
+}
+
+/// The columns of a dataset's records, in the order in which they are shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Schema {
+    columns: Vec<Column>,
+}
+
+impl Schema {
+    /// Creates a schema.
+    ///
+    /// # Errors
+    /// The problem: a name that is empty, too long or given twice, or a feature of two columns.
+    pub fn new(columns: Vec<Column>) -> Result<Self, String> {
+        let schema = Self { columns };
+        schema.check()?;
+        Ok(schema)
+    }
+
+    /// Finds the columns of records by their features, for datasets whose manifest lists none.
+    ///
+    /// Image, label and boxes have their names of [`Column::new`]; every other feature is a column
+    /// of its own name: bytes, integers or floats, as lists where a record may have several.
+    /// Features that Forebay adds for itself, such as seek points, are no columns.
+    pub fn infer(features: &[FeatureEntry], record_features: &RecordFeatures) -> Self {
+        let has = |name: &str| features.iter().any(|feature| feature.name == name);
+        let mut columns = Vec::new();
+        let mut taken: BTreeSet<String> = [IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS]
+            .map(String::from)
+            .into();
+        let mut add = |column: Column, taken: &mut BTreeSet<String>| {
+            taken.extend(column.features().into_iter().map(|feature| feature.name));
+            columns.push(column);
+        };
+        for (name, feature, column_type) in [
+            (IMAGE, &record_features.image, ColumnType::Image),
+            (LABEL, &record_features.label, ColumnType::Label),
+        ] {
+            if has(feature) {
+                let mut column = Column::new(name, column_type);
+                column.feature.clone_from(feature);
+                add(column, &mut taken);
+            }
+        }
+        if BOX_SIDES
+            .iter()
+            .all(|side| has(&format!("{BOXES_FEATURE}{side}")))
+        {
+            let mut boxes = Column::new(BOXES, ColumnType::Boxes);
+            if !has(&boxes.labels_feature()) && has(OBJECT_LABELS) {
+                boxes.label_feature = Some(OBJECT_LABELS.to_owned());
+            }
+            add(boxes, &mut taken);
+        }
+        for feature in features {
+            let one = feature.shape.is_empty();
+            let len = feature.shape.first().copied().flatten();
+            let column_type = match (feature.kind, one) {
+                (FeatureKind::Bytes, true) => ColumnType::Bytes,
+                (FeatureKind::Int64, true) => ColumnType::Int,
+                (FeatureKind::Float, true) => ColumnType::Float,
+                (FeatureKind::Int64, false) => ColumnType::Vector {
+                    len,
+                    number: NumberType::Int64,
+                },
+                (FeatureKind::Float, false) => ColumnType::Vector {
+                    len,
+                    number: NumberType::Float32,
+                },
+                // Lists of byte strings have no type of column.
+                (FeatureKind::Bytes | FeatureKind::Unset, _) => continue,
+            };
+            if !taken.contains(&feature.name) {
+                add(Column::new(feature.name.clone(), column_type), &mut taken);
+            }
+        }
+        Self { columns }
+    }
+
+    /// Returns the columns.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Returns whether it has no columns.
+    pub fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+
+    /// Returns the column with this name.
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// Returns the features of all columns, sorted by name.
+    pub fn features(&self) -> Vec<FeatureEntry> {
+        let mut features: Vec<_> = self.columns.iter().flat_map(Column::features).collect();
+        features.sort_by(|a, b| a.name.cmp(&b.name));
+        features
+    }
+
+    /// Checks names and features: see [`new`](Self::new).
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let (mut names, mut features) = (BTreeSet::new(), BTreeSet::new());
+        for column in &self.columns {
+            let name = &column.name;
+            if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(char::is_control) {
+                return Err(format!(
+                    "column {name:?}: a name has 1 to {MAX_NAME_BYTES} bytes and no control characters"
+                ));
+            }
+            if !names.insert(name) {
+                return Err(format!("column {name:?} is given twice"));
+            }
+            for feature in column.features() {
+                if !features.insert(feature.name.clone()) {
+                    return Err(format!(
+                        "column {name:?}: feature {:?} belongs to another column",
+                        feature.name
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ExampleBuilder, ExampleView};
+
+    fn schema(columns: &[(&str, &str)]) -> Schema {
+        let column = |(name, text): &(&str, &str)| Column::new(*name, text.parse().unwrap());
+        Schema::new(columns.iter().map(column).collect()).unwrap()
+    }
+
+    #[test]
+    fn every_type_reads_what_it_wrote() {
+        let schema = schema(&[
+            ("image", "image"),
+            ("label", "label"),
+            ("tags", "labels"),
+            ("age", "int"),
+            ("weight", "float"),
+            ("vector", "vector[2]"),
+            ("ids", "vector[*,int64]"),
+            ("tensor", "tensor[2,*,uint8]"),
+            ("text", "text"),
+            ("raw", "bytes"),
+            ("boxes", "boxes"),
+            ("mask", "mask"),
+            ("points", "keypoints"),
+        ]);
+        let boxes = vec![[0.0, 0.25, 0.5, 1.0], [0.5, 0.5, 0.75, 0.75]];
+        let values = [
+            ColumnValue::Bytes(b"jpeg"),
+            ColumnValue::Int(-1),
+            ColumnValue::Ints(vec![3, 1]),
+            ColumnValue::Int(i64::MIN),
+            ColumnValue::Float(0.5),
+            ColumnValue::Floats(vec![1.5, -2.0]),
+            ColumnValue::Ints(vec![]),
+            ColumnValue::Tensor {
+                shape: vec![2, 3],
+                bytes: &[1, 2, 3, 4, 5, 6],
+            },
+            ColumnValue::Bytes("é".as_bytes()),
+            ColumnValue::Bytes(b"\xff"),
+            ColumnValue::Boxes {
+                boxes,
+                labels: vec![7, 8],
+            },
+            ColumnValue::Bytes(b"png"),
+            ColumnValue::Keypoints {
+                points: vec![[0.5, 1.0]],
+                visibility: vec![2],
+            },
+        ];
+        let mut builder = ExampleBuilder::new();
+        let names: Vec<_> = schema.columns().iter().map(Column::features).collect();
+        for ((column, names), value) in schema.columns().iter().zip(&names).zip(&values) {
+            column.add(names, value, &mut builder).unwrap();
+        }
+        let record = builder.to_vec();
+        let example = ExampleView::parse(&record).unwrap();
+        for (column, value) in schema.columns().iter().zip(&values) {
+            assert_eq!(column.read(example).unwrap().as_ref(), Some(value));
+        }
+        assert_eq!(schema.features().len(), 20);
+        let empty = ExampleBuilder::new().to_vec();
+        let example = ExampleView::parse(&empty).unwrap();
+        for column in schema.columns() {
+            assert_eq!(column.read(example).unwrap(), None, "{}", column.name);
+        }
+    }
+
+    #[test]
+    fn values_that_do_not_fit_their_column_are_refused() {
+        let refused = |column_type: &str, value: ColumnValue<'_>| {
+            let column = Column::new("c", column_type.parse().unwrap());
+            let features = column.features();
+            let mut builder = ExampleBuilder::new();
+            column.add(&features, &value, &mut builder).unwrap_err()
+        };
+        for (column_type, value, said) in [
+            ("int", ColumnValue::Bytes(b""), "expected an integer"),
+            ("text", ColumnValue::Bytes(b"\xff"), "not UTF-8"),
+            (
+                "vector[3]",
+                ColumnValue::Floats(vec![1.0]),
+                "expected 3 numbers, found 1",
+            ),
+            (
+                "tensor[2,*,int16]",
+                ColumnValue::Tensor {
+                    shape: vec![2, 2],
+                    bytes: &[0; 7],
+                },
+                "expected 8 bytes, found 7",
+            ),
+            (
+                "tensor[2,uint8]",
+                ColumnValue::Tensor {
+                    shape: vec![3],
+                    bytes: &[0; 3],
+                },
+                "expected shape [2], found [3]",
+            ),
+            (
+                "boxes",
+                ColumnValue::Boxes {
+                    boxes: vec![[0.0; 4]],
+                    labels: vec![],
+                },
+                "1 boxes and 0 labels",
+            ),
+            (
+                "boxes",
+                ColumnValue::Boxes {
+                    boxes: vec![[0.5, 0.0, f32::NAN, 1.0]],
+                    labels: vec![0],
+                },
+                "not a finite number",
+            ),
+        ] {
+            let error = refused(column_type, value).to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn damaged_columns_of_records_are_refused() {
+        let read = |column_type: &str, fill: &dyn Fn(&mut ExampleBuilder<'_>)| {
+            let mut builder = ExampleBuilder::new();
+            fill(&mut builder);
+            let record = builder.to_vec();
+            let column = Column::new("c", column_type.parse().unwrap());
+            let found = column.read(ExampleView::parse(&record).unwrap());
+            found.map(|_| ()).unwrap_err()
+        };
+        for (column_type, fill, said) in [
+            (
+                "int",
+                (&|b: &mut ExampleBuilder<'_>| {
+                    b.add_int64s("c", &[1, 2]);
+                }) as &dyn Fn(&mut ExampleBuilder<'_>),
+                "2 values",
+            ),
+            (
+                "text",
+                &|b| {
+                    b.add_bytes("c", b"\xff");
+                },
+                "not UTF-8",
+            ),
+            (
+                "boxes",
+                &|b| {
+                    b.add_floats("c/xmin", &[0.5]);
+                },
+                "c/ymin",
+            ),
+            (
+                "tensor[*,uint8]",
+                &|b| {
+                    b.add_bytes("c", b"abc").add_int64s("c/shape", &[-3]);
+                },
+                "shape",
+            ),
+            (
+                "tensor[*,*,float64]",
+                &|b| {
+                    b.add_bytes("c", b"abc")
+                        .add_int64s("c/shape", &[i64::MAX, i64::MAX]);
+                },
+                "bytes",
+            ),
+        ] {
+            let error = read(column_type, fill).to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn columns_are_inferred_from_features() {
+        let entry = |name: &str, kind, shape: &[Option<u64>]| FeatureEntry {
+            name: name.to_owned(),
+            kind,
+            shape: shape.to_vec(),
+        };
+        let mut features = vec![
+            entry("caption", FeatureKind::Bytes, &[]),
+            entry("image/class/label", FeatureKind::Int64, &[]),
+            entry("image/encoded", FeatureKind::Bytes, &[]),
+            entry(IMAGE_SEEK_POINTS, FeatureKind::Bytes, &[]),
+            entry("names", FeatureKind::Bytes, &[None]),
+            entry("scores", FeatureKind::Float, &[None]),
+        ];
+        for side in BOX_SIDES {
+            let name = format!("{BOXES_FEATURE}{side}");
+            features.push(entry(&name, FeatureKind::Float, &[None]));
+        }
+        features.push(entry(OBJECT_LABELS, FeatureKind::Int64, &[None]));
+        let schema = Schema::infer(&features, RecordFeatures::standard());
+        let shown: Vec<String> = schema
+            .columns()
+            .iter()
+            .map(|column| format!("{}: {}", column.name, column.column_type))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "image: image",
+                "label: label",
+                "boxes: boxes",
+                "caption: bytes",
+                "scores: vector[*]"
+            ]
+        );
+        let boxes = schema.column(BOXES).unwrap();
+        assert_eq!(boxes.label_feature.as_deref(), Some(OBJECT_LABELS));
+        assert!(schema.check().is_ok());
+    }
+
+    #[test]
+    fn schemas_with_contradictions_are_refused() {
+        let column = |name: &str, text: &str| Column::new(name, text.parse().unwrap());
+        for (columns, said) in [
+            (vec![column("", "int")], "a name has 1 to"),
+            (vec![column("a", "int"), column("a", "text")], "given twice"),
+            (
+                vec![column("a", "boxes"), column("a/xmin", "float")],
+                "belongs to another column",
+            ),
+        ] {
+            assert!(Schema::new(columns).unwrap_err().contains(said));
+        }
+    }
+
+    #[test]
+    fn a_column_round_trips_through_json() {
+        let column = Column::new("v", "tensor[2,*,float16]".parse().unwrap());
+        let json = serde_json::to_string(&column).unwrap();
+        assert_eq!(
+            json,
+            r#"{"name":"v","type":"tensor[2,*,float16]","feature":"v"}"#
+        );
+        assert_eq!(serde_json::from_str::<Column>(&json).unwrap(), column);
+        let newer = json.replace("tensor[2,*,float16]", "video");
+        assert!(serde_json::from_str::<Column>(&newer).is_err());
+    }
+}
