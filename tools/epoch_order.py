@@ -56,7 +56,7 @@ def permutation(n, key):
     return at
 
 
-def blocks(n, seed, epoch, lanes, block, window, in_storage=False):
+def blocks(n, seed, epoch, virtual_ranks, block, window, in_storage=False):
     """A function from positions to samples, shuffled by blocks and windows, or by windows alone."""
     key = child(root(seed), epoch)
     full = n // block
@@ -64,14 +64,14 @@ def blocks(n, seed, epoch, lanes, block, window, in_storage=False):
     order = permutation(max(full, 1), child(key, 2))
 
     def at(p):
-        lane, j = p % lanes, p // lanes
-        start = lane * (n // lanes) + min(lane, n % lanes)
-        length = n // lanes + (1 if lane < n % lanes else 0)
-        skip = start % block + block * (window * lane // lanes)
+        virtual_rank, j = p % virtual_ranks, p // virtual_ranks
+        start = virtual_rank * (n // virtual_ranks) + min(virtual_rank, n % virtual_ranks)
+        length = n // virtual_ranks + (1 if virtual_rank < n % virtual_ranks else 0)
+        skip = start % block + block * (window * virtual_rank // virtual_ranks)
         w = (j + skip) // (window * block)
         low = max(w * window * block - skip, 0)
         high = min((w + 1) * window * block - skip, length)
-        within = permutation(high - low, child(child(child(key, 3), lane), w))
+        within = permutation(high - low, child(child(child(key, 3), virtual_rank), w))
         q = start + low + within(j - low)
         k = q // block
         if k < full and not in_storage:

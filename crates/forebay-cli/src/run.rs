@@ -8,6 +8,7 @@ use clap::{CommandFactory, FromArgMatches};
 use crate::args::{Cli, colour_before_parsing, unknown_variables, with_environment};
 use crate::console::Console;
 use crate::failure::exit_code;
+use crate::renamed::with_new_name;
 
 /// The whole command line as clap sees it, for completions, manual pages and other fronts.
 pub fn command() -> clap::Command {
@@ -59,7 +60,10 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
     }
 }
 
-fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
-    let parser = command().color(colour_before_parsing(args));
-    Cli::from_arg_matches(&parser.try_get_matches_from(args)?)
+pub(crate) fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut parser = command().color(colour_before_parsing(args));
+    let matches = parser
+        .try_get_matches_from_mut(args)
+        .map_err(|error| with_new_name(error, &parser))?;
+    Cli::from_arg_matches(&matches)
 }

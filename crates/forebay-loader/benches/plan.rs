@@ -10,7 +10,7 @@ fn plan(shuffle: Shuffle) -> EpochPlan {
         records: 1_281_167,
         seed: 1,
         epoch: 2,
-        lanes: 64,
+        virtual_ranks: 64,
         shuffle,
         run_records: 32,
     })

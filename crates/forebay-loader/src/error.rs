@@ -38,14 +38,14 @@ pub enum Error {
     Transform(forebay_image::ImageError),
     /// A world size that cannot divide the epoch evenly.
     #[error(
-        "a world of {world_size} ranks does not divide the {lanes} lanes of the epoch: possible are {possible} ranks, \
-         or set lanes to a multiple of {world_size} (another number of lanes is another order of samples)"
+        "a world of {world_size} ranks does not divide the {virtual_ranks} virtual ranks of the epoch: possible are {possible} ranks, \
+         or set virtual_ranks to a multiple of {world_size} (another number of virtual ranks is another order of samples)"
     )]
     WorldSize {
         /// The requested world size.
         world_size: u64,
         /// Virtual ranks of the epoch.
-        lanes: u64,
+        virtual_ranks: u64,
         /// World sizes that divide the virtual ranks.
         possible: String,
     },

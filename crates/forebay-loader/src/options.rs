@@ -55,8 +55,8 @@ pub struct Options {
     /// How many ranks share an epoch.
     pub world_size: u64,
     /// Parts of the epoch that are read side by side, a multiple of `world_size`; 0 for
-    /// [`defaults::LANES`]. Part of the order.
-    pub lanes: u64,
+    /// [`defaults::VIRTUAL_RANKS`]. Part of the order.
+    pub virtual_ranks: u64,
     /// Seed of the order and of random transforms.
     pub seed: u64,
     /// In which order samples come.
@@ -116,7 +116,7 @@ impl Options {
             batch_size,
             rank: 0,
             world_size: 1,
-            lanes: 0,
+            virtual_ranks: 0,
             seed: 0,
             shuffle: Shuffle::default(),
             transform,
@@ -170,15 +170,15 @@ impl Options {
         most_block_records: Option<u64>,
     ) -> Result<Options> {
         let mut resolved = self.clone();
-        if self.lanes == 0 {
-            resolved.lanes = defaults::LANES;
+        if self.virtual_ranks == 0 {
+            resolved.virtual_ranks = defaults::VIRTUAL_RANKS;
         }
-        let lanes = resolved.lanes;
+        let virtual_ranks = resolved.virtual_ranks;
         resolved
             .shuffle
-            .resolve(records, bytes, most_block_records, lanes);
+            .resolve(records, bytes, most_block_records, virtual_ranks);
         resolved.batches(records.saturating_mul(self.sampling.times()))?;
-        plan::check_world(resolved.lanes, resolved.world_size)?;
+        plan::check_world(resolved.virtual_ranks, resolved.world_size)?;
         resolved.transform.validate().map_err(Error::Transform)?;
         resolved.output.validate().map_err(Error::Transform)?;
         if resolved.is_raw() {
@@ -351,7 +351,7 @@ mod tests {
         let resolved = options(256)
             .resolve(1_281_167, 1_281_167 * 110_000)
             .unwrap();
-        assert_eq!(resolved.lanes, 64);
+        assert_eq!(resolved.virtual_ranks, 64);
         let expected = Shuffle::blocks(32, 2);
         assert_eq!(resolved.shuffle, expected);
         assert_eq!(resolved.threads, 0, "that is the machine's business");

@@ -47,7 +47,7 @@ impl Options {
         let mut options = Options::new(given.batch_size.unwrap_or(DEFAULT_BATCH_SIZE), transform);
         options.rank = given.rank.unwrap_or(0);
         options.world_size = given.world_size.unwrap_or(1);
-        options.lanes = given.lanes.unwrap_or(0);
+        options.virtual_ranks = given.virtual_ranks.unwrap_or(0);
         options.seed = given.seed.unwrap_or(0);
         options.shuffle = shuffle(given)?;
         options.shuffle.reshuffle = given.reshuffle.unwrap_or(true);
@@ -111,7 +111,7 @@ impl Options {
         schema.batch_size = Some(self.batch_size);
         schema.rank = Some(self.rank);
         schema.world_size = Some(self.world_size);
-        schema.lanes = chosen(self.lanes);
+        schema.virtual_ranks = chosen(self.virtual_ranks);
         schema.seed = Some(self.seed);
         schema.shuffle = Some(GivenShuffle(self.shuffle.name().to_owned()));
         schema.reshuffle = Some(self.shuffle.reshuffle);

@@ -18,6 +18,7 @@ use std::fmt;
 
 mod encoding;
 pub mod part;
+mod renamed;
 mod stream;
 
 use forebay_batch::{Dtype, Layout};
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use encoding::{EncodedOptions, MAX_JSON_BYTES};
+pub use renamed::renamed;
 pub use stream::StreamInfo;
 
 /// The samples of a batch where no option says.
@@ -174,7 +176,7 @@ options! {
     /// Give it with `world_size`, or neither: then it comes from libraries and launchers (docs/loader.md has the rules).
     rank: u64 = Kind::Count(0), "";
     /// Ranks
-    /// Has to divide `lanes`. All ranks get the same number of batches.
+    /// Has to divide `virtual_ranks`. All ranks get the same number of batches.
     world_size: u64 = Kind::Count(0), "any number";
     /// Seed of the order and of random transforms
     seed: u64 = Kind::Count(0), "0";
@@ -188,11 +190,11 @@ options! {
     reshuffle: bool = Kind::Flag, "true";
     /// Records read together, in a shuffle of blocks
     block_records: u64 = Kind::Count(0), "by their size";
-    /// Blocks mixed together in a lane, in a shuffle of blocks
+    /// Blocks mixed together in a virtual rank, in a shuffle of blocks
     window_blocks: u64 = Kind::Count(0), "2";
     /// Parts of the epoch that are read side by side, a multiple of the ranks
     /// The order of samples depends on it.
-    lanes: u64 = Kind::Count(0), "64";
+    virtual_ranks: u64 = Kind::Count(0), "64";
     /// Transform of images: "train", "eval" or "raw", or as in CONFIG.toml: { kind = "train", size = 160 }, or a list
     /// A list begins with `RandomResizedCrop`, or `Resize` and `CenterCrop`; then come flips and changes of color, `Normalize`,
     /// and `RandomErasing`. With `Raw` images stay encoded.
@@ -341,6 +343,9 @@ pub fn is_option(name: &str) -> bool {
 /// An error for a name that no option has, and none of the `other` keys of a table.
 #[must_use]
 pub fn unknown(name: &str, other: &[&str]) -> String {
+    if let Some(instead) = renamed(name, |now| format!("`{now}`")) {
+        return format!("unknown field `{name}`: {instead}");
+    }
     let names = OPTIONS.iter().map(|option| &option.name);
     let known: Vec<String> = other
         .iter()
@@ -613,7 +618,7 @@ mod tests {
     fn every() -> Value {
         json!({
             "split": "train", "batch_size": 8, "rank": 1, "world_size": 4, "seed": u64::MAX, "shuffle": "blocks",
-            "reshuffle": false, "block_records": 16, "window_blocks": 3, "lanes": 8,
+            "reshuffle": false, "block_records": 16, "window_blocks": 3, "virtual_ranks": 8,
             "transform": [{"kind": "RandomResizedCrop", "size": 96}, {"kind": "Normalize"}],
             "batch_transform": {"kind": "Mixup", "alpha": 0.2}, "layout": "nchw", "dtype": "float16",
             "normalize": {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}, "profile": "opencv", "exif_orientation": true, "dct_scaling": false, "max_pixels": 7,
@@ -731,6 +736,14 @@ mod tests {
             (
                 json!({"batchsize": 1}),
                 "unknown field `batchsize`, expected one of `split`",
+            ),
+            (
+                json!({"lanes": 8}),
+                "unknown field `lanes`: use `virtual_ranks`",
+            ),
+            (
+                json!({"keep_last": true}),
+                "unknown field `keep_last`: use `drop_last`, which means the opposite",
             ),
         ] {
             let error = read(value).unwrap_err();

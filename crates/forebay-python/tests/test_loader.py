@@ -98,7 +98,7 @@ def test_a_server_gives_the_same_bytes(packed: dict[str, pathlib.Path], serve: S
             {"transform": forebay.EvalTransform(32, resize=40), "shuffle": False},
             {"shuffle": "full", "label_base": "stored"},
             {"shuffle": "window", "block_records": 2},
-            {"block_records": 4, "window_blocks": 2, "lanes": 2},
+            {"block_records": 4, "window_blocks": 2, "virtual_ranks": 2},
         ):
             here = epochs(packed[form], 2, **options)
             there = epochs(serve(packed[form]), 2, **options)

@@ -1,7 +1,7 @@
 //! Encoded records in memory, and their budget.
 //!
 //! An [`Extent`] is a range of consecutive records that is read at once. It is referenced by the
-//! lane whose window contains it, and by each sample that waits to be decoded. References are
+//! virtual rank whose window contains it, and by each sample that waits to be decoded. References are
 //! released with [`Store::release`] under the pipeline's lock, so the last release is detected and
 //! its memory accounted for immediately.
 

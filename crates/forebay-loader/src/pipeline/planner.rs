@@ -1,6 +1,6 @@
 //! Walks the plan ahead of the pipeline: determines the next samples and the reads that they need.
 //!
-//! Owns the position up to which samples are planned, and the extents of each lane's current
+//! Owns the position up to which samples are planned, and the extents of each virtual rank's current
 //! window.
 
 use std::collections::HashMap;
@@ -68,7 +68,7 @@ impl Reach {
         } = options.shuffle.footprint(&Reading {
             records,
             mean_bytes: mean,
-            lanes: options.lanes / world_size,
+            virtual_ranks: options.virtual_ranks / world_size,
             world_size,
             budget_bytes: budget,
             gap_bytes,
@@ -91,7 +91,7 @@ impl Reach {
             .saturating_mul(2)
             .max(if fits { ahead_samples } else { reads })
             .min(MAX_PLANNED.max(options.batch_size));
-        // When lanes change windows, the old and the new one are held together, within the planned
+        // When virtual ranks change windows, the old and the new one are held together, within the planned
         // range; and some memory is kept for the next reads.
         let kept = run_records.saturating_mul(readers + 2);
         let most = match held.filter(|_| fits) {
@@ -178,7 +178,7 @@ impl Planner {
     ) -> Result<Option<Planned>> {
         let (position, padding) = self.batches.position(self.start, self.index);
         // Padding belongs to windows that were released, or to other ranks. The first batch is also
-        // read one by one: it would otherwise wait for the windows of all lanes, which are hundreds
+        // read one by one: it would otherwise wait for the windows of all virtual ranks, which are hundreds
         // of megabytes and are read after it.
         let single = self.reach.single || padding || self.batch == 0;
         let (pick, extent) = if single {
@@ -239,7 +239,7 @@ impl Planner {
         }
     }
 
-    /// Returns the extent of a sample and its run, which is held until the lane enters another
+    /// Returns the extent of a sample and its run, which is held until the virtual rank enters another
     /// window.
     fn held(
         &mut self,
@@ -249,8 +249,12 @@ impl Planner {
         store: &mut Store,
         urgent: bool,
     ) -> Option<Arc<Extent>> {
-        let &Run { lane, group, .. } = run;
-        let held = self.held.entry(lane).or_insert(Held {
+        let &Run {
+            virtual_rank,
+            group,
+            ..
+        } = run;
+        let held = self.held.entry(virtual_rank).or_insert(Held {
             group,
             extents: Vec::new(),
         });
@@ -297,7 +301,7 @@ fn plan(selection: &Selection, options: &Options, reach: Reach, epoch: u64) -> R
         records: selection.len(),
         seed: options.seed,
         epoch,
-        lanes: options.lanes,
+        virtual_ranks: options.virtual_ranks,
         shuffle: options.shuffle,
         run_records: reach.run_records,
     };

@@ -6,41 +6,45 @@
 //!
 //! | | default | because |
 //! | --- | --- | --- |
-//! | lanes | 64 | every power of two up to 64 ranks can share an order; a job with more ranks sets a multiple of its size |
+//! | virtual ranks | 64 | every power of two up to 64 ranks can share an order; a job with more ranks sets a multiple of its size |
 //! | block | up to 4 MiB of records | disks and object stores reach most of their bandwidth from 2 to 4 MiB on |
-//! | window | 2 blocks per lane | a global batch of 256 then samples from 128 blocks, and a single rank holds at most 512 MiB |
+//! | window | 2 blocks per virtual rank | a global batch of 256 then samples from 128 blocks, and a single rank holds at most 512 MiB |
 //!
-//! The memory is `lanes * window * block` for all ranks of a job together: 512 MiB by default,
-//! whether one process reads all lanes or 64 processes share them. With 1,024 lanes for 1,024 ranks
+//! The memory is `virtual_ranks * window * block` for all ranks of a job together: 512 MiB by default,
+//! whether one process reads all virtual ranks or 64 processes share them. With 1,024 virtual ranks for 1,024 ranks
 //! each rank holds 8 MiB.
 
 use forebay_shard::manifest;
 #[cfg(doc)]
 use forebay_shard::manifest::EPOCH_BLOCK_BYTES;
 
-/// Number of lanes of an epoch.
-pub const LANES: u64 = 64;
+/// Number of virtual ranks of an epoch.
+pub const VIRTUAL_RANKS: u64 = 64;
 
-/// Number of blocks that a lane mixes.
+/// Number of blocks that a virtual rank mixes.
 pub const WINDOW_BLOCKS: u64 = 2;
 
 /// Returns the number of records per block: the largest power of two that keeps a block within
-/// [`EPOCH_BLOCK_BYTES`] on average, but small enough that each lane gets a window's worth of
+/// [`EPOCH_BLOCK_BYTES`] on average, but small enough that each virtual rank gets a window's worth of
 /// different blocks. So a dataset that fits into the windows is divided finely and mixed well:
-/// below `lanes * WINDOW_BLOCKS * 2` records each block is one record.
+/// below `virtual_ranks * WINDOW_BLOCKS * 2` records each block is one record.
 ///
 /// It is a power of two, because the same images packed into another format (a few bytes more or
 /// less per record) then almost always have the same order.
 #[must_use]
-pub fn block_records(records: u64, bytes: u64, lanes: u64) -> u64 {
-    block_records_within(manifest::block_records(records, bytes), records, lanes)
+pub fn block_records(records: u64, bytes: u64, virtual_ranks: u64) -> u64 {
+    block_records_within(
+        manifest::block_records(records, bytes),
+        records,
+        virtual_ranks,
+    )
 }
 
 /// The same with a given upper bound, a power of two. Manifests store it, so that an order survives
 /// a conversion that changes the sizes of records.
 #[must_use]
-pub fn block_records_within(most: u64, records: u64, lanes: u64) -> u64 {
-    match records / lanes.saturating_mul(WINDOW_BLOCKS).max(1) {
+pub fn block_records_within(most: u64, records: u64, virtual_ranks: u64) -> u64 {
+    match records / virtual_ranks.saturating_mul(WINDOW_BLOCKS).max(1) {
         0 => 1,
         by_count => most.min(1 << by_count.ilog2()),
     }

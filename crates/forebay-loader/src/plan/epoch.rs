@@ -34,7 +34,7 @@ pub(crate) struct Reading {
 /// One epoch, as a map from position to sample.
 ///
 /// The plan orders the picks of the [`Selection`]. With `repeats` above 1, each pick occurs that
-/// many times. Position `p` is in row `g = p / (w * repeats)` of `w` picks (the lanes; 1 without
+/// many times. Position `p` is in row `g = p / (w * repeats)` of `w` picks (the virtual ranks; 1 without
 /// shuffle; the remainder in the last row), and is pick `g * w + o % w` of the plan for the `o /
 /// w`-th time, with `o = p % (w * repeats)`. So repetitions of a sample go to the same rank, close
 /// to each other, and are read once.
@@ -64,7 +64,7 @@ impl Epoch {
             plan: EpochPlan::new(options)?,
             picks: selection.picks(options.seed, options.shuffle.order_of(options.epoch)),
             repeats,
-            row: options.shuffle.row(options.lanes),
+            row: options.shuffle.row(options.virtual_ranks),
         })
     }
 
@@ -144,12 +144,12 @@ mod tests {
 
     use super::*;
 
-    fn epoch(selection: &Selection, lanes: u64, repeats: u64, shuffle: Shuffle) -> Epoch {
+    fn epoch(selection: &Selection, virtual_ranks: u64, repeats: u64, shuffle: Shuffle) -> Epoch {
         let options = PlanOptions {
             records: selection.len(),
             seed: 8,
             epoch: 2,
-            lanes,
+            virtual_ranks,
             shuffle,
             run_records: 16,
         };
@@ -166,12 +166,12 @@ mod tests {
         /// same rank.
         #[test]
         fn selected_records_come_as_often_as_asked_for(
-            list in prop::collection::btree_set(0u32..3000, 1..400), lanes in 1u64..9, repeats in 1u64..6,
+            list in prop::collection::btree_set(0u32..3000, 1..400), virtual_ranks in 1u64..9, repeats in 1u64..6,
         ) {
             let list: Vec<u32> = list.into_iter().collect();
             let selection = Selection::listed(list.clone());
             for shuffle in shuffles() {
-                let epoch = epoch(&selection, lanes, repeats, shuffle);
+                let epoch = epoch(&selection, virtual_ranks, repeats, shuffle);
                 prop_assert_eq!(epoch.positions(), list.len() as u64 * repeats);
                 let mut found: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
                 for p in 0..epoch.positions() {
@@ -191,12 +191,12 @@ mod tests {
                     prop_assert!(list.contains(&(sample as u32)));
                     let occurrences: Vec<u64> = times.iter().map(|time| time.0).collect();
                     prop_assert_eq!(occurrences, (0..repeats).collect::<Vec<_>>());
-                    // Whole rows: the same lane each time. The distance never exceeds a row's
+                    // Whole rows: the same virtual rank each time. The distance never exceeds a row's
                     // repetitions.
                     let (first, last) = (times[0].1, times[times.len() - 1].1);
-                    prop_assert!(last - first < lanes * repeats);
-                    if last < list.len() as u64 / lanes * lanes * repeats && shuffle != Shuffle::NONE {
-                        prop_assert!(times.iter().all(|time| time.1 % lanes == first % lanes));
+                    prop_assert!(last - first < virtual_ranks * repeats);
+                    if last < list.len() as u64 / virtual_ranks * virtual_ranks * repeats && shuffle != Shuffle::NONE {
+                        prop_assert!(times.iter().all(|time| time.1 % virtual_ranks == first % virtual_ranks));
                     }
                 }
             }
@@ -204,10 +204,10 @@ mod tests {
 
         /// A single repetition of all records is the plan itself.
         #[test]
-        fn without_options_nothing_changes(records in 1u64..2000, lanes in 1u64..65) {
+        fn without_options_nothing_changes(records in 1u64..2000, virtual_ranks in 1u64..65) {
             let selection = Selection::first(records);
             for shuffle in shuffles() {
-                let epoch = epoch(&selection, lanes, 1, shuffle);
+                let epoch = epoch(&selection, virtual_ranks, 1, shuffle);
                 for p in 0..records {
                     let expected = Pick { sample: epoch.plan.sample_at(p), occurrence: 0 };
                     prop_assert_eq!(epoch.at(p), expected);
@@ -281,7 +281,7 @@ mod tests {
                 records: 100,
                 seed,
                 epoch,
-                lanes: 1,
+                virtual_ranks: 1,
                 shuffle: Shuffle::NONE,
                 run_records: 1,
             };
@@ -299,7 +299,7 @@ mod tests {
             records: 10,
             seed: 0,
             epoch: 0,
-            lanes: 2,
+            virtual_ranks: 2,
             shuffle: Shuffle::NONE,
             run_records: 1,
         };

@@ -9,14 +9,14 @@
 //! All divisions round down. `mix`, `reduce`, `Key` and the permutation are defined in
 //! `permutation.rs`; `K = Key::root(seed).child(epoch)`.
 //!
-//! - Position `p` belongs to lane `l = p % lanes`, as its position `j = p / lanes`. Lane `l` owns
-//!   the places `start(l) .. start(l) + len(l)` of a sequence `Q`, where `start(l) = l * (N /
-//!   lanes) + min(l, N % lanes)`.
+//! - With `V` virtual ranks, position `p` belongs to virtual rank `l = p % V`, as its position `j = p / V`. Virtual
+//!   rank `l` owns the places `start(l) .. start(l) + len(l)` of a sequence `Q`, where `start(l) = l * (N / V) +
+//!   min(l, N % V)`.
 //! - Shuffle *blocks*: with `B` records per block and `F = N / B` full blocks, place `q` of `Q` is
 //!   in block `k = permutation(F, K.child(2))(q / B)`, or the short block `F` if `q / B = F`. Its
 //!   record is `(rot + k * B + q % B) mod N`, with `rot = K.child(1).below(N)`. With `W` blocks per
-//!   window, `skip(l) = start(l) % B + B * (W * l / lanes)`: lane position `j` is in window
-//!   `w = (j + skip) / (W * B)`, which is the lane positions from `max(w * W * B - skip, 0)` up to
+//!   window, `skip(l) = start(l) % B + B * (W * l / V)`: position `j` of the virtual rank is in window
+//!   `w = (j + skip) / (W * B)`, which has its positions from `max(w * W * B - skip, 0)` up to
 //!   `min((w + 1) * W * B - skip, len(l))`. The window's positions are permuted by
 //!   `permutation(size of the window, K.child(3).child(l).child(w))`.
 //! - Shuffle *window*: as *blocks*, with `k = q / B`.
@@ -35,7 +35,7 @@
 //!     records: 1_281_167,
 //!     seed: 42,
 //!     epoch: 3,
-//!     lanes: 64,
+//!     virtual_ranks: 64,
 //!     shuffle: Shuffle::blocks(32, 2),
 //!     run_records: 32,
 //! })?;
@@ -47,10 +47,10 @@
 mod batches;
 pub mod defaults;
 mod epoch;
-mod lanes;
 mod permutation;
 mod selection;
 mod shuffle;
+mod virtual_ranks;
 
 pub use batches::Batches;
 pub(crate) use epoch::MAX_REPEATS;
@@ -61,13 +61,13 @@ pub(crate) use shuffle::{Footprint, Reading};
 pub use shuffle::{Run, Shuffle};
 
 use crate::error::{Error, Result};
-use lanes::Lanes;
 use shuffle::{Make, Order};
+use virtual_ranks::VirtualRanks;
 
 /// Maximum number of records of a split: sums of positions stay far below 2^64.
 const MAX_RECORDS: u64 = 1 << 48;
-/// Maximum number of lanes.
-const MAX_LANES: u64 = 1 << 24;
+/// Maximum number of virtual ranks.
+const MAX_VIRTUAL_RANKS: u64 = 1 << 24;
 
 /// The parameters of an [`EpochPlan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub struct PlanOptions {
     /// Epoch, from 0.
     pub epoch: u64,
     /// Parts of the epoch that are read in parallel; every world size must divide their number.
-    pub lanes: u64,
+    pub virtual_ranks: u64,
     /// The shuffle. Its sizes must not be 0: a plan has no defaults.
     pub shuffle: Shuffle,
     /// Records read together if the order does not determine it (no shuffle). Changes reads only,
@@ -106,19 +106,19 @@ impl EpochPlan {
             records,
             seed,
             epoch,
-            lanes,
+            virtual_ranks,
             shuffle,
             run_records,
         } = options;
         if !(1..=MAX_RECORDS).contains(&records) {
             return Err(Error::option("records", records, "1 to 2^48"));
         }
-        if !(1..=MAX_LANES).contains(&lanes) {
-            return Err(Error::option("lanes", lanes, "1 to 2^24"));
+        if !(1..=MAX_VIRTUAL_RANKS).contains(&virtual_ranks) {
+            return Err(Error::option("virtual_ranks", virtual_ranks, "1 to 2^24"));
         }
         let order = shuffle::order(&Make {
             records,
-            lanes: Lanes::new(records, lanes),
+            virtual_ranks: VirtualRanks::new(records, virtual_ranks),
             key: Key::root(seed).child(shuffle.order_of(epoch)),
             run_records,
             shuffle,
@@ -155,19 +155,19 @@ impl EpochPlan {
     }
 }
 
-/// Checks that a world of `world_size` ranks can share an epoch of `lanes`.
+/// Checks that a world of `world_size` ranks can share an epoch of `virtual_ranks`.
 ///
 /// # Errors
 ///
 /// [`Error::WorldSize`], which lists the possible sizes.
-pub fn check_world(lanes: u64, world_size: u64) -> Result<()> {
-    if world_size != 0 && lanes.is_multiple_of(world_size) {
+pub fn check_world(virtual_ranks: u64, world_size: u64) -> Result<()> {
+    if world_size != 0 && virtual_ranks.is_multiple_of(world_size) {
         return Ok(());
     }
     Err(Error::WorldSize {
         world_size,
-        lanes,
-        possible: divisors(lanes),
+        virtual_ranks,
+        possible: divisors(virtual_ranks),
     })
 }
 
@@ -187,12 +187,18 @@ mod tests {
 
     use super::*;
 
-    fn plan(records: u64, seed: u64, epoch: u64, lanes: u64, shuffle: Shuffle) -> EpochPlan {
+    fn plan(
+        records: u64,
+        seed: u64,
+        epoch: u64,
+        virtual_ranks: u64,
+        shuffle: Shuffle,
+    ) -> EpochPlan {
         EpochPlan::new(&PlanOptions {
             records,
             seed,
             epoch,
-            lanes,
+            virtual_ranks,
             shuffle,
             run_records: 8,
         })
@@ -242,11 +248,11 @@ mod tests {
         fn any_world_gives_the_same_global_batches(
             records in 1u64..1500, seed: u64, epoch in 0u64..5, block in 1u64..50, window in 1u64..5,
         ) {
-            let lanes = 24;
+            let virtual_ranks = 24;
             let global = 48;
-            let plan = plan(records, seed, epoch, lanes, blocks(block, window));
+            let plan = plan(records, seed, epoch, virtual_ranks, blocks(block, window));
             for world in [1, 2, 3, 4, 6, 8, 12, 24] {
-                check_world(lanes, world).unwrap();
+                check_world(virtual_ranks, world).unwrap();
                 for step in 0..records.div_ceil(global) {
                     let start = step * global;
                     let mut batch = vec![None; global as usize];
@@ -273,22 +279,22 @@ mod tests {
                 let shuffle = Shuffle::named(name).unwrap().with_blocks(16, 2);
                 let plan = plan(records, seed, 0, world * 4, shuffle);
                 for p in 0..records {
-                    prop_assert_eq!(plan.run_at(p).lane % world, p % world);
+                    prop_assert_eq!(plan.run_at(p).virtual_rank % world, p % world);
                 }
             }
         }
     }
 
-    /// A lane reads nearly a block at once, although windows and lanes divide some.
+    /// A virtual rank reads nearly a block at once, although windows and virtual ranks divide some.
     #[test]
     fn reads_are_long() {
         let (records, mean) = (200_000u64, 110_000u64);
-        let block = defaults::block_records(records, records * mean, defaults::LANES);
+        let block = defaults::block_records(records, records * mean, defaults::VIRTUAL_RANKS);
         let plan = plan(
             records,
             9,
             1,
-            defaults::LANES,
+            defaults::VIRTUAL_RANKS,
             blocks(block, defaults::WINDOW_BLOCKS),
         );
         let mut runs: Vec<u64> = Vec::new();
@@ -308,20 +314,20 @@ mod tests {
         assert!(bytes > 3_400_000, "mean run of {bytes} bytes");
     }
 
-    /// At any time about one window per lane is in use, never two.
+    /// At any time about one window per virtual rank is in use, never two.
     #[test]
     fn lanes_begin_their_windows_one_after_another() {
-        let (records, lanes, block, window) = (100_000u64, 64, 32, 4);
-        let plan = plan(records, 9, 1, lanes, blocks(block, window));
-        let mut begun = vec![0u64; (records / lanes / 16 + 1) as usize];
-        let mut group = vec![u64::MAX; lanes as usize];
+        let (records, virtual_ranks, block, window) = (100_000u64, 64, 32, 4);
+        let plan = plan(records, 9, 1, virtual_ranks, blocks(block, window));
+        let mut begun = vec![0u64; (records / virtual_ranks / 16 + 1) as usize];
+        let mut group = vec![u64::MAX; virtual_ranks as usize];
         for p in 0..records {
             let run = plan.run_at(p);
-            if std::mem::replace(&mut group[run.lane as usize], run.group) != run.group {
-                begun[(p / lanes / 16) as usize] += 1;
+            if std::mem::replace(&mut group[run.virtual_rank as usize], run.group) != run.group {
+                begun[(p / virtual_ranks / 16) as usize] += 1;
             }
         }
-        // The first samples start all lanes; later windows start evenly spread: 8 per window
+        // The first samples start all virtual ranks; later windows start evenly spread: 8 per window
         // length.
         let (most, least) = (begun[1..90].iter().max(), begun[1..90].iter().min());
         assert!(most <= Some(&24) && least >= Some(&1), "{begun:?}");
@@ -375,7 +381,7 @@ mod tests {
             records: 10,
             seed: 0,
             epoch: 0,
-            lanes: 2,
+            virtual_ranks: 2,
             shuffle: blocks(2, 2),
             run_records: 0,
         };
@@ -386,9 +392,12 @@ mod tests {
                 records: u64::MAX,
                 ..good
             },
-            PlanOptions { lanes: 0, ..good },
             PlanOptions {
-                lanes: u64::MAX,
+                virtual_ranks: 0,
+                ..good
+            },
+            PlanOptions {
+                virtual_ranks: u64::MAX,
                 ..good
             },
             PlanOptions {
@@ -408,7 +417,7 @@ mod tests {
         }
         let huge = PlanOptions {
             records: MAX_RECORDS,
-            lanes: MAX_LANES,
+            virtual_ranks: MAX_VIRTUAL_RANKS,
             shuffle: blocks(1 << 32, 1 << 20),
             seed: u64::MAX,
             epoch: u64::MAX,

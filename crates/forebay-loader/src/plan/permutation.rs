@@ -67,7 +67,7 @@ pub(crate) enum Domain {
     Rotation = 1,
     /// The order of blocks.
     Blocks = 2,
-    /// The order within each window of a lane.
+    /// The order within each window of a virtual rank.
     Windows = 3,
     /// The permutation of all samples.
     Full = 4,

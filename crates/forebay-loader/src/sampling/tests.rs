@@ -75,7 +75,7 @@ fn samples(sampling: &Sampling, epoch: u64) -> Vec<u64> {
         records: selection.len(),
         seed: 4,
         epoch,
-        lanes: 4,
+        virtual_ranks: 4,
         shuffle: Shuffle::NONE,
         run_records: 1,
     };

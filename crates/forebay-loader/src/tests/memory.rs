@@ -148,7 +148,7 @@ fn encoded_images_stay_within_the_budget() {
     };
     let mut options = crate::Options::new(8, forebay_image::Transform::Raw);
     options.threads = 2;
-    options.lanes = 4;
+    options.virtual_ranks = 4;
     options.shuffle = Shuffle::NONE;
     options.batches_ahead = 8;
     // Ten batches of about 24,500 bytes, and some 200,000 for records.

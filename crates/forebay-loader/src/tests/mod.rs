@@ -180,7 +180,7 @@ impl Source for Gated {
 
 fn options() -> Options {
     let mut options = Options::new(8, Transform::Train(TrainTransform::new(SIDE)));
-    options.lanes = 4;
+    options.virtual_ranks = 4;
     options.threads = 2;
     options.shuffle = Shuffle::blocks(5, 2);
     options
@@ -192,7 +192,7 @@ fn plan(options: &Options, records: u64) -> EpochPlan {
         records,
         seed: options.seed,
         epoch: 0,
-        lanes: options.lanes,
+        virtual_ranks: options.virtual_ranks,
         shuffle: options.shuffle,
         run_records: 0,
     })

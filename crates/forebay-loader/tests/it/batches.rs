@@ -23,7 +23,7 @@ const SIDE: u32 = 10;
 fn options(batch_size: u64) -> Options {
     let mut options = Options::new(batch_size, Transform::Train(TrainTransform::new(SIDE)));
     options.seed = 5;
-    options.lanes = 12;
+    options.virtual_ranks = 12;
     options.threads = 2;
     options.shuffle = Shuffle::blocks(7, 2);
     options
@@ -88,7 +88,7 @@ fn expected(split: &Split, options: &Options, epoch: u64) -> Vec<(Vec<u8>, i64, 
         records: split.len(),
         seed: options.seed,
         epoch,
-        lanes: options.lanes,
+        virtual_ranks: options.virtual_ranks,
         shuffle: options.shuffle,
         run_records: 1,
     })
@@ -301,7 +301,7 @@ fn small_and_odd_datasets_work() {
             shards: 2,
             ..Recipe::default()
         });
-        // More lanes than records, and batches larger than the dataset.
+        // More virtual ranks than records, and batches larger than the dataset.
         let mut options = Options::new(32, Transform::Train(TrainTransform::new(SIDE)));
         options.keep_last = true;
         options.world_size = 2;
@@ -356,7 +356,7 @@ fn a_resolved_spec_gives_the_same_batches() {
     options.seed = 77;
     let mut loader = Loader::new(split.clone(), options).unwrap();
     let spec = loader.schema();
-    assert_eq!(spec.lanes, Some(64));
+    assert_eq!(spec.virtual_ranks, Some(64));
     let again = Options::from_request(&spec, 1 << 20).unwrap();
     assert_eq!(&again, loader.options());
     assert_eq!(epoch(&mut loader), epochs(&split, &again, 1));
@@ -639,9 +639,9 @@ fn blocks_are_those_of_the_manifest() {
         ..Recipe::default()
     };
     dataset::write(directory.path(), &recipe);
-    let blocks = |lanes| {
+    let blocks = |virtual_ranks| {
         let mut options = options(4);
-        (options.shuffle, options.lanes) = (Shuffle::default(), lanes);
+        (options.shuffle, options.virtual_ranks) = (Shuffle::default(), virtual_ranks);
         let loader = Loader::new(dataset::open(directory.path()), options).unwrap();
         assert_eq!(loader.options().shuffle.name(), "blocks");
         loader.options().shuffle.block_records

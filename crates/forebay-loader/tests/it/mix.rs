@@ -18,7 +18,7 @@ const SIDE: u32 = 10;
 fn options(batch_size: u64) -> Options {
     let mut options = Options::new(batch_size, Transform::Eval(EvalTransform::new(SIDE, SIDE)));
     options.seed = 3;
-    options.lanes = 12;
+    options.virtual_ranks = 12;
     options.threads = 2;
     options.keep_last = true;
     options.shuffle = Shuffle::blocks(5, 2);

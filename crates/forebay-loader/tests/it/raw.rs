@@ -11,7 +11,7 @@ use forebay_loader::{Error, Loader, OnError, Options, Shuffle};
 fn options(batch_size: u64) -> Options {
     let mut options = Options::new(batch_size, Transform::Raw);
     options.threads = 3;
-    options.lanes = 4;
+    options.virtual_ranks = 4;
     options
 }
 

@@ -127,7 +127,7 @@ prop_compose! {
         shuffle in shuffles(),
         sampling in samplings(),
         batch_transform in option::of(mixings()),
-        [batch_size, rank, world_size, lanes, seed] in any::<[u64; 5]>(),
+        [batch_size, rank, world_size, virtual_ranks, seed] in any::<[u64; 5]>(),
         keep_last in any::<bool>(),
         on_error in prop::sample::select(vec![OnError::Raise, OnError::Skip, OnError::Zero]),
         label_base in prop::sample::select(vec![LabelBase::Zero, LabelBase::One, LabelBase::Stored]),
@@ -141,7 +141,7 @@ prop_compose! {
         options.sampling = sampling;
         options.batch_transform = batch_transform;
         (options.batch_size, options.rank, options.world_size) = (batch_size, rank, world_size);
-        (options.lanes, options.seed, options.keep_last) = (lanes, seed, keep_last);
+        (options.virtual_ranks, options.seed, options.keep_last) = (virtual_ranks, seed, keep_last);
         (options.on_error, options.label_base) = (on_error, label_base);
         options
     }
@@ -197,7 +197,7 @@ fn options_of_strangers_are_checked() {
     assert!(refused(json!({"world_size": u64::MAX})).contains("world_size"));
     assert!(refused(json!({"world_size": 0})).contains("world_size"));
     assert!(refused(json!({"rank": 4})).contains("rank"));
-    assert!(refused(json!({"lanes": 11})).contains("lanes"));
+    assert!(refused(json!({"virtual_ranks": 11})).contains("virtual_ranks"));
     assert!(refused(json!({"shuffle": "blocks9"})).contains("shuffle"));
     let numbers = |mean: [f32; 3], std: [f32; 3]| json!({"dtype": "float16", "normalize": {"mean": mean, "std": std}});
     assert!(refused(numbers([0.0; 3], [1.0, 0.0, 1.0])).contains("std"));

@@ -743,7 +743,7 @@ class Loader:
     One loop over the loader is one epoch, and the next loop is the next epoch, also after a loop
     that was left early: as `torch.utils.data.DataLoader` does with `shuffle=True`. `set_epoch`, or
     `sampler.set_epoch`, chooses the epoch of the next loop. Which samples are in which batch, in which order
-    and with which random crops, is a function of the dataset, `seed`, `shuffle`, `lanes`
+    and with which random crops, is a function of the dataset, `seed`, `shuffle`, `virtual_ranks`
     and the epoch: not of threads, of the machine, or of whether a server is in between.
 
     Waiting for a batch lets other threads run and ends at Ctrl-C. Threads may share a
@@ -768,7 +768,7 @@ class Loader:
         Give it with `world_size`, or neither: then it comes from libraries and launchers (docs/loader.md has the rules).
     world_size : int, optional
         Ranks.
-        Has to divide `lanes`. All ranks get the same number of batches.
+        Has to divide `virtual_ranks`. All ranks get the same number of batches.
     seed : int, default 0
         Seed of the order and of random transforms.
     shuffle : bool or str, default "blocks"
@@ -782,8 +782,8 @@ class Loader:
     block_records : int, optional
         Records read together, in a shuffle of blocks.
     window_blocks : int, default 2
-        Blocks mixed together in a lane, in a shuffle of blocks.
-    lanes : int, default 64
+        Blocks mixed together in a virtual rank, in a shuffle of blocks.
+    virtual_ranks : int, default 64
         Parts of the epoch that are read side by side, a multiple of the ranks.
         The order of samples depends on it.
     transform : TrainTransform, EvalTransform, list of transforms or Raw, optional
@@ -865,7 +865,7 @@ class Loader:
         one core, does not fill.
     spread : int, default 1
         From how many servers each batch comes at once, for a rank that takes more than one of them makes. `world_size`
-        times this has to divide `lanes`, and this `batch_size`. Batches stay the same. Not with `batch_transform`, `Raw` and
+        times this has to divide `virtual_ranks`, and this `batch_size`. Batches stay the same. Not with `batch_transform`, `Raw` and
         ``on_error="skip"``.
     storage_options : dict of str to str, optional
         How a store is reached, see `open`. Credentials come from the environment otherwise.
@@ -915,7 +915,7 @@ class Loader:
         reshuffle: bool = True,
         block_records: int | None = None,
         window_blocks: int = 2,
-        lanes: int = 64,
+        virtual_ranks: int = 64,
         transform: _Transform | None = None,
         batch_transform: _BatchTransform | None = None,
         layout: Literal["nhwc", "nchw"] = "nhwc",
@@ -1040,7 +1040,7 @@ class Loader:
         -------
         dict
             "epoch" and "position", and what they are the numbers of: "fingerprint", "sample_fingerprint", "split",
-            "records", "seed", "lanes", "shuffle" and "label_base"; "digest", see `epoch_digest`.
+            "records", "seed", "lanes" (`virtual_ranks`), "shuffle" and "label_base"; "digest", see `epoch_digest`.
         """
     def epoch_digest(self) -> EpochDigest:
         """What was delivered of the epoch of the last batch.

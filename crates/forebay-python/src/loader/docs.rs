@@ -11,7 +11,7 @@ const BEFORE: &str = r#"Batches of decoded images, in another order each epoch.
 One loop over the loader is one epoch, and the next loop is the next epoch, also after a loop
 that was left early: as `torch.utils.data.DataLoader` does with `shuffle=True`. `set_epoch`, or
 `sampler.set_epoch`, chooses the epoch of the next loop. Which samples are in which batch, in which order
-and with which random crops, is a function of the dataset, `seed`, `shuffle`, `lanes`
+and with which random crops, is a function of the dataset, `seed`, `shuffle`, `virtual_ranks`
 and the epoch: not of threads, of the machine, or of whether a server is in between.
 
 Waiting for a batch lets other threads run and ends at Ctrl-C. Threads may share a
@@ -47,7 +47,7 @@ connections : int, default 1
     one core, does not fill.
 spread : int, default 1
     From how many servers each batch comes at once, for a rank that takes more than one of them makes. `world_size`
-    times this has to divide `lanes`, and this `batch_size`. Batches stay the same. Not with `batch_transform`, `Raw` and
+    times this has to divide `virtual_ranks`, and this `batch_size`. Batches stay the same. Not with `batch_transform`, `Raw` and
     ``on_error="skip"``.
 storage_options : dict of str to str, optional
     How a store is reached, see `open`. Credentials come from the environment otherwise.

@@ -75,7 +75,7 @@ impl Current {
             sampling: options.sampling.identity(),
             label_base: self.opened.label_base,
             seed: options.seed,
-            lanes: options.lanes,
+            virtual_ranks: options.virtual_ranks,
             shuffle: options.shuffle,
             rank: options.rank,
             world_size: options.world_size,

@@ -11,6 +11,9 @@ use crate::pump::Place;
 /// Version of the dictionary.
 const VERSION: u64 = 1;
 
+/// The key of `virtual_ranks`: saved states have this name, which is older than the option's.
+const VIRTUAL_RANKS: &str = "lanes";
+
 /// What the order of samples follows from. The batch size, the world size and the
 /// transform are not in it: they may change.
 pub(crate) struct Identity<'a> {
@@ -25,7 +28,7 @@ pub(crate) struct Identity<'a> {
     /// The label of the first class in batches, where there is one.
     pub(crate) label_base: Option<i64>,
     pub(crate) seed: u64,
-    pub(crate) lanes: u64,
+    pub(crate) virtual_ranks: u64,
     pub(crate) shuffle: Shuffle,
     /// Whose batches the digest of a state is of.
     pub(crate) rank: u64,
@@ -46,7 +49,7 @@ impl Identity<'_> {
         state.set_item("split", self.split)?;
         state.set_item("records", self.records)?;
         state.set_item("seed", self.seed)?;
-        state.set_item("lanes", self.lanes)?;
+        state.set_item(VIRTUAL_RANKS, self.virtual_ranks)?;
         state.set_item("shuffle", self.shuffle.to_string())?;
         state.set_item("sampling", &self.sampling)?;
         state.set_item("label_base", self.label_base)?;
@@ -130,7 +133,11 @@ impl Identity<'_> {
         agree("split", field::<String>(state, "split")?, self.split)?;
         agree("records", field::<u64>(state, "records")?, self.records)?;
         agree("seed", field::<u64>(state, "seed")?, self.seed)?;
-        agree("lanes", field::<u64>(state, "lanes")?, self.lanes)?;
+        agree(
+            &format!("virtual_ranks ({VIRTUAL_RANKS:?} in the state)"),
+            field::<u64>(state, VIRTUAL_RANKS)?,
+            self.virtual_ranks,
+        )?;
         let shuffle = self.shuffle.to_string();
         agree("shuffle", field::<String>(state, "shuffle")?, shuffle)?;
         // Before the sampling, which may hold labels.

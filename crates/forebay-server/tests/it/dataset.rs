@@ -391,7 +391,7 @@ fn what_the_loader_refuses_arrives_typed() {
             o.options.layout = Some(Layout::Nchw);
         },
         |o| o.options.world_size = Some(3),
-        |o| o.options.lanes = Some(u64::MAX),
+        |o| o.options.virtual_ranks = Some(u64::MAX),
         |o| o.position = 1 << 40,
         |o| o.options.profile = Some("photoshop".to_owned()),
         |o| o.options.max_pixels = Some(1 << 40),

@@ -39,9 +39,9 @@ pub(super) struct PlanArgs {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "seed")]
     world_size: u64,
 
-    /// Lanes of its order [default: the loader's]
+    /// Virtual ranks of its order [default: the loader's]
     #[arg(long, value_name = "N", requires = "seed")]
-    lanes: Option<u64>,
+    virtual_ranks: Option<u64>,
 
     /// Its shuffle
     #[arg(long, value_name = "NAME", default_value = "blocks", requires = "seed", value_parser = shuffles())]
@@ -141,7 +141,7 @@ fn planned(
     // What decides the order is what a loader makes of the same options.
     let mut options = Options::new(1, Transform::Raw);
     (options.rank, options.world_size) = (args.rank, args.world_size);
-    options.lanes = args.lanes.unwrap_or(0);
+    options.virtual_ranks = args.virtual_ranks.unwrap_or(0);
     options.keep_last = true;
     options.shuffle = args.shuffle;
     let options = options
@@ -151,7 +151,7 @@ fn planned(
         records,
         seed,
         epoch: args.epoch,
-        lanes: options.lanes,
+        virtual_ranks: options.virtual_ranks,
         shuffle: options.shuffle,
         run_records: 1,
     })
@@ -278,7 +278,7 @@ mod tests {
             records: split.len(),
             seed: 3,
             epoch: 0,
-            lanes: 64,
+            virtual_ranks: 64,
             shuffle: Shuffle::blocks(1, 2),
             run_records: 1,
         })

@@ -242,7 +242,8 @@ pub(super) fn line_of(text: &str, at: usize) -> usize {
 
 /// What was meant by a key that is not known: serde's message has it and those that are, in backquotes.
 fn suggestion(message: &str) -> Option<String> {
-    if !message.contains("unknown field") {
+    // The message of an earlier name says what to use.
+    if !message.contains("unknown field") || message.contains("`: use `") {
         return None;
     }
     let mut quoted = message.split('`').skip(1).step_by(2);
@@ -294,6 +295,12 @@ mod tests {
         let (message, hint) = wrong("[jobs.a]\ndataset = \"x\"\nbatchsize = 3\n");
         assert!(message.contains("unknown field `batchsize`"), "{message}");
         assert_eq!(hint.as_deref(), Some("did you mean `batch_size`?"));
+        let (message, hint) = wrong("[jobs.a]\ndataset = \"x\"\nlanes = 8\n");
+        assert!(
+            message.contains("line 3: unknown field `lanes`: use `virtual_ranks`"),
+            "{message}"
+        );
+        assert_eq!(hint, None);
         let (_, hint) = wrong("zzzzzzzzzzzz = 1\n");
         assert_eq!(hint, None);
     }

@@ -42,7 +42,7 @@ mod tests {
             world_size = 4
             seed = 7
             shuffle = "full"
-            lanes = 8
+            virtual_ranks = 8
             layout = "nchw"
             profile = "opencv"
             exif_orientation = true

@@ -83,7 +83,7 @@ mod tests {
             reshuffle = false
             block_records = 16
             window_blocks = 3
-            lanes = 8
+            virtual_ranks = 8
             transform = [{ kind = "RandomResizedCrop", size = 96 }, { kind = "Normalize" }]
             batch_transform = { kind = "Mixup", alpha = 0.2 }
             layout = "nchw"
@@ -124,7 +124,7 @@ mod tests {
             "16",
             "--window-blocks",
             "3",
-            "--lanes",
+            "--virtual-ranks",
             "8",
             "--transform",
             r#"[{ kind = "RandomResizedCrop", size = 96 }, { kind = "Normalize" }]"#,

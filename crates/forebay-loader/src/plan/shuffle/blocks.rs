@@ -4,16 +4,16 @@
 //!    the boundaries, and the one short block, differ in each epoch).
 //! 2. The `F = N / B` full blocks are permuted; the short one comes last. Blocks in that order are
 //!    the sequence `Q`.
-//! 3. Each lane owns a segment of `Q` and permutes it in windows of `W` blocks.
+//! 3. Each virtual rank owns a segment of `Q` and permutes it in windows of `W` blocks.
 //!
-//! So a lane holds `W` blocks at a time, and each block is read once and in one piece (two if a
-//! lane, the last record or a shard ends inside it).
+//! So a virtual rank holds `W` blocks at a time, and each block is read once and in one piece (two if a
+//! virtual rank, the last record or a shard ends inside it).
 //!
-//! Windows end at block boundaries, and the first window of lane `l` is shorter by `floor(W * l /
-//! lanes)` blocks. So lanes start their windows at different times: memory holds one window per
-//! lane, not two, and reads are spread evenly over time.
+//! Windows end at block boundaries, and the first window of virtual rank `l` is shorter by `floor(W * l /
+//! virtual_ranks)` blocks. So virtual ranks start their windows at different times: memory holds one window per
+//! virtual rank, not two, and reads are spread evenly over time.
 
-use super::super::lanes::Lanes;
+use super::super::virtual_ranks::VirtualRanks;
 use super::super::permutation::{Domain, Key, Permutation};
 use super::{Footprint, Kind, Make, Order, Reading, Run, Shuffle, windows};
 use crate::error::Result;
@@ -54,12 +54,12 @@ pub(super) struct Windows {
     /// The order of the full blocks; `None` for storage order.
     order: Option<Permutation>,
     windows: Key,
-    lanes: Lanes,
+    virtual_ranks: VirtualRanks,
 }
 
-/// A window of a lane, as a range in `Q`.
+/// A window of a virtual rank, as a range in `Q`.
 struct Window {
-    lane: u64,
+    virtual_rank: u64,
     number: u64,
     start: u64,
     len: u64,
@@ -84,22 +84,22 @@ impl Windows {
             rotation: make.key.domain(Domain::Rotation).below(make.records),
             order,
             windows: make.key.domain(Domain::Windows),
-            lanes: make.lanes,
+            virtual_ranks: make.virtual_ranks,
         }
     }
 
     fn window(&self, position: u64) -> Window {
-        let (lane, j) = self.lanes.of(position);
-        let segment = self.lanes.start(lane);
+        let (virtual_rank, j) = self.virtual_ranks.of(position);
+        let segment = self.virtual_ranks.start(virtual_rank);
         let records = self.window_blocks * self.block_records;
         // Below `records`, so window 0 is never empty.
         let skipped = segment % self.block_records
-            + self.block_records * (self.window_blocks * lane / self.lanes.count());
+            + self.block_records * (self.window_blocks * virtual_rank / self.virtual_ranks.count());
         let number = (j + skipped) / records;
         let start = (number * records).saturating_sub(skipped);
-        let end = ((number + 1) * records - skipped).min(self.lanes.len(lane));
+        let end = ((number + 1) * records - skipped).min(self.virtual_ranks.len(virtual_rank));
         Window {
-            lane,
+            virtual_rank,
             number,
             start: segment + start,
             len: end - start,
@@ -109,7 +109,7 @@ impl Windows {
 
     /// Returns the place in `Q` of the position for which `window` was computed.
     fn slot(&self, window: &Window) -> u64 {
-        let key = self.windows.child(window.lane).child(window.number);
+        let key = self.windows.child(window.virtual_rank).child(window.number);
         window.start + Permutation::new(window.len, key).at(window.offset)
     }
 
@@ -159,7 +159,7 @@ impl Order for Windows {
         Run {
             sample,
             records,
-            lane: window.lane,
+            virtual_rank: window.virtual_rank,
             group: window.number,
         }
     }

@@ -44,7 +44,7 @@ impl Order for Permuted {
         Run {
             sample,
             records: sample..sample + 1,
-            lane: 0,
+            virtual_rank: 0,
             group: position,
         }
     }

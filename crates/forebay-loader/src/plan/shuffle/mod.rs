@@ -8,8 +8,8 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 use super::defaults;
-use super::lanes::Lanes;
 use super::permutation::Key;
+use super::virtual_ranks::VirtualRanks;
 use crate::error::{Error, Result};
 
 macro_rules! shuffles {
@@ -42,7 +42,7 @@ pub struct Shuffle {
     kind: &'static dyn Kind,
     /// Records read together; 0 selects [`defaults::block_records`].
     pub block_records: u64,
-    /// Blocks mixed together in one lane; 0 selects [`defaults::WINDOW_BLOCKS`].
+    /// Blocks mixed together in one virtual rank; 0 selects [`defaults::WINDOW_BLOCKS`].
     pub window_blocks: u64,
     /// Whether each epoch has another order; otherwise all have that of epoch 0.
     pub reshuffle: bool,
@@ -70,7 +70,7 @@ impl Shuffle {
         }
     }
 
-    /// Blocks of neighbors in random order, then windows of blocks in random order within each lane. Reads stay
+    /// Blocks of neighbors in random order, then windows of blocks in random order within each virtual rank. Reads stay
     /// sequential.
     #[must_use]
     pub const fn blocks(block_records: u64, window_blocks: u64) -> Shuffle {
@@ -123,14 +123,20 @@ impl Shuffle {
 
     /// Fills in the sizes that are 0, for a dataset of `records` records in `bytes` bytes whose
     /// manifest may limit the records per block.
-    pub(crate) fn resolve(&mut self, records: u64, bytes: u64, most: Option<u64>, lanes: u64) {
+    pub(crate) fn resolve(
+        &mut self,
+        records: u64,
+        bytes: u64,
+        most: Option<u64>,
+        virtual_ranks: u64,
+    ) {
         if !self.has_blocks() {
             return;
         }
         if self.block_records == 0 {
             self.block_records = match most {
-                Some(most) => defaults::block_records_within(most, records, lanes),
-                None => defaults::block_records(records, bytes, lanes),
+                Some(most) => defaults::block_records_within(most, records, virtual_ranks),
+                None => defaults::block_records(records, bytes, virtual_ranks),
             };
         }
         if self.window_blocks == 0 {
@@ -144,8 +150,8 @@ impl Shuffle {
     }
 
     /// Returns the number of picks per row if samples are repeated.
-    pub(super) fn row(&self, lanes: u64) -> u64 {
-        self.kind.row(lanes)
+    pub(super) fn row(&self, virtual_ranks: u64) -> u64 {
+        self.kind.row(virtual_ranks)
     }
 
     fn check_blocks(&self) -> Result<()> {
@@ -207,9 +213,9 @@ pub struct Run {
     pub sample: u64,
     /// Consecutive records of the split that include the sample.
     pub records: Range<u64>,
-    /// The lane that reads them.
-    pub lane: u64,
-    /// Number of the window within the lane. When the lane's positions reach another group, this
+    /// The virtual rank that reads them.
+    pub virtual_rank: u64,
+    /// Number of the window within the virtual rank. When the virtual rank's positions reach another group, this
     /// run is no longer used in the epoch.
     pub group: u64,
 }
@@ -232,10 +238,10 @@ pub(super) trait Kind: Sync {
         false
     }
 
-    /// Returns the number of picks per row if samples are repeated: the number of lanes, so that
+    /// Returns the number of picks per row if samples are repeated: the number of virtual ranks, so that
     /// repetitions stay on one rank.
-    fn row(&self, lanes: u64) -> u64 {
-        lanes
+    fn row(&self, virtual_ranks: u64) -> u64 {
+        virtual_ranks
     }
 
     /// Returns the number of records that a rank reads together, and those of its windows.
@@ -251,8 +257,8 @@ pub(crate) struct Reading {
     pub(crate) records: u64,
     /// Average size of a record, in bytes.
     pub(crate) mean_bytes: u64,
-    /// Lanes of this rank.
-    pub(crate) lanes: u64,
+    /// Virtual ranks of this rank.
+    pub(crate) virtual_ranks: u64,
     pub(crate) world_size: u64,
     /// Memory for records, in bytes.
     pub(crate) budget_bytes: u64,
@@ -275,7 +281,7 @@ pub(crate) struct Footprint {
 /// The parameters of an order.
 pub(super) struct Make {
     pub(super) records: u64,
-    pub(super) lanes: Lanes,
+    pub(super) virtual_ranks: VirtualRanks,
     pub(super) key: Key,
     pub(super) run_records: u64,
     pub(super) shuffle: Shuffle,
@@ -285,12 +291,12 @@ pub(super) struct Make {
 const MAX_BLOCK_RECORDS: u64 = 1 << 32;
 const MAX_WINDOW_BLOCKS: u64 = 1 << 20;
 
-/// Windows of `window_blocks` blocks, one per lane of the rank.
+/// Windows of `window_blocks` blocks, one per virtual rank of the rank.
 fn windows(shuffle: &Shuffle, reading: &Reading) -> Footprint {
     let window = shuffle.window_blocks.saturating_mul(shuffle.block_records);
     Footprint {
         run_records: shuffle.block_records,
-        window_records: Some(reading.lanes.saturating_mul(window)),
+        window_records: Some(reading.virtual_ranks.saturating_mul(window)),
     }
 }
 
@@ -314,10 +320,10 @@ mod tests {
             .collect()
     }
 
-    fn make(records: u64, lanes: u64, seed: u64, shuffle: Shuffle) -> Box<dyn Order> {
+    fn make(records: u64, virtual_ranks: u64, seed: u64, shuffle: Shuffle) -> Box<dyn Order> {
         order(&Make {
             records,
-            lanes: Lanes::new(records, lanes),
+            virtual_ranks: VirtualRanks::new(records, virtual_ranks),
             key: Key::root(seed).child(5),
             run_records: 16,
             shuffle,
@@ -328,26 +334,26 @@ mod tests {
     proptest! {
         #[test]
         fn each_sample_once(
-            records in 1u64..2500, lanes in 1u64..100, seed: u64,
+            records in 1u64..2500, virtual_ranks in 1u64..100, seed: u64,
             block in 1u64..200, window in 1u64..8,
         ) {
             for shuffle in variants(block, window) {
-                let order = make(records, lanes, seed, shuffle);
+                let order = make(records, virtual_ranks, seed, shuffle);
                 let mut all: Vec<u64> = (0..records).map(|p| order.sample(p)).collect();
                 all.sort_unstable();
                 prop_assert!(all.into_iter().eq(0..records), "{}", shuffle.name());
             }
         }
 
-        /// Runs contain the sample, stay in bounds, never overlap within an epoch, and a lane that
+        /// Runs contain the sample, stay in bounds, never overlap within an epoch, and a virtual rank that
         /// has left a group does not return to it.
         #[test]
         fn runs_are_read_once(
-            records in 1u64..2500, lanes in 1u64..100, seed: u64,
+            records in 1u64..2500, virtual_ranks in 1u64..100, seed: u64,
             block in 1u64..200, window in 1u64..8,
         ) {
             for shuffle in variants(block, window) {
-                let order = make(records, lanes, seed, shuffle);
+                let order = make(records, virtual_ranks, seed, shuffle);
                 let mut owner: HashMap<u64, (u64, u64, u64, u64)> = HashMap::new();
                 let mut latest: HashMap<u64, u64> = HashMap::new();
                 for p in 0..records {
@@ -355,11 +361,11 @@ mod tests {
                     prop_assert_eq!(run.sample, order.sample(p));
                     prop_assert!(run.records.contains(&run.sample));
                     prop_assert!(run.records.end <= records);
-                    let identity = (run.records.start, run.records.end, run.lane, run.group);
+                    let identity = (run.records.start, run.records.end, run.virtual_rank, run.group);
                     for record in run.records.clone() {
                         prop_assert_eq!(*owner.entry(record).or_insert(identity), identity);
                     }
-                    let group = latest.entry(run.lane).or_insert(run.group);
+                    let group = latest.entry(run.virtual_rank).or_insert(run.group);
                     prop_assert!(*group <= run.group, "{} returns", shuffle.name());
                     *group = run.group;
                 }

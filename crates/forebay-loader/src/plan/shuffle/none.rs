@@ -64,7 +64,7 @@ impl Order for InStorage {
         Run {
             sample: position,
             records: start..(start + self.run_records).min(self.records),
-            lane: 0,
+            virtual_rank: 0,
             group,
         }
     }

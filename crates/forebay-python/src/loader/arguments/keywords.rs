@@ -105,10 +105,8 @@ impl<'py> Keywords<'py> {
             return Ok(());
         };
         let name = name.str()?.to_string();
-        let hint = match name.as_str() {
-            "pad_last" => ": drop_last=False pads the last batch",
-            _ => "",
-        };
+        let hint = forebay_options::renamed(&name, |now| format!("'{now}'"));
+        let hint = hint.map_or_else(String::new, |hint| format!(": {hint}"));
         Err(PyTypeError::new_err(format!(
             "{}() got an unexpected keyword argument '{name}'{hint}",
             self.function

@@ -1,0 +1,71 @@
+//! Lanes (virtual ranks): the epoch divided into equal parts that are read in parallel.
+//!
+//! Position `p` of the epoch belongs to virtual rank `p % virtual_ranks` and is its position `p / virtual_ranks`. A virtual rank
+//! owns one contiguous segment of the shuffled sequence, so it reads large ranges on any rank; a
+//! rank of any world size that divides the virtual ranks owns whole virtual ranks.
+
+/// The division of `records` into `virtual_ranks`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct VirtualRanks {
+    records: u64,
+    virtual_ranks: u64,
+}
+
+impl VirtualRanks {
+    pub(crate) fn new(records: u64, virtual_ranks: u64) -> Self {
+        VirtualRanks {
+            records,
+            virtual_ranks: virtual_ranks.max(1),
+        }
+    }
+
+    pub(crate) fn count(self) -> u64 {
+        self.virtual_ranks
+    }
+
+    /// Returns the virtual rank of position `p`, and its position there.
+    pub(crate) fn of(self, p: u64) -> (u64, u64) {
+        (p % self.virtual_ranks, p / self.virtual_ranks)
+    }
+
+    /// Returns the start of a virtual rank's segment in the sequence.
+    pub(crate) fn start(self, virtual_rank: u64) -> u64 {
+        virtual_rank * (self.records / self.virtual_ranks)
+            + virtual_rank.min(self.records % self.virtual_ranks)
+    }
+
+    /// Returns the number of positions of `virtual_rank`: equal for all, or one more for the first few.
+    pub(crate) fn len(self, virtual_rank: u64) -> u64 {
+        self.records / self.virtual_ranks
+            + u64::from(virtual_rank < self.records % self.virtual_ranks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn segments_tile_the_sequence(records in 0u64..5000, virtual_ranks in 1u64..300) {
+            let dealt = VirtualRanks::new(records, virtual_ranks);
+            let mut next = 0;
+            for virtual_rank in 0..virtual_ranks {
+                prop_assert_eq!(dealt.start(virtual_rank), next);
+                next += dealt.len(virtual_rank);
+            }
+            prop_assert_eq!(next, records);
+        }
+
+        #[test]
+        fn each_position_is_within_its_virtual_rank(records in 1u64..5000, virtual_ranks in 1u64..300) {
+            let dealt = VirtualRanks::new(records, virtual_ranks);
+            for p in 0..records {
+                let (virtual_rank, j) = dealt.of(p);
+                prop_assert!(j < dealt.len(virtual_rank));
+            }
+        }
+    }
+}

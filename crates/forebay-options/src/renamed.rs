@@ -1,0 +1,48 @@
+//! Options that had another name: an error names the one to use.
+
+/// Earlier names of options and what they are now. Those of interfaces with more options than the schema are here too.
+const RENAMED: &[(&str, Now)] = &[
+    ("keep_last", Now::Opposite("drop_last")),
+    ("lanes", Now::Same("virtual_ranks")),
+    ("pad_last", Now::Opposite("drop_last")),
+];
+
+#[derive(Clone, Copy)]
+enum Now {
+    /// The same values.
+    Same(&'static str),
+    /// True means what false meant.
+    Opposite(&'static str),
+}
+
+/// Returns what to use instead of an option's earlier name; `shown` writes a name as the interface has it.
+///
+/// ```
+/// use forebay_options::renamed;
+///
+/// let hint = renamed("lanes", |name| format!("`{name}`"));
+/// assert_eq!(hint.as_deref(), Some("use `virtual_ranks`"));
+/// assert_eq!(renamed("batch_size", str::to_owned), None);
+/// ```
+#[must_use]
+pub fn renamed(name: &str, shown: impl FnOnce(&str) -> String) -> Option<String> {
+    let (_, now) = RENAMED.iter().find(|(earlier, _)| *earlier == name)?;
+    Some(match now {
+        Now::Same(now) => format!("use {}", shown(now)),
+        Now::Opposite(now) => format!("use {}, which means the opposite", shown(now)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn earlier_names_are_not_options() {
+        for (earlier, now) in RENAMED {
+            assert!(!crate::is_option(earlier), "{earlier}");
+            let (Now::Same(now) | Now::Opposite(now)) = now;
+            assert!(crate::is_option(now), "{now}");
+        }
+    }
+}
