@@ -99,7 +99,7 @@ impl Place {
                 // Trainings of one seed would share their batches.
                 spec.seed = number % trainings;
                 (spec.rank, spec.world_size) = (number / trainings, count / trainings);
-                spec.keep_last = true;
+                spec.drop_last = false;
                 let client = Client::connect(&self.url, client)?;
                 Ok(client.open(spec.to_schema().with_split(&self.split))?)
             })

@@ -84,7 +84,7 @@ fn one(place: &Location, options: &EpochOptions) -> Result<(Sample, String, Stri
     let transform = Transform::Train(TrainTransform::new(224));
     let mut asked = Options::new(options.batch_size, transform);
     asked.threads = options.threads;
-    asked.keep_last = true;
+    asked.drop_last = false;
     let mut loader = Loader::new(split, asked)?;
     let (mut images, mut first) = (0, None);
     while let Some(batch) = loader.next_batch()? {

@@ -154,7 +154,7 @@ fn open(url: &str, options: &FailoverOptions) -> Result<Stream> {
     };
     let transform = Transform::Train(TrainTransform::new(options.side));
     let mut spec = Options::new(options.batch_size, transform);
-    spec.keep_last = true;
+    spec.drop_last = false;
     Ok(client.open(spec.to_schema().with_split(&split))?)
 }
 

@@ -226,7 +226,7 @@ fn open(url: &str, split: &str, trainer: &Trainer, bench: &SharingOptions) -> Re
         Transform::Train(TrainTransform::new(SIDE)),
     );
     options.seed = trainer.seed;
-    options.keep_last = true;
+    options.drop_last = false;
     let client = ClientOptions {
         transport: bench.transport,
         ..ClientOptions::default()

@@ -82,7 +82,7 @@ pub fn stream(
 fn options(threads: usize) -> Options {
     let mut options = Options::new(BATCH, Transform::Train(TrainTransform::new(SIDE)));
     options.threads = threads;
-    options.keep_last = true;
+    options.drop_last = false;
     options
 }
 

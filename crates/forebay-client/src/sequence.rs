@@ -43,7 +43,7 @@ pub(crate) struct Sequence {
     batch_size: u64,
     rank: u64,
     world_size: u64,
-    keep_last: bool,
+    drop_last: bool,
     /// Whether failed samples may be replaced.
     replaces: bool,
     batch_bytes: u64,
@@ -66,7 +66,7 @@ impl Sequence {
             batch_size,
             rank,
             world_size,
-            keep_last: info.options.drop_last == Some(false),
+            drop_last: info.options.drop_last != Some(false),
             replaces: matches!(info.options.on_error, Some(OnError::Skip | OnError::Zero)),
             batch_bytes: info.batch_bytes,
             raw: info.options.keeps_encoded(),
@@ -127,7 +127,7 @@ impl Sequence {
 
     fn ends_at(&self, position: u64) -> bool {
         let left = self.samples.saturating_sub(position);
-        left == 0 || (!self.keep_last && left < self.global_size())
+        left == 0 || (self.drop_last && left < self.global_size())
     }
 
     /// The position `batches` after a position, at most the end of its epoch.
@@ -236,10 +236,10 @@ mod tests {
 
     use super::*;
 
-    fn info(records: u64, keep_last: bool) -> StreamInfo {
+    fn info(records: u64, drop_last: bool) -> StreamInfo {
         let options = r#"{"batch_size": 2, "rank": 1, "world_size": 2}"#;
         let mut options: LoaderOptions = serde_json::from_str(options).unwrap();
-        options.drop_last = Some(!keep_last);
+        options.drop_last = Some(drop_last);
         StreamInfo {
             options,
             records,
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn two_epochs_and_a_resumed_one() {
-        let mut sequence = Sequence::new(&info(9, false), 0, 0).unwrap();
+        let mut sequence = Sequence::new(&info(9, true), 0, 0).unwrap();
         for epoch in 0..2 {
             let mut sum = 0;
             for position in [0, 4] {
@@ -286,7 +286,7 @@ mod tests {
             assert!(sequence.check(&batch(epoch, 8, 9), 6).is_err());
             sequence.epoch_end(&end).unwrap();
         }
-        let mut sequence = Sequence::new(&info(9, true), 7, 4).unwrap();
+        let mut sequence = Sequence::new(&info(9, false), 7, 4).unwrap();
         sequence.check(&batch(7, 4, 9), 6).unwrap();
         sequence.advance(0);
         let last = batch(7, 8, 9);
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn epochs_may_have_other_lengths_and_samples_may_be_replaced() {
-        let mut opened = info(9, false);
+        let mut opened = info(9, true);
         opened.samples = 20;
         let mut sequence = Sequence::new(&opened, 0, 16).unwrap();
         let mut last = batch(0, 16, 20);
@@ -335,7 +335,7 @@ mod tests {
             ("digest", |b| b.digest ^= 1),
             ("padding", |b| b.flags = vec![0, 1].into()),
         ];
-        let mut sequence = Sequence::new(&info(12, false), 0, 0).unwrap();
+        let mut sequence = Sequence::new(&info(12, true), 0, 0).unwrap();
         sequence.advance(batch(0, 0, 12).digest);
         for (what, change) in changes {
             let mut bad = batch(0, 4, 12);
@@ -348,7 +348,7 @@ mod tests {
         encoded.offsets = vec![0, 3, 7];
         let e = sequence.check(&encoded, 7).unwrap_err();
         assert_eq!(e.what, "encoded images");
-        let mut raw = info(12, false);
+        let mut raw = info(12, true);
         raw.options.transform = serde_json::from_str(r#""raw""#).unwrap();
         let of_bytes = Sequence::new(&raw, 0, 4).unwrap();
         of_bytes.check(&encoded, 7).unwrap();
@@ -360,7 +360,7 @@ mod tests {
         };
         assert_eq!(sequence.epoch_end(&end).unwrap_err().what, "batch");
         for spec in [(0, 0, 1), (1, 1, 1), (1, 0, 0), (u64::MAX, 1, 2)] {
-            let mut bad = info(9, false);
+            let mut bad = info(9, true);
             let (batch_size, rank, world_size) = spec;
             bad.options.batch_size = Some(batch_size);
             bad.options.rank = Some(rank);

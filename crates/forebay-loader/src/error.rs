@@ -51,7 +51,7 @@ pub enum Error {
     },
     /// An epoch too short for one batch.
     #[error(
-        "an epoch has no batch: {records} samples, and a batch of all ranks takes {global_batch}; use smaller batches, or have the last one filled up (keep_last, in Python drop_last=False)"
+        "an epoch has no batch: {records} samples, and a batch of all ranks takes {global_batch}; use smaller batches, or drop_last=False, which pads the last one"
     )]
     NoBatch {
         /// Samples per epoch.

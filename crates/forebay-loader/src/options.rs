@@ -67,8 +67,8 @@ pub struct Options {
     pub output: Output,
     /// How the samples of a batch are mixed with each other, if they are.
     pub batch_transform: Option<BatchTransform>,
-    /// Whether the last, short batch of an epoch is filled up with padding rather than left out.
-    pub keep_last: bool,
+    /// Whether the last, short batch of an epoch is left out rather than filled up with padding.
+    pub drop_last: bool,
     /// Which records epochs are made of.
     pub sampling: Sampling,
     /// What becomes of samples that cannot be read or decoded.
@@ -122,7 +122,7 @@ impl Options {
             transform,
             output: Output::default(),
             batch_transform: None,
-            keep_last: false,
+            drop_last: true,
             sampling: Sampling::default(),
             on_error: OnError::default(),
             label_base: LabelBase::default(),
@@ -243,7 +243,7 @@ impl Options {
             self.batch_size,
             self.rank,
             self.world_size,
-            self.keep_last,
+            self.drop_last,
         )
     }
 
@@ -396,7 +396,7 @@ mod tests {
         assert!(error.contains("size"), "{error}");
         let wide = resolve(&|o| {
             o.batch_size = 1 << 24;
-            o.keep_last = true;
+            o.drop_last = false;
             o.transform = Transform::Train(TrainTransform::new(8192));
         });
         assert!(wide.is_ok() || wide.unwrap_err().contains("memory"));

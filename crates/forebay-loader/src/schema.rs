@@ -71,7 +71,7 @@ impl Options {
         let limits = &mut options.decode.limits;
         limits.max_pixels = given.max_pixels.unwrap_or(limits.max_pixels);
         limits.max_decoded_bytes = given.max_image_bytes.unwrap_or(limits.max_decoded_bytes);
-        options.keep_last = !given.drop_last.unwrap_or(true);
+        options.drop_last = given.drop_last.unwrap_or(true);
         options.sampling = sampling(given)?;
         options.on_error = given.on_error.unwrap_or_default();
         options.label_base = given.label_base.unwrap_or_default();
@@ -128,7 +128,7 @@ impl Options {
         schema.dct_scaling = Some(self.decode.scaled);
         schema.max_pixels = differs(limits.max_pixels, default.max_pixels);
         schema.max_image_bytes = differs(limits.max_decoded_bytes, default.max_decoded_bytes);
-        schema.drop_last = Some(!self.keep_last);
+        schema.drop_last = Some(self.drop_last);
         schema.on_error = Some(self.on_error);
         schema.label_base = Some(self.label_base);
         self.sampling.put_into(&mut schema);

@@ -19,15 +19,15 @@ pub struct Batches {
     batch_size: u64,
     rank: u64,
     world_size: u64,
-    keep_last: bool,
+    drop_last: bool,
 }
 
 impl Batches {
     /// Creates batches of `batch_size` samples for `rank` of `world_size`, over an epoch of
     /// `records`.
     ///
-    /// `keep_last`: the remainder of an epoch becomes one more batch, filled up with padding;
-    /// otherwise it is dropped.
+    /// `drop_last`: the remainder of an epoch is left out; otherwise it becomes one more batch,
+    /// filled up with padding.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl Batches {
         batch_size: u64,
         rank: u64,
         world_size: u64,
-        keep_last: bool,
+        drop_last: bool,
     ) -> Result<Self> {
         if !(1..=MAX_BATCH).contains(&batch_size) {
             return Err(Error::option("batch_size", batch_size, "1 to 2^24"));
@@ -57,9 +57,9 @@ impl Batches {
             batch_size,
             rank,
             world_size,
-            keep_last,
+            drop_last,
         };
-        if records == 0 || (!keep_last && records < batches.global_size()) {
+        if records == 0 || (drop_last && records < batches.global_size()) {
             return Err(Error::NoBatch {
                 records,
                 global_batch: batches.global_size(),
@@ -87,10 +87,10 @@ impl Batches {
     #[must_use]
     pub fn remaining(&self, position: u64) -> u64 {
         let left = self.records.saturating_sub(position);
-        if self.keep_last {
-            left.div_ceil(self.global_size())
-        } else {
+        if self.drop_last {
             left / self.global_size()
+        } else {
+            left.div_ceil(self.global_size())
         }
     }
 
@@ -124,18 +124,18 @@ mod tests {
     proptest! {
         #[test]
         fn ranks_together_take_each_position_once(
-            records in 1u64..2000, batch in 1u64..40, world in 1u64..9, start in 0u64..500, keep: bool,
+            records in 1u64..2000, batch in 1u64..40, world in 1u64..9, start in 0u64..500, drop_last: bool,
         ) {
             let start = start % records;
-            let Ok(batches) = Batches::new(records, batch, 0, world, keep) else {
-                prop_assert!(!keep && records < batch * world);
+            let Ok(batches) = Batches::new(records, batch, 0, world, drop_last) else {
+                prop_assert!(drop_last && records < batch * world);
                 return Ok(());
             };
             let global = batches.global_size();
             let mut taken = Vec::new();
             let mut padding = 0;
             for rank in 0..world {
-                let mine = Batches::new(records, batch, rank, world, keep).unwrap();
+                let mine = Batches::new(records, batch, rank, world, drop_last).unwrap();
                 prop_assert_eq!(mine.remaining(start), batches.remaining(start));
                 for step in 0..mine.remaining(start) {
                     for i in mine.slots() {
@@ -146,7 +146,7 @@ mod tests {
                 }
             }
             taken.sort_unstable();
-            let end = if keep { records } else { start + (records - start) / global * global };
+            let end = if drop_last { start + (records - start) / global * global } else { records };
             prop_assert!(taken.into_iter().eq(start..end));
             prop_assert!(padding < global);
         }
@@ -154,16 +154,16 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        assert!(Batches::new(10, 0, 0, 1, true).is_err());
-        assert!(Batches::new(10, 1, 0, 0, true).is_err());
-        assert!(Batches::new(10, 1, 4, 4, true).is_err());
-        assert!(Batches::new(0, 1, 0, 1, true).is_err());
-        assert!(Batches::new(10, u64::MAX, 0, u64::MAX, true).is_err());
-        let error = Batches::new(10, 11, 0, 1, false).unwrap_err().to_string();
+        assert!(Batches::new(10, 0, 0, 1, false).is_err());
+        assert!(Batches::new(10, 1, 0, 0, false).is_err());
+        assert!(Batches::new(10, 1, 4, 4, false).is_err());
+        assert!(Batches::new(0, 1, 0, 1, false).is_err());
+        assert!(Batches::new(10, u64::MAX, 0, u64::MAX, false).is_err());
+        let error = Batches::new(10, 11, 0, 1, true).unwrap_err().to_string();
         assert!(
-            error.contains("10 samples") && error.contains("keep_last"),
+            error.contains("10 samples") && error.contains("drop_last"),
             "{error}"
         );
-        assert_eq!(Batches::new(10, 11, 0, 1, true).unwrap().per_epoch(), 1);
+        assert_eq!(Batches::new(10, 11, 0, 1, false).unwrap().per_epoch(), 1);
     }
 }

@@ -257,7 +257,7 @@ mod tests {
                     let start = step * global;
                     let mut batch = vec![None; global as usize];
                     for rank in 0..world {
-                        let mine = Batches::new(records, global / world, rank, world, true).unwrap();
+                        let mine = Batches::new(records, global / world, rank, world, false).unwrap();
                         prop_assert_eq!(mine.per_epoch(), records.div_ceil(global));
                         for i in mine.slots() {
                             let (p, padding) = mine.position(start, i);

@@ -148,7 +148,7 @@ fn batches_are_the_plan_decoded() {
             for (transform, layout) in transforms.iter().zip(layouts) {
                 let mut options = options(16);
                 (options.shuffle, options.transform) = (shuffle, transform.clone());
-                (options.output.layout, options.keep_last) = (layout, true);
+                (options.output.layout, options.drop_last) = (layout, false);
                 if layout == Layout::Nchw {
                     options.output.dtype = Dtype::Bfloat16;
                 }
@@ -207,7 +207,7 @@ fn ranks_of_any_world_share_the_same_global_batches() {
     });
     for shuffle in shuffles() {
         let mut whole = options(24);
-        (whole.shuffle, whole.keep_last) = (shuffle, true);
+        (whole.shuffle, whole.drop_last) = (shuffle, false);
         let base = epochs(&split, &whole, 2);
         assert_eq!(base.len(), 12);
         for world in [2, 3, 4, 6, 12] {
@@ -257,7 +257,7 @@ fn resuming_anywhere_gives_the_rest() {
         let mut order = vec![0; 100];
         for rank in 0..3 {
             let mut options = options(5);
-            (options.rank, options.world_size, options.keep_last) = (rank, 3, true);
+            (options.rank, options.world_size, options.drop_last) = (rank, 3, false);
             let mut part = Loader::resume(split.clone(), options, 0, position, None).unwrap();
             for batch in epoch(&mut part) {
                 for (i, &sample) in batch.samples.iter().enumerate() {
@@ -303,7 +303,7 @@ fn small_and_odd_datasets_work() {
         });
         // More virtual ranks than records, and batches larger than the dataset.
         let mut options = Options::new(32, Transform::Train(TrainTransform::new(SIDE)));
-        options.keep_last = true;
+        options.drop_last = false;
         options.world_size = 2;
         for rank in 0..2 {
             options.rank = rank;
@@ -314,7 +314,7 @@ fn small_and_odd_datasets_work() {
                 assert_eq!(batch.flags.iter().filter(|&&flag| flag == 0).count(), real);
             }
         }
-        options.keep_last = false;
+        options.drop_last = true;
         let error = Loader::new(split, options).unwrap_err();
         assert!(matches!(error, Error::NoBatch { .. }), "{error}");
     }
@@ -422,7 +422,7 @@ fn epochs_of_selected_samples_are_as_reproducible_as_others() {
     for (change, length) in changes.into_iter().zip(lengths) {
         for shuffle in shuffles() {
             let mut whole = options(24);
-            (whole.shuffle, whole.keep_last) = (shuffle, true);
+            (whole.shuffle, whole.drop_last) = (shuffle, false);
             change(&mut whole.sampling);
             let mut loader = Loader::new(split.clone(), whole.clone()).unwrap();
             assert_eq!(loader.epoch_samples(), length);
@@ -503,7 +503,7 @@ fn samples_that_fail_are_replaced_and_marked() {
     });
     let good = dataset::split(&Recipe::default());
     let mut asked = options(16);
-    asked.keep_last = true;
+    asked.drop_last = false;
     let base = epochs(&good.1, &asked, 1);
     for on_error in [OnError::Skip, OnError::Zero] {
         for threads in [1, 4] {
@@ -589,7 +589,7 @@ fn a_damaged_record_does_not_fail_its_neighbours() {
 fn mixing_is_done_to_the_batches_that_would_have_been() {
     let (_directory, split) = dataset::split(&Recipe::default());
     let mut options = options(16);
-    options.keep_last = true;
+    options.drop_last = false;
     let plain = epochs(&split, &options, 2);
     let choices = vec![
         (Mixing::Mixup { alpha: 0.4 }, 1.0),

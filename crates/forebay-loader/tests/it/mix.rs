@@ -20,7 +20,7 @@ fn options(batch_size: u64) -> Options {
     options.seed = 3;
     options.virtual_ranks = 12;
     options.threads = 2;
-    options.keep_last = true;
+    options.drop_last = false;
     options.shuffle = Shuffle::blocks(5, 2);
     options
 }

@@ -40,7 +40,7 @@ fn a_batch_is_the_images_of_its_records() {
         };
         let (_directory, split) = split(&recipe);
         let mut options = options(16);
-        options.keep_last = true;
+        options.drop_last = false;
         let mut raw = Loader::new(split.clone(), options.clone()).unwrap();
         options.transform = Transform::Train(TrainTransform::new(4));
         let mut decoded = Loader::new(split, options).unwrap();

@@ -128,7 +128,7 @@ prop_compose! {
         sampling in samplings(),
         batch_transform in option::of(mixings()),
         [batch_size, rank, world_size, virtual_ranks, seed] in any::<[u64; 5]>(),
-        keep_last in any::<bool>(),
+        drop_last in any::<bool>(),
         on_error in prop::sample::select(vec![OnError::Raise, OnError::Skip, OnError::Zero]),
         label_base in prop::sample::select(vec![LabelBase::Zero, LabelBase::One, LabelBase::Stored]),
     ) -> Options {
@@ -141,7 +141,7 @@ prop_compose! {
         options.sampling = sampling;
         options.batch_transform = batch_transform;
         (options.batch_size, options.rank, options.world_size) = (batch_size, rank, world_size);
-        (options.virtual_ranks, options.seed, options.keep_last) = (virtual_ranks, seed, keep_last);
+        (options.virtual_ranks, options.seed, options.drop_last) = (virtual_ranks, seed, drop_last);
         (options.on_error, options.label_base) = (on_error, label_base);
         options
     }

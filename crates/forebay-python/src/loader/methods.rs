@@ -151,7 +151,7 @@ impl PyLoader {
     /// Whether the short batch at the end of an epoch is left out; otherwise it is padded.
     #[getter]
     fn drop_last(&self) -> bool {
-        !self.current().opened.options.keep_last
+        self.current().opened.options.drop_last
     }
 
     /// This process among those that share an epoch: looked up each time, unless a loop is running.

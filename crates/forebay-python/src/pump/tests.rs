@@ -65,7 +65,7 @@ fn pump(gate: Option<(Sender<()>, Receiver<()>)>) -> (Pump, Receiver<Place>) {
 
 /// The batches of two of an epoch of so many records.
 fn batches(records: u64) -> Batches {
-    Batches::new(records, 2, 0, 1, false).unwrap()
+    Batches::new(records, 2, 0, 1, true).unwrap()
 }
 
 fn told(pump: &Pump, generation: u64) -> String {

@@ -70,7 +70,7 @@ fn batches_are_those_of_the_loader() {
             let mut options = Options::new(5, transform);
             (options.rank, options.world_size) = (rank, world_size);
             options.seed = 42;
-            options.keep_last = rank == 1;
+            options.drop_last = rank != 1;
             options.output.layout = if rank == 0 {
                 Layout::Nhwc
             } else {
@@ -134,7 +134,7 @@ fn batches_from_several_servers_at_once_are_those_of_the_loader() {
         for rank in 0..2 {
             let mut options = Options::new(4, Transform::Train(TrainTransform::new(32)));
             (options.rank, options.world_size) = (rank, 2);
-            options.keep_last = rank == 1;
+            options.drop_last = rank != 1;
             options.on_error = OnError::Zero;
             let split = dataset.split("train").unwrap();
             let mut loader = Loader::new(split, options.clone()).unwrap();
@@ -203,7 +203,7 @@ fn sampling_is_the_same_over_the_network() {
     ];
     for change in changes {
         let mut options = Options::new(4, Transform::Train(TrainTransform::new(16)));
-        options.keep_last = true;
+        options.drop_last = false;
         change(&mut options);
         let mut loader = Loader::new(split.clone(), options.clone()).unwrap();
         let mut stream = client
@@ -262,7 +262,7 @@ fn encoded_images_travel_in_batches_of_any_size() {
     let server = serve(&dataset);
     let split = dataset.split("train").unwrap();
     let mut options = Options::new(2, Transform::Raw);
-    options.keep_last = true;
+    options.drop_last = false;
     let mut loader = Loader::new(split, options.clone()).unwrap();
     let mut sizes = Vec::new();
     while let Some(batch) = loader.next_batch().unwrap() {

@@ -142,7 +142,7 @@ fn planned(
     let mut options = Options::new(1, Transform::Raw);
     (options.rank, options.world_size) = (args.rank, args.world_size);
     options.virtual_ranks = args.virtual_ranks.unwrap_or(0);
-    options.keep_last = true;
+    options.drop_last = false;
     options.shuffle = args.shuffle;
     let options = options
         .resolve_within(records, bytes, split.block_records())

@@ -65,7 +65,7 @@ pub(super) fn one_epoch(
         batch_size(split.records),
         Transform::Train(TrainTransform::new(SIDE)),
     );
-    options.keep_last = true;
+    options.drop_last = false;
     let started = Instant::now();
     let client = Client::connect(
         &url,

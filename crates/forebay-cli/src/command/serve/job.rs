@@ -68,7 +68,7 @@ mod tests {
             (options.batch_size, options.world_size, options.seed),
             (8, 4, 7)
         );
-        assert!(options.keep_last && options.decode.exif && options.decode.scaled);
+        assert!(!options.drop_last && options.decode.exif && options.decode.scaled);
         assert_eq!(options.sampling.limit, 100);
         assert_eq!(options.label_base, LabelBase::Stored);
         let Transform::List(list) = &options.transform else {
