@@ -22,7 +22,7 @@ use crate::source::{Classes, MAX_GAP_BYTES, Portions, Source, SplitSource};
 ///
 /// Records are numbered consecutively: those of the first split, then those of the second, and so
 /// on. Without weights an epoch has each record once. With weights it has as many samples as there
-/// are records, or [`Sampling::draws`](crate::Sampling::draws), and each split gets a quota in
+/// are records, or [`Sampling::num_samples`](crate::Sampling::num_samples), and each split gets a quota in
 /// proportion to its weight. The epochs cycle through a split, in a new order each time, and each
 /// epoch continues where the previous one ended: a record repeats only after all others of its
 /// split occurred.

@@ -24,7 +24,7 @@ const MAX_DRAWS_A_RECORD: u64 = 16;
 /// let mut sampling = Sampling::default();
 /// sampling.classes = vec!["n01440764".to_owned(), "n01443537".to_owned()];
 /// sampling.weights = Weights::Balanced;
-/// sampling.draws = 10_000;
+/// sampling.num_samples = 10_000;
 /// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
@@ -40,7 +40,7 @@ pub struct Sampling {
     /// How likely each of the records that are left is, if they are drawn.
     pub weights: Weights,
     /// Samples drawn for each epoch, where there are weights, also those of a [`Mix`](crate::Mix); 0 for as many as records are left.
-    pub draws: u64,
+    pub num_samples: u64,
     /// How often each sample comes in an epoch, transformed differently each time; 0 for once.
     pub repeats: u64,
 }
@@ -148,9 +148,9 @@ impl Sampling {
         self.check_indices(records)?;
         let whole = self.indices.is_empty() && resolved.labels.is_empty();
         let drawn = self.weights != Weights::None || portions.is_some();
-        if self.draws > 0 && !drawn {
+        if self.num_samples > 0 && !drawn {
             let expected = "0: only weights draw";
-            return refused("draws", self.draws, expected);
+            return refused("num_samples", self.num_samples, expected);
         }
         if whole && !drawn {
             let first = match self.limit {
@@ -167,16 +167,16 @@ impl Sampling {
             return Ok((resolved, Selection::listed(list)));
         }
         let selected = list.len() as u64;
-        resolved.draws = match self.draws {
+        resolved.num_samples = match self.num_samples {
             0 => selected,
-            draws if draws <= MAX_DRAWS.max(selected * MAX_DRAWS_A_RECORD) => draws,
-            draws => {
+            num_samples if num_samples <= MAX_DRAWS.max(selected * MAX_DRAWS_A_RECORD) => num_samples,
+            num_samples => {
                 let expected = format!("at most {MAX_DRAWS_A_RECORD} times the {selected} records");
-                return refused("draws", draws, expected);
+                return refused("num_samples", num_samples, expected);
             }
         };
         let selection = match portions {
-            Some(portions) => portion(resolved.draws, list, &portions)?,
+            Some(portions) => portion(resolved.num_samples, list, &portions)?,
             None => resolved.draw(list, source)?,
         };
         Ok((resolved, selection))
@@ -239,7 +239,7 @@ impl Sampling {
                 let of = |&record: &u32| f64::from(weights[record as usize]);
                 let weights: Vec<f64> = list.iter().map(of).collect();
                 let starts = (0..=list.len() as u32).collect();
-                return Selection::drawn(self.draws, starts, list, &weights);
+                return Selection::drawn(self.num_samples, starts, list, &weights);
             }
             Weights::ByLabel(weights) => Some(weights),
             // Names were resolved before.
@@ -280,7 +280,7 @@ impl Sampling {
             }
         }
         let weights: Vec<f64> = weights.into_values().collect();
-        Selection::drawn(self.draws, starts, members, &weights)
+        Selection::drawn(self.num_samples, starts, members, &weights)
     }
 }
 

@@ -146,7 +146,7 @@ impl Sampling {
         schema.classes = (!classes.is_empty()).then_some(classes);
         schema.indices = (!self.indices.is_empty()).then(|| self.indices.to_vec());
         schema.limit = chosen(self.limit);
-        schema.draws = chosen(self.draws);
+        schema.num_samples = chosen(self.num_samples);
         schema.repeats = chosen(self.repeats);
         schema.class_balanced = (self.weights == Weights::Balanced).then_some(true);
         schema.weights = match &self.weights {
@@ -367,7 +367,7 @@ fn sampling(given: &LoaderOptions) -> Result<Sampling> {
         }
     }
     sampling.limit = given.limit.unwrap_or(0);
-    sampling.draws = given.draws.unwrap_or(0);
+    sampling.num_samples = given.num_samples.unwrap_or(0);
     sampling.repeats = given.repeats.unwrap_or(0);
     sampling.weights = match (&given.weights, given.class_balanced.unwrap_or(false)) {
         (None, false) => Weights::None,
@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn samples_are_selected_by_every_option() {
         let read = options(json!({
-            "indices": [9, 2], "classes": ["cat", 3], "limit": 5, "weights": [[3, 2.0]], "draws": 7, "repeats": 2,
+            "indices": [9, 2], "classes": ["cat", 3], "limit": 5, "weights": [[3, 2.0]], "num_samples": 7, "repeats": 2,
         }))
         .unwrap();
         let expected = Sampling {
@@ -426,7 +426,7 @@ mod tests {
             classes: vec!["cat".to_owned()],
             labels: vec![3],
             limit: 5,
-            draws: 7,
+            num_samples: 7,
             repeats: 2,
             weights: Weights::ByLabel(vec![(3, 2.0)]),
             ..Default::default()

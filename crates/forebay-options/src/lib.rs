@@ -244,7 +244,7 @@ options! {
     class_balanced: bool = Kind::Flag, "";
     /// Samples drawn for an epoch
     /// By default as many as records are left. Also where the datasets of a `Mix` have weights.
-    draws: u64 = Kind::Count(1), "";
+    num_samples: u64 = Kind::Count(1), "";
     /// How often each sample comes in an epoch
     /// Each time transformed with other random numbers.
     repeats: u64 = Kind::Count(1), "1";
@@ -623,7 +623,7 @@ mod tests {
             "batch_transform": {"kind": "Mixup", "alpha": 0.2}, "layout": "nchw", "dtype": "float16",
             "normalize": {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}, "profile": "opencv", "exif_orientation": true, "dct_scaling": false, "max_pixels": 7,
             "max_image_bytes": 8, "drop_last": false, "indices": [1, 5], "classes": ["a", 3], "limit": 9,
-            "weights": {"a": 0.5}, "class_balanced": true, "draws": 20, "repeats": 2, "on_error": "skip",
+            "weights": {"a": 0.5}, "class_balanced": true, "num_samples": 20, "repeats": 2, "on_error": "skip",
             "label_base": 1,
         })
     }

@@ -2,6 +2,7 @@
 
 /// Earlier names of options and what they are now. Those of interfaces with more options than the schema are here too.
 const RENAMED: &[(&str, Now)] = &[
+    ("draws", Now::Same("num_samples")),
     ("keep_last", Now::Opposite("drop_last")),
     ("lanes", Now::Same("virtual_ranks")),
     ("pad_last", Now::Opposite("drop_last")),

@@ -96,7 +96,7 @@ def test_each_record_once(first: pathlib.Path, other: pathlib.Path) -> None:
 
 def test_weights_are_shares(first: pathlib.Path, other: pathlib.Path) -> None:
     mix = forebay.Mix([(first, 0.75), (other, 0.25)])
-    with loader(mix, draws=40) as it:
+    with loader(mix, num_samples=40) as it:
         assert it.epoch_samples == 40 and len(it) == 10
         epochs = [epoch(it) for _ in range(3)]
     for found in epochs:
@@ -108,7 +108,7 @@ def test_weights_are_shares(first: pathlib.Path, other: pathlib.Path) -> None:
     # The same global batches for two ranks.
     ranks: list[list[list[int]]] = []
     for rank in range(2):
-        with loader(mix, draws=40, batch_size=2, rank=rank, world_size=2) as it:
+        with loader(mix, num_samples=40, batch_size=2, rank=rank, world_size=2) as it:
             ranks.append([batch.samples.tolist() for batch in it])
     whole = [[s for pair in zip(a, b, strict=True) for s in pair] for a, b in zip(*ranks, strict=True)]
     assert [s for batch in whole for s in batch] == [sample[2] for sample in epochs[0]]

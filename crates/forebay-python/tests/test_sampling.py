@@ -65,17 +65,17 @@ def test_repeats_differ_in_their_crops(source: str) -> None:
 
 
 def test_draws(source: str) -> None:
-    drawn = epoch(source, class_balanced=True, draws=900)
+    drawn = epoch(source, class_balanced=True, num_samples=900)
     assert len(drawn) == 900
     counts = Counter(label for _, label in drawn)
     # Six standard deviations around 300.
     assert all(abs(counts[label] - 300) < 85 for label in (0, 1, 2))
-    only = epoch(source, weights={"n01440764": 0.0, "n02084071": 0.0}, draws=50)
+    only = epoch(source, weights={"n01440764": 0.0, "n02084071": 0.0}, num_samples=50)
     assert {label for _, label in only} == {1} and len(only) == 50
-    assert epoch(source, weights={0: 0.0, 2: 0.0}, draws=50) == only
+    assert epoch(source, weights={0: 0.0, 2: 0.0}, num_samples=50) == only
     weights = np.zeros(TOTAL, np.float32)
     weights[[4, 11]] = [1, 3]
-    found = Counter(sample for sample, _ in epoch(source, weights=weights, draws=400))
+    found = Counter(sample for sample, _ in epoch(source, weights=weights, num_samples=400))
     assert set(found) == {4, 11} and abs(found[4] - 100) < 52
 
 
@@ -119,7 +119,7 @@ def test_states_belong_to_what_was_selected(source: str) -> None:
         ({"classes": ["n00000000"]}, "n00000000"),
         ({"classes": [9]}, "label 9"),
         ({"limit": 0}, "limit"),
-        ({"draws": 5}, "draws"),
+        ({"num_samples": 5}, "num_samples"),
         ({"repeats": 0}, "repeats"),
         ({"weights": {}}, "weights"),
         ({"weights": {"n01440764": 1, 2: 1}}, "labels"),

@@ -43,7 +43,7 @@ fn memory_of_greedy_streams_goes_back() {
             .with_split("train");
         spec.seed = Some(seed);
         // With replacement, so batches can be larger than the dataset.
-        (spec.class_balanced, spec.draws) = (Some(true), Some(1 << 16));
+        (spec.class_balanced, spec.num_samples) = (Some(true), Some(1 << 16));
         let client = Client::connect(&url(server.addr()), over(Transport::Tcp)).unwrap();
         client.open(OpenOptions::from(spec)).unwrap()
     };

@@ -59,7 +59,7 @@ struct Portions {
 /// Groups of records, the probability of each group, and the number of draws.
 #[derive(Debug)]
 struct Urn {
-    draws: u64,
+    num_samples: u64,
     /// Start of each group in `members`, followed by the number of members.
     starts: Vec<u32>,
     /// Members of all groups, one group after the other.
@@ -79,7 +79,7 @@ impl Selection {
         Selection(Kind::Listed(records.into()))
     }
 
-    /// Draws `draws` records per epoch with replacement: first a group by its weight, then one of
+    /// Draws `num_samples` records per epoch with replacement: first a group by its weight, then one of
     /// its members. `starts` holds the start of each group's members, followed by their number; no
     /// group is empty.
     ///
@@ -87,14 +87,14 @@ impl Selection {
     ///
     /// Weights that are negative, not finite, or all zero.
     pub(crate) fn drawn(
-        draws: u64,
+        num_samples: u64,
         starts: Vec<u32>,
         members: Vec<u32>,
         weights: &[f64],
     ) -> Result<Self> {
         let alias = Alias::new(weights)?;
         Ok(Selection(Kind::Drawn(Arc::new(Urn {
-            draws,
+            num_samples,
             starts,
             members,
             alias,
@@ -145,7 +145,7 @@ impl Selection {
         match &self.0 {
             Kind::First(records) => *records,
             Kind::Listed(records) => records.len() as u64,
-            Kind::Drawn(urn) => urn.draws,
+            Kind::Drawn(urn) => urn.num_samples,
             Kind::Portioned(portions) => portions.picks,
         }
     }
@@ -218,14 +218,14 @@ impl Urn {
             .max()
             .map_or(0, |&last| last as usize + 1);
         let mut counts = vec![0u32; universe];
-        for v in 0..self.draws {
+        for v in 0..self.num_samples {
             let key = key.child(v);
             let group = self.alias.pick(key);
             let (start, end) = (self.starts[group], self.starts[group + 1]);
             let member = u64::from(start) + key.child(3).below(u64::from(end - start));
             counts[self.members[member as usize] as usize] += 1;
         }
-        let mut picks = Vec::with_capacity(usize::try_from(self.draws).unwrap_or(0));
+        let mut picks = Vec::with_capacity(usize::try_from(self.num_samples).unwrap_or(0));
         for (record, &count) in (0u32..).zip(&counts) {
             picks.extend(std::iter::repeat_n(record, count as usize));
         }

@@ -63,7 +63,7 @@ fn encoded(sampling: &Sampling) -> Vec<u8> {
             bytes(7, &floats, &mut out);
         }
     }
-    number(8, sampling.draws, &mut out);
+    number(8, sampling.num_samples, &mut out);
     number(9, sampling.repeats, &mut out);
     out
 }
@@ -135,14 +135,14 @@ mod tests {
             labels: vec![-1, 7, i64::MIN, i64::MAX],
             limit: 9,
             weights,
-            draws: 300,
+            num_samples: 300,
             repeats: 3,
         };
         weights
             .into_iter()
             .map(of)
             .chain([Sampling {
-                draws: u64::MAX,
+                num_samples: u64::MAX,
                 ..Sampling::default()
             }])
             .collect()

@@ -114,7 +114,7 @@ fn records_are_chosen_by_number_class_and_limit() {
 fn classes_are_balanced_and_weighted() {
     let mut sampling = Sampling {
         weights: Weights::Balanced,
-        draws: 6000,
+        num_samples: 6000,
         ..Sampling::default()
     };
     let count = |sampling: &Sampling| {
@@ -143,7 +143,7 @@ fn classes_are_balanced_and_weighted() {
     };
     assert_eq!(samples(&by_name, 1), samples(&sampling, 1));
     sampling.weights = Weights::BySample((0..40).map(|i| if i < 2 { 1.0 } else { 0.0 }).collect());
-    sampling.draws = 0;
+    sampling.num_samples = 0;
     let drawn = samples(&sampling, 0);
     assert_eq!(drawn.len(), 40);
     assert!(drawn.iter().all(|&sample| sample < 2));
@@ -162,7 +162,7 @@ fn what_cannot_be_is_refused_by_name() {
     assert!(refused(&|s| s.classes = vec!["cow".into()]).contains("\"cow\""));
     assert!(refused(&|s| s.labels = vec![1, 9]).contains("label 9"));
     assert!(refused(&|s| s.repeats = u64::MAX).contains("repeats"));
-    assert!(refused(&|s| s.draws = 5).contains("only weights draw"));
+    assert!(refused(&|s| s.num_samples = 5).contains("only weights draw"));
     assert!(refused(&|s| s.weights = Weights::BySample([1.0; 3].into())).contains("3 numbers"));
     assert!(refused(&|s| s.weights = Weights::BySample([0.0; 40].into())).contains("sum of 0"));
     assert!(refused(&|s| s.weights = Weights::ByLabel(vec![(7, 1.0)])).contains("label 7"));
@@ -170,7 +170,7 @@ fn what_cannot_be_is_refused_by_name() {
     assert!(
         refused(&|s| {
             s.weights = Weights::Balanced;
-            s.draws = u64::MAX;
+            s.num_samples = u64::MAX;
         })
         .contains("16 times")
     );
@@ -199,7 +199,7 @@ fn options_have_an_identity() {
             labels: vec![-1, 7],
             limit: 9,
             weights,
-            draws: 11,
+            num_samples: 11,
             repeats: 3,
         });
     }

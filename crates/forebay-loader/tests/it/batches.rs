@@ -411,7 +411,7 @@ fn epochs_of_selected_samples_are_as_reproducible_as_others() {
         |s| {
             s.weights = Weights::Balanced;
             s.indices = (0..90).filter(|i| i % 11 != 0).collect();
-            s.draws = 150;
+            s.num_samples = 150;
         },
         |s| {
             s.weights = Weights::ByLabel(vec![(1, 9.0), (2, 0.0)]);

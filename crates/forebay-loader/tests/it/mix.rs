@@ -114,7 +114,7 @@ fn weights_are_shares_of_the_epoch() {
     let pair = pair();
     let mix = weighted(&pair.splits, &[1.0, 3.0]);
     let mut options = options(8);
-    options.sampling.draws = 40;
+    options.sampling.num_samples = 40;
     let mut loader = mixed(&mix, options.clone());
     let mut counts = vec![0; 137];
     for _ in 0..10 {
@@ -132,7 +132,7 @@ fn weights_are_shares_of_the_epoch() {
         "{counts:?}"
     );
     // By default as many as there are records; after a selection, as many as remain.
-    options.sampling.draws = 0;
+    options.sampling.num_samples = 0;
     assert_eq!(mixed(&mix, options.clone()).epoch_samples(), 137);
     options.sampling.labels = vec![1, 2];
     let mut some = mixed(&mix, options);
@@ -271,7 +271,7 @@ fn labels_follow_the_choice() {
     mix.labels = MixLabels::ByName;
     let balanced = labels(&mix, &|options| {
         options.sampling.weights = Weights::Balanced;
-        options.sampling.draws = 1200;
+        options.sampling.num_samples = 1200;
     });
     let x = balanced.iter().filter(|&&label| label == 10).count();
     // Six standard deviations around 100.
@@ -414,8 +414,8 @@ fn mixes_that_cannot_be_are_refused() {
     assert!(both.contains("one of the two"), "{both}");
     let empty = refusal(&even, |sampling| sampling.limit = 50);
     assert!(empty.contains("dataset 1, which weighs 1"), "{empty}");
-    let draws = refusal(&plain, |sampling| sampling.draws = 50);
-    assert!(draws.contains("only weights draw"), "{draws}");
+    let num_samples = refusal(&plain, |sampling| sampling.num_samples = 50);
+    assert!(num_samples.contains("only weights draw"), "{num_samples}");
     // A dataset may have the weight 0.
     let none = weighted(&pair.splits, &[1.0, 0.0]);
     let found = epoch(&mut mixed(&none, options(8)));

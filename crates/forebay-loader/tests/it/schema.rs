@@ -82,7 +82,7 @@ fn samplings() -> impl Strategy<Value = Sampling> {
             sampling.classes = classes;
             sampling.labels = labels;
             sampling.weights = weights;
-            [sampling.limit, sampling.draws, sampling.repeats] = numbers;
+            [sampling.limit, sampling.num_samples, sampling.repeats] = numbers;
             sampling
         },
     )

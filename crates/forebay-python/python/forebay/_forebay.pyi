@@ -833,7 +833,7 @@ class Loader:
     class_balanced : bool, default False
         Draw each class as often as any other.
         With replacement.
-    draws : int, optional
+    num_samples : int, optional
         Samples drawn for an epoch.
         By default as many as records are left. Also where the datasets of a `Mix` have weights.
     repeats : int, default 1
@@ -932,7 +932,7 @@ class Loader:
         limit: int | None = None,
         weights: Mapping[str, float] | Mapping[int, float] | Sequence[float] | npt.NDArray[np.floating[Any]] | None = None,
         class_balanced: bool = False,
-        draws: int | None = None,
+        num_samples: int | None = None,
         repeats: int = 1,
         on_error: Literal["raise", "skip", "zero"] = "raise",
         label_base: Literal[0, 1, "stored"] = 0,

@@ -34,7 +34,7 @@ class Mix:
     """Several datasets as one: a `source` for `Loader`.
 
     Records are numbered through, those of the first dataset first. Without weights an epoch has
-    each record once, and shuffling is over all of them. With weights an epoch has `draws` samples,
+    each record once, and shuffling is over all of them. With weights an epoch has `num_samples` samples,
     by default as many as there are records, and of each dataset the share that its weight is of
     all weights. A dataset is gone through again and again, in a new order each time, and an
     epoch goes on where the one before ended: no record comes again before all others of its

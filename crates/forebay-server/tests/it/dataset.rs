@@ -193,7 +193,7 @@ fn sampling_is_the_same_over_the_network() {
         },
         &|options| {
             options.sampling.weights = Weights::Balanced;
-            options.sampling.draws = 23;
+            options.sampling.num_samples = 23;
         },
         &|options| {
             options.sampling.weights =
@@ -398,7 +398,7 @@ fn what_the_loader_refuses_arrives_typed() {
         |o| o.options.max_image_bytes = Some(1 << 40),
         |o| {
             o.options.class_balanced = Some(true);
-            o.options.draws = Some(u64::MAX);
+            o.options.num_samples = Some(u64::MAX);
         },
         |o| o.options.repeats = Some(u64::MAX),
         |o| o.options.indices = Some(vec![1, u64::MAX]),

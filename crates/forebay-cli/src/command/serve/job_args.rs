@@ -98,7 +98,7 @@ mod tests {
             limit = 9
             weights = { a = 0.5 }
             class_balanced = true
-            draws = 20
+            num_samples = 20
             repeats = 2
             on_error = "skip"
             label_base = 1
@@ -150,7 +150,7 @@ mod tests {
             "--weights",
             "{ a = 0.5 }",
             "--class-balanced",
-            "--draws",
+            "--num-samples",
             "20",
             "--repeats",
             "2",
