@@ -19,8 +19,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let (images, to) = match &arguments[..] {
         [images, to] => (PathBuf::from(images), PathBuf::from(to)),
-        [images, to, profile] => {
-            options.profile = profile.parse()?;
+        [images, to, resize_like] => {
+            options.resize_like = resize_like.parse()?;
             (PathBuf::from(images), PathBuf::from(to))
         }
         _ => return Err("usage: dump_samples IMAGES DESTINATION [PROFILE] [--dct-scaling]".into()),

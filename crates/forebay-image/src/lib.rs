@@ -5,7 +5,7 @@
 //! - [`Decoder`] decodes JPEG, PNG, WebP and TIFF to RGB, whole images or regions; it trusts
 //!   neither the bytes nor the format decoders.
 //! - [`Transform`] decodes the part that a crop needs and resizes it directly into the batch, with
-//!   the pixels of Pillow, OpenCV or TensorFlow ([`Profile`]); its random decisions are a pure
+//!   the pixels of Pillow, OpenCV or TensorFlow ([`ResizeLike`]); its random decisions are a pure
 //!   function of [`SampleSeed`].
 //! - [`encode_jpeg`] writes images that cannot stay as they are; [`Shrink`] is the size to reduce
 //!   them to.
@@ -46,7 +46,7 @@ pub use format::{
 pub use limits::Limits;
 pub use mix::{BatchTransform, Mix, Mixing};
 pub use ops::{Compose, Op, Size};
-pub use options::{DecodeOptions, Profile};
+pub use options::{DecodeOptions, ResizeLike};
 pub use orientation::{orientation, set_orientation};
 pub use output::{Dtype, Layout, Normalize, Output};
 pub use pixels::Interpolation;

@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// The library whose pixels a transform reproduces: its decoder, resize filter and arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-pub enum Profile {
+pub enum ResizeLike {
     /// Pillow's `resize(BILINEAR)`, the default of torchvision: a triangle filter as wide as the
     /// scale, which prevents aliasing; integer arithmetic, bit for bit.
     #[default]
@@ -21,8 +21,8 @@ pub enum Profile {
     TensorFlow,
 }
 
-impl Profile {
-    /// All profiles.
+impl ResizeLike {
+    /// All of them.
     pub const ALL: [Self; 3] = [Self::Pillow, Self::OpenCv, Self::TensorFlow];
 
     /// Returns the name in options: `pillow`, `opencv`, `tensorflow`.
@@ -35,21 +35,21 @@ impl Profile {
     }
 }
 
-impl fmt::Display for Profile {
+impl fmt::Display for ResizeLike {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Profile {
+impl FromStr for ResizeLike {
     type Err = ImageError;
 
     fn from_str(name: &str) -> Result<Self> {
         let found = Self::ALL
             .into_iter()
-            .find(|profile| profile.name() == name.to_ascii_lowercase());
+            .find(|resize_like| resize_like.name() == name.to_ascii_lowercase());
         found.ok_or_else(|| ImageError::Transform {
-            what: format!("profile is {name:?}, expected pillow, opencv or tensorflow"),
+            what: format!("resize_like is {name:?}, expected pillow, opencv or tensorflow"),
         })
     }
 }
@@ -61,7 +61,7 @@ pub struct DecodeOptions {
     /// Limits against decompression bombs.
     pub limits: Limits,
     /// The library to reproduce.
-    pub profile: Profile,
+    pub resize_like: ResizeLike,
     /// Whether images are rotated and mirrored by their EXIF orientation. Off by default, as in the
     /// decoders of TensorFlow and torchvision.
     pub exif: bool,

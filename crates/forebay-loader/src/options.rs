@@ -3,7 +3,7 @@
 //! Owns defaults and validation. Where a value shapes the order of samples, its default is in
 //! [`plan::defaults`] and depends on the dataset alone.
 
-use forebay_image::{BatchTransform, DecodeOptions, Dtype, Layout, Output, Profile, Transform};
+use forebay_image::{BatchTransform, DecodeOptions, Dtype, Layout, Output, ResizeLike, Transform};
 
 use crate::error::{Error, Result};
 use crate::fair::Share;
@@ -213,8 +213,8 @@ impl Options {
         if self.batch_transform.is_some() {
             return refused("batch_transform", "given".to_owned());
         }
-        if decode.profile != Profile::default() {
-            return refused("profile", decode.profile.to_string());
+        if decode.resize_like != ResizeLike::default() {
+            return refused("resize_like", decode.resize_like.to_string());
         }
         if decode.exif {
             return refused("exif_orientation", "asked for".to_owned());

@@ -63,8 +63,8 @@ impl Options {
                 Some(batch_transform(mixing).map_err(|e| invalid("batch_transform", e))?)
             }
         };
-        if let Some(profile) = &given.profile {
-            options.decode.profile = profile.parse().map_err(Error::Transform)?;
+        if let Some(resize_like) = &given.resize_like {
+            options.decode.resize_like = resize_like.parse().map_err(Error::Transform)?;
         }
         options.decode.exif = given.exif_orientation.unwrap_or(false);
         options.decode.scaled = given.dct_scaling.unwrap_or(false);
@@ -123,7 +123,7 @@ impl Options {
         schema.layout = Some(self.output.layout);
         schema.dtype = Some(self.output.dtype);
         schema.batch_transform = self.batch_transform.as_ref().map(batch_transform_spec);
-        schema.profile = Some(self.decode.profile.to_string());
+        schema.resize_like = Some(self.decode.resize_like.to_string());
         schema.exif_orientation = Some(self.decode.exif);
         schema.dct_scaling = Some(self.decode.scaled);
         schema.max_pixels = differs(limits.max_pixels, default.max_pixels);

@@ -210,10 +210,10 @@ options! {
     /// Mean and standard deviation that pixels are normalized with: { mean = [...], std = [...] }
     /// Three numbers each, of values from 0 to 1. For a list of transforms it stands for `Normalize` at its end.
     normalize: NormalizeSpec = Kind::Normalize, "";
-    /// Whose pixels
+    /// The library whose pixels a resize gives
     /// Pillow's are antialiased, as torchvision's default; the others are those of OpenCV's INTER_LINEAR and of tf.image.resize
     /// without antialiasing.
-    profile: String = Kind::Choice(&["pillow", "opencv", "tensorflow"]), "pillow";
+    resize_like: String = Kind::Choice(&["pillow", "opencv", "tensorflow"]), "pillow";
     /// Turn images as EXIF says
     exif_orientation: bool = Kind::Flag, "";
     /// Decode JPEG smaller where the crop allows it
@@ -621,7 +621,7 @@ mod tests {
             "reshuffle": false, "block_records": 16, "window_blocks": 3, "virtual_ranks": 8,
             "transform": [{"kind": "RandomResizedCrop", "size": 96}, {"kind": "Normalize"}],
             "batch_transform": {"kind": "Mixup", "alpha": 0.2}, "layout": "nchw", "dtype": "float16",
-            "normalize": {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}, "profile": "opencv", "exif_orientation": true, "dct_scaling": false, "max_pixels": 7,
+            "normalize": {"mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25]}, "resize_like": "opencv", "exif_orientation": true, "dct_scaling": false, "max_pixels": 7,
             "max_image_bytes": 8, "drop_last": false, "indices": [1, 5], "classes": ["a", 3], "limit": 9,
             "weights": {"a": 0.5}, "class_balanced": true, "num_samples": 20, "repeats": 2, "on_error": "skip",
             "label_base": 1,
@@ -714,8 +714,8 @@ mod tests {
                 "expected \"raise\", \"skip\" or \"zero\"",
             ),
             (
-                json!({"profile": "pilow"}),
-                "option profile is \"pilow\": expected \"pillow\"",
+                json!({"resize_like": "pilow"}),
+                "option resize_like is \"pilow\": expected \"pillow\"",
             ),
             (
                 json!({"label_base": 2}),

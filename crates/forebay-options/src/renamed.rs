@@ -6,6 +6,7 @@ const RENAMED: &[(&str, Now)] = &[
     ("keep_last", Now::Opposite("drop_last")),
     ("lanes", Now::Same("virtual_ranks")),
     ("pad_last", Now::Opposite("drop_last")),
+    ("profile", Now::Same("resize_like")),
 ];
 
 #[derive(Clone, Copy)]

@@ -214,7 +214,7 @@ impl PyEvalTransform {
 /// damaged further on is handed out as it is. With `on_error="zero"` a sample whose record or header cannot
 /// be read is an empty image.
 ///
-/// Options about pixels are refused with it: `layout`, `dtype`, `batch_transform`, `profile`,
+/// Options about pixels are refused with it: `layout`, `dtype`, `batch_transform`, `resize_like`,
 /// `exif_orientation` and `dct_scaling`.
 ///
 /// Examples

@@ -104,7 +104,7 @@ def test_a_manifest_of_other_shards(
         {"batch_size": 8, "label_base": "one"},
         {"batch_size": 8, "timeout": -1.0},
         {"batch_size": 10_000},
-        {"profile": "bicubic"},
+        {"resize_like": "bicubic"},
         {"max_pixels": 0},
         {"max_image_bytes": 0},
     ],

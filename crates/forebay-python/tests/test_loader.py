@@ -71,15 +71,15 @@ def test_how_images_are_decoded(packed: dict[str, pathlib.Path], serve: Serve) -
     url = serve(source)
     plain = epochs(source, batch_size=4)
     for options in (
-        {"profile": "opencv"},
-        {"profile": "tensorflow"},
+        {"resize_like": "opencv"},
+        {"resize_like": "tensorflow"},
         {"dct_scaling": True},
         {"exif_orientation": True, "max_pixels": 1 << 20, "max_image_bytes": 1 << 24},
     ):
         here = epochs(source, batch_size=4, **options)
         assert here == epochs(url, batch_size=4, **options)
         # The images are PNGs without an orientation.
-        assert (here == plain) == ("profile" not in options), options
+        assert (here == plain) == ("resize_like" not in options), options
         assert [batch[:5] for batch in here] == [batch[:5] for batch in plain]
     for where in (source, url):
         with loader(where, max_pixels=100) as it, pytest.raises(forebay.ImageError, match="the limit is 100"):

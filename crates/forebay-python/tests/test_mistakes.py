@@ -51,7 +51,7 @@ def test_places_that_are_no_dataset(use: Any, packed: dict[str, pathlib.Path], t
         ({"seed": -1}, forebay.OptionError, "option seed is -1"),
         ({"memory": 1000}, forebay.OptionError, "memory budget of 1000 bytes is too small.*raise it, or use smaller batches"),
         ({"batch_size": 1000}, forebay.OptionError, "42 samples.*1000.*smaller batches.*drop_last=False"),
-        ({"profile": "pilow"}, forebay.OptionError, "option profile is \"pilow\": expected 'pillow'"),
+        ({"resize_like": "pilow"}, forebay.OptionError, "option resize_like is \"pilow\": expected 'pillow'"),
         ({"layout": "hwc"}, forebay.OptionError, "option layout is \"hwc\": expected 'nhwc' or 'nchw'"),
         ({"on_error": "ignore"}, forebay.OptionError, "expected 'raise', 'skip' or 'zero'"),
         ({"shuffle": 3.5}, TypeError, "option shuffle: expected True, False or one of 'none', 'blocks', 'full', 'window', found a value of type float"),

@@ -29,7 +29,7 @@ def of(*annotations: str) -> list[str]:
 NUMBERS = of("int", "int | None")
 SIZES = of("int | str | None")
 FLAGS = of("bool")
-TEXTS = ["split", "layout", "profile", "on_error", "page_cache", "transport", "token"]
+TEXTS = ["split", "layout", "resize_like", "on_error", "page_cache", "transport", "token"]
 PATHS = ["token_file", "tls_ca", "tls_cert", "tls_key"]
 WRONG: dict[str, list[Any]] = {
     **dict.fromkeys(NUMBERS, ["32", 3.5, True, [1], -1]),

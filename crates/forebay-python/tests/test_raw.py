@@ -102,7 +102,7 @@ def test_pixels_and_bytes_are_not_mistaken_for_each_other(source: str) -> None:
         ({"dtype": "float32"}, "dtype"),
         ({"layout": "nchw"}, "layout"),
         ({"batch_transform": forebay.Mixup()}, "batch_transform"),
-        ({"profile": "opencv"}, "profile"),
+        ({"resize_like": "opencv"}, "resize_like"),
         ({"exif_orientation": True}, "exif_orientation"),
         ({"dct_scaling": True}, "dct_scaling"),
         ({"transform": [RAW]}, "in a list"),

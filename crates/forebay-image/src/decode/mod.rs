@@ -51,7 +51,7 @@ impl Decoder {
             options,
             ..Self::default()
         };
-        decoder.resizer.profile = options.profile;
+        decoder.resizer.resize_like = options.resize_like;
         decoder
     }
 

@@ -37,7 +37,7 @@ impl Default for RandomResizedCrop {
 
 impl Definition for RandomResizedCrop {
     const DOC: &'static str = "Resizes a random part of the image.";
-    const DETAILS: &'static str = "The first transform of a list for training. As torchvision's, with the filter of the loader's profile. Only that part is decoded.";
+    const DETAILS: &'static str = "The first transform of a list for training. As torchvision's, with the filter that `resize_like` selects. Only that part is decoded.";
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "size",

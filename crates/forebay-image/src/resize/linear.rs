@@ -16,7 +16,7 @@
 #![allow(unsafe_code)] // calls of the loops that are compiled for AVX2
 
 use super::{ResizePlan, Source};
-use crate::options::Profile;
+use crate::options::ResizeLike;
 use crate::output::Layout;
 use std::ops::Range;
 
@@ -166,15 +166,15 @@ impl Linear {
     /// As [`Resizer::plan_part`](super::Resizer::plan_part): returns the required columns and rows.
     pub(super) fn plan(
         &mut self,
-        profile: Profile,
+        resize_like: ResizeLike,
         [across, down]: [Source; 2],
         resize: &ResizePlan,
     ) -> [Range<u32>; 2] {
         let (output, window) = (resize.output, resize.window);
         let halved = across == Source::whole(output.0.saturating_mul(2))
             && down == Source::whole(output.1.saturating_mul(2));
-        self.kind = match profile {
-            Profile::TensorFlow => Kind::Float,
+        self.kind = match resize_like {
+            ResizeLike::TensorFlow => Kind::Float,
             _ if halved => Kind::Mean,
             _ => Kind::Fixed,
         };

@@ -24,7 +24,7 @@ mod neon;
 mod passes;
 mod portable;
 
-use crate::options::Profile;
+use crate::options::ResizeLike;
 use crate::output::Layout;
 use crate::region::Region;
 use axis::Axis;
@@ -57,7 +57,7 @@ pub(crate) struct ResizePlan {
 /// Weights and intermediate rows, reused from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Resizer {
-    pub(crate) profile: Profile,
+    pub(crate) resize_like: ResizeLike,
     columns: Axis,
     rows: Axis,
     /// Rows of the input that wait for the first pass.
@@ -181,14 +181,14 @@ impl Resizer {
             flip,
             ..
         } = *resize;
-        let [x, y] = if self.profile == Profile::Pillow {
+        let [x, y] = if self.resize_like == ResizeLike::Pillow {
             let x = window.x..window.x + window.width;
             let y = window.y..window.y + window.height;
             self.columns.fill(columns, output.0, x, flip);
             self.rows.fill(rows, output.1, y, false);
             [self.columns.span(), self.rows.span()]
         } else {
-            self.linear.plan(self.profile, [columns, rows], resize)
+            self.linear.plan(self.resize_like, [columns, rows], resize)
         };
         Region {
             x: x.start,
@@ -222,14 +222,14 @@ mod tests {
 
     fn resize(
         level: Level,
-        profile: Profile,
+        resize_like: ResizeLike,
         resize: &ResizePlan,
         layout: Layout,
         tail: usize,
     ) -> Vec<u8> {
         let mut resizer = Resizer {
             level,
-            profile,
+            resize_like,
             ..Resizer::default()
         };
         let region = resizer.plan(resize);
@@ -270,11 +270,11 @@ mod tests {
             let window = Region { x, y, width, height };
             let plan = ResizePlan { input, output, window, flip };
             let layout = if planes { Layout::Nchw } else { Layout::Nhwc };
-            for profile in Profile::ALL {
-                let portable = resize(Level::Portable, profile, &plan, layout, tail);
+            for resize_like in ResizeLike::ALL {
+                let portable = resize(Level::Portable, resize_like, &plan, layout, tail);
                 for level in Level::all() {
-                    let found = resize(level, profile, &plan, layout, tail);
-                    prop_assert!(found == portable, "{} {:?}", profile, level);
+                    let found = resize(level, resize_like, &plan, layout, tail);
+                    prop_assert!(found == portable, "{} {:?}", resize_like, level);
                 }
             }
         }
@@ -289,16 +289,16 @@ mod tests {
             window,
             flip: false,
         };
-        for profile in Profile::ALL {
+        for resize_like in ResizeLike::ALL {
             let mut resizer = Resizer {
-                profile,
+                resize_like,
                 ..Resizer::default()
             };
             assert_eq!(resizer.plan(&plan), window);
             let source: Vec<u8> = (0..9 * 7 * 3).collect();
             let mut out = vec![0; source.len()];
             resizer.run(&source, 27, Layout::Nhwc, &mut out);
-            assert_eq!(out, source, "{profile}");
+            assert_eq!(out, source, "{resize_like}");
         }
     }
 
@@ -313,11 +313,11 @@ mod tests {
         };
         let source: Vec<u8> = (0..70 * 90 * 3u32).map(|i| (i % 251) as u8).collect();
         let stride = 70 * 3;
-        for profile in Profile::ALL {
+        for resize_like in ResizeLike::ALL {
             for level in Level::all() {
                 let mut resizer = Resizer {
                     level,
-                    profile,
+                    resize_like,
                     ..Resizer::default()
                 };
                 resizer.plan(&plan);
@@ -337,7 +337,7 @@ mod tests {
                     passes.done();
                 }
                 resizer.run(&source, stride, Layout::Nhwc, &mut out);
-                assert!(out == expected, "{profile} {level:?}");
+                assert!(out == expected, "{resize_like} {level:?}");
             }
         }
     }

@@ -7,7 +7,7 @@ use super::portable;
 use super::{Level, Middle, Resizer, STRIP};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
-use crate::options::Profile;
+use crate::options::ResizeLike;
 use crate::output::Layout;
 use crate::rows::{Room, Rows};
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ pub(crate) struct Passes<'a> {
 
 impl<'a> Passes<'a> {
     pub(super) fn new(resizer: &'a mut Resizer, layout: Layout, out: &'a mut [u8]) -> Self {
-        let (input, output, ring) = if resizer.profile == Profile::Pillow {
+        let (input, output, ring) = if resizer.resize_like == ResizeLike::Pillow {
             let (columns, rows) = (&resizer.columns, &resizer.rows);
             let input = (columns.span().len(), rows.span().len());
             // An output's inputs end in the strip that completes it; groups of rows are whole.
@@ -105,7 +105,7 @@ impl<'a> Passes<'a> {
     /// Processes the rows in the strip, which begin with row `first`.
     fn flush(&mut self, first: usize) {
         let begun = Instant::now();
-        if self.resizer.profile == Profile::Pillow {
+        if self.resizer.resize_like == ResizeLike::Pillow {
             self.resizer
                 .horizontal(self.middle, first, self.taken - first);
             while self.made < self.resizer.rows.len()
@@ -140,7 +140,7 @@ impl Rows for Passes<'_> {
             stride,
             planes,
         } = self.strip;
-        let linear = self.resizer.profile != Profile::Pillow;
+        let linear = self.resizer.resize_like != ResizeLike::Pillow;
         if self.taken >= self.height || (linear && !self.resizer.linear.wants(self.taken)) {
             return None;
         }
@@ -170,7 +170,7 @@ impl Rows for Passes<'_> {
 impl Resizer {
     fn strip_of(&self, width: usize) -> Strip {
         let (stride, planes) = match self.level {
-            _ if self.profile != Profile::Pillow => (width * 3, false),
+            _ if self.resize_like != ResizeLike::Pillow => (width * 3, false),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => (avx512::row_stride(width), true),
             #[cfg(target_arch = "x86_64")]
@@ -188,7 +188,7 @@ impl Resizer {
 
     /// Prepares the data that the passes read.
     fn prepare(&mut self, middle: Middle) {
-        if self.profile != Profile::Pillow {
+        if self.resize_like != ResizeLike::Pillow {
             return;
         }
         #[cfg(target_arch = "x86_64")]

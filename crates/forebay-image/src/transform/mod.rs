@@ -20,7 +20,7 @@ use crate::region::{Region, RgbImage};
 use crate::resize::{ResizePlan, Resizer};
 use std::time::Instant;
 
-/// The conversion of an image to a sample of fixed size. The decoder's [`Profile`](crate::Profile)
+/// The conversion of an image to a sample of fixed size. The decoder's [`ResizeLike`](crate::ResizeLike)
 /// selects the library whose pixels are reproduced.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -203,7 +203,7 @@ impl Transform {
     }
 }
 
-/// Resizes an image with the filter of the default profile: Pillow's `resize((width, height),
+/// Resizes an image with the default filter: Pillow's `resize((width, height),
 /// BILINEAR)`.
 ///
 /// # Errors

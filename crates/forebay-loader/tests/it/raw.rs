@@ -5,7 +5,7 @@ use crate::dataset;
 use dataset::{Recipe, formats, picture, split};
 use forebay_batch::Batch;
 use forebay_batch::{FLAG_FAILED, FLAG_PADDING};
-use forebay_image::{Dtype, Layout, Profile, TrainTransform, Transform, build_seek_points};
+use forebay_image::{Dtype, Layout, ResizeLike, TrainTransform, Transform, build_seek_points};
 use forebay_loader::{Error, Loader, OnError, Options, Shuffle};
 
 fn options(batch_size: u64) -> Options {
@@ -171,7 +171,7 @@ fn what_is_about_pixels_is_refused() {
     assert!(refused(&|o| o.output.dtype = Dtype::Float16).contains("dtype is float16"));
     assert!(refused(&|o| o.output.layout = Layout::Nchw).contains("layout is nchw"));
     assert!(refused(&|o| o.batch_transform = mixing().ok()).contains("batch_transform"));
-    assert!(refused(&|o| o.decode.profile = Profile::OpenCv).contains("profile is opencv"));
+    assert!(refused(&|o| o.decode.resize_like = ResizeLike::OpenCv).contains("resize_like is opencv"));
     assert!(refused(&|o| o.decode.exif = true).contains("exif_orientation"));
     assert!(refused(&|o| o.decode.scaled = true).contains("dct_scaling"));
 }

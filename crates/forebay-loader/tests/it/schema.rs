@@ -1,7 +1,7 @@
 //! Options as the schema has them, there and back.
 
 use forebay_image::{
-    BatchTransform, Compose, Dtype, EvalTransform, Layout, Mixing, Normalize, Op, Profile,
+    BatchTransform, Compose, Dtype, EvalTransform, Layout, Mixing, Normalize, Op, ResizeLike,
     TrainTransform, Transform, ops,
 };
 use forebay_loader::{LabelBase, MAX_BATCH_BYTES, OnError, Options, Sampling, Shuffle, Weights};
@@ -105,14 +105,14 @@ prop_compose! {
         nchw in any::<bool>(),
         dtype in prop::sample::select(vec![Dtype::Uint8, Dtype::Float32, Dtype::Float16, Dtype::Bfloat16]),
         normalize in option::of(([0.0..1.0f32, 0.0..1.0, 0.0..1.0], [0.1..1.0f32, 0.1..1.0, 0.1..1.0])),
-        profile in prop::sample::select(Profile::ALL.to_vec()),
+        resize_like in prop::sample::select(ResizeLike::ALL.to_vec()),
         decode in (any::<bool>(), any::<bool>(), 1u64.., 1u64..),
     ) -> Options {
         let mut options = Options::new(1, Transform::Raw);
         options.output.layout = if nchw { Layout::Nchw } else { Layout::Nhwc };
         options.output.dtype = dtype;
         options.output.normalize = normalize.map(|(mean, std)| Normalize { mean, std });
-        options.decode.profile = profile;
+        options.decode.resize_like = resize_like;
         (options.decode.exif, options.decode.scaled, _, _) = decode;
         options.decode.limits.max_pixels = decode.2;
         options.decode.limits.max_decoded_bytes = decode.3;

@@ -452,7 +452,7 @@ class Raw:
     damaged further on is handed out as it is. With `on_error="zero"` a sample whose record or header cannot
     be read is an empty image.
 
-    Options about pixels are refused with it: `layout`, `dtype`, `batch_transform`, `profile`,
+    Options about pixels are refused with it: `layout`, `dtype`, `batch_transform`, `resize_like`,
     `exif_orientation` and `dct_scaling`.
 
     Examples
@@ -801,7 +801,7 @@ class Loader:
     normalize : tuple of two sequences of float, optional
         Mean and standard deviation that pixels are normalized with: { mean = [...], std = [...] }.
         Three numbers each, of values from 0 to 1. For a list of transforms it stands for `Normalize` at its end.
-    profile : {"pillow", "opencv", "tensorflow"}, default "pillow"
+    resize_like : {"pillow", "opencv", "tensorflow"}, default "pillow"
         Whose pixels.
         Pillow's are antialiased, as torchvision's default; the others are those of OpenCV's INTER_LINEAR and of tf.image.resize
         without antialiasing.
@@ -921,7 +921,7 @@ class Loader:
         layout: Literal["nhwc", "nchw"] = "nhwc",
         dtype: Literal["uint8", "float32", "float16", "bfloat16"] | npt.DTypeLike | _NamedType | None = None,
         normalize: tuple[Sequence[float], Sequence[float]] | Normalize | None = None,
-        profile: Literal["pillow", "opencv", "tensorflow"] = "pillow",
+        resize_like: Literal["pillow", "opencv", "tensorflow"] = "pillow",
         exif_orientation: bool = False,
         dct_scaling: bool = False,
         max_pixels: int | None = None,

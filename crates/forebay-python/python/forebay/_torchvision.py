@@ -65,7 +65,7 @@ class _Parameters:
         name = self.interpolation()
         if name != "bilinear":
             raise self.refused("interpolation", name, "'bilinear'")
-        self.must_be("antialias", True, "; for pixels without it, give the loader profile='opencv' or 'tensorflow'")
+        self.must_be("antialias", True, "; for pixels without it, give the loader resize_like='opencv' or 'tensorflow'")
 
     def size(self) -> Any:
         value = self.take("size")

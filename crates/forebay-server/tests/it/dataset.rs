@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_client::{Client, ClientOptions, Error, OpenOptions, Transport};
 use forebay_image::{
-    BatchTransform, Dtype, EvalTransform, Layout, Mixing, Normalize, Profile, TrainTransform,
+    BatchTransform, Dtype, EvalTransform, Layout, Mixing, Normalize, ResizeLike, TrainTransform,
     Transform,
 };
 use forebay_loader::{LabelBase, Loader, OnError, Options, Weights};
@@ -87,7 +87,7 @@ fn batches_are_those_of_the_loader() {
             options.batch_transform = Some(BatchTransform::new(choices).unwrap());
             options.threads = 2;
             options.decode.exif = rank == 0;
-            options.decode.profile = [Profile::OpenCv, Profile::TensorFlow][rank as usize];
+            options.decode.resize_like = [ResizeLike::OpenCv, ResizeLike::TensorFlow][rank as usize];
             options.decode.scaled = rank == 1;
             let split = dataset.split("train").unwrap();
             let mut loader = Loader::new(split, options.clone()).unwrap();
@@ -393,7 +393,7 @@ fn what_the_loader_refuses_arrives_typed() {
         |o| o.options.world_size = Some(3),
         |o| o.options.virtual_ranks = Some(u64::MAX),
         |o| o.position = 1 << 40,
-        |o| o.options.profile = Some("photoshop".to_owned()),
+        |o| o.options.resize_like = Some("photoshop".to_owned()),
         |o| o.options.max_pixels = Some(1 << 40),
         |o| o.options.max_image_bytes = Some(1 << 40),
         |o| {

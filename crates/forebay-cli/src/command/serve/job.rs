@@ -44,7 +44,7 @@ mod tests {
             shuffle = "full"
             virtual_ranks = 8
             layout = "nchw"
-            profile = "opencv"
+            resize_like = "opencv"
             exif_orientation = true
             dct_scaling = true
             drop_last = false

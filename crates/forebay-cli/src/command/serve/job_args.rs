@@ -89,7 +89,7 @@ mod tests {
             layout = "nchw"
             dtype = "float16"
             normalize = { mean = [0.5, 0.5, 0.5], std = [0.25, 0.25, 0.25] }
-            profile = "opencv"
+            resize_like = "opencv"
             exif_orientation = true
             dct_scaling = true
             drop_last = false
@@ -136,7 +136,7 @@ mod tests {
             "float16",
             "--normalize",
             "{ mean = [0.5, 0.5, 0.5], std = [0.25, 0.25, 0.25] }",
-            "--profile",
+            "--resize-like",
             "opencv",
             "--exif-orientation",
             "--dct-scaling=true",
