@@ -84,7 +84,7 @@ def measure(args: argparse.Namespace) -> list[float]:
             ]
             return epochs(dataset, args, transform=steps, layout="nchw")
         case "raw":
-            return epochs(dataset, args, transform=forebay.Raw())
+            return epochs(dataset, args, transform=forebay.KeepEncoded())
         case "mix":
             return epochs(forebay.Mix([(dataset, 1.0), (dataset, 2.0)]), args)
         case "shm" | "tcp":

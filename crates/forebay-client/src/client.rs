@@ -64,11 +64,11 @@ impl Client {
                 found: options.connections.to_string(),
             });
         }
-        if !(1..=MOST_PARTS as usize).contains(&options.spread) {
+        if !(1..=MOST_PARTS as usize).contains(&options.servers_per_rank) {
             return Err(Error::Option {
-                name: "spread",
+                name: "servers_per_rank",
                 expected: format!("1 to {MOST_PARTS}"),
-                found: options.spread.to_string(),
+                found: options.servers_per_rank.to_string(),
             });
         }
         let roster = Arc::new(Roster::new(&url));
@@ -162,8 +162,8 @@ impl Client {
             None => open.options.clone(),
         };
         let place = (open.epoch, open.position);
-        let parts = self.options.spread as u64;
-        let mut feeds = Vec::with_capacity(self.options.spread);
+        let parts = self.options.servers_per_rank as u64;
+        let mut feeds = Vec::with_capacity(self.options.servers_per_rank);
         let mut whole = StreamInfo::default();
         for part in 0..parts {
             let (connection, info) = self.open_part(&open, &asked, (part, parts))?;
@@ -201,7 +201,7 @@ impl Client {
             placed.split = Some(only.name.clone());
         }
         part::split(&mut placed, part).map_err(|expected| Error::Option {
-            name: "spread",
+            name: "servers_per_rank",
             expected,
             found: part.1.to_string(),
         })?;

@@ -58,7 +58,7 @@ pub struct ClientOptions {
     /// one server. Each server has a part of the rank's virtual ranks, so `world_size` times this
     /// number must divide them. The batches are the same; they are assembled here, which costs a
     /// copy. Batches whose samples depend on each other, and encoded images, come from one server.
-    pub spread: usize,
+    pub servers_per_rank: usize,
     /// Token of this client, if servers require one.
     pub credential: Option<Credential>,
     /// Trusted certificates and the client's own; for URLs that begin with `forebays://`.
@@ -180,7 +180,7 @@ impl Default for ClientOptions {
             pool: None,
             transport: Transport::default(),
             connections: 1,
-            spread: 1,
+            servers_per_rank: 1,
             credential: None,
             tls: ClientTls::default(),
         }

@@ -349,7 +349,7 @@ mod tests {
         let e = sequence.check(&encoded, 7).unwrap_err();
         assert_eq!(e.what, "encoded images");
         let mut raw = info(12, true);
-        raw.options.transform = serde_json::from_str(r#""raw""#).unwrap();
+        raw.options.transform = serde_json::from_str(r#""keep_encoded""#).unwrap();
         let of_bytes = Sequence::new(&raw, 0, 4).unwrap();
         of_bytes.check(&encoded, 7).unwrap();
         let e = of_bytes.check(&batch(0, 4, 12), 6).unwrap_err();

@@ -99,7 +99,7 @@ pub struct Options {
     pub(crate) raw: RawSizes,
 }
 
-/// Batches of [`Transform::Raw`] are as large as their images.
+/// Batches of [`Transform::KeepEncoded`] are as large as their images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RawSizes {
     /// Bytes of a sample on average, once that is resolved.
@@ -143,7 +143,7 @@ impl Options {
     /// Whether images stay encoded: then batches have no pixels, and sizes of their own.
     #[must_use]
     pub fn is_raw(&self) -> bool {
-        matches!(self.transform, Transform::Raw)
+        matches!(self.transform, Transform::KeepEncoded)
     }
 
     /// The same options with everything filled in that shapes batches (not what concerns this machine: threads
@@ -195,7 +195,7 @@ impl Options {
     /// Refuses what is about pixels where there are none.
     fn check_raw(&self) -> Result<()> {
         let refused = |name, found: String| {
-            let expected = "nothing: with Raw images stay as they are, encoded";
+            let expected = "nothing: with KeepEncoded images stay as they are";
             Err(Error::option(name, found, expected))
         };
         let Output {
@@ -225,7 +225,7 @@ impl Options {
         Ok(())
     }
 
-    /// A batch of [`Transform::Raw`] that is larger than allowed.
+    /// A batch of [`Transform::KeepEncoded`] that is larger than allowed.
     pub(crate) fn too_large(&self, bytes: u64) -> Error {
         let found = format!("{}, for a batch of {bytes} bytes", self.batch_size);
         let expected = format!("batches of at most {} bytes", self.raw.most);
@@ -247,7 +247,7 @@ impl Options {
         )
     }
 
-    /// Bytes of one sample of a batch; with [`Transform::Raw`] those of one on average, once they are resolved.
+    /// Bytes of one sample of a batch; with [`Transform::KeepEncoded`] those of one on average, once they are resolved.
     #[must_use]
     pub fn sample_bytes(&self) -> usize {
         if self.is_raw() {
@@ -256,7 +256,7 @@ impl Options {
         self.transform.output_values() * self.output.dtype.bytes()
     }
 
-    /// Bytes of pixels of one batch; with [`Transform::Raw`] what one has on average.
+    /// Bytes of pixels of one batch; with [`Transform::KeepEncoded`] what one has on average.
     ///
     /// # Errors
     ///

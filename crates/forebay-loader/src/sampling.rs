@@ -169,7 +169,9 @@ impl Sampling {
         let selected = list.len() as u64;
         resolved.num_samples = match self.num_samples {
             0 => selected,
-            num_samples if num_samples <= MAX_DRAWS.max(selected * MAX_DRAWS_A_RECORD) => num_samples,
+            num_samples if num_samples <= MAX_DRAWS.max(selected * MAX_DRAWS_A_RECORD) => {
+                num_samples
+            }
             num_samples => {
                 let expected = format!("at most {MAX_DRAWS_A_RECORD} times the {selected} records");
                 return refused("num_samples", num_samples, expected);

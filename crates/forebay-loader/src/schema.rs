@@ -9,7 +9,7 @@ use forebay_image::{
 };
 use forebay_options::{
     Class, DEFAULT_BATCH_SIZE, LoaderOptions, NormalizeSpec, Shuffle as GivenShuffle,
-    TransformSpec, Transforms, Weights as GivenWeights,
+    TransformSpec, Transforms, Weights as GivenWeights, renamed,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -179,7 +179,7 @@ fn transform_spec(transform: &Transform) -> Transforms {
             let ops = list.ops().iter();
             Transforms::List(ops.map(|op| spec(op.name(), op.params())).collect())
         }
-        _ => Transforms::One(spec("raw", json!({}))),
+        _ => Transforms::One(spec("keep_encoded", json!({}))),
     }
 }
 
@@ -256,10 +256,16 @@ fn params<T: DeserializeOwned>(spec: &TransformSpec) -> Result<T, String> {
     T::deserialize(Value::Object(spec.params.clone())).map_err(|e| format!("{}: {e}", spec.kind))
 }
 
+/// The error of an earlier name of a transform.
+fn earlier(kind: &str) -> Option<String> {
+    let instead = renamed(kind, |now| format!("{now:?}"))?;
+    Some(format!("unknown transform {kind:?}: {instead}"))
+}
+
 fn transform(transforms: &Transforms) -> Result<Transform, String> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Raw {}
+    struct KeepEncoded {}
 
     let list = match transforms {
         Transforms::List(list) => list,
@@ -267,20 +273,22 @@ fn transform(transforms: &Transforms) -> Result<Transform, String> {
             return match spec.kind.as_str() {
                 "train" | "TrainTransform" => params(spec).map(Transform::Train),
                 "eval" | "EvalTransform" => params::<EvalTransform>(spec).map(Transform::Eval),
-                "raw" | "Raw" => params::<Raw>(spec).map(|_| Transform::Raw),
+                "keep_encoded" | "KeepEncoded" => params::<KeepEncoded>(spec).map(|_| Transform::KeepEncoded),
                 op if ops::NAMES.contains(&op) => Err(format!(
                     "{op} has to be in a list: transform = [{{ kind = \"{op}\" }}]"
                 )),
-                other => Err(format!(
-                    "unknown transform {other:?}, expected train, eval, raw or a list of {}",
+                other => Err(earlier(other).unwrap_or_else(|| format!(
+                    "unknown transform {other:?}, expected train, eval, keep_encoded or a list of {}",
                     ops::NAMES.join(", ")
-                )),
+                ))),
             };
         }
     };
     let op = |(i, spec): (usize, &TransformSpec)| {
-        ops::parse(&spec.kind, Value::Object(spec.params.clone()))
-            .map_err(|e| format!("number {} of the list: {e}", i + 1))
+        ops::parse(&spec.kind, Value::Object(spec.params.clone())).map_err(|e| {
+            let why = earlier(&spec.kind).unwrap_or_else(|| e.to_string());
+            format!("number {} of the list: {why}", i + 1)
+        })
     };
     let ops: Result<Vec<Op>, String> = list.iter().enumerate().map(op).collect();
     let list = Compose::new(ops?).map_err(|e| e.to_string())?;
@@ -448,10 +456,21 @@ mod tests {
             (json!({"transform": {"kind": "train", "sise": 3}}), "sise"),
             (json!({"transform": {"kind": "flip"}}), "\"flip\""),
             (
+                json!({"transform": "raw"}),
+                "unknown transform \"raw\": use \"keep_encoded\"",
+            ),
+            (
+                json!({"transform": [{"kind": "Resize", "size": 9}, "CentreCrop"]}),
+                "number 2 of the list: unknown transform \"CentreCrop\": use \"CenterCrop\"",
+            ),
+            (
                 json!({"transform": {"kind": "Resize", "size": 3}}),
                 "in a list",
             ),
-            (json!({"transform": ["raw"]}), "number 1 of the list"),
+            (
+                json!({"transform": ["keep_encoded"]}),
+                "number 1 of the list",
+            ),
             (
                 json!({"batch_transform": {"kind": "Mixup", "alpha": -1.0}}),
                 "alpha",

@@ -195,9 +195,9 @@ options! {
     /// Parts of the epoch that are read side by side, a multiple of the ranks
     /// The order of samples depends on it.
     virtual_ranks: u64 = Kind::Count(0), "64";
-    /// Transform of images: "train", "eval" or "raw", or as in CONFIG.toml: { kind = "train", size = 160 }, or a list
+    /// Transform of images: "train", "eval" or "keep_encoded", or as in CONFIG.toml: { kind = "train", size = 160 }, or a list
     /// A list begins with `RandomResizedCrop`, or `Resize` and `CenterCrop`; then come flips and changes of color, `Normalize`,
-    /// and `RandomErasing`. With `Raw` images stay encoded.
+    /// and `RandomErasing`. With `KeepEncoded` images stay encoded.
     transform: Transforms = Kind::Transform, "train";
     /// How a batch is mixed: { kind = "Mixup", alpha = 0.2 }
     /// See `Batch.labels_b`, `Batch.lam` and `Batch.one_hot`.
@@ -397,7 +397,7 @@ fn read<T: DeserializeOwned>(name: &str, kind: Kind, value: Value) -> Result<Opt
 }
 
 /// The names of the transform that leaves images encoded.
-pub const KEEP_ENCODED: [&str; 2] = ["raw", "Raw"];
+pub const KEEP_ENCODED: [&str; 2] = ["keep_encoded", "KeepEncoded"];
 
 /// The name of a shuffle; `true` is `"blocks"` and `false` is `"none"`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -674,8 +674,8 @@ mod tests {
             (json!({"shuffle": true}), json!({"shuffle": "blocks"})),
             (json!({"shuffle": false}), json!({"shuffle": "none"})),
             (
-                json!({"transform": "raw"}),
-                json!({"transform": {"kind": "raw"}}),
+                json!({"transform": "keep_encoded"}),
+                json!({"transform": {"kind": "keep_encoded"}}),
             ),
             (
                 json!({"transform": ["A"]}),

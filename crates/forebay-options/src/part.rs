@@ -115,7 +115,7 @@ mod tests {
         refused(json!({}), (0, 5), "divides batches of 12");
         refused(json!({"on_error": "skip"}), (0, 2), "on_error");
         refused(json!({"batch_transform": "Mixup"}), (0, 2), "mixed");
-        refused(json!({"transform": "raw"}), (0, 2), "encoded");
+        refused(json!({"transform": "keep_encoded"}), (0, 2), "encoded");
         refused(json!({"world_size": u64::MAX}), (1, 2), "ranks can have");
     }
 }

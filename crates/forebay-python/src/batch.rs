@@ -83,7 +83,7 @@ struct Encoded {
 /// a pool when the last array or tensor of it is gone. `numpy.from_dlpack`,
 /// `torch.from_dlpack` and `jax.dlpack.from_dlpack` take the batch itself for its images.
 ///
-/// With `transform=Raw()` images stay encoded: there are `encoded`, `offsets`, `image_bytes`, `widths`
+/// With `transform=KeepEncoded()` images stay encoded: there are `encoded`, `offsets`, `image_bytes`, `widths`
 /// and `heights` in the place of `images`, and the first of the pair is a list of memoryviews.
 #[pyclass(frozen, module = "forebay", name = "Batch")]
 pub(crate) struct PyBatch {
@@ -188,7 +188,7 @@ impl PyBatch {
             return Ok(&self.images);
         }
         let message = format!(
-            "{what}: the images of this batch stay encoded, as transform=Raw() has it: see \
+            "{what}: the images of this batch stay encoded, as transform=KeepEncoded() has it: see \
              image_bytes(), encoded and offsets"
         );
         Err(Failure::new(Kind::Option, message).into())
@@ -199,7 +199,7 @@ impl PyBatch {
         self.encoded.as_ref().ok_or_else(|| {
             let message = format!(
                 "{what}: the images of this batch are decoded: see images, or give the loader \
-                 transform=forebay.Raw()"
+                 transform=forebay.KeepEncoded()"
             );
             Failure::new(Kind::Option, message).into()
         })
@@ -264,7 +264,7 @@ impl PyBatch {
         self.pixels("images")?.numpy(py)
     }
 
-    /// With `transform=Raw()`: the encoded images, one after the other: uint8 of shape (bytes,).
+    /// With `transform=KeepEncoded()`: the encoded images, one after the other: uint8 of shape (bytes,).
     ///
     /// Raises
     /// ------
@@ -276,7 +276,7 @@ impl PyBatch {
         self.images.numpy(py)
     }
 
-    /// With `transform=Raw()`: where each image begins in `encoded`: int64 of shape (N + 1,).
+    /// With `transform=KeepEncoded()`: where each image begins in `encoded`: int64 of shape (N + 1,).
     ///
     /// The last one is the end of the last image.
     ///
@@ -289,7 +289,7 @@ impl PyBatch {
         self.raw("offsets")?.offsets.numpy(py)
     }
 
-    /// With `transform=Raw()`: columns of each image in pixels: int64 of shape (N,).
+    /// With `transform=KeepEncoded()`: columns of each image in pixels: int64 of shape (N,).
     ///
     /// As the image's header says; 0 for a format that Forebay does not read, or an image that failed.
     ///
@@ -302,7 +302,7 @@ impl PyBatch {
         self.raw("widths")?.widths.numpy(py)
     }
 
-    /// With `transform=Raw()`: rows of each image in pixels: int64 of shape (N,); see `widths`.
+    /// With `transform=KeepEncoded()`: rows of each image in pixels: int64 of shape (N,); see `widths`.
     ///
     /// Raises
     /// ------
@@ -313,7 +313,7 @@ impl PyBatch {
         self.raw("heights")?.heights.numpy(py)
     }
 
-    /// With `transform=Raw()`: the bytes of one encoded image, without a copy.
+    /// With `transform=KeepEncoded()`: the bytes of one encoded image, without a copy.
     ///
     /// Parameters
     /// ----------
@@ -507,7 +507,7 @@ impl PyBatch {
     /// -------
     /// tuple of torch.Tensor
     ///     Of shape (N, H, W, 3) or (N, 3, H, W) and the batch's `dtype`, and int64 of shape (N,),
-    ///     on the CPU. With `transform=Raw()` the first is a list of N tensors, uint8 of shape (bytes,), as
+    ///     on the CPU. With `transform=KeepEncoded()` the first is a list of N tensors, uint8 of shape (bytes,), as
     ///     `torchvision.io.decode_jpeg` takes them.
     ///
     /// Raises

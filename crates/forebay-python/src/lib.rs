@@ -22,6 +22,12 @@ fn _main(py: Python<'_>, args: Vec<OsString>) -> i32 {
     py.detach(|| forebay_cli::main_from(args))
 }
 
+/// Returns what to use instead of an earlier name of the package.
+#[pyfunction]
+fn _renamed(name: &str) -> Option<String> {
+    forebay_options::renamed(name, |now| format!("'{now}'"))
+}
+
 #[pymodule]
 fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -47,11 +53,12 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(dataset::_reopen, module)?)?;
     module.add_class::<transform::PyTrainTransform>()?;
     module.add_class::<transform::PyEvalTransform>()?;
-    module.add_class::<transform::PyRaw>()?;
+    module.add_class::<transform::PyKeepEncoded>()?;
     module.add_function(wrap_pyfunction!(steps::_check_transform, module)?)?;
     module.add_function(wrap_pyfunction!(steps::_op_schemas, module)?)?;
     module.add_function(wrap_pyfunction!(steps::_check_batch_transform, module)?)?;
     module.add_function(wrap_pyfunction!(loader::_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(_renamed, module)?)?;
     module.add_function(wrap_pyfunction!(_main, module)?)?;
     Ok(())
 }

@@ -70,7 +70,7 @@ fn python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
 fn read(item: &Bound<'_, PyAny>) -> PyResult<Op> {
     let class = item.get_type();
     let name = class.name()?.to_string();
-    if ["TrainTransform", "EvalTransform", "Raw"].contains(&name.as_str()) {
+    if ["TrainTransform", "EvalTransform", "KeepEncoded"].contains(&name.as_str()) {
         return Err(invalid(format!(
             "{item} in a list: give it alone, or write out what it does"
         )));

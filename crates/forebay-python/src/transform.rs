@@ -219,30 +219,37 @@ impl PyEvalTransform {
 ///
 /// Examples
 /// --------
-/// >>> loader = forebay.Loader("packed/", transform=forebay.Raw())  # doctest: +SKIP
+/// >>> loader = forebay.Loader("packed/", transform=forebay.KeepEncoded())  # doctest: +SKIP
 /// >>> for batch in loader:  # doctest: +SKIP
 /// ...     encoded, labels = batch.torch()
 /// ...     images = torchvision.io.decode_jpeg(encoded, device="cuda")
-#[pyclass(frozen, eq, hash, from_py_object, module = "forebay", name = "Raw")]
+#[pyclass(
+    frozen,
+    eq,
+    hash,
+    from_py_object,
+    module = "forebay",
+    name = "KeepEncoded"
+)]
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct PyRaw;
+pub(crate) struct PyKeepEncoded;
 
 #[pymethods]
-impl PyRaw {
+impl PyKeepEncoded {
     #[new]
     fn new() -> Self {
-        PyRaw
+        PyKeepEncoded
     }
 
     #[allow(clippy::unused_self)] // a method of Python's
     fn __repr__(&self) -> &'static str {
-        "Raw()"
+        "KeepEncoded()"
     }
 }
 
 /// Any of them, as an argument.
 pub(crate) enum AnyTransform<'py> {
-    Raw,
+    KeepEncoded,
     Train(PyTrainTransform),
     Eval(PyEvalTransform),
     List(Vec<Bound<'py, PyAny>>),
@@ -252,8 +259,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for AnyTransform<'py> {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        if given.is_instance_of::<PyRaw>() {
-            return Ok(AnyTransform::Raw);
+        if given.is_instance_of::<PyKeepEncoded>() {
+            return Ok(AnyTransform::KeepEncoded);
         }
         if let Ok(train) = given.extract() {
             return Ok(AnyTransform::Train(train));
@@ -267,7 +274,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for AnyTransform<'py> {
                 true => " (functions go into forebay.Mapped)",
                 false => "",
             };
-            let expected = "TrainTransform, EvalTransform, Raw or a list of transforms";
+            let expected = "TrainTransform, EvalTransform, KeepEncoded or a list of transforms";
             unexpected(&given, &format!("{expected}{functions}"))
         })
     }
@@ -276,7 +283,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for AnyTransform<'py> {
 impl AnyTransform<'_> {
     pub(crate) fn compile(self) -> PyResult<Transform> {
         Ok(match self {
-            AnyTransform::Raw => Transform::Raw,
+            AnyTransform::KeepEncoded => Transform::KeepEncoded,
             AnyTransform::Train(train) => Transform::Train(train.0),
             AnyTransform::Eval(eval) => Transform::Eval(eval.0),
             AnyTransform::List(items) => Transform::List(steps::compile(&items)?),

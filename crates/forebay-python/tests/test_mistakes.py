@@ -65,7 +65,7 @@ def test_places_that_are_no_dataset(use: Any, packed: dict[str, pathlib.Path], t
         ({"rank": 2, "world_size": 2}, forebay.OptionError, "option rank is 2: expected 0 to 1, in a world of 2"),
         ({"rank": 0, "world_size": 5}, forebay.OptionError, "5 ranks does not divide.*possible are"),
         ({"timeout": -1.0}, forebay.OptionError, "option timeout is -1: expected seconds, more than 0, or None"),
-        ({"transform": 224}, TypeError, "expected TrainTransform, EvalTransform, Raw or a list of transforms, found a value of type int"),
+        ({"transform": 224}, TypeError, "expected TrainTransform, EvalTransform, KeepEncoded or a list of transforms, found a value of type int"),
         ({"transform": forebay.Resize(8)}, TypeError, "a list of transforms.*found a value of type Resize"),
         ({"transform": lambda image: image}, TypeError, "functions go into forebay.Mapped"),
         ({"transform": [forebay.RandomHorizontalFlip()]}, forebay.OptionError, "RandomHorizontalFlip comes first: begin with"),
@@ -205,7 +205,7 @@ def test_servers_that_are_not_there(serve: Any, packed: dict[str, pathlib.Path])
     with pytest.raises(forebay.MissingError, match="imagenet-of-somebody") as caught:
         forebay.Loader(f"{place}/imagenet-of-somebody", batch_size=8)
     assert name in str(caught.value)
-    with pytest.raises(forebay.OptionError, match="spread|transport|servers?"):
+    with pytest.raises(forebay.OptionError, match="servers_per_rank|transport|servers?"):
         forebay.Loader(packed["indexed"], batch_size=8, transport="shm")
     with pytest.raises(forebay.OptionError, match="expected forebay://HOST:PORT/NAME"):
         forebay.Loader("forebay://127.0.0.1", batch_size=8)

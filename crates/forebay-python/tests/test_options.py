@@ -59,7 +59,7 @@ def test_every_option_is_tried() -> None:
 def test_errors_name_the_option(name: str, packed: dict[str, pathlib.Path]) -> None:
     for value in WRONG[name]:
         given = {"batch_size": 8, "transform": SMALL, name: value}
-        if name in ("connections", "spread") and value == 3:
+        if name in ("connections", "servers_per_rank") and value == 3:
             continue
         with pytest.raises((TypeError, ValueError)) as caught:
             forebay.Loader(packed["indexed"], **given)
@@ -78,6 +78,18 @@ def test_secrets_stay_secret(packed: dict[str, pathlib.Path]) -> None:
 def test_options_that_do_not_exist(packed: dict[str, pathlib.Path]) -> None:
     with pytest.raises(TypeError, match=r"Loader\(\) got an unexpected keyword argument 'batchsize'"):
         forebay.Loader(packed["indexed"], batchsize=8)  # type: ignore[call-arg]
+    for earlier, now in [
+        ("lanes", "use 'virtual_ranks'"),
+        ("profile", "use 'resize_like'"),
+        ("spread", "use 'servers_per_rank'"),
+        ("pad_last", "use 'drop_last', which means the opposite"),
+    ]:
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{earlier}': {now}"):
+            forebay.Loader(packed["indexed"], **{earlier: 8})  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="no attribute 'Raw': use 'KeepEncoded'"):
+        forebay.Raw  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="no attribute 'nothing'$"):
+        forebay.nothing  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="as source"):
         forebay.Loader(3)  # type: ignore[arg-type]
 

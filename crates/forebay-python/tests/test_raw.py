@@ -15,7 +15,7 @@ import forebay.torch
 from conftest import Serve
 from test_loader import TOTAL, loader
 
-RAW = forebay.Raw()
+RAW = forebay.KeepEncoded()
 
 
 def whole_epoch(source: Any, **options: Any) -> list[forebay.Batch]:
@@ -116,7 +116,7 @@ def test_what_is_about_pixels_is_refused(source: str, options: Any, name: str) -
 
 def test_raw_is_a_value() -> None:
     again = pickle.loads(pickle.dumps(RAW))
-    assert again == RAW and hash(again) == hash(RAW) and repr(again) == "Raw()"
+    assert again == RAW and hash(again) == hash(RAW) and repr(again) == "KeepEncoded()"
     assert forebay.TrainTransform(8) != RAW
 
 

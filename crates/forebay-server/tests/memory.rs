@@ -35,7 +35,7 @@ fn memory_of_greedy_streams_goes_back() {
     let server = server.spawn().unwrap();
     let stream = |batch_size, seed, raw: bool| {
         let transform = match raw {
-            true => Transform::Raw,
+            true => Transform::KeepEncoded,
             false => Transform::Eval(EvalTransform::new(256, 224)),
         };
         let mut spec = Options::new(batch_size, transform)

@@ -189,7 +189,7 @@ transform = { kind = "eval", resize = 64, crop = 56 }
 
 [jobs.encoded]
 split = "train"
-transform = "raw"
+transform = "keep_encoded"
 "#;
 
 #[test]

@@ -33,7 +33,7 @@ pub enum Transform {
     List(Compose),
     /// No transform: images stay encoded, for decoding elsewhere. [`apply`](Self::apply) does not
     /// support it.
-    Raw,
+    KeepEncoded,
 }
 
 /// An image as it is stored: its encoded bytes and, if it has them, its seek points.
@@ -91,7 +91,7 @@ impl Transform {
             Self::Train(train) => train.validate(),
             Self::Eval(eval) => eval.validate(),
             // Validated when it was created.
-            Self::List(_) | Self::Raw => Ok(()),
+            Self::List(_) | Self::KeepEncoded => Ok(()),
         }
     }
 
@@ -101,7 +101,7 @@ impl Transform {
             Self::Train(train) => (train.size, train.size),
             Self::Eval(eval) => (eval.crop, eval.crop),
             Self::List(list) => list.output_size(),
-            Self::Raw => (0, 0),
+            Self::KeepEncoded => (0, 0),
         }
     }
 
@@ -116,7 +116,7 @@ impl Transform {
     /// content is undefined. `encoded` is an [`Encoded`], or the bytes alone.
     ///
     /// # Errors
-    /// Every [`ImageError`]; [`ImageError::Transform`] for [`Transform::Raw`].
+    /// Every [`ImageError`]; [`ImageError::Transform`] for [`Transform::KeepEncoded`].
     ///
     /// ```
     /// use forebay_image::{Decoder, Layout, Limits, Output, SampleSeed, TrainTransform, Transform, encode_png};
@@ -157,7 +157,9 @@ impl Transform {
             Self::Train(train) => train.plan(width, height, seed),
             Self::Eval(eval) => eval.plan(width, height),
             Self::List(list) => list.plan(width, height, seed),
-            Self::Raw => return Err(invalid("Raw leaves images as they are, encoded".to_owned())),
+            Self::KeepEncoded => {
+                return Err(invalid("KeepEncoded leaves images as they are".to_owned()));
+            }
         };
         let window = (resize.window.width as usize, resize.window.height as usize);
         let region = decoder.plan(&mut picture, crop, &resize);

@@ -2,7 +2,7 @@
 //! random numbers (testdata/golden-pixels, made by tools/make_golden_pixels.py).
 
 use forebay_image::{
-    DecodeOptions, Decoder, EvalTransform, Layout, Limits, ResizeLike, Region, SampleSeed,
+    DecodeOptions, Decoder, EvalTransform, Layout, Limits, Region, ResizeLike, SampleSeed,
     TrainTransform, Transform, probe,
 };
 use std::path::PathBuf;
@@ -192,7 +192,11 @@ fn at_224() -> [Transform; 2] {
 
 #[test]
 fn the_opencv_profile_is_opencvs() {
-    check_profile("opencv.txt", |o| o.resize_like = ResizeLike::OpenCv, at_224());
+    check_profile(
+        "opencv.txt",
+        |o| o.resize_like = ResizeLike::OpenCv,
+        at_224(),
+    );
 }
 
 #[test]

@@ -197,7 +197,7 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task) -> Result<(Do
         place: place(task.sample),
         source,
     };
-    if let Transform::Raw = options.transform {
+    if let Transform::KeepEncoded = options.transform {
         let image = RawImage::new(record.image, &options.decode.limits).map_err(bad_image)?;
         let image = Some(image);
         return Ok((Done { label, image }, Timing::default()));

@@ -146,7 +146,7 @@ fn encoded_images_stay_within_the_budget() {
         },
         ..Recipe::default()
     };
-    let mut options = crate::Options::new(8, forebay_image::Transform::Raw);
+    let mut options = crate::Options::new(8, forebay_image::Transform::KeepEncoded);
     options.threads = 2;
     options.virtual_ranks = 4;
     options.shuffle = Shuffle::NONE;

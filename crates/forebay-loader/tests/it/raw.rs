@@ -9,7 +9,7 @@ use forebay_image::{Dtype, Layout, ResizeLike, TrainTransform, Transform, build_
 use forebay_loader::{Error, Loader, OnError, Options, Shuffle};
 
 fn options(batch_size: u64) -> Options {
-    let mut options = Options::new(batch_size, Transform::Raw);
+    let mut options = Options::new(batch_size, Transform::KeepEncoded);
     options.threads = 3;
     options.virtual_ranks = 4;
     options
@@ -164,14 +164,16 @@ fn what_is_about_pixels_is_refused() {
         let mut options = options(10);
         change(&mut options);
         let error = Loader::new(split.clone(), options).unwrap_err().to_string();
-        assert!(error.contains("Raw"), "{error}");
+        assert!(error.contains("KeepEncoded"), "{error}");
         error
     };
     let mixing = || forebay_image::BatchTransform::new(vec![(forebay_image::Mixing::Nothing, 1.0)]);
     assert!(refused(&|o| o.output.dtype = Dtype::Float16).contains("dtype is float16"));
     assert!(refused(&|o| o.output.layout = Layout::Nchw).contains("layout is nchw"));
     assert!(refused(&|o| o.batch_transform = mixing().ok()).contains("batch_transform"));
-    assert!(refused(&|o| o.decode.resize_like = ResizeLike::OpenCv).contains("resize_like is opencv"));
+    assert!(
+        refused(&|o| o.decode.resize_like = ResizeLike::OpenCv).contains("resize_like is opencv")
+    );
     assert!(refused(&|o| o.decode.exif = true).contains("exif_orientation"));
     assert!(refused(&|o| o.decode.scaled = true).contains("dct_scaling"));
 }

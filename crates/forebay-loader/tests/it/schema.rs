@@ -41,7 +41,7 @@ fn transforms() -> impl Strategy<Value = Transform> {
             .prop_map(|(crop, more)| Transform::Eval(EvalTransform::new(crop + more, crop))),
         (1..=list().len())
             .prop_map(|ops| Transform::List(Compose::new(list()[..ops].to_vec()).unwrap())),
-        Just(Transform::Raw),
+        Just(Transform::KeepEncoded),
     ]
 }
 
@@ -108,7 +108,7 @@ prop_compose! {
         resize_like in prop::sample::select(ResizeLike::ALL.to_vec()),
         decode in (any::<bool>(), any::<bool>(), 1u64.., 1u64..),
     ) -> Options {
-        let mut options = Options::new(1, Transform::Raw);
+        let mut options = Options::new(1, Transform::KeepEncoded);
         options.output.layout = if nchw { Layout::Nchw } else { Layout::Nhwc };
         options.output.dtype = dtype;
         options.output.normalize = normalize.map(|(mean, std)| Normalize { mean, std });
@@ -192,8 +192,13 @@ fn options_of_strangers_are_checked() {
     assert!(refused(json!({"batch_size": 0})).contains("batch_size"));
     assert!(refused(json!({"batch_size": u64::MAX})).contains("batch_size"));
     assert!(refused(json!({"batch_size": 1 << 23})).contains("at most 1073741824 bytes"));
-    assert!(refused(json!({"batch_size": u64::MAX, "transform": "raw"})).contains("batch_size"));
-    assert!(refused(json!({"transform": "raw", "layout": "nchw"})).contains("layout is nchw"));
+    assert!(
+        refused(json!({"batch_size": u64::MAX, "transform": "keep_encoded"}))
+            .contains("batch_size")
+    );
+    assert!(
+        refused(json!({"transform": "keep_encoded", "layout": "nchw"})).contains("layout is nchw")
+    );
     assert!(refused(json!({"world_size": u64::MAX})).contains("world_size"));
     assert!(refused(json!({"world_size": 0})).contains("world_size"));
     assert!(refused(json!({"rank": 4})).contains("rank"));

@@ -3,7 +3,7 @@
 - `open` a packed dataset for its records, by number or in order.
 - `Loader` gives batches of decoded images, from a dataset, a `Mix` of several, or a server.
 - `TrainTransform`, `EvalTransform` or a list of `RandomResizedCrop`, `RandAugment` and others say
-  what becomes of each image; `Raw` leaves it encoded.
+  what becomes of each image; `KeepEncoded` leaves it encoded.
 - `Mapped` puts Python functions of yours between a loader and the trainer.
 - `forebay.torch`, `forebay.jax` and `forebay.tf` have loaders that give their tensors, on the device.
 - `forebay.checkpoint` saves on a fast disk, and drains into a store behind the training.
@@ -45,11 +45,12 @@ from forebay._forebay import (
     Batch,
     Dataset,
     EvalTransform,
+    KeepEncoded,
     Loader,
-    Raw,
     Record,
     TrainTransform,
     __version__,
+    _renamed,
     open,
 )
 from forebay._map import Mapped
@@ -94,6 +95,7 @@ __all__ = [
     "GaussianBlur",
     "Grayscale",
     "ImageError",
+    "KeepEncoded",
     "Loader",
     "MapError",
     "Mapped",
@@ -113,7 +115,6 @@ __all__ = [
     "RandomResizedCrop",
     "RandomRotation",
     "RandomVerticalFlip",
-    "Raw",
     "Record",
     "Resize",
     "ServerError",
@@ -140,4 +141,6 @@ else:  # A checker would take every misspelt name for a module.
         # `forebay.torch` without an import of its own, and without the price of one.
         if name in ("checkpoint", "jax", "tf", "torch"):
             return importlib.import_module(f"forebay.{name}")
-        raise AttributeError(f"module 'forebay' has no attribute '{name}'")
+        instead = _renamed(name)
+        hint = f": {instead}" if instead else ""
+        raise AttributeError(f"module 'forebay' has no attribute '{name}'{hint}")

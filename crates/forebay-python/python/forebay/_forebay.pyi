@@ -23,7 +23,7 @@ __all__ = [
     "Epoch",
     "EvalTransform",
     "Loader",
-    "Raw",
+    "KeepEncoded",
     "Record",
     "Records",
     "Saved",
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 _Features: TypeAlias = dict[str, list[bytes] | list[int] | list[float]]
-_Transform: TypeAlias = TrainTransform | EvalTransform | Raw | Sequence[_Op]
+_Transform: TypeAlias = TrainTransform | EvalTransform | KeepEncoded | Sequence[_Op]
 
 def open(
     path: str | os.PathLike[str], *, storage_options: dict[str, str] | None = None
@@ -111,6 +111,7 @@ def _check_batch_transform(transform: _BatchTransform, /) -> None: ...
 def _check_transform(transform: _Op, /) -> dict[str, Any]: ...
 def _op_schemas() -> str: ...
 def _bytes(option: str, given: int | str | None, /) -> int | None: ...
+def _renamed(name: str) -> str | None: ...
 def _main(args: Sequence[str]) -> int: ...
 
 def _checkpoint_area() -> pathlib.Path: ...
@@ -444,7 +445,7 @@ class EvalTransform:
     def __getnewargs_ex__(self) -> tuple[tuple[int], dict[str, Any]]: ...
 
 @final
-class Raw:
+class KeepEncoded:
     """Nothing: images stay as they are stored, encoded, for those who decode them elsewhere.
 
     Batches have `encoded`, `offsets` and `image_bytes` instead of `images`, and their sizes vary. Of each
@@ -457,7 +458,7 @@ class Raw:
 
     Examples
     --------
-    >>> loader = forebay.Loader("packed/", transform=forebay.Raw())  # doctest: +SKIP
+    >>> loader = forebay.Loader("packed/", transform=forebay.KeepEncoded())  # doctest: +SKIP
     >>> for batch in loader:  # doctest: +SKIP
     ...     encoded, labels = batch.torch()
     ...     images = torchvision.io.decode_jpeg(encoded, device="cuda")
@@ -497,7 +498,7 @@ class Batch:
     a pool when the last array or tensor of it is gone. `numpy.from_dlpack`,
     `torch.from_dlpack` and `jax.dlpack.from_dlpack` take the batch itself for its images.
 
-    With `transform=Raw()` images stay encoded: there are `encoded`, `offsets`, `image_bytes`, `widths`
+    With `transform=KeepEncoded()` images stay encoded: there are `encoded`, `offsets`, `image_bytes`, `widths`
     and `heights` in the place of `images`, and the first of the pair is a list of memoryviews.
     """
     @property
@@ -579,7 +580,7 @@ class Batch:
         """The order of the axes of `images`: "nhwc" or "nchw"; None when they stay encoded."""
     @property
     def encoded(self) -> npt.NDArray[np.uint8]:
-        """With `transform=Raw()`: the encoded images, one after the other: uint8 of shape (bytes,).
+        """With `transform=KeepEncoded()`: the encoded images, one after the other: uint8 of shape (bytes,).
 
         Raises
         ------
@@ -588,7 +589,7 @@ class Batch:
         """
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
-        """With `transform=Raw()`: where each image begins in `encoded`: int64 of shape (N + 1,).
+        """With `transform=KeepEncoded()`: where each image begins in `encoded`: int64 of shape (N + 1,).
 
         The last one is the end of the last image.
 
@@ -599,7 +600,7 @@ class Batch:
         """
     @property
     def widths(self) -> npt.NDArray[np.int64]:
-        """With `transform=Raw()`: columns of each image in pixels: int64 of shape (N,).
+        """With `transform=KeepEncoded()`: columns of each image in pixels: int64 of shape (N,).
 
         As the image's header says; 0 for a format that Forebay does not read, or an image that failed.
 
@@ -610,7 +611,7 @@ class Batch:
         """
     @property
     def heights(self) -> npt.NDArray[np.int64]:
-        """With `transform=Raw()`: rows of each image in pixels: int64 of shape (N,); see `widths`.
+        """With `transform=KeepEncoded()`: rows of each image in pixels: int64 of shape (N,); see `widths`.
 
         Raises
         ------
@@ -618,7 +619,7 @@ class Batch:
             When images are decoded.
         """
     def image_bytes(self, index: int, /) -> memoryview:
-        """With `transform=Raw()`: the bytes of one encoded image, without a copy.
+        """With `transform=KeepEncoded()`: the bytes of one encoded image, without a copy.
 
         Parameters
         ----------
@@ -672,7 +673,7 @@ class Batch:
         -------
         tuple of torch.Tensor
             Of shape (N, H, W, 3) or (N, 3, H, W) and the batch's `dtype`, and int64 of shape (N,),
-            on the CPU. With `transform=Raw()` the first is a list of N tensors, uint8 of shape (bytes,), as
+            on the CPU. With `transform=KeepEncoded()` the first is a list of N tensors, uint8 of shape (bytes,), as
             `torchvision.io.decode_jpeg` takes them.
 
         Raises
@@ -786,10 +787,10 @@ class Loader:
     virtual_ranks : int, default 64
         Parts of the epoch that are read side by side, a multiple of the ranks.
         The order of samples depends on it.
-    transform : TrainTransform, EvalTransform, list of transforms or Raw, optional
+    transform : TrainTransform, EvalTransform, list of transforms or KeepEncoded, optional
         Transform of images: "train", "eval" or "raw", or as in CONFIG.toml: { kind = "train", size = 160 }, or a list.
         A list begins with `RandomResizedCrop`, or `Resize` and `CenterCrop`; then come flips and changes of color, `Normalize`,
-        and `RandomErasing`. With `Raw` images stay encoded.
+        and `RandomErasing`. With `KeepEncoded` images stay encoded.
     batch_transform : Mixup, CutMix or RandomChoice, optional
         How a batch is mixed: { kind = "Mixup", alpha = 0.2 }.
         See `Batch.labels_b`, `Batch.lam` and `Batch.one_hot`.
@@ -863,9 +864,9 @@ class Loader:
     connections : int, default 1
         Over how many TCP connections each batch comes at once, up to 16: for a network that one of them, or
         one core, does not fill.
-    spread : int, default 1
+    servers_per_rank : int, default 1
         From how many servers each batch comes at once, for a rank that takes more than one of them makes. `world_size`
-        times this has to divide `virtual_ranks`, and this `batch_size`. Batches stay the same. Not with `batch_transform`, `Raw` and
+        times this has to divide `virtual_ranks`, and this `batch_size`. Batches stay the same. Not with `batch_transform`, `KeepEncoded` and
         ``on_error="skip"``.
     storage_options : dict of str to str, optional
         How a store is reached, see `open`. Credentials come from the environment otherwise.
@@ -942,7 +943,7 @@ class Loader:
         timeout: float | None = 300.0,
         transport: Literal["auto", "shm", "tcp"] | None = None,
         connections: int = 1,
-        spread: int = 1,
+        servers_per_rank: int = 1,
         storage_options: dict[str, str] | None = None,
         token: str | None = None,
         token_file: str | os.PathLike[str] | None = None,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from forebay._adapter import loader_of, tree_map
 from forebay._batch import TensorBatch, TorchBatch
 from forebay._errors import OptionError
-from forebay._forebay import Batch, Raw
+from forebay._forebay import Batch, KeepEncoded
 from forebay._front import Front, Source
 from forebay._mix import Mix
 from forebay._options import library
@@ -46,7 +46,7 @@ class Loader(Front[Any, Any]):
     place of `torch.utils.data.DataLoader`, with no worker processes: decoding runs in native
     threads, or on a server.
 
-    With `transform=Raw()` images are a list of tensors, uint8 of shape (bytes,), that stay on the CPU
+    With `transform=KeepEncoded()` images are a list of tensors, uint8 of shape (bytes,), that stay on the CPU
     whatever the device: what `torchvision.io.decode_jpeg(images, device="cuda")` takes.
 
     With a GPU a thread copies each batch into pinned memory and from there to the device, on a
@@ -117,7 +117,7 @@ class Loader(Front[Any, Any]):
         place = _place(torch, device)
         finish = _Finish(torch, place, channels_last, normalize, float_dtype)
         if isinstance(source, str | os.PathLike | Mix):
-            if not isinstance(options.get("transform"), Raw):
+            if not isinstance(options.get("transform"), KeepEncoded):
                 # Functions are given pictures as everybody else has them.
                 options["layout"] = "nhwc" if channels_last or mapped else "nchw"
             elif not mapped:
@@ -265,7 +265,7 @@ class _Finish:
         """Raises `OptionError` if an option needs pixels: the images stay encoded."""
         for name, wanted in (("normalize", self.constants), ("channels_last", self.channels_last)):
             if wanted:
-                raise OptionError(f"{name}: the images stay encoded, as transform=Raw() has it")
+                raise OptionError(f"{name}: the images stay encoded, as transform=KeepEncoded() has it")
 
     def __call__(self, images: Any, rows_first: bool) -> Any:
         """Converts images of shape (N, H, W, 3) or, without `rows_first`, (N, 3, H, W)."""

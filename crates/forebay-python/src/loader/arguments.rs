@@ -72,7 +72,7 @@ pub(crate) struct Wish {
     /// Over how many connections each batch comes from a server.
     pub(crate) connections: usize,
     /// From how many servers at once.
-    pub(crate) spread: usize,
+    pub(crate) servers_per_rank: usize,
     /// How datasets are read.
     pub(crate) read: Reading,
     /// Ends whatever waits for the stores that they are in.
@@ -84,9 +84,9 @@ pub(crate) struct Wish {
 impl Wish {
     /// The same wish of a loader without a server, if it can be one.
     pub(crate) fn in_process(self) -> Result<Wish, Failure> {
-        if self.spread != 1 {
+        if self.servers_per_rank != 1 {
             let expected = "1: batches are made in this process";
-            return Err(refused("spread", self.spread, expected));
+            return Err(refused("servers_per_rank", self.servers_per_rank, expected));
         }
         match self.transport {
             None | Some(Transport::Auto) => Ok(self),

@@ -45,9 +45,9 @@ transport : {"auto", "shm", "tcp"}, optional
 connections : int, default 1
     Over how many TCP connections each batch comes at once, up to 16: for a network that one of them, or
     one core, does not fill.
-spread : int, default 1
+servers_per_rank : int, default 1
     From how many servers each batch comes at once, for a rank that takes more than one of them makes. `world_size`
-    times this has to divide `virtual_ranks`, and this `batch_size`. Batches stay the same. Not with `batch_transform`, `Raw` and
+    times this has to divide `virtual_ranks`, and this `batch_size`. Batches stay the same. Not with `batch_transform`, `KeepEncoded` and
     ``on_error="skip"``.
 storage_options : dict of str to str, optional
     How a store is reached, see `open`. Credentials come from the environment otherwise.
@@ -97,7 +97,7 @@ const OTHERS: [(&str, &str, &str); 13] = [
         "null",
     ),
     ("connections", "int", "1"),
-    ("spread", "int", "1"),
+    ("servers_per_rank", "int", "1"),
     ("storage_options", "dict[str, str] | None", "null"),
     ("token", "str | None", "null"),
     ("token_file", "str | os.PathLike[str] | None", "null"),
@@ -128,7 +128,7 @@ fn types(kind: Kind) -> (String, String) {
             );
         }
         Kind::Transform => (
-            "TrainTransform, EvalTransform, list of transforms or Raw",
+            "TrainTransform, EvalTransform, list of transforms or KeepEncoded",
             "_Transform",
         ),
         Kind::BatchTransform => ("Mixup, CutMix or RandomChoice", "_BatchTransform"),

@@ -87,7 +87,8 @@ fn batches_are_those_of_the_loader() {
             options.batch_transform = Some(BatchTransform::new(choices).unwrap());
             options.threads = 2;
             options.decode.exif = rank == 0;
-            options.decode.resize_like = [ResizeLike::OpenCv, ResizeLike::TensorFlow][rank as usize];
+            options.decode.resize_like =
+                [ResizeLike::OpenCv, ResizeLike::TensorFlow][rank as usize];
             options.decode.scaled = rank == 1;
             let split = dataset.split("train").unwrap();
             let mut loader = Loader::new(split, options.clone()).unwrap();
@@ -125,9 +126,9 @@ fn batches_from_several_servers_at_once_are_those_of_the_loader() {
     let servers = [serve(&dataset), serve(&dataset), serve(&dataset)];
     let addresses: Vec<String> = servers.iter().map(|s| s.addr().to_string()).collect();
     let url = format!("forebay://{}/set", addresses.join(","));
-    for (spread, transport) in [(2, Transport::Auto), (4, Transport::Tcp)] {
+    for (servers_per_rank, transport) in [(2, Transport::Auto), (4, Transport::Tcp)] {
         let client = ClientOptions {
-            spread,
+            servers_per_rank,
             ..support::over(transport)
         };
         let client = Client::connect(&url, client).unwrap();
@@ -153,7 +154,7 @@ fn batches_from_several_servers_at_once_are_those_of_the_loader() {
             while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
             let used = stream.servers();
             assert!(used.len() >= 2, "{used:?}");
-            assert_eq!(stream.server().split(',').count(), spread);
+            assert_eq!(stream.server().split(',').count(), servers_per_rank);
         }
         let refused = |change: fn(&mut Options), words: &str| {
             let mut options = Options::new(4, Transform::Train(TrainTransform::new(32)));
@@ -161,21 +162,33 @@ fn batches_from_several_servers_at_once_are_those_of_the_loader() {
             let Err(e) = client.open(options.to_schema().with_split("train")) else {
                 panic!("{words}");
             };
-            assert!(matches!(e, Error::Option { name: "spread", .. }), "{e}");
+            assert!(
+                matches!(
+                    e,
+                    Error::Option {
+                        name: "servers_per_rank",
+                        ..
+                    }
+                ),
+                "{e}"
+            );
             assert!(e.to_string().contains(words), "{e}");
         };
         refused(|o| o.batch_size = 5, "divides batches of 5");
         refused(|o| o.on_error = OnError::Skip, "on_error");
-        refused(|o| o.transform = Transform::Raw, "encoded");
+        refused(|o| o.transform = Transform::KeepEncoded, "encoded");
     }
     let nothing = ClientOptions {
-        spread: 0,
+        servers_per_rank: 0,
         ..ClientOptions::default()
     };
     let Err(e) = Client::connect(&url, nothing) else {
         panic!("from no server");
     };
-    assert!(e.to_string().contains("spread: expected 1 to 64"), "{e}");
+    assert!(
+        e.to_string().contains("servers_per_rank: expected 1 to 64"),
+        "{e}"
+    );
 }
 
 #[test]
@@ -261,7 +274,7 @@ fn encoded_images_travel_in_batches_of_any_size() {
     let (_dir, dataset) = packed(Format::INDEXED);
     let server = serve(&dataset);
     let split = dataset.split("train").unwrap();
-    let mut options = Options::new(2, Transform::Raw);
+    let mut options = Options::new(2, Transform::KeepEncoded);
     options.drop_last = false;
     let mut loader = Loader::new(split, options.clone()).unwrap();
     let mut sizes = Vec::new();
@@ -318,7 +331,7 @@ fn a_server_makes_no_batch_of_encoded_images_beyond_its_limit() {
     let (_dir, dataset) = packed(Format::INDEXED);
     let mut loader = Loader::new(
         dataset.split("train").unwrap(),
-        Options::new(2, Transform::Raw),
+        Options::new(2, Transform::KeepEncoded),
     )
     .unwrap();
     let typical = loader.options().batch_bytes().unwrap() as u64;
@@ -333,7 +346,7 @@ fn a_server_makes_no_batch_of_encoded_images_beyond_its_limit() {
     server.add_dataset("set", &dataset).unwrap();
     let server = server.spawn().unwrap();
     let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
-    let spec = Options::new(2, Transform::Raw)
+    let spec = Options::new(2, Transform::KeepEncoded)
         .to_schema()
         .with_split("train");
     let mut stream = client.open(spec).unwrap();
@@ -380,12 +393,12 @@ fn what_the_loader_refuses_arrives_typed() {
         |o| o.options.batch_size = Some(0),
         |o| o.options.batch_size = Some(1 << 23),
         |o| {
-            let raw = Options::new(1 << 29, Transform::Raw);
+            let raw = Options::new(1 << 29, Transform::KeepEncoded);
             o.options = raw.to_schema().with_split("train");
             o.options.drop_last = Some(false);
         },
         |o| {
-            o.options = Options::new(4, Transform::Raw)
+            o.options = Options::new(4, Transform::KeepEncoded)
                 .to_schema()
                 .with_split("train");
             o.options.layout = Some(Layout::Nchw);

@@ -182,7 +182,7 @@ fn parts_of_batches_go_over_one_by_one() {
     let log = Log::default();
     let [a, b, c] = servers(&log);
     let client = ClientOptions {
-        spread: 2,
+        servers_per_rank: 2,
         ..looking(Transport::Auto)
     };
     let client = Client::connect(&list(&[&a, &b, &c]), client).unwrap();

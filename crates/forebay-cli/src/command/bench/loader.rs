@@ -72,7 +72,7 @@ enum What {
     /// Resize, center crop
     Eval,
     /// Images stay encoded
-    Raw,
+    KeepEncoded,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -130,7 +130,7 @@ impl LoaderArgs {
                     Transform::Eval(EvalTransform::new(short, side)),
                 )
             }
-            What::Raw => ("encoded".to_owned(), Transform::Raw),
+            What::KeepEncoded => ("encoded".to_owned(), Transform::KeepEncoded),
         }
     }
 }

@@ -139,7 +139,7 @@ fn planned(
         bytes += range.end - range.start;
     }
     // What decides the order is what a loader makes of the same options.
-    let mut options = Options::new(1, Transform::Raw);
+    let mut options = Options::new(1, Transform::KeepEncoded);
     (options.rank, options.world_size) = (args.rank, args.world_size);
     options.virtual_ranks = args.virtual_ranks.unwrap_or(0);
     options.drop_last = false;

@@ -99,7 +99,7 @@ mod tests {
                 r#"transform = { kind = "EvalTransform", crop = 200 }"#,
                 Transform::Eval(EvalTransform::new(256, 200)),
             ),
-            (r#"transform = "raw""#, Transform::Raw),
+            (r#"transform = "keep_encoded""#, Transform::KeepEncoded),
         ] {
             assert_eq!(options(text).transform, expected);
         }
@@ -122,7 +122,7 @@ mod tests {
             (r#"transform = { kind = "train", sise = 3 }"#, "sise"),
             (r#"transform = { kind = "flip" }"#, "flip"),
             (r#"transform = { kind = "Resize", size = 3 }"#, "in a list"),
-            (r#"transform = ["raw"]"#, "number 1 of the list"),
+            (r#"transform = ["keep_encoded"]"#, "number 1 of the list"),
             (
                 r#"transform = [{ kind = "RandomResizedCrop" }, { kind = "Normalize" }, { kind = "Grayscale" }]"#,
                 "after Normalize",

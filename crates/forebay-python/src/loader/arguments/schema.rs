@@ -90,7 +90,7 @@ fn put(
 }
 
 fn mixing(transform: BatchTransform) -> forebay_options::Transforms {
-    let mut options = Options::new(1, Transform::Raw);
+    let mut options = Options::new(1, Transform::KeepEncoded);
     options.batch_transform = Some(transform);
     options
         .to_schema()

@@ -32,7 +32,7 @@ impl Wish {
             timeout: super::timeout(keywords.seconds("timeout", TIMEOUT_S)?)?,
             transport: super::transport(keywords.text("transport")?.as_deref())?,
             connections: size(keywords.number("connections")?),
-            spread: size(keywords.number("spread")?),
+            servers_per_rank: size(keywords.number("servers_per_rank")?),
             read: reading(origin.is_far(), &storage_options, cancel)?,
             cancel: cancel.clone(),
             given,

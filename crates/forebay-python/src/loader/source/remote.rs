@@ -36,7 +36,7 @@ pub(super) fn reach(url: &str, wish: Wish) -> Result<Box<dyn Opener>, Failure> {
         batch_timeout: ENDLESS,
         transport: transport_from_environment(wish.transport)?,
         connections: wish.connections,
-        spread: wish.spread,
+        servers_per_rank: wish.servers_per_rank,
         ..ClientOptions::default()
     }
     .with_environment()?;
