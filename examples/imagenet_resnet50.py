@@ -312,8 +312,8 @@ def main() -> int:
         run.save()
         if better and ranks.first:
             torch.save(run.model.state_dict(), args.output / "best.pt")
-    verdict = run.train_loader.stats()["verdict"]
-    run.log(event="end", step=run.step, best_top1=round(run.best, 4), loader=verdict)
+    bottleneck = run.train_loader.stats()["bottleneck"]
+    run.log(event="end", step=run.step, best_top1=round(run.best, 4), loader=bottleneck)
     run.train_loader.close()
     run.eval_loader.close()
     if ranks.world > 1:

@@ -100,7 +100,7 @@ fn one(place: &Location, options: &EpochOptions) -> Result<(Sample, String, Stri
         sample.seconds,
         opened.as_secs_f64(),
         first.unwrap_or_default().as_secs_f64(),
-        loader.stats().verdict(),
+        loader.stats().bottleneck(),
     );
     Ok((sample, dataset.fingerprint().to_owned(), note))
 }

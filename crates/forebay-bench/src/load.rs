@@ -72,7 +72,7 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<Report> {
 
 /// Busy and waiting times of each stage in a run, and its bottleneck.
 fn account(title: &str, stats: &Stats) -> Vec<String> {
-    let mut lines = vec![format!("{title}: {}", stats.verdict())];
+    let mut lines = vec![format!("{title}: {}", stats.bottleneck())];
     // Decode and transform share their threads, and the waits of both are the former's.
     let work = stats.transform.busy_s;
     for stage in stats.stages() {

@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 stage.name, stage.busy_s, stage.starved_s, stage.blocked_s
             );
         }
-        println!("  {}", stats.verdict());
+        println!("  {}", stats.bottleneck());
     }
     Ok(())
 }

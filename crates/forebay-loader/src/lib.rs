@@ -5,7 +5,7 @@
 //! - [`Loader`]: makes the batches of one rank, ahead of whoever takes them, with threads and
 //!   memory bounded by [`Options`].
 //! - [`Mix`]: several datasets as one, each with its share of the epoch.
-//! - [`Stats`]: what each stage did with its time, and the [`Verdict`]: what holds the trainer back.
+//! - [`Stats`]: what each stage did with its time, and the [`Bottleneck`]: what holds the trainer back.
 //! - [`Options::from_schema`]: options as every interface reads them; [`Options::to_schema`]: as they travel.
 //!
 //! `forebay-shard` reads records, `forebay-image` decodes images, and `forebay-wire` sends batches.
@@ -36,6 +36,6 @@ pub use plan::Shuffle;
 pub use sampling::{Sampling, Weights};
 pub use schema::MAX_BATCH_BYTES;
 pub use stats::{
-    Bound, CoresElsewhere, Network, Queues, READ_BOUNDS_S, ReadLevel, ReadTimes, StageStats, Stats,
-    Verdict,
+    Bottleneck, Bound, CoresElsewhere, Network, Queues, READ_BOUNDS_S, ReadLevel, ReadTimes,
+    StageStats, Stats,
 };

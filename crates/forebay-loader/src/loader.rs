@@ -33,7 +33,7 @@ use crate::stats::{Queues, ReadTimes, Stats};
 ///     while let Some(batch) = loader.next_batch()? {
 ///         println!("epoch {epoch}, step {}: {:?}", batch.step, batch.shape);
 ///     }
-///     println!("{}", loader.stats().verdict());
+///     println!("{}", loader.stats().bottleneck());
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -263,7 +263,7 @@ def test_statistics(source: str) -> None:
     # The same over the network: the server answers.
     assert {"fetch", "decode", "transform", "trainer"} <= set(stats["stages"])
     assert stats["stages"]["decode"]["threads"] >= 1
-    assert stats["verdict"]
+    assert stats["bottleneck"]
     expected = os.environ.get("FOREBAY_TRANSPORT") if source.startswith("forebay:") else None
     assert stats["transport"] == expected
 

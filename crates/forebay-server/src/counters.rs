@@ -174,12 +174,12 @@ mod tests {
     fn the_limit_is_found_on_either_side() {
         let seconds = Duration::from_secs;
         let judge = |server: &wire::Stats, starved| {
-            from_wire(server, seconds(starved), seconds(10)).verdict()
+            from_wire(server, seconds(starved), seconds(10)).bottleneck()
         };
         let slow_network = server([4.0, 0.0, 15.0], [8.0, 1.0, 1.0]);
-        let verdict = judge(&slow_network, 7);
-        assert_eq!(verdict.bound, Bound::Network);
-        let text = verdict.to_string();
+        let bottleneck = judge(&slow_network, 7);
+        assert_eq!(bottleneck.bound, Bound::Network);
+        let text = bottleneck.to_string();
         assert!(
             text.contains("15.0 MB/s") && text.contains("4.0x"),
             "{text}"

@@ -129,8 +129,8 @@ impl History {
                 .map(|stream| {
                     let did = Did::of_stream(&stream.stats);
                     let all: f64 = send(&stream.stats).iter().sum();
-                    let hungry = stream.hungry_s.min(all);
-                    (stream.connection, (did, [all - hungry, hungry]))
+                    let starved = stream.starved_s.min(all);
+                    (stream.connection, (did, [all - starved, starved]))
                 })
                 .collect(),
         };
@@ -249,7 +249,7 @@ impl History {
     }
 
     /// Seconds in the window during which the trainer of a connection had batches, and had none.
-    pub(crate) fn fed_and_hungry(&self, connection: u64) -> Option<[f64; 2]> {
+    pub(crate) fn fed_and_starved(&self, connection: u64) -> Option<[f64; 2]> {
         let (_, now) = self.window.back()?.streams.get(&connection)?;
         let then = self.window.front()?.streams.get(&connection);
         Some(between(then.map(|(_, times)| times), now))
@@ -379,7 +379,7 @@ mod tests {
                 },
                 stats,
                 counted: wire::Stats::default(),
-                hungry_s: batches as f64 * 0.25,
+                starved_s: batches as f64 * 0.25,
                 queues: Queues::default(),
                 reads: ReadTimes::default(),
             }],
@@ -408,8 +408,8 @@ mod tests {
         assert_eq!(history.rank_now("a", 4), Did::default());
         assert_eq!(history.cores(), 2.0);
         assert_eq!(history.stages("a")["send"], [7.5, 0.0, 22.5]);
-        assert_eq!(history.fed_and_hungry(1), Some([22.5, 7.5]));
-        assert_eq!(history.fed_and_hungry(2), None);
+        assert_eq!(history.fed_and_starved(1), Some([22.5, 7.5]));
+        assert_eq!(history.fed_and_starved(2), None);
         let line = history.all_line(|did| did.images);
         assert_eq!(
             line,

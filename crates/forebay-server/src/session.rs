@@ -230,13 +230,13 @@ impl<'a> Session<'a> {
             let began = Instant::now();
             self.link.spend(self.needed())?;
             self.stats.blocked += began.elapsed();
-            let hungry = self.link.has_taken_all(self.needed());
+            let starved = self.link.has_taken_all(self.needed());
             let began = Instant::now();
             let batch = self.source.next_batch();
             let waited = began.elapsed();
             self.stats.starved += waited;
-            if hungry {
-                self.stats.hungry += waited;
+            if starved {
+                self.stats.trainer_starved += waited;
             }
             if let Some(stop) = self.link.stopped() {
                 return Err(End::Stop(stop));
@@ -277,7 +277,7 @@ impl<'a> Session<'a> {
 
     fn send(&mut self, batch: Batch) -> Result<(), End> {
         self.lens.look(&batch);
-        let hungry = self.link.has_taken_all(self.needed());
+        let starved = self.link.has_taken_all(self.needed());
         let began = Instant::now();
         let payload_bytes = batch.images.len() as u64;
         if self.varies {
@@ -317,8 +317,8 @@ impl<'a> Session<'a> {
         }
         let sent = began.elapsed();
         self.stats.sending += sent;
-        if hungry {
-            self.stats.hungry += sent;
+        if starved {
+            self.stats.trainer_starved += sent;
         }
         self.link
             .at_step(step(self.per_epoch, batch.epoch, batch.step + 1));

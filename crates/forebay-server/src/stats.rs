@@ -22,7 +22,7 @@ pub struct StreamStats {
     pub blocked: Duration,
     /// The part of `sending` and `starved` during which the client had consumed everything sent
     /// before.
-    pub hungry: Duration,
+    pub trainer_starved: Duration,
 }
 
 impl StreamStats {

@@ -41,7 +41,7 @@ pub(crate) struct Totals {
     /// Storage throughput with one concurrent read of a stream, with two, and so on.
     pub(crate) levels: Vec<wire::ReadLevel>,
     /// Seconds during which trainers had consumed everything sent.
-    pub(crate) hungry_s: f64,
+    pub(crate) starved_s: f64,
     /// Streams that ended with an error, by its kind.
     pub(crate) failures: BTreeMap<&'static str, u64>,
 }
@@ -74,7 +74,7 @@ impl Totals {
     pub(crate) fn add_link(&mut self, link: &Link) {
         let reads = link.monitor().map(|monitor| monitor.reads());
         self.add(&link.counted_stats(), &reads.unwrap_or_default());
-        self.hungry_s += link.stats().hungry.as_secs_f64();
+        self.starved_s += link.stats().trainer_starved.as_secs_f64();
     }
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct Stream {
     /// Statistics for totals: work shared by several streams counts in one of them only.
     pub(crate) counted: wire::Stats,
     /// Seconds during which its trainer had consumed everything sent.
-    pub(crate) hungry_s: f64,
+    pub(crate) starved_s: f64,
     pub(crate) queues: Queues,
     pub(crate) reads: ReadTimes,
 }
@@ -150,7 +150,7 @@ impl Stream {
             live,
             stats: link.stats_message(),
             counted: link.counted_stats(),
-            hungry_s: link.stats().hungry.as_secs_f64(),
+            starved_s: link.stats().trainer_starved.as_secs_f64(),
             queues: monitor.as_ref().map(|m| m.queues()).unwrap_or_default(),
             reads: monitor.map(|m| m.reads()).unwrap_or_default(),
         })

@@ -1,20 +1,20 @@
 //! Statistics of a loader: the time of each stage.
 
+mod bottleneck;
 mod clock;
 mod levels;
 mod reads;
-mod verdict;
 
 use std::time::Duration;
 
 use forebay_shard::StorageStats;
 
+pub use bottleneck::{Bottleneck, Bound, CoresElsewhere};
 pub(crate) use clock::{Activity, Clock, CpuTime, Times, process_cpu_time};
 pub(crate) use levels::Levels;
 pub use levels::ReadLevel;
 pub(crate) use reads::ReadClock;
 pub use reads::{READ_BOUNDS_S, ReadTimes};
-pub use verdict::{Bound, CoresElsewhere, Verdict};
 
 /// The time of a stage's threads.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -161,8 +161,8 @@ impl Stats {
 
     /// Returns the bottleneck and its extent.
     #[must_use]
-    pub fn verdict(&self) -> Verdict {
-        verdict::judge(self)
+    pub fn bottleneck(&self) -> Bottleneck {
+        bottleneck::judge(self)
     }
 }
 

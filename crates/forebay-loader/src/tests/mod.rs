@@ -19,10 +19,10 @@ use dataset::Recipe;
 mod dataset;
 
 mod ahead;
+mod bottlenecks;
 mod cores;
 mod failures;
 mod memory;
-mod verdicts;
 mod waits;
 
 const SIDE: u32 = 10;

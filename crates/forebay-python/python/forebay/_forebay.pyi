@@ -726,7 +726,7 @@ class _Stats(TypedDict):
     wait_s: float
     transport: Literal["shm", "tcp"] | None
     stages: dict[str, _Stage]
-    verdict: str | None
+    bottleneck: str | None
     storage: _Storage | None
     failed: int
     failures: list[str]
@@ -1079,7 +1079,7 @@ class Loader:
             how long loops waited for batches; "transport", how batches come: "shm" or "tcp" from a server,
             None where they are made in this process; "stages", with "busy_s", "starved_s" (waiting
             for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
-            included; "verdict", a sentence that tells what holds the trainer back, or None while a
+            included; "bottleneck", a sentence that tells what holds the trainer back, or None while a
             server does not answer; "failed", how many
             samples were replaced (see `on_error`), and "failures", what was wrong with the last of them;
             "storage", None for local files, and for a dataset in a store what was counted since it was

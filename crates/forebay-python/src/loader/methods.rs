@@ -298,7 +298,7 @@ impl PyLoader {
     ///     how long loops waited for batches; "transport", how batches come: "shm" or "tcp" from a server,
     ///     None where they are made in this process; "stages", with "busy_s", "starved_s" (waiting
     ///     for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
-    ///     included; "verdict", a sentence that tells what holds the trainer back, or None while a
+    ///     included; "bottleneck", a sentence that tells what holds the trainer back, or None while a
     ///     server does not answer; "failed", how many
     ///     samples were replaced (see `on_error`), and "failures", what was wrong with the last of them;
     ///     "storage", None for local files, and for a dataset in a store what was counted since it was
@@ -333,7 +333,7 @@ impl PyLoader {
         all.set_item("wait_s", waited.as_secs_f64())?;
         all.set_item("transport", handle.transport())?;
         all.set_item("stages", stages)?;
-        all.set_item("verdict", counters.verdict)?;
+        all.set_item("bottleneck", counters.bottleneck)?;
         all.set_item("storage", storage(py, stats.traffic.as_ref())?)?;
         all.set_item("failed", stats.failed)?;
         all.set_item("failures", stats.failures)?;

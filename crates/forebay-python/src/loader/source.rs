@@ -82,7 +82,7 @@ pub(super) struct Servers {
 pub(super) struct Counters {
     pub(super) wire: wire::Stats,
     /// What holds the trainer back, in a sentence.
-    pub(super) verdict: Option<String>,
+    pub(super) bottleneck: Option<String>,
 }
 
 /// Where samples come from, as given.

@@ -131,12 +131,12 @@ fn streams(page: &mut Page, survey: &Survey) {
             }
         }
     }
-    let mut hungry = page.counter(
-        "forebay_trainer_hungry_seconds_total",
+    let mut starved = page.counter(
+        "forebay_trainer_starved_seconds_total",
         "Time during which trainers waited for batches.",
     );
     for (name, totals) in &survey.totals {
-        hungry.line(&[("name", name)], totals.hungry_s);
+        starved.line(&[("name", name)], totals.starved_s);
     }
     let mut reads = page.family(
         "forebay_read_seconds",
@@ -501,7 +501,7 @@ mod tests {
         totals.add(&stats, &reads);
         totals.add(&stats, &reads);
         totals.failures.insert("image", 2);
-        totals.hungry_s = 1.5;
+        totals.starved_s = 1.5;
         let stream = |rank, step| Stream {
             connection: rank,
             peer: Peer::Process(7),
@@ -517,7 +517,7 @@ mod tests {
             },
             stats: wire::Stats::default(),
             counted: wire::Stats::default(),
-            hungry_s: 0.0,
+            starved_s: 0.0,
             queues: Queues {
                 unread_samples: 5,
                 ready_batches: 2,
@@ -548,7 +548,7 @@ mod tests {
             "forebay_payload_bytes_total{name=\"resnet\"} 600",
             "forebay_stage_seconds_total{name=\"resnet\",stage=\"decode\",state=\"busy\"} 3",
             "forebay_stream_failures_total{name=\"resnet\",kind=\"image\"} 2",
-            "forebay_trainer_hungry_seconds_total{name=\"resnet\"} 1.5",
+            "forebay_trainer_starved_seconds_total{name=\"resnet\"} 1.5",
             "forebay_streams{name=\"resnet\"} 3",
             "forebay_credit_bytes{name=\"resnet\"} 30",
             "forebay_queue_samples{name=\"resnet\",queue=\"unread\"} 15",

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use super::verdict::{Window, judge};
+use super::bottleneck::{Window, judge};
 use super::{
-    CacheReport, Connections, Counts, EventReport, FORMAT, Judgement, Lines, ProcessReport,
+    BottleneckReport, CacheReport, Connections, Counts, EventReport, FORMAT, Lines, ProcessReport,
     QueueReport, Rank, Rates, Report, Served, StageReport, StoreReport, TierReport,
 };
 use crate::history::{Did, History, per_s};
@@ -63,7 +63,7 @@ impl Desk<'_> {
             .to_owned(),
             images: self.images,
             window_s: round(history.window_s()),
-            verdict: headline(&served),
+            bottleneck: headline(&served),
             now: self.rates(history.all_now()),
             totals: all,
             history: Lines {
@@ -133,11 +133,11 @@ impl Desk<'_> {
         let did = history.name_now(name);
         let trainers = streams
             .iter()
-            .filter_map(|stream| history.fed_and_hungry(stream.connection))
+            .filter_map(|stream| history.fed_and_starved(stream.connection))
             .fold([0.0; 2], |sum, times| {
                 [sum[0] + times[0], sum[1] + times[1]]
             });
-        let verdict = judge(&Window {
+        let bottleneck = judge(&Window {
             seconds: history.window_s(),
             streams: streams.len() as u64,
             did,
@@ -160,8 +160,8 @@ impl Desk<'_> {
             } else {
                 0
             };
-            let [fed, hungry] = history
-                .fed_and_hungry(stream.connection)
+            let [fed, starved] = history
+                .fed_and_starved(stream.connection)
                 .unwrap_or_default();
             Rank {
                 rank: live.rank,
@@ -177,7 +177,7 @@ impl Desk<'_> {
                 steps: live.per_epoch,
                 lag_batches: lag,
                 images_per_s: self.rates(history.rank_now(name, live.rank)).images_per_s,
-                waits: round(per_s(hungry, fed + hungry)),
+                waits: round(per_s(starved, fed + starved)),
                 ready_batches: stream.queues.ready_batches,
                 history: match i < MOST_LINES {
                     true => rounded(history.rank_line(name, live.rank, |did| did.images)),
@@ -199,7 +199,7 @@ impl Desk<'_> {
             dataset,
             now: self.rates(did),
             totals: counts(totals),
-            verdict,
+            bottleneck,
             stages: stage_reports(&stages, &threads),
             queues: queues(&streams),
             history: rounded(history.name_line(name, |did| did.images)),
@@ -258,22 +258,22 @@ impl Desk<'_> {
     }
 }
 
-/// The verdict on the name with the highest image rate, prefixed by the name if several are active.
-fn headline(served: &[Served]) -> Judgement {
+/// The bottleneck of the name with the highest image rate, prefixed by the name if several are active.
+fn headline(served: &[Served]) -> BottleneckReport {
     let mut busy: Vec<&Served> = served
         .iter()
         .filter(|served| !served.ranks.is_empty())
         .collect();
     busy.sort_by(|a, b| b.now.images_per_s.total_cmp(&a.now.images_per_s));
     match &busy[..] {
-        [] => Judgement {
+        [] => BottleneckReport {
             bound: "idle".to_owned(),
             text: "idle: no trainer is connected".to_owned(),
         },
-        [only] => only.verdict.clone(),
-        [first, ..] => Judgement {
-            bound: first.verdict.bound.clone(),
-            text: format!("{}: {}", first.name, first.verdict.text),
+        [only] => only.bottleneck.clone(),
+        [first, ..] => BottleneckReport {
+            bound: first.bottleneck.bound.clone(),
+            text: format!("{}: {}", first.name, first.bottleneck.text),
         },
     }
 }
@@ -419,7 +419,7 @@ mod tests {
             },
             stats: stats.clone(),
             counted: wire::Stats::default(),
-            hungry_s: if rank == 0 { s } else { 0.0 },
+            starved_s: if rank == 0 { s } else { 0.0 },
             queues: Queues {
                 ready_batches: 1,
                 ..Queues::default()
@@ -468,24 +468,24 @@ mod tests {
         assert_eq!((report.format, report.time_s), (FORMAT, 77.0));
         assert_eq!(report.now.images_per_s, 1024.0);
         assert_eq!(report.process.cpu_cores, 7.5);
-        assert_eq!(report.verdict.bound, "decode");
+        assert_eq!(report.bottleneck.bound, "decode");
         assert!(
             report
-                .verdict
+                .bottleneck
                 .text
                 .contains("16 threads on 8 cores busy 100 %")
                 && report
-                    .verdict
+                    .bottleneck
                     .text
                     .contains("storage could give at least 2.0x"),
             "{}",
-            report.verdict.text
+            report.bottleneck.text
         );
         let [imagenet, resnet] = &report.served[..] else {
             panic!("{:?}", report.served)
         };
         assert_eq!(
-            (imagenet.kind.as_str(), imagenet.verdict.bound.as_str()),
+            (imagenet.kind.as_str(), imagenet.bottleneck.bound.as_str()),
             ("dataset", "idle")
         );
         assert_eq!(

@@ -4,8 +4,8 @@
 //! Within a [`FORMAT`], fields may be added but none changes its meaning. Unknown numbers are 0 and
 //! unknown lists empty. Readers should ignore fields that they do not know.
 
+mod bottleneck;
 mod build;
-mod verdict;
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub struct Report {
     /// Seconds over which all rates and stage fractions are averaged.
     pub window_s: f64,
     /// The bottleneck of the busiest dataset or job.
-    pub verdict: Judgement,
+    pub bottleneck: BottleneckReport,
     /// Current rates over all streams.
     pub now: Rates,
     /// Totals over all streams, since the server started.
@@ -57,7 +57,7 @@ pub struct Report {
 /// The bottleneck of trainers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Judgement {
+pub struct BottleneckReport {
     /// `trainer` (the best case), `decode`, `storage`, `network`, `idle` without trainers, or
     /// `unknown`.
     pub bound: String,
@@ -170,7 +170,7 @@ pub struct Served {
     /// Totals of its streams, since the server started.
     pub totals: Counts,
     /// The bottleneck of its trainers.
-    pub verdict: Judgement,
+    pub bottleneck: BottleneckReport,
     /// Time of its streams by stage, in pipeline order: `fetch`, `decode`, `transform`, `send`.
     pub stages: Vec<StageReport>,
     /// Queues of its streams.

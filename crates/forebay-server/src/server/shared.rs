@@ -92,7 +92,7 @@ impl Shared {
         for stream in open.iter().filter_map(|link| Stream::of(link)) {
             let of_name = totals.entry(stream.live.name.clone()).or_default();
             of_name.add(&stream.counted, &stream.reads);
-            of_name.hungry_s += stream.hungry_s;
+            of_name.starved_s += stream.starved_s;
             streams.push(stream);
         }
         streams.sort_by_key(|stream| stream.connection);

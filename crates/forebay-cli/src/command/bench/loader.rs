@@ -14,9 +14,6 @@ use crate::console::Console;
 use crate::failure::Failure;
 use crate::quantity::{parse_duration, parse_size};
 
-/// Samples a batch where nothing is given.
-const BATCH_SIZE: u64 = 64;
-
 #[derive(Debug, Args)]
 pub(super) struct LoaderArgs {
     /// A dataset
@@ -93,7 +90,6 @@ impl LoaderArgs {
         let transforms = self.transform.iter().map(|&what| self.transform(what));
         let transforms: Vec<(String, Transform)> = transforms.collect();
         let mut given = self.options.read()?;
-        given.batch_size.get_or_insert(BATCH_SIZE);
         given.drop_last.get_or_insert(false);
         // The transform is one of those in turn.
         let mut options =

@@ -89,7 +89,7 @@ impl Report {
         for line in self.stage_table().lines(paint) {
             console.line(line);
         }
-        console.line(format!("  {}", paint.dim(self.verdict())));
+        console.line(format!("  {}", paint.dim(self.bottleneck())));
         if self.stream.elapsed < STEADY {
             console.line(format!(
                 "  {}",
@@ -223,7 +223,7 @@ impl Report {
     }
 
     /// Which stage worked most, and what the figures are of.
-    fn verdict(&self) -> String {
+    fn bottleneck(&self) -> String {
         let stages = &self.stream.stages;
         let all: f64 = stages.iter().map(|stage| stage.busy_s).sum();
         let busiest = stages.iter().max_by(|a, b| a.busy_s.total_cmp(&b.busy_s));

@@ -70,9 +70,9 @@ impl View {
             0..2 => vec![left],
             gap => vec![format!("{left}{}{}", " ".repeat(gap), paint.dim(right))],
         };
-        let verdict = printable(&report.verdict.text);
-        for line in wrap(&verdict, self.columns) {
-            lines.push(match report.verdict.bound.as_str() {
+        let bottleneck = printable(&report.bottleneck.text);
+        for line in wrap(&bottleneck, self.columns) {
+            lines.push(match report.bottleneck.bound.as_str() {
                 "trainer" => paint.green(line),
                 "idle" | "unknown" => paint.dim(line),
                 _ => paint.yellow(line),
@@ -131,7 +131,7 @@ impl View {
         .collect()
     }
 
-    fn served(&self, served: &Served, with_verdict: bool) -> Vec<String> {
+    fn served(&self, served: &Served, with_bottleneck: bool) -> Vec<String> {
         let paint = self.paint;
         let now = &served.now;
         let mut lines = vec![format!(
@@ -142,8 +142,8 @@ impl View {
             rate(now.batches_per_s),
             bytes(now.payload_bytes_per_s as u64),
         )];
-        if with_verdict {
-            let text = printable(&served.verdict.text);
+        if with_bottleneck {
+            let text = printable(&served.bottleneck.text);
             let indented = wrap(&text, self.columns.saturating_sub(2)).into_iter();
             lines.extend(indented.map(|line| paint.dim(format!("  {line}"))));
         }
@@ -388,7 +388,7 @@ fn wrap(text: &str, columns: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_server::report::{EventReport, Judgement, Lines, Rates};
+    use forebay_server::report::{BottleneckReport, EventReport, Lines, Rates};
 
     fn report() -> Report {
         let stage = |name: &str, busy, starved, blocked| StageReport {
@@ -424,7 +424,7 @@ mod tests {
             started_s: 100.0,
             version: "0.1.0".to_owned(),
             state: "serving".to_owned(),
-            verdict: Judgement {
+            bottleneck: BottleneckReport {
                 bound: "decode".to_owned(),
                 text: "decode-bound: 8 threads busy 97 %, the trainer waited 52 % of its time; storage could give 20.0x; add threads, or pack with --resize-short".to_owned(),
             },

@@ -162,7 +162,7 @@ impl Handle for Hold {
     fn counters(&self) -> Counters {
         let stats = self.monitor.stats();
         Counters {
-            verdict: Some(stats.verdict().to_string()),
+            bottleneck: Some(stats.bottleneck().to_string()),
             wire: counters::to_wire(&stats),
         }
     }

@@ -225,7 +225,7 @@ impl Handle for Shared {
                     payload_bytes: stats.payload_bytes,
                     ..wire::Stats::default()
                 },
-                verdict: None,
+                bottleneck: None,
             };
         };
         let all = counters::from_wire(&server, stats.starved, self.opened.elapsed());
@@ -240,7 +240,7 @@ impl Handle for Shared {
             threads: 1,
         });
         Counters {
-            verdict: Some(all.verdict().to_string()),
+            bottleneck: Some(all.bottleneck().to_string()),
             wire: server,
         }
     }

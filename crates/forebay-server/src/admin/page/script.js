@@ -166,11 +166,11 @@ function withoutBound(text) {
   return found[1] ? found[1] + ": " + sentence : sentence.charAt(0).toUpperCase() + sentence.slice(1);
 }
 
-function showVerdict(status) {
-  const bound = status.verdict.bound in BOUNDS ? status.verdict.bound : "unknown";
-  note($("verdict"), "data-bound", bound);
-  say($("verdict-bound"), BOUNDS[bound]);
-  say($("verdict-text"), withoutBound(status.verdict.text));
+function showBottleneck(status) {
+  const bound = status.bottleneck.bound in BOUNDS ? status.bottleneck.bound : "unknown";
+  note($("bottleneck"), "data-bound", bound);
+  say($("bottleneck-bound"), BOUNDS[bound]);
+  say($("bottleneck-text"), withoutBound(status.bottleneck.text));
   for (const tile of document.querySelectorAll(".tile")) {
     tile.classList.toggle("limit", tile.dataset.part === bound);
   }
@@ -305,10 +305,10 @@ function updateCard(card, served, history, alone) {
   say(card.querySelector(".badge"), served.dataset ? "job of " + served.dataset : served.kind);
   say(card.querySelector(".rate"), perSecond(served.now.images_per_s) + " images/s");
   say(card.querySelector(".speed .aside"), bytes(served.now.payload_bytes_per_s) + "/s");
-  // One name alone has the verdict on top.
+  // One name alone has the bottleneck on top.
   const sentence = card.querySelector(".sentence");
   sentence.hidden = alone;
-  say(sentence, served.verdict.text);
+  say(sentence, served.bottleneck.text);
   const chart = card.querySelector(".chart");
   draw(chart.querySelector("svg"), served.history, shown(history));
   note(chart.querySelector("svg"), "aria-label", "Images a second of " + served.name + " in the last minutes");
@@ -613,7 +613,7 @@ function show(now) {
   state(now.state === "stopping" ? "stopping" : "serving", now.state);
   say($("version"), "version " + now.version);
   say($("uptime"), "up " + lasting(now.time_s - now.started_s));
-  showVerdict(now);
+  showBottleneck(now);
   showWay(now);
   showServed(now);
   showGallery(now);

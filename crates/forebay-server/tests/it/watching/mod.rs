@@ -157,7 +157,7 @@ fn the_report_follows_what_is_sent() {
     let watched = Watched::start(true);
     let before = watched.report_when(|_| true);
     assert_eq!((before.format, before.state.as_str()), (FORMAT, "serving"));
-    assert_eq!(before.verdict.bound, "idle");
+    assert_eq!(before.bottleneck.bound, "idle");
     let names: Vec<&str> = before.served.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names, ["pictures", "resnet"]);
     let trainers = Trainers::join(&watched.server, 2);
@@ -187,7 +187,7 @@ fn the_report_follows_what_is_sent() {
         let sum: f64 = parts.map(|s| s.busy + s.starved + s.blocked).sum();
         assert!((sum - 1.0).abs() < 0.01, "{name}: {sum}");
     }
-    assert!(!job.verdict.text.is_empty() && job.verdict.bound != "idle");
+    assert!(!job.bottleneck.text.is_empty() && job.bottleneck.bound != "idle");
     assert_eq!(report.cache.as_ref().unwrap().tiers[0].tier, "memory");
     let opened = |report: &Report| {
         report
@@ -457,6 +457,6 @@ fn the_dashboard_works_in_a_browser() {
     let _admin = Admin::start(address, server.status(), AdminOptions::default()).unwrap();
     page.wait("document.querySelector('#state').dataset.state === 'serving'");
     drop(trainers);
-    page.wait("document.querySelector('#verdict').dataset.bound === 'idle'");
+    page.wait("document.querySelector('#bottleneck').dataset.bound === 'idle'");
     page.wait("document.querySelector('#served .quiet')?.innerText.includes('no trainer now')");
 }

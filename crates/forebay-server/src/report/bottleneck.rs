@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_loader::Network;
 use forebay_wire::wire;
 
-use super::Judgement;
+use super::BottleneckReport;
 use crate::counters;
 use crate::history::Did;
 
@@ -29,8 +29,8 @@ pub(super) struct Window<'a> {
     pub(super) cpu_s: [f64; 2],
 }
 
-pub(super) fn judge(window: &Window<'_>) -> Judgement {
-    let says = |bound: &str, text: String| Judgement {
+pub(super) fn judge(window: &Window<'_>) -> BottleneckReport {
+    let says = |bound: &str, text: String| BottleneckReport {
         bound: bound.to_owned(),
         text,
     };
@@ -74,8 +74,8 @@ pub(super) fn judge(window: &Window<'_>) -> Judgement {
         ..wire::Stats::default()
     };
     let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
-    let [fed, hungry] = window.trainers;
-    let mut stats = counters::from_wire(&stats, seconds(hungry), seconds(fed + hungry));
+    let [fed, starved] = window.trainers;
+    let mut stats = counters::from_wire(&stats, seconds(starved), seconds(fed + starved));
     stats.network = Some(Network {
         sending: busy / all,
         waiting: starved / all,
@@ -84,16 +84,16 @@ pub(super) fn judge(window: &Window<'_>) -> Judgement {
     if window.streams > 1 {
         stats = stats.among_others();
     }
-    let verdict = stats.verdict();
-    says(verdict.bound.name(), verdict.to_string())
+    let bottleneck = stats.bottleneck();
+    says(bottleneck.bound.name(), bottleneck.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn bound(batches: u64, decode: [f64; 3], send: [f64; 3], hungry: f64) -> Judgement {
-        bound_of(1, batches, decode, send, hungry, 9.8)
+    fn bound(batches: u64, decode: [f64; 3], send: [f64; 3], starved: f64) -> BottleneckReport {
+        bound_of(1, batches, decode, send, starved, 9.8)
     }
 
     fn bound_of(
@@ -101,9 +101,9 @@ mod tests {
         batches: u64,
         decode: [f64; 3],
         send: [f64; 3],
-        hungry: f64,
+        starved: f64,
         cpu_s: f64,
-    ) -> Judgement {
+    ) -> BottleneckReport {
         let stages = [
             ("fetch", [2.0, 0.0, 38.0]),
             ("decode", decode),
@@ -121,7 +121,7 @@ mod tests {
                 payload_bytes: 38_500_000 * batches,
                 read_bytes: 1 << 20,
             },
-            trainers: [10.0 - hungry, hungry],
+            trainers: [10.0 - starved, starved],
             stages: &stages,
             threads: &threads.map(|(name, n)| (name.to_owned(), n)).into(),
             // A disk with fifty times the demanded throughput, with one reader or two.
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn each_limit_is_found() {
-        for (batches, decode, send, hungry, expected) in [
+        for (batches, decode, send, starved, expected) in [
             (10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0], 9.0, "decode"),
             (10, [3.0, 16.0, 0.0], [0.5, 9.5, 0.0], 9.0, "storage"),
             (10, [3.0, 0.0, 16.0], [9.0, 1.0, 0.0], 8.0, "network"),
@@ -150,7 +150,7 @@ mod tests {
             (0, [3.0, 0.0, 16.0], [0.0, 0.0, 10.0], 0.0, "trainer"),
             (0, [18.5, 0.2, 0.3], [0.0, 10.0, 0.0], 9.0, "unknown"),
         ] {
-            let found = bound(batches, decode, send, hungry);
+            let found = bound(batches, decode, send, starved);
             assert_eq!(found.bound, expected, "{}", found.text);
         }
         let decode = bound(10, [18.5, 0.2, 0.3], [0.5, 9.5, 0.0], 9.0).text;

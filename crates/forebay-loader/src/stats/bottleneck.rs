@@ -41,7 +41,7 @@ impl Bound {
 
 /// The bottleneck with measurements. Displayed, it is a sentence.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
+pub struct Bottleneck {
     /// The bottleneck.
     pub bound: Bound,
     /// Images decoded per second.
@@ -56,10 +56,10 @@ pub struct Verdict {
     pub fetch_busy: f64,
     /// Possible throughput of the decode threads relative to the current one, if nothing else
     /// limited them: as many of them can work concurrently as there are cores.
-    pub decode_could_give: f64,
+    pub decode_headroom: f64,
     /// Possible throughput of storage relative to the current demand: the best observed throughput,
     /// with any observed number of concurrent reads. `None` without any demand.
-    pub storage_could_give: Option<f64>,
+    pub storage_headroom: Option<f64>,
     /// The cores that decode threads got, if that is much less than they could have used and the
     /// rest of this process did not use them either: other processes did, or a CPU limit applies.
     pub cores_elsewhere: Option<CoresElsewhere>,
@@ -110,7 +110,7 @@ const DECODE_BLOCKED: f64 = 0.5;
 /// Decode threads that wait for records for more than this fraction are limited by storage.
 const DECODE_STARVED: f64 = 0.15;
 
-pub(super) fn judge(stats: &Stats) -> Verdict {
+pub(super) fn judge(stats: &Stats) -> Bottleneck {
     let part = |some: f64, all: f64| {
         if all > 0.0 {
             (some / all).clamp(0.0, 1.0)
@@ -135,7 +135,7 @@ pub(super) fn judge(stats: &Stats) -> Verdict {
     };
     let bytes_per_s = rate(stats.bytes_read);
     let best = levels::best(&stats.reads).filter(|_| bytes_per_s > 0.0);
-    let mut verdict = Verdict {
+    let mut bottleneck = Bottleneck {
         bound: Bound::Unknown,
         images_per_s: rate(stats.images),
         trainer_waits: part(trainer.starved_s, trainer.busy_s + trainer.starved_s),
@@ -145,8 +145,8 @@ pub(super) fn judge(stats: &Stats) -> Verdict {
             fetch.busy_s,
             fetch.busy_s + fetch.starved_s + fetch.blocked_s,
         ),
-        decode_could_give: (cores / decode_busy.max(1e-3)).max(1.0),
-        storage_could_give: best.map(|best: Best| (best.bytes_per_s / bytes_per_s).max(1.0)),
+        decode_headroom: (cores / decode_busy.max(1e-3)).max(1.0),
+        storage_headroom: best.map(|best: Best| (best.bytes_per_s / bytes_per_s).max(1.0)),
         cores_elsewhere: CoresElsewhere::of(stats, work),
         at_least: best.is_some_and(|best| best.is_least || stats.among_others),
         threads: decode.threads,
@@ -156,28 +156,28 @@ pub(super) fn judge(stats: &Stats) -> Verdict {
         network: stats.network,
         storage: stats.storage.clone(),
     };
-    verdict.bound = if stats.batches == 0 || stats.images == 0 {
+    bottleneck.bound = if stats.batches == 0 || stats.images == 0 {
         Bound::Unknown
-    } else if verdict.trainer_waits < TRAINER_WAITS {
+    } else if bottleneck.trainer_waits < TRAINER_WAITS {
         Bound::Trainer
-    } else if verdict
+    } else if bottleneck
         .network
         .is_some_and(|network| network.sending > network.waiting)
     {
         Bound::Network
     } else if part(decode.blocked_s, decode_time) > DECODE_BLOCKED {
         Bound::Trainer
-    } else if verdict.decode_starved > DECODE_STARVED
-        && verdict.decode_starved > part(decode.blocked_s, decode_time)
+    } else if bottleneck.decode_starved > DECODE_STARVED
+        && bottleneck.decode_starved > part(decode.blocked_s, decode_time)
     {
         Bound::Storage
     } else {
         Bound::Decode
     };
-    verdict
+    bottleneck
 }
 
-impl Verdict {
+impl Bottleneck {
     /// Returns whether each core already has a decode thread.
     fn cores_are_taken(&self) -> bool {
         (1..=self.threads).contains(&self.cores)
@@ -196,7 +196,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |part: f64| (part * 100.0).round();
         let times = |more: f64| match more {
@@ -204,7 +204,7 @@ impl fmt::Display for Verdict {
             more => format!("{more:.1}x"),
         };
         let storage = self
-            .storage_could_give
+            .storage_headroom
             .map(|more| match self.at_least && more < 100.0 {
                 true => format!("at least {}", times(more)),
                 false => times(more),
@@ -216,7 +216,7 @@ impl fmt::Display for Verdict {
                 f,
                 "trainer-bound: it waited {} % of its time for batches; {decoders} could give {}{}",
                 percent(self.trainer_waits),
-                times(self.decode_could_give),
+                times(self.decode_headroom),
                 storage.map_or_else(String::new, |storage| format!(", storage {storage}")),
             ),
             Bound::Decode => write!(
@@ -246,7 +246,7 @@ impl fmt::Display for Verdict {
                     percent(network.sending),
                     network.bytes_per_s / 1e6,
                     percent(self.trainer_waits),
-                    times(self.decode_could_give),
+                    times(self.decode_headroom),
                 )
             }
             Bound::Storage => write!(
@@ -261,7 +261,7 @@ impl fmt::Display for Verdict {
                 plural(self.readers, "reader"),
                 percent(self.fetch_busy),
                 self.bytes_per_s / 1e6,
-                times(self.decode_could_give),
+                times(self.decode_headroom),
             ),
         }
     }
@@ -320,7 +320,7 @@ mod tests {
             let mut stats = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
             stats.cores = 2;
             (stats.decode_cpu_s, stats.process_cpu_s) = (decode_cpu_s, process_cpu_s);
-            stats.verdict()
+            stats.bottleneck()
         };
         let hog = judge(5.0, 6.0);
         assert_eq!(hog.bound, Bound::Decode);
@@ -338,22 +338,22 @@ mod tests {
             (0.0, 0.0, "it is not known"),
             (f64::NAN, 5.0, "a server may say anything"),
         ] {
-            let verdict = judge(decode, process);
-            assert_eq!(verdict.cores_elsewhere, None, "{why}");
+            let bottleneck = judge(decode, process);
+            assert_eq!(bottleneck.cores_elsewhere, None, "{why}");
             assert!(
-                verdict.to_string().contains("each core has a thread"),
+                bottleneck.to_string().contains("each core has a thread"),
                 "{why}"
             );
         }
         // Threads that wait for records need no cores.
         let mut starved = stats([39.0, 0.0, 1.0], [3.0, 15.0, 0.0], 2.0, [1.0, 9.0]);
         (starved.cores, starved.decode_cpu_s) = (2, 4.8);
-        assert_eq!(starved.verdict().cores_elsewhere, None);
+        assert_eq!(starved.bottleneck().cores_elsewhere, None);
     }
 
     #[test]
     fn each_limit_is_found() {
-        let decode = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]).verdict();
+        let decode = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]).bottleneck();
         assert_eq!(decode.bound, Bound::Decode);
         assert_eq!(
             decode.to_string(),
@@ -363,7 +363,7 @@ mod tests {
         let mut alone = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
         alone.cores = 2;
         assert_eq!(
-            alone.clone().among_others().verdict().to_string(),
+            alone.clone().among_others().bottleneck().to_string(),
             "decode-bound: 2 threads busy 97 %, the trainer waited 95 % of its time; storage could give at least 20.0x; \
              each core has a thread: decode on more machines with forebay serve, or pack with --resize-short"
         );
@@ -377,18 +377,18 @@ mod tests {
         ];
         assert!(
             alone
-                .verdict()
+                .bottleneck()
                 .to_string()
                 .contains("storage could give at least 5.0x;")
         );
         alone.reads.clear();
         assert!(
             alone
-                .verdict()
+                .bottleneck()
                 .to_string()
                 .contains("of its time; add threads")
         );
-        let storage = stats([39.0, 0.0, 1.0], [3.0, 15.0, 0.0], 2.0, [1.0, 9.0]).verdict();
+        let storage = stats([39.0, 0.0, 1.0], [3.0, 15.0, 0.0], 2.0, [1.0, 9.0]).bottleneck();
         assert_eq!(storage.bound, Bound::Storage);
         assert!(
             storage
@@ -398,32 +398,32 @@ mod tests {
         );
         let mut far = stats([39.0, 0.0, 1.0], [3.0, 15.0, 0.0], 2.0, [1.0, 9.0]);
         far.storage = Some("s3://bucket/imagenet".to_owned());
-        let far = far.verdict().to_string();
+        let far = far.bottleneck().to_string();
         assert!(
             far.starts_with("storage-bound: s3://bucket/imagenet is slower"),
             "{far}"
         );
         let mut trainer = stats([2.0, 0.0, 38.0], [3.0, 0.1, 14.9], 2.0, [9.9, 0.1]);
         assert_eq!(
-            trainer.verdict().to_string(),
+            trainer.bottleneck().to_string(),
             "trainer-bound: it waited 1 % of its time for batches; 2 threads busy 25 % could give 4.0x, storage 20.0x"
         );
-        assert_eq!(trainer.verdict().bound, Bound::Trainer);
+        assert_eq!(trainer.bottleneck().bound, Bound::Trainer);
         // Two threads on one core do no more than one.
         trainer.cores = 1;
-        assert_eq!(trainer.verdict().decode_could_give, 2.0);
+        assert_eq!(trainer.bottleneck().decode_headroom, 2.0);
         assert_eq!(
-            trainer.verdict().to_string(),
+            trainer.bottleneck().to_string(),
             "trainer-bound: it waited 1 % of its time for batches; 2 threads on 1 core busy 50 % could give 2.0x, storage 20.0x"
         );
         // On a busy machine waking up takes a while, and more resources before the trainer would
         // not help.
-        let late = stats([2.0, 0.0, 38.0], [1.0, 0.0, 18.5], 0.5, [9.3, 0.7]).verdict();
+        let late = stats([2.0, 0.0, 38.0], [1.0, 0.0, 18.5], 0.5, [9.3, 0.7]).bottleneck();
         assert_eq!(late.bound, Bound::Trainer);
         let mut nothing = stats([0.0; 3], [0.0; 3], 0.0, [0.0; 2]);
-        assert!(nothing.verdict().to_string().contains("could give"));
+        assert!(nothing.bottleneck().to_string().contains("could give"));
         nothing.batches = 0;
-        assert_eq!(nothing.verdict().bound, Bound::Unknown);
+        assert_eq!(nothing.bottleneck().bound, Bound::Unknown);
     }
 
     #[test]

@@ -31,8 +31,8 @@ fn slow_storage_is_found() {
     let (_directory, mut loader) = gated(&Recipe::default(), options, &gate);
     while loader.next_batch().unwrap().is_some() {}
     let stats = loader.stats();
-    let verdict = stats.verdict();
-    assert_eq!(verdict.bound, Bound::Storage, "{verdict}");
+    let bottleneck = stats.bottleneck();
+    assert_eq!(bottleneck.bound, Bound::Storage, "{bottleneck}");
     assert_accounted(&stats);
 }
 
@@ -55,8 +55,8 @@ fn slow_decoding_is_found() {
     let begun = loader.stats();
     while loader.next_batch().unwrap().is_some() {}
     let stats = loader.stats();
-    let verdict = stats.since(&begun).verdict();
-    assert_eq!(verdict.bound, Bound::Decode, "{verdict}");
+    let bottleneck = stats.since(&begun).bottleneck();
+    assert_eq!(bottleneck.bound, Bound::Decode, "{bottleneck}");
     assert_accounted(&stats);
 }
 
@@ -73,8 +73,8 @@ fn a_slow_trainer_is_found() {
             .unwrap();
     }
     let stats = loader.stats();
-    let verdict = stats.since(&begun).verdict();
-    assert_eq!(verdict.bound, Bound::Trainer, "{verdict}");
+    let bottleneck = stats.since(&begun).bottleneck();
+    assert_eq!(bottleneck.bound, Bound::Trainer, "{bottleneck}");
     assert_accounted(&stats);
 }
 
@@ -96,7 +96,7 @@ fn assert_near(found: Option<f64>, expected: f64, stats: &Stats) {
     assert!(
         right,
         "{found} is not near {expected}: {} {stats:?}",
-        stats.verdict()
+        stats.bottleneck()
     );
 }
 
@@ -117,13 +117,13 @@ fn what_a_disk_could_give_is_what_it_gives() {
     let (_directory, mut loader) = throttled(&gate);
     while loader.next_batch().unwrap().is_some() {}
     let stats = loader.stats();
-    let verdict = stats.verdict();
-    assert_eq!(verdict.bound, Bound::Decode, "{verdict}");
+    let bottleneck = stats.bottleneck();
+    assert_eq!(bottleneck.bound, Bound::Decode, "{bottleneck}");
     let expected = stats.wall_s / seconds(&gate.read_held);
-    assert_near(verdict.storage_could_give, expected, &stats);
+    assert_near(bottleneck.storage_headroom, expected, &stats);
     assert!(
-        verdict.to_string().contains("storage could give"),
-        "{verdict}"
+        bottleneck.to_string().contains("storage could give"),
+        "{bottleneck}"
     );
 }
 
@@ -138,10 +138,10 @@ fn what_a_network_could_give_is_what_all_readers_get() {
     let (_directory, mut loader) = throttled(&gate);
     while loader.next_batch().unwrap().is_some() {}
     let stats = loader.stats();
-    let verdict = stats.verdict();
-    assert_eq!(verdict.bound, Bound::Decode, "{verdict}");
+    let bottleneck = stats.bottleneck();
+    assert_eq!(bottleneck.bound, Bound::Decode, "{bottleneck}");
     let expected = 4.0 * stats.wall_s / seconds(&gate.read_held);
-    assert_near(verdict.storage_could_give, expected, &stats);
+    assert_near(bottleneck.storage_headroom, expected, &stats);
 }
 
 #[test]
@@ -155,10 +155,10 @@ fn what_decoding_could_give_where_storage_is_slow() {
     let (_directory, mut loader) = throttled(&gate);
     while loader.next_batch().unwrap().is_some() {}
     let stats = loader.stats();
-    let verdict = stats.verdict();
-    assert_eq!(verdict.bound, Bound::Storage, "{verdict}");
+    let bottleneck = stats.bottleneck();
+    assert_eq!(bottleneck.bound, Bound::Storage, "{bottleneck}");
     let expected = stats.wall_s / seconds(&gate.decode_held);
-    assert_near(Some(verdict.decode_could_give), expected, &stats);
+    assert_near(Some(bottleneck.decode_headroom), expected, &stats);
 }
 
 #[test]
@@ -175,10 +175,10 @@ fn what_both_could_give_where_the_trainer_is_slow() {
         hold(milliseconds(40), &Mutex::default());
     }
     let stats = loader.stats();
-    let verdict = stats.verdict();
-    assert_eq!(verdict.bound, Bound::Trainer, "{verdict}");
+    let bottleneck = stats.bottleneck();
+    assert_eq!(bottleneck.bound, Bound::Trainer, "{bottleneck}");
     let decode = stats.wall_s / seconds(&gate.decode_held);
-    assert_near(Some(verdict.decode_could_give), decode, &stats);
+    assert_near(Some(bottleneck.decode_headroom), decode, &stats);
     let storage = stats.wall_s / seconds(&gate.read_held);
-    assert_near(verdict.storage_could_give, storage, &stats);
+    assert_near(bottleneck.storage_headroom, storage, &stats);
 }
