@@ -10,14 +10,14 @@ use crate::options::ClientOptions;
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// Failed attempts since the last batch arrived.
-pub(crate) struct Trouble {
+pub(crate) struct Failures {
     pub(crate) since: Option<Instant>,
     pub(crate) attempts: u32,
     back_off: Duration,
 }
 
-impl Trouble {
-    pub(crate) const NONE: Trouble = Trouble {
+impl Failures {
+    pub(crate) const NONE: Failures = Failures {
         since: None,
         attempts: 0,
         back_off: BACK_OFF.0,

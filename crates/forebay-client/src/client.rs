@@ -9,12 +9,12 @@ use forebay_wire::{BufferPool, Dtype, wire};
 use crate::back_off::while_busy;
 use crate::connection::{Connection, dial};
 use crate::error::{Error, Result};
-use crate::feed::Feed;
 use crate::options::{ClientOptions, OpenOptions};
 use crate::placement::Unit;
-use crate::roster::{self, Roster};
+use crate::resolver::{self, Resolver};
+use crate::server_stream::ServerStream;
 use crate::stream::Stream;
-use crate::terms::{self, Terms};
+use crate::stream_config::{self, StreamConfig};
 use crate::url::Url;
 use crate::wire_options;
 
@@ -24,7 +24,7 @@ const MOST_CONNECTIONS: usize = 16;
 /// A server that completed the handshake, with its description of the dataset.
 pub struct Client {
     url: Url,
-    roster: Arc<Roster>,
+    resolver: Arc<Resolver>,
     options: ClientOptions,
     welcome: wire::Welcome,
     job: Option<LoaderOptions>,
@@ -71,7 +71,7 @@ impl Client {
                 found: options.servers_per_rank.to_string(),
             });
         }
-        let roster = Arc::new(Roster::new(&url));
+        let resolver = Arc::new(Resolver::new(&url));
         // The stream is not known yet, so place the first one.
         let first = Unit {
             run: url.name(),
@@ -80,14 +80,14 @@ impl Client {
             ranks: 1,
         };
         let connection = while_busy(&options, || {
-            roster.try_all(|servers| {
-                let servers = roster::order(servers, &first, &[]);
+            resolver.try_all(|servers| {
+                let servers = resolver::order(servers, &first, &[]);
                 dial(&servers, &url, &options, &|_| Ok(()), Ok)
             })
         })?;
         let job = connection.welcome.job.clone();
         let job = job.map(|job| wire_options::read(job.spec));
-        let job = job.transpose().map_err(|found| Error::Disorder {
+        let job = job.transpose().map_err(|found| Error::Sequence {
             server: connection.server.clone(),
             what: "the job",
             expected: "options that this release knows".to_owned(),
@@ -95,7 +95,7 @@ impl Client {
         })?;
         Ok(Client {
             url,
-            roster,
+            resolver,
             options,
             job,
             welcome: connection.welcome.clone(),
@@ -163,28 +163,33 @@ impl Client {
         };
         let place = (open.epoch, open.position);
         let parts = self.options.servers_per_rank as u64;
-        let mut feeds = Vec::with_capacity(self.options.servers_per_rank);
+        let mut streams = Vec::with_capacity(self.options.servers_per_rank);
         let mut whole = StreamInfo::default();
         for part in 0..parts {
             let (connection, info) = self.open_part(&open, &asked, (part, parts))?;
-            let terms = self.terms(&open, &asked, (part, parts), &connection, info)?;
+            let config = self.config(&open, &asked, (part, parts), &connection, info)?;
             if part == 0 {
                 whole = StreamInfo {
-                    options: terms.options(),
-                    batch_bytes: terms.info.batch_bytes.saturating_mul(parts),
-                    ..terms.info.clone()
+                    options: config.options(),
+                    batch_bytes: config.info.batch_bytes.saturating_mul(parts),
+                    ..config.info.clone()
                 };
             }
-            feeds.push(Feed::start(Arc::new(terms), place, connection, None)?);
+            streams.push(ServerStream::start(
+                Arc::new(config),
+                place,
+                connection,
+                None,
+            )?);
         }
         let bytes = usize::try_from(whole.batch_bytes).unwrap_or(usize::MAX);
-        let pool = match (&self.options.pool, &feeds[..]) {
+        let pool = match (&self.options.pool, &streams[..]) {
             (Some(pool), _) => pool.clone(),
-            (None, [feed]) => feed.terms.pool.clone(),
+            (None, [stream]) => stream.config.pool.clone(),
             // One batch for the caller, one to fill.
             (None, _) => BufferPool::new(bytes.saturating_mul(2)),
         };
-        Ok(Stream::new(feeds, whole, pool, place))
+        Ok(Stream::new(streams, whole, pool, place))
     }
 
     /// Opens one slice of the stream's batches, on the server where it belongs or on the next one
@@ -205,15 +210,15 @@ impl Client {
             expected,
             found: part.1.to_string(),
         })?;
-        let run = terms::run(self.url.name(), &placed);
-        let unit = terms::unit(&run, &placed, part);
+        let run = stream_config::run(self.url.name(), &placed);
+        let unit = stream_config::unit(&run, &placed, part);
         let open_on = |mut connection: Connection| -> Result<(Connection, StreamInfo)> {
-            let checksum = Terms::checksum(&self.options, &connection);
+            let checksum = StreamConfig::checksum(&self.options, &connection);
             let info = connection.open(open, part, checksum, &self.url, &self.options)?;
             Ok((connection, info))
         };
         // The handshake may have been with another server than the one where this stream belongs.
-        let first = roster::home(&self.roster.last()?, &unit).map(|server| server.to_string());
+        let first = resolver::home(&self.resolver.last()?, &unit).map(|server| server.to_string());
         let kept = {
             let mut kept = self
                 .connection
@@ -237,25 +242,25 @@ impl Client {
             }
         }
         while_busy(&self.options, || {
-            self.roster.try_all(|servers| {
-                let servers = roster::order(servers, &unit, &[]);
+            self.resolver.try_all(|servers| {
+                let servers = resolver::order(servers, &unit, &[]);
                 dial(&servers, &self.url, &self.options, &|_| Ok(()), open_on)
             })
         })
     }
 
-    fn terms(
+    fn config(
         &self,
         open: &OpenOptions,
         asked: &LoaderOptions,
         part: Part,
         connection: &Connection,
         info: StreamInfo,
-    ) -> Result<Terms> {
+    ) -> Result<StreamConfig> {
         let options = &self.options;
         let mut opened = info.options.clone();
         if part.1 > 1 && info.world_size() < part.1 {
-            return Err(Error::Disorder {
+            return Err(Error::Sequence {
                 server: connection.server.clone(),
                 what: "parts of batches",
                 expected: format!("a part of {}", part.1),
@@ -274,7 +279,7 @@ impl Client {
                 let shown = |number: Option<u64>| {
                     number.map_or_else(|| "none".to_owned(), |n| n.to_string())
                 };
-                return Err(Error::Disorder {
+                return Err(Error::Sequence {
                     server: connection.server.clone(),
                     what,
                     expected: shown(expected),
@@ -284,7 +289,7 @@ impl Client {
         }
         if asked.dtype.is_some() && asked.dtype != opened.dtype {
             let shown = |dtype: Option<Dtype>| dtype.map_or("none", Dtype::name).to_owned();
-            return Err(Error::Disorder {
+            return Err(Error::Sequence {
                 server: connection.server.clone(),
                 what: "dtype",
                 expected: shown(asked.dtype),
@@ -320,9 +325,9 @@ impl Client {
             .pool
             .clone()
             .unwrap_or_else(|| BufferPool::new(kept));
-        Ok(Terms {
+        Ok(StreamConfig {
             url: self.url.clone(),
-            roster: Arc::clone(&self.roster),
+            resolver: Arc::clone(&self.resolver),
             options: options.clone(),
             part,
             info,

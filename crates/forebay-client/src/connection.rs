@@ -16,7 +16,7 @@ use forebay_wire::{
 
 use crate::error::{Error, Result};
 use crate::options::{ClientOptions, OpenOptions, Transport};
-use crate::roster::Server;
+use crate::resolver::Server;
 use crate::tls::{self, Trust};
 use crate::url::Url;
 use crate::wire_options;
@@ -43,7 +43,7 @@ pub(crate) struct Connection {
     /// Silence timeout of the server.
     pub(crate) silence: Duration,
     /// Additional connections of the same stream, which carry slices of its batches.
-    pub(crate) lanes: Vec<Connection>,
+    pub(crate) more: Vec<Connection>,
 }
 
 /// Connects to `servers` in order and returns the first result of `then` that succeeds. Returns
@@ -282,7 +282,7 @@ fn say_hello(
         socket,
         welcome: wire::Welcome::default(),
         silence: patience,
-        lanes: Vec::new(),
+        more: Vec::new(),
     };
     // A server that refuses may have closed before it read this; its answer can still be read.
     let written = connection.writer.write(&hello.into(), &[]);
@@ -355,12 +355,7 @@ impl Connection {
 
     /// Opens additional connections that join this stream with its `key`, to the same address,
     /// since a name may resolve to several servers.
-    fn dial_lanes(
-        &self,
-        key: &[u8],
-        url: &Url,
-        options: &ClientOptions,
-    ) -> Result<Vec<Connection>> {
+    fn dial_more(&self, key: &[u8], url: &Url, options: &ClientOptions) -> Result<Vec<Connection>> {
         let failed = |source| Error::Connect {
             server: self.server.clone(),
             source,
@@ -381,10 +376,14 @@ impl Connection {
             let stream = TcpStream::connect_timeout(&address, options.connect_timeout);
             let stream = stream.map_err(failed)?;
             let hello = hello.clone();
-            let (lane, _) = greet_tcp(stream, &self.place, hello, options, &access, &|_| Ok(()))?;
-            let silence = lane.silence;
-            lane.socket.set_read_timeout(silence).map_err(failed)?;
-            Ok(lane)
+            let (connection, _) =
+                greet_tcp(stream, &self.place, hello, options, &access, &|_| Ok(()))?;
+            let silence = connection.silence;
+            connection
+                .socket
+                .set_read_timeout(silence)
+                .map_err(failed)?;
+            Ok(connection)
         };
         (1..options.connections).map(dial).collect()
     }
@@ -431,9 +430,9 @@ impl Connection {
                 // The key is valid for this connection only.
                 let key = std::mem::take(&mut opened.join);
                 if options.connections > 1 && !key.is_empty() {
-                    self.lanes = self.dial_lanes(&key, url, options)?;
+                    self.more = self.dial_more(&key, url, options)?;
                 }
-                wire_options::info(opened).map_err(|found| Error::Disorder {
+                wire_options::info(opened).map_err(|found| Error::Sequence {
                     server: self.server.clone(),
                     what,
                     expected: "options that this release knows".to_owned(),

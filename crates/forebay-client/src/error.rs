@@ -170,7 +170,7 @@ pub enum Error {
     #[error(
         "{server} violated the order of the stream: {what}: expected {expected}, found {found}"
     )]
-    Disorder {
+    Sequence {
         /// The server.
         server: String,
         /// The field.

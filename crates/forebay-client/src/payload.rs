@@ -6,8 +6,8 @@ use std::sync::Arc;
 use forebay_wire::{Buffer, BufferPool, stream, wire};
 
 use crate::connection::Connection;
-use crate::lanes;
-use crate::sequence::Disorder;
+use crate::parallel;
+use crate::sequence::SequenceError;
 use crate::slots::Slots;
 
 /// Length of a batch's payload; `framed` bytes of it follow the header.
@@ -15,9 +15,9 @@ pub(crate) fn len_of(
     header: &wire::Batch,
     shared: Option<&wire::SharedPayload>,
     framed: u64,
-    lanes: usize,
-) -> Result<u64, Disorder> {
-    let bad = |expected: String, found: String| Disorder {
+    more: usize,
+) -> Result<u64, SequenceError> {
+    let bad = |expected: String, found: String| SequenceError {
         what: "payload",
         expected,
         found,
@@ -29,8 +29,8 @@ pub(crate) fn len_of(
             Err(bad(expected, "both".to_owned()))
         }
         None if header.parts.is_empty() => Ok(framed),
-        None => lanes::total(&header.parts, framed, lanes).ok_or_else(|| {
-            let most = lanes + 1;
+        None => parallel::total(&header.parts, framed, more).ok_or_else(|| {
+            let most = more + 1;
             let expected = format!("at most {most} parts, the first of {framed} bytes");
             let found = header.parts.get(..header.parts.len().min(20));
             bad(expected, format!("{:?}", found.unwrap_or_default()))
@@ -42,7 +42,7 @@ pub(crate) fn len_of(
 pub(crate) enum Unread {
     Wire(forebay_wire::Error),
     Memory(std::io::Error),
-    Shared(Disorder),
+    Shared(SequenceError),
 }
 
 /// Returns a payload in shared memory. Nothing was transferred, so no checksum is requested by
@@ -56,7 +56,7 @@ pub(crate) fn find(
     let images = slots
         .payload(shared, &connection.socket)
         .map_err(|impossible| {
-            Unread::Shared(Disorder {
+            Unread::Shared(SequenceError {
                 what: "shared memory",
                 expected: impossible.expected,
                 found: impossible.found,
@@ -76,11 +76,11 @@ pub(crate) fn read(
     let len = usize::try_from(payload_len)
         .map_err(|_| Unread::Memory(std::io::ErrorKind::OutOfMemory.into()))?;
     let mut images = pool.try_take(len).map_err(Unread::Memory)?;
-    let Connection { reader, lanes, .. } = connection;
+    let Connection { reader, more, .. } = connection;
     let read = if header.parts.is_empty() {
         reader.read_payload(&mut images, header.payload_crc32c)
     } else {
-        lanes::read(reader, lanes, header, &mut images)
+        parallel::read(reader, more, header, &mut images)
     };
     read.map_err(Unread::Wire)?;
     Ok(images)

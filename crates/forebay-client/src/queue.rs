@@ -75,7 +75,7 @@ pub(crate) struct State {
     connection: u64,
     socket: Option<Socket>,
     /// Sockets of the additional connections.
-    lanes: Vec<Socket>,
+    more: Vec<Socket>,
     failed: Option<Error>,
     over: bool,
     finished: bool,
@@ -86,7 +86,7 @@ pub(crate) struct State {
     /// Socket of the connection that is being prepared as the next one.
     spare: Option<Socket>,
     /// Whether a thread is searching for another server.
-    pub(crate) moving: bool,
+    pub(crate) migrating: bool,
     /// Position at which the next connection takes over. Until then the current server keeps its
     /// credit and gets no more.
     switch_at: Option<Place>,
@@ -152,7 +152,7 @@ impl Queue {
                 withheld: 0,
                 connection: 0,
                 socket: None,
-                lanes: Vec::new(),
+                more: Vec::new(),
                 failed: None,
                 over: false,
                 finished: false,
@@ -160,7 +160,7 @@ impl Queue {
                 dialling: false,
                 next,
                 spare: None,
-                moving: false,
+                migrating: false,
                 switch_at: None,
                 offered: None,
                 held_back: 0,
@@ -326,7 +326,7 @@ impl Queue {
         let given_up = std::mem::take(&mut state.items);
         state.queued_bytes = 0;
         let sockets = [state.socket.take(), state.spare.take()];
-        for socket in sockets.iter().flatten().chain(&state.lanes) {
+        for socket in sockets.iter().flatten().chain(&state.more) {
             socket.shutdown(Shutdown::Both);
         }
         let offered = state.offered.take();

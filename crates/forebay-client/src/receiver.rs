@@ -8,15 +8,15 @@ use forebay_wire::batch::from_header;
 use forebay_wire::text::printable;
 use forebay_wire::{FrameWriter, Message, wire};
 
-use crate::back_off::{Trouble, jittered};
+use crate::back_off::{Failures, jittered};
 use crate::connection::{Connection, broken, remote};
 use crate::error::{Error, Result};
-use crate::moving::{self, Why};
+use crate::migration::{self, Why};
 use crate::payload::{self, Unread};
 use crate::queue::{Item, Queue};
-use crate::sequence::{Disorder, Sequence};
+use crate::sequence::{Sequence, SequenceError};
 use crate::slots::Slots;
-use crate::terms::Terms;
+use crate::stream_config::StreamConfig;
 
 /// Interval between searches for another server when the current one stops.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -27,10 +27,10 @@ const MOST_LOOKS: u32 = 8;
 pub(crate) const HOLD_UP: Duration = Duration::from_secs(5);
 
 pub(crate) struct Receiver {
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) config: Arc<StreamConfig>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) sequence: Sequence,
-    pub(crate) trouble: Trouble,
+    pub(crate) failures: Failures,
     /// When the connection was lost, until the next batch arrives.
     pub(crate) lost_at: Option<Instant>,
     /// Shared memory of the current connection.
@@ -45,17 +45,17 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(crate) fn new(
-        terms: Arc<Terms>,
+        config: Arc<StreamConfig>,
         queue: Arc<Queue>,
         sequence: Sequence,
         slots: Arc<Slots>,
     ) -> Self {
         Receiver {
             slots,
-            terms,
+            config,
             queue,
             sequence,
-            trouble: Trouble::NONE,
+            failures: Failures::NONE,
             lost_at: None,
             leaving: false,
             next_look: None,
@@ -75,7 +75,7 @@ impl Receiver {
             }
             self.queue.disconnected();
             if self.sequence.place() != before {
-                self.trouble = Trouble::NONE;
+                self.failures = Failures::NONE;
             }
             let mut lost = std::mem::take(&mut connection.server);
             let next = match received {
@@ -104,7 +104,7 @@ impl Receiver {
     pub(crate) fn take_over(&mut self, connection: Connection) -> Result<Connection> {
         self.queue.adopt(&connection.socket)?;
         self.sequence.reconnected();
-        self.slots = connect(&self.queue, &connection, &self.terms)?;
+        self.slots = connect(&self.queue, &connection, &self.config)?;
         self.schedule(&connection);
         Ok(connection)
     }
@@ -112,15 +112,15 @@ impl Receiver {
     /// Schedules the first search for another server on a new connection, if there is a reason.
     fn schedule(&mut self, connection: &Connection) {
         (self.leaving, self.looks, self.next_look) = (false, 0, None);
-        let (roster, every) = (&self.terms.roster, self.terms.options.look_every);
+        let (resolver, every) = (&self.config.resolver, self.config.options.look_every);
         let stays = || {
-            let Ok(servers) = roster.last() else {
+            let Ok(servers) = resolver.last() else {
                 return true;
             };
-            let home = self.terms.home(&servers);
+            let home = self.config.home(&servers);
             home.is_none_or(|home| home.to_string() == connection.server)
         };
-        if !every.is_zero() && (roster.may_change() || !stays()) {
+        if !every.is_zero() && (resolver.may_change() || !stays()) {
             self.next_look = Some(Instant::now() + jittered(every));
         }
     }
@@ -144,14 +144,14 @@ impl Receiver {
             } else {
                 Why::Home
             };
-            moving::start(why, &self.terms, &self.queue, &self.sequence);
+            migration::start(why, &self.config, &self.queue, &self.sequence);
             self.looks = (self.looks + 1).min(MOST_LOOKS);
-            let every = self.terms.options.look_every;
+            let every = self.config.options.look_every;
             let wait = match why {
                 Why::Leaving => LOOK_AGAIN,
                 // With a fixed list, the only reason is that the home server is down: retry at
                 // growing intervals.
-                Why::Home if self.terms.roster.may_change() => every,
+                Why::Home if self.config.resolver.may_change() => every,
                 Why::Home => every * self.looks,
             };
             self.next_look = Some(Instant::now() + jittered(wait));
@@ -165,7 +165,7 @@ impl Receiver {
         let server = connection.server.clone();
         loop {
             if self
-                .terms
+                .config
                 .until
                 .is_some_and(|until| self.sequence.epoch >= until)
             {
@@ -184,7 +184,7 @@ impl Receiver {
                 Message::EpochEnd(end) => {
                     self.sequence
                         .epoch_end(&end)
-                        .map_err(|d| disorder(&server, d))?;
+                        .map_err(|d| out_of_order(&server, d))?;
                     let next = self.sequence.place();
                     let end = Item::EpochEnd(end.epoch);
                     self.queue.push(end, |state| state.next = next);
@@ -229,12 +229,12 @@ impl Receiver {
         mut header: wire::Batch,
         payload_len: u64,
     ) -> Result<()> {
-        let terms = Arc::clone(&self.terms);
+        let config = Arc::clone(&self.config);
         let shared = header.shared.take();
-        let lanes = connection.lanes.len();
-        let payload_len = payload::len_of(&header, shared.as_ref(), payload_len, lanes)
-            .map_err(|d| disorder(&connection.server, d))?;
-        let limit = terms.options.max_batch_bytes;
+        let more = connection.more.len();
+        let payload_len = payload::len_of(&header, shared.as_ref(), payload_len, more)
+            .map_err(|d| out_of_order(&connection.server, d))?;
+        let limit = config.options.max_batch_bytes;
         if payload_len > limit {
             return Err(Error::Protocol {
                 server: connection.server.clone(),
@@ -248,34 +248,34 @@ impl Receiver {
         let next = self.sequence.next();
         self.sequence
             .check(&header, payload_len)
-            .map_err(|d| disorder(&connection.server, d))?;
+            .map_err(|d| out_of_order(&connection.server, d))?;
         let digest = header.digest;
         let after = self.sequence.ahead(self.sequence.place(), 1);
         if !self
             .queue
             .expect(payload_len, self.sequence.is_raw(), after)
         {
-            let found = Disorder {
+            let found = SequenceError {
                 what: "credit",
                 expected: "no more than was granted".to_owned(),
                 found: format!("a batch of {payload_len} bytes beyond it"),
             };
-            return Err(disorder(&connection.server, found));
+            return Err(out_of_order(&connection.server, found));
         }
         let began = Instant::now();
         let images = match &shared {
             Some(shared) => payload::find(&self.slots, shared, connection, &header),
-            None => payload::read(connection, &header, payload_len, &terms.pool),
+            None => payload::read(connection, &header, payload_len, &config.pool),
         };
         let batch = images
-            .and_then(|images| from_header(header, terms.layout, images).map_err(Unread::Wire))
+            .and_then(|images| from_header(header, config.layout, images).map_err(Unread::Wire))
             .map_err(|e| match e {
                 Unread::Wire(e) => broken(&connection.server, &next, connection.silence, e),
                 Unread::Memory(source) => Error::Memory {
                     bytes: payload_len,
                     source,
                 },
-                Unread::Shared(d) => disorder(&connection.server, d),
+                Unread::Shared(d) => out_of_order(&connection.server, d),
             })?;
         self.sequence.advance(digest);
         let lost_at = self.lost_at.take();
@@ -290,8 +290,8 @@ impl Receiver {
 }
 
 /// The error for a message that does not fit the stream.
-fn disorder(server: &str, found: Disorder) -> Error {
-    Error::Disorder {
+fn out_of_order(server: &str, found: SequenceError) -> Error {
+    Error::Sequence {
         server: server.to_owned(),
         what: found.what,
         expected: found.expected,
@@ -304,7 +304,7 @@ fn disorder(server: &str, found: Disorder) -> Error {
 pub(crate) fn connect(
     queue: &Arc<Queue>,
     connection: &Connection,
-    terms: &Terms,
+    config: &StreamConfig,
 ) -> Result<Arc<Slots>> {
     let server = &connection.server;
     connection
@@ -315,9 +315,12 @@ pub(crate) fn connect(
             source,
         })?;
     let writer = FrameWriter::new(connection.socket.clone());
-    let lanes = connection.lanes.iter().map(|lane| lane.socket.clone());
+    let more = connection
+        .more
+        .iter()
+        .map(|connection| connection.socket.clone());
     let number = queue
-        .connected(server, writer, lanes.collect(), terms.budget)
+        .connected(server, writer, more.collect(), config.budget)
         .map_err(|e| broken(server, "the first batch", connection.silence, e))?;
-    Ok(Slots::new(terms.options.max_batch_bytes, queue, number))
+    Ok(Slots::new(config.options.max_batch_bytes, queue, number))
 }

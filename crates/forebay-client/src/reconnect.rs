@@ -19,20 +19,20 @@ impl Receiver {
             self.queue.note(|state| state.stats.handovers += 1);
             return Ok(next);
         }
-        let limit = self.terms.options.reconnect_for;
+        let limit = self.config.options.reconnect_for;
         let mut last = failed;
         loop {
-            let since = *self.trouble.since.get_or_insert_with(Instant::now);
+            let since = *self.failures.since.get_or_insert_with(Instant::now);
             if self.queue.is_interrupted() {
                 return Err(Error::Interrupted);
             }
             if !last.is_passing() || limit.is_zero() {
                 return Err(last);
             }
-            let wait = self.trouble.wait();
+            let wait = self.failures.wait();
             if since.elapsed() + wait > limit {
                 return Err(Error::GaveUp {
-                    attempts: self.trouble.attempts,
+                    attempts: self.failures.attempts,
                     elapsed: since.elapsed(),
                     waiting_for: self.sequence.next(),
                     last: Box::new(last),
@@ -41,7 +41,7 @@ impl Receiver {
             if self.queue.pause(wait) {
                 return Err(Error::Interrupted);
             }
-            self.trouble.attempt();
+            self.failures.attempt();
             match self.attempt(lost) {
                 Ok(connection) => {
                     self.queue.note(|state| state.stats.reconnects += 1);
@@ -58,15 +58,15 @@ impl Receiver {
     /// Tries all servers once. The lost one comes last: it may have restarted, but it may also
     /// hang.
     fn attempt(&mut self, lost: &str) -> Result<Connection> {
-        let (terms, queue) = (&*self.terms, &self.queue);
+        let (config, queue) = (&*self.config, &self.queue);
         // The first attempt does not wait for name resolution.
-        let servers = match self.trouble.attempts {
-            1 => terms.roster.last()?,
-            _ => terms.roster.read()?,
+        let servers = match self.failures.attempts {
+            1 => config.resolver.last()?,
+            _ => config.resolver.read()?,
         };
-        let servers = terms.order(&servers, &[lost]);
+        let servers = config.order(&servers, &[lost]);
         queue.note(|state| state.dialling = true);
-        let dialled = terms.dial(&servers, self.sequence.place(), &|socket| {
+        let dialled = config.dial(&servers, self.sequence.place(), &|socket| {
             queue.adopt(socket)
         });
         queue.note(|state| state.dialling = false);

@@ -13,7 +13,7 @@ pub(crate) type Place = (u64, u64);
 
 /// A value that contradicts the expected sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Disorder {
+pub(crate) struct SequenceError {
     pub(crate) what: &'static str,
     pub(crate) expected: String,
     pub(crate) found: String,
@@ -23,11 +23,11 @@ fn same<T: PartialEq + std::fmt::Debug>(
     what: &'static str,
     expected: T,
     found: T,
-) -> Result<(), Disorder> {
+) -> Result<(), SequenceError> {
     if expected == found {
         return Ok(());
     }
-    Err(Disorder {
+    Err(SequenceError {
         what,
         expected: format!("{expected:?}"),
         found: format!("{found:?}"),
@@ -58,7 +58,7 @@ pub(crate) struct Sequence {
 
 impl Sequence {
     /// Creates the sequence of the stream that `opened` describes, from a position on.
-    pub(crate) fn new(info: &StreamInfo, epoch: u64, position: u64) -> Result<Self, Disorder> {
+    pub(crate) fn new(info: &StreamInfo, epoch: u64, position: u64) -> Result<Self, SequenceError> {
         let (batch_size, rank, world_size) = (info.batch_size(), info.rank(), info.world_size());
         let sequence = Sequence {
             records: info.records,
@@ -83,7 +83,7 @@ impl Sequence {
             || info.records > MOST
             || info.samples > MOST
         {
-            return Err(Disorder {
+            return Err(SequenceError {
                 what: "the opened stream",
                 expected: "possible sizes and a rank within its world".to_owned(),
                 found: format!(
@@ -142,10 +142,10 @@ impl Sequence {
     }
 
     /// Validates a batch against the expected one.
-    pub(crate) fn check(&self, batch: &wire::Batch, payload_len: u64) -> Result<(), Disorder> {
+    pub(crate) fn check(&self, batch: &wire::Batch, payload_len: u64) -> Result<(), SequenceError> {
         same("epoch", self.epoch, batch.epoch)?;
         if self.is_at_end() {
-            return Err(Disorder {
+            return Err(SequenceError {
                 what: "end of the epoch",
                 expected: format!("none of its batches after position {}", self.position),
                 found: format!("a batch at position {}", batch.position),
@@ -170,7 +170,7 @@ impl Sequence {
             let found = batch.flags.get(i).map(|flag| flag & known);
             same("padding", Some(flag), found)?;
             if sample >= self.records {
-                return Err(Disorder {
+                return Err(SequenceError {
                     what: "sample",
                     expected: format!("less than {}", self.records),
                     found: sample.to_string(),
@@ -200,10 +200,10 @@ impl Sequence {
     }
 
     /// Validates the end of an epoch against the received batches, and advances to the next epoch.
-    pub(crate) fn epoch_end(&mut self, end: &wire::EpochEnd) -> Result<(), Disorder> {
+    pub(crate) fn epoch_end(&mut self, end: &wire::EpochEnd) -> Result<(), SequenceError> {
         same("epoch", self.epoch, end.epoch)?;
         if !self.is_at_end() {
-            return Err(Disorder {
+            return Err(SequenceError {
                 what: "batch",
                 expected: format!("one at position {} of {}", self.position, self.samples),
                 found: format!("the end of epoch {}", end.epoch),

@@ -8,11 +8,11 @@ use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::{Batch, BufferPool, Layout, wire};
 
 use crate::error::{Error, Result};
-use crate::feed::Feed;
 use crate::gather::gather;
 use crate::options::Via;
 use crate::queue::{Item, Queue, ServerUse, StreamStats};
 use crate::sequence::Place;
+use crate::server_stream::ServerStream;
 
 /// Batches from a server: each one once, in order, across reconnects and migrations.
 ///
@@ -20,8 +20,8 @@ use crate::sequence::Place;
 /// server when the batch is *taken* here. So a caller that keeps many batches uses its own memory
 /// and cannot stall the stream.
 pub struct Stream {
-    /// One feed, or one per server if batches are striped.
-    feeds: Vec<Feed>,
+    /// One stream, or one per server if batches are striped.
+    streams: Vec<ServerStream>,
     /// Slices of the next batch that have been taken, while others are outstanding.
     taken: Vec<Option<Item>>,
     /// Parameters of the stream of whole batches.
@@ -46,13 +46,18 @@ pub enum Polled {
 }
 
 impl Stream {
-    /// Creates a stream from feeds that are all at `place`.
-    pub(crate) fn new(feeds: Vec<Feed>, info: StreamInfo, pool: BufferPool, place: Place) -> Self {
+    /// Creates a stream from streams that are all at `place`.
+    pub(crate) fn new(
+        streams: Vec<ServerStream>,
+        info: StreamInfo,
+        pool: BufferPool,
+        place: Place,
+    ) -> Self {
         let global_size = info.global_batch_size();
         let (epoch, position) = place;
         Stream {
-            taken: feeds.iter().map(|_| None).collect(),
-            feeds,
+            taken: streams.iter().map(|_| None).collect(),
+            streams,
             info,
             pool,
             epoch,
@@ -62,15 +67,15 @@ impl Stream {
         }
     }
 
-    /// The first feed; there is always one.
-    fn first(&self) -> &Feed {
-        &self.feeds[0]
+    /// The first stream; there is always one.
+    fn first(&self) -> &ServerStream {
+        &self.streams[0]
     }
 
-    /// The first feed whose slice is outstanding.
-    fn waits_for(&self) -> &Feed {
+    /// The first stream whose slice is outstanding.
+    fn waits_for(&self) -> &ServerStream {
         let next = self.taken.iter().position(Option::is_none);
-        self.feeds.get(next.unwrap_or(0)).unwrap_or(self.first())
+        self.streams.get(next.unwrap_or(0)).unwrap_or(self.first())
     }
 
     /// Returns the next batch; `None` at the end of an epoch, after which the next epoch begins, or
@@ -81,7 +86,7 @@ impl Stream {
     /// [`Error::Waited`] after `batch_timeout`, after which the call can be repeated;
     /// [`Error::Interrupted`]. All other errors are final and come after all received batches.
     pub fn next_batch(&mut self) -> Result<Option<Batch>> {
-        let timeout = self.first().terms.options.batch_timeout;
+        let timeout = self.first().config.options.batch_timeout;
         let began = Instant::now();
         match self.poll_batch(timeout)? {
             Polled::Batch(batch) => Ok(Some(batch)),
@@ -129,21 +134,21 @@ impl Stream {
         }
     }
 
-    /// Takes the next item of all feeds. `Ok(None)` after the last epoch, `Err(None)` after `wait`.
+    /// Takes the next item of all streams. `Ok(None)` after the last epoch, `Err(None)` after `wait`.
     fn pop(&mut self, wait: Duration) -> Result<Option<Item>, Option<Error>> {
-        if let [feed] = &self.feeds[..] {
-            return feed.queue.pop(wait);
+        if let [stream] = &self.streams[..] {
+            return stream.queue.pop(wait);
         }
         let began = Instant::now();
         let mut over = 0;
-        for (feed, taken) in self.feeds.iter().zip(&mut self.taken) {
+        for (stream, taken) in self.streams.iter().zip(&mut self.taken) {
             if taken.is_none() {
                 let left = wait.saturating_sub(began.elapsed());
-                *taken = feed.queue.pop(left)?;
+                *taken = stream.queue.pop(left)?;
                 over += usize::from(taken.is_none());
             }
         }
-        if over == self.feeds.len() {
+        if over == self.streams.len() {
             return Ok(None);
         }
         let (mut batches, mut ends) = (Vec::new(), Vec::new());
@@ -157,17 +162,17 @@ impl Stream {
             return Ok(Some(Item::EpochEnd(epoch)));
         }
         let bytes: usize = batches.iter().map(|batch| batch.images.len()).sum();
-        let gathered = match batches.len() == self.feeds.len() {
+        let gathered = match batches.len() == self.streams.len() {
             true => gather(&batches, &self.pool),
             false => Ok(None),
         };
         match gathered {
             Ok(Some(batch)) => Ok(Some(Item::Batch(batch))),
             // Unreachable: each slice was validated against the sequence.
-            Ok(None) => Err(Some(Error::Disorder {
+            Ok(None) => Err(Some(Error::Sequence {
                 server: self.first().queue.state().server.clone(),
                 what: "the parts of a batch",
-                expected: format!("{} at position {}", self.feeds.len(), self.position),
+                expected: format!("{} at position {}", self.streams.len(), self.position),
                 found: format!("{} batches and {} ends", batches.len(), ends.len()),
             })),
             Err(source) => Err(Some(Error::Memory {
@@ -206,7 +211,7 @@ impl Stream {
     /// Returns the fingerprint of the dataset.
     #[must_use]
     pub fn fingerprint(&self) -> &str {
-        &self.first().terms.fingerprint
+        &self.first().config.fingerprint
     }
 
     /// Returns the number of batches in a whole epoch.
@@ -218,7 +223,7 @@ impl Stream {
     /// Returns the order of the axes of the batches.
     #[must_use]
     pub fn layout(&self) -> Layout {
-        self.first().terms.layout
+        self.first().config.layout
     }
 
     /// Returns the pool that allocates the batches.
@@ -263,9 +268,9 @@ impl Stream {
     pub fn interrupter(&self) -> Interrupter {
         Interrupter {
             queues: self
-                .feeds
+                .streams
                 .iter()
-                .map(|feed| Arc::clone(&feed.queue))
+                .map(|stream| Arc::clone(&stream.queue))
                 .collect(),
         }
     }
@@ -277,9 +282,9 @@ impl Stream {
     ///
     /// As [`Client::open`](crate::Client::open); the stream has then ended.
     pub fn seek(&mut self, epoch: u64, position: u64) -> Result<()> {
-        let until = self.first().terms.until;
-        for feed in &mut self.feeds {
-            feed.finish();
+        let until = self.first().config.until;
+        for stream in &mut self.streams {
+            stream.finish();
         }
         if let Some(until) = until.filter(|&until| epoch >= until) {
             return Err(Error::Option {
@@ -288,9 +293,9 @@ impl Stream {
                 found: epoch.to_string(),
             });
         }
-        for (feed, taken) in self.feeds.iter_mut().zip(&mut self.taken) {
+        for (stream, taken) in self.streams.iter_mut().zip(&mut self.taken) {
             *taken = None;
-            feed.seek((epoch, position))?;
+            stream.seek((epoch, position))?;
         }
         (self.epoch, self.position) = (epoch, position);
         self.digests.seek(epoch, position);
@@ -301,9 +306,9 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         // Interrupt all of them before joining any.
-        for feed in &self.feeds {
-            feed.queue.try_send(&wire::Close {}.into());
-            feed.queue.interrupt();
+        for stream in &self.streams {
+            stream.queue.try_send(&wire::Close {}.into());
+            stream.queue.interrupt();
         }
     }
 }

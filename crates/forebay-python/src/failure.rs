@@ -329,7 +329,7 @@ fn server_of(error: &forebay_client::Error) -> Option<&str> {
         | Error::Foreign { server, .. }
         | Error::Busy { server, .. }
         | Error::Remote { server, .. }
-        | Error::Disorder { server, .. } => Some(server),
+        | Error::Sequence { server, .. } => Some(server),
         Error::GaveUp { last, .. } => server_of(last),
         _ => None,
     }

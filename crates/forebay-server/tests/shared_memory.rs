@@ -406,7 +406,7 @@ fn servers_that_lie_about_memory_are_found_out() {
     let _turn = alone();
     let lies = |act: fn(&mut Lie), what: &str| {
         let e = told(act);
-        assert!(matches!(e, Error::Disorder { .. }), "{e}");
+        assert!(matches!(e, Error::Sequence { .. }), "{e}");
         assert!(e.to_string().contains(what), "{e}");
     };
     lies(

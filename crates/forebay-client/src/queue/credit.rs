@@ -23,7 +23,7 @@ impl Queue {
         &self,
         server: &str,
         mut writer: FrameWriter<Socket>,
-        lanes: Vec<Socket>,
+        more: Vec<Socket>,
         budget: u64,
     ) -> forebay_wire::Result<u64> {
         // Locked first: a consumer that takes a batch meanwhile waits here, then finds that its
@@ -38,7 +38,7 @@ impl Queue {
             state.withheld = state.queued_bytes.saturating_sub(budget);
             state.server = server.to_owned();
             state.via = Via::of(writer.get_ref());
-            state.lanes = lanes;
+            state.more = more;
             state.switch_at = None;
             state.offered = None;
             state.held_back = 0;
@@ -56,7 +56,7 @@ impl Queue {
         *lock(&self.writer) = None;
         let mut state = self.state();
         state.socket = None;
-        state.lanes.clear();
+        state.more.clear();
     }
 
     /// Sends a message if there is a connection. Errors surface where the connection is read.

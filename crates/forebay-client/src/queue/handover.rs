@@ -23,12 +23,12 @@ impl Queue {
     }
 
     /// Starts a search if none is in progress; returns the connection to replace, and its server.
-    pub(crate) fn begin_move(&self) -> Option<(u64, String)> {
+    pub(crate) fn begin_migration(&self) -> Option<(u64, String)> {
         let mut state = self.state();
-        if state.moving || state.interrupted {
+        if state.migrating || state.interrupted {
             return None;
         }
-        state.moving = true;
+        state.migrating = true;
         Some((state.connection, state.server.clone()))
     }
 
@@ -90,9 +90,9 @@ impl Queue {
     }
 
     /// Ends the search.
-    pub(crate) fn moved(&self, connection: u64, nowhere: bool) {
+    pub(crate) fn migrated(&self, connection: u64, nowhere: bool) {
         let mut state = self.state();
-        state.moving = false;
+        state.migrating = false;
         state.spare = None;
         let wakes = nowhere && state.connection == connection;
         state.nowhere |= wakes;

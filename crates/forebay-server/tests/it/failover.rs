@@ -418,7 +418,7 @@ fn servers_that_send_something_else_are_found_out() {
             change(&mut header);
             let _ = writer.write(&header.into(), &payload);
         });
-        assert!(matches!(e, Error::Disorder { .. }), "{e}");
+        assert!(matches!(e, Error::Sequence { .. }), "{e}");
         assert!(e.to_string().contains(what), "{e}");
     };
     sends(|b| b.position = 8, "position: expected 0, found 8");
@@ -478,7 +478,7 @@ fn more_than_was_granted_is_refused() {
     assert!(
         matches!(
             e,
-            Error::Disorder { what: "credit", .. } | Error::Lost { .. }
+            Error::Sequence { what: "credit", .. } | Error::Lost { .. }
         ),
         "{e}"
     );

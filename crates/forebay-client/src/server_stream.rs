@@ -10,24 +10,24 @@ use crate::error::{Error, Result};
 use crate::queue::{Queue, State};
 use crate::receiver::{Receiver, connect};
 use crate::sequence::{Place, Sequence};
-use crate::terms::Terms;
+use crate::stream_config::StreamConfig;
 
-pub(crate) struct Feed {
-    pub(crate) terms: Arc<Terms>,
+pub(crate) struct ServerStream {
+    pub(crate) config: Arc<StreamConfig>,
     pub(crate) queue: Arc<Queue>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Feed {
+impl ServerStream {
     /// Starts to receive from `connection`, whose stream is open at `place`.
     pub(crate) fn start(
-        terms: Arc<Terms>,
+        config: Arc<StreamConfig>,
         place: Place,
         connection: Connection,
         before: Option<&State>,
-    ) -> Result<Feed> {
+    ) -> Result<ServerStream> {
         let sequence =
-            Sequence::new(&terms.info, place.0, place.1).map_err(|d| Error::Disorder {
+            Sequence::new(&config.info, place.0, place.1).map_err(|d| Error::Sequence {
                 server: connection.server.clone(),
                 what: d.what,
                 expected: d.expected,
@@ -41,14 +41,14 @@ impl Feed {
         }
         let queue = Arc::new(queue);
         queue.adopt(&connection.socket)?;
-        let slots = connect(&queue, &connection, &terms)?;
-        let receiver = Receiver::new(Arc::clone(&terms), Arc::clone(&queue), sequence, slots);
+        let slots = connect(&queue, &connection, &config)?;
+        let receiver = Receiver::new(Arc::clone(&config), Arc::clone(&queue), sequence, slots);
         let thread = thread::Builder::new()
             .name("forebay-receive".to_owned())
             .spawn(move || receiver.run(connection))
             .map_err(Error::Thread)?;
-        Ok(Feed {
-            terms,
+        Ok(ServerStream {
+            config,
             queue,
             thread: Some(thread),
         })
@@ -57,12 +57,12 @@ impl Feed {
     /// Restarts at another position over a new connection. Received batches are discarded.
     pub(crate) fn seek(&mut self, place: Place) -> Result<()> {
         self.finish();
-        let terms = Arc::clone(&self.terms);
-        let connection = terms.roster.try_all(|servers| {
-            let servers = terms.order(servers, &[]);
-            terms.dial(&servers, place, &|_| Ok(()))
+        let config = Arc::clone(&self.config);
+        let connection = config.resolver.try_all(|servers| {
+            let servers = config.order(servers, &[]);
+            config.dial(&servers, place, &|_| Ok(()))
         })?;
-        let next = Feed::start(terms, place, connection, Some(&*self.queue.state()))?;
+        let next = ServerStream::start(config, place, connection, Some(&*self.queue.state()))?;
         *self = next;
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Feed {
     }
 }
 
-impl Drop for Feed {
+impl Drop for ServerStream {
     fn drop(&mut self) {
         self.finish();
     }

@@ -48,18 +48,18 @@ impl fmt::Display for Server {
 pub(crate) type Servers = Arc<[Server]>;
 
 /// Reads the servers of a URL, and keeps the last result.
-pub(crate) struct Roster {
+pub(crate) struct Resolver {
     origin: Origin,
     last: Mutex<Option<Servers>>,
 }
 
-impl Roster {
-    pub(crate) fn new(url: &Url) -> Roster {
+impl Resolver {
+    pub(crate) fn new(url: &Url) -> Resolver {
         let last = match url.origin() {
             Origin::List(servers) => Some(servers.iter().cloned().map(Server::from).collect()),
             _ => None,
         };
-        Roster {
+        Resolver {
             origin: url.origin().clone(),
             last: Mutex::new(last),
         }
@@ -190,8 +190,8 @@ fn from_file(path: &Path) -> Result<Vec<Server>> {
 mod tests {
     use super::*;
 
-    fn roster(url: &str) -> Roster {
-        Roster::new(&url.parse().unwrap())
+    fn resolver(url: &str) -> Resolver {
+        Resolver::new(&url.parse().unwrap())
     }
 
     fn shown(servers: &[Server]) -> Vec<String> {
@@ -202,33 +202,33 @@ mod tests {
     fn a_file_is_read_again_and_what_was_good_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("servers");
-        let roster = roster(&format!("forebay+file://{}/set", path.display()));
-        assert!(roster.may_change());
-        let e = roster.last().unwrap_err();
+        let resolver = resolver(&format!("forebay+file://{}/set", path.display()));
+        assert!(resolver.may_change());
+        let e = resolver.last().unwrap_err();
         assert!(e.to_string().contains("servers"), "{e}");
         std::fs::write(&path, "# ours\n a:1 \n\nb\n").unwrap();
-        assert_eq!(shown(&roster.last().unwrap()), ["a:1", "b:7070"]);
+        assert_eq!(shown(&resolver.last().unwrap()), ["a:1", "b:7070"]);
         std::fs::write(&path, "[::1]:5\n").unwrap();
-        assert_eq!(shown(&roster.last().unwrap()), ["a:1", "b:7070"]);
-        assert_eq!(shown(&roster.read().unwrap()), ["[::1]:5"]);
+        assert_eq!(shown(&resolver.last().unwrap()), ["a:1", "b:7070"]);
+        assert_eq!(shown(&resolver.read().unwrap()), ["[::1]:5"]);
         for bad in ["", "# nobody\n", "a:b\n", "a b:70000\n"] {
             std::fs::write(&path, bad).unwrap();
-            assert_eq!(shown(&roster.read().unwrap()), ["[::1]:5"], "{bad:?}");
+            assert_eq!(shown(&resolver.read().unwrap()), ["[::1]:5"], "{bad:?}");
             let url = format!("forebay+file://{}/set", path.display());
-            let fresh = Roster::new(&url.parse().unwrap());
+            let fresh = Resolver::new(&url.parse().unwrap());
             assert!(
                 matches!(fresh.read(), Err(Error::Servers { .. })),
                 "{bad:?}"
             );
         }
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(shown(&roster.read().unwrap()), ["[::1]:5"]);
+        assert_eq!(shown(&resolver.read().unwrap()), ["[::1]:5"]);
     }
 
     #[test]
     fn every_address_of_a_name_is_a_server() {
-        let roster = roster("forebay+dns://localhost:99/set");
-        let servers = roster.read().unwrap();
+        let resolver = resolver("forebay+dns://localhost:99/set");
+        let servers = resolver.read().unwrap();
         assert!(!servers.is_empty());
         for server in servers.iter() {
             assert_eq!(server.authority.host, "localhost");
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn those_that_failed_are_tried_last() {
-        let servers = roster("forebay://a,b,c,d/set").last().unwrap();
+        let servers = resolver("forebay://a,b,c,d/set").last().unwrap();
         let unit = Unit {
             run: "set",
             number: 0,

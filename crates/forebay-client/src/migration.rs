@@ -9,9 +9,9 @@ use std::thread;
 use crate::connection::dial;
 use crate::error::{Error, Result};
 use crate::queue::Queue;
-use crate::roster::Server;
+use crate::resolver::Server;
 use crate::sequence::Sequence;
-use crate::terms::Terms;
+use crate::stream_config::StreamConfig;
 
 /// Reason for a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,37 +23,37 @@ pub(crate) enum Why {
 }
 
 /// Starts the search for a server, unless one is in progress.
-pub(crate) fn start(why: Why, terms: &Arc<Terms>, queue: &Arc<Queue>, sequence: &Sequence) {
-    if terms.until.is_some_and(|until| sequence.epoch >= until) {
+pub(crate) fn start(why: Why, config: &Arc<StreamConfig>, queue: &Arc<Queue>, sequence: &Sequence) {
+    if config.until.is_some_and(|until| sequence.epoch >= until) {
         return;
     }
-    let Some((connection, server)) = queue.begin_move() else {
+    let Some((connection, server)) = queue.begin_migration() else {
         return;
     };
-    let (terms, queue) = (Arc::clone(terms), Arc::clone(queue));
+    let (config, queue) = (Arc::clone(config), Arc::clone(queue));
     let search = Search {
         why,
-        terms,
+        config,
         queue: Arc::clone(&queue),
         sequence: sequence.clone(),
         connection,
         server,
     };
     let spawned = thread::Builder::new()
-        .name("forebay-move".to_owned())
+        .name("forebay-migrate".to_owned())
         .spawn(move || {
             let nowhere = search.run();
-            search.queue.moved(connection, nowhere);
+            search.queue.migrated(connection, nowhere);
         });
     if spawned.is_err() {
         // As after an unsuccessful search: retried later.
-        queue.moved(connection, false);
+        queue.migrated(connection, false);
     }
 }
 
 struct Search {
     why: Why,
-    terms: Arc<Terms>,
+    config: Arc<StreamConfig>,
     queue: Arc<Queue>,
     sequence: Sequence,
     /// The connection to be replaced, and its server.
@@ -66,17 +66,17 @@ impl Search {
     /// server stops and no other server can take over.
     fn run(&self) -> bool {
         // The list was readable before, so try again later.
-        let Ok(servers) = self.terms.roster.read() else {
+        let Ok(servers) = self.config.resolver.read() else {
             return false;
         };
         let targets = match self.why {
             Why::Leaving => {
-                let mut all = self.terms.order(&servers, &[]);
+                let mut all = self.config.order(&servers, &[]);
                 all.retain(|server| server.to_string() != self.server);
                 all
             }
             Why::Home => {
-                let home = self.terms.home(&servers);
+                let home = self.config.home(&servers);
                 home.into_iter()
                     .filter(|home| home.to_string() != self.server)
                     .collect()
@@ -101,7 +101,7 @@ impl Search {
     }
 
     fn try_server(&self, server: &Server) -> Result<()> {
-        let Terms { url, options, .. } = &*self.terms;
+        let StreamConfig { url, options, .. } = &*self.config;
         let adopt = |socket: &_| self.queue.adopt_spare(socket);
         let one = std::slice::from_ref(server);
         // First the slow steps that do not depend on the position.
@@ -109,7 +109,7 @@ impl Search {
         let Some(place) = self.queue.freeze(self.connection, &self.sequence) else {
             return Err(Error::Interrupted);
         };
-        match self.terms.reopen(&mut next, place) {
+        match self.config.reopen(&mut next, place) {
             Ok(()) => {
                 self.queue.offer(self.connection, next);
                 Ok(())

@@ -12,17 +12,17 @@ use crate::connection::Connection;
 
 /// Total length of a payload whose slices have these lengths, the first of which follows the
 /// batch's header; `None` if invalid.
-pub(crate) fn total(parts: &[u64], first: u64, lanes: usize) -> Option<u64> {
-    let fits = parts.first() == Some(&first) && parts.len() <= lanes + 1;
+pub(crate) fn total(parts: &[u64], first: u64, more: usize) -> Option<u64> {
+    let fits = parts.first() == Some(&first) && parts.len() <= more + 1;
     let sum = |sum: u64, &part: &u64| sum.checked_add(part);
     parts.iter().try_fold(0, sum).filter(|_| fits)
 }
 
 /// Reads a payload that comes in slices: the first with `reader`, the others in parallel from
-/// `lanes`.
+/// `more`.
 pub(crate) fn read(
     reader: &mut FrameReader<Socket>,
-    lanes: &mut [Connection],
+    more: &mut [Connection],
     header: &wire::Batch,
     images: &mut Buffer,
 ) -> Result<(), WireError> {
@@ -40,9 +40,9 @@ pub(crate) fn read(
         let mut parts = parts.into_iter();
         let first = parts.next().unwrap_or_default();
         let mut others = Vec::new();
-        for (lane, part) in lanes.iter_mut().zip(parts) {
+        for (connection, part) in more.iter_mut().zip(parts) {
             let reading = thread::Builder::new().name("forebay-receive".to_owned());
-            let reading = reading.spawn_scoped(scope, move || part_of(place, lane, part));
+            let reading = reading.spawn_scoped(scope, move || part_of(place, connection, part));
             others.push(reading.map_err(|source| WireError::Io {
                 doing: "starting a thread",
                 source,
@@ -58,8 +58,12 @@ pub(crate) fn read(
 }
 
 /// Reads one connection's slice.
-fn part_of(place: (u64, u64), lane: &mut Connection, part: &mut [u8]) -> Result<(), WireError> {
-    let (message, len) = lane.reader.read()?;
+fn part_of(
+    place: (u64, u64),
+    connection: &mut Connection,
+    part: &mut [u8],
+) -> Result<(), WireError> {
+    let (message, len) = connection.reader.read()?;
     let Message::Batch(header) = message else {
         return Err(WireError::Unexpected {
             expected: "a part of a batch",
@@ -80,7 +84,7 @@ fn part_of(place: (u64, u64), lane: &mut Connection, part: &mut [u8]) -> Result<
             what,
         });
     }
-    lane.reader.read_payload(part, header.payload_crc32c)
+    connection.reader.read_payload(part, header.payload_crc32c)
 }
 
 #[cfg(test)]

@@ -10,13 +10,13 @@ use crate::connection::{Connection, dial};
 use crate::error::{Error, Result};
 use crate::options::{ClientOptions, OpenOptions};
 use crate::placement::Unit;
-use crate::roster::{self, Roster, Server};
+use crate::resolver::{self, Resolver, Server};
 use crate::sequence::Place;
 use crate::url::Url;
 
-pub(crate) struct Terms {
+pub(crate) struct StreamConfig {
     pub(crate) url: Url,
-    pub(crate) roster: Arc<Roster>,
+    pub(crate) resolver: Arc<Resolver>,
     pub(crate) options: ClientOptions,
     /// The slice of each batch.
     pub(crate) part: Part,
@@ -47,7 +47,7 @@ pub(crate) fn unit<'a>(run: &'a str, options: &LoaderOptions, (_, parts): Part) 
     }
 }
 
-impl Terms {
+impl StreamConfig {
     pub(crate) fn checksum(options: &ClientOptions, connection: &Connection) -> bool {
         options
             .payload_checksum
@@ -71,12 +71,12 @@ impl Terms {
     /// Returns the servers in the order in which this stream tries them; those named in `last` come
     /// last.
     pub(crate) fn order(&self, servers: &[Server], last: &[&str]) -> Vec<Server> {
-        self.unit(|unit| roster::order(servers, unit, last))
+        self.unit(|unit| resolver::order(servers, unit, last))
     }
 
     /// Returns the server where this stream belongs.
     pub(crate) fn home(&self, servers: &[Server]) -> Option<Server> {
-        self.unit(|unit| roster::home(servers, unit))
+        self.unit(|unit| resolver::home(servers, unit))
     }
 
     /// The options that open the stream from `place` on.
@@ -92,7 +92,7 @@ impl Terms {
 
     /// Opens the stream from `place` on, and verifies that it is the same stream as before.
     pub(crate) fn reopen(&self, connection: &mut Connection, place: Place) -> Result<()> {
-        let checksum = Terms::checksum(&self.options, connection);
+        let checksum = StreamConfig::checksum(&self.options, connection);
         let info = connection.open(
             &self.open_at(place),
             self.part,
@@ -114,7 +114,7 @@ impl Terms {
                 true => "the opened stream",
                 false => "the classes of the opened stream",
             };
-            return Err(Error::Disorder {
+            return Err(Error::Sequence {
                 server: connection.server.clone(),
                 what,
                 expected: shown(&self.info),
